@@ -10,7 +10,7 @@ use std::path::Path;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    // Else it is run, and the library built, after each change of any file of this crate.
+    // Without this, cargo runs it and rebuilds the library after a change of any file here.
     println!("cargo::rerun-if-changed=build.rs");
     let mut vendors: Vec<&Vendor> = Vendors::iter().collect();
     vendors.sort_by_key(|vendor| vendor.id());

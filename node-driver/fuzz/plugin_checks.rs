@@ -32,7 +32,7 @@ pub(crate) fn checkpoint(bytes: &[u8]) {
     assert_eq!(Checkpoint::from_text(&text.expect("JSON")), Some(checkpoint));
 }
 
-/// Any claim is read or refused, whoever wrote its status.
+/// The reader accepts or rejects any claim, no matter who wrote its status.
 pub(crate) fn claim(bytes: &[u8]) {
     let Ok(claim) = serde_json::from_slice::<ResourceClaim>(bytes) else { return };
     let asked = ClaimRef {

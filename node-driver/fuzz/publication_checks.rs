@@ -1,5 +1,5 @@
-//! What must hold of foreign bytes that are facts of a machine. The fuzz targets
-//! try it on bytes at random, the test `publication_corpus` on those that are kept.
+//! Checks for parsers of untrusted input that describes a machine. The fuzz targets run
+//! them on random bytes, the test `publication_corpus` on the stored corpus.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -20,15 +20,15 @@ use tokio::runtime::{Builder, Runtime};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, Snapshot};
 
-/// Any bytes are interfaces and routes, or nothing.
+/// The parser reads interfaces and routes from any bytes, or ignores the bytes.
 pub(crate) fn netlink(bytes: &[u8]) {
     let network = facts_in(bytes);
     drop(network.uplinks());
     publish(network, CloudMetadata::default());
 }
 
-/// Any bytes are RDMA devices, or nothing; whatever they are, the NICs that sysfs
-/// tells of stay, and what they have stays theirs.
+/// The parser reads RDMA devices from any bytes, or ignores the bytes. The RDMA devices
+/// found in sysfs remain, each with its PCI function.
 pub(crate) fn rdma_netlink(bytes: &[u8]) {
     let devices = devices_in(bytes);
     assert!(devices.is_sorted_by(|a, b| a.name < b.name), "each device once");
@@ -40,20 +40,20 @@ pub(crate) fn rdma_netlink(bytes: &[u8]) {
     }
     let again = snapshot.clone();
     complete(&mut snapshot, &devices);
-    assert_eq!(snapshot, again, "told twice is told once");
+    assert_eq!(snapshot, again, "completing twice changes nothing");
     let facts =
         Facts { snapshot, network: NetworkFacts::default(), cloud: CloudMetadata::default() };
     decide(&facts).devices.iter().for_each(is_taken);
 }
 
-/// Any interfaces and metadata give devices that the API server takes.
+/// Any interfaces and metadata yield devices that the API server accepts.
 pub(crate) fn facts(bytes: &[u8]) {
     let Ok((network, cloud)) = serde_json::from_slice(bytes) else { return };
     publish(network, cloud);
 }
 
-/// Any answer of a metadata service is metadata or an error: the first byte says
-/// of which cloud, the rest is what comes over the wire.
+/// Any answer of a metadata service is metadata or an error. The first byte selects the
+/// cloud; the rest is the answer.
 pub(crate) fn metadata(bytes: &[u8]) {
     let Some((cloud, answer)) = bytes.split_first() else { return };
     let cloud = CLOUDS[usize::from(*cloud) % CLOUDS.len()];
@@ -70,7 +70,7 @@ const CLOUDS: [CloudProvider; 5] = [
     CloudProvider::Oci,
 ];
 
-/// One attempt, and not for long.
+/// One attempt with a short timeout.
 const PATIENCE: Patience =
     Patience { request: Duration::from_millis(100), attempts: 1, pause: Duration::ZERO };
 
@@ -78,13 +78,13 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
 });
 
-/// Asks a service that answers everything in the same way.
+/// Queries a service that gives every request the same answer.
 async fn ask(cloud: CloudProvider, answer: &[u8]) -> Option<CloudMetadata> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     let serve = async {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // Who has closed the connection has heard enough.
+            // The client may have closed the connection already.
             let _ = stream.read(&mut [0; 4096]).await;
             let _ = stream.write_all(answer).await;
         }
@@ -95,7 +95,7 @@ async fn ask(cloud: CloudProvider, answer: &[u8]) -> Option<CloudMetadata> {
     }
 }
 
-/// A machine with NICs of all sorts.
+/// A machine with NICs of all kinds.
 static MACHINE: LazyLock<Snapshot> = LazyLock::new(|| {
     let root = tempfile::tempdir().expect("a folder can be made");
     let text = machine("x86-adapters").expect("the crate carries it");
@@ -103,11 +103,11 @@ static MACHINE: LazyLock<Snapshot> = LazyLock::new(|| {
     topology_graph::read(&HostRoot::at(root.path())).expect("it has a sysfs")
 });
 
-/// `IFNAMSIZ` with the zero at the end.
+/// `IFNAMSIZ` without the terminating zero.
 const MAX_NAME_BYTES: usize = 15;
 
 fn publish(mut network: NetworkFacts, cloud: CloudMetadata) {
-    // What the kernel never says.
+    // The kernel never reports such names, nor the same name twice.
     network.interfaces.retain(|it| (1..=MAX_NAME_BYTES).contains(&it.name.len()));
     network.interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     network.interfaces.dedup_by(|a, b| a.name == b.name);
@@ -126,8 +126,8 @@ fn publish(mut network: NetworkFacts, cloud: CloudMetadata) {
     }
 }
 
-/// The limits of `resource.k8s.io/v1`, but for the number of a cloud's attributes,
-/// which a service does not choose.
+/// Asserts the limits of `resource.k8s.io/v1`, except the number of attributes, which a
+/// metadata service does not determine.
 fn is_taken(device: &Device) {
     let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let name = &device.name;

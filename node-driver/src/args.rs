@@ -108,7 +108,7 @@ impl FromStr for PciVendor {
     }
 }
 
-/// What is published.
+/// What to publish.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// ResourceSlices and NodeTopology.
@@ -120,9 +120,9 @@ pub enum Mode {
 /// Which cloud to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cloud {
-    /// The one that the firmware names.
+    /// The cloud that the firmware names.
     Auto,
-    /// This one.
+    /// A given cloud.
     Provider(CloudProvider),
 }
 

@@ -1,5 +1,5 @@
-//! What decides what is published: from facts to NICs, their attributes, taints and slices.
-//! Pure; time is an argument.
+//! Decides what to publish: derives NICs, their attributes, taints and slices from the
+//! facts. Pure; time is an argument.
 
 pub mod attribute;
 pub mod attributes;

@@ -1,5 +1,5 @@
-//! The driver at work: facts in, decision, effects out; once, or whenever
-//! something changed until it is told to stop.
+//! Runs the driver: reads facts, decides, and publishes; once, or after each change until it
+//! is told to stop.
 
 mod arrival;
 mod functions;
@@ -49,20 +49,19 @@ use tokio::time::timeout;
 use topology_graph::{HostRoot, Snapshot};
 use vendor_driver::VendorDriver;
 
-/// The file with what NICs were before pods got them.
+/// The file that records NICs as they were before pods got them.
 const SEEN: &str = "nics.json";
-/// Longest that one read of the machine may take: devices that do not answer are found
-/// sooner, and read without their ports.
+/// Time limit for one read of the machine. Devices that do not answer are detected sooner
+/// and read without their ports.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The form of that file.
+/// The format version of that file.
 const SEEN_VERSION: u32 = 1;
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     process::logging::init(&args.log)?;
     let host = host_root(&args);
-    // A root without a sysfs is a wrong flag: said before anything is asked of
-    // the cluster.
+    // A root without sysfs is a wrong flag. Report it before contacting the cluster.
     host.check()?;
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
@@ -74,14 +73,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let shared = Shared::default();
     let operations = Operations::start(&args, &shared.metrics)?;
     let readiness = operations.readiness.clone();
-    // In this order: what the plugin waits for is waited for before anything is published.
+    // The order matters: the plugin's requirements are waited for before anything is published.
     let plugin = beside(&args, &client, &host, &shared, &readiness);
     let publication = publish_steadily(&args, &host, &client, (&server, &shared), operations);
     tokio::try_join!(plugin, publication)?;
     Ok(())
 }
 
-/// Publishes until told to stop, from when the server first answers.
+/// Publishes until told to stop. Waits first until the API server answers.
 async fn publish_steadily(
     args: &Args,
     host: &HostRoot,
@@ -98,7 +97,7 @@ async fn publish_steadily(
     operations.end().await
 }
 
-/// All that a driver is made of.
+/// Everything needed to start the driver.
 struct Start<'a> {
     args: &'a Args,
     host: &'a HostRoot,
@@ -127,14 +126,14 @@ impl Start<'_> {
         let Shared { servers, ports, health, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         let wake = Arc::new(Notify::new());
-        // A recorded machine does not tell which interfaces the host lives by.
+        // Of a recorded machine it is unknown which interfaces the host needs.
         let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &wake));
         let vendor_driver =
             VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
         let source = CloudSource::new(args, host);
-        // Who publishes once has no later moment to be right.
+        // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
         let driver = Driver {
@@ -173,8 +172,8 @@ fn host_root(args: &Args) -> HostRoot {
     }
 }
 
-/// The kernel's sockets, where the root is the machine that this process runs
-/// on; a recorded machine has no kernel to ask.
+/// Opens the kernel's sockets if the root is the machine that this process runs on; a
+/// recorded machine has no kernel to ask.
 fn open_kernel(host: &HostRoot) -> Result<Option<(Kernel, Changes)>, NetworkError> {
     if host::is_this_machine(host) {
         return Kernel::open().map(Some);
@@ -190,13 +189,13 @@ struct Driver {
     kernel: Option<Kernel>,
     cloud: CloudMetadata,
     ports: KnownPorts,
-    /// What the kubelet is told of the devices.
+    /// Device health for the kubelet.
     device_health: Sender<Vec<DeviceHealth>>,
     health: Health,
-    /// What was wrong at the last look.
+    /// The problems at the last look.
     problems: Problems,
     memory: Memory,
-    /// Virtual functions, where the operator has said how many there are to be.
+    /// Virtual functions, if there are policies for them.
     functions: Option<Functions>,
     /// A vendor's driver of the NICs, where the operator has said that a container loads one.
     vendor_driver: Option<VendorDriver>,
@@ -205,7 +204,7 @@ struct Driver {
     publisher: Publisher,
 }
 
-/// What NICs were before pods got them, over restarts of the driver.
+/// NICs as they were before pods got them. Survives restarts of the driver.
 #[derive(Debug, Default)]
 struct Memory {
     seen: Seen,
@@ -218,7 +217,7 @@ impl Memory {
         Self { seen: file.as_ref().and_then(BootFile::load).unwrap_or_default(), file }
     }
 
-    /// Takes in another value, and keeps it where it is another.
+    /// Replaces the value and stores it if it changed.
     fn set(&mut self, seen: Seen) {
         if seen == self.seen {
             return;
@@ -231,14 +230,14 @@ impl Memory {
     }
 }
 
-/// What the administrator wants.
+/// The administrator's settings.
 #[derive(Clone, Debug)]
 struct Settings {
     mode: Mode,
     filter: Filter,
     sharing: SharingArgs,
     taints: TaintArgs,
-    /// Where the init container leaves its report on modules.
+    /// The directory with the init container's report on modules.
     run_dir: PathBuf,
 }
 
@@ -255,7 +254,7 @@ impl From<&Args> for Settings {
 }
 
 impl Driver {
-    /// Reads the machine and decides what to say of it.
+    /// Reads the machine and decides what to publish.
     async fn look(&mut self) -> anyhow::Result<Decision> {
         let snapshot = self.snapshot().await?;
         let network = self.network().await?;
@@ -269,7 +268,7 @@ impl Driver {
         Ok(self.decide(snapshot, network, namespaces, &withheld))
     }
 
-    /// Reads the machine on a thread of its own, as a device that does not answer keeps it.
+    /// Reads the machine on a separate thread, because a device that does not answer blocks it.
     async fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let (host, ports) = (self.host.clone(), self.ports.clone());
         let read = tokio::task::spawn_blocking(move || host::snapshot(&host, &ports));
@@ -295,7 +294,7 @@ impl Driver {
         let decision =
             decide(&facts).without(withheld).with_rdma_namespaces(namespaces, &facts.snapshot);
         for anomaly in &decision.anomalies {
-            tracing::debug!(%anomaly, "Strange machine");
+            tracing::debug!(%anomaly, "Machine data is inconsistent");
         }
         let gone = self.memory.seen.gone(&facts.snapshot, &held);
         let mut seen = self.memory.seen.clone();
@@ -330,7 +329,7 @@ impl Driver {
         decision
     }
 
-    /// Tells the kubelet what it shows of each device.
+    /// Reports each device's health to the kubelet.
     fn tell_health(&self, snapshot: &Snapshot, unresponsive: &BTreeSet<String>) {
         let inventory = Inventory::with(snapshot, &self.host);
         let pool = &self.publisher.node().name;
@@ -338,15 +337,15 @@ impl Driver {
         self.device_health.send_replace(list);
     }
 
-    /// What is wrong with the NICs, and what follows from it.
+    /// Determines the NICs' problems and taints the NICs accordingly.
     fn judge(&mut self, decision: Decision, now: Instant) -> Decision {
         self.health.observe(&decision.vitals, now);
         self.problems = self.health.problems(now);
         decision.tainted(&self.problems, self.settings.taints)
     }
 
-    /// The interfaces; none of a recorded machine, whose kernel cannot be asked. Without
-    /// an answer nothing is decided: the node's own uplink would look like any NIC.
+    /// Reads the interfaces; a recorded machine has none, because its kernel cannot be asked.
+    /// An error stops the decision: otherwise the node's own uplink would look like any NIC.
     async fn network(&self) -> Result<NetworkFacts, NetworkError> {
         match &self.kernel {
             Some(kernel) => kernel.read().await,
@@ -354,7 +353,7 @@ impl Driver {
         }
     }
 
-    /// Whether the server says it already, as far as is known.
+    /// Whether the server already has this decision, as far as is known.
     fn is_published(&self, decision: &Decision, known: &Known) -> bool {
         let topologies = known.topologies.state();
         let slices: Vec<_> = known.slices.state().iter().map(|slice| (**slice).clone()).collect();
@@ -365,15 +364,15 @@ impl Driver {
             || self.publisher.slices_say(&slices, &decision.devices))
     }
 
-    /// The server says what the last look found.
+    /// Records that the server has the result of the last look.
     fn said(&mut self) {
         if let Some(functions) = &mut self.functions {
             functions.published(Instant::now());
         }
     }
 
-    /// Makes the server say it: first the NICs, which pods wait for. One of both is
-    /// published also where the other cannot be.
+    /// Publishes the NICs first, because pods wait for them, then the topology. If one fails,
+    /// the other is still published.
     async fn publish(&mut self, decision: &Decision) -> anyhow::Result<Published> {
         let slices = match self.settings.mode {
             Mode::Full => self.publisher.slices(&decision.devices).await,

@@ -1,5 +1,5 @@
-//! What finds out: the machine by sysfs, netlink and uevents, its cloud, and what of it pods
-//! have. Nothing here decides.
+//! Reads the facts: the machine from sysfs, netlink and uevents, its cloud, and the devices
+//! that pods have. Nothing here decides.
 
 pub(crate) mod boot_file;
 pub(crate) mod claims;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 
-/// A change by somebody else just before a write arrives.
+/// A change by another client just before a write arrives.
 type Interference = Box<dyn FnOnce(&mut Objects) + Send>;
 
 /// The objects by path.

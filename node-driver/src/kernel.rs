@@ -1,5 +1,5 @@
-//! What changes the machine: interfaces and RDMA devices into pods and back, by netlink, and
-//! how many virtual functions there are.
+//! Changes the machine: moves interfaces and RDMA devices into pods and back by netlink, and
+//! sets the number of virtual functions.
 
 pub mod attach;
 pub(crate) mod netlink;

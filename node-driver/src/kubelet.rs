@@ -68,7 +68,7 @@ pub enum PluginError {
     #[error("the kubelet refused the registration: {0}")]
     Refused(String),
     /// A task panicked.
-    #[error("a task of the plugin ended")]
+    #[error("a task of the plugin panicked")]
     Task(#[from] tokio::task::JoinError),
 }
 
@@ -132,7 +132,7 @@ impl Plugin {
             RegistrationService::new(&paths.driver, endpoint.path(), registered.clone());
 
         let mut tasks: JoinSet<Result<(), PluginError>> = JoinSet::new();
-        // Messages of hooks from now on are handled; earlier ones are in the records.
+        // From now on, messages of hooks are handled; earlier ones are in the records.
         let hooks = hooks.publish()?;
         let recorded = Arc::clone(&node);
         tokio::task::spawn_blocking(move || recorded.take_over()).await??;

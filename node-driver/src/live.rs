@@ -13,7 +13,7 @@ use topology_graph::{HostRoot, fixture};
 /// The machines.
 pub(crate) const MACHINES: [&str; 4] = ["aks-gb300", "aks-mi300x", "eks-p4d", "oke-gb200"];
 
-/// Writes the machine's files into a directory of its own.
+/// Writes the machine's files into a new directory.
 pub(crate) fn plant(machine: &str) -> TempDir {
     let text = match machine {
         "aks-gb300" => fixture::machine("azure-gb300").unwrap().to_owned(),

@@ -1,12 +1,12 @@
-//! `node-driver modules`: loads the kernel's modules that RDMA needs, before the driver starts.
+//! `node-driver modules`: loads the kernel modules that RDMA needs, before the driver starts.
 //!
-//! An init container runs it, with the one capability that loading takes. It never unloads or
-//! replaces a module, so running pods keep what they have. The image has no `modprobe`: modules
-//! are found in `modules.dep` as depmod(8) writes it, and loaded by `finit_module(2)`, which
-//! decompresses where the kernel can. modprobe.d(5) is obeyed as far as it forbids a module
-//! (`install NAME /bin/false`) or sets its options.
+//! An init container runs it, with the one capability that loading requires. It never unloads
+//! or replaces a module, so running pods are not affected. The image has no `modprobe`: modules
+//! are found in the `modules.dep` of depmod(8) and loaded by `finit_module(2)`, which decompresses
+//! them if the kernel supports it. Of modprobe.d(5), lines that forbid a module
+//! (`install NAME /bin/false`) or set its options are obeyed.
 //!
-//! What came of each module lies in a file until the next boot; the driver publishes it
+//! The result for each module is stored in a file until the next boot. The driver publishes it
 //! (`crate::facts::modules`).
 
 mod plan;
@@ -25,45 +25,46 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tree::ModuleTree;
 
-/// Where the report lies, below the driver's --run-dir.
+/// File name of the report in the driver's --run-dir.
 pub const REPORT: &str = "modules.json";
 
 /// `MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`.
 const COMPRESSED: i32 = 4;
 
-/// Load modules of the kernel that RDMA needs, and say what came of each; never unload one
+/// Load the kernel modules that RDMA needs and report the result of each; never unload a module
 #[derive(clap::Parser, Clone, Debug)]
 #[command(name = "node-driver modules")]
-#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+#[expect(clippy::doc_markdown, reason = "backticks would appear in the help")]
 pub struct ModulesArgs {
-    /// Directory below which the host's lib/modules, etc/modprobe.d, proc and sys are found
+    /// Directory that contains the host's lib/modules, etc/modprobe.d, proc and sys
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Module to load with all that it needs; repeatable
+    /// Module to load with its dependencies; repeatable
     #[arg(long = "load", value_name = "NAME", value_parser = name)]
     pub load: Vec<String>,
-    /// Also load nvidia_peermem, where NVIDIA's driver is loaded and does not export dma-buf
+    /// Also load nvidia_peermem if NVIDIA's driver is loaded and does not export dma-buf
     #[arg(long)]
     pub peer_memory: bool,
-    /// The driver's --run-dir, in which the report is written
+    /// The driver's --run-dir, to which the report is written
     #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
     pub run_dir: PathBuf,
 }
 
-/// A module's name as the kernel has it.
+/// Parses a module name and converts it to the kernel's spelling.
 fn name(text: &str) -> Result<String, String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if !text.is_empty() && text.bytes().all(is_allowed) {
         return Ok(tree::kernel_name(text));
     }
-    Err("not the name of a module, for example `ib_uverbs`".to_owned())
+    Err("not a module name such as `ib_uverbs`".to_owned())
 }
 
-/// Loads, and writes the report. A module that cannot be loaded is no error of the program: the
-/// node's other NICs are worth publishing, and the driver says what is missing.
+/// Loads the modules and writes the report. A module that cannot be loaded is not an error of
+/// the program: the node's other NICs can still be published, and the driver reports the
+/// missing module.
 ///
 /// # Errors
-/// The kernel's version is not known, or the report cannot be written.
+/// The kernel's version is unknown, or the report cannot be written.
 pub fn run(args: &ModulesArgs) -> anyhow::Result<()> {
     let mut load = |file: &LoadFile| load(&args.root, file);
     let report = work(args, &mut load)?;
@@ -79,7 +80,8 @@ fn print_line(module: &ModuleReport) {
     println!("{module}");
 }
 
-/// Reads, decides and loads, module by module: what one has brought along another may need.
+/// Reads, decides and loads module by module, because one module may load dependencies of
+/// another.
 fn work(
     args: &ModulesArgs,
     load: &mut dyn FnMut(&LoadFile) -> io::Result<()>,
@@ -109,7 +111,7 @@ fn carry_out(
     for file in &files {
         match load(file) {
             Ok(()) => {}
-            // Another was quicker.
+            // Another process has loaded it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 let detail = format!("{} ({}): {}", file.name, file.path, why(&error, file));
@@ -127,31 +129,31 @@ fn carry_out(
 fn why(error: &io::Error, file: &LoadFile) -> String {
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM) => {
-            "the container lacks SYS_MODULE, or the kernel allows no module (lockdown, kernel.modules_disabled)"
+            "the container lacks SYS_MODULE, or the kernel allows no modules (lockdown, kernel.modules_disabled)"
         }
         Some(Errno::OPNOTSUPP | Errno::INVAL) if file.is_compressed() => {
-            "the kernel does not read compressed modules (CONFIG_MODULE_DECOMPRESS is off): load it when the node starts, by modules-load.d"
+            "the kernel cannot read compressed modules (CONFIG_MODULE_DECOMPRESS is off): load it when the node starts, by modules-load.d"
         }
-        Some(Errno::KEYREJECTED | Errno::NOKEY) => "the kernel does not know who signed it",
+        Some(Errno::KEYREJECTED | Errno::NOKEY) => "the kernel does not trust its signature",
         Some(Errno::NOEXEC) => "it was built for another kernel",
         Some(Errno::NOENT) => {
-            "a symbol that it needs is missing: a module that it needs is not there or is of another version; the kernel's log names the symbol"
+            "a symbol that it needs is missing: a dependency is absent or of another version; the kernel's log names the symbol"
         }
         Some(Errno::INVAL) => {
-            "the kernel's log says why: a module that it needs is of another version, or modprobe.d sets an option that it does not have"
+            "the kernel's log has the reason: a dependency is of another version, or modprobe.d sets an option that it does not have"
         }
-        Some(Errno::NODEV) => "the machine has no device for it",
+        Some(Errno::NODEV) => "the machine has no such device",
         _ => return error.to_string(),
     };
     format!("{error}; {hint}")
 }
 
 fn load(root: &Path, file: &LoadFile) -> io::Result<()> {
-    // Without the number, which means something else when a module is loaded.
+    // Without the error number, which has another meaning when a module is loaded.
     let open = File::open(root.join(&file.path)).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::new(
             error.kind(),
-            "modules.dep has it, but its file is missing; run depmod on the node",
+            "modules.dep lists it, but its file is missing; run depmod on the node",
         ),
         _ => error,
     })?;

@@ -1,10 +1,10 @@
-//! What happens to a claim on this node: a pure plan of what its pod gets, the
-//! effects that make it so, and their undoing.
+//! Prepares and unprepares claims on this node: plans what the pod gets (pure), applies the
+//! plan, and undoes it.
 //!
-//! Facts ([`inventory`], [`host_link`], the claim itself) → decision ([`plan`])
-//! → effects ([`effects`]), with the [checkpoint] before and
-//! after. Keyed by claim UID and idempotent, as the kubelet demands: either call
-//! may be repeated after a failure, by a kubelet or a driver that was restarted.
+//! Facts ([`inventory`], [`host_link`], the claim itself) → decision ([`plan`]) → effects
+//! ([`effects`]), with the [checkpoint] written before and after. Keyed by claim UID and
+//! idempotent, as the kubelet requires: a restarted kubelet or driver may repeat either call
+//! after a failure.
 
 mod addresses;
 pub mod capacities;

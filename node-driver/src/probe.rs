@@ -125,6 +125,6 @@ mod tests {
         for task in tasks {
             task.await.unwrap();
         }
-        assert!(probe("old", Question::Live).await.is_err(), "its socket goes with it");
+        assert!(probe("old", Question::Live).await.is_err(), "its socket is removed");
     }
 }

@@ -1,4 +1,4 @@
-//! The interface to the container runtime: CDI specs, and calls by NRI.
+//! The interface to the container runtime: CDI specs and NRI calls.
 
 pub mod cdi;
 pub mod nri;

@@ -94,7 +94,7 @@ impl Driver {
             false
         };
         let said = timeout(SOON, said).await;
-        assert!(matches!(said, Ok(true)), "`{text}` was not said, but {seen:#?}");
+        assert!(matches!(said, Ok(true)), "`{text}` was not logged, but {seen:#?}");
     }
 }
 
@@ -109,7 +109,7 @@ async fn ready(operations: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_earlier_than_its_server_waits() {
+async fn the_driver_waits_for_its_api_server() {
     // A short path, because socket paths are limited to 107 bytes.
     let folder = tempfile::Builder::new().prefix("a").tempdir_in("/tmp").unwrap();
     let (socket, operations) = (refusing(), free());
@@ -118,7 +118,7 @@ async fn a_driver_that_is_earlier_than_its_server_waits() {
     driver.says("API server not reached").await;
     // It logs a second time, so it keeps trying.
     driver.says("API server not reached").await;
-    assert!(driver.child.try_wait().unwrap().is_none(), "it goes on");
+    assert!(driver.child.try_wait().unwrap().is_none(), "it keeps running");
     let registration = folder.path().join("kubelet/plugins_registry/dra.net-reg.sock");
     assert!(registration.exists(), "the kubelet is served");
     let answer = ready(operations).await;
@@ -148,7 +148,7 @@ async fn register(socket: &Path) {
 }
 
 #[tokio::test]
-async fn a_node_that_the_cluster_has_not_ends_the_driver() {
+async fn an_unknown_node_ends_the_driver() {
     let folder = tempfile::Builder::new().prefix("a").tempdir_in("/tmp").unwrap();
     let socket = refusing();
     let address = socket.local_addr().unwrap();

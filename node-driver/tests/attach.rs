@@ -1,6 +1,6 @@
-//! What a plan does to interfaces: in a pod's network namespace, and on the host
-//! afterwards. Uses the real kernel, without a kubelet and a runtime; `ip` and `tc` show
-//! the result.
+//! Applies plans to interfaces: checks them in a pod's network namespace, and on the host
+//! after their return. Uses the real kernel, without a kubelet and a runtime; `ip` and `tc`
+//! show the result.
 //!
 //! Every test creates its own namespaces. They belong to a user namespace of this
 //! program, so no root is needed if the machine lets users create such namespaces.
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if let Err(error) = enter() {
-        return refuse(&format!("failed to make a network namespace (needs root): {error}"));
+        return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
     let trials = [settings::tests(), shares::tests()].into_iter().flatten().map(|(name, body)| {
         Trial::test(name, move || {
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// Enters namespaces of the program's own, before any thread exists. The user is root in
-/// them, and processes that a test starts have the same privileges.
+/// Enters new namespaces before any thread exists. The user is root in them, and processes
+/// that a test starts have the same privileges.
 fn enter() -> std::io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).is_err() {

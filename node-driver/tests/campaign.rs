@@ -35,11 +35,11 @@ const QUIET: Duration = Duration::from_mins(1);
 fn main() -> ExitCode {
     let own = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
     if let Err(error) = unshare(own).or_else(|_| unshare(CloneFlags::CLONE_NEWNET)) {
-        return refuse(&format!("failed to make a network namespace (needs root): {error}"));
+        return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
-    let trial = Trial::test("published_is_what_a_fresh_discovery_finds", || {
+    let trial = Trial::test("the_driver_publishes_what_a_fresh_discovery_finds", || {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Failed::from)?;
-        runtime.block_on(published_is_what_a_fresh_discovery_finds());
+        runtime.block_on(the_driver_publishes_what_a_fresh_discovery_finds());
         Ok(())
     });
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
@@ -51,12 +51,12 @@ fn refuse(text: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-#[expect(clippy::print_stderr, reason = "what the campaign did is worth reading")]
+#[expect(clippy::print_stderr, reason = "prints the campaign's report")]
 fn report(text: &str) {
     eprintln!("{text}");
 }
 
-async fn published_is_what_a_fresh_discovery_finds() {
+async fn the_driver_publishes_what_a_fresh_discovery_finds() {
     let (rounds, seed) = (number("DRANET_CAMPAIGN_ROUNDS", 16), number("DRANET_CAMPAIGN_SEED", 1));
     let mut links = Links::open(seed).await;
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ async fn settle(round: u64, server: &FakeServer, fresh: &FakeServer, config: &Pa
         }
         assert!(
             begin.elapsed() < QUIET,
-            "round {round}: published is {published:#}\nand found is {found:#}\nafter {links:#?}"
+            "round {round}: published {published:#}\nbut found {found:#}\nafter {links:#?}"
         );
     }
 }

@@ -22,7 +22,7 @@ fn empty_machine(folder: &Path) -> &str {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_on_one_line() {
+fn unusable_input_is_named_on_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let root = empty_machine(folder.path());
     let malformed = folder.path().join("malformed");
@@ -45,7 +45,7 @@ fn what_cannot_be_used_is_named_on_one_line() {
 }
 
 #[test]
-fn what_is_no_command_line_is_refused() {
+fn invalid_command_lines_are_refused() {
     for (arguments, expected) in [
         (&[][..], "--node-name"),
         (
@@ -57,7 +57,7 @@ fn what_is_no_command_line_is_refused() {
         (&["--node-name", "n", "--once", "--cleanup"], "--cleanup"),
         (
             &["--node-name", "n", "--kubelet-dir", "/k", "--virtual-functions", "numVfs=4"],
-            "it selects nothing",
+            "no physical function is selected",
         ),
         (&["--node-name", "n", "--virtual-functions", "numVfs=4,pfName=rail*"], "--kubelet-dir"),
         (&["--node-name", "n", "--sharing=count"], "--rdma-hca-max"),
@@ -75,7 +75,7 @@ fn what_is_no_command_line_is_refused() {
 }
 
 #[test]
-fn a_server_that_is_away_is_named() {
+fn an_unreachable_server_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let root = empty_machine(folder.path());
     let config = folder.path().join("config");

@@ -1,6 +1,6 @@
-//! The committed gRPC code is what the vendored protocol files say.
+//! Checks that the committed gRPC code matches the vendored protocol files.
 //!
-//! protox compiles them, so no `protoc` is needed, here or to build the driver.
+//! protox compiles them, so `protoc` is not needed, neither here nor to build the driver.
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 use std::fs;

@@ -30,12 +30,12 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 fn main() -> ExitCode {
     let own = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
     if let Err(error) = unshare(own).or_else(|_| unshare(CloneFlags::CLONE_NEWNET)) {
-        return refuse(&format!("failed to make a network namespace (needs root): {error}"));
+        return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
     let trials = vec![
         trial("links_addresses_and_routes", links_addresses_and_routes),
-        trial("every_change_is_heard", every_change_is_heard),
-        trial("the_way_to_the_api_server_is_an_uplink", the_way_to_the_api_server_is_an_uplink),
+        trial("every_change_is_notified", every_change_is_notified),
+        trial("the_route_to_the_api_server_is_an_uplink", the_route_to_the_api_server_is_an_uplink),
     ];
     // All tests share one namespace; each starts with it empty.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -158,7 +158,7 @@ async fn links_addresses_and_routes(namespace: Namespace) {
     assert_eq!(withheld.get(&bridge), None);
 }
 
-async fn every_change_is_heard(namespace: Namespace) {
+async fn every_change_is_notified(namespace: Namespace) {
     let (kernel, mut changes) = Kernel::open().unwrap();
     namespace.add(LinkVeth::new("left", "right").build()).await;
     let left = namespace.index("left").await;
@@ -180,7 +180,7 @@ async fn every_change_is_heard(namespace: Namespace) {
 }
 
 /// Without a default route, and after the route has changed.
-async fn the_way_to_the_api_server_is_an_uplink(namespace: Namespace) {
+async fn the_route_to_the_api_server_is_an_uplink(namespace: Namespace) {
     let [server, unreachable] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(192, 0, 2, 1)];
     let servers = BTreeSet::from([server, unreachable].map(IpAddr::V4));
     let (kernel, _changes) = Kernel::open().unwrap();
@@ -196,7 +196,7 @@ async fn the_way_to_the_api_server_is_an_uplink(namespace: Namespace) {
         namespace.handle.address().add(index, address, 24).execute().await.unwrap();
         links.push(index);
     }
-    assert!(kernel.read().await.unwrap().uplinks().is_empty(), "there is no way yet");
+    assert!(kernel.read().await.unwrap().uplinks().is_empty(), "there is no route yet");
     for (link, other, metric) in [(links[0], links[1], 200), (links[1], links[0], 100)] {
         let route = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(server, 32)

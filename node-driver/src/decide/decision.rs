@@ -1,5 +1,5 @@
-//! From the facts of a machine to what is said of it. Pure: the same facts
-//! always give the same devices and the same topology.
+//! Derives the published devices and topology from the facts about a machine. Pure: the
+//! same facts always give the same result.
 
 use crate::decide::attributes::{self, Machine};
 use crate::decide::fabric::fabric;
@@ -19,14 +19,14 @@ use topology_graph::{
     Anomaly, HostCondition, NodeTopologySpec, Overlay, PortState, Snapshot, Topology,
 };
 
-/// All that is known of the machine.
+/// Everything known about the machine.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// What its kernel tells.
+    /// Devices and topology, from the kernel.
     pub snapshot: Snapshot,
-    /// What its network interfaces are.
+    /// Network interfaces and routes.
     pub network: NetworkFacts,
-    /// What its cloud tells.
+    /// Metadata from the cloud.
     pub cloud: CloudMetadata,
 }
 
@@ -35,25 +35,25 @@ pub struct Facts {
 pub struct Decision {
     /// The NICs.
     pub devices: Vec<Device>,
-    /// What is seen of each NIC's health.
+    /// Health observations, by device name.
     pub vitals: BTreeMap<String, Vitals>,
-    /// The graph.
+    /// The topology graph.
     pub topology: NodeTopologySpec,
-    /// What is strange about the machine.
+    /// Inconsistencies found in the machine's data.
     pub anomalies: Vec<Anomaly>,
-    /// What its kernel lacks, or not.
+    /// Conditions of the host's kernel.
     pub host: Vec<HostCondition>,
 }
 
 impl Decision {
-    /// Adds what the kernel has for RDMA.
+    /// Adds the conditions of the host's kernel.
     #[must_use]
     pub fn with_host(mut self, host: Vec<HostCondition>) -> Self {
         self.host = host;
         self
     }
 
-    /// Adds devices that pods have and the machine has no more.
+    /// Adds devices that pods have but that are gone from the machine.
     #[must_use]
     pub fn with_gone(mut self, gone: Vec<Device>) -> Self {
         for device in gone {
@@ -64,7 +64,7 @@ impl Decision {
         self
     }
 
-    /// Leaves out devices that are not ready to be given to pods.
+    /// Leaves out devices that must not be allocated yet.
     #[must_use]
     pub fn without(mut self, names: &BTreeSet<String>) -> Self {
         self.devices.retain(|device| !names.contains(&device.name));
@@ -85,7 +85,7 @@ impl Decision {
         self
     }
 
-    /// Notes the NICs whose RDMA devices do not answer.
+    /// Marks the NICs whose RDMA devices do not answer.
     #[must_use]
     pub fn with_unresponsive(mut self, devices: &BTreeSet<String>, snapshot: &Snapshot) -> Self {
         let stuck = snapshot.rdma.iter().filter(|device| devices.contains(&device.name));
@@ -95,7 +95,7 @@ impl Decision {
         self
     }
 
-    /// Notes which network namespaces may use the RDMA devices, if the machine has any.
+    /// Records which network namespaces may use the RDMA devices, if the machine has any.
     #[must_use]
     pub fn with_rdma_namespaces(mut self, mode: Option<NetnsMode>, snapshot: &Snapshot) -> Self {
         let mode = mode.filter(|_| !snapshot.rdma.is_empty());
@@ -103,7 +103,7 @@ impl Decision {
         self
     }
 
-    /// Leaves out the NICs that the administrator does not want.
+    /// Leaves out the NICs that the administrator's filter drops.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
         self.devices.retain(|device| filter.keeps(device));
@@ -112,7 +112,7 @@ impl Decision {
         self
     }
 
-    /// Lets claims share the NICs, or not.
+    /// Lets claims share the NICs as configured.
     #[must_use]
     pub fn shared(mut self, sharing: &SharingArgs) -> Self {
         self.devices = self.devices.into_iter().map(|device| sharing.apply(device)).collect();
@@ -131,7 +131,7 @@ impl Decision {
     }
 }
 
-/// What is seen of each NIC's health, where anything is.
+/// The health observations of each NIC that has any.
 fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
     let vitals = |nic: &Nic<'_>| {
         let link_degraded = nic.link_degraded;
@@ -141,7 +141,7 @@ fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
     nics.iter().filter_map(vitals).collect()
 }
 
-/// Whether an InfiniBand NIC has a port that carries data.
+/// Whether an InfiniBand NIC has an active port; `None` if no port state is known.
 fn port_up(nic: &Nic<'_>) -> Option<bool> {
     let rdma = nic.rdma.filter(|_| nic.link_type == LinkType::InfiniBand)?;
     let mut states = rdma.ports.iter().filter_map(|port| port.state).peekable();
@@ -149,7 +149,7 @@ fn port_up(nic: &Nic<'_>) -> Option<bool> {
     Some(states.any(|state| state == PortState::Active))
 }
 
-/// Decides.
+/// Decides what to publish for these facts.
 pub fn decide(facts: &Facts) -> Decision {
     let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
@@ -170,7 +170,7 @@ mod tests {
     use crate::live::facts;
 
     #[test]
-    fn the_rdma_namespace_mode_is_published_of_machines_with_rdma_devices() {
+    fn the_rdma_namespace_mode_is_published_only_with_rdma_devices() {
         let mut facts = facts("aks-gb300");
         let mode = |facts: &Facts, mode| {
             let decision = decide(facts).with_rdma_namespaces(mode, &facts.snapshot);

@@ -16,7 +16,7 @@ pub(crate) fn fabric(snapshot: &Snapshot, cloud: &CloudMetadata) -> Option<Text>
 }
 
 /// The one subnet of the InfiniBand ports. `None` if the ports are on several subnets,
-/// because then nobody knows which one jobs use, and if an active port has the default
+/// because then it is unknown which one jobs use, and if an active port has the default
 /// prefix. A port that is down keeps the prefix that it was given.
 fn subnet(snapshot: &Snapshot) -> Option<SubnetPrefix> {
     let ports = snapshot.rdma.iter().flat_map(|device| &device.ports);
@@ -35,7 +35,7 @@ mod tests {
     use std::fmt::Write;
     use topology_graph::{HostRoot, fixture};
 
-    /// One InfiniBand device a line: state and the first GID of its port.
+    /// One InfiniBand device per entry: state and first GID of its port.
     fn machine(ports: &[(&str, &str)]) -> Snapshot {
         let mut text = String::from("/sys/devices/system/node/online = 0\n");
         for (index, (state, gid)) in ports.iter().enumerate() {
@@ -52,7 +52,7 @@ mod tests {
     const DEFAULT: &str = "fe80:0000:0000:0000:506b:4b03:00a1:b2c3";
 
     #[test]
-    fn a_subnet_is_a_fabric_where_all_ports_are_on_it() {
+    fn the_subnet_is_the_fabric_if_all_ports_share_it() {
         for (ports, expected) in [
             (&[("4: ACTIVE", EAST), ("4: ACTIVE", EAST)][..], Some("ib-fec0000000000001")),
             (&[("4: ACTIVE", EAST), ("1: DOWN", EAST)], Some("ib-fec0000000000001")),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cloud_says_comes_first() {
+    fn the_clouds_group_takes_precedence_over_the_subnet() {
         let group = Text::new("group-1").unwrap();
         let cloud = [(attribute::AZURE_PLACEMENT_GROUP.to_owned(), group.clone())];
         let found = fabric(&machine(&[("4: ACTIVE", EAST)]), &cloud.into_iter().collect());

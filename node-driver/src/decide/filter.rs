@@ -1,11 +1,11 @@
-//! Which NICs the administrator wants published: a CEL expression over a NIC's
-//! attributes, as upstream has it.
+//! Selects the NICs to publish by a CEL expression over a NIC's attributes, as upstream
+//! does.
 //!
 //! `attributes` is a map of `resource.k8s.io/v1` device attributes by fully
 //! qualified name, with the fields of the Go type: `StringValue`, `IntValue`,
-//! `BoolValue`, `VersionValue`. An expression that fails on a NIC keeps it, one
-//! that gives no boolean drops it, as upstream does. Of CEL's functions those of times
-//! are left out: no attribute is one, and their time zones would be a part of the binary.
+//! `BoolValue`, `VersionValue`. As in upstream, a NIC is kept if the expression fails on
+//! it, and dropped if the result is not a boolean. CEL's time functions are left out: no
+//! attribute is a time, and they would add the time zone database to the binary.
 
 use cel::objects::{Key, Map};
 use cel::parser::{Expression, PrattParser};
@@ -16,11 +16,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Upstream's default: interfaces of pods are no NICs.
+/// Upstream's default: drops veth interfaces, which belong to pods.
 pub const DEFAULT: &str =
     r#"!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue != "veth""#;
 
-/// A compiled expression; the empty one keeps everything.
+/// A compiled expression. An empty expression keeps everything.
 #[derive(Clone, Default)]
 pub struct Filter {
     text: String,
@@ -33,7 +33,7 @@ struct Compiled {
     functions: Arc<Env>,
 }
 
-/// An expression that is no CEL.
+/// The text is not a valid CEL expression.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is not a valid CEL expression: {reason}")]
 pub struct FilterError {
@@ -42,22 +42,22 @@ pub struct FilterError {
 }
 
 impl Filter {
-    /// Whether it has no expression, so that it keeps and selects everything.
+    /// Whether there is no expression; the filter then keeps and selects everything.
     pub fn is_empty(&self) -> bool {
         self.compiled.is_none()
     }
 
-    /// Whether a device is wanted: where the expression fails on it, it is.
+    /// Whether the filter keeps a device. It does if the expression fails on the device.
     pub fn keeps(&self, device: &Device) -> bool {
         self.verdict(device).unwrap_or(true)
     }
 
-    /// Whether a device is meant: where the expression fails on it, it is not.
+    /// Whether the filter selects a device. It does not if the expression fails on the device.
     pub fn selects(&self, device: &Device) -> bool {
         self.verdict(device).unwrap_or(false)
     }
 
-    /// What the expression says of a device; none where it fails.
+    /// The expression's result for a device; `None` if it fails.
     fn verdict(&self, device: &Device) -> Option<bool> {
         let Some(compiled) = &self.compiled else { return Some(true) };
         let mut context = Context::with_env(Arc::clone(&compiled.functions));
@@ -74,7 +74,7 @@ fn attributes(device: &Device) -> Value {
     map(attributes.map(|(name, attribute)| (name.as_str(), fields(attribute))))
 }
 
-/// Go's fields are pointers: one that is not set is null.
+/// Go's fields are pointers: an unset field is null.
 fn fields(attribute: &DeviceAttribute) -> Value {
     let text = |text: &Option<String>| {
         text.as_ref().map_or(Value::Null, |text| Value::String(Arc::new(text.clone())))
@@ -143,7 +143,7 @@ mod tests {
             (r#"attributes["dra.net/pciDevice"].StringValue.matches("^Elastic F.*\\(EFA\\)$")"#, 4),
             (r#"attributes["dra.net/numaNode"].IntValue in [0, 5] ? true : false"#, 3),
             ("size(attributes) > 1000 || has(attributes.none)", 0),
-            // What cannot be told of a NIC keeps it, what is no answer drops it.
+            // An expression that fails keeps the NIC; a result that is no boolean drops it.
             (r#"attributes["dra.net/ifName"].StringValue == "ens65""#, 5),
             (r#"attributes["dra.net/rdma"].StringValue == "yes""#, 0),
             (r#"attributes["dra.net/rdma"].StringValue != "yes""#, 7),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn invalid_expressions_are_refused() {
         for text in ["attributes[", "a ==", "\"", ")"] {
             let error = text.parse::<Filter>().unwrap_err().to_string();
             assert!(

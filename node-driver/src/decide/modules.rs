@@ -1,19 +1,20 @@
-//! What is said of the kernel's modules: conditions of the NodeTopology. Pure.
+//! NodeTopology conditions about kernel modules. Pure.
 
 use crate::facts::modules::KernelFacts;
 use crate::modules::{Outcome, takes_dma_buf};
 use topology_graph::HostCondition;
 
-/// Whether the modules that the init container was asked for do their work.
+/// Condition type: whether all kernel modules that the init container was asked for are
+/// available.
 pub(crate) const KERNEL_MODULES: &str = "KernelModules";
 
-/// Whether NICs can reach the memory of GPUs.
+/// Condition type: whether NICs can reach GPU memory.
 pub(crate) const PEER_MEMORY: &str = "PeerMemory";
 
-/// How NVIDIA's open driver calls itself in its version.
+/// Part of the version text by which NVIDIA's open driver is recognized.
 const OPEN: &str = "Open Kernel Module";
 
-/// The conditions; none where nothing was asked for and no GPU driver is loaded.
+/// The conditions; none if no modules were asked for and no GPU driver is loaded.
 pub(crate) fn conditions(facts: &KernelFacts) -> Vec<HostCondition> {
     [modules(facts), peer_memory(facts)].into_iter().flatten().collect()
 }
@@ -43,8 +44,8 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// NVIDIA: a module of its own, or the open driver's dma-buf. AMD: dma-buf. Either needs RDMA
-/// drivers that take dma-buf, as those of Linux do since 5.12; a vendor's own may do so earlier.
+/// NVIDIA needs a separate module or the open driver's dma-buf, AMD needs dma-buf. dma-buf
+/// needs RDMA drivers that import it: Linux has them since 5.12, a vendor's may do so earlier.
 fn peer_memory(facts: &KernelFacts) -> Option<HostCondition> {
     let of_driver = match &facts.nvidia {
         Some(version) if version.contains(OPEN) => Some("NVIDIA's open driver exports it"),
@@ -58,21 +59,21 @@ fn peer_memory(facts: &KernelFacts) -> Option<HostCondition> {
     match (facts.peer_memory, of_driver) {
         (Some(module), _) => condition(true, "Module", format!("module {module} is loaded")),
         (None, Some(driver)) if takes_dma_buf(release) => {
-            condition(true, "DmaBuf", format!("dma-buf: {driver}, and Linux {release} takes it"))
+            condition(true, "DmaBuf", format!("dma-buf: {driver}, and Linux {release} imports it"))
         }
         (None, Some(driver)) => condition(
             false,
             "OldKernel",
             format!(
-                "dma-buf: {driver}, but RDMA drivers of Linux {release} take none (since 5.12); \
-                 load nvidia_peermem, or use a newer kernel"
+                "dma-buf: {driver}, but RDMA drivers can import it only since Linux 5.12, and \
+                 this is {release}; load nvidia_peermem, or use a newer kernel"
             ),
         ),
         (None, None) => condition(
             false,
             "NoModule",
-            "NVIDIA's driver is the closed one, which exports no dma-buf, and nvidia_peermem is \
-             not loaded; load it, or install NVIDIA's open kernel modules"
+            "NVIDIA's proprietary driver exports no dma-buf, and nvidia_peermem is not loaded; \
+             load it, or install NVIDIA's open kernel modules"
                 .to_owned(),
         ),
     }
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_gpu_driver_and_report_says_nothing() {
+    fn no_conditions_without_gpu_driver_and_report() {
         assert!(said(&KernelFacts::default()).is_empty());
     }
 
@@ -116,17 +117,17 @@ mod tests {
         ];
         let said: Vec<_> = all.iter().flat_map(said).collect();
         insta::assert_snapshot!(said.join("\n"), @"
-        PeerMemory false NoModule: NVIDIA's driver is the closed one, which exports no dma-buf, and nvidia_peermem is not loaded; load it, or install NVIDIA's open kernel modules
+        PeerMemory false NoModule: NVIDIA's proprietary driver exports no dma-buf, and nvidia_peermem is not loaded; load it, or install NVIDIA's open kernel modules
         PeerMemory true Module: module nvidia_peermem is loaded
-        PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 6.8.0-45-generic takes it
-        PeerMemory false OldKernel: dma-buf: NVIDIA's open driver exports it, but RDMA drivers of Linux 5.4.0-1-generic take none (since 5.12); load nvidia_peermem, or use a newer kernel
-        PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 5.12.0 takes it
-        PeerMemory true DmaBuf: dma-buf: AMD's driver exports it, and Linux 6.8.0 takes it
+        PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 6.8.0-45-generic imports it
+        PeerMemory false OldKernel: dma-buf: NVIDIA's open driver exports it, but RDMA drivers can import it only since Linux 5.12, and this is 5.4.0-1-generic; load nvidia_peermem, or use a newer kernel
+        PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 5.12.0 imports it
+        PeerMemory true DmaBuf: dma-buf: AMD's driver exports it, and Linux 6.8.0 imports it
         ");
     }
 
     #[test]
-    fn the_first_module_that_lacks_is_the_reason() {
+    fn the_first_missing_module_is_the_reason() {
         let module = |name: &str, outcome, detail: &str| ModuleReport {
             name: name.to_owned(),
             outcome,

@@ -1,9 +1,9 @@
-//! The NICs of a machine: what is published, under which name and as what. A
-//! pure view of the facts; attributes are made from it elsewhere.
+//! Finds the NICs of a machine that can be published, with their device name and link
+//! type. Pure; `attributes` derives their attributes.
 //!
-//! What a NIC speaks is what its ports say, never the absence of a network
-//! interface: an Ethernet function whose interface is in a pod's namespace has
-//! none either. What the host itself lives by is no NIC to give away.
+//! The link type comes from the ports. A missing network interface proves nothing: the
+//! interface of an Ethernet function may be in a pod's namespace. NICs that the host
+//! itself needs are not published.
 
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ const CLASS_NETWORK: u32 = 0x02;
 /// PCI class of InfiniBand controllers.
 const CLASS_INFINIBAND: u32 = 0x0207;
 
-/// Drivers that hold a function for someone else, as upstream has them.
+/// Drivers that reserve a function for a virtual machine or a program, as in upstream.
 const HOLDERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"];
 
 /// Kinds of virtual interfaces that a pod can be given.
 const VIRTUAL_KINDS: [&str; 5] = ["dummy", "ipvlan", "macvlan", "veth", "vlan"];
 
-/// Beginnings of the names that network plugins give their own interfaces.
+/// Name prefixes of interfaces that network plugins create.
 const PLUGIN_PREFIXES: [&str; 12] = [
     "azv",
     "cali",
@@ -36,7 +36,7 @@ const PLUGIN_PREFIXES: [&str; 12] = [
     "weave",
 ];
 
-/// What a NIC speaks.
+/// The kind of link that a NIC has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkType {
     /// InfiniBand, with or without IP over it.
@@ -54,33 +54,32 @@ pub enum LinkType {
 pub struct Nic<'a> {
     /// Name of the device in a slice.
     pub name: String,
-    /// What it speaks.
+    /// Its kind of link.
     pub link_type: LinkType,
-    /// Its PCI function; none for a virtual interface.
+    /// Its PCI function; `None` for a virtual interface.
     pub function: Option<&'a PciFunction>,
     /// Its RDMA device.
     pub rdma: Option<&'a RdmaDevice>,
-    /// Its network interface, where it is in the host's namespace. IP over
-    /// InfiniBand is no interface of the NIC: it is made and removed on its own.
+    /// Its network interface, if that is in the host's namespace. IPoIB interfaces do not
+    /// count: they are created and removed independently of the NIC.
     pub interface: Option<&'a Interface>,
-    /// Whether its link runs slower or narrower than it and the port above could.
+    /// Whether its link runs slower or narrower than both the NIC and the port above support.
     pub link_degraded: Option<bool>,
 }
 
 impl Nic<'_> {
-    /// Where it is, if it is a device.
+    /// Its PCI address; `None` for a virtual interface.
     pub fn address(&self) -> Option<PciAddress> {
         self.function.map(|function| function.address)
     }
 }
 
-/// Name of a function in a slice, `pci-0101-00-00-0`, as upstream has it.
+/// The device name of a function in a slice, such as `pci-0101-00-00-0`, as in upstream.
 pub fn device_name(address: PciAddress) -> String {
     format!("pci-{}", address.to_string().replace([':', '.'], "-"))
 }
 
-/// The NICs of a machine: functions in the order of their addresses, then
-/// virtual interfaces by name.
+/// The NICs of a machine: functions by address, then virtual interfaces by name.
 pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
     let withheld = network.withheld();
     let functions = snapshot
@@ -117,9 +116,9 @@ fn of_function<'a>(
     })
 }
 
-/// The interfaces of a function. Sysfs knows whose they are, and only by name:
-/// where it shows another namespace than netlink does, a pod's `eth0` is no
-/// interface of a device.
+/// The interfaces of a function. Sysfs links them to functions, but only by name. If sysfs
+/// shows another namespace than netlink, a pod's veth `eth0` must not count as the
+/// function's interface.
 fn interfaces_of<'a>(
     snapshot: &'a Snapshot,
     network: &'a NetworkFacts,
@@ -131,12 +130,12 @@ fn interfaces_of<'a>(
     names.filter_map(|name| network.interface(name)).filter(is_of_device).collect()
 }
 
-/// Whether a driver of the kernel's own runs the function.
+/// Whether a driver other than the [`HOLDERS`] is bound to the function.
 pub(super) fn is_usable(function: &PciFunction) -> bool {
     function.driver.as_deref().is_some_and(|driver| !HOLDERS.contains(&driver))
 }
 
-/// What the ports say; where there are none, what the function's class says.
+/// The link type, from the ports; without an RDMA device, from the PCI class.
 fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
     let Some(rdma) = rdma else {
         let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
@@ -152,7 +151,7 @@ fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
     }
 }
 
-/// The virtual interfaces that a pod can be given, by the name of the device in a slice.
+/// The virtual interfaces that a pod can be given, by device name in a slice.
 pub fn virtual_interfaces(network: &NetworkFacts) -> BTreeMap<String, &Interface> {
     let withheld = network.withheld();
     let nics = network.interfaces.iter().filter_map(|it| of_interface(it, &withheld));
@@ -179,8 +178,8 @@ fn of_interface<'a>(
     })
 }
 
-/// Name of a virtual interface in a slice: its own, where that is a DNS label,
-/// else `net-` and its bytes in hexadecimal.
+/// The device name of a virtual interface in a slice: its own name if that is a DNS label,
+/// otherwise `net-` and its bytes in hexadecimal.
 pub(crate) fn interface_device_name(name: &str) -> String {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_label = name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');

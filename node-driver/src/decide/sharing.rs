@@ -1,9 +1,9 @@
-//! NICs for several claims at once: by their bandwidth, by a number of claims, or by both, as
+//! Lets several claims share a NIC: by bandwidth, by a number of claims, or by both, as
 //! consumable capacity (KEP-5075, on by default since Kubernetes 1.36). Pure.
 //!
-//! A claim takes as much as it asks for, and one that asks for nothing takes the
-//! whole NIC, so that whoever knows nothing of sharing shares with nobody. A NIC
-//! whose rate is not known has no bandwidth to be divided.
+//! A claim gets the capacity that it requests. A claim without a capacity request gets the
+//! whole NIC, so that a user who does not know of sharing shares with nobody. A NIC with an
+//! unknown rate cannot be shared by bandwidth.
 
 use crate::decide::attribute::MAX_ENTRIES;
 use crate::decide::filter::Filter;
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-/// Whether claims can share a NIC, and by what.
+/// Whether claims can share a NIC, and by which capacity.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// Each NIC belongs to one claim.
@@ -23,7 +23,7 @@ pub enum Sharing {
     None,
     /// Claims share a NIC and divide its bandwidth.
     Bandwidth,
-    /// So many claims have it together.
+    /// Up to a fixed number of claims share a NIC.
     Count,
 }
 
@@ -34,17 +34,17 @@ pub struct SharingArgs {
     /// capacity dranet.io/bandwidth and dranet.io/shares
     #[arg(long, value_enum, default_value_t = Sharing::None, requires_if("count", "rdma_hca_max"))]
     pub sharing: Sharing,
-    /// How many claims can have one NIC together at most; with --sharing=bandwidth this limits
-    /// them besides
+    /// Maximum number of claims that can share a NIC; with --sharing=bandwidth an additional
+    /// limit
     #[arg(long, value_name = "CLAIMS")]
     pub rdma_hca_max: Option<NonZeroU32>,
-    /// Which NICs can be shared: a CEL expression as for --filter; empty is all. A NIC on which
-    /// it fails is not shared
+    /// Which NICs can be shared: a CEL expression as for --filter; empty selects all. If the
+    /// expression fails on a NIC, the NIC is not shared
     #[arg(long, value_name = "CEL", default_value = "")]
     pub shared_nics: Filter,
 }
 
-/// A flag about shared NICs where none can be shared.
+/// A flag about shared NICs is set, but no NIC can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the argument '{flag}' has no effect with '--sharing=none', by which no NIC can be shared; set \
@@ -56,10 +56,10 @@ pub struct NothingShared {
 }
 
 impl SharingArgs {
-    /// Refuses flags that have no effect, since whoever set them expects shared NICs.
+    /// Refuses flags that have no effect, because whoever set them expects shared NICs.
     ///
     /// # Errors
-    /// A flag says how NICs are shared, and `--sharing` says that none is.
+    /// A flag about shared NICs is set, and `--sharing` is `none`.
     pub fn check(&self) -> Result<(), NothingShared> {
         let flag = match (self.sharing, self.rdma_hca_max) {
             (Sharing::None, Some(_)) => "--rdma-hca-max",
@@ -69,8 +69,8 @@ impl SharingArgs {
         Err(NothingShared { flag })
     }
 
-    /// The device as it is then published. The capacity says what the attribute of the rate
-    /// said, and takes its place among the entries that a device may have.
+    /// Returns the device with its capacities, as it is published. The bandwidth capacity
+    /// replaces the rate attribute, so that the device stays within the limit of entries.
     #[must_use]
     pub fn apply(&self, mut device: Device) -> Device {
         if self.sharing == Sharing::None || !self.shared_nics.selects(&device) {
@@ -92,7 +92,7 @@ impl SharingArgs {
         if let Some(max) = self.rdma_hca_max {
             capacities.insert(capacity::SHARES.to_owned(), shares(max));
         }
-        // Of an Ethernet NIC in a cloud that fills all entries it says what its type says.
+        // An Ethernet NIC in a cloud can fill all entries. Its encapsulation repeats its type.
         if attributes.len() + capacities.len() > MAX_ENTRIES {
             attributes.remove(attribute::dranet::ENCAPSULATION);
         }
@@ -102,7 +102,7 @@ impl SharingArgs {
     }
 }
 
-/// A claim takes one share, and all of them if it asks for none.
+/// The capacity of shares. A claim without a request for shares gets all of them.
 fn shares(max: NonZeroU32) -> DeviceCapacity {
     let one = || Quantity("1".to_owned());
     let all = || Quantity(max.to_string());
@@ -117,7 +117,7 @@ fn shares(max: NonZeroU32) -> DeviceCapacity {
     }
 }
 
-/// As the API server writes it back: the largest unit that leaves a whole number.
+/// The quantity as the API server normalizes it: the largest unit that leaves a whole number.
 fn bits_per_second(gigabits: i64) -> Quantity {
     Quantity(match gigabits % 1000 {
         0 => format!("{}T", gigabits / 1000),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_keeps_the_limits_of_the_api() {
+    fn shared_devices_stay_within_the_limits_of_the_api() {
         let every = [
             by(Sharing::None, None),
             by(Sharing::Bandwidth, None),
@@ -201,10 +201,9 @@ mod tests {
         assert_eq!((attributes.len(), capacities.len()), (30, 2));
     }
 
-    /// Which of p4d's seven NICs are shared: four EFA without a rate among them, two of these
-    /// on NUMA node 0.
+    /// How many of p4d's seven NICs are shared. Four are EFA NICs, which have no rate.
     #[test]
-    fn the_operator_says_which_nics_are_shared() {
+    fn the_expression_selects_which_nics_are_shared() {
         let rdma = r#"attributes["dra.net/rdma"].BoolValue"#;
         let fails = r#"attributes["dra.net/nothing"].StringValue == "x""#;
         for (expression, expected) in [("", 7), ("false", 0), (rdma, 4), (fails, 0)] {
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// How many claims fit on one NIC of 800 Gbit/s that each ask for so much.
+    /// How many claims with this capacity request fit on one NIC of 800 Gbit/s.
     fn claims(by: &SharingArgs, asked: &[(&str, &str)]) -> usize {
         let devices = shared("aks-gb300", by).into_iter().take(1).collect::<Vec<_>>();
         let node = NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned() };
@@ -251,26 +250,26 @@ mod tests {
                 outcome => panic!("{outcome:?}"),
             }
         }
-        unreachable!("a NIC is full at last")
+        unreachable!("a NIC is full at some point")
     }
 
     #[test]
-    fn claims_divide_what_there_is() {
+    fn claims_divide_the_capacity() {
         const BANDWIDTH: &str = capacity::BANDWIDTH;
         const SHARES: &str = capacity::SHARES;
         let bandwidth = by(Sharing::Bandwidth, None);
         assert_eq!(claims(&bandwidth, &[(BANDWIDTH, "200G")]), 4);
         assert_eq!(claims(&bandwidth, &[(BANDWIDTH, "300G")]), 2);
         assert_eq!(claims(&bandwidth, &[(BANDWIDTH, "1T")]), 0);
-        assert_eq!(claims(&bandwidth, &[]), 1, "one that says nothing takes all");
+        assert_eq!(claims(&bandwidth, &[]), 1, "a claim without a request gets all");
         let count = by(Sharing::Count, Some(3));
         assert_eq!(claims(&count, &[(SHARES, "1")]), 3);
-        assert_eq!(claims(&count, &[(SHARES, "100m")]), 3, "no claim takes less than one");
+        assert_eq!(claims(&count, &[(SHARES, "100m")]), 3, "no claim gets less than one");
         assert_eq!(claims(&count, &[]), 1);
         let both = by(Sharing::Bandwidth, Some(3));
         assert_eq!(claims(&both, &[(BANDWIDTH, "100G"), (SHARES, "1")]), 3);
         assert_eq!(claims(&both, &[(BANDWIDTH, "400G"), (SHARES, "1")]), 2);
-        assert_eq!(claims(&both, &[(BANDWIDTH, "0"), (SHARES, "1")]), 3, "by their number alone");
+        assert_eq!(claims(&both, &[(BANDWIDTH, "0"), (SHARES, "1")]), 3, "limited by the shares");
         assert_eq!(claims(&both, &[(BANDWIDTH, "100G")]), 1, "all shares");
         assert_eq!(claims(&both, &[]), 1);
     }

@@ -1,13 +1,14 @@
-//! How many virtual functions each physical function is to have, whether that may be changed
-//! now, and which of them are not to be published yet. Pure.
+//! Decides how many virtual functions each physical function gets, whether the number may
+//! change now, and which virtual functions must not be published yet. Pure.
 //!
-//! The kernel refuses to change from one number to another but by way of none
-//! (`sriov_numvfs_store`, `drivers/pci/iov.c`), and with none all of them are gone. So another
-//! number waits until nobody has any of them, and they are given to nobody meanwhile.
+//! The kernel accepts a new number only after the number was set to 0
+//! (`sriov_numvfs_store`, `drivers/pci/iov.c`), which removes all virtual functions. A change
+//! therefore waits until none of them is in use, and none is allocated meanwhile.
 //!
-//! Those of an InfiniBand port need [GUIDs](guid), which their own driver reads only when it
-//! starts. So they are made, get GUIDs, and are made anew: the physical function's driver keeps
-//! the GUIDs (`sriov_restore_guids`, `drivers/net/ethernet/mellanox/mlx5/core/sriov.c`).
+//! Virtual functions of an InfiniBand port need [GUIDs](guid), which their driver reads only
+//! when it starts. They are therefore created, given GUIDs, and recreated: the physical
+//! function's driver keeps the GUIDs (`sriov_restore_guids`,
+//! `drivers/net/ethernet/mellanox/mlx5/core/sriov.c`).
 
 pub mod guid;
 pub mod policy;
@@ -23,93 +24,94 @@ use topology_graph::{LinkLayer, PciAddress, PciFunction, Snapshot};
 
 /// PCI base class of network controllers.
 const CLASS_NETWORK: u32 = 0x02;
-/// PCI class of InfiniBand controllers, whose interfaces come and go on their own.
+/// PCI class of InfiniBand controllers, whose interfaces are created independently.
 const CLASS_INFINIBAND: u32 = 0x0207;
 
-/// What is known of the machine.
+/// What is known about the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
-    /// Its PCI functions, interfaces and RDMA devices, of those in the host's hands.
+    /// Its PCI functions, and the interfaces and RDMA devices in the host's namespace.
     pub snapshot: &'a Snapshot,
     /// The host's interfaces.
     pub network: &'a NetworkFacts,
-    /// The devices that claims have.
+    /// The devices of prepared claims.
     pub held: &'a BTreeSet<String>,
-    /// Physical functions whose virtual ones got GUIDs from this process, or cannot get any.
+    /// Physical functions whose virtual functions got GUIDs from this process, or cannot get
+    /// any.
     pub guided: &'a BTreeSet<PciAddress>,
 }
 
-/// A physical function for which there is a policy.
+/// A physical function that a policy selects, and the verdict on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
     /// Its directory below the sysfs mount.
     pub path: String,
-    /// Its interface, where the host has it.
+    /// Its interface, if that is in the host's namespace.
     pub interface: Option<String>,
-    /// How many virtual functions it has.
+    /// The number of virtual functions that it has.
     pub present: u16,
-    /// How many it is to have.
+    /// The number of virtual functions in the policy.
     pub wanted: u16,
-    /// Those that it has, by the names of their devices.
+    /// The device names of its virtual functions.
     pub functions: BTreeSet<String>,
-    /// The node GUID of its InfiniBand port, from which virtual functions get theirs.
+    /// The node GUID of its InfiniBand port, from which those of virtual functions are derived.
     pub guid: Option<u64>,
-    /// What follows.
+    /// What to do.
     pub verdict: Verdict,
 }
 
-/// What is to be done at one physical function.
+/// What to do for one physical function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has as many as it is to have, and these have GUIDs if it is of InfiniBand.
+    /// The number is right, and on InfiniBand all virtual functions have GUIDs.
     Nothing,
-    /// It has none: they can be made at once.
+    /// There are no virtual functions: they can be created at once.
     Make,
-    /// It has others, or some without a GUID, and nobody has any of them.
+    /// The number is wrong or GUIDs are missing, and no virtual function is in use.
     Replace,
-    /// Not now.
+    /// The number cannot be changed now.
     Wait(Obstacle),
 }
 
-/// What stands against it.
+/// Why the number of virtual functions cannot be changed now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It cannot have so many.
+    /// The physical function does not support that many.
     TooMany {
-        /// Most that it can have.
+        /// The maximum number.
         most: u16,
     },
-    /// No driver of the kernel's runs it.
+    /// No usable kernel driver is bound to the physical function.
     Unbound,
     /// The node's own traffic goes through its interface.
     Uplink {
-        /// Which one.
+        /// The interface.
         interface: String,
     },
-    /// Its interface belongs to another.
+    /// Its interface belongs to a bond, bridge or virtual switch.
     Member {
-        /// Which one.
+        /// The interface.
         interface: String,
         /// The bond, bridge or virtual switch.
         master: String,
     },
     /// A pod has the physical function itself.
     Given,
-    /// Somebody has one of those that it has now.
+    /// One of its virtual functions is in use.
     InUse {
-        /// Its device's name.
+        /// The device name.
         device: String,
-        /// Who.
+        /// Who uses it.
         user: User,
     },
 }
 
-/// Who has a virtual function.
+/// Who uses a virtual function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A claim that was prepared on this node.
+    /// A claim that is prepared on this node.
     Prepared,
-    /// A claim that the scheduler gave it to, `namespace/name`.
+    /// A claim to which it is allocated, `namespace/name`.
     Allocated(String),
     /// A driver that gives it to a virtual machine or a program.
     Driver(String),
@@ -122,8 +124,8 @@ pub enum User {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooMany { most } => write!(f, "it can have {most} at most; lower numVfs"),
-            Self::Unbound => f.write_str("no driver of the kernel's runs it; bind it to one"),
+            Self::TooMany { most } => write!(f, "it supports at most {most}; lower numVfs"),
+            Self::Unbound => f.write_str("it is not bound to a kernel driver; bind it to one"),
             Self::Uplink { interface } => write!(
                 f,
                 "the node's own traffic goes through `{interface}`; select others, or set allowUplink"
@@ -151,7 +153,7 @@ impl fmt::Display for User {
     }
 }
 
-/// Judges each physical function that a policy selects, by the first that does.
+/// Judges each physical function that a policy selects. The first matching policy applies.
 pub fn judge(policies: &[SriovPolicy], machine: Machine<'_>) -> BTreeMap<PciAddress, Judged> {
     let functions = machine.snapshot.pci.iter();
     let physical = functions.filter(|function| {
@@ -211,7 +213,7 @@ impl<'a> Machine<'a> {
         withheld.or_else(|| self.functions(function.address).find_map(|it| self.in_use(it)))
     }
 
-    /// Whether somebody has this virtual function, as far as the machine tells.
+    /// Whether this virtual function is in use, as far as the machine shows.
     fn in_use(self, function: &PciFunction) -> Option<Obstacle> {
         let device = device_name(function.address);
         let driver = function.driver.as_ref();
@@ -229,16 +231,16 @@ impl<'a> Machine<'a> {
         Some(Obstacle::InUse { device, user })
     }
 
-    /// A function that the kernel runs has an interface; of InfiniBand it may have an RDMA
-    /// device alone.
+    /// Whether a function with a kernel driver is in another network namespace: it has no
+    /// interface here, and on InfiniBand no RDMA device either.
     fn is_elsewhere(self, function: &PciFunction) -> bool {
         let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
         let has_rdma = self.snapshot.rdma_device(function.address).is_some();
         self.interface(function.address).is_none() && !(is_infiniband && has_rdma)
     }
 
-    /// The node GUID of a physical function that can give GUIDs to its virtual ones: the kernel
-    /// takes them at an interface of InfiniBand.
+    /// The node GUID of a physical function whose virtual functions can be given GUIDs. The
+    /// kernel accepts GUIDs only through an InfiniBand interface.
     fn guid(self, physical: PciAddress) -> Option<u64> {
         let rdma = self.snapshot.rdma_device(physical)?;
         let mut ports = rdma.ports.iter();
@@ -248,7 +250,7 @@ impl<'a> Machine<'a> {
         Some(guid).filter(|guid| can_give && *guid != 0)
     }
 
-    /// Whether one of its virtual functions has no GUID, and can be given one.
+    /// Whether one of its virtual functions has no GUID and can be given one.
     fn lacks_guid(self, physical: &PciFunction) -> bool {
         let is_zero = |function: &PciFunction| {
             let rdma = self.snapshot.rdma_device(function.address);
@@ -271,21 +273,21 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// The virtual functions of a physical one.
+    /// The virtual functions of a physical function.
     fn functions(self, physical: PciAddress) -> impl Iterator<Item = &'a PciFunction> {
         let functions = self.snapshot.pci.iter();
         functions.filter(move |function| function.physical_function == Some(physical))
     }
 
-    /// The interface of a function, where the host has it.
+    /// The interface of a function, if that is in the host's namespace.
     fn interface(self, address: PciAddress) -> Option<&'a str> {
         let mut netdevs = self.snapshot.netdevs_of(address);
         let found = netdevs.find_map(|netdev| self.network.interface(&netdev.name));
         found.map(|interface| interface.name.as_str())
     }
 
-    /// The virtual functions that lack an interface or an RDMA device which their physical
-    /// function has: the kernel makes these after the function.
+    /// The virtual functions that lack an interface or an RDMA device although their physical
+    /// function has one. The kernel creates these after the virtual function.
     fn incomplete(self, physical: PciAddress) -> impl Iterator<Item = PciAddress> {
         let has = move |address| {
             let has_rdma = self.snapshot.rdma_device(address).is_some();

@@ -1,5 +1,5 @@
-//! Gives physical functions as many virtual ones as the operator says, and keeps those back
-//! that are not ready to be published.
+//! Creates virtual functions according to the policies, and withholds those that are not
+//! ready to be published.
 
 use crate::args::Args;
 use crate::decide::nic::device_name;
@@ -31,13 +31,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use topology_graph::{PciAddress, Snapshot};
 
-/// Longest wait for the cluster's claims.
+/// Time limit for listing the cluster's claims.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Longest that the first publication waits for functions.
+/// Time limit for the wait of the first publication for virtual functions.
 const FIRST: Duration = Duration::from_mins(1);
 
-/// What happened, on the Node.
+/// Reasons of events on the Node.
 const MADE: &str = "VirtualFunctionsCreated";
 const NOT_MADE: &str = "VirtualFunctionsNotCreated";
 const WITHOUT_GUIDS: &str = "VirtualFunctionsWithoutGUIDs";
@@ -47,14 +47,14 @@ pub(super) struct Functions {
     policies: Vec<SriovPolicy>,
     place: Place,
     client: Client,
-    /// Of which the devices are.
+    /// The pool of the devices.
     pool: String,
     progress: Progress,
     judged: BTreeMap<PciAddress, Judged>,
     withheld: BTreeSet<String>,
-    /// Physical functions whose virtual ones got GUIDs, or cannot get any.
+    /// Physical functions whose virtual functions got GUIDs, or cannot get any.
     guided: BTreeSet<PciAddress>,
-    /// What has been said that stands against it.
+    /// The last warning for each physical function.
     said: BTreeMap<PciAddress, String>,
     notices: Vec<Notice>,
     writes: (mpsc::UnboundedSender<Written>, mpsc::UnboundedReceiver<Written>),
@@ -62,39 +62,39 @@ pub(super) struct Functions {
     began: Instant,
 }
 
-/// Where it is written, and where the claims are noted that must not be touched.
+/// Where numbers are written, and where prepared claims are recorded.
 #[derive(Clone, Debug)]
 struct Place {
     sysfs: PathBuf,
     paths: Paths,
     faults: Faults,
-    /// Gives GUIDs to the virtual functions of the physical one with this interface.
+    /// Sets the GUIDs of the virtual functions of the physical function with this interface.
     give_guids: fn(&str, &[u64]) -> Result<(), AttachError>,
 }
 
-/// What is to be written for one physical function.
+/// What to write for one physical function.
 #[derive(Clone, Debug)]
 struct Order {
     /// Its directory below the sysfs mount.
     path: String,
-    /// The devices that are removed by it, if there are any.
+    /// The devices that the change removes, if any.
     removed: Option<BTreeSet<String>>,
-    /// How many virtual functions it has.
+    /// The number of virtual functions that it has.
     present: u16,
-    /// How many it is to have.
+    /// The number of virtual functions that it gets.
     number: u16,
     /// For InfiniBand, its interface and the GUIDs of its virtual functions.
     guids: Option<(String, Vec<u64>)>,
 }
 
-/// What came of the GUIDs.
+/// The outcome of setting GUIDs.
 #[derive(Debug)]
 enum Guids {
     /// None are needed.
     Needless,
     /// Each virtual function has one.
     Given,
-    /// There are none: the kernel refused them.
+    /// The kernel refused them.
     Refused(AttachError),
 }
 
@@ -102,7 +102,7 @@ enum Guids {
 #[derive(Debug)]
 struct Written {
     physical: PciAddress,
-    /// What is told of it, with the number.
+    /// The name in logs and events.
     name: String,
     number: u16,
     outcome: Result<Guids, WriteError>,
@@ -110,18 +110,19 @@ struct Written {
 
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
-    #[error("claims on this node have `{0}` since a moment ago")]
+    #[error("claims on this node now have `{0}`")]
     InUse(String),
-    #[error("which devices pods have is not known")]
+    #[error("failed to read which devices pods have")]
     Unknown(#[source] io::Error),
-    #[error("which virtual functions are there is not known")]
+    #[error("failed to list the virtual functions")]
     Unread(#[source] io::Error),
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl Functions {
-    /// As the flags say; nothing where they say nothing, or where claims are not prepared.
+    /// Creates it from the flags; `None` if they hold no policies, if claims are not prepared,
+    /// or with `--once`.
     pub(super) fn of(args: &Args, client: &Client, wake: &Arc<Notify>) -> Option<Self> {
         let paths = args.plugin.paths(DRIVER)?;
         let sysfs = args.plugin.sysfs_dir.clone().unwrap_or_else(|| args.root.join("sys"));
@@ -155,7 +156,7 @@ impl Functions {
         }
     }
 
-    /// Does what is due, and returns the devices that are not to be published now.
+    /// Does what is due and returns the devices that must not be published now.
     pub(super) async fn look(
         &mut self,
         snapshot: &Snapshot,
@@ -166,7 +167,7 @@ impl Functions {
         self.take_in(now);
         let held = match self.place.claims().names() {
             Ok(held) => held,
-            // Without it nothing is begun, and nothing given away that was kept back.
+            // Without the claims nothing is changed, and withheld devices stay withheld.
             Err(error) => {
                 tracing::warn!(%error, "Virtual functions stay as they are");
                 return self.withheld.clone();
@@ -185,28 +186,28 @@ impl Functions {
         self.withheld.clone()
     }
 
-    /// What was published is what the last look said.
+    /// Records that the result of the last look has been published.
     pub(super) fn published(&mut self, now: Instant) {
         self.progress.published(now);
     }
 
-    /// Whether the first publication is to wait: slices of before a boot have the functions
-    /// that are on their way now.
+    /// Whether the first publication must wait: slices from before a reboot contain the virtual
+    /// functions that are being created now.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
         now < self.began + FIRST && self.progress.is_making(now)
     }
 
-    /// When it is to be looked again, whatever happens.
+    /// When to look again without an event.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
         self.progress.next_change(now)
     }
 
-    /// What happened since this was last asked.
+    /// Takes the notices since the last call.
     pub(super) fn notices(&mut self) -> Vec<Notice> {
         mem::take(&mut self.notices)
     }
 
-    /// How many are wanted and not there.
+    /// The number of virtual functions that are wanted but missing.
     pub(super) fn missing(&self) -> i64 {
         self.judged.values().map(|it| i64::from(it.wanted.saturating_sub(it.present))).sum()
     }
@@ -228,7 +229,11 @@ impl Functions {
             (Ok(None), Action::Replace(_)) => self.write(physical, judged, true),
             (Ok(None), _) => {
                 let (name, functions) = (name(physical, judged), &judged.functions);
-                tracing::info!(name, ?functions, "Virtual functions are given to no pod any more");
+                tracing::info!(
+                    name,
+                    ?functions,
+                    "Virtual functions are withdrawn from publication"
+                );
                 self.progress.withdrawn(physical);
             }
             (Ok(Some(obstacle)), _) => {
@@ -236,13 +241,13 @@ impl Functions {
                 self.progress.failed(physical, now);
             }
             (Err(error), _) => {
-                tracing::warn!(error, "Virtual functions stay until it is known who has them");
+                tracing::warn!(error, "Virtual functions stay until their claims are known");
                 self.progress.failed(physical, now);
             }
         }
     }
 
-    /// Whether the scheduler has given one of them away.
+    /// Whether one of the virtual functions is allocated to a claim.
     async fn allocated(&self, judged: &Judged) -> Result<Option<Obstacle>, String> {
         let asked = timeout(PATIENCE, claims::allocated(&self.client, &self.pool)).await;
         let allocated = asked
@@ -255,7 +260,7 @@ impl Functions {
         Ok(judged.functions.iter().find_map(obstacle))
     }
 
-    /// On a thread of its own: it takes seconds, and other NICs are published meanwhile.
+    /// Writes on a separate thread: it takes seconds, and other NICs are published meanwhile.
     fn write(&mut self, physical: PciAddress, judged: &Judged, replace: bool) {
         self.progress.writing(physical);
         let (place, name, number) = (self.place.clone(), name(physical, judged), judged.wanted);
@@ -268,10 +273,10 @@ impl Functions {
             guids: judged.interface.clone().zip(guids).filter(|_| number > 0),
         };
         let (ended, wake) = (self.writes.0.clone(), Arc::clone(&self.wake));
-        tracing::info!(name, number, before = judged.present, "Making virtual functions");
+        tracing::info!(name, number, before = judged.present, "Creating virtual functions");
         tokio::task::spawn_blocking(move || {
             let outcome = place.write(&order);
-            // Nobody listens any more where the driver ends.
+            // The receiver is gone if the driver ends.
             let _ = ended.send(Written { physical, name, number, outcome });
             wake.notify_one();
         });
@@ -282,7 +287,7 @@ impl Functions {
             self.progress.ended(physical);
             let notice = match outcome {
                 Ok(guids) => {
-                    tracing::info!(name, number, ?guids, "Virtual functions are made");
+                    tracing::info!(name, number, ?guids, "Virtual functions created");
                     let note = format!("{name} has {number} virtual functions");
                     self.said.remove(&physical);
                     if !matches!(guids, Guids::Needless) {
@@ -299,8 +304,8 @@ impl Functions {
                 Err(error) => {
                     self.progress.failed(physical, now);
                     let error = Chain(&error).to_string();
-                    tracing::error!(name, number, error, "Virtual functions are not made");
-                    let note = format!("{name} is to have {number} virtual functions: {error}");
+                    tracing::error!(name, number, error, "Virtual functions not created");
+                    let note = format!("{name} cannot get {number} virtual functions: {error}");
                     if self.said.insert(physical, note.clone()).as_ref() == Some(&note) {
                         continue;
                     }
@@ -311,7 +316,7 @@ impl Functions {
         }
     }
 
-    /// Each once, until it is another or gone.
+    /// Reports each obstacle once, until it changes or is gone.
     fn tell_obstacles(&mut self, judged: &BTreeMap<PciAddress, Judged>) {
         self.said.retain(|physical, _| judged.contains_key(physical));
         for (physical, judged) in judged {
@@ -324,14 +329,12 @@ impl Functions {
             };
             let name = name(*physical, judged);
             let note = if present == wanted {
-                format!("virtual functions of {name} get GUIDs when they are made anew: {obstacle}")
+                format!("virtual functions of {name} must be recreated to get GUIDs: {obstacle}")
             } else {
-                format!(
-                    "{name} is to have {wanted} virtual functions, and has {present}: {obstacle}"
-                )
+                format!("{name} has {present} virtual functions instead of {wanted}: {obstacle}")
             };
             if self.said.get(physical) != Some(&note) {
-                tracing::warn!(note, "Virtual functions are not made");
+                tracing::warn!(note, "Virtual functions not created");
                 self.notices.push(Notice::warning(NOT_MADE, &note));
                 self.said.insert(*physical, note);
             }
@@ -349,7 +352,7 @@ fn give_guids(link: &str, guids: &[u64]) -> Result<(), AttachError> {
     settings::set_guids(&NetNs::current()?, link, guids)
 }
 
-/// What a person calls it.
+/// The name of a physical function in logs and events.
 fn name(physical: PciAddress, judged: &Judged) -> String {
     match &judged.interface {
         Some(interface) => format!("{physical} ({interface})"),
@@ -362,8 +365,8 @@ impl Place {
         Claims::of(Some(self.paths.checkpoint()))
     }
 
-    /// Writes the number. Those of InfiniBand are made, get GUIDs and are made anew, because their
-    /// driver reads a GUID only when it starts.
+    /// Writes the number. InfiniBand functions are created, get GUIDs and are recreated, because
+    /// their driver reads a GUID only when it starts.
     fn write(&self, order: &Order) -> Result<Guids, WriteError> {
         let Order { path, removed, present, number, guids } = order;
         self.faults.reached("functions:before");
@@ -381,7 +384,7 @@ impl Place {
         Ok(given)
     }
 
-    /// Removes these devices, of which nobody may get one meanwhile.
+    /// Removes these devices. No claim can be prepared meanwhile.
     fn remove(&self, path: &str, devices: &BTreeSet<String>) -> Result<(), WriteError> {
         let _turn = turn::take(&self.paths)?;
         let held = self.claims().names().map_err(WriteError::Unknown)?;
@@ -393,8 +396,8 @@ impl Place {
         Ok(())
     }
 
-    /// Gives GUIDs to the functions that are there, and makes them anew. A claim of before a
-    /// reboot may have one already; then they stay, and it is tried again later.
+    /// Gives GUIDs to the existing functions and recreates them. If a claim from before a reboot
+    /// already has one, they stay, and the next attempt follows later.
     fn give(&self, link: &str, guids: &[u64], order: &Order) -> Result<Guids, WriteError> {
         if let Err(error) = (self.give_guids)(link, guids) {
             return Ok(Guids::Refused(error));

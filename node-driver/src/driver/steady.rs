@@ -46,7 +46,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the loop needs besides the driver.
 pub(super) struct Surroundings {
-    /// What has the machine looked at.
+    /// Wakes the loop.
     pub(super) wake: Arc<Notify>,
     pub(super) changes: Option<Changes>,
     pub(super) client: Client,
@@ -176,7 +176,7 @@ struct Steady {
     /// Publications that failed in a row.
     failures: u32,
     metrics: Metrics,
-    /// What was said last of modules that lack.
+    /// The last report of missing modules.
     lacking: String,
     /// What was said last of the vendor's driver.
     vendor_driver: Option<HostCondition>,
@@ -264,7 +264,7 @@ impl Steady {
         published
     }
 
-    /// Whether the first publication waits for functions that are on their way.
+    /// Whether the first publication waits for virtual functions that are being created.
     fn is_early(&self) -> bool {
         let functions = self.driver.functions.as_ref().filter(|_| self.first.is_some());
         functions.is_some_and(|functions| functions.is_awaited(Instant::now()))

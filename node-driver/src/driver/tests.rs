@@ -1,4 +1,4 @@
-//! A whole run: a planted machine in, objects on an API server in process out.
+//! Whole runs: from a planted machine to objects on an in-process API server.
 
 use super::*;
 use crate::decide::filter;
@@ -59,7 +59,7 @@ async fn publish(server: &FakeServer, root: &TempDir) -> anyhow::Result<Publishe
 }
 
 #[tokio::test]
-async fn two_runs_and_a_change() {
+async fn only_changes_are_written() {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     publish(&server, &root).await.unwrap();
     let status = format!("PUT {TOPOLOGIES}/{NODE}/status");
@@ -83,14 +83,14 @@ async fn two_runs_and_a_change() {
 }
 
 #[tokio::test]
-async fn nics_are_published_where_the_topology_cannot_be() {
+async fn nics_are_published_if_the_topology_cannot_be() {
     let server = FakeServer::with_node(NODE).without_topologies();
     let error = publish(&server, &live::plant("aks-gb300")).await.unwrap_err();
     assert!(format!("{error:#}").contains("CustomResourceDefinition"), "{error:#}");
     assert_eq!(server.take_writes(), [format!("POST {SLICES}")]);
 }
 
-/// Lets a pod have a NIC with its RDMA device, or nobody.
+/// Gives a NIC with its RDMA device to a pod; with `None`, no pod has a NIC.
 fn hold(root: &TempDir, device: Option<(&str, &str)>) {
     let record = device.map(|(device, rdma)| {
         let rdma = json!({"name": rdma, "ports": [1], "chars": [], "moves": true});
@@ -109,7 +109,7 @@ fn hold(root: &TempDir, device: Option<(&str, &str)>) {
 }
 
 #[tokio::test]
-async fn a_nic_in_a_pod_stays_published_also_over_a_restart() {
+async fn a_nic_in_a_pod_stays_published_after_a_restart() {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     let boot = root.path().join("proc/sys/kernel/random");
     fs::create_dir_all(&boot).unwrap();
@@ -121,7 +121,7 @@ async fn a_nic_in_a_pod_stays_published_also_over_a_restart() {
     let infiniband = root.path().join("sys/class/infiniband");
     fs::rename(infiniband.join("mlx5_2"), root.path().join("mlx5_2")).unwrap();
     publish(&server, &root).await.unwrap();
-    assert_eq!(server.take_writes(), [""; 0], "the pod has it, and it is as it was");
+    assert_eq!(server.take_writes(), [""; 0], "it stays published while the pod has it");
 
     hold(&root, None);
     fs::rename(root.path().join("mlx5_2"), infiniband.join("mlx5_2")).unwrap();
@@ -130,7 +130,7 @@ async fn a_nic_in_a_pod_stays_published_also_over_a_restart() {
 
     fs::rename(infiniband.join("mlx5_2"), root.path().join("mlx5_2")).unwrap();
     publish(&server, &root).await.unwrap();
-    assert!(!server.take_writes().is_empty(), "nobody has it: it is away");
+    assert!(!server.take_writes().is_empty(), "without a pod, its absence is published");
 }
 
 #[tokio::test]
@@ -154,9 +154,9 @@ async fn a_nic_that_is_gone_is_tainted_while_a_pod_has_it() {
     assert_eq!(names(&driver.look().await.unwrap()), (3, vec![]));
 }
 
-/// A FIFO that nobody writes to stands for a file of a device that does not answer.
+/// A FIFO that nobody writes to simulates a file of a device that does not answer.
 #[tokio::test]
-async fn a_nic_that_does_not_answer_is_tainted_and_the_others_are_published() {
+async fn a_nic_that_does_not_answer_is_tainted_others_are_published() {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     let mut driver = driver(&server, &root, CloudMetadata::default()).await;
     let before = driver.look().await.unwrap();
@@ -179,12 +179,12 @@ async fn a_nic_that_does_not_answer_is_tainted_and_the_others_are_published() {
         let devices = decision.devices.iter().cloned();
         devices.map(|device| Device { taints: None, ..device }).collect::<Vec<_>>()
     };
-    assert_eq!(untainted(&decision), untainted(&before), "all else as it was");
+    assert_eq!(untainted(&decision), untainted(&before), "everything else is unchanged");
     let unhealthy = |list: &[DeviceHealth]| {
         let bad = list.iter().filter(|it| it.state == HealthState::Unhealthy);
         bad.map(|it| it.message.clone()).collect::<Vec<_>>()
     };
     assert_eq!(unhealthy(&health.borrow()), ["mlx5_2 does not answer"]);
-    // Whoever waits for it is let go.
+    // Releases the thread that waits for it.
     drop(fs::OpenOptions::new().write(true).open(&state).unwrap());
 }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_for_one_boot() {
+    fn content_is_valid_for_one_boot() {
         let root = tempfile::tempdir().unwrap();
         let none = BootFile::<Vec<u32>>::of(&HostRoot::at(root.path()), "file.json", 1);
         assert!(none.is_none(), "no boot, no file");
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(boot(root.path(), 1).load(), Some(said.clone()));
         assert_eq!(boot(root.path(), 2).load(), None, "another boot may be elsewhere");
         for (what, damage) in
-            [("half a file", r#"{"version":1,"bootId"#), ("another form", r#"{"version":2}"#)]
+            [("half a file", r#"{"version":1,"bootId"#), ("another format", r#"{"version":2}"#)]
         {
             fs::write(&first.path, damage).unwrap();
             assert_eq!(first.load(), None, "{what}");

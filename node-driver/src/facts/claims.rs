@@ -1,4 +1,4 @@
-//! The claims of the cluster, in pages, of each as much as is asked for.
+//! Lists the claims of the cluster in pages, and deserializes only the needed fields.
 
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// Claims of one page: some 3 KB each.
+/// Claims per page; a claim has about 3 KB.
 const PAGE: u32 = 250;
 
 /// A page of a list.
@@ -26,7 +26,7 @@ struct PageMetadata {
     resource_version: String,
 }
 
-/// Gives each claim away, and returns the version that they have together.
+/// Passes each claim to `take` and returns the resource version of the list.
 pub(crate) async fn each<C: DeserializeOwned>(
     client: &Client,
     mut take: impl FnMut(C),
@@ -43,12 +43,12 @@ pub(crate) async fn each<C: DeserializeOwned>(
     }
 }
 
-/// Requests of claims of all namespaces.
+/// A request builder for claims in all namespaces.
 pub(crate) fn request() -> Request {
     Request::new(ResourceClaim::url_path(&(), None))
 }
 
-/// What is read of a claim to know which devices it has.
+/// The fields of a claim that show which devices it has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Claim {
@@ -88,7 +88,7 @@ struct Allocated {
     device: String,
 }
 
-/// The devices of a pool that the scheduler has given to claims, `namespace/name` by device.
+/// The allocated devices of a pool, each with its claim, `namespace/name`.
 pub(crate) async fn allocated(
     client: &Client,
     pool: &str,

@@ -44,8 +44,11 @@ impl Claims {
         held
     }
 
-    /// The names of all devices that claims have in any way, also beside others. For who would
-    /// take a device away: where it cannot be told this is an error and not nothing.
+    /// The names of all devices that claims have in any way, shared and monitored ones included.
+    ///
+    /// # Errors
+    /// The checkpoint cannot be read. The caller may remove devices, so an unreadable
+    /// checkpoint must not look like one without claims.
     pub(crate) fn names(&self) -> io::Result<BTreeSet<String>> {
         let plans = self.read()?.claims.into_values().map(|record| record.plan);
         Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
@@ -70,7 +73,7 @@ impl Claims {
         Checkpoint::from_text(&text).ok_or_else(damaged)
     }
 
-    /// Differs where the checkpoint was written in between.
+    /// The checkpoint's modification time, which changes with every write.
     pub(crate) fn stamp(&self) -> Option<SystemTime> {
         fs::metadata(self.checkpoint.as_ref()?).ok()?.modified().ok()
     }

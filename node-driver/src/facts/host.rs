@@ -1,4 +1,4 @@
-//! Which boot of which machine a root is, and what its kernel tells of it.
+//! Identifies the machine and boot that a root belongs to, and reads facts from its kernel.
 
 use crate::facts::ports::KnownPorts;
 use crate::facts::rdma::{self, NetnsMode};
@@ -7,22 +7,22 @@ use std::fs;
 use std::path::Path;
 use topology_graph::{HostRoot, ReadError, Snapshot};
 
-/// Below procfs: a UUID that the kernel makes at every boot.
+/// Below procfs: a UUID that the kernel generates at every boot.
 const BOOT_ID: &str = "sys/kernel/random/boot_id";
 
-/// The boot of the machine whose root this is; none for a recorded machine.
+/// The boot ID of the machine with this root; `None` for a recorded machine.
 pub(crate) fn boot_id(host: &HostRoot) -> Option<String> {
     read(&host.proc())
 }
 
-/// Whether the root is the machine that this process runs on, so that its
-/// kernel can be asked.
+/// Whether the root is the machine that this process runs on, so that its kernel can be
+/// asked.
 pub(crate) fn is_this_machine(host: &HostRoot) -> bool {
     boot_id(host).is_some_and(|boot| read(Path::new("/proc")) == Some(boot))
 }
 
-/// What sysfs tells of a machine, and RDMA netlink where the root is this machine. Of RDMA
-/// devices that do not answer the ports are as they were last. Blocks.
+/// Reads a machine from sysfs and, if the root is this machine, from RDMA netlink. RDMA
+/// devices that do not answer keep the port data that was read last. Blocks.
 pub(crate) fn snapshot(host: &HostRoot, ports: &KnownPorts) -> Result<Snapshot, ReadError> {
     let unread = ports.unresponsive();
     let mut snapshot = topology_graph::read(&host.clone().without_ports_of(unread.clone()))?;
@@ -30,7 +30,7 @@ pub(crate) fn snapshot(host: &HostRoot, ports: &KnownPorts) -> Result<Snapshot, 
         match rdma::read(&unread) {
             Ok(devices) => {
                 let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
-                tracing::debug!(?names, "RDMA netlink tells of devices");
+                tracing::debug!(?names, "RDMA netlink reports devices");
                 rdma::complete(&mut snapshot, &devices);
             }
             Err(error) => {

@@ -19,15 +19,15 @@ pub enum NodeError {
     /// The server did not answer, or refused.
     #[error("failed to get node `{name}`")]
     Get {
-        /// Which node.
+        /// The node's name.
         name: String,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// There is no such node.
     #[error("the cluster has no node `{name}`; name this machine's node by --node-name")]
     Absent {
-        /// Which node.
+        /// The node's name.
         name: String,
     },
 }

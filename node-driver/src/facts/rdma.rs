@@ -1,11 +1,10 @@
-//! RDMA devices as RDMA netlink tells of them
-//! (`drivers/infiniband/core/nldev.c`), beside what sysfs tells.
+//! Reads RDMA devices from RDMA netlink (`drivers/infiniband/core/nldev.c`), to complete
+//! those from sysfs.
 //!
-//! Netlink knows the devices of this process's network namespace, their GUIDs,
-//! and the interface of each port, by which a soft RDMA device is known that has
-//! no parent. Rate, GIDs and character devices are in sysfs alone. A machine
-//! without RDMA, an old kernel and a recorded machine have nothing to tell;
-//! everything then is from sysfs.
+//! Netlink reports the devices of this process's network namespace, their GUIDs, and the
+//! interface of each port, which identifies a soft RDMA device without a parent. Rate, GIDs
+//! and character devices are only in sysfs. On a machine without RDMA, with an old kernel or
+//! from a recording, all facts come from sysfs.
 
 mod devices;
 pub(crate) mod monitor;
@@ -19,7 +18,7 @@ pub(crate) use netns::netns_mode;
 
 use topology_graph::{PciAddress, RdmaDevice, RdmaPort, Snapshot};
 
-/// Completes what was read from sysfs; what sysfs tells is kept.
+/// Completes the devices that were read from sysfs. Facts from sysfs are never replaced.
 pub fn complete(snapshot: &mut Snapshot, devices: &[Device]) {
     for device in devices {
         let function = function(snapshot, device);

@@ -141,8 +141,8 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     });
 }
 
-/// Starts polling what nobody announces: the ports of RDMA devices, which devices pods have, and
-/// how far a vendor's driver is.
+/// Starts polling facts without change events: the ports of RDMA devices, which devices pods
+/// have, and how far a vendor's driver is.
 pub(crate) fn polled(
     tasks: &mut JoinSet<()>,
     mut ports: Ports,

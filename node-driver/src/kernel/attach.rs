@@ -47,19 +47,19 @@ pub enum AttachError {
     /// The kernel refused.
     #[error("interface `{link}`: failed to {verb}")]
     Netlink {
-        /// Which one, by the name that it had then.
+        /// The interface's name at that time.
         link: String,
-        /// What was tried.
+        /// The attempted action.
         verb: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: rtnetlink::Error,
     },
     /// A namespace could not be opened or entered, or a file not written.
     #[error("failed to {verb}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         verb: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The interface is in no visible namespace.
@@ -105,7 +105,7 @@ pub enum AttachError {
         "pod of claim `{claim}` uses the host's network, which already has the interfaces; remove `hostNetwork`"
     )]
     HostNetwork {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
     /// A running pod has the interfaces.
@@ -113,7 +113,7 @@ pub enum AttachError {
         "interfaces of claim `{claim}` are in another running pod, and can be in one pod only; give each pod its own claim by a ResourceClaimTemplate"
     )]
     InUse {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
     /// The pod already has another interface with that name.

@@ -125,7 +125,7 @@ pub(crate) mod tests {
     const NAME: u16 = 2;
 
     #[test]
-    fn replies_are_taken_apart_until_the_last() {
+    fn replies_are_parsed_until_the_last() {
         let first = message(77, &[(INDEX, &1_u32.to_ne_bytes()), (NAME, b"mlx5_0\0")]);
         let second = message(77, &[(INDEX, &7_u32.to_ne_bytes()), (NAME, b"mlx5_10\0")]);
         let mut replies = Vec::new();
@@ -138,7 +138,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_error_of_the_kernel_is_the_systems() {
+    fn kernel_errors_become_system_errors() {
         for kind in [NLMSG_ERROR, NLMSG_DONE] {
             let error = request(kind, 0, &(-95_i32).to_ne_bytes());
             let error = collect(&error, &mut Vec::new()).unwrap_err();
@@ -149,7 +149,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_reply_are_an_error_and_not_a_panic() {
+    fn malformed_replies_are_errors() {
         let good = message(77, &[(INDEX, &1_u32.to_ne_bytes()), (NAME, b"mlx5_0\0")]);
         for end in 1..good.len() {
             let mut replies = Vec::new();
@@ -162,7 +162,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_nested_is_found_again() {
+    fn nested_attributes_are_found_again() {
         let inner = [attribute(3, b"x"), attribute(4, b"yz")];
         let outer = nest(9, &inner);
         let found = find(&outer, 9).unwrap();

@@ -1,4 +1,5 @@
-//! How many virtual functions a physical one has (`Documentation/PCI/pci-iov-howto.rst`).
+//! Sets the number of virtual functions of a physical function
+//! (`Documentation/PCI/pci-iov-howto.rst`).
 
 use crate::prepare::durable::FileError;
 use rustix::io::Errno;
@@ -8,13 +9,13 @@ use std::io::{self, Write};
 use std::path::Path;
 use topology_graph::PciAddress;
 
-/// The kernel's file for it, in the directory of the physical function.
+/// The kernel's file with the number, in the directory of the physical function.
 const NUMBER: &str = "sriov_numvfs";
-/// The kernel's links to virtual functions begin so, in the directory of the physical one.
+/// Prefix of the kernel's links to virtual functions, in the directory of the physical function.
 const LINK: &str = "virtfn";
 
-/// Sets it, below a sysfs that can be written. Returns when the kernel has made them and given
-/// each to a driver, where one is loaded: for many of them after seconds.
+/// Sets the number, below a writable sysfs. Returns when the kernel has created the virtual
+/// functions and bound each to a driver, if one is loaded. Many functions take seconds.
 pub fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileError> {
     let path = sysfs.join(function).join(NUMBER);
     let file = OpenOptions::new().write(true).open(&path);
@@ -22,7 +23,7 @@ pub fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileE
     written.map_err(|source| FileError::new("write", &path, explained(source)))
 }
 
-/// The virtual functions that it has.
+/// The virtual functions of a physical function.
 pub fn functions(sysfs: &Path, function: &str) -> io::Result<BTreeSet<PciAddress>> {
     let mut functions = BTreeSet::new();
     for entry in fs::read_dir(sysfs.join(function))? {
@@ -37,7 +38,7 @@ pub fn functions(sysfs: &Path, function: &str) -> io::Result<BTreeSet<PciAddress
     Ok(functions)
 }
 
-/// The kernel's word, and where it says more.
+/// Adds a hint to the kernel's error.
 fn explained(error: io::Error) -> io::Error {
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ROFS) => "mount the host's /sys/devices, see --sysfs-dir",
@@ -54,7 +55,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_number_is_written_where_the_kernel_reads_it_and_nowhere_else() {
+    fn the_number_is_written_only_to_an_existing_file() {
         let sysfs = tempfile::tempdir().unwrap();
         let function = "devices/pci0000:80/0000:86:00.0";
         let folder = sysfs.path().join(function);
@@ -62,7 +63,7 @@ mod tests {
         let error = set_number(sysfs.path(), function, 8).unwrap_err();
         let text = Chain(&error).to_string();
         assert!(text.contains("sriov_numvfs`: No such file"), "{text}");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "no file is made");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "no file is created");
         fs::write(folder.join(NUMBER), "0\n").unwrap();
         set_number(sysfs.path(), function, 8).unwrap();
         assert!(fs::read_to_string(folder.join(NUMBER)).unwrap().starts_with('8'));

@@ -1,4 +1,4 @@
-//! The flags of the kubelet's side.
+//! The flags of the kubelet plugin.
 
 use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::kernel::attach::{AttachMode, SYSCTL};
@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 /// Where the kubelet and the container runtime are.
 #[derive(clap::Args, Clone, Debug)]
-#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::doc_markdown, reason = "backticks would appear in the help")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 pub struct PluginArgs {
     /// Kubelet's root directory, /var/lib/kubelet on most nodes; without it the driver publishes
     /// devices and prepares no claims
@@ -35,35 +35,38 @@ pub struct PluginArgs {
     /// Directory with the host's /proc/sys/net, writable; in a container, where it is mounted
     #[arg(long, value_name = "DIR", default_value = SYSCTL)]
     pub sysctl_dir: PathBuf,
-    /// How many virtual functions physical functions are to have: comma-separated numVfs=NUMBER
+    /// Number of virtual functions for selected physical functions: comma-separated numVfs=NUMBER
     /// with at least one of vendor=ID, deviceID=ID, pfName=NAME (`*` for any text) and
-    /// rootDevice=ADDRESS, which all must hold; repeatable, the first that selects a physical
-    /// function counts. Where there is another number already, they are removed and made anew once
-    /// nobody has one. Physical functions that carry the node's own traffic need allowUplink=true
+    /// rootDevice=ADDRESS, which must all match; repeatable, the first policy that selects a
+    /// physical function applies. If the number differs, virtual functions are removed and
+    /// recreated once none is in use. Physical functions that carry the node's own traffic need
+    /// allowUplink=true
     #[arg(long = "virtual-functions", value_name = "POLICY", requires = "kubelet_dir")]
     pub virtual_functions: Vec<SriovPolicy>,
-    /// Directory of the kernel's devices and drivers that can be written, for
-    /// --virtual-functions: in a container where the host's /sys/devices is mounted as its
-    /// `devices`; without it the root's sys
+    /// Writable directory of the kernel's devices and drivers, for --virtual-functions: in a
+    /// container, the directory that has the host's /sys/devices mounted as `devices`; defaults to
+    /// sys below --root
     #[arg(long, value_name = "DIR")]
     pub sysfs_dir: Option<PathBuf>,
     /// Directory in which the container runtime finds the host's dev
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub runtime_root: PathBuf,
-    /// UID of this pod, which keeps its sockets apart from those of the instance that it replaces
+    /// UID of this pod, which distinguishes its sockets from those of the instance that it replaces
     #[arg(long, value_name = "UID", env = "POD_UID")]
     pub instance: Option<String>,
-    /// Set NCCL_IB_HCA in containers to their RDMA devices, and NCCL_IB_TC and others to how to connect
+    /// Set NCCL_IB_HCA in containers to their RDMA devices, and NCCL_IB_TC and others to connection
+    /// parameters
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub nccl_ib_hca: bool,
-    /// Set UCX_NET_DEVICES in containers to their RDMA devices, and UCX_IB_SL and others to how to
-    /// connect
+    /// Set UCX_NET_DEVICES in containers to their RDMA devices, and UCX_IB_SL and others to
+    /// connection parameters
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub ucx_net_devices: bool,
     /// Set NCCL_TOPO_FILE in containers to a file with the paths between their devices
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub container_nccl_topo_file: bool,
-    /// Write /etc/dranet/devices.json in containers: their devices, and which NIC goes with which GPU
+    /// Write /etc/dranet/devices.json in containers: their devices, and which NIC belongs to which
+    /// GPU
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub devices_file: bool,
     /// Write the attributes of containers' devices to metadata files (KEP-5304)
@@ -73,7 +76,7 @@ pub struct PluginArgs {
     /// domains and eBPF programs, or `*` for all; may be repeated
     #[arg(long = "network-namespace", value_name = "NAMESPACE")]
     pub network_namespaces: Vec<String>,
-    /// What else pods may have
+    /// What else pods may get
     #[command(flatten)]
     pub policy: Policy,
     /// Kill the driver at this point of its work, for tests of restarts
@@ -83,7 +86,7 @@ pub struct PluginArgs {
 }
 
 impl PluginArgs {
-    /// The paths, where claims are prepared at all.
+    /// The paths; `None` if the driver prepares no claims.
     pub fn paths(&self, driver: &str) -> Option<Paths> {
         Some(Paths {
             kubelet: self.kubelet_dir.clone()?,
@@ -104,7 +107,7 @@ impl PluginArgs {
         faults
     }
 
-    /// The socket of NRI, where it is of use.
+    /// The NRI socket; `None` if interfaces are not attached by NRI.
     pub fn nri(&self) -> Option<PathBuf> {
         (self.attach == AttachMode::Nri).then(|| self.nri_socket.clone())
     }

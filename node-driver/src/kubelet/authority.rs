@@ -13,7 +13,7 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::net::UnixStream;
 
-/// Replaces the path.
+/// The value that replaces the path.
 const AUTHORITY: &[u8] = b"localhost";
 /// The client's preface (RFC 9113 §3.4).
 const PREFACE_LEN: usize = 24;
@@ -40,7 +40,7 @@ pub(super) fn readable(client: UnixStream) -> DuplexStream {
         let (mut from_client, mut to_client) = split(client);
         let (mut from_server, mut to_server) = split(inner);
         let inwards = async {
-            // Whether it ended cleanly or not, the connection ends.
+            // The connection ends with an error as without one.
             let _ = rewrite(&mut from_client, &mut to_server).await;
             let _ = to_server.shutdown().await;
         };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coded_value_of_another_length_is_replaced() {
+    fn a_huffman_coded_authority_is_replaced() {
         // C.4.1, the same Huffman-coded.
         let coded = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
         let mut block = vec![0x82, 0x41, 0x8c];

@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 pub struct Needed {
     /// Its name in a container's security context, `NET_ADMIN`.
     pub name: &'static str,
-    /// What cannot be done without it.
+    /// What the driver needs it for.
     pub purpose: &'static str,
     set: CapabilitySet,
 }
@@ -45,7 +45,7 @@ fn missing(effective: CapabilitySet) -> impl Iterator<Item = Needed> {
 }
 
 /// Logs missing capabilities. A container that needs only RDMA devices needs none of
-/// them, so the driver goes on.
+/// them, so the driver continues.
 pub(super) fn check() -> io::Result<()> {
     for Needed { name, purpose, .. } in missing(capabilities(None)?.effective) {
         tracing::error!(
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_capabilities_are_named() {
         let names = |set| missing(set).map(|needed| needed.name).collect::<Vec<_>>();
         assert_eq!(
             names(CapabilitySet::empty()),

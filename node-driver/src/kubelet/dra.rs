@@ -1,5 +1,5 @@
 //! The DRA service in both versions (`dra/v1`, `dra/v1beta1`). Every requested claim gets
-//! an answer of its own, devices or an error; a failed claim never affects the others.
+//! its own answer, devices or an error; a failed claim never affects the others.
 
 use crate::kubelet::metrics::Method;
 use crate::kubelet::wire::{dra_v1, dra_v1beta1};

@@ -31,7 +31,7 @@ pub struct DeviceHealth {
     pub device: String,
     /// Its state.
     pub state: HealthState,
-    /// The reason, for a person.
+    /// The reason, as human-readable text.
     pub message: String,
     /// When it was observed.
     pub at: SystemTime,

@@ -81,7 +81,7 @@ impl PluginMetrics {
         );
         registry.register_with_unit(
             "request_duration",
-            "How long each took",
+            "Duration of the requests",
             Unit::Seconds,
             self.durations.clone(),
         );
@@ -93,7 +93,7 @@ impl PluginMetrics {
         );
         registry.register(
             "nri_registered",
-            "Whether the container runtime has this driver as an NRI plugin",
+            "Whether the container runtime has registered this driver as an NRI plugin",
             self.nri.clone(),
         );
     }
@@ -116,7 +116,7 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = PluginMetrics::default();
         metrics.register(&mut registry);
-        // One of each: the rows of a family have no order.
+        // One series per family, because the series of a family have no order.
         metrics.observe(Method::Prepare, false, Duration::from_millis(7));
         metrics.observe(Method::Prepare, false, Duration::from_secs(40));
         metrics.claims.set(1);

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 
-/// Longest path that a socket can have, `sun_path` without its closing zero.
+/// Longest path of a socket: `sun_path` without its terminating zero.
 const PATH_MAX: usize = 107;
 
 /// A socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The path is longer than the kernel takes.
+    /// The path is longer than the kernel accepts.
     #[error("socket path `{}` is {} bytes long, the kernel's limit is {PATH_MAX}; use a shorter --kubelet-dir or --run-dir", path.display(), path.as_os_str().len())]
     TooLong {
         /// The path.
@@ -26,7 +26,7 @@ pub enum SocketError {
     Listen {
         /// The path.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }

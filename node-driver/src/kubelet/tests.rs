@@ -211,7 +211,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_kubelet_is_told_where_and_which_versions() {
+async fn the_registration_names_endpoint_and_versions() {
     let bench = Bench::start(Some("pod-1")).await;
     let registry = bench.paths().registry();
     assert_eq!(files(&registry), ["dra.net-pod-1-reg.sock"]);
@@ -226,7 +226,7 @@ async fn the_kubelet_is_told_where_and_which_versions() {
     client.notify_registration_status(status).await.unwrap();
     timeout(Duration::from_secs(20), bench.readiness.ready()).await.unwrap();
     bench.end().await.unwrap();
-    assert_eq!(files(&registry), [""; 0], "its sockets go with it");
+    assert_eq!(files(&registry), [""; 0], "its sockets are removed");
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn a_refused_plugin_ends_with_the_reason() {
 }
 
 #[tokio::test]
-async fn prepare_and_unprepare_are_idempotent_and_each_claim_has_its_answer() {
+async fn prepare_and_unprepare_are_idempotent_and_answer_each_claim() {
     let bench = Bench::start(None).await;
     let mut client = ClientV1::new(bench.service().await);
     let names = ["both", "free", "nic-0", "absent"];
@@ -258,7 +258,7 @@ async fn prepare_and_unprepare_are_idempotent_and_each_claim_has_its_answer() {
 
     claim `team/free` is not allocated
     claim `team/nic-0`: device `pci-0101-00-00-0` is held by claim `team/both`, whose pod still uses it
-    claim `team/absent` is not there any more
+    claim `team/absent` does not exist
     ");
     let again = prepare(&mut client, &["both"]).await;
     assert_eq!(again.claims["uid-both"], answer.claims["uid-both"]);
@@ -294,7 +294,7 @@ async fn the_older_version_gives_the_same_devices() {
 }
 
 #[tokio::test]
-async fn health_is_streamed_and_changes_are_told() {
+async fn health_and_its_changes_are_streamed() {
     let bench = Bench::start(None).await;
     let mut client = DraResourceHealthClient::new(bench.service().await);
     let request = health_v1::NodeWatchResourcesRequest {};
@@ -314,7 +314,7 @@ async fn health_is_streamed_and_changes_are_told() {
 }
 
 #[tokio::test]
-async fn a_new_instance_puts_right_what_the_old_one_left() {
+async fn a_new_instance_repairs_what_the_old_one_left() {
     let mut bench = Bench::start(None).await;
     let mut client = ClientV1::new(bench.service().await);
     prepare(&mut client, &["nic-0", "nic-1"]).await;
@@ -409,7 +409,7 @@ async fn sockets_of_killed_instances_are_removed() {
     };
     timeout(Duration::from_secs(20), there).await.unwrap();
     let sockets = ["dra.net-new-reg.sock", "gpu.example.com-reg.sock"];
-    assert_eq!(files(&paths.registry()), sockets, "those of others are theirs");
+    assert_eq!(files(&paths.registry()), sockets, "sockets of other drivers stay");
     assert!(!files(&paths.plugin()).contains(&"dra-killed.sock".to_owned()));
     assert!(!files(&paths.run).contains(&"probe-killed.sock".to_owned()));
     stop.cancel();

@@ -1,38 +1,38 @@
-//! What becomes of each module that is asked for. Pure.
+//! Decides what to do for each requested module. Pure.
 
 use super::report::Outcome;
 use super::tree::{ModuleTree, module_of};
 use std::path::Path;
 
-/// NVIDIA's module that gives its GPUs' memory to NICs.
+/// NVIDIA's module that gives NICs access to GPU memory.
 pub(super) const PEER_MEMORY: &str = "nvidia_peermem";
 
-/// Modules that do so, with those of before NVIDIA's driver 465.
+/// That module and its predecessors before NVIDIA's driver 465.
 const PEER_MEMORY_MODULES: [&str; 3] = [PEER_MEMORY, "nv_peer_mem", "ib_peer_mem"];
 
-/// How the open driver calls itself in its version.
+/// Part of the version text by which the open driver is recognized.
 const OPEN: &str = "Open Kernel Module";
 
-/// The first kernel whose RDMA drivers take memory as dma-buf (`ib_umem_dmabuf_get`).
+/// The first kernel whose RDMA drivers import dma-buf (`ib_umem_dmabuf_get`).
 const DMA_BUF_SINCE: (u32, u32) = (5, 12);
 
-/// What is to be done.
+/// What to do for a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Nothing, for this reason.
     Settled(Outcome, String),
-    /// These files, in this order.
+    /// Load these files, in this order.
     Load(Vec<LoadFile>),
 }
 
 /// A file to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadFile {
-    /// The module in it.
+    /// Name of the module in it.
     pub(super) name: String,
-    /// Below the root directory.
+    /// Path below the root directory.
     pub(super) path: String,
-    /// What modprobe.d sets of it.
+    /// Options from modprobe.d.
     pub(super) options: String,
 }
 
@@ -43,7 +43,7 @@ impl LoadFile {
     }
 }
 
-/// Decides on a module, by its name as the kernel has it.
+/// Decides on a module by its name in the kernel's spelling.
 pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
     let settled = |outcome, detail: String| Decision::Settled(outcome, detail);
     if tree.loaded.contains(name) {
@@ -76,8 +76,8 @@ pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
     Decision::Load(files.collect())
 }
 
-/// Decides on the module by which NICs reach GPUs' memory. It needs NVIDIA's driver, and never
-/// brings that along: whoever installs it chooses which.
+/// Decides on the module that gives NICs access to GPU memory. It needs NVIDIA's driver, but
+/// never loads it: the choice of that driver is the administrator's.
 pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
     let settled = |outcome, detail: &str| Decision::Settled(outcome, detail.to_owned());
     if let Some(loaded) = PEER_MEMORY_MODULES.iter().find(|name| tree.loaded.contains(**name)) {
@@ -90,7 +90,7 @@ pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
         }
         None => settled(
             Outcome::Waiting,
-            "no GPU driver is loaded yet; start this pod again when it is, or load the module with it",
+            "no GPU driver is loaded yet; restart this pod when it is, or load the module together with it",
         ),
         Some(version) if version.contains(OPEN) && takes_dma_buf(&tree.release) => {
             settled(Outcome::NotNeeded, "NVIDIA's open driver exports dma-buf")
@@ -99,8 +99,7 @@ pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
     }
 }
 
-/// Whether RDMA drivers of this kernel take memory as dma-buf; a vendor's kernel may do so
-/// earlier.
+/// Whether RDMA drivers of this kernel import dma-buf; a vendor's kernel may do so earlier.
 pub(crate) fn takes_dma_buf(release: &str) -> bool {
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().ok());
     let version = numbers.next().flatten().zip(numbers.next().flatten());

@@ -1,4 +1,5 @@
-//! What came of each module, in a file that lasts until the next boot, as what it tells does.
+//! The report on kernel modules, a file that is valid until the next boot, as the loaded modules
+//! are.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,39 +7,39 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What was done.
+/// The results for all requested modules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModulesReport {
-    /// The kernel that it was done for.
+    /// The kernel's release.
     pub kernel: String,
-    /// The modules in the order in which they were asked for.
+    /// The modules, in the order of the request.
     pub modules: Vec<ModuleReport>,
 }
 
-/// What came of one module.
+/// The result for one module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleReport {
-    /// Its name as the kernel has it.
+    /// Its name in the kernel's spelling.
     pub name: String,
-    /// In one word.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why; may be empty.
+    /// The reason; may be empty.
     #[serde(default)]
     pub detail: String,
 }
 
-/// What can come of a module.
+/// The outcome for a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It was loaded now.
     Loaded,
     /// It was loaded before.
     AlreadyLoaded,
-    /// It is a part of the kernel.
+    /// It is built into the kernel.
     BuiltIn,
-    /// Something else does what it would do.
+    /// Another driver or module provides its function.
     NotNeeded,
-    /// What it needs is not there yet.
+    /// Another driver that it needs is not loaded yet.
     Waiting,
     /// The kernel has no such module.
     Absent,
@@ -54,13 +55,13 @@ pub enum ReportError {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is none.
-    #[error("it is no report on modules")]
+    /// The file is not a valid report.
+    #[error("malformed report on kernel modules")]
     Malformed(#[from] serde_json::Error),
 }
 
 impl Outcome {
-    /// Whether the module does its work, or is not needed.
+    /// Whether the module is available or not needed.
     pub fn is_well(self) -> bool {
         matches!(self, Self::Loaded | Self::AlreadyLoaded | Self::BuiltIn | Self::NotNeeded)
     }
@@ -92,17 +93,17 @@ impl fmt::Display for ModuleReport {
 }
 
 impl ModulesReport {
-    /// Writes it, whole or not at all.
+    /// Writes the report atomically.
     pub(super) fn store(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
         fs::write(&new, serde_json::to_vec(self)?)?;
         fs::rename(&new, path)
     }
 
-    /// Reads it; `None` where nothing was ever asked for.
+    /// Reads the report; `None` if no modules were ever requested.
     ///
     /// # Errors
-    /// The file cannot be read, or is no report.
+    /// The file cannot be read, or is not a valid report.
     pub fn read(path: &Path) -> Result<Option<Self>, ReportError> {
         match fs::read(path) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -111,7 +112,7 @@ impl ModulesReport {
         }
     }
 
-    /// The modules that do not do their work.
+    /// The modules that are needed but not available.
     pub fn lacking(&self) -> impl Iterator<Item = &ModuleReport> {
         self.modules.iter().filter(|module| !module.outcome.is_well())
     }

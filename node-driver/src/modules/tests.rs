@@ -1,11 +1,11 @@
-//! On trees of modules as depmod of Debian, Ubuntu and RHEL write them, cut down.
+//! Uses shortened module trees as written by depmod on Debian, Ubuntu and RHEL.
 
 use super::*;
 use std::fs;
 use tempfile::TempDir;
 
-/// `modules.dep` of Debian 12 (uncompressed), Ubuntu 24.04 (zstd) and RHEL 9 (xz): the lines of
-/// what is asked for here.
+/// `modules.dep` of Debian 12 (uncompressed), Ubuntu 24.04 (zstd) and RHEL 9 (xz): the lines
+/// that these tests need.
 const DEBIAN: (&str, &str) = (
     "6.1.0-32-amd64",
     "kernel/drivers/infiniband/core/ib_core.ko: \n\
@@ -49,7 +49,7 @@ fn plant((release, index): (&str, &str), loaded: &[&str], files: &[(&str, &str)]
     root
 }
 
-/// What is loaded, in which order and with what, and what is said.
+/// The loaded files in order, with their options, then the report.
 fn run_on(root: &TempDir, load: &[&str], error: Option<Errno>) -> Vec<String> {
     let args = ModulesArgs {
         root: root.path().to_owned(),
@@ -77,7 +77,7 @@ fn told(args: &ModulesArgs, error: Option<Errno>) -> Vec<String> {
 }
 
 #[test]
-fn what_a_module_needs_is_loaded_before_it_and_once() {
+fn dependencies_are_loaded_first_and_once() {
     let root = plant(DEBIAN, &["ib_core"], &[]);
     let said = run_on(&root, &["ib_uverbs", "rdma_ucm", "rdma-ucm"], None);
     insta::assert_snapshot!(said.join("\n"), @"
@@ -94,7 +94,7 @@ fn what_a_module_needs_is_loaded_before_it_and_once() {
 }
 
 #[test]
-fn modules_that_cannot_be_loaded_are_told_and_the_others_are_loaded() {
+fn modules_that_cannot_be_loaded_do_not_stop_the_others() {
     let forbids = [
         (
             "etc/modprobe.d/no.conf",
@@ -120,7 +120,7 @@ fn modules_that_cannot_be_loaded_are_told_and_the_others_are_loaded() {
 }
 
 #[test]
-fn the_kernels_refusal_is_told_with_what_it_means() {
+fn kernel_errors_are_reported_with_a_hint() {
     let failed = |tree, name: &str, error| {
         let root = plant(tree, &["ib_core"], &[]);
         run_on(&root, &[name], Some(error)).pop().unwrap()
@@ -138,7 +138,7 @@ fn the_kernels_refusal_is_told_with_what_it_means() {
 }
 
 #[test]
-fn peer_memory_is_loaded_only_where_it_is_needed() {
+fn peer_memory_is_loaded_only_if_needed() {
     const OPEN: &str = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86";
     const CLOSED: &str = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86";
     let cases: [(&[&str], Option<&str>); 6] = [
@@ -184,7 +184,7 @@ fn the_report_is_read_as_it_was_written() {
 }
 
 proptest::proptest! {
-    /// What lies on a host is foreign.
+    /// Files on a host are untrusted input.
     #[test]
     fn any_index_is_read(index: String, builtin: String, settings: String, loaded: String) {
         let root = plant((DEBIAN.0, &format!("{index}\n")), &[&loaded], &[

@@ -1,42 +1,42 @@
-//! What the kernel has of modules: files below `lib/modules`, and what is loaded. The files are
-//! depmod's: `modules.dep`, `modules.builtin` (depmod(8), modules.dep(5)).
+//! Reads which modules the kernel has: files below `lib/modules`, and loaded modules. The indices
+//! are those of depmod: `modules.dep`, `modules.builtin` (depmod(8), modules.dep(5)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::{fs, io};
 
-/// Facts on modules.
+/// Facts about modules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModuleTree {
-    /// The kernel that runs, as `6.8.0-45-generic`.
+    /// The running kernel's release, such as `6.8.0-45-generic`.
     pub(super) release: String,
-    /// By name.
+    /// Module files by module name.
     pub(super) files: BTreeMap<String, ModuleFile>,
-    /// Whether `modules.dep` was there at all.
+    /// Whether `modules.dep` exists.
     pub(super) is_indexed: bool,
     pub(super) builtin: BTreeSet<String>,
     pub(super) loaded: BTreeSet<String>,
-    /// What modprobe.d forbids, by which file.
+    /// Modules that modprobe.d forbids, each with the file that does.
     pub(super) forbidden: BTreeMap<String, String>,
-    /// What modprobe.d sets.
+    /// Module options that modprobe.d sets.
     pub(super) options: BTreeMap<String, String>,
-    /// What NVIDIA's driver says of itself, where it is loaded.
+    /// The version text of NVIDIA's driver, if it is loaded.
     pub(super) nvidia: Option<String>,
 }
 
-/// A module that there is.
+/// The file of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ModuleFile {
-    /// Below the folder of the kernel's modules.
+    /// Path below the kernel's module directory.
     pub(super) path: String,
-    /// Paths of those that it needs; the last is needed by those before it.
+    /// Paths of its dependencies. Later entries are dependencies of earlier ones.
     pub(super) needs: Vec<String>,
 }
 
-/// Where modprobe.d(5) is; of files of one name the first folder's counts.
+/// The directories of modprobe.d(5). For files of the same name, the first directory wins.
 const SETTINGS: [&str; 3] = ["etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d"];
 
-/// A name as the kernel has it: `-` is `_`.
+/// Converts a name to the kernel's spelling: `-` becomes `_`.
 pub(super) fn kernel_name(text: &str) -> String {
     text.replace('-', "_")
 }
@@ -49,11 +49,11 @@ pub(super) fn module_of(path: &str) -> Option<String> {
 }
 
 impl ModuleTree {
-    /// Reads all.
+    /// Reads the facts.
     ///
     /// # Errors
-    /// The kernel's version or what is loaded cannot be read. A kernel without a folder has no
-    /// module.
+    /// The kernel's release or the loaded modules cannot be read. A kernel without a module
+    /// directory has no modules.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let release = fs::read_to_string(root.join("proc/sys/kernel/osrelease"))?;
         let release = release.trim().to_owned();
@@ -74,7 +74,7 @@ impl ModuleTree {
         Ok(tree)
     }
 
-    /// Reads what is loaded now.
+    /// Reads which modules are loaded now.
     pub(super) fn read_loaded(&mut self, root: &Path) -> io::Result<()> {
         self.loaded = loaded(&fs::read_to_string(root.join("proc/modules"))?);
         Ok(())
@@ -90,7 +90,7 @@ fn text(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// `modules.dep`: `PATH: PATH PATH …`.
+/// Parses `modules.dep`: `PATH: PATH PATH …`.
 fn files(index: &str) -> BTreeMap<String, ModuleFile> {
     let line = |line: &str| {
         let (path, needs) = line.split_once(':')?;
@@ -100,17 +100,17 @@ fn files(index: &str) -> BTreeMap<String, ModuleFile> {
     index.lines().filter_map(line).collect()
 }
 
-/// `modules.builtin`: a path on each line.
+/// Parses `modules.builtin`: a path on each line.
 fn builtin(index: &str) -> BTreeSet<String> {
     index.lines().filter_map(module_of).collect()
 }
 
-/// `/proc/modules`: `NAME SIZE USES USERS STATE …`; one that is being loaded counts.
+/// Parses `/proc/modules`: `NAME SIZE USES USERS STATE …`. A module that is being loaded counts.
 fn loaded(text: &str) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
-/// What modprobe.d forbids and sets.
+/// The modules that modprobe.d forbids, and the options that it sets.
 fn settings(root: &Path) -> io::Result<(BTreeMap<String, String>, BTreeMap<String, String>)> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for folder in SETTINGS {
@@ -122,7 +122,7 @@ fn settings(root: &Path) -> io::Result<(BTreeMap<String, String>, BTreeMap<Strin
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // A link to /dev/null masks a file of another folder.
+            // A link to /dev/null masks a file of a later directory.
             if Path::new(&name).extension().is_some_and(|it| it == "conf")
                 && !files.contains_key(&name)
             {

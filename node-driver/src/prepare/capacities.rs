@@ -1,15 +1,15 @@
-//! Capacities of devices that claims can share (KEP-5075): what a device has, and what a claim
-//! has of it.
+//! Capacities of devices that claims can share (KEP-5075): those of a device, and the part that
+//! a claim consumes.
 
 use cluster_model::names::capacity;
 use dra_allocator::Quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use std::collections::BTreeMap;
 
-/// Amounts by the names of capacities.
+/// Amounts by capacity name.
 pub type Capacities = BTreeMap<String, i64>;
 
-/// Reads the amounts. The API server accepts no malformed one.
+/// Parses the amounts. The API server rejects malformed ones.
 pub(super) fn amounts<'a>(capacities: impl Iterator<Item = (&'a String, &'a Text)>) -> Capacities {
     let amount = |text: &Text| Some(text.0.parse::<Quantity>().ok()?.value());
     capacities.filter_map(|(name, text)| Some((name.clone(), amount(text)?))).collect()

@@ -25,23 +25,23 @@ const SET_ASIDE_MAX: u32 = 10;
 pub struct Checkpoint {
     /// Claims that are prepared, being prepared or being unprepared.
     pub claims: BTreeMap<String, Record>,
-    /// Virtual functions that are not as they were before their claims, since their physical
-    /// functions were away when these ended.
+    /// Virtual functions whose settings could not be restored, because their physical functions
+    /// were absent when the claims ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrestored: Vec<Unrestored>,
 }
 
-/// A virtual function that has settings of a claim that is over.
+/// A virtual function that still has settings of an ended claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unrestored {
-    /// Which claim.
+    /// The claim.
     pub claim: ClaimRef,
-    /// Its device.
+    /// The virtual function's device name.
     pub device: String,
-    /// What it is to have again.
+    /// The virtual function with the settings to restore.
     pub function: PlannedFunction,
-    /// In which boot: with the next one it is as the hardware has it.
+    /// The boot in which they were set. The next boot resets the hardware's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
 }
@@ -59,11 +59,11 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Effects may be partly there, and the kubelet was not told: to be undone.
+    /// Effects may be partly applied, and the kubelet was not told: to be undone.
     Preparing,
     /// The kubelet has been told, or may have been.
     Prepared,
-    /// Effects may be partly removed: to be finished.
+    /// Effects may be partly removed: the removal must be completed.
     Unpreparing,
 }
 
@@ -108,7 +108,7 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// The virtual functions of a plan are to be as they were.
+    /// Records that the settings of the plan's virtual functions must be restored.
     pub fn add_unrestored(&mut self, plan: &Plan) {
         let unrestored = |device: &PlannedDevice| {
             Some(Unrestored {
@@ -125,8 +125,8 @@ impl Checkpoint {
         }
     }
 
-    /// Reads the file. A damaged one is renamed, so that the next write does
-    /// not destroy what a person may want to see.
+    /// Reads the file. A damaged file is renamed, so that the next write does not destroy what
+    /// an administrator may want to inspect.
     pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -223,7 +223,7 @@ fn checksum(data: &str) -> String {
 }
 
 fn set_aside(path: &Path, problem: String) -> Result<Loaded, CheckpointError> {
-    // If so many files are kept already, the last of them is overwritten.
+    // If the maximum number of files exists already, the last one is overwritten.
     let mut candidates =
         (0..SET_ASIDE_MAX).map(|number| path.with_extension(format!("damaged-{number}")));
     let free =

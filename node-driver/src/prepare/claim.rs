@@ -80,11 +80,11 @@ pub struct AllocatedDevice {
     pub device: String,
     /// The ID of its share, if claims can share the device.
     pub share_id: Option<String>,
-    /// What the claim has of its capacities, if claims can share the device.
+    /// The part of its capacities that the claim consumes, if claims can share the device.
     pub consumed: Capacities,
     /// Whether the claim has all of a device that claims can share.
     pub is_whole: bool,
-    /// Admin access: given in addition to the claim that holds it, for monitoring.
+    /// Admin access: the claim gets the device in addition to its holder, for monitoring.
     pub admin_access: bool,
     /// The opaque parameters that apply to it.
     pub parameters: Option<serde_json::Value>,
@@ -127,32 +127,32 @@ pub struct OtherDevice {
 /// The claim cannot be prepared here.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// The claim was deleted and made again.
+    /// The claim was deleted and created again.
     #[error("claim `{claim}` has UID `{found}`, not `{}`: it was deleted and created again", claim.uid)]
     OtherUid {
-        /// What was asked for.
+        /// The requested claim.
         claim: Box<ClaimRef>,
-        /// What is there.
+        /// The UID of the existing claim.
         found: String,
     },
     /// The UID is malformed.
     #[error("claim `{claim}` has a malformed UID")]
     MalformedUid {
-        /// Which claim.
+        /// The claim.
         claim: Box<ClaimRef>,
     },
     /// The scheduler has not allocated it, or the allocation was removed.
     #[error("claim `{claim}` is not allocated")]
     NotAllocated {
-        /// Which claim.
+        /// The claim.
         claim: Box<ClaimRef>,
     },
     /// The device belongs to another node.
     #[error(
-        "claim `{claim}` has device `{device}` of pool `{pool}`, which is not of node `{node}`"
+        "claim `{claim}` has device `{device}` of pool `{pool}`, which does not belong to node `{node}`"
     )]
     OtherNode {
-        /// Which claim.
+        /// The claim.
         claim: Box<ClaimRef>,
         /// The device.
         device: String,
@@ -161,12 +161,12 @@ pub enum ClaimError {
         /// This node.
         node: String,
     },
-    /// Whether the claim has all of a device that claims can share cannot be known.
+    /// Whether the claim has all of a device that claims can share is unknown.
     #[error(
         "claim `{claim}`: the ResourceSlices of this node could not be read, so it is not known whether the claim has all of device `{device}`; the driver tries again"
     )]
     UnknownCapacity {
-        /// Which claim.
+        /// The claim.
         claim: Box<ClaimRef>,
         /// The device.
         device: String,
@@ -176,7 +176,7 @@ pub enum ClaimError {
         "claim `{claim}` sets `{field}`, which is allowed only in the namespaces of --network-namespace ({allowed})"
     )]
     Guarded {
-        /// Which claim.
+        /// The claim.
         claim: Box<ClaimRef>,
         /// The field.
         field: &'static str,
@@ -223,11 +223,11 @@ impl AllocatedClaim {
         })
     }
 
-    /// Marks the devices of which the claim has all, although claims can share them: of each
-    /// capacity that the device has, the claim has everything, and no part is left for others.
+    /// Marks the shareable devices that the claim has entirely: it consumes all of each
+    /// capacity, so that nothing is left for other claims.
     ///
     /// # Errors
-    /// It cannot be known, because the node's slices could not be read.
+    /// The node's slices could not be read.
     pub fn mark_whole(&mut self, driver: &str, published: &Published) -> Result<(), ClaimError> {
         for device in self.devices.iter_mut().filter(|device| !device.consumed.is_empty()) {
             if !published.is_read() {

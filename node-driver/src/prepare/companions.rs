@@ -1,9 +1,9 @@
 //! Joins the claims of one pod. A container can have several claims, but only one
 //! environment variable per name and one file per path, and the kubelet does not say
 //! which containers have which claims. So the variables and files of each claim describe
-//! the devices of all the pod's claims; whichever claim's the runtime applies last, they
-//! are the same. The variables `DRANET_…`, one per device, show which devices a container
-//! really has.
+//! the devices of all the pod's claims: whichever of them the runtime applies last, the
+//! result is the same. The variables `DRANET_…`, one per device, show which devices a
+//! container really has.
 
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::plan::{Companion, Plan, Wiring};

@@ -91,7 +91,7 @@ pub fn remove_dir(path: &Path) -> Result<(), FileError> {
 
 /// Creates a directory with its parents.
 pub fn create_dir(path: &Path) -> Result<(), FileError> {
-    fs::create_dir_all(path).map_err(|source| FileError::new("make directory", path, source))
+    fs::create_dir_all(path).map_err(|source| FileError::new("create directory", path, source))
 }
 
 /// A temporary name that readers of the directory ignore.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_nothing_is_left_beside() {
+    fn a_replaced_file_leaves_no_temporary_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         write(&path, b"one").unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsynced_file_is_replaced_and_nothing_is_left_beside() {
+    fn an_unsynced_file_leaves_no_temporary_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         write_unsynced(&path, b"one").unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_left_is_swept() {
+    fn temporary_files_of_killed_writers_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let left = [".a.json.1.tmp", ".a.json.22.tmp"];
         let others = [".b.json.1.tmp", "a.json", ".a.json.1"];

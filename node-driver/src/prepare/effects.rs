@@ -195,7 +195,7 @@ impl Effects {
             match outcome {
                 Ok(()) => {
                     let (claim, device) = (&it.claim, &it.device);
-                    tracing::info!(%claim, device, "Virtual function is as it was");
+                    tracing::info!(%claim, device, "Virtual function restored");
                 }
                 Err(AttachError::Gone { .. }) => left.push(it.clone()),
                 Err(error) => self.tell_unrestored(it, &Chain(&error).to_string()),
@@ -207,9 +207,9 @@ impl Effects {
     /// Reports a virtual function that keeps settings of an earlier claim.
     pub fn tell_unrestored(&self, unrestored: &Unrestored, reason: &str) {
         let Unrestored { claim, device, .. } = unrestored;
-        tracing::warn!(%claim, device, reason, "Virtual function is not as it was");
+        tracing::warn!(%claim, device, reason, "Virtual function not restored");
         self.lacking.add(format!(
-            "after claim `{claim}` virtual function `{device}` is not as it was: {reason}"
+            "virtual function `{device}` was not restored after claim `{claim}`: {reason}"
         ));
     }
 
@@ -311,11 +311,11 @@ impl Effects {
                     let error = Chain(&error).to_string();
                     tracing::warn!(%claim, netdev, error, "Failed to restore the interface");
                     self.lacking.add(format!(
-                        "after claim `{claim}` the interface is not as it was: {error}"
+                        "the interface was not fully restored after claim `{claim}`: {error}"
                     ));
                 }
             }
-            Returned::Removed => tracing::info!(%claim, netdev, "Interface on the NIC removed"),
+            Returned::Removed => tracing::info!(%claim, netdev, "Child interface removed"),
             Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
         }
     }

@@ -17,15 +17,15 @@ pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The claim was deleted.
-    #[error("claim `{claim}` is not there any more")]
+    #[error("claim `{claim}` does not exist")]
     Absent {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
     /// The server refused.
     #[error("failed to get claim `{claim}`: the server says: {message}")]
     Refused {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
         /// The server's message.
         message: String,
@@ -33,15 +33,15 @@ pub enum PrepareError {
     /// The server did not answer.
     #[error("failed to get claim `{claim}`")]
     Get {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// The server did not answer in time.
     #[error("failed to get claim `{claim}`: no answer within {} s", API_PATIENCE.as_secs())]
     Late {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
     /// The claim is not for this node now.
@@ -50,17 +50,17 @@ pub enum PrepareError {
     /// The claim's requests cannot be fulfilled.
     #[error("claim `{claim}`")]
     Plan {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
-        /// Why not.
+        /// The cause.
         source: Box<PlanError>,
     },
     /// The claims' addresses could not be read or written.
     #[error("claim `{claim}`: failed to find an address in its range")]
     Addresses {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// The same, within the time limit.
@@ -68,7 +68,7 @@ pub enum PrepareError {
         "claim `{claim}`: the API server took too long to list the used addresses; the driver tries again"
     )]
     AddressesLate {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
     /// The range has no free address.
@@ -76,23 +76,23 @@ pub enum PrepareError {
         "claim `{claim}`: no address of `interface.addressRange` is free; widen the range, or delete unused claims"
     )]
     RangeFull {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
-    /// Others were faster each time.
+    /// Other claims were faster each time.
     #[error(
         "claim `{claim}`: other claims took each address that it chose; the driver tries again"
     )]
     RangeContended {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
     },
     /// A NicPool gave it no address.
     #[error("claim `{claim}`")]
     Pool {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
-        /// Why not.
+        /// The cause.
         source: Box<PoolError>,
     },
     /// The RDMA device of an allocated device does not answer.
@@ -100,7 +100,7 @@ pub enum PrepareError {
         "claim `{claim}`: device `{device}` cannot be prepared, because its RDMA device `{rdma}` does not answer the kernel; check the kernel's log, reset the device"
     )]
     Unresponsive {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
         /// The device.
         device: String,

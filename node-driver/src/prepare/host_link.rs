@@ -1,5 +1,4 @@
-//! State of a network interface on the host before a pod gets it, to be restored
-//! afterwards.
+//! State of a network interface on the host before a pod gets it, to be restored later.
 
 use cluster_model::network_config::{EthtoolConfig, IpPrefix, MacAddress, NeighborConfig};
 use serde::{Deserialize, Serialize};
@@ -40,7 +39,7 @@ pub struct HostLink {
     /// The kernel's settings for it.
     #[serde(default)]
     pub settings: LinkSettings,
-    /// The IPv6 gateway of its default route, whoever has added the route.
+    /// The IPv6 gateway of its default route, no matter who added the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<IpAddr>,
     /// Former values of the features and private flags that the pod's configuration
@@ -157,7 +156,7 @@ pub struct HostRoute {
     pub scope: u8,
     /// `RTPROT_…`.
     pub protocol: u8,
-    /// Whether the next hop counts as on-link whatever the addresses are
+    /// Whether the next hop counts as on-link regardless of the addresses
     /// (`RTNH_F_ONLINK`).
     #[serde(default)]
     pub onlink: bool,

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 /// The most texts that are kept until they are reported.
 const TEXTS_MAX: usize = 100;
 
-/// Texts for a person.
+/// Human-readable texts.
 #[derive(Debug, Default)]
 pub struct Lacking {
     texts: Mutex<Vec<String>>,
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_added_is_taken_once_and_has_an_end() {
+    async fn texts_are_taken_once_and_their_number_is_limited() {
         let lacking = Lacking::default();
         lacking.add("a route".to_owned());
         lacking.add("an address".to_owned());

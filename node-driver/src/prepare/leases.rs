@@ -1,5 +1,5 @@
-//! Claims whose interfaces get addresses by DHCP: the leases are written to the claim's
-//! status, and renewed while the interfaces are in the pod.
+//! Handles claims whose interfaces get addresses by DHCP: the leases are written to the
+//! claim's status, and renewed while the interfaces are in the pod.
 
 use crate::kernel::attach::dhcp::keeper::Kept;
 use crate::kernel::attach::record::AttachRecord;
@@ -23,7 +23,7 @@ impl Node {
         Some(record.complete(plan))
     }
 
-    /// The plans of those of these claims whose interfaces are in pods, with their leased
+    /// The plans of the given claims whose interfaces are in pods, with their leased
     /// addresses.
     pub fn attached_of(
         &self,

@@ -58,9 +58,9 @@ pub struct Node {
     pub ports: KnownPorts,
     /// Addresses of the API servers, whose route must stay with the host.
     pub servers: ApiServers,
-    /// What the operator allows pods to have.
+    /// What the administrator allows pods to get.
     pub policy: Policy,
-    /// Namespaces whose claims may set what has effects beyond their pods.
+    /// Namespaces whose claims may use settings with effects beyond their pods.
     pub network_namespaces: Vec<String>,
     /// Applies plans.
     pub effects: Effects,
@@ -131,7 +131,7 @@ impl Node {
         {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
                 let claim = &plan.claim;
-                tracing::warn!(%claim, error = %Chain(&undo), "Not undone; trying again");
+                tracing::warn!(%claim, error = %Chain(&undo), "Failed to undo; trying again");
             }
             return Err(error);
         }
@@ -256,7 +256,7 @@ impl Node {
             return Ok(NetnsMode::Shared);
         }
         let wrap = |source| AttachError::System {
-            verb: "ask the RDMA subsystem for its mode".to_owned(),
+            verb: "read the mode of the RDMA subsystem".to_owned(),
             source,
         };
         rdma::netns_mode().map_err(wrap)
@@ -287,7 +287,7 @@ impl Node {
         self.restore_functions(checkpoint)?;
         for left in checkpoint.unrestored.iter().filter(|it| it.claim.uid == uid) {
             let reason = format!(
-                "physical function `{}` is in a pod; it is tried again when that ends",
+                "physical function `{}` is in a pod; the driver tries again when that pod ends",
                 left.function.physical
             );
             self.effects.tell_unrestored(left, &reason);

@@ -88,7 +88,7 @@ impl Paths {
     }
 
     /// A link to the network namespace of a claim's pod, created when its interfaces are
-    /// there. With NRI, a container mounts it so that it cannot start before.
+    /// there. With NRI, a container mounts it, so that it cannot start before.
     pub fn ready(&self, uid: &str) -> PathBuf {
         self.run.join("ready").join(uid)
     }

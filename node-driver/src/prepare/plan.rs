@@ -31,7 +31,7 @@ pub struct Plan {
     pub devices: Vec<PlannedDevice>,
     /// `rdma_cm`, if one of the devices has RDMA.
     pub rdma_cm: Option<CharDevice>,
-    /// An IMEX channel, if the operator gives one beside NICs.
+    /// An IMEX channel, if the administrator gives one to pods with NICs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imex: Option<CharDevice>,
     /// Other drivers' devices in the claim.
@@ -64,7 +64,7 @@ pub struct PlannedDevice {
     /// Whether the share is all of the device.
     #[serde(default, skip_serializing_if = "ops::Not::not")]
     pub is_whole: bool,
-    /// Admin access: given in addition to the claim that holds it.
+    /// Admin access: the claim gets the device in addition to its holder.
     #[serde(default)]
     pub admin_access: bool,
     /// Its PCI address; empty for a virtual interface.
@@ -108,7 +108,7 @@ pub struct PlannedRdma {
     /// of the RDMA subsystem, except for admin access.
     #[serde(default)]
     pub moves: bool,
-    /// Parameters that applications are told to use on its ports.
+    /// RDMA parameters for applications on its ports.
     #[serde(default)]
     pub parameters: RdmaConfig,
 }
@@ -172,7 +172,7 @@ impl PlannedDevice {
 pub struct PlannedLink {
     /// Its state on the host, to be restored.
     pub host: HostLink,
-    /// Where the pod gets a child of it, and the host keeps it: of what kind.
+    /// The kind of child interface that the pod gets; `None` if the interface itself moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<Child>,
     /// A unique name for a child that the kernel moves to the host when the pod's network
@@ -188,18 +188,18 @@ pub struct PlannedLink {
     pub config: NetworkConfig,
 }
 
-/// How the marks of [`PlannedLink::mark`] begin.
+/// Prefix of the marks in [`PlannedLink::mark`].
 pub const MARK: &str = "dranet";
 
-/// An interface that is made on another.
+/// The kind of an interface that is created on another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Child {
-    /// In the mode of the configuration, `bridge` without one.
+    /// In the configured mode, by default `bridge`.
     MacVlan,
     /// Mode `l2`.
     IpVlan,
-    /// Datagram mode, in the partition that the configuration names, if any.
+    /// Datagram mode, in the configured partition, if any.
     IpoIb,
 }
 
@@ -268,7 +268,7 @@ pub struct NearNic {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Companion {
-    /// Which one.
+    /// The claim.
     pub claim: ClaimRef,
     /// Its devices of this driver.
     pub devices: Vec<PlannedDevice>,

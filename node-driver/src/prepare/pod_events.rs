@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_said_once_until_something_changes() {
+    fn the_same_reason_is_reported_once() {
         let reported = Reported::default();
         assert!(reported.is_new("u-1", "held"));
         assert!(!reported.is_new("u-1", "held"));

@@ -18,7 +18,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The host's network namespace, for pods without one of their own.
+/// The host's network namespace, for pods that use it.
 const HOST_NETWORK: &str = "/proc/1/ns/net";
 
 /// One sandbox.
@@ -36,7 +36,7 @@ pub struct Sandbox {
     pub is_running: bool,
 }
 
-/// What a container that is about to start finds in its sandbox.
+/// The claims whose interfaces are in the sandbox of a container that is about to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inside {
     /// UIDs of its claims whose interfaces are in the sandbox.
@@ -102,7 +102,7 @@ impl Node {
     }
 
     /// Makes sure that the interfaces behind these CDI devices are in the container's
-    /// sandbox, whichever pod the claim was prepared for.
+    /// sandbox, no matter which pod the claim was prepared for.
     pub fn create_container(
         &self,
         sandbox: &Sandbox,
@@ -126,8 +126,8 @@ impl Node {
         cdi_device.split_once('=').is_some_and(|(of, _)| of == kind)
     }
 
-    /// Moves interfaces from a stopping sandbox back to the host. A sandbox that another
-    /// one of the same pod has already replaced has none.
+    /// Moves interfaces from a stopping sandbox back to the host. A sandbox that was already
+    /// replaced by another one of the same pod has none.
     pub fn stop_sandbox(&self, sandbox: &Sandbox) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
@@ -255,8 +255,8 @@ impl Node {
         Ok(())
     }
 
-    /// Path of a sandbox's network namespace for this process, which may see the
-    /// directory of named namespaces elsewhere than the runtime.
+    /// Path of a sandbox's network namespace for this process, which may have the directory of
+    /// named namespaces at another path than the runtime.
     fn network_of(&self, sandbox: &Sandbox) -> PathBuf {
         let Some(path) = &sandbox.network else { return HOST_NETWORK.into() };
         let here = path.file_name().map(|name| self.effects.paths.netns.join(name));
@@ -270,7 +270,7 @@ impl Node {
             durable::create_dir(folder)?;
         }
         durable::remove(&ready)?;
-        symlink(network, &ready).map_err(|source| FileError::new("make", &ready, source))
+        symlink(network, &ready).map_err(|source| FileError::new("create", &ready, source))
     }
 }
 

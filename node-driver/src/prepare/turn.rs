@@ -1,10 +1,10 @@
-//! The exclusive right to change what claims have, over all instances of the driver.
+//! The exclusive right to change the state of claims, across all instances of the driver.
 
 use crate::prepare::durable::FileError;
 use crate::prepare::paths::Paths;
 use std::fs::{self, File};
 
-/// Waits for it; it is had until dropped.
+/// Waits for the right and takes it. It ends when the file is dropped.
 pub(crate) fn take(paths: &Paths) -> Result<File, FileError> {
     let path = paths.lock();
     let open = || {

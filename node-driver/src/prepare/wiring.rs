@@ -8,7 +8,7 @@ use cluster_model::gpu_drivers;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
 
-/// Decides.
+/// Determines the topology of the plan's devices.
 pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Published) -> Wiring {
     let (mut gpus, places) = gpus(plan, topology, published);
     let nics: BTreeMap<PciAddress, &PlannedDevice> = plan

@@ -33,12 +33,12 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
-    /// An event that a person may have to act on.
+    /// An event that may need action by an administrator.
     pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
         Self { is_warning: true, reason, note: cut(note) }
     }
 
-    /// Something that went as it was meant to.
+    /// An event that needs no action.
     pub(crate) fn normal(reason: &'static str, note: &str) -> Self {
         Self { is_warning: false, reason, note: cut(note) }
     }
@@ -68,8 +68,7 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
     notices
 }
 
-/// What is to be said of the kernel's modules where it was something else before, which is
-/// remembered.
+/// The event for missing kernel modules, if it differs from the one before. `before` stores it.
 pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Option<Notice> {
     let lacking = host.iter().find(|it| it.kind == KERNEL_MODULES && !it.holds);
     let now = lacking.map(|condition| condition.message.clone()).unwrap_or_default();
@@ -108,35 +107,32 @@ fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'st
         Problem::PortDown => (
             (
                 "NICPortDown",
-                "no port is active; look at the cable, the switch and the subnet manager",
+                "no port is active; check the cable, the switch and the subnet manager",
             ),
             ("NICPortUp", "a port is active again"),
         ),
         Problem::PortFlapping => (
-            (
-                "NICPortFlapping",
-                "the port goes down again and again; look at the cable and the switch",
-            ),
-            ("NICPortSteady", "the port has stayed as it is for two minutes"),
+            ("NICPortFlapping", "the port goes down repeatedly; check the cable and the switch"),
+            ("NICPortSteady", "the port has been steady for two minutes"),
         ),
         Problem::LinkDegraded => (
             (
                 "NICLinkDegraded",
-                "the PCIe link runs slower or narrower than the NIC could; look at slot and riser",
+                "the PCIe link runs slower or narrower than the NIC supports; check slot and riser",
             ),
-            ("NICLinkRestored", "the PCIe link runs as fast as the NIC can"),
+            ("NICLinkRestored", "the PCIe link runs at full speed"),
         ),
         Problem::Unresponsive => (
             (
                 "NICUnresponsive",
-                "the RDMA device does not answer the kernel; look at the kernel's log, reset the device",
+                "the RDMA device does not answer the kernel; check the kernel's log, reset the device",
             ),
             ("NICResponsive", "the RDMA device answers again"),
         ),
         Problem::Gone => (
             (
                 "NICGone",
-                "a pod has it, and it is on the machine no more; look at the kernel's log, delete the pod",
+                "a pod has it, but it has vanished from the machine; check the kernel's log, delete the pod",
             ),
             ("NICGoneNoMore", "it is back, or no pod has it any more"),
         ),
@@ -217,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_in_words() {
+    fn each_change_has_its_event() {
         let before = problems(&[("a", &[Problem::PortDown]), ("b", &[Problem::Gone])]);
         let now = problems(&[
             ("a", &[Problem::PortDown, Problem::PortFlapping]),
@@ -233,20 +229,20 @@ mod tests {
             notices(before, now).iter().map(line).collect::<String>()
         };
         insta::assert_snapshot!(said(&before, &now), @"
-        Warning NICPortDown c, d: no port is active; look at the cable, the switch and the subnet manager
-        Warning NICPortFlapping a: the port goes down again and again; look at the cable and the switch
-        Warning NICLinkDegraded c: the PCIe link runs slower or narrower than the NIC could; look at slot and riser
+        Warning NICPortDown c, d: no port is active; check the cable, the switch and the subnet manager
+        Warning NICPortFlapping a: the port goes down repeatedly; check the cable and the switch
+        Warning NICLinkDegraded c: the PCIe link runs slower or narrower than the NIC supports; check slot and riser
         Normal NICGoneNoMore b: it is back, or no pod has it any more
         ");
         insta::assert_snapshot!(said(&now, &Problems::new()), @"
         Normal NICPortUp a, c, d: a port is active again
-        Normal NICPortSteady a: the port has stayed as it is for two minutes
-        Normal NICLinkRestored c: the PCIe link runs as fast as the NIC can
+        Normal NICPortSteady a: the port has been steady for two minutes
+        Normal NICLinkRestored c: the PCIe link runs at full speed
         ");
     }
 
     #[test]
-    fn modules_that_lack_are_told_once() {
+    fn missing_modules_are_reported_once() {
         let condition = |holds, message: &str| HostCondition {
             kind: KERNEL_MODULES,
             holds,
@@ -288,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_has_the_length_that_the_api_takes() {
+    fn notes_are_cut_to_the_limit_of_the_api() {
         let names: Vec<_> = (0..64).map(|index| format!("pci-000{index:02}-00-00-0-ä")).collect();
         let down: Vec<_> =
             names.iter().map(|name| (name.as_str(), &[Problem::PortDown][..])).collect();

@@ -21,9 +21,9 @@ pub(crate) struct Metrics {
     pub(crate) notices: Counter,
     /// Anomalies of the machine.
     pub(crate) anomalies: Gauge,
-    /// Virtual functions that are wanted and not there.
+    /// Virtual functions that are wanted but missing.
     pub(crate) missing_functions: Gauge,
-    /// Looks at the machine.
+    /// Reads of the machine.
     pub(crate) looks: Counter,
     /// Objects written.
     pub(crate) writes: Counter,
@@ -62,23 +62,23 @@ impl Metrics {
             "NICs that are tainted",
             metrics.tainted_devices.clone(),
         );
-        registry.register(
-            "device_problems",
-            "NICs by what is wrong with them",
-            metrics.problems.clone(),
-        );
+        registry.register("device_problems", "NICs by problem", metrics.problems.clone());
         registry.register(
             "problem_changes",
-            "Problems of NICs that came or went",
+            "Problems of NICs that appeared or disappeared",
             metrics.notices.clone(),
         );
-        registry.register("anomalies", "Strange facts of the machine", metrics.anomalies.clone());
+        registry.register(
+            "anomalies",
+            "Inconsistencies in the machine's data",
+            metrics.anomalies.clone(),
+        );
         registry.register(
             "missing_virtual_functions",
-            "Virtual functions that --virtual-functions asks for and that are not there",
+            "Virtual functions that --virtual-functions requests but that do not exist",
             metrics.missing_functions.clone(),
         );
-        registry.register("looks", "Looks at the machine", metrics.looks.clone());
+        registry.register("looks", "Reads of the machine", metrics.looks.clone());
         registry.register("writes", "Objects written to the API", metrics.writes.clone());
         registry.register("failures", "Publications that failed", metrics.failures.clone());
         metrics

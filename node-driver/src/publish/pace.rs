@@ -1,7 +1,7 @@
 //! Rate limit for publications: a burst, then a steady rate. Pure; time is an argument.
 //!
-//! A flapping link must not make every node of a cluster write slices without end. Yet
-//! each change should reach the API within about a second, however much changes.
+//! A flapping link must not make every node of a cluster write slices endlessly. Yet each
+//! change should reach the API within about a second, no matter how much changes.
 //! Upstream's limit, five at once and one every two seconds, is slower.
 
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_then_steadily() {
+    fn a_burst_is_followed_by_a_steady_rate() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut pace = Pace::new(start);

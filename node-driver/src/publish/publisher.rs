@@ -35,7 +35,7 @@ pub enum PublishError {
         verb: Verb,
         /// The object or collection.
         what: String,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// The custom resource is not installed.
@@ -49,15 +49,15 @@ pub enum PublishError {
 /// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Read many.
+    /// Reads many objects.
     List,
-    /// Read one.
+    /// Reads an object.
     Get,
-    /// Make one.
+    /// Creates an object.
     Create,
-    /// Change one.
+    /// Changes an object.
     Update,
-    /// Remove one.
+    /// Removes an object.
     Delete,
 }
 
@@ -135,7 +135,7 @@ impl Publisher {
         slices::plan(&self.node, devices, existing, &self.memory).writes() == 0
     }
 
-    /// Whether this NodeTopology of the server says this.
+    /// Whether this NodeTopology of the server has this content.
     pub fn topology_says(
         &self,
         there: &NodeTopology,
@@ -211,7 +211,7 @@ impl Publisher {
         published.writes += 1;
     }
 
-    /// Makes the node's NodeTopology say this.
+    /// Gives the node's NodeTopology this content.
     pub async fn topology(
         &self,
         spec: &NodeTopologySpec,
@@ -233,7 +233,7 @@ impl Publisher {
         }
     }
 
-    /// The object first, since the server takes its status only by itself.
+    /// Writes the object, then its status, which the server accepts only in a separate request.
     async fn write_topology(
         &self,
         spec: &NodeTopologySpec,
@@ -244,8 +244,7 @@ impl Publisher {
         Ok(Published { writes: usize::from(wrote_spec) + usize::from(wrote_status) })
     }
 
-    /// Writes the spec if it differs. Returns the object afterwards, and whether it was
-    /// written.
+    /// Writes the spec if it differs. Returns the resulting object, and whether it was written.
     async fn write_spec(
         &self,
         spec: &NodeTopologySpec,
@@ -294,7 +293,7 @@ impl Publisher {
     }
 }
 
-/// The status that an object should have, where it has another.
+/// The status that an object should have; `None` if it has it already.
 fn new_status(
     there: &NodeTopology,
     spec: &NodeTopologySpec,

@@ -35,7 +35,7 @@ const HOOK_TIMEOUT_SECONDS: u32 = 30;
 
 /// Which environment variables and files a container gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 pub struct Environment {
     /// `NCCL_IB_HCA`, and NCCL's connection parameters from the claim's configuration.
     pub nccl_ib_hca: bool,
@@ -176,8 +176,8 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
         .map(|device| Device {
             name: device_name(plan, device),
             container_edits: Edits {
-                // Shows which devices a container has if it has not all of the claim's.
-                // Besides, CDI rejects a device without edits.
+                // Shows which devices a container has if it does not have all of the claim's.
+                // Also, CDI rejects a device without edits.
                 env: vec![own_variable(device)],
                 device_nodes: device_nodes(device.rdma.as_ref(), settings),
                 mounts: metadata_mount(plan, device, paths, settings, &mut told),

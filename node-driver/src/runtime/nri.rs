@@ -10,10 +10,10 @@
 //! NRI lets a pod start even if a plugin is down or late. So the CDI spec mounts a link
 //! that is dangling until the interfaces are in the sandbox: a container without them
 //! does not start, and the kubelet tries again
-//! ([`Paths::ready`](crate::prepare::paths::Paths)). The kernel maps no user IDs of a mount
-//! of a network namespace, which containers with a user namespace need. The plugin removes the
-//! mount from these when it answers the runtime, after the interfaces are in the sandbox; without
-//! its answer the mount stays, and the container does not start.
+//! ([`Paths::ready`](crate::prepare::paths::Paths)). Containers with a user namespace need mounts
+//! with mapped user IDs, but the kernel cannot map those of a network namespace. The plugin
+//! removes the mount from these containers when it answers the runtime, after the interfaces are
+//! in the sandbox. Without its answer the mount stays, and the container does not start.
 
 pub mod message;
 mod plugin;
@@ -60,24 +60,24 @@ pub enum ProtocolError {
         length: usize,
     },
     /// An unknown message type.
-    #[error("there are no messages of type {number}")]
+    #[error("unknown message type {number}")]
     Kind {
         /// The type.
         number: u8,
     },
     /// A call on a stream number that callers do not use.
-    #[error("a call has the even number {stream}")]
+    #[error("a call has the even stream number {stream}")]
     Stream {
         /// The stream.
         stream: u32,
     },
     /// A response without a request.
-    #[error("a message on stream {stream} answers nothing that was asked")]
+    #[error("a message on stream {stream} answers no request")]
     Unasked {
         /// The stream.
         stream: u32,
     },
-    /// The payload is no valid protobuf.
+    /// The payload is not valid protobuf.
     #[error("malformed message")]
     Payload(#[from] prost::DecodeError),
 }
@@ -90,7 +90,7 @@ enum SessionError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The connection failed.
@@ -103,7 +103,7 @@ enum SessionError {
     #[error("the container runtime refused the plugin: {0}")]
     Refused(String),
     /// The runtime violated the protocol.
-    #[error("the container runtime does not keep to the protocol")]
+    #[error("the container runtime violated the protocol")]
     Protocol(#[from] ProtocolError),
 }
 

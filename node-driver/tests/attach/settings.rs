@@ -1,4 +1,4 @@
-//! What a pod's configuration sets, read back from the kernel.
+//! Settings of a pod's configuration, read back from the kernel.
 
 use crate::stage::{RAIL, Stage, link, set};
 use node_driver::facts::cloud::CloudNic;
@@ -16,12 +16,12 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
             a_rails_rules_routes_and_neighbours_are_in_the_pod,
         ),
         (
-            "by_azures_word_what_comes_from_an_interface_leaves_by_it",
-            by_azures_word_what_comes_from_an_interface_leaves_by_it,
+            "azures_policy_routes_are_applied_in_the_pod",
+            azures_policy_routes_are_applied_in_the_pod,
         ),
         (
-            "segment_sizes_are_the_pods_and_then_the_hosts_again",
-            segment_sizes_are_the_pods_and_then_the_hosts_again,
+            "segment_sizes_are_set_in_the_pod_and_then_restored",
+            segment_sizes_are_set_in_the_pod_and_then_restored,
         ),
         (
             "the_kernel_reads_guids_of_virtual_functions",
@@ -89,7 +89,7 @@ fn a_rails_rules_routes_and_neighbours_are_in_the_pod() {
 
 /// Azure's metadata has the network of each interface; the second interface has table
 /// 101. The IPv6 router is the one that the host has learned.
-fn by_azures_word_what_comes_from_an_interface_leaves_by_it() {
+fn azures_policy_routes_are_applied_in_the_pod() {
     let nic = |hardware_addr: &str, subnet: &str| CloudNic {
         hardware_addr: hardware_addr.parse().unwrap(),
         subnet: Some(subnet.parse().unwrap()),
@@ -164,7 +164,7 @@ fn have(namespace: &NetNs, name: &str, sizes: Sizes, whose: &str) {
 
 /// The kernel changes the sizes for IPv4 together with the general ones if those are
 /// small (`netif_set_gso_max_size`, `net/core/dev.c`).
-fn segment_sizes_are_the_pods_and_then_the_hosts_again() {
+fn segment_sizes_are_set_in_the_pod_and_then_restored() {
     const LEGACY: u32 = 65536;
     for (host, pod) in [
         ([LEGACY; 4], [131_072, 120_000, 60_000, 61_000]),
@@ -188,8 +188,8 @@ fn segment_sizes_are_the_pods_and_then_the_hosts_again() {
     }
 }
 
-/// No interface here can have one, and the kernel says so after it has read the message: of one
-/// that it cannot read it says that it is invalid, or out of range.
+/// No interface here supports GUIDs. The kernel reports that only after it has parsed the
+/// message: a malformed message would be invalid or out of range.
 fn the_kernel_reads_guids_of_virtual_functions() {
     let stage = Stage::with(&[]);
     let error = functions::set_guids(&stage.host, RAIL, &[0x0e42_a103_0065_4c3e]).unwrap_err();

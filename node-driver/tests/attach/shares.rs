@@ -14,7 +14,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
             "a_share_without_a_name_has_the_name_of_the_nic",
             a_share_without_a_name_has_the_name_of_the_nic,
         ),
-        ("a_macvlan_is_in_the_mode_that_is_asked_for", a_macvlan_is_in_the_mode_that_is_asked_for),
+        ("a_macvlan_has_the_requested_mode", a_macvlan_has_the_requested_mode),
     ]
 }
 
@@ -58,11 +58,11 @@ fn a_share_sends_no_more_than_its_part() {
     assert_eq!(received.join().unwrap(), SENT);
     let took = begin.elapsed();
     let least = Duration::from_micros((SENT as u64 - BURST) * 8 * 1_000_000 / RATE);
-    assert!(took >= least, "{SENT} bytes took {took:?}, and at least {least:?} are due");
+    assert!(took >= least, "{SENT} bytes took {took:?}, expected at least {least:?}");
     stage.take_back(&attached);
 }
 
-/// The host has an interface of that name too: the NIC's own.
+/// The host also has an interface with that name: the NIC's own.
 fn a_share_without_a_name_has_the_name_of_the_nic() {
     let stage = Stage::with(&["link set rail0 up"]);
     let mut attached = stage.attach(stage.plan_share(json!({}), RATE));
@@ -73,7 +73,7 @@ fn a_share_without_a_name_has_the_name_of_the_nic() {
     stage.take_back(&attached);
 }
 
-fn a_macvlan_is_in_the_mode_that_is_asked_for() {
+fn a_macvlan_has_the_requested_mode() {
     for (asked, expected) in [
         (None, "bridge"),
         (Some("bridge"), "bridge"),

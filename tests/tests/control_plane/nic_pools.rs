@@ -136,7 +136,7 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
         }
         let full = outcomes.iter().filter_map(|it| it.as_ref().err()).map(text).next_back();
         let full = full.context("two claims had one address")?;
-        anyhow::ensure!(full.contains("has no free address of 1"), "{full}");
+        anyhow::ensure!(full.contains("has no free address among 1"), "{full}");
 
         api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         eventually(SOON, async || {

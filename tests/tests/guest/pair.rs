@@ -146,7 +146,9 @@ async fn is_as_before(node: &GuestNode) -> anyhow::Result<()> {
         let is_there = |word: &&str| state.lines().any(|line| line == *word);
         let back = NAMES.iter().all(is_there) && is_there(&SETTING);
         let log = node.pod_log(NAMESPACE, "node-driver-*").await?;
-        let lacks = log.lines().filter(|line| line.contains("not as it was")).collect::<Vec<_>>();
+        let is_failure =
+            |line: &&str| line.contains("Failed to restore") || line.contains("not restored");
+        let lacks = log.lines().filter(is_failure).collect::<Vec<_>>();
         Ok(Check::that(back, || format!("guest {} has: {state}\n{lacks:#?}", node.name)))
     })
     .await

@@ -199,7 +199,7 @@ impl Driver<'_> {
 
     /// Whether RDMA netlink has told of a device, as sysfs did.
     fn is_told(&self, device: &str) -> anyhow::Result<bool> {
-        let told = |line: &str| line.contains("RDMA netlink tells") && line.contains(device);
+        let told = |line: &str| line.contains("RDMA netlink reports") && line.contains(device);
         Ok(self.whole_log()?.lines().any(told))
     }
 

@@ -232,7 +232,7 @@ async fn a_second_default_route_is_no_uplink(plane: Arc<ControlPlane>) -> anyhow
         shell("ip -6 route add default via fd07::fe dev rail0 metric 10")?;
         let claim = plugin::claim(scope, "uplink", on, None).await?;
         let error = plugin::prepare(machine, &claim).await.refused()?;
-        assert!(error.contains("interface `rail0` is the node's own way"), "{error}");
+        assert!(error.contains("interface `rail0` carries the node's own traffic"), "{error}");
         shell("ip -6 route del default via fd07::fe dev rail0 metric 10").map(drop)
     })
     .await

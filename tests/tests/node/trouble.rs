@@ -227,7 +227,7 @@ async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
                         assert_eq!(started, Hook::Attached);
                     } else {
                         let Hook::Failed(error) = started else { anyhow::bail!("it started") };
-                        let verb = format!("failed to make {kind} `net1` on it");
+                        let verb = format!("failed to create {kind} `net1` on it");
                         assert!(error.contains(&verb), "{error}");
                     }
                 }

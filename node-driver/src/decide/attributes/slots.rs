@@ -24,7 +24,7 @@ fn interface<'a>(nic: &Nic<'a>) -> Option<&'a Interface> {
     nic.interface
 }
 
-/// The first port. It stands for the NIC if there are several.
+/// The first port. It represents the NIC if there are several.
 fn port<'a>(nic: &Nic<'a>) -> Option<&'a RdmaPort> {
     nic.rdma?.ports.first()
 }
@@ -150,7 +150,7 @@ pub(super) fn pci_bus_id(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
 }
 
 /// The standard attribute allows only roots directly below `/sys/devices`. The root of a
-/// Hyper-V function is a bus of its own with nothing else below it.
+/// Hyper-V function is a separate bus with nothing else below it.
 pub(super) fn pcie_root(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     let function = function(nic).filter(|function| function.path.starts_with("devices/pci"))?;
     text(function.root?)

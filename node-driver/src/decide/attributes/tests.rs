@@ -37,7 +37,7 @@ fn render(devices: &[Device]) -> String {
 }
 
 #[test]
-fn all_that_upstream_published_on_live_machines() {
+fn upstreams_attributes_on_live_machines_are_published() {
     let mut compared = Vec::new();
     for machine in live::MACHINES {
         let ours = decide(&live::facts(machine)).devices;
@@ -162,7 +162,7 @@ infiniband/mlx5_1/device -> .
 ";
 
 #[test]
-fn virtual_functions_are_told_from_physical_ones() {
+fn virtual_and_physical_functions_are_distinguished() {
     let root = tempfile::tempdir().unwrap();
     fixture::plant(VIRTUAL_FUNCTIONS, root.path()).unwrap();
     let snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
@@ -190,7 +190,7 @@ fn virtual_functions_are_told_from_physical_ones() {
 }
 
 #[test]
-fn without_the_cloud_its_attributes_are_absent() {
+fn cloud_attributes_are_absent_without_metadata() {
     let mut facts = live::facts("aks-gb300");
     let with = decide(&facts).devices;
     facts.cloud = CloudMetadata::default();
@@ -230,7 +230,7 @@ fn every_table_leaves_room_for_clouds_and_joins() {
 }
 
 #[test]
-fn devices_keep_the_limits_of_the_api() {
+fn devices_stay_within_the_limits_of_the_api() {
     for machine in live::MACHINES {
         let mut facts = live::facts(machine);
         let longest = Text::new(&"x".repeat(100)).unwrap();

@@ -71,7 +71,7 @@ fn a_problem_comes_at_once_and_goes_slowly() {
 }
 
 #[test]
-fn falls_one_after_the_other_are_flapping() {
+fn repeated_falls_count_as_flapping() {
     let flaps = [(0, "up"), (1, "down"), (2, "up"), (3, "down"), (4, "up"), (5, "down"), (6, "up")];
     let after = [(15, "look"), (16, "look"), (125, "look"), (126, "look")];
     insta::assert_snapshot!(walk(&[&flaps[..], &after].concat()), @"
@@ -100,7 +100,7 @@ fn falls_one_after_the_other_are_flapping() {
 }
 
 #[test]
-fn it_says_when_to_look_again() {
+fn next_change_is_the_end_of_a_problem() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     let mut health = Health::default();
@@ -109,7 +109,7 @@ fn it_says_when_to_look_again() {
         health.next_change(at(seconds))
     };
     assert_eq!(observe("up", 0), None);
-    assert_eq!(observe("down", 1), None, "a port that is down is heard of when it comes up");
+    assert_eq!(observe("down", 1), None, "a down port changes only with an observation");
     assert_eq!(observe("up", 2), Some(at(12)));
     assert_eq!(observe("up", 12), None);
     for second in [13, 14] {
@@ -119,6 +119,6 @@ fn it_says_when_to_look_again() {
     observe("down", 16);
     observe("up", 17);
     assert_eq!(observe("up", 18), Some(at(27)), "the port counts as up");
-    assert_eq!(observe("up", 27), Some(at(137)), "and then as one that does not flap");
+    assert_eq!(observe("up", 27), Some(at(137)), "the port no longer counts as flapping");
     assert_eq!(observe("up", 137), None);
 }

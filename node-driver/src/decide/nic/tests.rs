@@ -56,7 +56,7 @@ fn render(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
 }
 
 #[test]
-fn functions_by_what_their_ports_say() {
+fn link_types_of_functions_come_from_their_ports() {
     let snapshot = snapshot(
         "0000:01:00.0 0x020700 mlx5_core rdma InfiniBand
          0000:02:00.0 0x020700 mlx5_core rdma InfiniBand net ib0
@@ -92,7 +92,7 @@ fn functions_by_what_their_ports_say() {
 }
 
 #[test]
-fn what_the_host_lives_by_is_no_nic() {
+fn nics_that_the_host_needs_are_left_out() {
     let snapshot = snapshot(
         "0000:01:00.0 0x020000 mlx5_core net eth0
          0000:02:00.0 0x020000 mlx5_core net eth1
@@ -119,7 +119,7 @@ fn what_the_host_lives_by_is_no_nic() {
 }
 
 #[test]
-fn an_interface_of_a_pod_is_not_taken_for_the_devices() {
+fn a_pods_veth_is_not_taken_for_a_functions_interface() {
     let snapshot = snapshot("0000:01:00.0 0x020000 virtio-pci net eth0");
     for (kind, expected) in [
         (None, "pci-0000-01-00-0: Ethernet eth0"),
@@ -162,8 +162,8 @@ fn virtual_interfaces() {
     );
 }
 
-/// A NIC that can 32 GT/s x16 below a root port: what the port can, and how the
-/// link runs.
+/// A NIC that supports 32 GT/s x16, below a root port. The arguments are the port's maximum
+/// and the link's current speed and width.
 fn in_slot(port: Option<(&str, u8)>, now: (&str, u8)) -> Snapshot {
     let mut text = String::from(
         "/sys/devices/system/node/online = 0\n[sys/devices/pci0000:00/0000:00:01.0]\n\
@@ -189,20 +189,20 @@ fn in_slot(port: Option<(&str, u8)>, now: (&str, u8)) -> Snapshot {
 }
 
 #[test]
-fn a_link_is_degraded_below_what_both_ends_can() {
+fn a_link_is_degraded_if_both_ends_support_more() {
     let (fast, slow) = ("32.0 GT/s PCIe", "16.0 GT/s PCIe");
     for (port, now, expected) in [
         (Some((fast, 16)), (fast, 16), Some(false)),
         (Some((fast, 16)), (slow, 16), Some(true)),
         (Some((fast, 16)), (fast, 8), Some(true)),
-        // A slot that can no more.
+        // The slot supports no more.
         (Some((slow, 16)), (slow, 16), Some(false)),
         (Some((fast, 8)), (fast, 8), Some(false)),
         (Some((slow, 8)), (slow, 8), Some(false)),
-        // Nor does such a slot hide what is below it.
+        // The link is degraded even for such a slot.
         (Some((slow, 8)), (slow, 4), Some(true)),
         (Some((slow, 8)), ("8.0 GT/s PCIe", 8), Some(true)),
-        // A port that tells nothing, as in a virtual machine.
+        // A port without link data, as in a virtual machine.
         (None, (fast, 16), Some(false)),
         (None, (fast, 8), Some(true)),
         (Some((fast, 16)), ("Unknown", 0), None),
@@ -214,10 +214,10 @@ fn a_link_is_degraded_below_what_both_ends_can() {
     }
 }
 
-/// A ConnectX in switchdev mode with a scalable function: interfaces and RDMA devices that
-/// are other functions', and names whose numbers have one digit and two.
+/// A ConnectX in switchdev mode with a scalable function: the directory also holds interfaces
+/// and RDMA devices of other functions. Device numbers have one or two digits.
 #[test]
-fn a_functions_own_interface_and_rdma_device_stand_for_it() {
+fn a_functions_own_interface_and_rdma_device_are_used() {
     let snapshot = planted(
         "[sys/devices/pci0000:00/0000:3b:00.0]
          class = 0x020000

@@ -117,7 +117,7 @@ fn pods_of_half_a_cell_leave_cells_whole() {
 
 /// The order matters: sorted by address only, cells would be broken.
 #[test]
-fn by_address_cells_would_be_broken() {
+fn sorting_by_address_breaks_cells() {
     let (_, mut decision) = machines().into_iter().find(|(name, _)| *name == "to and fro").unwrap();
     let cells = cells(&decision.devices);
     assert!(keeps_whole(&cells, &allocations(&decision.devices, 1)));

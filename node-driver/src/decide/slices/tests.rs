@@ -1,5 +1,5 @@
-//! Applies plans to a list that stands for the server; afterwards nothing must be left to
-//! do.
+//! Applies plans to a list that represents the server; after that, a second plan must be
+//! empty.
 
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -102,13 +102,13 @@ fn a_pool_through_its_life() {
         render(server),
         ["00000: generation 2 count 2 devices 64", "00001: generation 2 count 2 devices 1"]
     );
-    assert_eq!(publish(server, &devices(66)), 1, "the first slice says the same");
+    assert_eq!(publish(server, &devices(66)), 1, "the first slice is unchanged");
     assert_eq!(publish(server, &devices(4)), 2);
     assert_eq!(render(server), ["00000: generation 2 count 1 devices 4"]);
 }
 
 #[test]
-fn what_others_did_is_undone() {
+fn changes_of_slices_by_others_are_undone() {
     let mut server = Vec::new();
     publish(&mut server, &devices(4));
     let ours = server[0].clone();
@@ -125,7 +125,7 @@ fn what_others_did_is_undone() {
 }
 
 #[test]
-fn slices_of_an_earlier_run_go() {
+fn obsolete_slices_are_deleted() {
     let mut server = Vec::new();
     publish(&mut server, &devices(4));
     let ours = server.clone();
@@ -142,7 +142,7 @@ fn slices_of_an_earlier_run_go() {
 }
 
 #[test]
-fn a_deleted_pool_goes_on_counting() {
+fn a_deleted_pool_keeps_its_generation() {
     let memory = Memory { generation: 7, ..Memory::default() };
     let plan = plan(&node(), &devices(4), &[], &memory);
     assert_eq!(plan.create[0].spec.pool.generation, 8);
@@ -161,7 +161,7 @@ fn tainted() -> Vec<Device> {
 }
 
 #[test]
-fn when_a_taint_was_added_the_server_says() {
+fn the_servers_time_of_a_taint_is_kept() {
     let mut server = Vec::new();
     publish(&mut server, &tainted());
     let taints = |slice: &mut ResourceSlice| {
@@ -178,7 +178,7 @@ fn when_a_taint_was_added_the_server_says() {
 }
 
 #[test]
-fn what_a_server_drops_is_not_sent_again() {
+fn fields_that_the_server_drops_are_not_sent_again() {
     let (mut server, mut memory) = (Vec::new(), Memory::default());
     let mut write = |devices: &[Device]| {
         let plan = plan(&node(), devices, &server, &memory);
@@ -193,14 +193,14 @@ fn what_a_server_drops_is_not_sent_again() {
         (writes, dropped)
     };
     assert_eq!(write(&tainted()), (1, true));
-    assert_eq!(write(&tainted()), (0, false), "the same again would be dropped again");
-    assert_eq!(write(&devices(2)), (0, false), "it is what the server has");
+    assert_eq!(write(&tainted()), (0, false), "the server would drop the taint again");
+    assert_eq!(write(&devices(2)), (0, false), "the server has this already");
     assert_eq!(write(&devices(3)), (1, false));
     assert_eq!(write(&tainted()), (1, true));
 }
 
 proptest! {
-    /// Whatever the server has, one plan is enough: afterwards all slices have the same
+    /// Whatever the server has, one plan is enough: after it, all slices have the same
     /// generation and count, and the generation never decreases.
     #[test]
     fn one_plan_is_enough(counts in prop::collection::vec(0usize..300, 1..8), lost in any::<prop::sample::Index>()) {

@@ -1,5 +1,5 @@
-//! GUIDs of InfiniBand virtual functions. Adapters make virtual functions without one, and
-//! their ports stay down. Pure.
+//! GUIDs of InfiniBand virtual functions. Adapters create virtual functions without GUIDs,
+//! and without them the ports stay down. Pure.
 
 use sha2::{Digest, Sha256};
 
@@ -8,15 +8,15 @@ const LOCAL: u8 = 0b10;
 /// Marks an EUI-64 of a group.
 const GROUP: u8 = 0b01;
 
-/// Parses a GUID as sysfs has it, `0c42:a103:0065:4c3e`.
+/// Parses a GUID in the format of sysfs, `0c42:a103:0065:4c3e`.
 pub fn parse(text: &str) -> Option<u64> {
     let digits: String = text.trim().split(':').collect();
     let is_whole = digits.len() == 16 && digits.bytes().all(|it| it.is_ascii_hexdigit());
     u64::from_str_radix(&digits, 16).ok().filter(|_| is_whole)
 }
 
-/// The GUID of a virtual function, from its number and the node GUID of its physical function.
-/// The same after each reboot, so that subnet managers can know it.
+/// Derives the GUID of a virtual function from its number and the node GUID of its physical
+/// function. It is the same after each reboot, so that subnet managers can rely on it.
 pub fn of(physical: u64, number: u16) -> u64 {
     let digest = Sha256::digest([&physical.to_be_bytes()[..], &number.to_be_bytes()].concat());
     let [first, rest @ ..]: [u8; 32] = digest.into();
@@ -38,15 +38,15 @@ mod tests {
         }
     }
 
-    /// A change of this value gives the virtual functions of all clusters other GUIDs.
+    /// Changing these values would change the GUIDs of virtual functions in all clusters.
     #[test]
-    fn a_function_has_the_same_guid_always() {
+    fn the_guid_of_a_function_never_changes() {
         assert_eq!(format!("{:016x}", of(0x0c42_a103_0065_4c3e, 0)), "52b89db81fcfaddc");
         assert_eq!(format!("{:016x}", of(0x0c42_a103_0065_4c3e, 1)), "4202d52676755cd1");
     }
 
     #[test]
-    fn no_two_functions_have_the_same_guid_and_none_is_a_vendors() {
+    fn guids_are_unique_and_locally_administered() {
         let physical = (0..64).map(|port| 0x0c42_a103_0065_4c3e + port);
         let all = physical.flat_map(|port| (0..128).map(move |number| of(port, number)));
         let mut seen = BTreeSet::new();

@@ -1,20 +1,21 @@
-//! The operator's word on virtual functions: how many, and of which physical functions. The
-//! names are those of the SR-IOV network operator's policies.
+//! Policies for virtual functions: how many, on which physical functions. The keys are those
+//! of the SR-IOV network operator's policies.
 
 use std::str::FromStr;
 use topology_graph::PciAddress;
 
-/// How many virtual functions each of these physical functions is to have.
+/// The number of virtual functions for each selected physical function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SriovPolicy {
-    /// How many.
+    /// The number of virtual functions.
     pub num_vfs: u16,
-    /// Whether also where the node's own traffic goes through the physical function.
+    /// Whether the policy also applies if the node's own traffic goes through the physical
+    /// function.
     pub allow_uplink: bool,
     selector: Selector,
 }
 
-/// All that is named must hold.
+/// Selects physical functions that match all fields that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selector {
     vendor: Option<u16>,
@@ -23,50 +24,50 @@ struct Selector {
     root_device: Option<PciAddress>,
 }
 
-/// A physical function as policies select it.
+/// The properties of a physical function by which policies select it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) vendor: u16,
     pub(super) device_id: u16,
     pub(super) address: PciAddress,
-    /// Its interface, where the host has it.
+    /// Its interface, if that is in the host's namespace.
     pub(super) interface: Option<&'a str>,
 }
 
-/// A text that is no such policy.
+/// The text is not a valid policy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SriovPolicyError {
-    /// Not `key=value`.
+    /// A part is not `key=value`.
     #[error("`{0}` is not KEY=VALUE")]
     NoValue(String),
-    /// Another key.
+    /// A key is unknown.
     #[error(
-        "`{0}` is no key; the keys are numVfs, vendor, deviceID, pfName, rootDevice, allowUplink"
+        "unknown key `{0}`; allowed: numVfs, vendor, deviceID, pfName, rootDevice, allowUplink"
     )]
     UnknownKey(String),
-    /// A key that is there twice.
-    #[error("`{0}` is there twice; repeat the flag for other physical functions")]
+    /// A key is set twice.
+    #[error("`{0}` is set twice; repeat the flag for other physical functions")]
     Twice(String),
-    /// A value that cannot be.
-    #[error("`{key}={value}`: {expected} expected")]
+    /// A value is invalid.
+    #[error("`{key}={value}`: expected {expected}")]
     Value {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// What is valid.
         expected: &'static str,
     },
-    /// Nothing says how many.
+    /// `numVfs` is missing.
     #[error("numVfs is missing")]
     NoNumber,
-    /// It would be for every physical function.
-    #[error("it selects nothing; name vendor, deviceID, pfName or rootDevice")]
+    /// No selector is set, so that the policy would apply to every physical function.
+    #[error("no physical function is selected; set vendor, deviceID, pfName or rootDevice")]
     NoSelector,
 }
 
 impl SriovPolicy {
-    /// Whether it is for this physical function.
+    /// Whether the policy selects this physical function.
     pub(super) fn selects(&self, candidate: Candidate<'_>) -> bool {
         let Selector { vendor, device_id, pf_name, root_device } = &self.selector;
         let has_name =
@@ -78,7 +79,7 @@ impl SriovPolicy {
     }
 }
 
-/// Whether a name is as the pattern says, in which `*` stands for any text.
+/// Whether a name matches a pattern in which `*` matches any text.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -88,7 +89,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// What is left of a text after each of its characters.
+/// All suffixes of a text, from the whole text to the empty one.
 fn ends(text: &str) -> impl Iterator<Item = &str> {
     (0..=text.len()).filter_map(|start| text.get(start..))
 }
@@ -104,15 +105,17 @@ impl FromStr for SriovPolicy {
             let (key, value) = part.split_once('=').ok_or_else(no_value)?;
             let field = Field { key, value };
             match key {
-                "numVfs" => field.set(&mut num_vfs, "a number", |it| it.parse().ok())?,
+                "numVfs" => {
+                    field.set(&mut num_vfs, "a number from 0 to 65535", |it| it.parse().ok())?;
+                }
                 "allowUplink" => {
                     field.set(&mut allow_uplink, "true or false", |it| it.parse().ok())?;
                 }
-                "vendor" => field.set(&mut selector.vendor, "a PCI id such as 15b3", pci_id)?,
+                "vendor" => field.set(&mut selector.vendor, "a PCI ID such as 15b3", pci_id)?,
                 "deviceID" => {
-                    field.set(&mut selector.device_id, "a PCI id such as 1021", pci_id)?;
+                    field.set(&mut selector.device_id, "a PCI ID such as 1021", pci_id)?;
                 }
-                "pfName" => field.set(&mut selector.pf_name, "an interface's name", name)?,
+                "pfName" => field.set(&mut selector.pf_name, "an interface name", name)?,
                 "rootDevice" => {
                     let expected = "a PCI address such as 0000:86:00.0";
                     field.set(&mut selector.root_device, expected, |it| it.parse().ok())?;
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_named_must_hold() {
+    fn every_set_selector_must_match() {
         let rail = Candidate {
             vendor: 0x15b3,
             device_id: 0x1021,
@@ -202,7 +205,7 @@ mod tests {
             assert!(!policy(&format!("numVfs=4,{other}")).selects(rail), "{other}");
         }
         let away = Candidate { interface: None, ..rail };
-        assert!(!policy("numVfs=4,pfName=*").selects(away), "its name is not known");
+        assert!(!policy("numVfs=4,pfName=*").selects(away), "its interface is unknown");
         assert!(policy("numVfs=4,vendor=15b3").selects(away));
     }
 
@@ -210,28 +213,31 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, error) in [
             ("vendor=15b3", "numVfs is missing"),
-            ("numVfs=4", "it selects nothing; name vendor, deviceID, pfName or rootDevice"),
-            ("", "it selects nothing; name vendor, deviceID, pfName or rootDevice"),
+            (
+                "numVfs=4",
+                "no physical function is selected; set vendor, deviceID, pfName or rootDevice",
+            ),
+            ("", "no physical function is selected; set vendor, deviceID, pfName or rootDevice"),
             (
                 "numVfs=4,allowUplink=true",
-                "it selects nothing; name vendor, deviceID, pfName or rootDevice",
+                "no physical function is selected; set vendor, deviceID, pfName or rootDevice",
             ),
-            ("numVfs=many,vendor=15b3", "`numVfs=many`: a number expected"),
-            ("numVfs=70000,vendor=15b3", "`numVfs=70000`: a number expected"),
-            ("numVfs=4,vendor=mellanox", "`vendor=mellanox`: a PCI id such as 15b3 expected"),
+            ("numVfs=many,vendor=15b3", "`numVfs=many`: expected a number from 0 to 65535"),
+            ("numVfs=70000,vendor=15b3", "`numVfs=70000`: expected a number from 0 to 65535"),
+            ("numVfs=4,vendor=mellanox", "`vendor=mellanox`: expected a PCI ID such as 15b3"),
             (
                 "numVfs=4,rootDevice=86",
-                "`rootDevice=86`: a PCI address such as 0000:86:00.0 expected",
+                "`rootDevice=86`: expected a PCI address such as 0000:86:00.0",
             ),
-            ("numVfs=4,pfName=", "`pfName=`: an interface's name expected"),
+            ("numVfs=4,pfName=", "`pfName=`: expected an interface name"),
             ("numVfs=4,pfName", "`pfName` is not KEY=VALUE"),
             (
                 "numVfs=4,vendor=15b3,vendor=8086",
-                "`vendor` is there twice; repeat the flag for other physical functions",
+                "`vendor` is set twice; repeat the flag for other physical functions",
             ),
             (
                 "numVfs=4,isRdma=true",
-                "`isRdma` is no key; the keys are numVfs, vendor, deviceID, pfName, rootDevice, allowUplink",
+                "unknown key `isRdma`; allowed: numVfs, vendor, deviceID, pfName, rootDevice, allowUplink",
             ),
         ] {
             assert_eq!(text.parse::<SriovPolicy>().unwrap_err().to_string(), error, "{text}");

@@ -1,4 +1,4 @@
-//! How far each physical function is on its way to another number of virtual ones. Pure; the
+//! Tracks the change of each physical function to another number of virtual functions. Pure;
 //! time is an argument.
 
 use super::{Judged, Machine, Verdict};
@@ -7,46 +7,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use topology_graph::PciAddress;
 
-/// How long functions are published no more before they are made anew: a scheduler that has not
-/// heard of it yet could still give one away.
+/// How long virtual functions are unpublished before they are recreated: a scheduler that has
+/// not seen the change yet could still allocate one.
 const HEARD: Duration = Duration::from_secs(10);
-/// How long a new function's interface and RDMA device are waited for.
+/// How long to wait for the interface and RDMA device of a new virtual function.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How long after a failure it is not tried again.
+/// How long to wait after a failure before the next attempt.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// What is to be done now.
+/// What to do now for one physical function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The number is to be written.
+    /// Write the number.
     Make(PciAddress),
-    /// If no claim of the cluster has any of them they are given to nobody any more.
+    /// Stop publishing the virtual functions, if none is allocated to a claim of the cluster.
     Withdraw(PciAddress),
-    /// If still no claim has any of them they are removed, and the number is written.
+    /// Remove the virtual functions and write the number, if still none is allocated.
     Replace(PciAddress),
 }
 
-/// How far one physical function is.
+/// The stage that one physical function is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its functions are published no more, since then where that is told.
+    /// Its virtual functions are withdrawn; the time is when that was published.
     Withdrawn(Option<Instant>),
-    /// A number is being written.
+    /// The number is being written.
     Writing,
-    /// It failed, and is tried again then.
+    /// The write failed; the time is that of the next attempt.
     Failed(Instant),
 }
 
-/// How far all are.
+/// The stages of all physical functions.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     stages: BTreeMap<PciAddress, Stage>,
-    /// Since when virtual functions are waited for that lack something.
+    /// Virtual functions that lack an interface or RDMA device, and since when.
     incomplete: BTreeMap<PciAddress, Instant>,
 }
 
 impl Progress {
-    /// What is to be done, after this look. Who does it tells how it ended.
+    /// Returns what to do now. The caller reports the outcome through the other methods.
     pub fn next(&mut self, judged: &BTreeMap<PciAddress, Judged>, now: Instant) -> Vec<Action> {
         let is_due = |address: &PciAddress, stage: &Stage| match stage {
             Stage::Writing => true,
@@ -72,12 +72,12 @@ impl Progress {
         actions
     }
 
-    /// The functions of this one are given to nobody any more.
+    /// Records that the virtual functions of this physical function are withdrawn.
     pub fn withdrawn(&mut self, address: PciAddress) {
         self.stages.insert(address, Stage::Withdrawn(None));
     }
 
-    /// Those that are given to nobody are published no more.
+    /// Records that the withdrawal has been published.
     pub fn published(&mut self, now: Instant) {
         for stage in self.stages.values_mut() {
             if *stage == Stage::Withdrawn(None) {
@@ -86,24 +86,24 @@ impl Progress {
         }
     }
 
-    /// A number is being written from now on.
+    /// Records that the number is being written.
     pub fn writing(&mut self, address: PciAddress) {
         self.stages.insert(address, Stage::Writing);
     }
 
-    /// It is as if nothing had begun.
+    /// Forgets the stage of this physical function.
     pub fn ended(&mut self, address: PciAddress) {
         self.stages.remove(&address);
     }
 
-    /// It failed.
+    /// Records a failure; the next attempt follows after a pause.
     pub fn failed(&mut self, address: PciAddress, now: Instant) {
         self.stages.insert(address, Stage::Failed(now + PAUSE));
     }
 
-    /// The devices that are not to be published now: of functions that are being made or are
-    /// to be made anew, and new ones that lack what they will have. `was_published` says
-    /// of which devices all was there before.
+    /// The devices that must not be published now: virtual functions that are being created or
+    /// recreated, and new ones that still lack an interface or RDMA device. `was_published`
+    /// tells whether a device was complete before.
     pub fn withheld(
         &mut self,
         judged: &BTreeMap<PciAddress, Judged>,
@@ -133,7 +133,7 @@ impl Progress {
         withheld
     }
 
-    /// When it is to be looked again, whatever happens.
+    /// When a stage will change without an event.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         let stages = self.stages.values().filter_map(|stage| match stage {
             Stage::Withdrawn(since) => Some((*since)? + HEARD),
@@ -144,7 +144,7 @@ impl Progress {
         stages.chain(incomplete).filter(|at| *at > now).min()
     }
 
-    /// Whether functions are on their way that will be published.
+    /// Whether virtual functions are being created that will be published.
     pub fn is_making(&self, now: Instant) -> bool {
         let is_waited_for = |since: &Instant| now < *since + SETTLED;
         self.stages.values().any(|stage| *stage == Stage::Writing)

@@ -1,5 +1,5 @@
-//! A machine with a physical function and two virtual ones, in all the ways in which somebody
-//! can have one of them.
+//! A machine with a physical function and two virtual functions, in all the ways in which a
+//! virtual function can be in use.
 
 use super::*;
 use crate::facts::network::{DefaultRoute, Interface};
@@ -28,7 +28,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// A physical function with this many virtual ones.
+    /// A physical function with this many virtual functions.
     pub(crate) fn with(number: usize) -> Self {
         let root = tempfile::tempdir().unwrap();
         fixture::plant(fixture::machine("azure-gb300").unwrap(), root.path()).unwrap();
@@ -70,7 +70,7 @@ impl Known {
         known
     }
 
-    /// With an interface of the host's.
+    /// Adds an interface in the host's namespace.
     fn interface(&mut self, place: &str, name: &str) {
         let index = u32::try_from(self.network.interfaces.len() + 1).unwrap();
         let interface = Interface { index, name: name.to_owned(), ..Interface::default() };
@@ -88,7 +88,7 @@ impl Known {
         self.snapshot.rdma.push(serde_json::from_value(device).unwrap());
     }
 
-    /// All are of InfiniBand; the virtual ones have these node GUIDs.
+    /// Makes all functions InfiniBand; the virtual functions get these node GUIDs.
     pub(crate) fn infiniband(&mut self, guids: &[u64]) {
         let functions = [(PHYSICAL, GUID)].into_iter();
         let functions = functions.chain([FIRST, SECOND].into_iter().zip(guids.iter().copied()));
@@ -141,11 +141,11 @@ impl Known {
 }
 
 #[test]
-fn functions_of_infiniband_are_made_anew_if_one_has_no_guid() {
+fn infiniband_functions_without_a_guid_are_recreated() {
     let two = "numVfs=2,vendor=15b3";
     let guid = |known: &Known| known.judged(two)[&address(PHYSICAL)].guid;
     let mut known = Known::with(2);
-    assert_eq!(guid(&known), None, "of Ethernet");
+    assert_eq!(guid(&known), None, "Ethernet");
     known.infiniband(&[7, 8]);
     assert_eq!(guid(&known), Some(GUID));
     assert_eq!(known.verdict(two), Verdict::Nothing, "all have one");
@@ -161,8 +161,8 @@ fn functions_of_infiniband_are_made_anew_if_one_has_no_guid() {
     assert!(known.obstacle(two).contains("pci-0000-86-10-0"), "a claim has one");
     let mut known = lacking();
     known.guided.insert(address(PHYSICAL));
-    assert_eq!(known.verdict(two), Verdict::Nothing, "they were made anew");
-    // The kernel takes GUIDs at the interface.
+    assert_eq!(known.verdict(two), Verdict::Nothing, "they were recreated");
+    // The kernel accepts GUIDs only through the interface.
     let mut known = lacking();
     known.network.interfaces.retain(|it| it.name != "rail3");
     assert_eq!((guid(&known), known.verdict(two)), (None, Verdict::Nothing));
@@ -178,30 +178,30 @@ fn functions_are_made_where_there_are_none() {
     let known = Known::with(0);
     assert_eq!(known.verdict("numVfs=4,vendor=15b3"), Verdict::Make);
     assert_eq!(known.verdict("numVfs=0,vendor=15b3"), Verdict::Nothing);
-    assert!(known.judged("numVfs=4,vendor=8086").is_empty(), "another's");
+    assert!(known.judged("numVfs=4,vendor=8086").is_empty(), "another vendor");
     let judged =
         judge(&policies(&["numVfs=4,pfName=rail3", "numVfs=8,vendor=15b3"]), known.machine());
-    assert_eq!(judged[&address(PHYSICAL)].wanted, 4, "the first that selects it");
+    assert_eq!(judged[&address(PHYSICAL)].wanted, 4, "the first matching policy");
 }
 
 #[test]
-fn what_is_so_stays_and_other_functions_come_by_way_of_none() {
+fn the_right_number_stays_another_needs_a_replacement() {
     let known = Known::with(2);
     assert_eq!(known.verdict("numVfs=2,vendor=15b3"), Verdict::Nothing);
     for other in ["numVfs=4,vendor=15b3", "numVfs=1,vendor=15b3", "numVfs=0,vendor=15b3"] {
         assert_eq!(known.verdict(other), Verdict::Replace, "{other}");
     }
     let judged = known.judged("numVfs=4,vendor=15b3");
-    assert_eq!(judged.len(), 1, "virtual functions are selected by nothing");
+    assert_eq!(judged.len(), 1, "no policy selects virtual functions");
     let judged = &judged[&address(PHYSICAL)];
     assert_eq!(judged.interface.as_deref(), Some("rail3"));
     assert_eq!((judged.present, judged.wanted), (2, 4));
     assert_eq!(Vec::from_iter(&judged.functions), ["pci-0000-86-10-0", "pci-0000-86-10-2"]);
 }
 
-/// Every way in which somebody can have one of them, each alone.
+/// Every way in which a virtual function can be in use, one at a time.
 #[test]
-fn nobody_loses_a_function() {
+fn a_function_in_use_blocks_the_change() {
     const POLICY: &str = "numVfs=4,vendor=15b3";
     type Change = fn(&mut Known);
     let cases: [(&str, Change); 7] = [
@@ -214,7 +214,7 @@ fn nobody_loses_a_function() {
         ("another network namespace has `pci-0000-86-10-2`", |known| {
             known.network.interfaces.retain(|it| it.name != "vf1");
         }),
-        // Sysfs shows no interface of other namespaces either.
+        // Sysfs shows no interfaces of other namespaces either.
         ("another network namespace has `pci-0000-86-10-0`", |known| {
             known.network.interfaces.retain(|it| it.name != "vf0");
             known.snapshot.netdevs.retain(|it| it.name != "vf0");
@@ -239,17 +239,17 @@ fn nobody_loses_a_function() {
         change(&mut known);
         let obstacle = known.obstacle(POLICY);
         assert!(obstacle.starts_with(text), "{obstacle}, expected {text}");
-        // Whatever the operator allows besides.
+        // allowUplink makes no difference.
         let obstacle = known.obstacle(&format!("{POLICY},allowUplink=true"));
         assert!(obstacle.starts_with(text), "{obstacle}, expected {text}");
         assert_eq!(known.verdict("numVfs=2,vendor=15b3"), Verdict::Nothing, "{text}");
     }
-    // One that nothing runs is nobody's.
+    // A function without a driver is not in use.
     let mut known = Known::with(2);
     known.function(SECOND).driver = None;
     known.network.interfaces.retain(|it| it.name != "vf1");
     assert_eq!(known.verdict(POLICY), Verdict::Replace);
-    // Of InfiniBand the RDMA device alone may be there.
+    // An InfiniBand function may have an RDMA device and no interface.
     for place in [FIRST, SECOND] {
         known.function(place).class = 0x02_07_00;
         known.rdma(place, place);
@@ -259,7 +259,7 @@ fn nobody_loses_a_function() {
 }
 
 #[test]
-fn what_the_node_lives_by_is_left_alone_unless_the_operator_says_so() {
+fn uplinks_are_left_alone_unless_the_policy_allows_them() {
     const POLICY: &str = "numVfs=4,vendor=15b3";
     const ALLOWED: &str = "numVfs=4,vendor=15b3,allowUplink=true";
     let mut known = Known::with(0);
@@ -280,24 +280,24 @@ fn what_the_node_lives_by_is_left_alone_unless_the_operator_says_so() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_policies_are_explained() {
     let mut known = Known::with(0);
-    let text = "it can have 16 at most; lower numVfs";
+    let text = "it supports at most 16; lower numVfs";
     assert_eq!(known.obstacle("numVfs=17,vendor=15b3"), text);
     assert_eq!(known.verdict("numVfs=16,vendor=15b3"), Verdict::Make);
     for driver in [None, Some("vfio-pci")] {
         known.function(PHYSICAL).driver = driver.map(str::to_owned);
-        let text = "no driver of the kernel's runs it; bind it to one";
+        let text = "it is not bound to a kernel driver; bind it to one";
         assert_eq!(known.obstacle("numVfs=4,vendor=15b3"), text);
     }
     known.function(PHYSICAL).sriov_total_vfs = None;
-    assert!(known.judged("numVfs=4,vendor=15b3").is_empty(), "it can have none");
+    assert!(known.judged("numVfs=4,vendor=15b3").is_empty(), "it supports none");
 }
 
 const POLICY: &str = "numVfs=4,vendor=15b3";
 
 #[test]
-fn each_is_written_once_and_tried_again_after_a_pause() {
+fn the_number_is_written_once_and_retried_after_a_pause() {
     let (begin, mut progress) = (Instant::now(), Progress::default());
     let after = |seconds| begin + Duration::from_secs(seconds);
     let judged = Known::with(0).judged(POLICY);
@@ -305,7 +305,7 @@ fn each_is_written_once_and_tried_again_after_a_pause() {
     assert_eq!(progress.next(&judged, begin), make);
     progress.writing(address(PHYSICAL));
     assert!(progress.is_making(begin));
-    assert_eq!(progress.next(&judged, after(500)), [], "it is on its way");
+    assert_eq!(progress.next(&judged, after(500)), [], "the write is in progress");
     progress.failed(address(PHYSICAL), after(500));
     assert!(!progress.is_making(after(500)));
     assert_eq!(progress.next_change(after(500)), Some(after(560)));
@@ -313,9 +313,9 @@ fn each_is_written_once_and_tried_again_after_a_pause() {
     assert_eq!(progress.next(&judged, after(560)), make);
 }
 
-/// Whoever gives them away has to hear first that they are given no more.
+/// Schedulers must see the withdrawal before the virtual functions are removed.
 #[test]
-fn functions_are_withdrawn_before_they_are_made_anew() {
+fn functions_are_withdrawn_before_they_are_recreated() {
     let (begin, mut progress) = (Instant::now(), Progress::default());
     let after = |seconds| begin + Duration::from_secs(seconds);
     let mut known = Known::with(2);
@@ -328,13 +328,13 @@ fn functions_are_withdrawn_before_they_are_made_anew() {
     assert_eq!(progress.next(&judged, begin), [Action::Withdraw(address(PHYSICAL))]);
     progress.withdrawn(address(PHYSICAL));
     assert_eq!(withheld(&mut progress, &known), both);
-    assert_eq!(progress.next(&judged, after(500)), [], "nobody has been told yet");
+    assert_eq!(progress.next(&judged, after(500)), [], "the withdrawal is not published yet");
     progress.published(after(500));
     progress.published(after(505));
     assert_eq!(progress.next_change(after(500)), Some(after(510)));
     assert_eq!(progress.next(&judged, after(509)), []);
 
-    // Somebody was quicker: they are given away as before, until nobody has one again.
+    // A claim was prepared in the meantime: all are published again until none is in use.
     known.held.insert("pci-0000-86-10-0".to_owned());
     assert_eq!(progress.next(&known.judged(POLICY), after(509)), []);
     assert_eq!(withheld(&mut progress, &known), BTreeSet::new());
@@ -345,7 +345,7 @@ fn functions_are_withdrawn_before_they_are_made_anew() {
 }
 
 #[test]
-fn a_new_function_is_published_with_all_that_it_will_have() {
+fn a_new_function_is_published_when_it_is_complete() {
     let (begin, mut progress) = (Instant::now(), Progress::default());
     let after = |seconds| begin + Duration::from_secs(seconds);
     let mut known = Known::with(2);
@@ -360,11 +360,11 @@ fn a_new_function_is_published_with_all_that_it_will_have() {
     let second = || vec!["pci-0000-86-10-2".to_owned()];
     assert_eq!(withheld(&known, never, begin), (second(), true));
     assert_eq!(withheld(&known, never, after(29)), (second(), true));
-    assert_eq!(withheld(&known, never, after(30)), (vec![], false), "it may have none for good");
+    assert_eq!(withheld(&known, never, after(30)), (vec![], false), "it may never get one");
     assert_eq!(withheld(&known, before, after(0)).0, [""; 0], "a restart makes nothing vanish");
     known.rdma(SECOND, "mlx5_5");
     assert_eq!(withheld(&known, never, after(0)), (vec![], false));
-    // One that a pod has is the pod's.
+    // A virtual function in a pod is not withheld.
     known.network.interfaces.retain(|it| it.name != "vf0");
     known.held.insert("pci-0000-86-10-0".to_owned());
     assert_eq!(withheld(&known, never, after(0)), (vec![], false));

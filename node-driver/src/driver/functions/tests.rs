@@ -1,4 +1,4 @@
-//! On a planted sysfs, with an API server in process.
+//! Uses a planted sysfs and an in-process API server.
 
 use super::*;
 use crate::decide::virtual_functions::tests::{GUID, Known, PHYSICAL};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const NODE: &str = "node-1";
 const POLICY: &str = "numVfs=4,vendor=15b3";
 
-/// A driver's functions on a machine with a physical function.
+/// The virtual functions of a machine with one physical function.
 struct Stage {
     server: FakeServer,
     folder: TempDir,
@@ -59,7 +59,7 @@ impl Stage {
         fs::read_to_string(self.file()).unwrap()
     }
 
-    /// Looks some seconds after the beginning, and returns what is said then.
+    /// Looks this many seconds after the beginning and returns the notices.
     async fn look(&mut self, known: &Known, seconds: u64) -> Vec<Notice> {
         let now = self.begin + Duration::from_secs(seconds);
         self.functions.look(&known.snapshot, &known.network, &Seen::default(), now).await;
@@ -70,7 +70,7 @@ impl Stage {
     /// Waits until a write has ended.
     async fn ended(&self) {
         let patience = Duration::from_secs(20);
-        timeout(patience, self.wake.notified()).await.expect("a write is on its way");
+        timeout(patience, self.wake.notified()).await.expect("a write is in progress");
     }
 
     fn claim(&self, name: &str, pool: &str) {
@@ -93,7 +93,7 @@ impl Stage {
         });
     }
 
-    /// Claims have this device on this node.
+    /// Prepares a claim with this device on this node.
     fn hold(&self, device: &str) {
         let planned = json!({
             "request": "nic", "pool": NODE, "device": device, "pciBusId": "", "rdma": null,
@@ -114,7 +114,7 @@ fn texts(notices: &[Notice]) -> String {
 }
 
 #[tokio::test]
-async fn functions_are_made_at_once_and_told() {
+async fn functions_are_created_at_once_and_reported() {
     let mut stage = Stage::new();
     assert!(stage.look(&Known::with(0), 0).await.is_empty());
     assert_eq!(stage.functions.missing(), 4);
@@ -131,26 +131,26 @@ async fn functions_are_made_at_once_and_told() {
 }
 
 #[tokio::test]
-async fn others_take_their_place_when_no_claim_has_one() {
+async fn functions_are_replaced_when_no_claim_has_one() {
     let mut stage = Stage::new();
     let known = Known::with(2);
-    // Another node's is not ours.
+    // A claim for another node's device does not matter.
     stage.claim("elsewhere", "node-2");
     stage.claim("mine", NODE);
     let notices = texts(&stage.look(&known, 0).await);
-    let expected = "0000:86:00.0 (rail3) is to have 4 virtual functions, and has 2: \
+    let expected = "0000:86:00.0 (rail3) has 2 virtual functions instead of 4: \
         claim `jobs/mine` has `pci-0000-86-10-2`; drain the node, or wait until that ends";
     assert!(notices.contains(expected), "{notices}");
     assert!(stage.functions.withheld.is_empty());
     assert!(stage.look(&known, 59).await.is_empty(), "said once");
     stage.no_claim("mine");
     assert!(stage.look(&known, 61).await.is_empty());
-    assert_eq!(stage.functions.withheld.len(), 2, "given to nobody any more");
-    // A scheduler that had not heard of it.
+    assert_eq!(stage.functions.withheld.len(), 2, "withdrawn");
+    // A scheduler that had not seen the withdrawal yet.
     stage.claim("late", NODE);
     let notices = texts(&stage.look(&known, 72).await);
     assert!(notices.contains("claim `jobs/late` has"), "{notices}");
-    assert!(stage.functions.withheld.is_empty(), "as before");
+    assert!(stage.functions.withheld.is_empty(), "published again");
     stage.no_claim("late");
     stage.look(&known, 140).await;
     stage.look(&known, 145).await;
@@ -160,7 +160,7 @@ async fn others_take_their_place_when_no_claim_has_one() {
     assert_eq!(stage.written(), "4ld");
 }
 
-/// The last moment at which a claim can be prepared is before the driver has its turn.
+/// A claim can be prepared until the driver takes its turn.
 #[tokio::test]
 async fn a_claim_that_was_prepared_meanwhile_keeps_its_function() {
     let mut stage = Stage::new();
@@ -177,14 +177,14 @@ async fn a_claim_that_was_prepared_meanwhile_keeps_its_function() {
 }
 
 #[tokio::test]
-async fn what_the_kernel_refuses_is_told_once_and_tried_again() {
+async fn a_kernel_error_is_reported_once_and_retried() {
     let mut stage = Stage::new();
     let known = Known::with(0);
     fs::remove_file(stage.file()).unwrap();
     stage.look(&known, 0).await;
     stage.ended().await;
     let notices = texts(&stage.look(&known, 1).await);
-    assert!(notices.contains("is to have 4 virtual functions: failed to write"), "{notices}");
+    assert!(notices.contains("cannot get 4 virtual functions: failed to write"), "{notices}");
     assert!(
         !stage.functions.is_awaited(stage.begin + Duration::from_secs(1)),
         "others are published"
@@ -199,16 +199,16 @@ async fn what_the_kernel_refuses_is_told_once_and_tried_again() {
     assert!(notices.contains("VirtualFunctionsCreated"), "{notices}");
 }
 
-/// A pipe in place of the kernel's file, which keeps each number that is written.
+/// Replaces the kernel's file by a pipe, which keeps each number that is written.
 fn pipe(path: &Path) -> File {
     fs::remove_file(path).unwrap();
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    // Open for writing too: it has no end where a writer closes it.
+    // Open for writing too, so that reading finds no end of file after a writer closes it.
     let flags = OFlags::RDWR | OFlags::NONBLOCK;
     File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
 }
 
-/// The numbers that were written since the last time.
+/// The numbers written since the last call.
 fn read(mut pipe: &File) -> String {
     let mut bytes = [0; 16];
     match pipe.read(&mut bytes) {
@@ -219,7 +219,7 @@ fn read(mut pipe: &File) -> String {
 }
 
 #[tokio::test]
-async fn functions_of_infiniband_get_guids_and_are_made_anew() {
+async fn infiniband_functions_get_guids_and_are_recreated() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
     stage.functions.place.give_guids = |link, guids| {
@@ -237,9 +237,9 @@ async fn functions_of_infiniband_get_guids_and_are_made_anew() {
     assert!(notices.contains("0000:86:00.0 (rail3) has 4 virtual functions"), "{notices}");
 }
 
-/// As a driver that was killed before they had GUIDs finds them.
+/// Functions without GUIDs remain if the driver was killed before it set them.
 #[tokio::test]
-async fn functions_without_guids_are_made_anew_once_when_no_claim_has_one() {
+async fn functions_without_guids_are_recreated_once_when_unclaimed() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
     stage.functions.place.give_guids = |_, _| Ok(());
@@ -248,7 +248,7 @@ async fn functions_without_guids_are_made_anew_once_when_no_claim_has_one() {
     known.snapshot.pci[0].sriov_num_vfs = Some(4);
     stage.claim("mine", NODE);
     let notices = texts(&stage.look(&known, 0).await);
-    let expected = "virtual functions of 0000:86:00.0 (rail3) get GUIDs when they are made anew: \
+    let expected = "virtual functions of 0000:86:00.0 (rail3) must be recreated to get GUIDs: \
         claim `jobs/mine` has `pci-0000-86-10-2`";
     assert!(notices.contains(expected), "{notices}");
     stage.no_claim("mine");
@@ -256,7 +256,7 @@ async fn functions_without_guids_are_made_anew_once_when_no_claim_has_one() {
         stage.look(&known, seconds).await;
     }
     stage.ended().await;
-    // Even if the driver of the virtual functions tells of none.
+    // Not repeated, even if the virtual functions' driver reports no GUIDs.
     for seconds in [73, 74, 200] {
         stage.look(&known, seconds).await;
     }
@@ -264,7 +264,7 @@ async fn functions_without_guids_are_made_anew_once_when_no_claim_has_one() {
     assert!(stage.functions.withheld.is_empty());
 }
 
-/// A slice of before a reboot names functions that are there again now.
+/// A slice from before a reboot names functions that exist again now.
 #[tokio::test]
 async fn a_claim_that_has_a_new_function_keeps_it() {
     let mut stage = Stage::new();
@@ -283,7 +283,7 @@ async fn a_claim_that_has_a_new_function_keeps_it() {
 }
 
 #[tokio::test]
-async fn functions_that_cannot_have_guids_stay_and_are_told_of() {
+async fn functions_that_cannot_get_guids_stay_and_are_reported() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
     let mut known = Known::with(0);
@@ -302,9 +302,9 @@ async fn functions_that_cannot_have_guids_stay_and_are_told_of() {
     assert!(stage.functions.withheld.is_empty());
 }
 
-/// Nothing is begun while it is not known who has what.
+/// Nothing is changed while it is unknown which claims have which devices.
 #[tokio::test]
-async fn a_damaged_checkpoint_leaves_all_as_it_is() {
+async fn a_damaged_checkpoint_prevents_changes() {
     let mut stage = Stage::new();
     fs::write(stage.functions.place.paths.checkpoint(), "{").unwrap();
     for known in [Known::with(0), Known::with(2)] {
@@ -312,5 +312,5 @@ async fn a_damaged_checkpoint_leaves_all_as_it_is() {
         stage.look(&known, 100).await;
     }
     assert_eq!(stage.written(), "old");
-    assert!(stage.functions.place.paths.checkpoint().exists(), "it is the plugin's to set aside");
+    assert!(stage.functions.place.paths.checkpoint().exists(), "the plugin sets it aside");
 }

@@ -72,7 +72,7 @@ fn devices(slices: &[Value]) -> usize {
 }
 
 #[tokio::test]
-async fn what_others_do_is_undone() {
+async fn changes_by_others_are_undone() {
     let running = start().await;
     let before = running.server.objects(SLICES)[0]["spec"].clone();
     running.server.edit(|objects| slice(objects)["spec"]["devices"] = json!([]));
@@ -112,7 +112,7 @@ async fn a_port_that_goes_down_is_published() {
 }
 
 #[tokio::test]
-async fn what_nobody_tells_of_is_found_by_the_slow_tick() {
+async fn changes_without_events_are_found_by_the_slow_tick() {
     let running = start_with(Duration::from_millis(50)).await;
     let function = running.root.path().join("sys/bus/pci/devices/0101:00:00.0");
     let subsystem = |slices: &[Value]| {
@@ -135,7 +135,7 @@ async fn a_cloud_that_answers_late_is_published() {
 }
 
 #[tokio::test]
-async fn many_changes_at_once_are_one_write_and_no_change_is_none() {
+async fn simultaneous_changes_share_one_write() {
     let running = start().await;
     for _ in 0..100 {
         running.wake.notify_one();
@@ -156,7 +156,7 @@ async fn many_changes_at_once_are_one_write_and_no_change_is_none() {
     running.server.until(SLICES, |slices| initializing(slices) == 4).await;
     let writes = running.server.take_writes();
     let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
-    assert!(slices <= 2, "two looks at most fall into the burst: {writes:?}");
+    assert!(slices <= 2, "at most two reads fall into the burst: {writes:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A small HTTP client for metadata services: plain HTTP to a link-local
-//! address, never through a proxy, with limits on time, size and attempts.
+//! A small HTTP client for metadata services: plain HTTP to a link-local address, never
+//! through a proxy, with limits on time, size and attempts.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -34,51 +34,51 @@ impl Default for Patience {
     }
 }
 
-/// A metadata service did not give what was asked of it.
+/// A request to a metadata service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
     /// The address is malformed.
     #[error("`{url}` is not an http address")]
     Url {
-        /// What was given.
+        /// The given address.
         url: String,
     },
-    /// No answer came.
+    /// The request got no answer.
     #[error("no answer from {url}")]
     Unreachable {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What happened to the request.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error("no answer from {url} within {} ms", limit.as_millis())]
     Late {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
-    /// The service refused.
+    /// The service refused the request.
     #[error("{url} answered {status}")]
     Refused {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What it said.
+        /// The status of the answer.
         status: StatusCode,
     },
-    /// The answer is no token.
+    /// The token is not a valid header value.
     #[error("{url} answered with a token that is not a valid header value")]
     Token {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
     },
-    /// The answer is not the document that the service documents.
+    /// The answer does not have the documented format.
     #[error("{url} answered with an unexpected document")]
     Malformed {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What is wrong with it.
+        /// The parse error.
         source: serde_json::Error,
     },
 }

@@ -58,7 +58,7 @@ impl CloudSource {
                 let kept = self.kept.as_ref().and_then(BootFile::load);
                 let attributes = kept.as_ref().map_or(0, |metadata| metadata.iter().count());
                 let error = Chain(&error);
-                tracing::warn!(%error, attributes, "Metadata service not reachable; using the attributes of before");
+                tracing::warn!(%error, attributes, "Metadata service not reachable; using its last answer");
                 (kept.unwrap_or_default(), false)
             }
         }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_said_during_this_boot_counts_while_it_is_away() {
+    async fn the_last_answer_of_this_boot_is_used_while_unreachable() {
         let root = tempfile::tempdir().unwrap();
         boot(root.path(), "1b1c2d3e-0000-4000-8000-000000000001\n");
         let (said, answered) = source(root.path(), &serve().await).read().await;
@@ -118,7 +118,7 @@ mod tests {
         // Port 1 of the loopback interface: nobody listens there.
         let away = "http://127.0.0.1:1";
         assert_eq!(source(root.path(), away).read().await, (said.clone(), false));
-        // One that never answers is not even asked.
+        // A service that never answers is not even asked.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
         assert_eq!(source(root.path(), &url).recall().now_or_never(), Some((said, false)));

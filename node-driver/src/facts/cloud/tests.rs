@@ -61,7 +61,7 @@ fn azure(body: &'static str) -> Router {
 }
 
 #[tokio::test]
-async fn azure_gives_what_it_knows_and_nothing_empty() {
+async fn azure_attributes_are_read_without_empty_values() {
     let base = serve(azure(GB300)).await;
     let metadata = read(CloudProvider::Azure, &base, patience(1)).await.unwrap();
     insta::assert_json_snapshot!(metadata, @r#"
@@ -75,7 +75,7 @@ async fn azure_gives_what_it_knows_and_nothing_empty() {
 
 /// Azure writes hardware addresses without separators.
 #[tokio::test]
-async fn azure_tells_of_network_interfaces() {
+async fn azure_network_interfaces_are_read() {
     const NETWORK: &str = r#"{"interface": [
         {"macAddress": "000D3AF806EC", "ipv4": {
             "ipAddress": [{"privateIpAddress": "10.9.255.4", "publicIpAddress": ""}],
@@ -138,7 +138,7 @@ async fn a_refusal_is_final() {
 }
 
 #[tokio::test]
-async fn what_is_no_metadata_is_an_error() {
+async fn unexpected_answers_are_errors() {
     let page = "<html>Sign in to the wireless network</html>";
     let base = serve(azure(page)).await;
     let error = read(CloudProvider::Azure, &base, patience(1)).await.unwrap_err();
@@ -148,7 +148,7 @@ async fn what_is_no_metadata_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_away_or_silent_is_given_up() {
+async fn an_unreachable_or_silent_service_is_given_up() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let silent = Patience { request: Duration::from_millis(20), ..patience(2) };
@@ -280,7 +280,7 @@ fn service(cloud: &Cloud, texts: &'static [(&'static str, &'static str)]) -> Rou
 }
 
 #[tokio::test]
-async fn every_other_cloud_gives_what_it_knows() {
+async fn attributes_of_every_other_cloud_are_read() {
     for cloud in [AWS, ALIBABA, GCE, OCI] {
         let base = serve(service(&cloud, cloud.texts)).await;
         let metadata = read(cloud.provider, &base, patience(1)).await.unwrap();
@@ -291,7 +291,7 @@ async fn every_other_cloud_gives_what_it_knows() {
 }
 
 #[tokio::test]
-async fn what_a_cloud_does_not_know_is_absent() {
+async fn unknown_attributes_are_absent() {
     for cloud in [AWS, ALIBABA, GCE] {
         let base = serve(service(&cloud, &[])).await;
         let metadata = read(cloud.provider, &base, patience(1)).await.unwrap();

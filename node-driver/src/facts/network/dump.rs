@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_a_change_interrupted_is_not_taken() {
+    fn an_interrupted_answer_is_discarded() {
         let answer = |flags| whole(vec![link(1, 2), link(2, flags)]).unwrap();
         assert_eq!(answer(2).map(|messages| messages.len()), Some(2));
         assert_eq!(answer(2 | NLM_F_DUMP_INTR), None);

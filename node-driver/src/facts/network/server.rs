@@ -137,6 +137,6 @@ mod tests {
         let servers = ApiServers::default();
         servers.set(addresses_of(&slice));
         servers.set(BTreeSet::new());
-        assert_eq!(servers.clone().now(), ips(&["10.1.0.4", "10.1.0.5"]), "known still");
+        assert_eq!(servers.clone().now(), ips(&["10.1.0.4", "10.1.0.5"]), "still known");
     }
 }

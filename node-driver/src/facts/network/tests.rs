@@ -89,7 +89,7 @@ fn addresses_that_others_can_reach() {
 }
 
 #[test]
-fn what_stays_with_the_host() {
+fn withheld_interfaces_stay_with_the_host() {
     // A bond with two members, a bridge with one, a virtual function below Azure's
     // paravirtual interface and one below another kind, and a NIC without a master.
     let mut host = facts(
@@ -113,8 +113,7 @@ fn what_stays_with_the_host() {
     ];
     assert_eq!(host.withheld(), expected.clone().into());
 
-    // Everything that an uplink is made of is withheld, even below a paravirtual
-    // interface.
+    // All interfaces below an uplink are withheld, even below a paravirtual one.
     host.default_routes[0].interface = 12;
     let withheld = host.withheld();
     assert_eq!((withheld.get(&6), withheld.get(&2)), (Some(&Withheld::Uplink), None));

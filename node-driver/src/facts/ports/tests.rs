@@ -1,5 +1,5 @@
-//! A FIFO without a writer stands for a port whose device does not answer: reading it
-//! blocks in the kernel.
+//! A FIFO without a writer simulates a port whose device does not answer: reading it blocks
+//! in the kernel.
 
 use super::*;
 use crate::facts::host;
@@ -39,7 +39,7 @@ async fn a_port_that_goes_down_is_seen_once() {
 }
 
 #[tokio::test]
-async fn a_device_that_does_not_answer_holds_up_no_other() {
+async fn a_device_that_does_not_answer_delays_no_other() {
     let root = live::plant("aks-mi300x");
     let host = HostRoot::at(root.path());
     let known = KnownPorts::default();
@@ -54,12 +54,12 @@ async fn a_device_that_does_not_answer_holds_up_no_other() {
     assert!(!ports.changed().await, "it is not asked again");
     assert_eq!(ports.seen.as_ref().map(BTreeMap::len), Some(7));
     fs::write(root.path().join("sys/class/infiniband/mlx5_4/ports/1/state"), "1: DOWN\n").unwrap();
-    assert!(ports.changed().await, "another is heard of");
+    assert!(ports.changed().await, "changes of another device are seen");
     let meanwhile = host::snapshot(&host, &known).unwrap();
     let device = |snapshot: &Snapshot, name: &str| {
         snapshot.rdma.iter().find(|device| device.name == name).unwrap().clone()
     };
-    assert_eq!(device(&meanwhile, "mlx5_3"), device(&before, "mlx5_3"), "as it was last");
+    assert_eq!(device(&meanwhile, "mlx5_3"), device(&before, "mlx5_3"), "as last read");
     assert_eq!(device(&meanwhile, "mlx5_4").ports[0].state, Some(PortState::Down));
 
     answer(&state);

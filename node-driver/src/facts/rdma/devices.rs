@@ -20,14 +20,14 @@ pub struct Device {
     pub ports: Vec<Port>,
 }
 
-/// One of its ports.
+/// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its number, from 1.
     pub number: u32,
     /// Logical state.
     pub state: Option<PortState>,
-    /// Its interface, where that is in this process's network namespace.
+    /// Its interface, if that is in this process's network namespace.
     pub netdev: Option<String>,
 }
 
@@ -50,7 +50,7 @@ fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
     for index in indices {
         match nldev.dump(wire::PORT_GET, &[(wire::INDEX, index.to_ne_bytes())]) {
             Ok(ports) => replies.extend(ports),
-            // The device has gone meanwhile, which is announced by an event of its own.
+            // The device has gone meanwhile, which a separate event announces.
             Err(error) => {
                 tracing::debug!(index, %error, "Failed to read the ports of an RDMA device");
             }

@@ -58,7 +58,7 @@ mod tests {
     use crate::kernel::netlink::tests::message;
 
     #[test]
-    fn kernels_say_whether_they_notify() {
+    fn kernels_report_whether_they_send_notifications() {
         let old: &[(u16, &[u8])] = &[(NETNS_MODE, &[1])];
         let new: &[(u16, &[u8])] = &[(NETNS_MODE, &[1]), (MONITOR_MODE, &[1])];
         for (attributes, expected) in [(old, false), (new, true), (&[], false)] {

@@ -7,10 +7,10 @@ use std::io;
 /// Which processes may open an RDMA device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetnsMode {
-    /// Those of all network namespaces.
+    /// Processes in all network namespaces.
     #[default]
     Shared,
-    /// Those of the device's own.
+    /// Processes in the device's network namespace.
     Exclusive,
 }
 
@@ -24,7 +24,8 @@ impl NetnsMode {
     }
 }
 
-/// The mode of this machine; shared if the kernel has no RDMA, or is older than the modes (5.2).
+/// The mode of this machine; shared if the kernel has no RDMA or is older than 5.2, which
+/// introduced the modes.
 pub(crate) fn netns_mode() -> io::Result<NetnsMode> {
     let replies = match Nldev::open().and_then(|nldev| nldev.ask(SYSTEM_GET, &[])) {
         Err(error) if has_no_rdma(&error) => return Ok(NetnsMode::Shared),

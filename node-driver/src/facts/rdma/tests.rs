@@ -69,7 +69,7 @@ fn devices_and_ports_are_taken_from_replies() {
 }
 
 #[test]
-fn what_sysfs_tells_is_kept() {
+fn facts_from_sysfs_are_kept() {
     let before = live::facts("aks-mi300x").snapshot;
     let name = before.rdma[0].name.clone();
     let told = Device {
@@ -83,7 +83,7 @@ fn what_sysfs_tells_is_kept() {
     complete(&mut after, &[told]);
     let (known, completed) = (&before.rdma[0], &after.rdma[0]);
     assert_eq!(completed.pci, known.pci);
-    assert_eq!(completed.ports[0], known.ports[0], "its port is active, whoever says otherwise");
+    assert_eq!(completed.ports[0], known.ports[0], "the port's state from sysfs stays");
     assert_eq!(completed.ports[1].link_layer, Some(LinkLayer::Ethernet));
     assert_eq!(completed.ports[1].state, Some(PortState::Active));
     assert_eq!(completed.node_guid.as_deref(), Some("0000:0000:0000:0001"), "sysfs had none");
@@ -91,7 +91,7 @@ fn what_sysfs_tells_is_kept() {
 }
 
 #[test]
-fn a_device_without_a_parent_is_that_of_its_interface() {
+fn a_device_without_a_parent_belongs_to_its_interface() {
     let mut snapshot = live::facts("eks-p4d").snapshot;
     let netdev = snapshot.netdevs.iter().find(|netdev| netdev.pci.is_some()).unwrap().clone();
     let ports = vec![port(1, PortState::Active, Some(&netdev.name))];

@@ -8,7 +8,7 @@ const MACHINE: &str = "oke-gb200";
 
 const BOTH: Holding = Holding { interface: true, rdma: true };
 
-/// Its facts, what is published of them, and what is remembered then.
+/// The machine's facts, the published devices, and the remembered NICs.
 fn start() -> (Facts, Vec<Device>, Seen) {
     let facts = live::facts(MACHINE);
     let devices = decide(&facts).devices;
@@ -36,13 +36,13 @@ fn without(facts: &Facts, held: &Held) -> Facts {
 }
 
 #[test]
-fn what_pods_have_stays_published_as_it_was() {
+fn nics_in_pods_stay_published_unchanged() {
     let (facts, devices, seen) = start();
     let all = held(&devices);
     let singles = all.iter().map(|(name, holding)| Held::from([(name.clone(), *holding)]));
     for held in singles.chain([all.clone()]) {
         let mut now = without(&facts, &held);
-        assert_ne!(decide(&now).devices, devices, "{held:?}: something is not seen");
+        assert_ne!(decide(&now).devices, devices, "{held:?}: the host cannot see something");
         seen.complete(&mut now, &held);
         let decision = decide(&now);
         assert_eq!(decision.devices, devices, "{held:?}");
@@ -54,7 +54,7 @@ fn what_pods_have_stays_published_as_it_was() {
 }
 
 #[test]
-fn the_way_into_a_pod_is_not_published() {
+fn changes_on_the_way_into_a_pod_are_not_published() {
     let (mut facts, devices, seen) = start();
     let interface = facts.network.interfaces.iter_mut().find(|it| it.name == "rdma0").unwrap();
     interface.mtu = Some(1500);
@@ -68,7 +68,7 @@ fn the_way_into_a_pod_is_not_published() {
 }
 
 #[test]
-fn what_no_pod_has_is_as_it_is() {
+fn nics_without_a_pod_are_not_completed() {
     let (facts, devices, seen) = start();
     let all = held(&devices);
     let bare = without(&facts, &all);
@@ -80,11 +80,11 @@ fn what_no_pod_has_is_as_it_is() {
     later.remember(&decide(&bare).devices, &bare, &Held::new());
     let mut now = bare.clone();
     later.complete(&mut now, &all);
-    assert_eq!(now.snapshot, bare.snapshot, "what went away in the host's hands is forgotten");
+    assert_eq!(now.snapshot, bare.snapshot, "a NIC that vanishes while no pod has it is forgotten");
 }
 
 #[test]
-fn another_interface_of_the_same_name_is_not_the_nics() {
+fn an_interface_that_took_the_nics_name_is_left_alone() {
     let (facts, devices, seen) = start();
     let all = held(&devices);
     let mut now = without(&facts, &all);
@@ -105,13 +105,13 @@ fn a_function_that_is_gone_is_published_as_it_was() {
     now.snapshot.pci.retain(|function| device_name(function.address) != first.name);
     let mut now = without(&now, &all);
     assert_eq!(seen.gone(&now.snapshot, &all), slice::from_ref(first));
-    assert!(seen.gone(&now.snapshot, &Held::new()).is_empty(), "nobody has it");
+    assert!(seen.gone(&now.snapshot, &Held::new()).is_empty(), "no pod has it");
     seen.complete(&mut now, &all);
     assert_eq!(decide(&now).devices.len(), devices.len() - 1, "the graph does not have it");
 }
 
 #[test]
-fn it_is_kept_as_text() {
+fn seen_nics_survive_serialization() {
     let (_, _, seen) = start();
     let text = serde_json::to_string(&seen).unwrap();
     assert_eq!(serde_json::from_str::<Seen>(&text).unwrap(), seen);

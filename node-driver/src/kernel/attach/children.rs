@@ -3,11 +3,12 @@
 //! (`Documentation/networking/ipvlan.rst`) and IP over InfiniBand
 //! (`Documentation/infiniband/ipoib.rst`). The NIC's own interface is not changed.
 //!
-//! When a pod's network ends the kernel removes those of Ethernet, and gives the last kind to
-//! the host (`netns_refund`, `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver
-//! removes it. It is known by its mark, which is its first name and then its alias. A pod
-//! can remove that, so the driver, which holds the pod's network, finds it there by the interface
-//! that it is on, before the network ends.
+//! When a pod's network namespace ends, the kernel removes macvlan and ipvlan children, but
+//! moves IPoIB children to the host (`netns_refund`,
+//! `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver removes them. An IPoIB
+//! child is recognized by its mark, which is its first name and later its alias. A pod can
+//! remove the alias. The driver therefore holds the pod's namespace and finds the child there
+//! by its parent interface before the namespace ends.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{has_alias, name_of};
@@ -38,19 +39,19 @@ pub(super) async fn make(
     let first = first_name(link, parent);
     let message = message(link, child, parent, &first, pod.as_fd().as_raw_fd());
     let wrap = |source| {
-        let verb = format!("make {child} `{name}` on it in the pod's network namespace");
+        let verb = format!("create {child} `{name}` on it in the pod's network namespace");
         AttachError::netlink(&link.host.name, verb, source)
     };
     let made = handle.link().add(message).execute().await;
-    // A child that a killed hook has left is just as good.
+    // A child that a killed hook left behind is used.
     let is_there = |error: &rtnetlink::Error| matches!(error, rtnetlink::Error::NetlinkError(error) if error.raw_code().abs() == EXISTS);
     made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(wrap)?;
     pod.run(async |handle| rename(&handle, link, &first).await)
 }
 
-/// The name under which a child is made. The kernel refuses a name that the host has too
-/// (`rtnl_newlink` in `net/core/rtnetlink.c` looks there), and without a configured name the pod's
-/// is the host's.
+/// The name under which a child is created. The kernel refuses a name that the host also has
+/// (`rtnl_newlink` in `net/core/rtnetlink.c` checks there), and without a configured name the
+/// child has the same name in the pod as its parent on the host.
 fn first_name(link: &PlannedLink, parent: u32) -> String {
     link.mark.as_ref().map_or_else(|| format!("{MARK}-{parent}"), ToString::to_string)
 }
@@ -94,8 +95,8 @@ async fn rename(handle: &Handle, link: &PlannedLink, first: &str) -> Result<(), 
     Ok(())
 }
 
-/// Removes it, where this namespace has it: the pod's, or the host's after that one ended.
-/// `index` is which interface it is, where that is known. Whether it was there.
+/// Removes the child from this namespace: the pod's, or the host's after the pod's ended.
+/// `index` is the child's index, if known. Returns whether a child was removed.
 pub(super) async fn remove(
     handle: &Handle,
     link: &PlannedLink,
@@ -132,7 +133,7 @@ pub(super) fn is_child(found: &LinkMessage, link: &PlannedLink, child: Child, pa
         return is_the_claims(found, link, child);
     }
     let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Link(index) if *index == parent);
-    // The parent is in another namespace. What the pod itself made has a parent in the
+    // The parent is in another namespace. A child that the pod created has its parent in the
     // pod.
     let is_foreign = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
     let mut attributes = found.attributes.iter();

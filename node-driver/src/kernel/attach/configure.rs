@@ -185,7 +185,7 @@ async fn join_vrf(
     if by_name(handle, domain).await?.is_none() {
         let message = LinkVrf::new(domain, vrf.table_id()).up().build();
         let made = handle.link().add(message).execute().await;
-        made.map_err(|source| AttachError::netlink(domain, "make the routing domain", source))?;
+        made.map_err(|source| AttachError::netlink(domain, "create the routing domain", source))?;
     }
     let found = by_name(handle, domain).await?;
     let found = found.ok_or_else(|| AttachError::Gone { link: domain.to_owned() })?;

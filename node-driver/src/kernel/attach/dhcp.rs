@@ -81,16 +81,16 @@ pub enum LeaseError {
     Protocol {
         /// The interface.
         link: LinkName,
-        /// Why not.
+        /// The cause.
         source: DhcpError,
     },
 }
 
 impl Lease {
-    /// Takes the fields in use from a lease.
+    /// Copies the used fields of a lease.
     fn of(lease: &DhcpV4Lease) -> Self {
         let mask = lease.subnet_mask.to_bits();
-        // Without a mask the server knows of no other host on the link.
+        // Without a mask no other host on the link is known.
         let length = if mask == 0 { 32 } else { mask.leading_ones() };
         Self {
             prefix: prefix(lease.yiaddr, length),

@@ -107,8 +107,8 @@ impl Inside {
         self.links.iter().find(|link| name_of(link) == name.as_str())
     }
 
-    /// The index that an interface of this name can keep in the pod, otherwise the next
-    /// one that is free.
+    /// The index for an interface of this name in the pod: its own if that is free, otherwise
+    /// the next free one.
     fn free_index(&self, name: &LinkName, own: u32, taken: &Indices) -> u32 {
         let is_free = |index: &u32| {
             let is_it = |link: &LinkMessage| link.header.index == *index;

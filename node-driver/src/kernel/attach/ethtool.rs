@@ -64,7 +64,7 @@ pub enum EthtoolError {
     },
     /// The kernel accepted the request, but the feature did not change.
     #[error(
-        "`ethtool.features` asks for `{name}` {asked}, and interface `{link}` keeps it otherwise, because of another feature that is on or off; see `ethtool -k`"
+        "`ethtool.features` asks for `{name}` {asked}, but interface `{link}` did not change it, because it depends on another feature; see `ethtool -k`"
     )]
     KeptFeature {
         /// The interface.
@@ -114,8 +114,8 @@ impl fmt::Display for OnOff {
 
 impl Abilities {
     /// Translates the request to the kernel's names, if the interface `link` supports it.
-    /// A name of `ethtool` that stands for several features means those that can be
-    /// changed, as with `ethtool -K`.
+    /// A name of `ethtool` for several features means those that can be changed, as with
+    /// `ethtool -K`.
     pub fn resolve(
         &self,
         link: &str,

@@ -35,7 +35,7 @@ pub fn read(
     })
 }
 
-/// Sets what is asked for and not so; `told` hears of each setting that is set.
+/// Sets the requested settings that differ. Calls `told` after each.
 pub fn set<'p>(
     host: &NetNs,
     functions: impl Iterator<Item = &'p PlannedFunction> + Send,
@@ -78,8 +78,9 @@ fn guids_of(index: u32, guid: u64) -> [(&'static str, VfInfo); 2] {
     [("node", VfInfo::IbNodeGuid(info)), ("port", VfInfo::IbPortGuid(info))]
 }
 
-/// Sets what was asked for to what it was. Returns what came of each, [`AttachError::Gone`]
-/// where its physical function is away; `told` hears of each setting that is set.
+/// Restores the former values of the requested settings. Returns the result for each virtual
+/// function, [`AttachError::Gone`] if its physical function is absent. Calls `told` after each
+/// setting.
 pub fn restore<'p>(
     host: &NetNs,
     functions: impl Iterator<Item = &'p PlannedFunction> + Send,

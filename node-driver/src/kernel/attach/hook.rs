@@ -25,10 +25,10 @@ const STATE_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver attach", version)]
 pub struct AttachArgs {
-    /// What the driver has planned for the claim
+    /// The driver's plan for the claim
     #[arg(long, value_name = "FILE")]
     pub plan: PathBuf,
-    /// The driver's directory of what lasts until the next boot
+    /// The driver's directory for state that lasts until the next boot
     #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
     pub run_dir: PathBuf,
 }
@@ -65,7 +65,7 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     record.attached(given, &path)?;
     let socket = namespaces_socket(&args.run_dir);
     if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {
-        report(&format!("going on without the driver, which did not answer: {error}"));
+        report(&format!("the driver did not answer; continuing without it: {error}"));
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ fn read_plan(path: &Path) -> anyhow::Result<Plan> {
     serde_json::from_slice(&text).with_context(|| format!("malformed plan `{}`", path.display()))
 }
 
-#[expect(clippy::print_stderr, reason = "a hook's log is what the runtime keeps of it")]
+#[expect(clippy::print_stderr, reason = "the runtime logs a hook's standard error")]
 fn report(line: &str) {
     eprintln!("{line}");
 }

@@ -1,5 +1,5 @@
-//! Reads the host's interfaces completely: the input of a pod's plan, and what is
-//! restored on the host afterwards. Follows `rtnetlink(7)`.
+//! Reads the host's interfaces completely: the input of a pod's plan, and the state to
+//! restore on the host later. Follows `rtnetlink(7)`.
 
 use crate::facts::network::dump::dump;
 use crate::facts::network::kernel::Dump;
@@ -313,7 +313,7 @@ fn host_rule(message: &RuleMessage) -> Option<HostRule> {
     Some(rule)
 }
 
-/// Whether it was configured, and matches only some packets.
+/// Whether the rule was configured and matches only some packets.
 fn is_set_for_some(rule: &HostRule) -> bool {
     let is_for_some = rule.source.is_some() || rule.destination.is_some();
     is_for_some && !KERNEL_TABLES.contains(&rule.table)

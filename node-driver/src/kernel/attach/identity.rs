@@ -41,8 +41,8 @@ pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
     link.attributes.iter().any(is_it)
 }
 
-/// Finds the host's interface in the host's namespace. One without a device is identified
-/// by its kind and its index or name, because the host controls names there.
+/// Finds the host's interface in the host's namespace. An interface without a device is
+/// identified by its kind and its index or name, because the host controls names there.
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
     let has_name = |link: &&LinkMessage| name_of(link) == host.name;
     let Some(identity) = &host.identity else {
@@ -59,10 +59,10 @@ fn identity_of_parent(link: &LinkMessage, host: &HostLink) -> bool {
     host.parent.is_some() && identity(link).parent == host.parent
 }
 
-/// The claim's interface among those of the pod's namespace, where it has the recorded
-/// index; by the name that it had at first where an earlier driver recorded none. A child
-/// has its name, as it ends with the pod, or its mark, and where the pod has removed that, what
-/// it is on.
+/// Finds the claim's interface among those of the pod's namespace: by hardware and recorded
+/// index, or by its first name if an earlier driver recorded no identity. A child that ends
+/// with the pod is found by its name. A child with a mark is found by the mark or, if the pod
+/// has removed it, by its parent interface.
 pub(super) fn in_pod<'l>(
     links: &'l [LinkMessage],
     link: &PlannedLink,
@@ -82,9 +82,9 @@ pub(super) fn in_pod<'l>(
     candidates().find(has_index).or_else(by_hardware)
 }
 
-/// A child on the host's interface, as its number in the host's namespace tells, which the pod
-/// can change in no way. Where the pod has an interface of that number for children of its own
-/// it tells nothing.
+/// Finds an unmarked child by the index of its parent in the host's namespace, which the pod
+/// cannot change. `None` if the pod has an IPoIB interface with that index, which may have
+/// children of its own.
 fn on_the_hosts<'l>(links: &'l [LinkMessage], link: &PlannedLink) -> Option<&'l LinkMessage> {
     let parent = link.host.identity.as_ref()?.index;
     let is_kind = |found: &&LinkMessage| identity(found).kind.as_deref() == Some(IPOIB);

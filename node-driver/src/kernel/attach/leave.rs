@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What happened to an interface.
 #[derive(Debug)]
 pub enum Returned {
-    /// The host has it. The errors are of what could not be restored.
+    /// The host has it. The errors say what could not be restored.
     Home(Vec<AttachError>),
     /// It was created for the pod and is removed.
     Removed,
@@ -75,7 +75,7 @@ async fn leave_one(
             }
         }
         Some(link @ PlannedLink { child: Some(child), .. }) => {
-            // One that has lost its mark is known by what it is on.
+            // A child that has lost its mark is found by its parent.
             let found = in_pod(inside, link, indices).filter(|_| link.mark.is_some());
             let index = found.map(|found| found.header.index);
             children::remove(handle, link, *child, index).await?;
@@ -86,8 +86,8 @@ async fn leave_one(
     moving.map_or(Ok(()), |moving| rdma::send(&moving.name, host, "host's").map(drop))
 }
 
-/// Moves the interface back with its former name and index; without those that another
-/// interface of the host has taken meanwhile.
+/// Moves the interface back with its former name and index, unless another interface of the
+/// host has taken them meanwhile.
 async fn move_home(
     handle: &Handle,
     found: &LinkMessage,
@@ -162,8 +162,8 @@ async fn remove_returned(
     Ok(())
 }
 
-/// Finds the interface on the host. One with a device may appear late, and with the name
-/// that the pod gave it. All interfaces share one deadline.
+/// Finds the interface on the host. An interface with a device may appear late, and with the
+/// name that the pod gave it. All interfaces share one deadline.
 async fn find(
     handle: &Handle,
     host: &HostLink,

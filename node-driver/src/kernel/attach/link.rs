@@ -107,7 +107,7 @@ pub(super) async fn del_address(
     prefix: IpPrefix,
 ) -> Result<(), AttachError> {
     let local = AddressAttribute::Local(prefix.address);
-    let wrap = |source| AttachError::netlink(name, format!("take `{prefix}` away"), source);
+    let wrap = |source| AttachError::netlink(name, format!("remove address `{prefix}`"), source);
     let mut addresses = handle.address().get().set_link_index_filter(index).execute();
     while let Some(address) = addresses.try_next().await.map_err(wrap)? {
         let is_it = address.header.prefix_len == prefix.prefix_len;
@@ -156,7 +156,7 @@ pub(super) async fn del_route(
     match handle.route().del(route_message(index, route)?).execute().await {
         Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_ROUTE => Ok(()),
         other => other.map_err(|source| {
-            let verb = format!("take the route to `{}` away", route.destination);
+            let verb = format!("remove the route to `{}`", route.destination);
             AttachError::netlink(name, verb, source)
         }),
     }
@@ -198,7 +198,7 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
     let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
     let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
     let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
-    let bytes = bytes.ok_or_else(|| DecodeError::from("it is no message"))?;
+    let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
     let mut message = RouteMessage::parse(bytes.as_slice())?;
     // The other flags are state from when the route was read.
     message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
@@ -235,8 +235,9 @@ pub(super) fn properties(
     attributes.into_iter().flatten()
 }
 
-/// Gives an interface to another namespace, where it has this name and index, else those that
-/// the kernel gives it. One message, so that no third name exists in between.
+/// Builds the message that moves an interface to another namespace with this name and index;
+/// the kernel chooses those that are `None`. A single message, so that the interface never has
+/// a third name.
 pub(super) fn to_namespace(
     index: u32,
     to: &NetNs,
@@ -253,8 +254,8 @@ pub(super) fn to_namespace(
     message
 }
 
-/// Sets those attributes that the interface has otherwise. Some drivers take a hardware
-/// address only while down: what is so stays. Returns what came of each that was set.
+/// Sets the attributes that differ. Equal ones are skipped, because some drivers accept a
+/// hardware address only while the interface is down. Returns the result of each that was set.
 pub(super) async fn set_attributes(
     handle: &Handle,
     name: &str,

@@ -1,8 +1,8 @@
 //! Network namespaces. Only this module enters them.
 //!
-//! A namespace belongs to a thread. Each entry therefore gets a thread of its own, with
-//! its own runtime, that ends with the work, so that no worker of a shared runtime is
-//! ever in a foreign namespace (`setns(2)`).
+//! A namespace belongs to a thread. Each entry therefore gets a separate thread with its own
+//! runtime, which ends with the work, so that no worker of a shared runtime is ever in a
+//! foreign namespace (`setns(2)`).
 
 use crate::kernel::attach::AttachError;
 use process::chain::Chain;
@@ -47,11 +47,11 @@ impl NetNs {
     /// Its identity.
     pub fn id(&self) -> Result<NetNsId, AttachError> {
         let status = fstat(&self.0)
-            .map_err(|errno| AttachError::system("look at a network namespace", errno.into()))?;
+            .map_err(|errno| AttachError::system("identify a network namespace", errno.into()))?;
         Ok(NetNsId { device: status.st_dev, inode: status.st_ino })
     }
 
-    /// Runs long-lived work in it on a thread of its own.
+    /// Runs long-lived work in it on a separate thread.
     pub fn inhabit<F>(&self, work: F) -> Result<JoinHandle<()>, AttachError>
     where
         F: AsyncFnOnce(Handle) + Send + 'static,

@@ -1,7 +1,7 @@
-//! RDMA devices of a machine whose RDMA subsystem is in exclusive mode: there a
-//! device is in one network namespace, and only processes in that namespace can
-//! open it (`rdma-system(8)`, `rdma-dev(8)`). Into a pod's namespace and back; each
-//! function works on the calling thread's namespace.
+//! Moves RDMA devices into a pod's namespace and back if the RDMA subsystem is in exclusive
+//! mode: a device is then in one network namespace, and only processes in that namespace can
+//! open it (`rdma-system(8)`, `rdma-dev(8)`). Each function works on the calling thread's
+//! namespace.
 
 mod netlink;
 
@@ -10,13 +10,14 @@ pub(crate) use crate::facts::rdma::netns_mode;
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
 
-/// Whether a device is here.
+/// Whether a device is in this namespace.
 pub(super) fn is_here(name: &str) -> Result<bool, AttachError> {
     index_of(name).map(|index| index.is_some())
 }
 
-/// From here into another namespace; whose it is, is for the error. False where it is not
-/// here: from a namespace that has ended the kernel moves it by itself.
+/// Moves a device from this namespace into another; `whose` names that namespace in errors.
+/// Returns false if the device is not here: the kernel itself moves devices out of a namespace
+/// that has ended.
 pub(super) fn send(name: &str, to: &NetNs, whose: &str) -> Result<bool, AttachError> {
     let Some(index) = index_of(name)? else { return Ok(false) };
     let verb = || format!("move RDMA device `{name}` into the {whose} network namespace");

@@ -95,8 +95,8 @@ impl AttachRecord {
     }
 }
 
-/// Attaches what the plan says, and records it: the interfaces' indices are written
-/// before they move.
+/// Attaches the plan's devices and records them: the interfaces' indices are written before
+/// they move.
 pub fn attach_recorded(
     plan: &Plan,
     record: &mut AttachRecord,

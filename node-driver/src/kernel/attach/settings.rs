@@ -77,7 +77,7 @@ async fn restore_ipv4(handle: &Handle, host: &HostLink, index: u32) -> Result<()
         return Ok(());
     }
     let message = LinkUnspec::new_with_index(index).append_extra_attribute(af_spec(&changed));
-    let wrap = |source| AttachError::netlink(&host.name, "set its settings of IPv4", source);
+    let wrap = |source| AttachError::netlink(&host.name, "restore its IPv4 settings", source);
     handle.link().set(message.build()).execute().await.map_err(wrap)
 }
 

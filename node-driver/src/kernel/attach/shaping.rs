@@ -81,8 +81,7 @@ fn rate_spec(rate: u32) -> [u8; 12] {
     spec
 }
 
-/// Saturates: a larger rate has an attribute of its own, and a larger queue is never
-/// needed.
+/// Saturates: a larger rate has a separate attribute, and a larger queue is never needed.
 fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -115,7 +114,7 @@ mod tests {
 
     /// `tc` shows the other parameters; no number may be truncated.
     #[test]
-    fn rates_beyond_four_gigabytes_are_in_an_attribute_of_their_own() {
+    fn rates_beyond_four_gigabytes_use_a_separate_attribute() {
         for (gigabits, rate, burst) in
             [(1, 125_000_000, 1 << 20), (100, u32::MAX, 12_500_000), (1600, u32::MAX, 200_000_000)]
         {
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_the_root_of_its_interface() {
+    fn the_filter_is_the_root_discipline_of_its_interface() {
         let message = message(7, 1_000_000_000);
         assert_eq!((message.header.index, message.header.parent), (7, TcHandle::ROOT));
         assert_eq!(message.attributes.as_slice().buffer_len() % 4, 0);

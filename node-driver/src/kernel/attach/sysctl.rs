@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_needs_the_hook() {
+    fn kernel_settings_need_the_hook() {
         for (config, expected) in [
             (json!({}), false),
             (json!({"mtu": 1400, "addresses": ["10.0.0.1/24"]}), false),

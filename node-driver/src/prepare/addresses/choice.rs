@@ -37,7 +37,7 @@ pub(super) fn choose_all(
 /// Finds a free host address in the range. The seed determines where the search starts.
 fn choose(range: IpPrefix, taken: &BTreeSet<IpAddr>, seed: &str) -> Option<IpPrefix> {
     let (first, last) = range.hosts();
-    // Beyond 64 bits a network has more hosts than ever could be.
+    // 64 bits are more hosts than any network has.
     let count = (last - first).min(u128::from(u64::MAX)) + 1;
     let digest = Sha256::digest(seed);
     let start = digest.iter().take(8).fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));

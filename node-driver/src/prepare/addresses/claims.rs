@@ -1,5 +1,5 @@
-//! The addresses that claims have, over all nodes: listed in pages, then followed by a
-//! watch. Nothing else of a claim is kept.
+//! The addresses of claims on all nodes: listed in pages, then followed by a watch. Nothing
+//! else of a claim is kept.
 
 use crate::facts::claims;
 use cluster_model::network_config::IpPrefix;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is read of a claim.
+/// The fields of a claim that are read.
 #[derive(Clone, Debug, Deserialize)]
 struct Claim {
     metadata: Metadata,
@@ -56,7 +56,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Lists all.
+    /// Lists all claims.
     pub(super) async fn list(client: &Client, driver: &str) -> kube::Result<Self> {
         let mut all = Self { addresses: BTreeMap::new(), version: String::new(), events: None };
         all.version = claims::each(client, |claim| all.put(claim, driver)).await?;
@@ -70,7 +70,7 @@ impl Claims {
         (own, others.flat_map(|(_, addresses)| addresses).copied().collect())
     }
 
-    /// Takes in all that was written up to this version.
+    /// Applies all changes up to this version.
     pub(super) async fn follow(
         &mut self,
         client: &Client,
@@ -94,7 +94,7 @@ impl Claims {
         Ok(())
     }
 
-    /// The next event; of a watch that has ended, the first of a new one.
+    /// The next event. Starts a new watch if the current one has ended.
     async fn next(&mut self, client: &Client) -> kube::Result<WatchEvent<Claim>> {
         loop {
             let events = match &mut self.events {
@@ -133,7 +133,7 @@ impl fmt::Debug for Claims {
     }
 }
 
-/// Versions of one resource are numbers that grow (KEP-5504).
+/// Versions of one resource are increasing numbers (KEP-5504).
 fn is_at_least(version: &str, wanted: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     match (number(version), number(wanted)) {

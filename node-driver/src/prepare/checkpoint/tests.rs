@@ -33,7 +33,7 @@ fn stored() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_stored_checkpoint_is_read_back() {
     let (folder, path) = stored();
     assert_eq!(Checkpoint::load(&path).expect("read"), Loaded::Read(checkpoint()));
     let absent = Checkpoint::load(&folder.path().join("other")).expect("no file is no failure");
@@ -49,7 +49,7 @@ fn an_older_version_is_read() {
     assert_eq!(read.claims["u-1"], Record { phase: Phase::Prepared, plan: plan("u-1") });
 }
 
-/// A virtual function of a claim, and beside it a device that is none.
+/// A plan with a virtual function and a device that is none.
 fn plan_with_function(uid: &str) -> Plan {
     let device = |function: serde_json::Value| {
         serde_json::from_value(serde_json::json!({
@@ -67,13 +67,13 @@ fn plan_with_function(uid: &str) -> Plan {
 }
 
 #[test]
-fn functions_that_are_not_as_they_were_are_kept_over_restarts() {
+fn unrestored_functions_survive_restarts() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("checkpoint.json");
     let mut checkpoint = Checkpoint::default();
     checkpoint.add_unrestored(&plan("u-1"));
     assert!(checkpoint.unrestored.is_empty());
-    // A claim's end is repeated where the driver dies in it.
+    // Unpreparing is repeated if the driver dies meanwhile.
     checkpoint.add_unrestored(&plan_with_function("u-2"));
     checkpoint.add_unrestored(&plan_with_function("u-2"));
     checkpoint.store(&path).expect("stored");

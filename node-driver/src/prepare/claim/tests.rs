@@ -78,12 +78,12 @@ fn what_is_refused() {
     insta::assert_snapshot!(refusals.join("\n"), @r"
     claim `team/nics` has UID `u-2`, not `u-1`: it was deleted and created again
     claim `team/nics` is not allocated
-    claim `team/nics` has device `pci-1` of pool `node-2`, which is not of node `node-1`
+    claim `team/nics` has device `pci-1` of pool `node-2`, which does not belong to node `node-1`
     ");
 }
 
 #[test]
-fn a_uid_that_climbs_out_of_its_folder_is_none() {
+fn unsafe_uids_are_rejected() {
     for uid in ["", "../x", "a/b", "a b", &"a".repeat(65)] {
         assert!(!is_safe_uid(uid), "{uid}");
     }
@@ -91,7 +91,7 @@ fn a_uid_that_climbs_out_of_its_folder_is_none() {
 }
 
 #[test]
-fn a_user_sets_what_the_operator_lets_the_namespace_set_and_a_class_anything() {
+fn guarded_fields_need_an_allowed_namespace_or_a_class() {
     let guarded = json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}});
     let with = |source: &str| {
         let mut claim = allocated();
@@ -113,7 +113,7 @@ fn a_user_sets_what_the_operator_lets_the_namespace_set_and_a_class_anything() {
 }
 
 #[test]
-fn the_part_of_the_bandwidth_is_what_the_scheduler_counted() {
+fn the_bandwidth_is_the_consumed_capacity() {
     let of = |consumed: Value| {
         let mut claim = allocated();
         let result = &mut claim["status"]["allocation"]["devices"]["results"][1];
@@ -145,7 +145,7 @@ fn published(capacity: &Value) -> Published {
 }
 
 #[test]
-fn a_claim_has_a_whole_device_where_nothing_is_left_for_others() {
+fn a_claim_that_consumes_all_capacity_has_the_whole_device() {
     let with = |consumed: Value| {
         let mut claim = allocated();
         let result = &mut claim["status"]["allocation"]["devices"]["results"][1];
@@ -163,15 +163,15 @@ fn a_claim_has_a_whole_device_where_nothing_is_left_for_others() {
     assert!(is_whole(by("4", "1T"), by("4", "1000G")), "the same amount in another unit");
     assert!(!is_whole(by("4", "400G"), by("4", "200G")));
     assert!(!is_whole(by("4", "400G"), by("1", "400G")));
-    assert!(!is_whole(by("8", "400G"), by("4", "400G")), "the operator has raised the number");
+    assert!(!is_whole(by("8", "400G"), by("4", "400G")), "the administrator has raised the number");
     assert!(!is_whole(by("4", "400G"), json!({"dranet.io/shares": "4"})));
-    assert!(!is_whole(json!({}), by("4", "400G")), "what it has is not published");
+    assert!(!is_whole(json!({}), by("4", "400G")), "no capacity is published");
     let mut claim = with(by("4", "400G"));
     insta::assert_snapshot!(
         claim.mark_whole("dra.net", &Published::default()).expect_err("not read"),
         @"claim `team/nics`: the ResourceSlices of this node could not be read, so it is not known whether the claim has all of device `pci-1`; the driver tries again"
     );
-    // What nobody can share needs no slice.
+    // A device that cannot be shared needs no slice.
     read(allocated())
         .expect("allocated here")
         .mark_whole("dra.net", &Published::default())

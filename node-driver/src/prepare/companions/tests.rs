@@ -77,7 +77,7 @@ fn told(plan: &Plan) -> (Value, Value) {
 }
 
 #[test]
-fn the_claims_of_a_pod_tell_the_same() {
+fn claims_of_a_pod_have_the_same_description() {
     let before = checkpoint(&[plan("u-2", &["p-1"], 1), plan("u-3", &["p-2"], 3)]);
     let (new, changed) = joined(&plan("u-1", &["p-1"], 2), &before, wire);
     assert_eq!(changed.len(), 1);
@@ -97,11 +97,15 @@ fn the_claims_of_a_pod_tell_the_same() {
 }
 
 #[test]
-fn a_claim_of_several_pods_tells_of_itself() {
+fn a_claim_of_several_pods_describes_only_itself() {
     let before = checkpoint(&[plan("u-2", &["p-1", "p-2"], 1)]);
     let (new, changed) = joined(&plan("u-1", &["p-1", "p-2"], 2), &before, wire);
     assert_eq!((new.wiring.beside, changed), (vec![], vec![]));
     let (alone, _) = joined(&plan("u-1", &[], 2), &checkpoint(&[plan("u-2", &[], 1)]), wire);
     assert_eq!(alone.wiring.beside, vec![]);
-    assert_eq!(told(&alone).1[0]["claim"], Value::Null, "as the file says it at its head");
+    assert_eq!(
+        told(&alone).1[0]["claim"],
+        Value::Null,
+        "the file names the claim once, at the top"
+    );
 }

@@ -24,7 +24,7 @@ fn a_virtual_function_has_the_number_of_its_link() {
     assert_eq!(number_of(address("0000:86:10.0"), address("0000:87:00.0"), &host), None);
 }
 
-/// `/dev/zero` stands for the channel, because creating a link needs no privileges.
+/// A link to `/dev/zero` replaces the channel, because creating a link needs no privileges.
 #[test]
 fn an_imex_channel_is_found_by_its_number() {
     let root = tempfile::tempdir().unwrap();

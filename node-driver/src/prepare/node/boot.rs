@@ -1,4 +1,4 @@
-//! Repairs at start.
+//! Repairs the state at start.
 
 use crate::facts::host;
 use crate::kernel::attach::record::AttachRecord;
@@ -103,8 +103,8 @@ impl Node {
         }
     }
 
-    /// Holds the namespaces of running pods that another driver held: the one before
-    /// this, or the one that this one replaces, whose hooks reported only to it.
+    /// Holds the namespaces of running pods that another instance held: an earlier one, or
+    /// the one that this instance replaces, to which the hooks reported.
     pub fn take_over(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;

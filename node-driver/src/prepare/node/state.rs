@@ -1,4 +1,4 @@
-//! What the driver knows of its claims, on disk: the checkpoint, and the turn to change it.
+//! State of the driver's claims on disk: the checkpoint, and the turn to change it.
 
 use crate::prepare::checkpoint::{Checkpoint, Loaded, Phase, Record};
 use crate::prepare::claim::is_safe_uid;
@@ -11,9 +11,9 @@ use std::fs::{self, File};
 use std::path::Path;
 
 impl Node {
-    /// Notes how far a claim is. The disk has it where somebody is told then: a claim that
-    /// is on its way is asked for again after the power failed, and what is there of it is
-    /// seen by its files.
+    /// Records the phase of a claim. Waits for the disk only if the kubelet is told next: after
+    /// a power failure, the kubelet asks again for a claim that was still being prepared, and
+    /// its files show what remains of it.
     pub(super) fn set(
         &self,
         checkpoint: &mut Checkpoint,
@@ -36,13 +36,12 @@ impl Node {
         Ok(())
     }
 
-    /// The exclusive right to change anything, until dropped.
+    /// Takes the exclusive right to change anything; it ends when dropped.
     pub(in crate::prepare) fn turn(&self) -> Result<File, PrepareError> {
         Ok(turn::take(&self.effects.paths)?)
     }
 
-    /// The checkpoint; one that is damaged is rebuilt from the plans that lie
-    /// beside it.
+    /// Loads the checkpoint. A damaged one is rebuilt from the plans of the claims.
     pub(in crate::prepare) fn load(&self) -> Result<Checkpoint, PrepareError> {
         let path = self.effects.paths.checkpoint();
         match Checkpoint::load(&path)? {
@@ -59,8 +58,8 @@ impl Node {
         }
     }
 
-    /// Every plan whose spec the runtime can see was promised; the others were
-    /// on their way in or out.
+    /// Rebuilds the checkpoint from the plans. A claim whose CDI spec exists was prepared; others
+    /// were being prepared or unprepared.
     fn rebuild(&self) -> Checkpoint {
         let paths = &self.effects.paths;
         let record = |uid: String| {
@@ -73,7 +72,7 @@ impl Node {
         Checkpoint { claims, ..Checkpoint::default() }
     }
 
-    /// UIDs of claims of which any file is there.
+    /// UIDs of claims that have any files.
     pub(super) fn claims_with_files(&self) -> BTreeSet<String> {
         let paths = &self.effects.paths;
         let specs = names_in(&paths.cdi).into_iter().filter_map(|name| {

@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The table of the machine's first interface.
 const FIRST_TABLE: u32 = 100;
 
-/// Adds the rules and routes for the interface's network. Adds none if the host has rules
-/// of its own for it, which were inherited, or if it is in a routing domain (VRF), which
-/// has its own table.
+/// Adds the rules and routes for the interface's network. Adds none if the host has its own
+/// rules for it, which were inherited, or if it is in a routing domain (VRF), which has its
+/// own table.
 pub(super) fn with_policy_routes(
     host: &HostLink,
     mut config: NetworkConfig,

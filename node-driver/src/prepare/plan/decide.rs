@@ -25,7 +25,7 @@ pub struct Facts<'a> {
     pub netns_mode: NetnsMode,
     /// The plans of the other claims.
     pub held: &'a [&'a Plan],
-    /// What the operator allows pods to have.
+    /// What the administrator allows pods to get.
     pub policy: Policy,
     /// The machine's boot ID, if it has one.
     pub boot_id: Option<&'a str>,
@@ -33,7 +33,7 @@ pub struct Facts<'a> {
     pub cloud_nics: &'a [CloudNic],
 }
 
-/// What the operator allows pods to have in addition.
+/// What the administrator allows pods to get in addition.
 #[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Move the IP over InfiniBand interfaces of NICs into pods; otherwise they stay on the host, so
@@ -166,7 +166,8 @@ fn rdma(
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
 }
 
-/// The settings of a virtual function are the NIC's whole, and no monitor's.
+/// Plans the settings of a virtual function. They apply to the whole NIC, so shares are refused,
+/// and claims with admin access set none.
 fn function(
     device: &AllocatedDevice,
     nic: &NicFacts,

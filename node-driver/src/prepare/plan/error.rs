@@ -27,7 +27,7 @@ pub enum PlanError {
     },
     /// Its character device does not exist.
     #[error(
-        "device `{device}`: `/dev/infiniband/{missing}` is not there; is the module ib_uverbs loaded?"
+        "device `{device}`: `/dev/infiniband/{missing}` does not exist; is the module ib_uverbs loaded?"
     )]
     NoCharDevice {
         /// The device.
@@ -45,7 +45,7 @@ pub enum PlanError {
     },
     /// The interface carries the node's own traffic.
     #[error(
-        "device `{device}`: interface `{link}` is the node's own way, by its default route or to the API server, and stays with the host"
+        "device `{device}`: interface `{link}` carries the node's own traffic, by its default route or to the API server, and stays with the host"
     )]
     Uplink {
         /// The device.
@@ -72,7 +72,7 @@ pub enum PlanError {
     ManyPods {
         /// The device.
         device: String,
-        /// How many.
+        /// The number of pods.
         pods: usize,
     },
     /// Several pods share the claim, but in exclusive mode an RDMA device can be in only
@@ -104,7 +104,7 @@ pub enum PlanError {
     },
     /// Another claim has a child of another kind on the same interface.
     #[error(
-        "device `{device}`: claim `{holder}` has a {theirs} of it, and an interface has no {asked} beside that; set `interface.type` to `{theirs}`"
+        "device `{device}`: claim `{holder}` has a {theirs} on it, and an interface cannot have {asked} besides; set `interface.type` to `{theirs}`"
     )]
     OtherChild {
         /// The device.
@@ -142,9 +142,9 @@ pub enum PlanError {
         /// The PCI address of its physical function.
         physical: String,
     },
-    /// The port GUID that is asked for could not be taken back afterwards.
+    /// The requested port GUID could not be reverted after the claim.
     #[error(
-        "device `{device}`: its physical function `{physical}` reports no port GUID of it, to which `virtualFunction.portGuid` could be restored; give it one first, as the driver does with the virtual functions that it makes"
+        "device `{device}`: `virtualFunction.portGuid` cannot be set, because physical function `{physical}` reports no port GUID of the device that could be restored later; set one first, as the driver does for virtual functions that it creates"
     )]
     NoFormerGuid {
         /// The device.
@@ -154,7 +154,7 @@ pub enum PlanError {
     },
     /// This kind of child cannot be created on the interface.
     #[error(
-        "device `{device}`: no {asked} can be made on interface `{link}`; set `interface.type` to `{fits}`"
+        "device `{device}`: interface `{link}` does not support {asked}; set `interface.type` to `{fits}`"
     )]
     NoSuchChild {
         /// The device.
@@ -167,7 +167,7 @@ pub enum PlanError {
         fits: Child,
     },
     /// Two pods on one NIC would have the same address.
-    #[error("device `{device}`: address `{address}` is that of claim `{holder}` on the same NIC")]
+    #[error("device `{device}`: address `{address}` is used by claim `{holder}` on the same NIC")]
     SameAddress {
         /// The device.
         device: String,
@@ -190,12 +190,12 @@ pub enum PlanError {
     DifferentRdma {
         /// The device.
         device: String,
-        /// The other one.
+        /// The other device.
         other: String,
     },
     /// Two interfaces of the claim would have the same name.
     #[error(
-        "two devices of the claim would be named `{name}` in the pod; name them by separate configurations"
+        "two devices of the claim would be named `{name}` in the pod; name them in separate configurations"
     )]
     SameName {
         /// The name.
@@ -219,7 +219,7 @@ pub enum PlanError {
     },
     /// The MTU is larger than the physical function's, so packets would be lost.
     #[error(
-        "device `{device}` is a virtual function: `interface.mtu` {mtu} is larger than the {physical} of its physical function; lower it, or raise that one's"
+        "device `{device}` is a virtual function: `interface.mtu` {mtu} is larger than the MTU {physical} of its physical function; lower it, or raise the physical function's"
     )]
     LargerMtu {
         /// The device.

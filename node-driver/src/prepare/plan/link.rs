@@ -107,7 +107,7 @@ fn with_features(
     Ok((host, config))
 }
 
-/// The kind of child that the pod gets; none if it gets the NIC's own interface, which
+/// The kind of child that the pod gets; `None` if it gets the NIC's own interface, which
 /// needs the whole NIC.
 fn child(
     device: &AllocatedDevice,

@@ -1,4 +1,4 @@
-//! The decision over a machine with two InfiniBand NICs and two Ethernet ones.
+//! Plans for a machine with several InfiniBand and Ethernet NICs.
 
 use super::*;
 use crate::facts::cloud::CloudNic;
@@ -130,7 +130,7 @@ fn links() -> HostLinks {
     }
 }
 
-/// `rail0` and `rail1` can change two features, of which one is on.
+/// `rail0` and `rail1` can change two features, one of which is on.
 fn abilities() -> BTreeMap<String, Abilities> {
     let feature = |on, changeable| Feature { wanted: on, active: on, changeable };
     let features = [
@@ -242,7 +242,7 @@ fn what_a_container_gets() {
 }
 
 #[test]
-fn an_imex_channel_goes_beside_nics_and_not_to_monitors() {
+fn an_imex_channel_is_given_with_nics_but_not_to_monitors() {
     let (mut inventory, links) = (inventory(), links());
     inventory.imex = Some(CharDevice { name: "channel3".into(), major: 507, minor: 3 });
     let nodes = |admin_access: bool| {
@@ -293,7 +293,7 @@ fn every_part_of_the_environment_is_switchable() {
 }
 
 #[test]
-fn applications_are_told_how_to_connect() {
+fn connection_parameters_are_passed_to_applications() {
     let roce = json!({"rdma": {"gidIndex": 3, "trafficClass": 106, "serviceLevel": 3}});
     let version = json!({"rdma": {"roceVersion": 2}});
     let told = |devices: Vec<AllocatedDevice>| {
@@ -325,7 +325,7 @@ fn applications_are_told_how_to_connect() {
 }
 
 #[test]
-fn the_hosts_addresses_and_routes_go_along_unless_others_are_given() {
+fn addresses_and_routes_are_inherited_unless_configured() {
     let link = |parameters| {
         let plan = decide(&claim("u-1", vec![device("eth-0", parameters)]), &[]).expect("possible");
         plan.devices[0].link.clone().expect("an interface")
@@ -348,7 +348,7 @@ fn the_hosts_addresses_and_routes_go_along_unless_others_are_given() {
 }
 
 #[test]
-fn features_are_set_by_the_kernels_names_and_the_hosts_are_kept() {
+fn features_use_kernel_names_and_record_the_hosts_values() {
     let config = json!({"ethtool": {"features": {"gro": false, "rx-gro-list": true}}});
     let decided = decide(&claim("u-1", vec![device("eth-0", Some(config))]), &[]);
     let link = decided.expect("possible").devices[0].link.clone().expect("an interface");
@@ -358,7 +358,7 @@ fn features_are_set_by_the_kernels_names_and_the_hosts_are_kept() {
         json!({"rx-gro": false, "rx-gro-list": true})
     );
     assert_eq!(text(link.host.ethtool)["features"], json!({"rx-gro": true, "rx-gro-list": false}));
-    // A child interface has features of its own.
+    // A child interface has its own features.
     let config = json!({"ethtool": {"features": {"gro": false}}});
     let link = decide(&share("u-1", "s-1", Some(config)), &[]).expect("possible").devices[0]
         .link
@@ -416,7 +416,7 @@ fn what_is_refused() {
 }
 
 #[test]
-fn shares_and_monitoring_go_beside_a_holder() {
+fn shares_and_monitoring_are_allowed_beside_a_holder() {
     let with = |share: Option<&str>, admin_access| {
         let device = AllocatedDevice {
             share_id: share.map(str::to_owned),
@@ -442,14 +442,14 @@ fn address(kind: &str, address: &str) -> Value {
 }
 
 #[test]
-fn a_share_has_an_interface_of_its_own_on_the_nics() {
+fn a_share_gets_a_child_of_the_nics_interface() {
     let link = |claim: &AllocatedClaim| {
         decide(claim, &[]).expect("possible").devices[0].link.clone().expect("an interface")
     };
     let one = link(&share("u-1", "s-1", None));
     let mac = |link: &PlannedLink| link.config.interface.hardware_addr.clone();
     assert_eq!(one.child, Some(Child::MacVlan));
-    // The host keeps what it has.
+    // The host's addresses and routes stay with the host.
     assert_eq!((one.config.interface.addresses.len(), one.config.routes.len()), (0, 0));
     assert_eq!(mac(&one), mac(&link(&share("u-1", "s-1", None))), "the same in each sandbox");
     assert_ne!(mac(&one), mac(&link(&share("u-2", "s-2", None))));
@@ -460,7 +460,8 @@ fn a_share_has_an_interface_of_its_own_on_the_nics() {
     assert_eq!(link(&own).child, Some(Child::MacVlan));
 }
 
-/// Nobody else can have a part of it, so it goes into the pod as if no claim could share it.
+/// No other claim can have a part of it, so it moves into the pod like a NIC that cannot be
+/// shared.
 #[test]
 fn a_claim_that_has_all_of_a_shareable_nic_gets_the_nic_itself() {
     let decide = |netns_mode, share: Option<&str>, is_whole, held: &[&Plan]| {
@@ -495,7 +496,7 @@ fn a_claim_that_has_all_of_a_shareable_nic_gets_the_nic_itself() {
 
 /// A claim with all of the bandwidth is limited by the port itself.
 #[test]
-fn a_part_of_the_bandwidth_limits_the_interface_and_the_whole_does_not() {
+fn only_a_part_of_the_bandwidth_limits_the_interface() {
     let rate = |bandwidth: Option<i64>, whole: Option<u64>| {
         let mut claim = share("u-1", "s-1", None);
         let bandwidth = bandwidth.map(|bits| (capacity::BANDWIDTH.to_owned(), bits));
@@ -511,7 +512,7 @@ fn a_part_of_the_bandwidth_limits_the_interface_and_the_whole_does_not() {
 }
 
 #[test]
-fn shares_of_one_nic_live_side_by_side_or_are_refused() {
+fn conflicting_shares_of_one_nic_are_refused() {
     let one = share("u-1", "s-1", Some(address("macvlan", "10.9.0.1/24")));
     let held = decide(&one, &[]).expect("possible");
     decide(&share("u-2", "s-2", Some(address("macvlan", "10.9.0.2/24"))), &[&held])
@@ -539,8 +540,8 @@ fn shares_of_one_nic_live_side_by_side_or_are_refused() {
         exclusive,
     ];
     insta::assert_snapshot!(refusals.join("\n"), @r"
-    device `eth-0`: address `10.9.0.1` is that of claim `team/nics` on the same NIC
-    device `eth-0`: claim `team/nics` has a macvlan of it, and an interface has no ipvlan beside that; set `interface.type` to `macvlan`
+    device `eth-0`: address `10.9.0.1` is used by claim `team/nics` on the same NIC
+    device `eth-0`: claim `team/nics` has a macvlan on it, and an interface cannot have ipvlan besides; set `interface.type` to `macvlan`
     device `eth-0` is shared, and its interface stays with the host; set `interface.type` to `macvlan` or `ipvlan`
     device `eth-0` is held by claim `team/nics`, whose pod still uses it
     device `eth-0` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set shared mode, or use whole devices
@@ -591,7 +592,7 @@ fn in_exclusive_mode_an_rdma_device_goes_into_one_pod() {
 }
 
 #[test]
-fn a_plan_survives_its_text() {
+fn a_plan_survives_serialization() {
     let plan =
         decide(&claim("u-1", vec![device("ib-0", None), device("eth-0", None)]), &[]).expect("ok");
     let text = serde_json::to_string(&plan).expect("JSON");
@@ -599,7 +600,7 @@ fn a_plan_survives_its_text() {
 }
 
 #[test]
-fn what_the_claims_status_says() {
+fn the_claims_status_follows_the_progress() {
     use crate::publish::claim_status::{Progress, render};
     let config = json!({"interface": {"name": "net1", "addresses": ["10.9.0.1/24"]}});
     let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);
@@ -610,7 +611,7 @@ fn what_the_claims_status_says() {
     insta::assert_snapshot!("claim_status", statuses.join("\n"));
 }
 
-/// What pods get only if the operator allows it: management of the subnet, and an
+/// What pods get only if the administrator allows it: management of the subnet, and an
 /// interface over which the host may have mounted storage.
 #[test]
 fn by_default_pods_get_no_management_devices_and_no_ipoib() {
@@ -638,10 +639,10 @@ fn by_default_pods_get_no_management_devices_and_no_ipoib() {
     assert!(error.contains("RDMA only"), "{error}");
 }
 
-/// The host keeps its interface, whether or not the operator allows pods to have such
-/// interfaces.
+/// The interface stays with the host, whether or not the administrator allows pods to have
+/// such interfaces.
 #[test]
-fn a_child_of_ipoib_is_in_its_partition_and_has_a_mark() {
+fn an_ipoib_child_has_its_partition_and_a_mark() {
     let parameters = json!({"interface": {
         "type": "ipoib", "pkey": "0x1", "name": "net1", "addresses": ["10.9.0.1/24"],
     }});
@@ -676,7 +677,7 @@ fn a_child_of_ipoib_is_in_its_partition_and_has_a_mark() {
 
 /// A rail with its own table, in the pod and in a routing domain (VRF) of the pod.
 #[test]
-fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
+fn rules_and_neighbours_are_inherited_and_a_vrf_has_its_table() {
     let rule = HostRule {
         priority: 1700,
         source: Some("10.1.0.7/32".parse().expect("a prefix")),
@@ -730,7 +731,7 @@ fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
 /// As upstream creates them, if the pod can reach the router and the configuration has no
 /// own rules.
 #[test]
-fn azures_word_on_an_interface_becomes_rules_and_routes() {
+fn azure_metadata_becomes_rules_and_routes() {
     let nics = [CloudNic {
         hardware_addr: "02:00:00:00:00:01".parse().expect("an address"),
         subnet: Some("10.1.0.0/16".parse().expect("a prefix")),
@@ -796,7 +797,7 @@ fn azures_word_on_an_interface_becomes_rules_and_routes() {
 }
 
 #[test]
-fn settings_of_a_virtual_function_are_planned_with_what_it_had() {
+fn virtual_function_settings_record_the_former_values() {
     let former = VirtualFunctionConfig { vlan: Some(0), ..VirtualFunctionConfig::default() };
     let decide = |seen: Option<(String, VirtualFunctionConfig)>, device: AllocatedDevice| {
         let (mut inventory, links) = (inventory(), links());
@@ -843,7 +844,7 @@ fn settings_of_a_virtual_function_are_planned_with_what_it_had() {
     insta::assert_snapshot!(refusals.join("\n"), @"
     device `eth-1` is not a virtual function, but its configuration sets `virtualFunction`
     device `eth-0`: no interface of its physical function `0103:00:00.7` in the host's network namespace manages virtual functions, so `virtualFunction` cannot be set
-    device `eth-0`: its physical function `0103:00:00.7` reports no port GUID of it, to which `virtualFunction.portGuid` could be restored; give it one first, as the driver does with the virtual functions that it makes
+    device `eth-0`: `virtualFunction.portGuid` cannot be set, because physical function `0103:00:00.7` reports no port GUID of the device that could be restored later; set one first, as the driver does for virtual functions that it creates
     device `eth-0` is shared, but `virtualFunction` needs the whole device; remove it, or request a whole device
     ");
 }
@@ -869,6 +870,6 @@ fn a_virtual_function_has_at_most_the_mtu_of_its_physical_function() {
     decide(4200).expect("as large as it");
     insta::assert_snapshot!(
         decide(9000).expect_err("refused"),
-        @"device `eth-0` is a virtual function: `interface.mtu` 9000 is larger than the 4200 of its physical function; lower it, or raise that one's"
+        @"device `eth-0` is a virtual function: `interface.mtu` 9000 is larger than the MTU 4200 of its physical function; lower it, or raise the physical function's"
     );
 }

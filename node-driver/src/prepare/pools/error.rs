@@ -30,7 +30,7 @@ pub enum PoolError {
         source: NicPoolError,
     },
     /// The pool has no free address.
-    #[error("NicPool `{pool}` has no free address of {size}; widen it, or delete claims")]
+    #[error("NicPool `{pool}` has no free address among {size}; widen it, or delete claims")]
     Full {
         /// The pool.
         pool: String,

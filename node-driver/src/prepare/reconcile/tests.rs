@@ -39,18 +39,18 @@ fn inventory(number: u32) -> Inventory {
 }
 
 #[test]
-fn a_plan_holds_for_the_boot_that_it_was_made_in() {
+fn a_plan_is_valid_for_its_boot() {
     let (first, second) = (Some("boot-1"), Some("boot-2"));
     for (what, planned, now, is_attached, number, expected) in [
         ("this boot", first, first, false, 0, true),
-        ("this boot, whatever the machine has now", first, first, false, 1, true),
+        ("this boot, regardless of the machine's devices", first, first, false, 1, true),
         ("another boot with the same numbers", first, second, false, 0, false),
         ("another boot, and a record that outlived it", first, second, true, 0, false),
         ("an older driver's, and all is as planned", None, second, false, 0, true),
         ("an older driver's, and another NIC has the name", None, second, false, 1, false),
         ("an older driver's, and its pod runs", None, second, true, 1, true),
-        ("the machine does not tell", first, None, false, 0, true),
-        ("the machine does not tell, and has other numbers", first, None, false, 1, false),
+        ("the machine has no boot ID", first, None, false, 0, true),
+        ("the machine has no boot ID, and other numbers", first, None, false, 1, false),
     ] {
         let holds = holds(&plan(planned, 0), now, is_attached, &inventory(number));
         assert_eq!(holds, expected, "{what}");
@@ -60,7 +60,7 @@ fn a_plan_holds_for_the_boot_that_it_was_made_in() {
 }
 
 #[test]
-fn what_is_stale_is_forgotten_in_whatever_phase() {
+fn stale_claims_are_forgotten_in_any_phase() {
     let uids = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect::<BTreeSet<_>>();
     let phases = [("a", Phase::Prepared), ("b", Phase::Preparing), ("c", Phase::Unpreparing)];
     let record = |(uid, phase): (&str, Phase)| {

@@ -68,7 +68,7 @@ fn uids(uids: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_runs_has_its_interfaces_and_what_stopped_has_none() {
+fn running_sandboxes_get_interfaces_and_stopped_ones_lose_them() {
     let checkpoint = checkpoint(&[
         (Phase::Prepared, plan("waits", "p-1", true)),
         (Phase::Prepared, plan("stays", "p-2", false)),

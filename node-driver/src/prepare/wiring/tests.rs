@@ -79,7 +79,7 @@ fn decide(nics: &[u32], gpus: &[u32]) -> Wiring {
 }
 
 #[test]
-fn every_gpu_has_nics_of_its_own_near_it() {
+fn every_gpu_gets_its_nearest_nics() {
     assert_eq!(
         map(&decide(&[4, 3, 2, 1], &[0, 1, 2, 3])),
         [
@@ -98,7 +98,7 @@ fn every_gpu_has_nics_of_its_own_near_it() {
 }
 
 #[test]
-fn nccl_is_told_of_the_claims_devices_alone() {
+fn the_nccl_file_has_only_the_claims_devices() {
     let nccl = decide(&[3, 4], &[2]).nccl.expect("a graph");
     for (address, is_held) in [
         ("0103:00:00.0", true),
@@ -114,7 +114,7 @@ fn nccl_is_told_of_the_claims_devices_alone() {
 }
 
 #[test]
-fn a_gpu_that_nobody_tells_of_is_named_without_its_place() {
+fn an_unpublished_gpu_is_named_without_its_address() {
     let plan = plan(&[1], &[0]);
     let wiring = wiring(&plan, "dra.net", &topology(), &Published::default());
     assert_eq!((map(&wiring), &wiring.gpus[0].pci_bus_id), (vec!["gpu-0: ".to_owned()], &None));
@@ -122,12 +122,12 @@ fn a_gpu_that_nobody_tells_of_is_named_without_its_place() {
 }
 
 #[test]
-fn a_gpu_is_found_by_its_uuid_where_its_address_is_not_told() {
+fn a_gpu_without_a_published_address_is_found_by_its_uuid() {
     let topology = topology();
     let Some((uuid, address)) =
         topology.gpus().iter().find_map(|gpu| Some((gpu.uuid.clone()?, gpu.address)))
     else {
-        panic!("the machine tells UUIDs");
+        panic!("the machine reports no UUIDs");
     };
     let slice = json!({"metadata": {}, "spec": {
         "driver": "gpu.nvidia.com", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},

@@ -35,7 +35,7 @@ async fn a_second_run_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_pool_goes_on_counting_for_a_driver_that_only_looked() {
+async fn a_driver_that_only_read_a_pool_keeps_its_generation() {
     let server = FakeServer::with_node(NODE);
     publisher(&server).await.slices(&devices(65)).await.unwrap();
     publisher(&server).await.slices(&devices(130)).await.unwrap();
@@ -66,7 +66,7 @@ async fn slices_of_others_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_write_that_lost_a_race_is_made_again() {
+async fn a_conflicting_write_is_retried() {
     let server = FakeServer::with_node(NODE);
     let mut publisher = publisher(&server).await;
     publisher.slices(&devices(1)).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_write_that_lost_a_race_is_made_again() {
     assert_eq!(publisher.slices(&devices(3)).await.unwrap().writes, 1);
     let slice = &server.objects(SLICES)[0];
     assert_eq!(slice["spec"]["devices"].as_array().map(Vec::len), Some(3));
-    assert_eq!(slice["spec"]["pool"]["generation"], 2, "a deleted pool goes on counting");
+    assert_eq!(slice["spec"]["pool"]["generation"], 2, "a deleted pool keeps its generation");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_topology_is_written_once() {
 }
 
 #[tokio::test]
-async fn what_a_graph_is_worth_follows_its_anomalies() {
+async fn conditions_follow_the_anomalies() {
     let server = FakeServer::with_node(NODE);
     let publisher = publisher(&server).await;
     publisher.topology(&NodeTopologySpec::default(), &[]).await.unwrap();
@@ -121,11 +121,11 @@ async fn what_a_graph_is_worth_follows_its_anomalies() {
     let after = &server.objects(TOPOLOGIES)[0]["status"]["conditions"];
     assert_eq!(after[0]["reason"], "NumaUnknown");
     assert_eq!(after[0]["message"], "0000:01:00.0: nobody tells");
-    assert_eq!(after[1], before[1], "the other one is as it was, its time included");
+    assert_eq!(after[1], before[1], "the other condition is unchanged, its time included");
 }
 
 #[tokio::test]
-async fn a_missing_custom_resource_is_said() {
+async fn a_missing_custom_resource_is_reported() {
     let server = FakeServer::with_node(NODE).without_topologies();
     let publisher = publisher(&server).await;
     let error = publisher.topology(&NodeTopologySpec::default(), &[]).await.unwrap_err();
@@ -134,7 +134,7 @@ async fn a_missing_custom_resource_is_said() {
 }
 
 #[tokio::test]
-async fn an_unknown_node_is_said() {
+async fn an_unknown_node_is_reported() {
     let server = FakeServer::with_node(NODE);
     let error = NodeIdentity::get(&server.client(), "gb300-9").await.unwrap_err();
     assert!(matches!(error, NodeError::Absent { .. }));

@@ -1,5 +1,5 @@
 //! ttrpc messages: a header of ten bytes, then data. Follows `PROTOCOL.md` of
-//! github.com/containerd/ttrpc. Only unary calls, as NRI has no others.
+//! github.com/containerd/ttrpc. Supports only unary calls, because NRI has no others.
 
 use crate::runtime::nri::ProtocolError;
 use bytes::{Buf, Bytes, BytesMut};
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn as_the_protocol_draws_it() {
+    fn messages_are_encoded_as_in_the_protocol() {
         let bytes = [0, 0, 0, 3, 0, 0, 0, 7, 1, 0, b'a', b'b', b'c'];
         assert_eq!(request().encode(), bytes);
         let mut reader = MessageReader::default();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error_and_waits_for_no_more() {
+    fn malformed_headers_are_errors_at_once() {
         let header = |length: u32, number| {
             let mut reader = MessageReader::default();
             reader.push(&length.to_be_bytes());

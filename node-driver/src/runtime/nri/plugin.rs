@@ -211,14 +211,14 @@ mod tests {
     use crate::runtime::nri::wire::nri::{LinuxContainer, LinuxNamespace, LinuxPodSandbox};
 
     #[test]
-    fn pods_events_and_containers_are_subscribed_to() {
+    fn pod_and_container_events_are_subscribed_to() {
         let answer = configure(&ConfigureRequest::default());
         let ConfigureResponse { events } = ConfigureResponse::decode(&answer[..]).unwrap();
         assert_eq!(events, 0b1111);
     }
 
     #[test]
-    fn a_container_with_user_ids_of_its_own_is_rid_of_the_mounts_of_its_claims() {
+    fn mounts_are_removed_from_containers_with_a_user_namespace() {
         let namespace =
             |kind: &str| LinuxNamespace { r#type: kind.to_owned(), path: "/proc/7/ns".to_owned() };
         let with = |kinds: &[&str]| {

@@ -70,7 +70,7 @@ mod tests {
     proptest! {
         /// However a stream of frames is split into reads, the frames are the same.
         #[test]
-        fn frames_survive_any_cuts(
+        fn frames_survive_any_split(
             message in prop::collection::vec(any::<u8>(), 1..9000),
             cuts in prop::collection::vec(1..700_usize, 1..20),
         ) {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_longer_than_any_message_is_an_error_before_it_is_read() {
+    fn an_overlong_frame_is_an_error_before_it_is_read() {
         let mut reader = TrunkReader::default();
         reader.push(&[0, 0, 0, 1, 0, 0x40, 0, 10]);
         assert_eq!(reader.next_frame(), Ok(None), "the longest");

@@ -202,7 +202,10 @@ pub(super) async fn others_are_made_when_nobody_has_one(
     told(node, scope, "busy").await?;
     node.guest.kill("node-driver").await?;
     node.restart_driver(&format!("{THREE} --kill-at functions:removed")).await?;
-    let message = format!("and has 2: a claim on this node has `{}`", device_name(PLACES[1]));
+    let message = format!(
+        "has 2 virtual functions instead of 3: a claim on this node has `{}`",
+        device_name(PLACES[1])
+    );
     is_told(scope, node, "VirtualFunctionsNotCreated", &message).await?;
     assert_eq!(node.guest.run(NUMBER).await?.trim(), "2");
     // Claims of pods that are gone have their devices still.

@@ -50,7 +50,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 /// `IFLA_LINKINFO` (18) of `IFLA_INFO_KIND` (1) and `IFLA_INFO_DATA` (2), in which
 /// `IFLA_IPOIB_PKEY` is 1 and `IFLA_IPOIB_MODE` is 2 (`include/uapi/linux/if_link.h`).
 #[test]
-fn ipoib_is_asked_for_in_datagram_mode_and_its_partition() {
+fn ipoib_is_requested_in_datagram_mode_with_its_partition() {
     let datagram = attribute(2, &0_u16.to_ne_bytes());
     let partition = attribute(1, &0x8001_u16.to_ne_bytes());
     for (config, data) in [
@@ -78,7 +78,7 @@ fn ipoib_is_asked_for_in_datagram_mode_and_its_partition() {
 }
 
 #[test]
-fn the_claims_is_told_from_the_hosts_and_the_pods_own() {
+fn the_claims_child_is_recognized_among_others() {
     let found = |name: &str, kind: InfoKind, alias: Option<&str>| {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));

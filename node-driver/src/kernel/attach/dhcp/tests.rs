@@ -14,7 +14,7 @@ fn answer() -> DhcpV4Lease {
 }
 
 #[test]
-fn an_answer_is_address_and_routes() {
+fn an_answer_holds_address_and_routes() {
     let lease = Lease::of(&answer());
     assert_eq!(lease.prefix.to_string(), "10.9.8.7/22");
     assert_eq!(lease.address().broadcast, Some(Ipv4Addr::new(10, 9, 11, 255)));
@@ -24,7 +24,7 @@ fn an_answer_is_address_and_routes() {
 }
 
 #[test]
-fn classless_routes_make_the_router_void() {
+fn classless_routes_override_the_router() {
     let mut answer = answer();
     answer.classless_routes = Some(vec![DhcpV4ClasslessRoute {
         destination: Ipv4Addr::new(172, 20, 0, 0),
@@ -39,14 +39,14 @@ fn classless_routes_make_the_router_void() {
 }
 
 #[test]
-fn without_a_mask_there_is_no_network() {
+fn a_missing_mask_means_a_single_address() {
     let mut answer = answer();
     answer.subnet_mask = Ipv4Addr::UNSPECIFIED;
     assert_eq!(Lease::of(&answer).prefix.prefix_len, 32);
 }
 
 #[test]
-fn what_is_kept_on_disk_is_taken_over() {
+fn a_stored_lease_is_taken_over() {
     let lease = Lease::of(&answer());
     let text = serde_json::to_string(&lease).expect("texts and numbers");
     let read: Lease = serde_json::from_str(&text).expect("its own text");

@@ -107,7 +107,7 @@ fn text(step: &Step<'_>) -> String {
 }
 
 #[test]
-fn what_is_not_there_yet_is_due() {
+fn missing_devices_are_due() {
     let both = [("rail0", 3), ("rail1", 4)];
     let all = ["mlx5_0 moves", "3 moves and is net0 3", "macvlan net1 is made on 4"];
     let elsewhere = ["3 moves and is net0 6", all[2]];
@@ -130,7 +130,7 @@ fn what_is_not_there_yet_is_due() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_moves() {
+fn impossible_plans_are_refused_before_anything_moves() {
     let both = [("rail0", 3), ("rail1", 4)];
     let other = [("rail0", 3), ("other", 4)];
     for (inside, outside, known, expected) in [

@@ -1,6 +1,6 @@
-//! The names of features. The kernel has one for each bit
-//! (`net/ethtool/common.c`); `ethtool` has two for each group of bits that one
-//! ioctl once switched (`off_flag_def` in its `ethtool.c`).
+//! Names of features. The kernel has one name for each feature bit
+//! (`net/ethtool/common.c`); `ethtool` has two names for each group of bits that one ioctl
+//! used to switch (`off_flag_def` in its `ethtool.c`).
 
 /// Name for `ethtool -K`, name in `ethtool -k`, and the kernel's name, in which `*`
 /// matches any text.
@@ -45,6 +45,6 @@ mod tests {
         );
         assert!(is_meant("rx-gro", "rx-gro") && !is_meant("rx-gro", "rx-gro-list"));
         assert!(is_meant("gro", "rx-gro") && !is_meant("gro", "rx-gro-list"));
-        assert!(!is_meant("tx-*", "tx-scatter-gather"), "a person writes no pattern");
+        assert!(!is_meant("tx-*", "tx-scatter-gather"), "users cannot write patterns");
     }
 }

@@ -1,8 +1,6 @@
 //! Ethtool netlink (`Documentation/networking/ethtool-netlink.rst`,
-//! `include/uapi/linux/ethtool_netlink_generated.h`): features and private flags
-//! as lists of bits with names.
-//!
-//! Works in the calling thread's namespace.
+//! `include/uapi/linux/ethtool_netlink_generated.h`): features and private flags as lists
+//! of named bits. Works in the calling thread's namespace.
 
 use super::{Abilities, Feature};
 use crate::kernel::netlink::{attribute, attributes, exchange, find, nest, open};
@@ -13,7 +11,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use std::collections::BTreeMap;
 use std::io;
 
-/// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, and the attributes for it and of its answer.
+/// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, and the attributes of its request and answer.
 const CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -43,7 +41,7 @@ const PRIVATE_FLAGS: u16 = 2;
 /// `ETHTOOL_A_BITSET_BITS`, and `ETHTOOL_A_BITSET_BITS_BIT` in it.
 const BITS: u16 = 3;
 const BIT: u16 = 1;
-/// `ETHTOOL_A_BITSET_NOMASK`: each bit that is listed is set.
+/// `ETHTOOL_A_BITSET_NOMASK`: each listed bit is set.
 const NO_MASK: u16 = 1;
 /// `ETHTOOL_A_BITSET_BIT_…`.
 const BIT_NAME: u16 = 2;
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn four_sets_are_one_table() {
+    fn features_combine_the_four_bit_sets() {
         let feature = |wanted, active, changeable| Feature { wanted, active, changeable };
         let expected = [
             ("rx-gro", feature(true, true, true)),
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_makes_it_panic() {
+    fn malformed_answers_never_panic() {
         let whole = answer();
         for end in 0..whole.len() {
             let _ = features_of(&whole[..end]);

@@ -29,7 +29,7 @@ fn resolve(features: &[(&str, bool)], flags: &[(&str, bool)]) -> Result<EthtoolC
 }
 
 #[test]
-fn groups_are_what_of_them_can_be_changed() {
+fn a_group_means_its_changeable_features() {
     let resolved = resolve(&[("tx", false), ("tso", true), ("rx-gro", false)], &[]).unwrap();
     let names: Vec<_> = resolved.features.iter().map(|(name, on)| format!("{name} {on}")).collect();
     assert_eq!(
@@ -42,16 +42,19 @@ fn groups_are_what_of_them_can_be_changed() {
         ]
     );
     let former = abilities().former(&resolved);
-    assert!(former.features.values().all(|wanted| *wanted), "as a person wants it: {former:?}");
+    assert!(
+        former.features.values().all(|wanted| *wanted),
+        "the requested state, not the active one: {former:?}"
+    );
 }
 
 #[test]
-fn what_is_fixed_may_be_asked_for_as_it_is() {
+fn a_fixed_feature_may_be_requested_as_it_is() {
     assert_eq!(resolve(&[("highdma", true), ("lro", false)], &[]), Ok(EthtoolConfig::default()));
 }
 
 #[test]
-fn refusals_say_what_the_interface_has() {
+fn refusals_list_what_the_interface_supports() {
     let refusals = [
         resolve(&[("warp", true)], &[]),
         resolve(&[("lro", true)], &[]),
@@ -63,7 +66,7 @@ fn refusals_say_what_the_interface_has() {
 }
 
 #[test]
-fn only_what_is_otherwise_is_set() {
+fn only_differing_settings_are_set() {
     let settings = asked(&[("rx-gro", true), ("tx-tcp6-segmentation", false)], &[]);
     let missing = abilities().missing(&settings);
     assert_eq!(missing, asked(&[("tx-tcp6-segmentation", false)], &[]));
@@ -72,7 +75,7 @@ fn only_what_is_otherwise_is_set() {
 }
 
 #[test]
-fn a_feature_that_stays_otherwise_is_told() {
+fn a_feature_that_did_not_change_is_an_error() {
     let kept = abilities().check("rail0", &asked(&[("tx-tcp-segmentation", true)], &[]));
     let text = kept.expect_err("it is off").to_string();
     assert!(text.contains("`tx-tcp-segmentation` on") && text.contains("`rail0`"), "{text}");

@@ -29,7 +29,7 @@ fn now() -> VirtualFunctionConfig {
 /// function's number before its values (`include/uapi/linux/if_link.h`), in
 /// `IFLA_VF_INFO` (1) of `IFLA_VFINFO_LIST` (22).
 #[test]
-fn each_setting_is_a_message_as_the_kernel_reads_it() {
+fn each_setting_is_encoded_for_the_kernel() {
     let number = 0x0e42_a103_0065_4c3f_u64.to_ne_bytes();
     let half = |at: usize| u32::from_ne_bytes(number[at..at + 4].try_into().unwrap());
     let guid = [5, 0, half(0), half(4)];
@@ -63,7 +63,7 @@ fn each_setting_is_a_message_as_the_kernel_reads_it() {
 /// the number in 4 bytes, 4 bytes of padding, and the GUID as a number of 8 bytes. iproute2 sends
 /// the same for `ip link set PF vf 5 node_guid 0e:42:a1:03:00:65:4c:3e` (`iplink_parse_vf`).
 #[test]
-fn guids_are_messages_as_the_kernel_reads_them() {
+fn guids_are_encoded_for_the_kernel() {
     let guid: u64 = 0x0e42_a103_0065_4c3e;
     let value = [&words(&[5, 0])[..], &guid.to_ne_bytes()].concat();
     for ((name, info), (expected, kind)) in
@@ -78,7 +78,7 @@ fn guids_are_messages_as_the_kernel_reads_them() {
 }
 
 #[test]
-fn what_is_so_is_not_set() {
+fn unchanged_settings_are_not_set() {
     assert!(changes(5, now(), now()).is_empty());
     assert!(changes(5, VirtualFunctionConfig::default(), now()).is_empty());
     assert_eq!(changes(5, now(), VirtualFunctionConfig::default()).len(), 6);
@@ -86,7 +86,7 @@ fn what_is_so_is_not_set() {
 
 /// From every state that the claim's settings can have left, including partial ones.
 #[test]
-fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
+fn only_requested_settings_are_restored() {
     let asked = config(json!({
         "vlan": 7, "vlanQos": 3, "trust": true, "maxTxRate": 500,
         "portGuid": "0e:42:a1:03:00:65:4c:3f",
@@ -114,7 +114,7 @@ fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
 }
 
 #[test]
-fn the_kernels_word_on_a_function_is_found_by_its_number() {
+fn settings_are_read_by_function_number() {
     let infos = [
         VfInfo::Vlan(VfInfoVlan::new(5, 7, 3)),
         VfInfo::Rate(VfInfoRate::new(5, 0, 500)),

@@ -5,7 +5,7 @@ use crate::prepare::plan::Child;
 use cluster_model::network_config::{LinkName, NetworkConfig};
 use netlink_packet_route::link::{InfoKind, LinkInfo};
 
-/// An interface with this index and name, with a device or as an end of a pair.
+/// An interface with this index and name: of a device, or one end of a veth pair.
 fn link(index: u32, name: &str, parent: Option<&str>) -> LinkMessage {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -49,7 +49,7 @@ fn found(link: Option<&LinkMessage>) -> Option<u32> {
 }
 
 #[test]
-fn in_a_pod_hardware_tells_then_the_recorded_index_never_the_name() {
+fn in_a_pod_links_are_found_by_hardware_or_index_not_name() {
     let function = link(7, "rail0", Some("0101:00:00.0"));
     let pair = link(7, "rail0", None);
     for (what, of, there, index, expected) in [
@@ -69,7 +69,7 @@ fn in_a_pod_hardware_tells_then_the_recorded_index_never_the_name() {
 }
 
 #[test]
-fn at_home_hardware_tells_else_kind_with_index_or_name() {
+fn on_the_host_links_are_found_by_hardware_or_kind_and_name() {
     let function = link(7, "rail0", Some("0101:00:00.0"));
     let pair = link(7, "rail0", None);
     for (what, of, there, expected) in [
@@ -97,7 +97,7 @@ fn plans_of_earlier_drivers_are_found_by_device_or_name() {
     assert_eq!(claims(&[link(9, "net2", Some("0101:00:00.0"))], earlier, None), None);
 }
 
-/// A child of IP over InfiniBand on the interface of this number.
+/// An IPoIB child on the interface with this index.
 fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -107,9 +107,9 @@ fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
     link
 }
 
-/// A pod can remove or change the alias, and not what the interface is on.
+/// A pod can remove or change the alias, but not the parent interface.
 #[test]
-fn a_child_without_its_mark_is_known_by_what_it_is_on() {
+fn a_child_without_its_mark_is_found_by_its_parent() {
     let planned = PlannedLink {
         host: host(&link(7, "ib0", Some("0101:00:00.0"))),
         child: Some(Child::IpoIb),

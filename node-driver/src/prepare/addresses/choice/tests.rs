@@ -17,7 +17,7 @@ fn set(addresses: &[&str]) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn a_claim_keeps_what_it_has_unless_another_has_it_too() {
+fn a_claim_keeps_its_address_unless_another_has_it_too() {
     let wanted = [(0, config("10.9.0.0/29"))];
     let own = set(&["10.9.0.5"]);
     let choose = |others: &[&str]| choose_all(&wanted, "u-2", &own, &set(others)).unwrap()[0].1;
@@ -29,7 +29,7 @@ fn a_claim_keeps_what_it_has_unless_another_has_it_too() {
 fn a_range_fills_to_the_last_address() {
     let wanted = [(0, config("10.9.0.0/29"))];
     let mut others = BTreeSet::new();
-    // Six hosts, of which one is the gateway.
+    // Six hosts, one of which is the gateway.
     for number in 0..5 {
         let uid = format!("u-{number}");
         let chosen = choose_all(&wanted, &uid, &BTreeSet::new(), &others).unwrap()[0].1;
@@ -39,7 +39,7 @@ fn a_range_fills_to_the_last_address() {
     assert_eq!(choose_all(&wanted, "u-9", &BTreeSet::new(), &others), None);
 }
 
-/// One claim on its way: it looks, writes what it chose, looks again.
+/// A claim in progress: it reads, writes its choice, and reads again.
 #[derive(Clone, Debug, Default)]
 struct Walker {
     looks: u32,
@@ -68,10 +68,10 @@ fn step(walkers: &mut [Walker], who: usize) {
 }
 
 proptest! {
-    /// However their looks and writes fall between each other, claims that are
-    /// content have addresses of their own, and all are in the end.
+    /// However their reads and writes interleave, content claims have distinct addresses, and
+    /// in the end all claims are content.
     #[test]
-    fn claims_at_once_end_apart(turns in prop::collection::vec(0..4_usize, 0..60)) {
+    fn concurrent_claims_get_distinct_addresses(turns in prop::collection::vec(0..4_usize, 0..60)) {
         let mut walkers = vec![Walker::default(); 4];
         for who in turns.into_iter().chain((0..4).cycle().take(200)) {
             step(&mut walkers, who);

@@ -21,18 +21,18 @@ fn own(device: &str, address: &str) -> NicAddressSpec {
 }
 
 #[test]
-fn a_claim_keeps_what_it_has() {
+fn a_claim_keeps_its_addresses() {
     let mut has = vec![own("b", "10.0.0.2/24"), own("a", "10.0.0.1/24"), own("a", "fd00::1/64")];
     let mut kept =
         |device: &str, is_v4| kept(&mut has, POOL, device, is_v4).map(|it| it.address.to_string());
     assert_eq!(kept("a", true).as_deref(), Some("10.0.0.1"));
-    assert_eq!(kept("c", true).as_deref(), Some("10.0.0.2"), "of a device that it has no more");
+    assert_eq!(kept("c", true).as_deref(), Some("10.0.0.2"), "of a device that it no longer has");
     assert_eq!(kept("b", true), None);
     assert_eq!(kept("a", false).as_deref(), Some("fd00::1"));
 }
 
 #[test]
-fn the_pool_is_listed_only_where_choices_were_taken() {
+fn the_pool_is_listed_only_after_failed_attempts() {
     let family = addresses("10.0.0.0/24");
     let mut choice = Choice::new(&family, "u/d".to_owned());
     let mut tried = BTreeSet::new();

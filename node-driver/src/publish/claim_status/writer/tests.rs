@@ -57,7 +57,7 @@ fn entry(address: &str, ready: &str, time: &str) -> Value {
 }
 
 #[test]
-fn what_is_said_already_is_not_said_again() {
+fn an_unchanged_status_is_not_written_again() {
     let (then, now) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
     let foreign = json!({"driver": "gpu.nvidia.com", "pool": "n", "device": "d"});
     let claim = |entry: &Value| -> ResourceClaim {
@@ -82,7 +82,7 @@ fn what_is_said_already_is_not_said_again() {
 }
 
 #[tokio::test]
-async fn of_several_the_newest_alone_is_written() {
+async fn only_the_newest_status_is_written() {
     let (client, written) = server();
     let writer = StatusWriter::new(client, "dra.net");
     for device in ["first", "second", "third"] {

@@ -49,7 +49,7 @@ fn the_plugin_registers_by_name_and_index() {
 }
 
 #[test]
-fn the_runtime_takes_the_plugin_or_says_why_not() {
+fn the_runtime_accepts_or_refuses_the_plugin() {
     let mut session = Session::default();
     let taken = replied(RUNTIME, 1, &Response::default());
     assert_eq!(session.receive(&taken).unwrap(), [Incoming::Registered]);
@@ -82,7 +82,7 @@ fn calls_are_answered_on_their_streams() {
 }
 
 #[test]
-fn what_no_runtime_says_ends_the_session() {
+fn protocol_violations_end_the_session() {
     let receive = |bytes: &[u8]| Session::default().receive(bytes).unwrap_err();
     assert_eq!(receive(&sent(2, PLUGIN_SERVICE, b"")), ProtocolError::Stream { stream: 2 });
     let unasked = replied(PLUGIN, 1, &Response::default());

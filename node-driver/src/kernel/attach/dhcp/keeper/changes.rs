@@ -1,5 +1,5 @@
-//! Claims whose addresses differ from their statuses: reported by the threads that renew
-//! leases, fetched by the task that writes statuses.
+//! Claims whose addresses differ from their statuses. The threads that renew leases report
+//! them; the task that writes statuses fetches them.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -14,7 +14,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Adds one.
+    /// Adds a claim.
     pub(super) fn add(&self, uid: &str) {
         self.lock().insert(uid.to_owned());
         self.wake.notify_one();
@@ -42,7 +42,7 @@ mod tests {
     use futures::FutureExt;
 
     #[test]
-    fn each_change_is_asked_for_once() {
+    fn each_change_is_returned_once() {
         let changes = Changes::default();
         assert_eq!(changes.next().now_or_never(), None);
         for uid in ["b", "a", "b"] {

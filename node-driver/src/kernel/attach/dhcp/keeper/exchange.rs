@@ -13,8 +13,8 @@ const ALONE: u8 = 32;
 ///
 /// The interface always keeps an address, because its routes and neighbours are removed
 /// with the last one. An address in the network of another is secondary and is removed
-/// with it (`promote_secondaries`), so the new address is in a network of its own until
-/// the old one is gone.
+/// with it (`promote_secondaries`), so the new address is in a separate network until the
+/// old one is gone.
 pub(super) async fn exchange(
     handle: &Handle,
     link: &PlannedLink,

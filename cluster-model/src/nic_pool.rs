@@ -262,8 +262,8 @@ impl NicInterface {
     }
 }
 
-/// `RT_SCOPE_LINK`.
-const SCOPE_LINK: u8 = 253;
+/// `RT_SCOPE_LINK`: the scope of a route without a gateway.
+pub const SCOPE_LINK: u8 = 253;
 
 /// The name of the object that stands for an address of a pool. One for each address: the
 /// pool's name is before the last dot.

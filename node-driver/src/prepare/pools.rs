@@ -8,6 +8,7 @@
 
 mod choice;
 mod error;
+mod same_network;
 
 pub use error::PoolError;
 
@@ -83,6 +84,7 @@ impl<'a> Reservation<'a> {
     ) -> Result<(), PoolError> {
         let mut own = self.own().await?;
         let mut pools: BTreeMap<String, NicPool> = BTreeMap::new();
+        let (mut indices, mut completed) = (Vec::new(), Vec::new());
         for (index, name, config) in wanted {
             let pool = if let Some(pool) = pools.get(&name) {
                 pool
@@ -99,9 +101,13 @@ impl<'a> Reservation<'a> {
                 };
                 addresses.push(address);
             }
-            let completed = pool.spec.complete(config, addresses);
-            let parameters = serde_json::to_value(completed);
-            claim.devices[index].parameters = Some(parameters.map_err(PoolError::Config)?);
+            indices.push(index);
+            completed.push(pool.spec.complete(config, addresses));
+        }
+        same_network::separate(&mut completed);
+        for (index, config) in indices.into_iter().zip(completed) {
+            let parameters = serde_json::to_value(config).map_err(PoolError::Config)?;
+            claim.devices[index].parameters = Some(parameters);
         }
         Ok(())
     }

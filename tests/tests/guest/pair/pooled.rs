@@ -338,6 +338,7 @@ const TIMES: u32 = 20;
 /// What one side does: it pings until the other answers, then writes and reads as the server and
 /// as the client, in the other's opposite order. A client tries until its server is there.
 const EXCHANGE: &str = r#"
+timeout 110 /bin/sh <<'EXCHANGE' 2>&1
 until ping -c 1 -W 1 -I INTERFACE PEER >/dev/null; do :; done; echo PINGED PEER
 flags="-d DEVICE -x GID -F -u 20 -n TIMES -s BYTES -p PORT"
 serve() { timeout 90 /usr/bin/$1 $flags; }
@@ -348,7 +349,9 @@ for role in ROLES; do
     $role $tool
     echo END $tool $role $?
   done
-done"#;
+done
+EXCHANGE
+true"#;
 
 /// Runs it. Returns what it wrote.
 async fn exchange(

@@ -39,14 +39,16 @@ impl NicModel {
     }
 }
 
-/// An end of a cable between two guests. It is a datagram socket, so that the guests may start in
-/// any order.
+/// An end of the cable between two guests. It is a datagram socket, so that the guests may start
+/// in any order.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The socket of this guest.
     pub local: PathBuf,
     /// The socket of the other guest.
     pub remote: PathBuf,
+    /// Whether all NICs are on it; otherwise the first and the third of [`NICS`].
+    pub has_all_nics: bool,
 }
 
 /// The hardware of a machine.
@@ -56,9 +58,8 @@ pub struct Hardware {
     pub nics: [NicModel; 4],
     /// Distinguishes guests on one cable.
     pub number: u8,
-    /// The cables to another guest: the first is for the first and third of [`NICS`], the second
-    /// for the others.
-    pub wires: Vec<Wire>,
+    /// The cable to another guest.
+    pub wire: Option<Wire>,
     /// Memory of each NUMA node, in MiB.
     pub memory: u32,
     /// An ext4 image that the guest mounts at `/node`.
@@ -67,7 +68,7 @@ pub struct Hardware {
 
 impl Default for Hardware {
     fn default() -> Self {
-        Self { nics: [NicModel::Virtio; 4], number: 1, wires: Vec::new(), memory: 384, disk: None }
+        Self { nics: [NicModel::Virtio; 4], number: 1, wire: None, memory: 384, disk: None }
     }
 }
 
@@ -88,7 +89,7 @@ impl Hardware {
                 all.extend(self.nic(node, slot));
             }
         }
-        all.extend(self.wires.iter().enumerate().flat_map(|(hub, wire)| wire.arguments(hub)));
+        all.extend(self.wire.iter().flat_map(Wire::arguments));
         all
     }
 
@@ -145,8 +146,9 @@ impl Hardware {
         let device = self.nics[node * 2 + slot].device();
         let mac = format!("52:54:00:00:0{}:{node}{slot}", self.number);
         let port = slot + 2;
+        let hub = if self.wire.as_ref().is_some_and(|wire| wire.has_all_nics) { 0 } else { slot };
         let mut all =
-            option("-netdev", &format!("hubport,id=nic{node}{slot},hubid={slot}")).to_vec();
+            option("-netdev", &format!("hubport,id=nic{node}{slot},hubid={hub}")).to_vec();
         all.extend(option(
             "-device",
             &format!("{device},netdev=nic{node}{slot},mac={mac},bus=down{node}{port},romfile="),
@@ -156,15 +158,15 @@ impl Hardware {
 }
 
 impl Wire {
-    /// QEMU's options to connect it to a hub, to which the NICs are connected too.
-    fn arguments(&self, hub: usize) -> Vec<String> {
+    /// QEMU's options to connect it to the first hub, to which NICs are connected too.
+    fn arguments(&self) -> Vec<String> {
         let (local, remote) = (self.local.display(), self.remote.display());
         let socket = format!(
-            "dgram,id=wire{hub},local.type=unix,local.path={local},remote.type=unix,\
+            "dgram,id=wire,local.type=unix,local.path={local},remote.type=unix,\
              remote.path={remote}"
         );
-        let port = format!("hubport,id=wireport{hub},hubid={hub},netdev=wire{hub}");
-        [option("-netdev", &socket), option("-netdev", &port)].concat()
+        let port = "hubport,id=wireport,hubid=0,netdev=wire";
+        [option("-netdev", &socket), option("-netdev", port)].concat()
     }
 }
 

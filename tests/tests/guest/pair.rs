@@ -47,7 +47,7 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         let folder = tempfile::tempdir()?;
-        let pair = boot(&plane, folder.path()).await?;
+        let pair = boot(&plane, folder.path(), false).await?;
         let [one, other] = &pair;
         tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         let chart = Installed::install(&plane, &pair, &[]).await?;
@@ -84,7 +84,7 @@ async fn pods_with_addresses_of_a_pool_reach_each_other(
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         let folder = tempfile::tempdir()?;
-        let pair = boot(&plane, folder.path()).await?;
+        let pair = boot(&plane, folder.path(), true).await?;
         let [one, other] = &pair;
         tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         modules::not_loaded(&pair).await?;
@@ -169,23 +169,24 @@ const RAILS: &str = "ls /sys/class/infiniband; ls /sys/class/net
 const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done
     pkill -9 -x node-driver";
 
-/// Boots both at once: each takes a processor. The ends of their cables are files in
-/// the folder.
-async fn boot(plane: &ControlPlane, folder: &Path) -> anyhow::Result<[GuestNode; 2]> {
+/// Boots both at once: each takes a processor. The ends of their cable are files in the folder.
+async fn boot(
+    plane: &ControlPlane,
+    folder: &Path,
+    has_all_nics: bool,
+) -> anyhow::Result<[GuestNode; 2]> {
     let disk = disk_with(folder, &installed::archives(folder).await?)?;
-    let end = |name: &str, cable: usize| folder.join(format!("{name}-{cable}"));
-    let wires = |own: &str, peer: &str| {
-        [0, 1].map(|cable| Wire { local: end(own, cable), remote: end(peer, cable) }).to_vec()
+    let hardware = |number, [own, peer]: [&str; 2]| {
+        let (local, remote) = (folder.join(own), folder.join(peer));
+        Hardware {
+            number,
+            wire: Some(Wire { local, remote, has_all_nics }),
+            memory: 640,
+            disk: Some(disk.clone()),
+            ..Hardware::default()
+        }
     };
-    let hardware = |number, wires| Hardware {
-        number,
-        wires,
-        memory: 640,
-        disk: Some(disk.clone()),
-        ..Hardware::default()
-    };
-    let one = hardware(1, wires("one", "other"));
-    let other = hardware(2, wires("other", "one"));
+    let [one, other] = [hardware(1, ["one", "other"]), hardware(2, ["other", "one"])];
     let (one, other) =
         tokio::try_join!(Guest::boot(plane, "one", &one), Guest::boot(plane, "other", &other))?;
     let (one, other) = tokio::try_join!(

@@ -123,7 +123,7 @@ fn claim(own: bool) -> Result<Claim> {
     Ok(Claim::try_from(&serde_json::from_value(claim)?)?)
 }
 
-/// Allocates the claim on each node as many times as the node's number says, up to what fits.
+/// Allocates devices on each node; the number varies with the node's number, from none to all.
 fn use_some(args: &Args, inventory: &mut Inventory) -> Result<()> {
     for node in 0..args.nodes {
         let pool = format!("node-{node:05}");
@@ -145,7 +145,8 @@ fn use_some(args: &Args, inventory: &mut Inventory) -> Result<()> {
     Ok(())
 }
 
-/// Runs the claim on all nodes. The second time includes the result in each node's names.
+/// Runs the claim on all nodes. Returns the number of searches, and the time without and with
+/// writing the result in each node's names.
 fn ask(args: &Args, inventory: &Inventory, own: bool) -> Result<(usize, Duration, Duration)> {
     let claims = [claim(own)?];
     let (settings, limits) = (Settings::defaults_of(MinorVersion::V1_37), Limits::steps(10_000));

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! PATH is the program built from `tests/oracle`; `tests/bench` builds it. The cases are
-//! Kubernetes' test table, heavy shapes (pairs of GPUs and NICs), and random clusters. Of each
-//! case the fastest of some runs counts, on both sides with parsed input and compiled expressions.
+//! Kubernetes' test table, heavy shapes (pairs of GPUs and NICs), and random clusters. The
+//! fastest of several runs counts for each case. Both sides get parsed input and compiled
+//! expressions.
 #![expect(clippy::print_stdout, reason = "a program for people")]
 #![expect(clippy::disallowed_methods, reason = "measuring needs files and a clock")]
 

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn struct_equality_is_of_the_text() {
+    fn is_same_form_compares_the_written_form() {
         let same = |a: &str, b: &str| {
             a.parse::<Quantity>().unwrap().is_same_form(&b.parse::<Quantity>().unwrap())
         };

@@ -4,7 +4,7 @@
 //! (`likeness.rs`) get results that differ only in names if two conditions hold: the same of their
 //! devices are in use, and their devices agree in every attribute that the claims mention, in
 //! selectors (including those of classes), constraints and derived attributes. If this cannot be
-//! established for a node, the node gets a search of its own. A shared result is never a guess.
+//! established for a node, the node is searched separately. A shared result is never a guess.
 
 mod key;
 
@@ -165,7 +165,7 @@ impl Words {
     }
 }
 
-/// The position of a device. Nodes that are compared have only devices of their own.
+/// The position of a device. Compared nodes have only devices local to them.
 fn place(slices: &[Arc<Slice>], id: &DeviceId) -> Place {
     let mut slices = slices.iter().enumerate();
     let found = slices.find_map(|(number, slice)| {

@@ -14,7 +14,7 @@ use dra_allocator::replay::Case;
 /// More than any case of the table needs; stops an endless search.
 const MAX_STEPS: u64 = 2_000_000;
 
-/// The files checked here, each by a test of its own.
+/// The files checked here, each by a separate test.
 const FILES: &[&str] = &[
     "found.jsonl",
     "heavy-shapes-1.37.1.jsonl",

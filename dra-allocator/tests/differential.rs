@@ -4,7 +4,7 @@
 //! there with the module file of 1.36, `DRANET_CASES` the number of cases per seed (millions take
 //! hours), `DRANET_SEED` a single seed to repeat. The shortest case that differs is added to
 //! `tests/vectors/found.jsonl`, with Kubernetes' answer.
-#![expect(clippy::disallowed_methods, reason = "an oracle, told by the environment")]
+#![expect(clippy::disallowed_methods, reason = "the environment names the oracle")]
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::print_stdout, reason = "the seeds must be seen")]
 
@@ -251,7 +251,7 @@ fn unfaithful_files() {
 
 /// Kubernetes gives the recorded answers to the differences found in the past.
 #[test]
-fn found_cases_are_kubernetes_own_answers() {
+fn kubernetes_confirms_the_recorded_answers() {
     let mut asked = 0;
     for version in [Version::V1_36, Version::V1_37] {
         for channel in [Channel::Incubating, Channel::Experimental] {

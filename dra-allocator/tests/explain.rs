@@ -64,7 +64,7 @@ fn gpu_and_nic(constraint: &str) -> String {
 }
 
 #[test]
-fn what_a_person_reads() {
+fn explanation_texts() {
     let cases = [
         ("fits", "[{name: gpu, exactly: {deviceClassName: gpu}}]".to_owned()),
         ("all taken", "[{name: gpu, exactly: {deviceClassName: gpu, count: 2}}]".to_owned()),
@@ -82,7 +82,7 @@ fn what_a_person_reads() {
         ),
         ("class selector", "[{name: gpu, exactly: {deviceClassName: b200}}]".to_owned()),
         (
-            "a selector that is none",
+            "an invalid selector",
             "[{name: gpu, exactly: {deviceClassName: gpu, selectors: [{cel: {expression: \
              'device.model =='}}]}}]"
                 .to_owned(),

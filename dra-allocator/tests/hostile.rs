@@ -1,5 +1,5 @@
 //! Runs the seeds of the fuzz targets and the inputs that fuzzing found.
-#![expect(clippy::disallowed_methods, reason = "they are files")]
+#![expect(clippy::disallowed_methods, reason = "seeds are files")]
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 #[path = "hostile/check.rs"]

@@ -1,4 +1,5 @@
-//! Checks that the index, after any changes, answers as one that holds only what is left.
+//! Checks that the index, after any changes, gives the same answers as a new index of the remaining
+//! objects.
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 use std::collections::BTreeMap;
@@ -73,7 +74,7 @@ fn answers(inventory: &Inventory) -> String {
 
 proptest! {
     #[test]
-    fn answers_as_what_is_left(events in events()) {
+    fn index_equals_a_new_one_after_any_changes(events in events()) {
         let mut inventory = Inventory::new();
         let (mut slices, mut claims) = (BTreeMap::new(), BTreeMap::new());
         for event in events {
@@ -108,7 +109,7 @@ proptest! {
 
 /// Pools from which nothing can be allocated are listed with the reason.
 #[test]
-fn pools_of_which_nothing_is_allocated_are_told() {
+fn unusable_pools_are_listed_with_the_reason() {
     let slice = |name: &str, pool: &str, [generation, count]: [i64; 2], devices: &str| {
         yaml::<ResourceSlice>(&format!(
             "{{metadata: {{name: {name}}}, spec: {{driver: d.example.com, nodeName: n0, pool: \

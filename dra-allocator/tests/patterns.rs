@@ -71,7 +71,7 @@ fn quoted(text: &str) -> String {
 }
 
 #[test]
-fn patterns_find_what_go_finds() -> Result<()> {
+fn patterns_match_as_in_go() -> Result<()> {
     let mut differences = String::new();
     for row in rows::<PatternRow>("patterns.jsonl")? {
         let pattern = quoted(&row.pattern);
@@ -109,7 +109,7 @@ fn patterns_find_what_go_finds() -> Result<()> {
 }
 
 #[test]
-fn selectors_with_patterns_say_what_kubernetes_says() -> Result<()> {
+fn selectors_with_patterns_evaluate_as_in_kubernetes() -> Result<()> {
     let device = device("gpu-3")?;
     for row in rows::<ExpressionRow>("expressions.jsonl")? {
         let text = &row.expression;

@@ -29,7 +29,7 @@ fn of<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// Machines of a few kinds, with names and identities of their own.
+/// Machines of a few kinds, each with unique names and identities.
 struct Cluster<'r> {
     random: &'r mut Random,
     inventory: Inventory,
@@ -167,7 +167,7 @@ fn compare(seed: u64, version: MinorVersion) -> usize {
 }
 
 #[test]
-fn a_shared_answer_is_the_answer_asked_directly() {
+fn a_shared_result_equals_a_separate_search() {
     let (mut shared, mut nodes) = (0, 0);
     for seed in 0..500 {
         for version in [MinorVersion::V1_35, MinorVersion::V1_36, MinorVersion::V1_37] {

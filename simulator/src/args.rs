@@ -9,7 +9,7 @@ use crate::communication::Published;
 
 /// The loads that are compared by default.
 pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
-/// The load of `-o json` where none is given.
+/// The default load of `-o json`.
 pub const LOAD: f64 = 0.85;
 
 /// Replays a trace of jobs on a simulated cluster, once for each scheduling policy, and compares
@@ -20,7 +20,7 @@ pub struct Args {
     /// Trace: a CSV file with the columns of docs/worth.md; may be gzipped
     #[arg(long, value_name = "FILE")]
     pub trace: PathBuf,
-    /// Nodes of the cluster [default: as few as carry the load]
+    /// Nodes of the cluster [default: the fewest that can carry the load]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub nodes: Option<u32>,
     /// Average share of GPUs that the jobs need, above 0 and up to 1; may be repeated. The times
@@ -28,31 +28,31 @@ pub struct Args {
     /// with `-o json`; the trace as it is with --nodes]
     #[arg(long, value_name = "SHARE", value_parser = load)]
     pub load: Vec<f64>,
-    /// Machine of the nodes, one of topology-graph's; repeated: nodes of each kind in turn, with
-    /// GPUs of one driver
+    /// Machine type of the nodes, a fixture of topology-graph; if repeated, nodes of each type in
+    /// turn. All GPUs must have the same driver
     #[arg(long, value_name = "NAME", default_value = "azure-ndh100v5")]
     pub machine: Vec<String>,
-    /// The most nodes on one fabric; fabrics are as large as each other
+    /// Maximum number of nodes on one fabric; all fabrics have the same size
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub fabric_nodes: u32,
     /// Whether pods wait for aligned NICs or only prefer them
     #[arg(long, value_enum, default_value_t = Alignment::Preferred)]
     pub alignment: Alignment,
-    /// Share of a job's time that is communication when it is as fast as it can be, 0 to 1
+    /// Share of a job's time that is communication at full speed, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
     pub communication_share: f64,
-    /// Published bandwidths of that communication [default: mi300x for AMD's GPUs, else gb300]
+    /// Published bandwidths of that communication [default: mi300x for AMD's GPUs, otherwise gb300]
     #[arg(long, value_enum)]
     pub bandwidths: Option<Published>,
-    /// Replays of each policy that are averaged: the trace begun at so many moments of it, the jobs
-    /// before at its end, and ties broken by other seeds
+    /// Number of replays per policy that are averaged. Each starts at another point of the trace,
+    /// moves the earlier jobs to the end, and breaks ties with another seed
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub repeats: u64,
     /// Minutes after which no further replay begins. The replays that all policies have finished
     /// are averaged. 0: no limit
     #[arg(long, value_name = "MINUTES", default_value_t = 0)]
     pub time_limit: u64,
-    /// Seed of the first replay; the others count on from it
+    /// Seed of the first replay; each further replay adds 1
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Writes a chart of the comparison as SVG

@@ -22,7 +22,7 @@ use crate::machine::{Device, Devices, Machine};
 /// The namespace of all pods.
 pub const NAMESPACE: &str = "default";
 
-/// The most subrequests of a request (`FirstAvailableDeviceRequestMaxSize`).
+/// The maximum number of subrequests of a request (`FirstAvailableDeviceRequestMaxSize`).
 const SUBREQUESTS_MAX: i64 = 8;
 
 /// Whether the alignment of NICs is mandatory.
@@ -121,8 +121,8 @@ pub fn kind_node(kind: usize) -> String {
 }
 
 impl Claims {
-    /// Prepares claims for pods of 1 GPU up to the most of any machine. Denials by
-    /// admission are only errors when the claim is used.
+    /// Prepares claims for pods of 1 GPU up to the number of GPUs of the largest machine. Denials
+    /// by admission are only errors when the claim is used.
     pub fn new(machines: Vec<Machine>) -> Result<Self, ClaimError> {
         let mut view = ClusterView::default();
         for (kind, machine) in machines.iter().enumerate() {
@@ -176,8 +176,8 @@ impl Claims {
         self.planned.keys().copied()
     }
 
-    /// A claim with a NIC of its own for each GPU. If admission says that this is too
-    /// large for a claim, all GPUs and NICs together, as its denial suggests.
+    /// A claim with a separate NIC for each GPU. If admission says that this is too large for a
+    /// claim, all GPUs and NICs together, as its denial suggests.
     fn write(&self, gpus: u32, alignment: Alignment) -> Result<Template, ClaimError> {
         let driver = self.machines.first().map(|machine| machine.gpu_driver);
         let resource = driver.and_then(|driver| driver.extended_resources.first());

@@ -87,7 +87,7 @@ impl Cluster {
     pub fn free(&mut self, node: usize, devices: Devices) {
         let mask = self.gpu_masks[self.nodes[node].kind];
         let busy = &mut self.nodes[node].busy;
-        assert!(*busy & devices == devices, "a device is freed that nobody holds");
+        assert!(*busy & devices == devices, "a device is freed that no pod holds");
         *busy &= !devices;
         self.idle += u64::from((devices & mask).count_ones());
     }

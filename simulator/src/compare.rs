@@ -158,7 +158,7 @@ impl Scene {
 pub trait Observer: Sync {
     /// Called after each replay with the number of finished replays and of all.
     fn ended(&self, replays: usize, all: usize);
-    /// Returns false if no further replay shall begin. Running replays finish.
+    /// Returns false if no further replay should begin. Running replays finish.
     fn goes_on(&self) -> bool;
 }
 
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_many_lie_everywhere() {
+    fn any_first_few_are_spread_evenly() {
         assert_eq!(spread(8), [0, 4, 2, 6, 1, 5, 3, 7]);
         assert_eq!(spread(6), [0, 4, 2, 1, 5, 3]);
         assert_eq!((spread(1), spread(0)), (vec![0], vec![]));

@@ -16,7 +16,7 @@ use topology_graph::{
     Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture, read,
 };
 
-/// The most devices of a machine: each is a bit of [`Devices`].
+/// The maximum number of devices of a machine: each is a bit of [`Devices`].
 const DEVICES_MAX: usize = 64;
 
 /// Processors per GPU of a node.
@@ -155,7 +155,7 @@ impl Machine {
     ///
     /// # Panics
     ///
-    /// Never: what is written here is a Node, which a test reads.
+    /// Never: the object is a valid Node, which a test checks.
     pub fn node(&self, name: &str, fabric: &str) -> Node {
         let gpus = i64::from(self.gpus);
         let amounts = json!({
@@ -178,7 +178,7 @@ impl Machine {
     ///
     /// # Panics
     ///
-    /// Never: what is written here is a ResourceSlice, which a test reads.
+    /// Never: the objects are valid ResourceSlices, which a test checks.
     pub fn slices(&self, node: &str) -> Vec<ResourceSlice> {
         let slice = |(driver, devices): &(&str, Value)| {
             let object = json!({

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_follows_from_what_was_done() {
+    fn the_estimate_follows_from_finished_replays() {
         let took = Duration::from_mins(10);
         assert_eq!(line(20, 80, took, None), "20 of 80 replays, about 30 min left");
         let limit = Some(Duration::from_mins(15));

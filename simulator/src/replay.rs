@@ -7,9 +7,8 @@
 //! job may use such a node only if it ends before that. The queue knows how long jobs
 //! run; no policy changes its order.
 //!
-//! A gang takes the fabric that has room for all of its pods with the least room left
-//! over, as the fabric controller chooses. Its pods are then scheduled one by one on
-//! nodes of that fabric.
+//! A gang takes the fabric that has room for all of its pods with the least remaining room, as the
+//! fabric controller chooses. Its pods are then scheduled one by one on nodes of that fabric.
 
 mod reservation;
 

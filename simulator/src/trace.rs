@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// The largest time in a trace, in seconds: 300 years.
 const TIME_MAX: f64 = 1e10;
-/// The most GPUs of a job.
+/// The maximum number of GPUs of a job.
 const GPUS_MAX: u32 = 1_000_000;
 
 /// The first bytes of a gzip file.
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused_with_their_line() {
+    fn invalid_values_are_refused_with_their_line() {
         for (row, part) in [
             ("a,0,-1,1", "line 2: duration is -1"),
             ("a,nan,1,1", "line 2: submission_time is NaN"),

@@ -34,7 +34,7 @@ struct Both {
     ranker: Ranker,
     now: Instant,
     asked: usize,
-    /// Number of requests to which the extender gave different scores to different nodes.
+    /// The number of requests for which the extender scored nodes differently.
     told_apart: usize,
 }
 

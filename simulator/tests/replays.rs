@@ -70,7 +70,7 @@ fn a_full_cluster_makes_jobs_wait_in_their_order() {
 }
 
 #[test]
-fn a_job_starts_before_its_turn_where_it_delays_nobody() {
+fn a_job_is_backfilled_if_it_delays_no_other() {
     // The gang can start at 100. The third job ends before that; the fourth does not, so
     // it waits until the gang has ended at 110.
     let trace = trace("a,0,100,1\ngang,1,10,16\nc,2,50,4\nd,3,200,4\n");
@@ -136,7 +136,7 @@ impl Observer for Limit {
 }
 
 #[test]
-fn an_early_end_compares_what_every_policy_has_replayed() {
+fn an_early_end_compares_only_common_replays() {
     let trace = trace("a,0,100,8\nb,5,10,1\nc,20,50,8\nd,30,5,4\n");
     let args = args(&["--nodes", "1", "--repeats", "8"]);
     let scenes = [0.5, 0.9].map(|it| Scene::new(&args, &trace, &CLAIMS, Some(it)).unwrap());
@@ -197,7 +197,7 @@ impl Policy for Books {
     }
 
     fn ended(&mut self, pod: Pod) {
-        assert!(self.held.remove(&pod.uid).is_some(), "a pod ends that nobody bound");
+        assert!(self.held.remove(&pod.uid).is_some(), "a pod ends that was not bound");
         self.inner.ended(pod);
     }
 }

@@ -1,5 +1,5 @@
-/* Stands for `all_reduce_perf` of NVIDIA's nccl-tests where there is no GPU: sums an array of
- * floats over all processes by MPI, checks the sum, and prints the table that nccl-tests print.
+/* Replaces `all_reduce_perf` of NVIDIA's nccl-tests on machines without a GPU: sums an array of
+ * floats over all processes with MPI, checks the sum, and prints the table that nccl-tests prints.
  * The processes must be on several hosts.
  *
  * usage: all_reduce_perf -b BYTES [other flags are ignored] */

@@ -1,7 +1,7 @@
 //go:build tools
 
 // Package kubernetes pins the versions of the control plane that the tests
-// run against. The script build, beside this file, builds the commands named here.
+// run against. The script build, next to this file, builds the commands named here.
 package kubernetes
 
 import (

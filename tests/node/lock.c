@@ -1,5 +1,5 @@
-/* Locks as many MiB of memory as it is told, as whoever registers memory for RDMA
-   does (ib_umem_get in the kernel), and says how that went. */
+/* Locks the given number of MiB of memory, as registering memory for RDMA does
+   (ib_umem_get in the kernel), and prints the result. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 //go:build tools
 
 // Package node pins the versions of the container runtime that the tests run.
-// The script build, beside this file, builds the commands named here.
+// The script build, next to this file, builds the commands named here.
 package node
 
 import (

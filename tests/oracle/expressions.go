@@ -8,10 +8,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A selector, and what it says of a device named by its one attribute.
+// A selector, and its result for a device whose only attribute is its name.
 type expressionCase struct {
 	Expression string `json:"expression"`
-	// Why it does not compile, or fails on the device; empty where it does neither.
+	// The compile error or the runtime error on the device; empty if there is none.
 	CompileError string `json:"compileError,omitempty"`
 	RuntimeError string `json:"runtimeError,omitempty"`
 	Matches      bool   `json:"matches"`

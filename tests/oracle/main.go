@@ -1,14 +1,15 @@
-// The device allocator of Kubernetes itself, as a filter: cases of the conformance format come in,
-// one JSON object a line, and what the allocator answers goes out, one JSON object a line.
+// Kubernetes' own device allocator as a filter: it reads cases of the conformance format, one JSON
+// object per line, and writes the allocator's results, one JSON object per line.
 //
 // The format is described in dra-allocator/tests/vectors/SOURCE.md. Fields of a case that hold
-// answers are ignored. With -repeat each case is run so often, and all different answers are
-// written: the stable variant takes pools and slices in random order. With -bench the answer has
-// the time of the fastest of so many runs, in nanoseconds, each with a new allocator and with
-// expressions compiled before, as in the scheduler.
+// results are ignored. With -repeat each case is run that many times, and all different results are
+// written, since the stable variant takes pools and slices in random order. With -bench the result
+// contains the time of the fastest of that many runs, in nanoseconds. Each run has a new allocator
+// and expressions that are already compiled, as in the scheduler.
 //
-// With -patterns and -expressions it answers other cases: regular expressions as Go finds them, and
-// selectors as the scheduler evaluates them. Those of dra-allocator/tests/cel are written again by
+// With -patterns and -expressions it handles other cases: regular expressions as Go matches them,
+// and selectors as the scheduler evaluates them. These commands regenerate the results of those in
+// dra-allocator/tests/cel:
 //
 //	oracle -patterns < patterns.jsonl
 //	oracle -expressions < expressions.jsonl
@@ -98,7 +99,7 @@ var featureOf = map[string]string{
 func features(names []string) (structured.Features, error) {
 	var f structured.Features
 	for _, name := range names {
-		// On by default: it has an effect where it is off, with the gate that needs it.
+		// On by default. It has an effect only if it is off and the gate that needs it is on.
 		if name == "DRAResourceClaimDeviceStatus" {
 			continue
 		}
@@ -157,8 +158,8 @@ func allocatedState(c *testCase) (structured.AllocatedState, error) {
 	return state, nil
 }
 
-// Expressions stay compiled for as long as the gates of the environment stay the same. There is
-// one compiler for the process, so that a change costs some.
+// Expressions stay compiled as long as the gates of the environment are the same. The process has
+// one compiler, so that changing the gates takes time.
 var caches = map[cel.Features]*cel.Cache{}
 
 func cache(f structured.Features) *cel.Cache {
@@ -217,7 +218,7 @@ func (p *prepared) allocate() (answer, time.Duration, error) {
 	return a, took, nil
 }
 
-// The method is there in every variant, its type is internal.
+// Every variant has the method, but its type is internal.
 func steps(allocator structured.Allocator) int64 {
 	method := reflect.ValueOf(allocator).MethodByName("GetStats")
 	if !method.IsValid() {
@@ -266,7 +267,7 @@ func known(out *output, a answer) bool {
 	return false
 }
 
-// filter answers line by line.
+// filter processes the input line by line.
 func filter(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) error {
 	reader, writer := bufio.NewReaderSize(in, 1<<20), bufio.NewWriter(out)
 	defer writer.Flush()
@@ -292,7 +293,7 @@ func filter(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) 
 	}
 }
 
-// each answers cases of a type that hold their answers.
+// each processes cases of a type that contain their results.
 func each[C any](answer func(c *C)) func(line []byte) (any, error) {
 	return func(line []byte) (any, error) {
 		var c C
@@ -305,10 +306,10 @@ func each[C any](answer func(c *C)) func(line []byte) (any, error) {
 }
 
 func main() {
-	repeat := flag.Int("repeat", 1, "run each case so often and write all different answers")
-	bench := flag.Int("bench", 0, "measure the fastest of so many runs")
-	patterns := flag.Bool("patterns", false, "answer cases of dra-allocator/tests/cel/patterns.jsonl")
-	expressions := flag.Bool("expressions", false, "answer cases of dra-allocator/tests/cel/expressions.jsonl")
+	repeat := flag.Int("repeat", 1, "run each case this many times and write all different results")
+	bench := flag.Int("bench", 0, "measure the fastest of this many runs")
+	patterns := flag.Bool("patterns", false, "process cases of dra-allocator/tests/cel/patterns.jsonl")
+	expressions := flag.Bool("expressions", false, "process cases of dra-allocator/tests/cel/expressions.jsonl")
 	flag.Parse()
 	answer := func(line []byte) (any, error) { return run(line, *repeat, *bench) }
 	switch {

@@ -2,18 +2,18 @@ package main
 
 import "regexp"
 
-// A regular expression with texts to look through, and what Go finds.
+// A regular expression with texts to search, and the matches that Go finds.
 type patternCase struct {
 	Pattern  string   `json:"pattern"`
 	Subjects []string `json:"subjects"`
-	// Why it is no pattern; empty where it is one.
+	// The reason why the pattern is invalid; empty if it is valid.
 	Error string `json:"error,omitempty"`
-	// For each subject all matches, in order; null where there are none.
+	// For each subject, all matches in order; null if there are none.
 	Found [][]string `json:"found,omitempty"`
 }
 
-// findPatterns answers a case. What is found first is what `find` of CEL gives, all is what
-// `findAll` gives, and `matches` is whether anything is found.
+// findPatterns computes the result of a case. The first match is the result of `find` in CEL, all
+// matches are that of `findAll`, and `matches` is true if there is any match.
 func findPatterns(c *patternCase) {
 	c.Error, c.Found = "", nil
 	re, err := regexp.Compile(c.Pattern)

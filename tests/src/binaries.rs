@@ -1,6 +1,6 @@
-//! Where the executables are: Kubernetes' in the cache that
-//! `tests/kubernetes/build` fills, ours beside the test that runs, or those that are
-//! shipped in the folder that `DRANET_SHIPPED` names.
+//! Locates executables. Kubernetes' are in the cache that `tests/kubernetes/build` fills. Ours are
+//! next to the running test, or in the folder that `DRANET_SHIPPED` names if shipped ones are
+//! tested.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 
-/// The one place that names versions, `go.mod`.
+/// The only source of versions: `go.mod`.
 const GO_MOD: &str = include_str!("../kubernetes/go.mod");
 /// The same for the older versions of Kubernetes that are supported.
 const OLDER_GO_MODS: [(&str, &str); 3] = [
@@ -17,18 +17,18 @@ const OLDER_GO_MODS: [(&str, &str); 3] = [
     ("1.35", include_str!("../kubernetes/1.35/go.mod")),
     ("1.36", include_str!("../kubernetes/1.36/go.mod")),
 ];
-/// One of these where the control plane is of that version.
+/// The variable that selects one of them for the control plane.
 const CHOICE: &str = "DRANET_KUBERNETES";
-/// The same for the container runtime.
+/// The `go.mod` of the container runtime.
 const NODE_GO_MOD: &str = include_str!("../node/go.mod");
 
-/// The control plane's version here, `v1.37.1`.
+/// The version of the control plane, `v1.37.1`.
 pub fn kubernetes_version() -> anyhow::Result<&'static str> {
     let choice = env::var_os(CHOICE).unwrap_or_default();
     version_in(go_mod_of(&choice.to_string_lossy())?, "k8s.io/kubernetes")
 }
 
-/// The `go.mod` of a version, as `1.34`; of the newest without one.
+/// The `go.mod` of a version such as `1.34`; of the newest if `version` is empty.
 fn go_mod_of(version: &str) -> anyhow::Result<&'static str> {
     if version.is_empty() {
         return Ok(GO_MOD);
@@ -36,7 +36,7 @@ fn go_mod_of(version: &str) -> anyhow::Result<&'static str> {
     let older = OLDER_GO_MODS.into_iter().find(|(name, _)| *name == version);
     older.map(|(_, go_mod)| go_mod).with_context(|| {
         let names = OLDER_GO_MODS.map(|(name, _)| name).join(", ");
-        format!("`{CHOICE}={version}`: allowed are {names}")
+        format!("invalid `{CHOICE}={version}`; allowed values: {names}")
     })
 }
 
@@ -77,14 +77,14 @@ pub fn guest() -> anyhow::Result<PathBuf> {
     built("DRANET_GUEST", "tests/guest/build")
 }
 
-/// What the chart is tried with, by its name: `helm`, `expressions`, `definitions`.
+/// A tool for testing the chart, by its name: `helm`, `expressions`, `definitions`.
 pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
     let path = built("DRANET_CHART", "tests/chart/build")?.join(name);
-    anyhow::ensure!(path.exists(), "`{}` is not there", path.display());
+    anyhow::ensure!(path.exists(), "`{}` does not exist", path.display());
     Ok(path)
 }
 
-/// The folder that a variable names and a script builds; `tests/run` sets it.
+/// The folder that a variable names. `tests/run` sets the variable; `script` builds the folder.
 fn built(variable: &str, script: &str) -> anyhow::Result<PathBuf> {
     let folder = env::var_os(variable).map(PathBuf::from);
     folder.with_context(|| format!("${variable} is not set; `{script}` builds and prints it"))
@@ -100,7 +100,7 @@ pub fn ours(name: &str) -> anyhow::Result<PathBuf> {
     // A test is `target/debug/deps/NAME-HASH`, a binary `target/debug/NAME`.
     let directory = test.ancestors().find(|path| path.join("deps").is_dir());
     let directory = directory
-        .with_context(|| format!("`{}` lies in no cargo target directory", test.display()))?;
+        .with_context(|| format!("`{}` is not in a cargo target directory", test.display()))?;
     existing(directory.join(name), "`cargo build --workspace --bins` builds it")
 }
 
@@ -119,7 +119,7 @@ fn cache() -> anyhow::Result<PathBuf> {
 }
 
 fn existing(path: PathBuf, remedy: &str) -> anyhow::Result<PathBuf> {
-    anyhow::ensure!(path.is_file(), "`{}` is not there; {remedy}", path.display());
+    anyhow::ensure!(path.is_file(), "`{}` does not exist; {remedy}", path.display());
     Ok(path)
 }
 
@@ -127,7 +127,7 @@ fn version_in(go_mod: &'static str, module: &str) -> anyhow::Result<&'static str
     go_mod
         .lines()
         .filter_map(|line| {
-            // In a block, or by itself.
+            // In a `require` block, or on a line with `require`.
             let line = line.trim();
             line.strip_prefix("require ").unwrap_or(line).split_once(' ')
         })
@@ -152,19 +152,19 @@ mod tests {
     }
 
     #[test]
-    fn each_older_kubernetes_is_of_the_version_that_names_it() {
+    fn each_older_go_mod_has_the_version_that_selects_it() {
         for (name, go_mod) in OLDER_GO_MODS {
             let version = version_in(go_mod, "k8s.io/kubernetes").unwrap();
             assert!(version.starts_with(&format!("v{name}.")), "{name} is {version}");
         }
         let error = go_mod_of("1.33").unwrap_err().to_string();
-        assert_eq!(error, "`DRANET_KUBERNETES=1.33`: allowed are 1.34, 1.35, 1.36");
+        assert_eq!(error, "invalid `DRANET_KUBERNETES=1.33`; allowed values: 1.34, 1.35, 1.36");
     }
 
     #[test]
-    fn a_missing_binary_is_named_with_what_builds_it() {
+    fn the_error_for_a_missing_binary_says_what_builds_it() {
         let error = ours("no-such-binary").unwrap_err().to_string();
         assert!(error.ends_with("`cargo build --workspace --bins` builds it"), "{error}");
-        assert!(error.contains("no-such-binary` is not there"), "{error}");
+        assert!(error.contains("no-such-binary` does not exist"), "{error}");
     }
 }

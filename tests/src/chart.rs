@@ -1,4 +1,4 @@
-//! The Helm chart in `deploy/chart`, by the real helm.
+//! Renders and installs the Helm chart in `deploy/chart` with the real helm.
 
 use std::{
     ffi::OsStr,
@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use crate::{binaries, manifest};
 
-/// Where it is installed.
+/// The namespace in which it is installed.
 pub const NAMESPACE: &str = "dranet-system";
 
 /// Values with which the chart can be installed; each is a file below `platforms`, or these
@@ -72,7 +72,7 @@ pub const PLATFORMS: [(&str, &[&str]); 14] = [
     ),
 ];
 
-/// No pod of the chart is bound: for clusters without a kubelet that would start it.
+/// Flags with which no pod of the chart is bound, for clusters without a kubelet to start it.
 pub const WITHOUT_PODS: [&str; 4] = [
     "--set=nodeDriver.nodeSelector.none=none",
     "--set=admission.nodeSelector.none=none",
@@ -80,7 +80,7 @@ pub const WITHOUT_PODS: [&str; 4] = [
     "--set=scheduler.nodeSelector.none=none",
 ];
 
-/// The chart's next version in a folder: a field more in the definition of NodeTopology.
+/// A folder with the chart's next version, which adds a field to the definition of NodeTopology.
 pub fn next() -> anyhow::Result<TempDir> {
     let next = tempfile::tempdir()?;
     copy(&folder(), next.path())?;
@@ -99,7 +99,7 @@ fn edit(file: &Path, from: &str, to: &str) -> anyhow::Result<()> {
     Ok(fs::write(file, text.replace(from, to))?)
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -114,7 +114,7 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// helm, with a home of its own.
+/// helm, with a separate home directory.
 #[derive(Debug)]
 pub struct Helm {
     home: TempDir,
@@ -122,12 +122,12 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// One that knows no cluster.
+    /// Creates one without a cluster.
     pub fn offline() -> anyhow::Result<Self> {
         Ok(Self { home: tempfile::tempdir()?, kubeconfig: None })
     }
 
-    /// One that installs on a cluster.
+    /// Creates one that installs on a cluster.
     pub fn on(kubeconfig: &Path) -> anyhow::Result<Self> {
         Ok(Self { home: tempfile::tempdir()?, kubeconfig: Some(kubeconfig.to_owned()) })
     }
@@ -136,7 +136,7 @@ impl Helm {
     ///
     /// # Errors
     ///
-    /// Helm fails: what it says.
+    /// Returns the output of helm if it fails.
     pub async fn run<S: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = S>,
@@ -154,7 +154,7 @@ impl Helm {
         manifest::parse(&self.rendered(values).await?)
     }
 
-    /// The same as text.
+    /// The same objects as text.
     pub async fn rendered(&self, values: &[&str]) -> anyhow::Result<String> {
         let version = binaries::kubernetes_version()?;
         let fixed = ["template", "dranet", ".", "--namespace", NAMESPACE, "--no-hooks"];
@@ -163,8 +163,8 @@ impl Helm {
     }
 }
 
-/// The flags that the chart gives a program of a Deployment, without those of where it
-/// listens; none where it installs no such Deployment.
+/// The flags that the chart sets for the program of a Deployment, except its listen addresses.
+/// `None` if it installs no such Deployment.
 pub async fn flags(client: &Client, program: &str) -> anyhow::Result<Option<Vec<String>>> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     let Some(deployment) = deployments.get_opt(program).await? else { return Ok(None) };
@@ -180,13 +180,13 @@ pub fn folder() -> PathBuf {
     binaries::in_tests("../deploy/chart")
 }
 
-/// What a program printed, if it ended well.
+/// The output of a program that succeeded.
 ///
 /// # Errors
 ///
-/// It failed: what it wrote to its standard error.
+/// Returns the standard error of a program that failed.
 pub fn printed(output: Output) -> anyhow::Result<String> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     anyhow::ensure!(output.status.success(), "{said}");
-    String::from_utf8(output.stdout).context("it printed no text")
+    String::from_utf8(output.stdout).context("its output is not UTF-8")
 }

@@ -3,7 +3,7 @@
 //!
 //! Differences from a production cluster:
 //! - No node-lifecycle-controller, and no taint on new nodes that it would remove: the nodes are
-//!   simulated, and nobody renews their leases.
+//!   simulated, and nothing renews their leases.
 //! - No service account tokens in pods unless requested: most pods run nothing.
 //! - etcd does not sync to disk: nothing outlives the test.
 //!

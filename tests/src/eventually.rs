@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_error_of_a_timeout_tells_the_last_status() {
+    async fn the_error_of_a_timeout_contains_the_last_status() {
         let mut looks = 0;
         let error = eventually::<()>(Duration::ZERO, async || {
             looks += 1;

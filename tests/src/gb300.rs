@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_speaks_of_its_node_only() {
+    fn a_slice_names_only_its_node() {
         for slice in [gpu_slice("gb300-0").unwrap(), nic_slice("gb300-0").unwrap()] {
             assert_eq!(slice.data["spec"]["nodeName"], "gb300-0");
             assert!(!serde_json::to_string(&slice.data).unwrap().contains(LIVE_NODE));

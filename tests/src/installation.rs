@@ -118,7 +118,7 @@ impl<'a> Installation<'a> {
         self.gb300_in(name, PLACEMENT_GROUP).await
     }
 
-    /// As [`Self::gb300`], in a placement group, which is its fabric.
+    /// Like [`Self::gb300`], in a placement group, which is its fabric.
     pub async fn gb300_in(&self, name: &str, placement_group: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
@@ -139,7 +139,7 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// Makes a GB300 node whose driver has these flags beside its others.
+    /// Creates a GB300 node whose driver gets these additional flags.
     pub async fn gb300_by(&self, name: &str, flags: &[&str]) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
@@ -151,7 +151,7 @@ impl<'a> Installation<'a> {
         Ok(node)
     }
 
-    /// Makes a node of another machine, as its drivers publish it.
+    /// Creates a node of another machine type, as its drivers publish it.
     pub async fn machine(&self, name: &str, machine: Machine) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;

@@ -29,7 +29,7 @@ pub struct Machine {
     pub size: &'static str,
     /// The GPUs' driver.
     pub driver: &'static str,
-    /// The extended resource that stands for one GPU.
+    /// The extended resource for one GPU.
     pub resource: &'static str,
 }
 

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_lists_alike() {
+    fn documents_and_lists_are_read_alike() {
         let object = |name| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n");
         let documents = format!("---\n{}---\n{}---\n", object("a"), object("b"));
         assert_eq!(names(&documents), ["a", "b"]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn invalid_objects_are_refused() {
         for yaml in ["a: [", "just words", "metadata: {name: a}", "kind: List\napiVersion: v1"] {
             assert!(parse(yaml).is_err(), "{yaml}");
         }

@@ -1,8 +1,7 @@
-//! A real node on this machine: containerd, runc and a kubelet, with network,
-//! mounts and processes of their own, so that nothing of it outlives the test
-//! and nothing of the machine is touched.
+//! A real node on this machine: containerd, runc and a kubelet in separate network, mount and PID
+//! namespaces. Nothing of it outlives the test, and the machine is not changed.
 //!
-//! Not a container: root, cgroups and devices are the machine's. Needs root.
+//! It is not a container: root, cgroups and devices are the machine's. Needs root.
 
 pub(crate) mod containerd;
 mod frame;

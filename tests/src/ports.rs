@@ -50,15 +50,15 @@ pub fn address() -> anyhow::Result<Ipv4Addr> {
     }
 }
 
-const NO_ADDRESS: &str = "this machine has no IPv4 address but loopback's, and an endpoint of a \
-                          Service needs one";
+const NO_ADDRESS: &str = "this machine has only loopback IPv4 addresses, but an endpoint of a \
+                          Service needs another one";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_passed_over() {
+    fn a_port_in_use_is_skipped() {
         let first = free().unwrap();
         let _held = TcpListener::bind((Ipv4Addr::LOCALHOST, first)).unwrap();
         for _ in 0..COUNT {

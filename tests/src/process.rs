@@ -104,7 +104,7 @@ pub struct Process {
 impl Process {
     fn spawn(program: Program) -> anyhow::Result<Self> {
         let path = &program.path;
-        anyhow::ensure!(path.is_file(), "`{}` is not there to be started", path.display());
+        anyhow::ensure!(path.is_file(), "cannot start `{}`: it does not exist", path.display());
         let log = Log::at(program.logs.join(format!("{}.log", program.name)));
         let log_start = log.len();
         let child = log
@@ -186,7 +186,7 @@ impl Process {
             .with_context(|| format!("failed to signal {}", self.name))?;
         eventually(max, async || Ok(Check::that(self.has_ended(), || "it still runs".into())))
             .await
-            .with_context(|| format!("{} does not end when asked to", self.name))
+            .with_context(|| format!("{} does not end on SIGTERM", self.name))
     }
 
     /// Kills it with its whole process group, as dropping does.

@@ -1,4 +1,4 @@
-//! A connection that can be held: bytes pass through it both ways, or wait.
+//! A TCP proxy that can be held: bytes pass through it in both directions, or wait.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Passes connections on to one server. Dropped, it takes no more.
+/// Forwards connections to one server. It accepts no more when dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -27,10 +27,10 @@ impl Proxy {
         Self::start_on([127, 0, 0, 1].into(), server).await
     }
 
-    /// The same on another address of this machine.
+    /// Like [`Self::start`], on another address of this machine.
     pub async fn start_on(address: IpAddr, server: &str) -> anyhow::Result<Self> {
         let server: SocketAddr =
-            server.parse().with_context(|| format!("`{server}` is no address with a port"))?;
+            server.parse().with_context(|| format!("`{server}` is not an address with a port"))?;
         let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
         let (held, is_held) = watch::channel(false);
@@ -42,12 +42,12 @@ impl Proxy {
         Ok(Self { address, held, accepting })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Holds all that is sent from now on, either way, or lets it go.
+    /// Holds all data from now on, in both directions, or releases it.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }
@@ -59,7 +59,7 @@ impl Drop for Proxy {
     }
 }
 
-/// A connection that breaks on one side breaks on the other.
+/// Forwards one connection. If it breaks on one side, it breaks on the other.
 async fn pass(client: TcpStream, server: SocketAddr, held: watch::Receiver<bool>) {
     let Ok(server) = TcpStream::connect(server).await else { return };
     let ((from_client, to_client), (from_server, to_server)) =
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_held_comes_later_and_whole() {
+    async fn held_data_arrives_later_and_complete() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Proxy::start(&server.local_addr().unwrap().to_string()).await.unwrap();
         let mut client = TcpStream::connect(proxy.address()).await.unwrap();

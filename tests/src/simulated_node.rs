@@ -41,7 +41,7 @@ fn status(name: &str) -> serde_json::Value {
                 "type": "Ready",
                 "status": "True",
                 "reason": "Simulated",
-                "message": "no kubelet stands behind this node",
+                "message": "this node has no kubelet",
                 "lastHeartbeatTime": now,
                 "lastTransitionTime": now,
             }],

@@ -28,7 +28,7 @@ pub async fn of_create(
 /// Parses the text of `299 - "text"`.
 fn text(header: &str) -> anyhow::Result<String> {
     let quoted = header.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
-    let (text, _) = quoted.with_context(|| format!("`{header}` is no warning"))?;
+    let (text, _) = quoted.with_context(|| format!("`{header}` is not a warning"))?;
     Ok(text.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 

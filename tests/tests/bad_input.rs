@@ -1,5 +1,5 @@
-//! Every program, given what it cannot use, ends with exit code 1 or 2 and one
-//! line that names it; none panics.
+//! Every program rejects invalid input with exit code 1 or 2 and one line that names the input;
+//! none panics.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,7 +21,7 @@ fn run(program: &str, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// One line on standard error, with this in it, and nothing on standard output.
+/// Checks for one line on standard error that contains `named`, and an empty standard output.
 fn assert_refused(program: &str, args: &[&str], named: &str) {
     let output = run(program, args);
     let (out, err) =
@@ -90,9 +90,9 @@ fn machines() {
     assert_refused_after_log("node-driver", &flags, &missing);
 }
 
-/// Every line of the log is an object; only the line of the cause is for a person.
+/// Every line of the log is a JSON object; only the last line, with the cause, is plain text.
 #[test]
-fn the_log_is_json_where_it_is_asked_for() {
+fn the_log_is_json_if_requested() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = kubeconfig(folder.path());
     let broken = folder.path().join("tls.pem").display().to_string();
@@ -110,7 +110,7 @@ fn the_log_is_json_where_it_is_asked_for() {
     assert!(err.lines().last().is_some_and(|line| line.starts_with("error: ")), "{err}");
 }
 
-/// The last line is the cause; lines of the log may stand before it.
+/// Checks that the last line is the cause; log lines may precede it.
 fn assert_refused_after_log(program: &str, args: &[&str], named: &str) {
     let output = run(program, args);
     let err = String::from_utf8(output.stderr).unwrap();
@@ -120,7 +120,7 @@ fn assert_refused_after_log(program: &str, args: &[&str], named: &str) {
     assert!(!err.contains("panicked"), "{program} {args:?}: {err}");
 }
 
-/// A kubeconfig that can be read; nobody answers there.
+/// A valid kubeconfig whose server does not respond.
 fn kubeconfig(folder: &Path) -> String {
     let path = folder.join("kubeconfig");
     let text = "{apiVersion: v1, kind: Config, current-context: a, \

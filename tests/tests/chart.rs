@@ -1,5 +1,5 @@
-//! The suite `chart`: what the Helm chart renders, whether Kubernetes takes it, and what
-//! installing, upgrading and uninstalling it leaves.
+//! The suite `chart`: what the Helm chart renders, whether Kubernetes accepts it, and what remains
+//! after installing, upgrading and uninstalling it.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 

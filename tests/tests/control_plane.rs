@@ -1,8 +1,7 @@
 //! The suite `control-plane`: what only Kubernetes itself can prove.
 //!
-//! All modules share one control plane. A test takes it, and makes what it needs
-//! within [`tests::with_scope`]; one that needs the cluster for itself is put
-//! into its module's list with `.alone()`.
+//! All modules share one control plane. A test creates what it needs within [`tests::with_scope`].
+//! A test that needs the cluster for itself is in its module's list with `.alone()`.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -82,7 +81,7 @@ fn main() -> ExitCode {
     let audit = Audit::prepare().unwrap();
     let options = Options { apiserver_args: audit.flags(), ..Options::default() };
     let code = suite::run(options, all.into_iter().flatten());
-    // Some tests use some rights; all use all.
+    // Only all tests together use all permissions.
     if env::args().len() == 1 {
         audit.compare().unwrap();
     }

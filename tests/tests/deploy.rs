@@ -1,4 +1,4 @@
-//! What in `deploy` is made from the code is what the code makes.
+//! The generated files in `deploy` are current.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -76,23 +76,23 @@ fn every_file_holds_objects() {
     }
 }
 
-/// The driver's pod has the capabilities that the driver needs, and no others, and its
-/// flags are flags.
+/// The driver's pod has the capabilities that the driver needs, and no others, and its flags are
+/// valid.
 #[test]
-fn the_drivers_pod_is_what_the_driver_asks_for() {
+fn the_drivers_pod_has_exactly_what_the_driver_needs() {
     is_what_the_driver_asks_for(&drivers_set("manifests"));
 }
 
-/// So it is as an NRI plugin, with the runtime's socket and nothing else besides.
+/// As an NRI plugin, the driver's pod has the runtime's socket in addition, and nothing else.
 #[test]
-fn the_drivers_pod_is_right_as_an_nri_plugin() {
+fn as_an_nri_plugin_the_pod_adds_only_the_runtimes_socket() {
     let mut set = drivers_set("components/nri");
     let args = is_what_the_driver_asks_for(&set);
     let socket = args.plugin.nri().expect("it is a plugin");
     let mounts = &set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
     let mount = mounts.as_array().unwrap().last().unwrap()["mountPath"].as_str().unwrap();
     assert_eq!(socket.parent().unwrap(), Path::new(mount));
-    // Take that away, and it is the driver's pod.
+    // Without it, the pod equals the driver's pod.
     let pod = &mut set["spec"]["template"]["spec"];
     for list in ["/volumes", "/containers/0/volumeMounts"] {
         let list = pod.pointer_mut(list).unwrap().as_array_mut().unwrap();
@@ -112,7 +112,7 @@ fn drivers_set(folder: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-/// Returns its flags.
+/// Checks the pod; returns its flags.
 fn is_what_the_driver_asks_for(set: &Value) -> Args {
     let pod = &set["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
@@ -156,8 +156,8 @@ fn is_what_the_driver_asks_for(set: &Value) -> Args {
     args
 }
 
-/// The rules that krew has for manifests (`internal/index/validation` of krew, whose fields are
-/// those of `pkg/index/types.go`): the first that is broken.
+/// The first violated rule of krew for manifests (`internal/index/validation` of krew, with the
+/// fields of `pkg/index/types.go`).
 fn refused_by_krew(manifest: &Value) -> Option<String> {
     let only = |value: &Value, allowed: &[&str]| {
         let keys = value.as_object().into_iter().flat_map(|fields| fields.keys());
@@ -209,18 +209,18 @@ fn refused_by_krew(manifest: &Value) -> Option<String> {
     broken.or_else(|| platforms.iter().find_map(of_platform))
 }
 
-/// Numbers and dots, as `1.2.3`, with what may follow.
+/// Returns true for numbers and dots, such as `1.2.3`, with an optional suffix.
 fn is_version(text: &str) -> bool {
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let numbers: Vec<_> = core.split('.').map(str::parse::<u64>).collect();
     numbers.len() == 3 && numbers.iter().all(Result::is_ok)
 }
 
-/// The archive and the manifest for krew fit together, and krew takes the manifest.
+/// The archive and the manifest for krew fit together, and krew accepts the manifest.
 #[test]
 fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
     let folder = tempfile::tempdir().unwrap();
-    // In place of the program, which is large, something that runs it.
+    // Replaces the program, which is large, with a script that runs it.
     let (into, stand_in) = (folder.path().join("out"), folder.path().join("program"));
     let program = binaries::ours("kubectl-dranet").unwrap();
     fs::write(&stand_in, format!("#!/bin/sh\nexec {} \"$@\"\n", program.display())).unwrap();

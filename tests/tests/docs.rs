@@ -345,9 +345,10 @@ fn documented_denials_are_in_the_code() {
     }
 }
 
-/// A row of what upstream does has the test that shows it here, or a sentence why not.
+/// Each row about a feature of upstream names the test that shows it here, or says why there is
+/// none.
 #[test]
-fn tests_that_show_what_upstream_does_exist() {
+fn tests_of_upstream_features_exist() {
     let page = read("node-driver/UPSTREAM.md");
     let all: String = files(&repository(), ".rs").iter().map(read).collect();
     let rows: Vec<_> = page
@@ -366,7 +367,7 @@ fn tests_that_show_what_upstream_does_exist() {
     }
 }
 
-/// A function, or a name in the list of a suite of its own.
+/// A function, or a name in the list of a custom suite.
 fn is_test(code: &str, name: &str) -> bool {
     code.contains(&format!("fn {name}(")) || code.contains(&format!("(\"{name}\", "))
 }
@@ -405,7 +406,7 @@ fn has_in_order(text: &str, documented: &str) -> bool {
 
 /// Names with an underscore are functions, those with a slash are files.
 #[test]
-fn tests_that_hold_invariants_exist() {
+fn tests_of_invariants_exist() {
     let page = read("ARCHITECTURE.md");
     let all: String = files(&repository(), ".rs").iter().map(read).collect();
     let rows: Vec<_> = section(&page, "Invariants")
@@ -416,7 +417,7 @@ fn tests_that_hold_invariants_exist() {
     for row in rows {
         let last = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap();
         let names: Vec<_> = last.split('`').skip(1).step_by(2).collect();
-        assert!(!names.is_empty(), "no test holds: {row}");
+        assert!(!names.is_empty(), "no test is named: {row}");
         for name in names {
             let is_there = match (name.contains('/'), name.contains('_')) {
                 (true, _) => repository().join(name).exists(),

@@ -1,10 +1,10 @@
-//! Which dependencies each crate has with which features, as cargo resolves them.
+//! The dependencies of each crate with its features, as cargo resolves them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
-/// What only a program with a live cluster needs.
+/// Crates that only a program with a live cluster needs.
 const CLIENTS: [&str; 5] = ["kube-client", "kube-runtime", "hyper", "rustls", "tokio"];
 
 /// The names of the crates that are linked into `package`, or run to build it.
@@ -23,7 +23,7 @@ fn dependencies(package: &str, features: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_decides_links_no_client() {
+fn decision_crates_link_no_client() {
     let pure: [(&str, &[&str]); 7] = [
         ("topology-graph", &["archive", "crd", "fixture"]),
         ("dra-allocator", &[]),
@@ -41,9 +41,9 @@ fn what_decides_links_no_client() {
     }
 }
 
-/// The other way round, so that the check above can fail.
+/// The opposite, which proves that the check above can fail.
 #[test]
-fn what_talks_to_a_cluster_links_a_client() {
+fn client_crates_link_a_client() {
     for (package, feature) in [
         ("cluster-model", "live"),
         ("admission", "server"),
@@ -56,7 +56,7 @@ fn what_talks_to_a_cluster_links_a_client() {
     }
 }
 
-/// The README's first command builds few crates, and so is quick.
+/// The README's first command builds few crates, so it is quick.
 #[test]
 fn the_first_command_builds_at_most_130_crates() {
     let all = dependencies("kubectl-dranet", &[]);

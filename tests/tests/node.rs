@@ -1,7 +1,7 @@
 //! The suite `node`: a real kubelet, containerd and runc, and our driver between
 //! them and a planted machine whose Ethernet interfaces are real links.
 //!
-//! The whole binary runs in namespaces of its own, as root.
+//! The whole binary runs in separate namespaces, as root.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 

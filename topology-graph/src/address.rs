@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn vmd_domains_are_addresses_but_no_kubernetes_bus_ids() {
+    fn vmd_addresses_are_not_kubernetes_bus_ids() {
         let vmd: PciAddress = "10000:e1:00.0".parse().unwrap();
         assert_eq!(vmd.domain(), 0x1_0000);
         assert!(!vmd.is_kubernetes_bus_id());

@@ -1,22 +1,22 @@
-//! A machine as one readable text file, planted into a directory that the
+//! Machines as readable text files. Planting one creates its files in a directory, which the
 //! production reader then reads.
 //!
-//! One fact a line, below a `[directory]` header or from the root of the host:
+//! A file has one fact per line, below a `[directory]` header or relative to the host's root:
 //!
 //! ```text
-//! # Comments say where a fact is from.
+//! # Comments name the source of a fact.
 //! [sys/devices/pci0000:15/0000:15:01.0]
 //! class = 0x060400
 //! numa_node = -1
 //! /sys/bus/pci/devices/0000:15:01.0 -> .
 //! ```
 //!
-//! - `path = text` is a file (`\n` and `\t` in the text are a line's end and a tab),
-//! - `path -> target` a link, whose target is relative to the host's root (`/sys/…`),
-//!   to the header's directory (`.`, `./…`), or is taken as it is,
-//! - `path @ 0x100 = 0x0001000d` a little-endian word of a binary file,
-//! - `path : char 231:192` a character device; where the caller may not make
-//!   devices, an empty file.
+//! - `path = text` is a file; `\n` and `\t` in the text are a newline and a tab.
+//! - `path -> target` is a link. Its target is relative to the host's root (`/sys/…`) or to the
+//!   header's directory (`.`, `./…`); any other target is used unchanged.
+//! - `path @ 0x100 = 0x0001000d` is a little-endian word of a binary file.
+//! - `path : char 231:192` is a character device, or an empty file if the caller may not create
+//!   devices.
 //!
 //! A path that begins with `/` is below the host's root, not the header's directory.
 
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_machine_is_refused_with_its_line() {
+    fn invalid_lines_are_refused_with_their_number() {
         let root = tempfile::tempdir().unwrap();
         for (text, expected) in [
             ("a = 1\nnonsense", "line 2: invalid fixture line `nonsense`"),

@@ -186,7 +186,7 @@ impl Graph {
         links.collect()
     }
 
-    /// The same links as meshes: GPUs of which every two are connected alike.
+    /// The same links as meshes.
     pub(crate) fn meshes(&self) -> Vec<Mesh> {
         parts::meshes(&self.gpu_links())
     }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_what_both_ends_can() {
+    fn a_link_is_what_both_ends_support() {
         let link = |speed, width| PcieLink::parse(speed, width).unwrap();
         let slot = link("16.0 GT/s PCIe", "16");
         let nic = link("32.0 GT/s PCIe", "8");

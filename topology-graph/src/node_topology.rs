@@ -1,10 +1,9 @@
-//! `NodeTopology`, the graph as a Kubernetes object
-//! (`topology.dranet.io/v1alpha1`, cluster-scoped, named as the node).
+//! `NodeTopology`, the graph as a Kubernetes object (`topology.dranet.io/v1alpha1`, cluster-scoped,
+//! named after the node).
 //!
-//! `shape` holds no identities: equal hardware gives equal bytes and an equal
-//! hash. What differs between equal machines stands beside it: names, the links as
-//! they run, memory, volumes. The conversion is lossless. What is written here is
-//! also what the hash is taken of.
+//! `shape` holds no identities: equal hardware gives equal bytes and an equal hash. The other fields
+//! hold what differs between equal machines: names, current links, memory, volumes. The conversion
+//! is lossless. The hash is computed from this form.
 
 mod condition;
 mod convert;
@@ -40,7 +39,7 @@ const LINK: &str = "^[0-9]+x[0-9]+$";
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologySpec {
-    /// Counts, for lists.
+    /// Counts, shown by `kubectl get`.
     #[serde(default)]
     pub summary: TopologySummary,
     /// The network within which the node's NICs reach others, as its cloud names it.
@@ -52,30 +51,30 @@ pub struct NodeTopologySpec {
     pub rdma_namespace_mode: Option<String>,
     /// The graph without identities.
     pub shape: ShapeSpec,
-    /// Whose devices they are, by address.
+    /// The names and IDs of the devices, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<DeviceIdentity>,
-    /// How the NICs are connected now, by address.
+    /// The current connections of the NICs, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicSpec>,
-    /// The PCIe links as they run above switches, data paths and NVMe controllers. Those
-    /// above NICs are in `nics`; those above GPUs are not told, since a GPU slows its link
-    /// down when it is idle.
+    /// The PCIe links above switches, data paths and NVMe controllers, at their current speed.
+    /// Links above NICs are in `nics`. Links above GPUs are omitted, since an idle GPU slows its
+    /// link down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkSpec>,
-    /// Memory of the NUMA nodes, where it is known.
+    /// The memory of the NUMA nodes, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<NumaMemorySpec>,
-    /// NVMe controllers, and the bridges above only them.
+    /// NVMe controllers, and the bridges that are only above NVMe controllers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub storage: Vec<VertexSpec>,
-    /// What was strange about the machine.
+    /// Facts about the machine that are missing, invalid or contradictory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::AnomalySchema>"))]
     pub anomalies: Vec<Anomaly>,
 }
 
-/// Counts of what is in the graph.
+/// The numbers of devices, NUMA nodes and anomalies in the graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -84,7 +83,7 @@ pub struct TopologySummary {
     pub gpus: u32,
     /// Network controllers.
     pub nics: u32,
-    /// NUMA nodes, those without CPUs included.
+    /// NUMA nodes, including those without CPUs.
     pub numa_nodes: u32,
     /// Anomalies.
     pub anomalies: u32,
@@ -98,7 +97,7 @@ pub struct DeviceIdentity {
     /// Its PCI address.
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub at: String,
-    /// A GPU's unique name.
+    /// A GPU's UUID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     /// A GPU's product name.
@@ -116,7 +115,7 @@ pub struct DeviceIdentity {
     /// GUID of the whole adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sys_image_guid: Option<String>,
-    /// A GPU's device of the direct rendering manager.
+    /// A GPU's Direct Rendering Manager (DRM) device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drm_card: Option<String>,
     /// An NVMe controller's name.
@@ -124,7 +123,7 @@ pub struct DeviceIdentity {
     pub nvme: Option<String>,
 }
 
-/// How one NIC is connected now.
+/// The current connection of one NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -132,31 +131,31 @@ pub struct NicSpec {
     /// Its PCI address.
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub at: String,
-    /// Its link as it runs: mega-transfers per lane, `x`, lanes.
+    /// Its current link: mega-transfers per second and lane, `x`, lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = LINK)))]
     pub link: Option<String>,
-    /// What the ports above it do with requests to peers: `direct`,
-    /// `direct-translated` or `redirect`.
+    /// How the ports above it route requests to peers: `direct`, `direct-translated` or
+    /// `redirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acs: Option<String>,
-    /// Whether it can reach the memory of GPUs, as far as it is known.
+    /// Whether it can access the memory of GPUs, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_direct: Vec<GpuDirectSpec>,
 }
 
-/// The GPUs whose memory a NIC can reach, or cannot for one reason.
+/// The GPUs for which the NIC has the same GPUDirect RDMA verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GpuDirectSpec {
     /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu` or `no-peer-memory`.
     pub verdict: String,
-    /// The GPUs by number, in the order of their addresses from 0.
+    /// The GPUs by number, counted from 0 in address order.
     pub gpus: Vec<u32>,
 }
 
-/// PCIe links that run alike.
+/// PCIe links with the same current speed and width.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -175,19 +174,19 @@ pub struct LinkSpec {
 pub struct NumaMemorySpec {
     /// The node's number.
     pub node: u32,
-    /// How much the kernel has of it.
+    /// Its size in bytes, without memory reserved by firmware and kernel.
     pub bytes: u64,
 }
 
-/// What the driver says about its own work.
+/// What the driver reports about its own work.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologyStatus {
-    /// `Complete`: whether the NUMA node of every GPU and NIC is known and all could
-    /// be read. `Consistent`: whether all that was read agrees. `KernelModules`: whether the
-    /// modules that the driver's pod was to load do their work. `PeerMemory`: whether NICs can
-    /// reach the memory of GPUs, by a module or as dma-buf.
+    /// `Complete`: the NUMA node of every GPU and NIC is known, and every file could be read.
+    /// `Consistent`: all sources agree. `KernelModules`: the modules that the driver's pod must
+    /// load are working. `PeerMemory`: NICs can access the memory of GPUs, through a module or
+    /// dma-buf.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::ConditionSchema>"))]
     pub conditions: Vec<Condition>,

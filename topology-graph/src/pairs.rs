@@ -2,8 +2,8 @@
 //!
 //! Giving each GPU its nearest NIC would give two GPUs of a switch the same NIC. The plan is the
 //! best one for all GPUs: as many GPUs as possible get a NIC, then as many as possible a second
-//! one, and so on. Among those plans, the paths are shortest. Among those, the remaining free GPUs
-//! have the best plan of their own. Among those, address order decides.
+//! one, and so on. Among those plans, the paths are shortest. Among those, the plan for the
+//! remaining free GPUs is best. Among those, address order decides.
 
 mod matching;
 
@@ -82,7 +82,7 @@ impl PlanRequest {
 impl Topology {
     /// The plan of the whole machine, by GPU and NIC. Every NIC meant for GPUs gets one GPU, and
     /// all GPUs get equally many. All NICs of a GPU are equally near: a storage or management NIC
-    /// does not become a partner only because it is left over.
+    /// does not become a partner only because no other NIC is available.
     ///
     /// Physical functions are paired, since one port is one NIC. A virtual function has the partner
     /// of its physical function.
@@ -136,21 +136,21 @@ impl Topology {
         [pair].into_iter().chain(functions.map(move |(nic, _)| self.pair(pair.gpu, nic)))
     }
 
-    /// The best plan, by GPU and NIC. A NIC serves GPUs of its NUMA node only. The
-    /// order in which a request names things does not matter.
+    /// The best plan, by GPU and NIC. A NIC serves only GPUs of its NUMA node. The order within a
+    /// request does not matter.
     ///
-    /// What is best are six wishes, of which no number of later ones outweighs an earlier:
+    /// Six criteria decide, in order of priority. A later one never outweighs an earlier one:
     ///
-    /// 1. as many groups as possible have a first NIC, then a second and so on;
-    /// 2. where NICs are shared, all serve as equally many groups as can be;
-    /// 3. the paths of the groups are short: each pair counts 4 for PIX, 3 for PXB, 2 for
-    ///    PHB, 1 for NODE, by the farthest GPU of the group;
-    /// 4. the GPUs that stay free can have NICs, as in 1;
-    /// 5. their paths are short, as in 3;
-    /// 6. nothing crosses in the order of addresses.
+    /// 1. As many groups as possible get a first NIC, then a second one, and so on.
+    /// 2. If NICs are shared, they serve as equal numbers of groups as possible.
+    /// 3. The paths of the groups are short. Each pair counts 4 for PIX, 3 for PXB, 2 for PHB and 1
+    ///    for NODE, by the farthest GPU of the group.
+    /// 4. As many of the remaining free GPUs as possible can get NICs, as in 1.
+    /// 5. Their paths are short, as in 3.
+    /// 6. Pairs do not cross in address order.
     ///
-    /// An example: a machine with two GPUs and two NICs on each switch, of which NIC0 is
-    /// in use. GPU0 and GPU1 are to have one NIC each, GPU2 stays free.
+    /// Example: a machine has two GPUs and two NICs on each switch, and NIC0 is in use. GPU0 and GPU1
+    /// need one NIC each; GPU2 stays free.
     ///
     /// |      | NIC1 | NIC2 | NIC3 |
     /// |------|------|------|------|
@@ -158,12 +158,11 @@ impl Topology {
     /// | GPU1 | PIX  | NODE | NODE |
     /// | GPU2 | NODE | PIX  | PIX  |
     ///
-    /// The nearest NIC of GPU0 and of GPU1 is NIC1; to give it to both, or to one and
-    /// nothing to the other, breaks wish 1. Of the plans with two pairs, those with one
-    /// PIX and one NODE are the best by wish 3: 4 + 1. Four such plans are left: GPU0 or
-    /// GPU1 has NIC1, the other NIC2 or NIC3. Each leaves GPU2 a NIC, PIX, so that wishes
-    /// 4 and 5 say nothing, and by wish 6 it is GPU0 with NIC1, GPU1 with NIC2; GPU2 has
-    /// NIC3 left.
+    /// NIC1 is nearest to both GPU0 and GPU1. Giving it to both, or to only one of them and nothing
+    /// to the other, violates criterion 1. Among the plans with two pairs, criterion 3 prefers those
+    /// with one PIX and one NODE (4 + 1). Four such plans exist: GPU0 or GPU1 gets NIC1, and the other
+    /// one gets NIC2 or NIC3. Each of them leaves a PIX NIC for GPU2, so criteria 4 and 5 do not
+    /// decide. Criterion 6 selects GPU0 with NIC1 and GPU1 with NIC2, which leaves NIC3 for GPU2.
     ///
     /// ```
     /// use topology_graph::fixture::{machine, plant};

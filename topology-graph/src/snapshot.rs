@@ -349,12 +349,12 @@ impl Snapshot {
         netdevs.into_iter()
     }
 
-    /// The RDMA device that stands for this function: its own, before those of its parts.
+    /// The RDMA device that represents this function: its own, before those of its parts.
     pub fn rdma_device(&self, address: PciAddress) -> Option<&RdmaDevice> {
         self.rdma_of(address).next()
     }
 
-    /// The network interface that stands for this function, likewise.
+    /// The network interface that represents this function, chosen in the same way.
     pub fn netdev(&self, address: PciAddress) -> Option<&Netdev> {
         self.netdevs_of(address).next()
     }

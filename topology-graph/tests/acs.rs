@@ -59,7 +59,7 @@ fn port_with(words: &[(u32, u32)]) -> PciFunction {
 }
 
 #[test]
-fn what_was_not_read_to_the_end_is_unknown() {
+fn incomplete_capability_lists_are_unknown() {
     let redirecting = Some(AcsControl(0x1d));
     for (words, expected, case) in [
         (&[][..], None, "no configuration space"),

@@ -189,7 +189,7 @@ fn matrices_agree_with_hwloc() {
 
 /// Tests [`listed_path`] on nested switches, which no available listing has.
 #[test]
-fn hwlocs_tree_tells_one_switch_from_several() {
+fn the_listing_distinguishes_one_switch_from_several() {
     let bridge = |inside: &str| format!("<o bridge_type='1-1'>{inside}</o>");
     let device = |id| format!("<o id='{id}'/>");
     let nested = bridge(&bridge(&device("far")));
@@ -265,7 +265,7 @@ fn masked_captures_show_hardware_and_no_identity() {
 }
 
 #[test]
-fn what_is_no_archive_of_a_machine_is_refused() {
+fn invalid_archives_are_refused() {
     for (bytes, expected) in [
         (
             &b"BZh91AY&SY"[..],

@@ -63,7 +63,7 @@ fn report(topology: &Topology) -> String {
 }
 
 #[test]
-fn machines_as_their_kernel_tells() {
+fn machines_from_kernel_facts_alone() {
     for (name, text) in MACHINES {
         insta::assert_snapshot!((*name).to_owned(), report(&topology_of(text)));
     }

@@ -57,7 +57,7 @@ fn unfolded(text: &str) -> BTreeMap<(String, String), String> {
 }
 
 #[test]
-fn a_folded_matrix_says_all_that_the_whole_one_says() {
+fn a_folded_matrix_loses_no_cell() {
     let mut narrower = 0;
     for (name, text) in MACHINES {
         let topology = topology_of(text);

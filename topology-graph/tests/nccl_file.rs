@@ -36,7 +36,7 @@ fn switches(topology: &Topology) -> usize {
 }
 
 #[test]
-fn it_is_found_where_nccl_finds_it() {
+fn the_file_is_found_where_nccl_finds_it() {
     let named = "NCCL_DEBUG=WARN\nNCCL_TOPO_FILE=/opt/topo.xml\n";
     for (files, flag) in [
         (vec![(OF_TOPOLOGYD, FILE)], None),
@@ -58,7 +58,7 @@ fn it_is_found_where_nccl_finds_it() {
 }
 
 #[test]
-fn with_the_overlay_of_the_size_it_agrees() {
+fn the_file_agrees_with_the_overlay_of_the_vm_size() {
     let overlay = Overlay::built_in("Standard_ND96isr_H100_v5").unwrap();
     let root = machine_with(&[(OF_TOPOLOGYD, FILE)]);
     let (topology, anomalies) = built(&HostRoot::at(root.path()), Some(&overlay));
@@ -68,7 +68,7 @@ fn with_the_overlay_of_the_size_it_agrees() {
 }
 
 #[test]
-fn what_it_tells_otherwise_is_kept_and_noted() {
+fn conflicts_with_the_file_are_anomalies() {
     let overlay = Overlay::built_in("Standard_ND96isr_H100_v5").unwrap();
     // Two devices move to other switches, and one to another NUMA node.
     let changed = FILE.replace("0101:00:00.0", "0000:00:00.0");
@@ -82,7 +82,7 @@ fn what_it_tells_otherwise_is_kept_and_noted() {
 }
 
 #[test]
-fn one_that_is_none_is_noted() {
+fn an_invalid_file_is_an_anomaly() {
     let mut text = String::new();
     for files in [
         vec![(OF_TOPOLOGYD, "<topology/>")],
@@ -98,7 +98,7 @@ fn one_that_is_none_is_noted() {
 }
 
 #[test]
-fn a_capture_has_it() {
+fn a_capture_contains_the_file() {
     let file = FILE.replace("<pci busid=\"0101", "<pci guid=\"0xabc\" busid=\"0101");
     let root = machine_with(&[
         ("etc/nccl.conf", "SECRET=1\nNCCL_TOPO_FILE=/opt/topo.xml\n"),

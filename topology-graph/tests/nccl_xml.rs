@@ -50,7 +50,7 @@ fn graphs_survive_nccl() {
 /// The file of some devices agrees with the file of all: paths between them are the same, and it
 /// names no other device. A device with unknown NUMA node is omitted.
 #[test]
-fn a_part_is_told_as_in_the_whole() {
+fn the_file_of_a_part_agrees_with_the_whole() {
     let mut parts = 0;
     for (name, text) in FILES {
         let whole = topology(text);
@@ -100,7 +100,7 @@ fn files_as_machines() {
 }
 
 #[test]
-fn what_is_no_nccl_file_is_refused() {
+fn invalid_nccl_files_are_refused() {
     let deep = format!("{}{}", "<pci>".repeat(90), "</pci>".repeat(90));
     for (text, expected) in [
         ("", "failed to read the NCCL topology as XML"),

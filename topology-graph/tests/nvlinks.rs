@@ -48,7 +48,7 @@ fn whole_boards_with_nvswitches_are_known_by_their_gpus() {
 
 /// A virtual machine with some of a board's GPUs, or a board without NVSwitches.
 #[test]
-fn parts_of_a_board_are_unknown_and_said_to_be() {
+fn parts_of_a_board_have_unknown_links_and_a_note() {
     let text = machine("dgx-h100").unwrap().replacen("device = 0x2330", "device = 0x26b9", 1);
     let topology = build(&text, None);
     assert!(!words(&topology).iter().any(|word| word.starts_with("NV")));

@@ -141,7 +141,7 @@ fn a_root_port_is_never_called_a_switch() {
 
 /// To update them, run `cargo run -p topology-graph --example pictures -- docs/images`.
 #[test]
-fn the_pictures_of_the_documentation_are_what_is_drawn() {
+fn the_pictures_in_the_documentation_are_current() {
     for (name, machine, size, published) in SHOWN {
         let drawn = picture(machine, *size);
         assert!(

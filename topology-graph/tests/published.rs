@@ -99,7 +99,7 @@ fn hold(name: &str, published: &Published) -> Held {
         }
     }
     assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
-    assert!(used.iter().all(|count| *count > 0), "{name}: a difference that is none any more");
+    assert!(used.iter().all(|count| *count > 0), "{name}: an allowed difference no longer occurs");
     held.affinities = affinities(name, published, &topology);
     held
 }

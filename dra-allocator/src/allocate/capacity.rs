@@ -1,4 +1,5 @@
-//! Consumable capacity: computes what a request takes from a device, and whether that is left.
+//! Consumable capacity: computes what a request takes from a device, and whether that
+//! much is left.
 //!
 //! Follows `structured/internal/*/consumable_capacity.go`.
 

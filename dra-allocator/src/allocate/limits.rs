@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The most devices of one claim (`AllocationResultsMaxSize`).
+/// The maximum number of devices in one claim (`AllocationResultsMaxSize`).
 pub const MAX_DEVICES: usize = 32;
 
-/// When a search gives up.
+/// The limits at which a search gives up.
 #[derive(Clone, Copy, Default)]
 pub struct Limits<'a> {
     /// The maximum number of search steps.

@@ -7,7 +7,7 @@ use super::value::Value;
 use crate::device::Device;
 
 impl Value {
-    /// Returns the value; if it stands for a map of the device, builds the map.
+    /// Returns the value; if it represents a map of the device, builds the map.
     pub(super) fn built(&self, device: &Device) -> Result<Self, RuntimeError> {
         let driver = &device.id.driver;
         let string = |text: &str| Self::String(text.into());

@@ -79,7 +79,7 @@ mod tests {
     use crate::cel::compile;
 
     #[test]
-    fn what_expressions_look_at() {
+    fn attributes_that_expressions_read() {
         let d = "device.attributes[\"d\"]";
         let cases: &[(String, Option<&[&str]>)] = &[
             ("device.driver == \"d\"".into(), Some(&[])),

@@ -73,7 +73,7 @@ mod tests {
     use super::nesting;
 
     #[test]
-    fn how_deep_expressions_are() {
+    fn nesting_depth_of_expressions() {
         for (text, depth) in [
             ("true", 0),
             ("device.driver == \"a.b.c(((\"", 3),

@@ -24,7 +24,7 @@ pub enum PoolProblem {
 impl fmt::Display for PoolProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { there, of } => write!(f, "{there} of {of} slices are there"),
+            Self::Missing { there, of } => write!(f, "{there} of {of} slices are present"),
             Self::Invalid(reason) => f.write_str(reason),
         }
     }

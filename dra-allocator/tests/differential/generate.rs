@@ -190,7 +190,7 @@ impl Draw<'_> {
         self.percent(if self.theme == theme { percent } else { otherwise })
     }
 
-    /// As [`Draw::uses`], with another probability for cases of a theme.
+    /// Like [`Draw::uses`], with another probability for cases of a theme.
     fn uses_in(&mut self, theme: Theme, feature: &str, percent: usize, otherwise: usize) -> bool {
         self.uses(feature, if self.theme == theme { percent } else { otherwise })
     }

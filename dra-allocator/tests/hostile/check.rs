@@ -53,7 +53,7 @@ pub(crate) fn expression(text: &str) {
     }
 }
 
-/// Runs a claim on any JSON that is a slice.
+/// Parses any JSON as a slice, and runs a claim on it.
 pub(crate) fn slice(bytes: &[u8]) {
     let Ok(slice) = serde_json::from_slice::<ResourceSlice>(bytes) else { return };
     let mut inventory = INVENTORY.clone();
@@ -75,7 +75,7 @@ pub(crate) fn slice(bytes: &[u8]) {
     inventory.delete_slice(slice.metadata.name.as_deref().unwrap_or_default());
 }
 
-/// Runs any JSON that is a claim, and holds its devices.
+/// Parses any JSON as a claim, runs it, and applies it to the index.
 pub(crate) fn claim(bytes: &[u8]) {
     let Ok(wire) = serde_json::from_slice::<ResourceClaim>(bytes) else { return };
     if let Ok(claim) = Claim::try_from(&wire) {

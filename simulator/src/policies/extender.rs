@@ -1,6 +1,6 @@
-//! kube-scheduler with our extender: the extender's own forecasts, mix and ranking, asked
-//! directly. What a node is like is a set of busy devices here, so that each forecast is made
-//! once; a test holds the answers against the extender's own on a view of the whole cluster.
+//! kube-scheduler with our extender. It calls the extender's code for forecasts, mix and ranking
+//! directly. A node's state is the set of its busy devices, so each forecast is computed once. A
+//! test compares the scores with those of the extender on a view of the whole cluster.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::cluster::Cluster;
 use crate::machine::Devices;
 use crate::policy::{Candidate, Pod, Policy};
 
-/// The extender's weight in the scheduler's configuration that `deploy` carries.
+/// The extender's weight in the scheduler's configuration in `deploy`.
 const WEIGHT: i64 = 18;
-/// What a point of an extender is worth: `MaxNodeScore / MaxExtenderPriority`.
+/// The value of an extender's point: `MaxNodeScore / MaxExtenderPriority`.
 const POINT: i64 = 10;
 
-/// kube-scheduler as it comes, with the extender.
+/// kube-scheduler with its defaults and the extender.
 #[derive(Debug)]
 pub struct SchedulerExt {
     kube: KubeScheduler,
@@ -37,25 +37,25 @@ pub struct SchedulerExt {
     mix: Mix,
     /// Changes with the mix.
     mix_version: u64,
-    /// Claims by what they hold.
+    /// The number of claims, by demand.
     counts: BTreeMap<Demand, u32>,
     /// By kind, busy devices and the pod's GPUs.
     known: HashMap<(usize, Devices, u32), Known, RandomState>,
     whole_nodes: Vec<u32>,
 }
 
-/// What a pod means on a node.
+/// The effect of a pod on a node.
 #[derive(Debug)]
 struct Known {
     gets: Gets,
     before: Room,
     after: Room,
-    /// With the mix of this version.
+    /// The cost, with the version of the mix that it was computed for.
     cost: (u64, Cost),
 }
 
 impl SchedulerExt {
-    /// The extender of an idle cluster.
+    /// Creates the extender for an idle cluster.
     pub fn new(claims: Arc<Claims>) -> Self {
         let machine = |kind: usize| {
             let (view, node) = (claims.view(), kind_node(kind));
@@ -92,7 +92,7 @@ impl SchedulerExt {
         Outcome { gets: known.gets, cost }
     }
 
-    /// Looks at what the cluster runs.
+    /// Learns the mix from the running pods.
     fn learn(&mut self, cluster: &Cluster) {
         if let Some(mix) = learned(&self.counts, &self.prior, &self.mix) {
             self.mix = mix;
@@ -124,7 +124,7 @@ impl Known {
     }
 }
 
-/// The claim as the extender finds it.
+/// The claim as the extender sees it.
 fn open(planned: &Planned) -> OpenClaim {
     OpenClaim {
         key: ObjectKey { namespace: NAMESPACE.to_owned(), name: "job".to_owned() },
@@ -137,7 +137,7 @@ fn open(planned: &Planned) -> OpenClaim {
 impl Policy for SchedulerExt {
     fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
         let kube = self.kube.scores(pod, candidates, cluster);
-        // With one node left the scheduler asks nobody.
+        // With a single candidate, the scheduler does not call the extender.
         if candidates.len() < 2 {
             return kube;
         }

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package kubernetes pins an older control plane that is supported. The script build,
+// Package kubernetes pins a supported older control plane. The script build,
 // in the folder above, builds the commands named here.
 package kubernetes
 

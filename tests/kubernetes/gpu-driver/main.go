@@ -1,5 +1,5 @@
-// The smallest DRA driver of GPUs, on Kubernetes' own library for kubelet
-// plugins: the peer of our driver in the tests, where no vendor's can run.
+// A minimal DRA driver for GPUs, based on Kubernetes' own library for kubelet
+// plugins. It replaces vendors' drivers in the tests, where these cannot run.
 //
 // usage: gpu-driver KUBECONFIG NODE DRIVER DEVICES CDI-DIR KUBELET-DIR
 //
@@ -61,7 +61,7 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 	return kubeletplugin.ErrHealthNotSupported
 }
 
-// The variables of all devices, in one file that the container runtime reads.
+// Writes the variables of all devices to one file that the container runtime reads.
 func writeCDI(name, dir string, devices []resourceapi.Device) error {
 	type edits struct {
 		Env []string `json:"env"`

@@ -134,7 +134,7 @@ fn measure(args: &Args) -> anyhow::Result<bool> {
 }
 
 /// Runs the program to its end; exit code 3 counts as a result.
-#[expect(clippy::disallowed_methods, reason = "the kernel tells nobody of a new peak of memory")]
+#[expect(clippy::disallowed_methods, reason = "the kernel does not notify of a new memory peak")]
 fn run(program: &Path, args: &[&str]) -> anyhow::Result<Cost> {
     let begin = Instant::now();
     let mut child = Command::new(program)

@@ -45,7 +45,7 @@ const NICS: [Nic; 8] = [
 ];
 
 /// Measure the preparation of a claim with eight NICs. Needs root: it creates interfaces in a
-/// network namespace of its own.
+/// separate network namespace.
 #[derive(Clone, Copy, Debug, Parser)]
 struct Args {
     /// Number of times that the claim is prepared.
@@ -90,10 +90,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
 
 /// The measurements in each life of the claim, in this order.
 const WHAT: [&str; 6] = [
-    "prepare, as the kubelet asks",
-    "  of it the API server's two answers, one after the other",
+    "prepare, as the kubelet requests it",
+    "  of which the API server's two responses, one after the other",
     "attach hook, first container",
-    "  of it the kernel's own: the same moves in a bare loop",
+    "  of which the kernel: the same moves in a bare loop",
     "attach hook, second container",
     "unprepare, with the moves back",
 ];

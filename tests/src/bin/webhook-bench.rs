@@ -61,7 +61,7 @@ struct Args {
     /// Pods that run on them.
     #[arg(long, default_value_t = 100_000)]
     pods: usize,
-    /// Pods of the group to place, each with a GB300 node of its own.
+    /// Pods of the group to place, each on a separate GB300 node.
     #[arg(long, default_value_t = 512)]
     group: usize,
     /// Reviews per second.
@@ -172,7 +172,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     async fn run(&self) -> anyhow::Result<()> {
         let cores = available_parallelism()?;
-        say(&format!("{} reviews a second, {cores} cores for all of it", self.args.rate));
+        say(&format!("{} reviews per second, {cores} cores for everything", self.args.rate));
         self.new_plans().await?;
         self.alone().await?;
         self.held()?;
@@ -300,7 +300,7 @@ impl Bench<'_> {
         let (args, webhook) = (self.args, self.webhook.clone());
         let (done, took) = oneshot::channel();
         thread::spawn(move || done.send(send_all(args, &webhook, &bodies)));
-        took.await.context("the thread that asks has ended")?
+        took.await.context("the sending thread has ended")?
     }
 
     fn body(&self, pod: Value) -> Value {

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_port_is_tried_again_and_no_other_failure_is() {
+    async fn only_a_lost_port_is_retried() {
         let logs = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ready = format!("http://{}/", listener.local_addr().unwrap());

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "dranet-control-plane-";
 
-/// A file in the directory that its process keeps locked. Its number would say nothing: another
-/// suite may run in a PID namespace of its own.
+/// A file in the directory that its process keeps locked. A process ID would not identify the
+/// process, since another suite may run in a separate PID namespace.
 const LOCK: &str = "lock";
 
 /// A directory of this process, removed when dropped.
@@ -33,7 +33,7 @@ impl StateDirectory {
 
     fn under(parent: &Path) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
-        // Nobody removes a directory that has no such file yet.
+        // A directory without this file is never removed.
         let new = folder.path().join("new");
         let lock = File::create(&new)?;
         lock.try_lock()?;
@@ -46,7 +46,7 @@ impl StateDirectory {
     }
 }
 
-/// Removes directories whose lock nobody holds. A directory that cannot be removed belongs to
+/// Removes directories whose lock no process holds. A directory that cannot be removed belongs to
 /// another user and stays.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_dead_process_left_is_swept() {
+    fn only_directories_of_dead_processes_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let alive = StateDirectory::under(parent.path()).unwrap();
         let dead = StateDirectory::under(parent.path()).unwrap();

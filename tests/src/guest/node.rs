@@ -1,5 +1,4 @@
-//! A guest as a node: containerd and a kubelet in it, the small GPU driver, and
-//! ours.
+//! A guest as a node. It runs containerd, a kubelet, the small GPU driver and our driver.
 
 use std::{
     fs,
@@ -22,18 +21,17 @@ use crate::{
     node::{containerd, image, kubelet},
 };
 
-/// What containerd and its state lie below, in the guest.
+/// The guest's folder for containerd and its state.
 const FOLDER: &str = "/var/lib/node";
-/// Where the chart looks for the kubelet and for CDI specs, unless it is told otherwise.
+/// The chart's default folders of the kubelet and of CDI specs.
 const KUBELET: &str = "/var/lib/kubelet";
 const CDI: &str = "/var/run/cdi";
 const DRIVER_KUBECONFIG: &str = "/run/node-driver.kubeconfig";
-/// The guest's own network: every guest has the same address in it.
+/// The guest's address in its own network; all guests have the same.
 const ADDRESS: &str = "10.0.2.15";
 const SOON: Duration = Duration::from_mins(3);
 
-/// The disk with the programs that a node needs, for
-/// [`Hardware::disk`](super::Hardware).
+/// Creates the disk with the programs that a node needs, for [`Hardware::disk`](super::Hardware).
 pub fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
     disk_with(folder, &[])
 }
@@ -105,7 +103,7 @@ impl GuestNode {
         let share = self.guest.share();
         fs::write(share.join("containerd.toml"), config)?;
         fs::write(share.join(containerd::NETWORK), containerd::network(folder))?;
-        // In place of kube-proxy: the one Service that pods on the host's network ask for.
+        // Replaces kube-proxy for the only Service that pods on the host's network use.
         let (_, port) = plane.url().rsplit_once(':').context("a URL with a port")?;
         let prepare = format!(
             "modprobe -a overlay veth bridge; mkdir -p {FOLDER}/cni {CDI} /etc/cni/net.d
@@ -145,8 +143,8 @@ impl GuestNode {
         })
     }
 
-    /// Puts the network of pods on the wire of this interface. Pods from now on have addresses
-    /// from `first`, so that two nodes give no address twice.
+    /// Connects the network of pods to the wire of this interface. New pods get addresses from
+    /// `first` on, so that two nodes never assign the same address.
     pub async fn connect_pods(&self, interface: &str, first: &str) -> anyhow::Result<()> {
         let file = format!("{FOLDER}/cni/{}", containerd::NETWORK);
         let range = r#""subnet":"10.99.0.0/16""#;
@@ -180,8 +178,8 @@ impl GuestNode {
         .await
     }
 
-    /// Starts the small GPU driver: the display devices as GPUs of NVIDIA's
-    /// driver, with the standard attributes that it publishes.
+    /// Starts the small GPU driver. It publishes the display devices as GPUs of NVIDIA's driver,
+    /// with the standard attributes of that driver.
     pub async fn start_gpu_driver(&self, plane: &ControlPlane) -> anyhow::Result<()> {
         let device = |(index, (address, numa)): (usize, (&str, i64))| {
             let root = if numa == 0 { "pci0000:40" } else { "pci0000:80" };
@@ -203,7 +201,8 @@ impl GuestNode {
         self.published(plane, "gpu.nvidia.com").await
     }
 
-    /// Installs our driver and starts it with these flags besides; `kubeconfig` is the host's.
+    /// Installs our driver and starts it with these additional flags; `kubeconfig` is a path on the
+    /// host.
     pub async fn start_driver(
         &self,
         plane: &ControlPlane,
@@ -217,7 +216,7 @@ impl GuestNode {
         self.published(plane, "dra.net").await
     }
 
-    /// Waits until our driver has killed itself, as it was told.
+    /// Waits until our driver has killed itself, as its flags require.
     pub async fn driver_dies(&self) -> anyhow::Result<()> {
         const ENDED: &str = "if [ -e /proc/$(cat /run/node-driver.pid) ]; then echo runs; fi";
         eventually(SOON, async || {
@@ -227,7 +226,7 @@ impl GuestNode {
         .await
     }
 
-    /// Starts our driver again with these flags besides, after [`Guest::kill`].
+    /// Restarts our driver with these additional flags, after [`Guest::kill`].
     pub async fn restart_driver(&self, flags: &str) -> anyhow::Result<()> {
         let command = format!(
             "/run/node-driver --node-name {} --kubeconfig {DRIVER_KUBECONFIG} --cloud none \
@@ -237,7 +236,7 @@ impl GuestNode {
         self.guest.start("node-driver", &command).await
     }
 
-    /// Waits until a driver has published something of this node.
+    /// Waits until a driver has published a slice of this node.
     pub async fn published(&self, plane: &ControlPlane, driver: &str) -> anyhow::Result<()> {
         let slices: Api<ResourceSlice> = Api::all(plane.client());
         let own = ListParams::default()
@@ -262,7 +261,7 @@ impl GuestNode {
         self.guest.run(&exec).await
     }
 
-    /// What a pod's container has written.
+    /// The output of a pod's container.
     pub async fn pod_log(&self, namespace: &str, pod: &str) -> anyhow::Result<String> {
         let script =
             format!("cat {FOLDER}/pod-logs/{namespace}_{pod}_*/*/*.log 2>/dev/null || true");

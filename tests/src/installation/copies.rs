@@ -54,7 +54,7 @@ impl Original {
         Ok(Self { name: name.to_owned(), objects })
     }
 
-    /// Creates a copy with UUIDs of its own.
+    /// Creates a copy with unique UUIDs.
     async fn create(&self, client: &Client, index: usize) -> anyhow::Result<()> {
         let name = format!("{}-{index}", self.name);
         for (path, object) in &self.objects {

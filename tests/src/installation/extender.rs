@@ -1,4 +1,4 @@
-//! The extender, with the rights of its own service account, and what it says of itself.
+//! The extender as a local process, with the permissions of its service account.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Installation;
 use crate::{Extender, Process, SchedulerConfig, metrics, ports, readiness::Probe};
 
-/// A running extender; dropped, it is killed.
+/// A running extender; it is killed when dropped.
 #[derive(Debug)]
 pub struct RunningExtender {
     process: Process,
@@ -34,12 +34,12 @@ impl RunningExtender {
         self.operations
     }
 
-    /// What it counts now, by name and labels, as `/metrics` has them.
+    /// Its current metrics, by name and labels, from `/metrics`.
     pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         metrics::samples(self.operations).await
     }
 
-    /// A page of `/debug`, as JSON; none where it answers that there is none.
+    /// A page of `/debug` as JSON; `None` if it does not exist.
     pub async fn debug(&self, path: &str) -> anyhow::Result<Option<Value>> {
         let answer = Probe::new(&format!("{}/debug/{path}", self.url))?.look().await;
         match answer {
@@ -49,7 +49,7 @@ impl RunningExtender {
         }
     }
 
-    /// What it answers to a request of the scheduler's, by node.
+    /// Its scores for a request of the scheduler, by node.
     pub async fn prioritize(&self, args: &Value) -> anyhow::Result<Vec<(String, i64)>> {
         let mut config = Config::new(self.url.parse()?);
         config.accept_invalid_certs = true;
@@ -62,7 +62,7 @@ impl RunningExtender {
         answer.iter().map(of).collect::<Option<_>>().context("hosts have scores")
     }
 
-    /// Stops it in its tracks: its port is open and nobody answers.
+    /// Freezes it: its port stays open, but it does not respond.
     pub fn freeze(&self) -> anyhow::Result<()> {
         let pid = i32::try_from(self.process.pid()).ok().and_then(Pid::from_raw);
         Ok(kill_process(pid.context("it has an id")?, Signal::STOP)?)
@@ -70,7 +70,7 @@ impl RunningExtender {
 }
 
 impl Installation<'_> {
-    /// Starts the extender and a scheduler that asks it.
+    /// Starts the extender and a scheduler that calls it.
     pub async fn start_extender(&mut self) -> anyhow::Result<()> {
         let url = self.start_extender_alone().await?;
         let extender = Extender::new(&url, &self.plane.authority().pem());
@@ -93,8 +93,8 @@ impl Installation<'_> {
         Ok(url)
     }
 
-    /// Starts the extender on plain HTTP, as it is deployed beside a scheduler, with more
-    /// flags; returns where it listens.
+    /// Starts the extender on plain HTTP, as deployed next to a scheduler, with additional flags.
+    /// Returns its address.
     pub async fn start_plain_extender(&mut self, args: &[&str]) -> anyhow::Result<SocketAddr> {
         self.extender = None;
         let (port, operations) = (ports::free()?, ports::free()?);
@@ -106,12 +106,12 @@ impl Installation<'_> {
         Ok(([127, 0, 0, 1], port).into())
     }
 
-    /// The extender.
+    /// The running extender.
     pub fn extender(&self) -> anyhow::Result<&RunningExtender> {
         self.extender.as_ref().context("the extender runs")
     }
 
-    /// Ends the extender; the scheduler goes on asking it.
+    /// Kills the extender; the scheduler keeps calling it.
     pub fn kill_extender(&mut self) {
         self.extender = None;
     }

@@ -138,7 +138,7 @@ impl Installation<'_> {
         eventually(SOON, async || {
             let webhooks = linted.get("lint.dranet.io").await?.webhooks.unwrap_or_default();
             let trusts = webhooks.iter().all(|hook| hook.client_config.ca_bundle.is_some());
-            Ok(Check::that(trusts, || "lint.dranet.io trusts nobody".into()))
+            Ok(Check::that(trusts, || "lint.dranet.io has no CA bundle".into()))
         })
         .await
     }
@@ -167,7 +167,7 @@ impl Installation<'_> {
             let spec = leases.get(SERVICE).await?.spec.unwrap_or_default();
             Ok(spec
                 .holder_identity
-                .map_or_else(|| Check::NotYet("nobody leads".into()), Check::Done))
+                .map_or_else(|| Check::NotYet("there is no leader".into()), Check::Done))
         })
         .await
     }
@@ -195,7 +195,7 @@ impl Installation<'_> {
     pub async fn remembered(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let entries = self.machines().get(MACHINES).await?.binary_data.unwrap_or_default();
-            Ok(Check::that(!entries.is_empty(), || "nothing is remembered".into()))
+            Ok(Check::that(!entries.is_empty(), || "no machine is remembered".into()))
         })
         .await
     }

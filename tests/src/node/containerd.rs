@@ -28,7 +28,7 @@ pub(crate) fn nri_socket(folder: &Path) -> PathBuf {
     folder.join("nri.sock")
 }
 
-/// Starts it and waits until the image is there.
+/// Starts it and waits until the image is imported.
 pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
     let config = folder.join("containerd.toml");
     let (runc, bridge) = (binaries::node("runc")?, binaries::node("bridge")?);
@@ -42,7 +42,7 @@ pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Res
     Ok(process)
 }
 
-/// Starts containerd again with the same state, and waits as before.
+/// Restarts containerd with the same state, and waits as before.
 pub(super) async fn relaunch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
     let process = launch(folder, logs)?;
     import(folder, &process).await?;

@@ -1,5 +1,5 @@
-//! Images as OCI archives made by hand: the one that most pods here run, with busybox and a
-//! program that locks memory, and those made from a layer that a test brings.
+//! Builds OCI archives of images: the one that most pods here run, with busybox and a program that
+//! locks memory, and images from a layer that a test supplies.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::binaries::in_tests;
 
-/// What pods name.
+/// The image that pods name.
 pub const IMAGE: &str = "localhost/busybox:test";
 
 /// Debian's package `busybox-static`.
@@ -63,7 +63,7 @@ pub fn write_layer(path: &Path, image: &str, layer: &[u8]) -> anyhow::Result<()>
 
 fn layer() -> anyhow::Result<Vec<u8>> {
     let busybox = fs::read(BUSYBOX)
-        .with_context(|| format!("`{BUSYBOX}` is not there (Debian: busybox-static)"))?;
+        .with_context(|| format!("`{BUSYBOX}` does not exist (Debian: busybox-static)"))?;
     let mut layer = Builder::new(Vec::new());
     add(&mut layer, "bin/busybox", &busybox, 0o755)?;
     for command in COMMANDS {

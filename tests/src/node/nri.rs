@@ -97,7 +97,7 @@ impl Runtime {
         session.call(method, request).await.unwrap_or(Call::Lost)
     }
 
-    /// Ensures a session with the running driver, which is told of all sandboxes.
+    /// Ensures a session with the running driver, which is notified of all sandboxes.
     async fn meet(&mut self, machine: &Machine) -> anyhow::Result<()> {
         let driver = machine.driver().context("a driver was started")?.pid();
         if self.session.as_ref().is_some_and(|session| session.driver == driver) {

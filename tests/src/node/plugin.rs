@@ -311,7 +311,7 @@ pub async fn start_container(
 /// The program and its arguments; the first argument is the program's own name.
 fn hook_of(machine: &Machine, claim: &Claim) -> anyhow::Result<(PathBuf, Vec<String>)> {
     let path = machine.cdi_spec(&claim.uid);
-    let text = fs::read(&path).with_context(|| format!("`{}` is not there", path.display()))?;
+    let text = fs::read(&path).with_context(|| format!("failed to read `{}`", path.display()))?;
     let spec: Value = serde_json::from_slice(&text)?;
     let hook = &spec["containerEdits"]["hooks"][0];
     anyhow::ensure!(hook["hookName"] == "createRuntime", "no hook in {spec:#}");

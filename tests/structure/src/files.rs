@@ -17,7 +17,7 @@ pub(crate) type ModulePath = Vec<String>;
 pub(crate) struct Module {
     /// The file with its content.
     pub(crate) file: PathBuf,
-    /// The paths in it, those of modules inside it in these.
+    /// The paths in it, except those in its child modules.
     pub(crate) used: Vec<Used>,
 }
 
@@ -28,14 +28,14 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Reads a crate from its root file on.
+    /// Reads a crate, starting at its root file.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let mut modules = Self::default();
         modules.add(&[], root, folder_of(root))?;
         Ok(modules)
     }
 
-    /// Adds a file and what it declares. Files of children lie below `folder`.
+    /// Adds a file and the modules that it declares. Files of child modules are below `folder`.
     fn add(&mut self, path: &[String], file: &Path, folder: &Path) -> Result<()> {
         let text = fs::read_to_string(file)
             .with_context(|| format!("failed to read `{}`", file.display()))?;
@@ -72,7 +72,7 @@ impl Modules {
         Ok(())
     }
 
-    /// Whether a module of this path exists.
+    /// Returns true if a module with this path exists.
     pub(crate) fn has(&self, path: &[String]) -> bool {
         self.all.contains_key(path)
     }

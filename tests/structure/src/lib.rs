@@ -1,10 +1,10 @@
-//! Which files of a crate import which, and whether any import each other.
+//! Finds out which files of a crate import which others, and whether any import each other.
 //!
-//! A crate reads from the bottom up where its files make no circle: each can be understood with
-//! those that it imports. A file imports another where a path in it (`use crate::…`, `super::…`, or
-//! the name of a child) leads to something that the other defines; a name that a module only hands
-//! on (`pub use`) leads to the file that it comes from. So a parent and a child make a circle where
-//! each uses what the other defines. Unit tests are left out.
+//! A crate can be read from the bottom up if its files form no circle: each file can be understood
+//! with those that it imports. A file imports another if a path in it (`use crate::…`, `super::…`,
+//! or the name of a child) leads to something that the other defines. A name that a module only
+//! re-exports (`pub use`) leads to the file that defines it. A parent and a child therefore form a
+//! circle if each uses what the other defines. Unit tests are ignored.
 
 mod files;
 mod paths;
@@ -41,7 +41,7 @@ impl fmt::Display for Import {
 ///
 /// # Errors
 ///
-/// Where a file cannot be read or is no Rust, or there is neither root.
+/// Fails if a file cannot be read or is not Rust, or if neither root file exists.
 pub fn imports(source: &Path) -> Result<Vec<Import>> {
     let mut imports = Vec::new();
     let roots = ["lib.rs", "main.rs"].map(|root| source.join(root));
@@ -60,7 +60,7 @@ pub fn imports(source: &Path) -> Result<Vec<Import>> {
     Ok(imports)
 }
 
-/// The circles in these imports: for each the imports among its files.
+/// The circles in these imports; for each, the imports between its files.
 pub fn circles(imports: &[Import]) -> Vec<Vec<Import>> {
     let mut graph = DiGraph::<&Path, ()>::new();
     let mut numbers = BTreeMap::new();

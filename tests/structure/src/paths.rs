@@ -1,4 +1,4 @@
-//! What a file says of other modules: the modules that it declares, the names that it takes over by
+//! What a file says about modules: the modules that it declares, the names that it imports with
 //! `use`, and the paths in its code.
 
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// A module that is declared.
 #[derive(Debug)]
 pub(crate) struct Declared {
-    /// The modules inside the file that it is in, then its name.
+    /// The enclosing inline modules, then its name.
     pub(crate) path: Vec<String>,
-    /// What `#[path]` says.
+    /// The value of `#[path]`.
     pub(crate) file: Option<PathBuf>,
-    /// Whether its content stands in the same file.
+    /// True if its content is in the same file.
     pub(crate) is_inline: bool,
 }
 
 /// A path in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// The modules inside the file that it stands in.
+    /// The enclosing inline modules.
     pub(crate) scope: Vec<String>,
-    /// Its parts; `*` at the end for all.
+    /// Its segments; `*` at the end for a glob import.
     pub(crate) path: Vec<String>,
-    /// For `use`: the name that it gets; none in code.
+    /// For `use`, the imported name; `None` in code.
     pub(crate) name: Option<String>,
 }
 
-/// What a file says of modules.
+/// What a file says about modules.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) declared: Vec<Declared>,
@@ -36,7 +36,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(crate) fn read(text: &str) -> Result<Self> {
         let tokens: TokenStream =
             text.parse().map_err(|error| anyhow::anyhow!("{error}")).context("not Rust")?;
@@ -53,7 +53,7 @@ impl Content {
         }
     }
 
-    /// Reads from a token on; where the next thing begins.
+    /// Reads the item at a token; returns the index of the next one.
     fn item(&mut self, tokens: &[TokenTree], at: usize, scope: &mut Vec<String>) -> usize {
         let word = |at: usize| match tokens.get(at) {
             Some(TokenTree::Ident(word)) => word.to_string(),
@@ -63,7 +63,7 @@ impl Content {
             if is_for_tests(&attribute) {
                 return end_of_item(tokens, at);
             }
-            // That of a module is read with it; what others hold are paths.
+            // `#[path]` is read with its module. Other attributes contain paths.
             if path_of(&attribute).is_none() {
                 self.scan(attribute, scope);
             }
@@ -106,7 +106,7 @@ impl Content {
         }
     }
 
-    /// A path in code, which begins here.
+    /// Reads a path in code that begins here.
     fn path(&mut self, tokens: &[TokenTree], at: usize, scope: &[String]) -> usize {
         let mut path = Vec::new();
         let mut end = at;
@@ -126,7 +126,7 @@ impl Content {
         end.max(at + 1)
     }
 
-    /// The names of a `use`, below a prefix.
+    /// Reads the names of a `use` below a prefix.
     fn tree(&mut self, tokens: &[TokenTree], prefix: &[String], scope: &[String]) {
         for tree in tokens.split(|token| is_punct(token, ',')) {
             let mut path = prefix.to_vec();
@@ -162,13 +162,13 @@ fn is_punct(token: &TokenTree, wanted: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted)
 }
 
-/// Whether `::` stands here.
+/// Returns true if `::` is at this index.
 fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     let is_colon = |at: usize| tokens.get(at).is_some_and(|token| is_punct(token, ':'));
     is_colon(at) && is_colon(at + 1)
 }
 
-/// The content of an attribute that stands here.
+/// The content of the attribute at this index.
 fn attribute(tokens: &[TokenTree], at: usize) -> Option<TokenStream> {
     if !is_punct(tokens.get(at)?, '#') {
         return None;
@@ -179,7 +179,7 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<TokenStream> {
     }
 }
 
-/// Whether an attribute says that what follows is compiled for tests only.
+/// Returns true if the attribute restricts the next item to tests.
 fn is_for_tests(attribute: &TokenStream) -> bool {
     let text: String = attribute.to_string().split_whitespace().collect();
     text == "cfg(test)" || text.starts_with("cfg(all(test")
@@ -200,7 +200,7 @@ fn path_before(tokens: &[TokenTree], at: usize) -> Option<PathBuf> {
         if let Some(path) = attribute(tokens, before).as_ref().and_then(path_of) {
             return Some(path);
         }
-        // Attributes and visibility may stand between.
+        // Attributes and visibility may be in between.
         let is_part = match &tokens[before] {
             TokenTree::Group(_) => true,
             TokenTree::Ident(word) => *word == "pub",
@@ -213,7 +213,7 @@ fn path_before(tokens: &[TokenTree], at: usize) -> Option<PathBuf> {
     None
 }
 
-/// Where the item ends that begins here with attributes.
+/// The index after the item that begins here with attributes.
 fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
     let mut end = at;
     while attribute(tokens, end).is_some() {

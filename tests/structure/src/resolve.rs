@@ -1,13 +1,13 @@
-//! Where paths lead: to the module that defines what they name.
+//! Resolves paths to the modules that define what they name.
 
 use std::path::Path;
 
 use crate::files::{ModulePath, Modules};
 
-/// How often a name is handed on at most, so that names that lead to each other end.
+/// The maximum number of re-exports to follow, so that names that lead to each other end.
 const MAX_HANDED_ON: usize = 16;
 
-/// Each file that uses what another defines, and a path that leads there.
+/// Each file that uses what another defines, the other file, and a path that leads there.
 pub(crate) fn edges(modules: &Modules) -> Vec<(&Path, &Path, String)> {
     let mut edges = Vec::new();
     for (from, module) in &modules.all {
@@ -22,8 +22,8 @@ pub(crate) fn edges(modules: &Modules) -> Vec<(&Path, &Path, String)> {
     edges
 }
 
-/// The module that defines what a path names, as it is seen from a module; none where that is in
-/// another crate, or is no path of modules.
+/// The module that defines what a path names, as seen from a module. `None` if that is in another
+/// crate, or the path is not one of modules.
 fn target(
     modules: &Modules,
     from: &[String],
@@ -66,7 +66,7 @@ fn target(
     Some(module)
 }
 
-/// The path by which a module took a name over; none where the name is its own.
+/// The path by which a module imports a name; `None` if it defines the name itself.
 fn taken_over<'m>(
     modules: &'m Modules,
     module: &[String],

@@ -1,11 +1,11 @@
-//! Made-up crates with and without circles.
+//! Tests synthetic crates with and without circles.
 
 use std::fs;
 
 use anyhow::Result;
 use structure::{circles, imports};
 
-/// The files of each circle in a crate of these files.
+/// The files of each circle in a crate with these files.
 fn found(files: &[(&str, &str)]) -> Result<Vec<Vec<String>>> {
     let folder = tempfile::tempdir()?;
     for (name, text) in files {
@@ -63,7 +63,7 @@ fn a_parent_and_a_child_that_use_each_other_are_a_circle() -> Result<()> {
 
 #[test]
 fn a_name_leads_to_the_file_that_defines_it() -> Result<()> {
-    // `d` uses `C` by the name that `a` hands on: that is no use of `a`.
+    // `d` uses `C` by the name that `a` re-exports, which is not a use of `a`.
     let circles = found(&[
         ("lib.rs", "mod a;"),
         ("a.rs", "mod c; mod d; pub use c::C as Renamed; pub fn f() { d::g() }"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use structure::{circles, imports};
 
-/// The crates that are free of circles. One that is, stays so.
+/// The crates that are free of circles. Once free of circles, a crate must stay so.
 const CRATES: &[&str] = &["dra-allocator", "scheduler-ext", "tests/structure"];
 
 #[test]

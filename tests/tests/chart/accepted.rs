@@ -1,6 +1,6 @@
-//! Kubernetes takes each object that the chart renders, with every field: those of other
-//! projects by the definitions that these publish. Its pods are as safe as they say, and its
-//! policies are sound.
+//! Kubernetes accepts each object that the chart renders, with every field; objects of other
+//! projects are checked against those projects' published definitions. The chart's pods satisfy Pod
+//! Security, and its policies are valid.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -26,14 +26,16 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        every_object_is_taken_with_all_its_fields,
-        the_policies_are_sound,
-        pods_are_as_restricted_as_they_can_be,
+        every_object_is_accepted_with_all_its_fields,
+        the_policies_are_valid,
+        pods_satisfy_the_strictest_possible_level,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
-async fn every_object_is_taken_with_all_its_fields(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn every_object_is_accepted_with_all_its_fields(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         namespace(&plane.client(), "privileged").await?;
         for entry in fs::read_dir(binaries::chart_tool("definitions")?)? {
@@ -52,8 +54,8 @@ async fn every_object_is_taken_with_all_its_fields(plane: Arc<ControlPlane>) -> 
     .await
 }
 
-/// Kubernetes checks the types of a policy's expressions, and says so in its status.
-async fn the_policies_are_sound(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Kubernetes checks the types of a policy's expressions and reports the result in its status.
+async fn the_policies_are_valid(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut names = Vec::new();
         for object in Helm::offline()?.template(&[]).await? {
@@ -81,8 +83,8 @@ async fn the_policies_are_sound(plane: Arc<ControlPlane>) -> anyhow::Result<()> 
     .await
 }
 
-/// Pod Security's level `restricted`, save for the driver.
-async fn pods_are_as_restricted_as_they_can_be(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Pod Security's level `restricted`, except for the driver.
+async fn pods_satisfy_the_strictest_possible_level(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let client = plane.client();
     let helm = Helm::offline()?;
     let mut seen = 0;
@@ -92,7 +94,7 @@ async fn pods_are_as_restricted_as_they_can_be(plane: Arc<ControlPlane>) -> anyh
             let mut pod: Pod = serde_json::from_value(template.clone())?;
             pod.metadata.name = Some("probe".to_owned());
             let name = object.name_any();
-            // On the host's network, which the lower levels do not allow.
+            // Only the level `privileged` allows the host's network.
             let is_on_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
             for (level, is_allowed) in [("restricted", !is_on_host), ("privileged", true)] {
                 namespace(&client, level).await?;
@@ -116,7 +118,7 @@ async fn pods_are_as_restricted_as_they_can_be(plane: Arc<ControlPlane>) -> anyh
     Ok(())
 }
 
-/// The chart's namespace, held to a level of Pod Security.
+/// Creates the chart's namespace with a level of Pod Security.
 async fn namespace(client: &Client, level: &str) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let labels = json!({"pod-security.kubernetes.io/enforce": level});

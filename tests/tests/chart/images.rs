@@ -1,5 +1,6 @@
-//! The images that `deploy/images` makes: one file each, nobody's rights but the driver's, and
-//! the same bytes each time. The programs are those of the tests, without what is for debuggers.
+//! The images that `deploy/images` builds: one file each, an unprivileged user except for the
+//! driver, and the same bytes each time. They contain the tests' programs without debug
+//! information.
 
 use std::{env, fs, iter, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
@@ -11,18 +12,15 @@ use tokio::process::Command;
 const PROGRAMS: [(&str, &str); 2] = [("scheduler-ext", "65532:65532"), ("node-driver", "0:0")];
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![
-        an_image_is_a_program_and_nothing_else,
-        without_the_arm64_target_the_build_says_so,
-    ]
+    tests::tests![an_image_is_a_program_and_nothing_else, a_missing_arm64_target_is_reported,]
 }
 
-/// rustc of a machine that has its own target alone.
+/// A rustc with only the target of its own machine.
 const RUSTC: &str = r#"#!/bin/sh
 case "$*" in *aarch64*) echo /nowhere ;; *) echo "host: x86_64-unknown-linux-gnu" ;; esac
 "#;
 
-/// In place of minutes of cargo: a program is there at once.
+/// Replaces cargo, which would take minutes: creates a program at once.
 const CARGO: &str = r#"#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in --profile) profile=$2 ;; --target) target=$2 ;; -p) program=$2 ;; esac
@@ -32,8 +30,8 @@ mkdir -p "$CARGO_TARGET_DIR/$target/$profile"
 echo "$program" >"$CARGO_TARGET_DIR/$target/$profile/$program"
 "#;
 
-/// It goes on with amd64, unless both are asked for.
-async fn without_the_arm64_target_the_build_says_so(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// The build continues with amd64, unless both are requested.
+async fn a_missing_arm64_target_is_reported(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let tools = folder.path().join("tools");
     fs::create_dir(&tools)?;
@@ -59,7 +57,7 @@ async fn without_the_arm64_target_the_build_says_so(_: Arc<ControlPlane>) -> any
     let refused = build(&["--both"]).await?;
     let said = String::from_utf8(refused.stderr)?;
     assert!(!refused.status.success() && said.contains(&format!("error: {lack}")), "{said}");
-    assert!(!folder.path().join("target").exists(), "nothing is built for nothing");
+    assert!(!folder.path().join("target").exists(), "nothing is built in vain");
 
     let done = build(&[]).await?;
     let said = String::from_utf8(done.stderr.clone())?;
@@ -84,7 +82,7 @@ async fn an_image_is_a_program_and_nothing_else(_: Arc<ControlPlane>) -> anyhow:
         let own = binaries::ours(program)?;
         printed(Command::new("strip").arg("-o").arg(&to).arg(own).output().await?)?;
     }
-    // It need not run to be packed.
+    // A program need not run to be packed.
     fs::write(programs.join("arm64/scheduler-ext"), "another architecture's")?;
 
     let (once, again) = (folder.path().join("once"), folder.path().join("again"));
@@ -141,7 +139,7 @@ fn is_only(program: &str, user: &str, layout: &Path, image: &Value) -> anyhow::R
         .collect::<anyhow::Result<_>>()?;
     let [(name, mode)] = files.as_slice() else { anyhow::bail!("{program}: {files:?}") };
     assert_eq!(name, program);
-    // Nobody may write it.
+    // Only the owner may write it.
     assert_eq!(mode & 0o022, 0, "{program}: {mode:o}");
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Installing, upgrading, rolling back and uninstalling the chart, by helm, with pods that
-//! have NICs: what they have stays theirs, who waits is served, and nothing is left.
+//! Installs, upgrades, rolls back and uninstalls the chart with helm while pods have NICs. The pods
+//! keep their devices, waiting pods are served, and nothing is left.
 //!
-//! Nothing runs pods here. The programs are processes with the rights of the chart's service
-//! accounts, and the test does what the pods of the chart's Job say.
+//! There is no kubelet. The programs are processes with the permissions of the chart's service
+//! accounts, and the test runs the commands of the chart's Job.
 
 use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ const IN_NAMESPACE: &str = "--namespace=dranet-system";
 const VALUES: [&str; 2] =
     ["--set=image.registry=example.org/dranet", "--set=networkConfig.namespaces={none}"];
 
-/// helm's words, with the values that all installations here have.
+/// The arguments of helm, with the values that all installations here use.
 fn with_values<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [words, &[IN_NAMESPACE], &VALUES, &WITHOUT_PODS].concat()
 }
@@ -44,8 +44,8 @@ fn with_values<'a>(words: &[&'a str]) -> Vec<&'a str> {
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         pods_keep_their_nics_and_nothing_is_left,
-        a_webhook_that_is_left_over_blocks_no_pod,
-        what_was_applied_without_helm_becomes_the_releases,
+        an_orphaned_webhook_blocks_no_pod,
+        helm_adopts_the_plain_manifests,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -111,7 +111,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         for name in ["b", "c", "d", "waits"] {
             scope.delete_pod(name).await?;
         }
-        // A claim that was made while its pod was being deleted is nobody's.
+        // A claim that was created while its pod was being deleted belongs to no pod.
         let (now, every) = (DeleteParams::default(), ListParams::default());
         scope.api::<ResourceClaim>().delete_collection(&now, &every).await?;
         none_left::<ResourceClaim>(scope.api()).await?;
@@ -123,7 +123,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
             format!("Namespace//{NAMESPACE}"),
             format!("ServiceAccount/{NAMESPACE}/default"),
             format!("ConfigMap/{NAMESPACE}/kube-root-ca.crt"),
-            // The GPUs' driver is the test.
+            // The test acts as the GPUs' driver.
             format!("ResourceSlice//{}-gpu.nvidia.com", nodes[0]),
         ]
         .into();
@@ -145,9 +145,9 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
     remove_namespace(&plane.client()).await
 }
 
-/// Who deletes the namespace in a hurry takes the webhooks along: their leader has made the
-/// namespace their owner.
-async fn a_webhook_that_is_left_over_blocks_no_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Deleting the namespace without uninstalling also deletes the webhooks, since their leader has
+/// made the namespace their owner.
+async fn an_orphaned_webhook_blocks_no_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::on(&plane.kubeconfig())?;
     remove_all(&plane.client()).await?;
     with_scope(plane.client(), async |scope| {
@@ -164,16 +164,14 @@ async fn a_webhook_that_is_left_over_blocks_no_pod(plane: Arc<ControlPlane>) -> 
             Ok(Check::that(answer.is_ok(), || format!("{answer:?}")))
         })
         .await?;
-        // The release is lost with the namespace; what is the cluster's is not.
+        // The release is lost with the namespace; cluster-scoped objects are not.
         remove_all(&plane.client()).await
     })
     .await
 }
 
-/// The plain manifests, applied as their users do, and later helm with other values.
-async fn what_was_applied_without_helm_becomes_the_releases(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// Applies the plain manifests as their users do, then installs with helm, later with other values.
+async fn helm_adopts_the_plain_manifests(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::on(&plane.kubeconfig())?;
     remove_all(&plane.client()).await?;
     let before = objects(&plane.client()).await?;
@@ -189,7 +187,7 @@ async fn what_was_applied_without_helm_becomes_the_releases(
     assert!(refused.to_string().contains("cannot be imported into the current release"));
     helm.run(with_values(&["install", "dranet", ".", "--take-ownership", "--force-conflicts"]))
         .await?;
-    // What kubectl has applied stays its as well.
+    // kubectl still owns the fields that it has applied.
     let log = "--set=log.level=debug";
     let refused = helm.run(with_values(&["upgrade", "dranet", ".", log])).await.unwrap_err();
     assert!(refused.to_string().contains("conflict with \"kubectl\""), "{refused}");
@@ -216,14 +214,14 @@ async fn has_new_field(client: &Client) -> anyhow::Result<bool> {
     Ok(!schema["openAPIV3Schema"]["properties"]["spec"]["properties"]["next"].is_null())
 }
 
-/// Creates pods, one after the other, until that is done; returns how many. Each is
+/// Creates pods, one after the other, until that is done. Returns their number. Each must be
 /// admitted.
 async fn meanwhile(
     scope: &Scope,
     round: usize,
     done: impl Future<Output = anyhow::Result<String>>,
 ) -> anyhow::Result<usize> {
-    // No request is dropped half way: what it made would stay.
+    // No request is dropped halfway, since its object would stay.
     let is_done = Cell::new(false);
     let command = async {
         let said = done.await;
@@ -244,7 +242,7 @@ async fn meanwhile(
     said.and(pods)
 }
 
-/// What the scheduler gave the pods that have a node, by claim.
+/// The allocations of the pods that have a node, by claim.
 async fn allocations(scope: &Scope) -> anyhow::Result<BTreeSet<String>> {
     let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?;
     let allocated = claims.into_iter().filter_map(|claim| {
@@ -254,8 +252,8 @@ async fn allocations(scope: &Scope) -> anyhow::Result<BTreeSet<String>> {
     Ok(allocated.collect())
 }
 
-/// Every object of the cluster, as KIND/NAMESPACE/NAME, save for what comes and goes by
-/// itself and what tests have in namespaces of their own.
+/// Every object of the cluster, as KIND/NAMESPACE/NAME, except for objects that come and go by
+/// themselves and those in the namespaces of tests.
 async fn objects(client: &Client) -> anyhow::Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     let discovered = Discovery::new(client.clone()).run().await?;
@@ -270,7 +268,7 @@ async fn objects(client: &Client) -> anyhow::Result<BTreeSet<String>> {
             }
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let listed = api.list_metadata(&ListParams::default()).await;
-            // Of a definition that was deleted since.
+            // Its definition was deleted meanwhile.
             let Ok(listed) = listed else { continue };
             all.extend(listed.into_iter().map(|object| {
                 let namespace = match capabilities.scope {
@@ -285,7 +283,7 @@ async fn objects(client: &Client) -> anyhow::Result<BTreeSet<String>> {
     Ok(all)
 }
 
-/// Does what the pod of the chart's Job says, with the rights of its service account.
+/// Runs the commands of the chart's Job, with the permissions of its service account.
 async fn run_cleanup(plane: &ControlPlane, installation: &Installation<'_>) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(plane.client(), NAMESPACE);
     let of_job = ListParams::default().labels("job-name=dranet-cleanup");
@@ -354,7 +352,7 @@ async fn remove_all(client: &Client) -> anyhow::Result<()> {
             if can && capabilities.scope == Place::Cluster {
                 let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
                 match api.delete_collection(&DeleteParams::default(), &ours).await {
-                    // Of a definition that was deleted since.
+                    // Its definition was deleted meanwhile.
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     other => drop(other?),
                 }

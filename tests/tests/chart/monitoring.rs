@@ -1,5 +1,4 @@
-//! Every metric and every label that the dashboard and the alerts name is one that a program
-//! has.
+//! A program exports every metric and every label that the dashboard and the alerts name.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Stdio, sync::Arc};
 
@@ -15,7 +14,7 @@ use tests::{
 };
 use tokio::{io::AsyncWriteExt, process::Command};
 
-/// The programs with their folders and what their metrics begin with.
+/// The programs, with their folders and the prefixes of their metrics.
 const PROGRAMS: [(&str, &str); 5] = [
     ("admission/src", "dranet_admission_"),
     ("fabric-controller/src", "dranet_fabric_controller_"),
@@ -24,16 +23,16 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("scheduler-ext/src", "dranet_scheduler_ext_"),
 ];
 
-/// Labels that Prometheus itself sets, or its format.
+/// Labels that Prometheus or its format sets.
 const FOREIGN_LABELS: [&str; 4] = ["instance", "job", "le", "node"];
 
 pub(crate) fn tests() -> Vec<Test> {
-    let mut all = tests::tests![what_is_shown_is_there];
-    all.extend(tests::tests![what_is_served_is_registered].into_iter().map(Test::alone));
+    let mut all = tests::tests![every_shown_metric_and_label_exists];
+    all.extend(tests::tests![served_metrics_are_in_the_sources].into_iter().map(Test::alone));
     all
 }
 
-async fn what_is_shown_is_there(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn every_shown_metric_and_label_exists(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let there: BTreeSet<_> = registered()?;
     let labels = labels()?;
     let expressions = expressions()?;
@@ -51,8 +50,8 @@ async fn what_is_shown_is_there(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a running program serves has the names that are read from the sources here.
-async fn what_is_served_is_registered(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// The metrics of a running program have names that this test reads from the sources.
+async fn served_metrics_are_in_the_sources(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         installation.gb300("one").await?;
@@ -96,14 +95,14 @@ fn strings_at(key: &str, value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What an expression names.
+/// The names in an expression.
 #[derive(Debug, Deserialize)]
 struct Uses {
     metrics: Vec<String>,
     labels: Vec<String>,
 }
 
-/// As Prometheus' own parser reads them.
+/// Parses expressions with Prometheus' own parser.
 async fn parsed(expressions: &[String]) -> anyhow::Result<Vec<Uses>> {
     let mut parser = Command::new(binaries::chart_tool("expressions")?)
         .stdin(Stdio::piped())
@@ -138,7 +137,7 @@ fn registered() -> anyhow::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// What a call adds to a name: the one of collectors takes the unit as an argument.
+/// The suffixes that a call adds to a name. The call for collectors takes the unit as an argument.
 fn units(call: &str) -> &'static [&'static str] {
     match call {
         "register(" => &[""],
@@ -147,9 +146,9 @@ fn units(call: &str) -> &'static [&'static str] {
     }
 }
 
-/// The calls in a text that register, each with what follows.
+/// The calls in a text that register metrics, each with the text after it.
 fn calls<'a>(text: &'a str, prefix: &str) -> Vec<(&'static str, &'a str)> {
-    // Of two registries in one folder each has files of its own.
+    // Two registries in one folder have separate files.
     let own = |name: &str| text.contains(&format!("\"{name}\""));
     let other = PROGRAMS.map(|(_, prefix)| prefix.trim_end_matches('_'));
     let others = other.iter().any(|name| *name != prefix.trim_end_matches('_') && own(name));

@@ -1,5 +1,5 @@
-//! Who may write a claim may not thereby set addresses and routes: only in the namespaces
-//! that the operator names, whether by claim or by template.
+//! Permission to write claims does not allow setting addresses and routes. Claims and templates may
+//! set them only in the namespaces that the operator names.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,7 +66,7 @@ async fn only_allowed_namespaces_set_addresses_and_routes(
     .await
 }
 
-/// What only allowed namespaces may set, and the fields that the refusal names.
+/// Configurations that only allowed namespaces may set, and the fields that the denial names.
 fn held() -> Vec<(Value, &'static str)> {
     vec![
         (json!({"interface": {"addresses": ["10.0.0.1/24"]}}), "interface.addresses"),
@@ -92,7 +92,7 @@ fn held() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// What anybody may set.
+/// Configurations that any namespace may set.
 fn free() -> Vec<Value> {
     vec![
         json!({}),
@@ -104,7 +104,7 @@ fn free() -> Vec<Value> {
     ]
 }
 
-/// A claim and a template with such a configuration, between others.
+/// A claim and a template with such a configuration, among others.
 fn objects(parameters: &Value) -> [Value; 2] {
     let foreign = json!({"routes": [{"destination": "0.0.0.0/0"}]});
     let config = |driver: &str, parameters: &Value| json!({"opaque": {"driver": driver, "parameters": parameters}});
@@ -134,7 +134,7 @@ async fn create(client: &Client, scope: &Scope, object: &Value) -> kube::Result<
     client.request::<DynamicObject>(request).await.map(drop)
 }
 
-/// A policy is in force some time after it is written.
+/// A policy takes effect some time after it is written.
 async fn in_force(client: &Client, scope: &Scope) -> anyhow::Result<()> {
     let [claim, _] = objects(&json!({"routes": [{}]}));
     eventually(SOON, async || {
@@ -144,7 +144,7 @@ async fn in_force(client: &Client, scope: &Scope) -> anyhow::Result<()> {
     .await
 }
 
-/// A client of one with the stock role `edit` in the scope's namespace.
+/// A client with the default role `edit` in the scope's namespace.
 async fn editor(plane: &ControlPlane, scope: &Scope) -> anyhow::Result<Client> {
     scope.apply_yaml(EDITOR).await?;
     let mut file = Kubeconfig::read_from(plane.kubeconfig())?;

@@ -1,4 +1,4 @@
-//! What helm makes of the chart.
+//! The output of helm for the chart.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,16 +23,16 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<Test> {
     tests::tests![
-        helm_finds_nothing_wrong,
+        helm_lint_passes,
         the_plain_manifests_are_what_the_chart_renders,
-        each_flag_is_one_of_its_program,
+        each_flag_is_known_to_its_program,
         each_choice_leaves_out_what_it_does_not_need,
         nodes_that_node_feature_discovery_has_not_seen_are_kept,
         kubectl_builds_the_documented_overlay,
     ]
 }
 
-/// With each component in turn. It names all images anew.
+/// With each component in turn. The overlay renames all images.
 async fn kubectl_builds_the_documented_overlay(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let page = fs::read_to_string(binaries::in_tests("../docs/start/install.md"))?;
     let mut blocks = page.split("```yaml\n").filter_map(|rest| Some(rest.split_once("```")?.0));
@@ -52,12 +52,12 @@ async fn kubectl_builds_the_documented_overlay(_: Arc<ControlPlane>) -> anyhow::
         let built = Command::new(kubectl).arg("kustomize").arg(&own).output().await?;
         let objects = printed(built).with_context(|| name.clone())?;
         assert!(objects.contains("image: REGISTRY/node-driver:"), "{name}");
-        assert!(!objects.contains("image: dranet/"), "{name} has an image of nobody");
+        assert!(!objects.contains("image: dranet/"), "{name} has an image that was not renamed");
     }
     Ok(())
 }
 
-async fn helm_finds_nothing_wrong(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn helm_lint_passes(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::offline()?;
     for (platform, values) in PLATFORMS {
         let fixed = ["lint", ".", "--strict", "--set=image.registry=example.org/dranet"];
@@ -67,7 +67,7 @@ async fn helm_finds_nothing_wrong(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By the script that makes them, file by file.
+/// Compares the output of the script that renders them, file by file.
 async fn the_plain_manifests_are_what_the_chart_renders(
     _: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -97,7 +97,7 @@ async fn the_plain_manifests_are_what_the_chart_renders(
     Ok(())
 }
 
-/// The files of a folder that are rendered.
+/// The rendered files of a folder.
 fn texts(folder: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let mut texts = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
@@ -109,9 +109,9 @@ fn texts(folder: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(texts)
 }
 
-/// Each program reads its flags in order and stops at `--help`; what is no flag, or no value
-/// of one, it refuses before.
-async fn each_flag_is_one_of_its_program(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Each program reads its flags in order and stops at `--help`. It refuses unknown flags and
+/// invalid values before that.
+async fn each_flag_is_known_to_its_program(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::offline()?;
     let mut tried = BTreeSet::new();
     for (platform, values) in PLATFORMS {
@@ -143,7 +143,7 @@ fn containers(object: &DynamicObject) -> &[Value] {
     containers.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Program and flags of a container, where the image is of this project.
+/// The program and flags of a container, if its image is one of this project.
 fn ours(container: &Value) -> Option<(String, Vec<String>)> {
     let image = container["image"].as_str()?.strip_prefix("example.org/dranet/")?;
     let program = image.split([':', '@']).next()?.to_owned();
@@ -151,7 +151,7 @@ fn ours(container: &Value) -> Option<(String, Vec<String>)> {
     Some((program, args.filter_map(|arg| Some(arg.as_str()?.to_owned())).collect()))
 }
 
-/// No right, no pod and no policy without use.
+/// No permission, pod or policy without a use.
 async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::offline()?;
     let text = async |values: &[&str]| helm.rendered(values).await;

@@ -53,7 +53,7 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("crd.keep=yes", "/crd/keep"),
     ] {
         let args = ["template", "dranet", ".", "--set=image.registry=example.org", "--set", set];
-        let said = helm.run(args).await.err().with_context(|| format!("`{set}` is taken"))?;
+        let said = helm.run(args).await.err().with_context(|| format!("`{set}` is accepted"))?;
         let said = said.to_string();
         assert!(said.contains(&format!("'{path}'")), "`{set}`: {said}");
     }
@@ -79,13 +79,13 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
     ] {
         let value = format!("--set={set}");
         let args = ["template", "dranet", ".", "--set=image.registry=example.org", &value];
-        let said = helm.run(args).await.err().with_context(|| format!("`{set}` is taken"))?;
+        let said = helm.run(args).await.err().with_context(|| format!("`{set}` is accepted"))?;
         assert!(said.to_string().contains(expected), "`{set}`: {said}");
     }
     Ok(())
 }
 
-/// In the README's table, with its default.
+/// Each is in the README's table, with its default.
 async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let readme = Helm::offline()?.run(["show", "readme", "."]).await?;
     let values: Value = serde_saphyr::from_str(&fs::read_to_string(folder().join("values.yaml"))?)?;
@@ -98,11 +98,11 @@ async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
         let explained = row.is_some_and(|row| !row.ends_with("|  |"));
         assert!(explained, "README.md has no row `| `{path}` | `{default}` | …`");
     }
-    assert_eq!(rows.len(), leaves.len(), "rows of values that are not there: {rows:#?}");
+    assert_eq!(rows.len(), leaves.len(), "rows of unknown values: {rows:#?}");
     Ok(())
 }
 
-/// A map that holds values by fixed names is taken apart; another is a value.
+/// A map with fixed keys is split into its values; any other map is one value.
 fn collect(path: &str, value: &Value, leaves: &mut Vec<(String, String)>) {
     let whole = ["resources", "dashboardLabels", "seccompProfile", "seLinuxOptions"];
     match value {

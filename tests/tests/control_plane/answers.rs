@@ -1,5 +1,5 @@
-//! What admission answers when its API server is slow, or a namespace ends, and
-//! what it counts of its answers.
+//! The responses of admission if its API server is slow or a namespace is being deleted, and its
+//! metrics about responses.
 
 use std::{
     collections::BTreeMap,
@@ -31,25 +31,24 @@ use tokio::{
 };
 
 const SOON: Duration = Duration::from_secs(30);
-/// The reason by which clients know that they may try again.
+/// The reason that tells clients to retry.
 const UNAVAILABLE: &str = "ServiceUnavailable";
-/// How long a pod waits for its template, and how long kube-apiserver for the webhook.
+/// The time that a pod waits for its template, and the time that kube-apiserver waits for the
+/// webhook.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(5)];
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        a_template_that_takes_too_long_is_a_denial_to_be_tried_again,
-        a_namespace_that_ends_gets_no_template,
-        what_is_counted_is_what_was_answered,
-        it_is_ready_when_it_has_seen_everything_and_not_before,
+        a_slow_template_is_a_retryable_denial,
+        a_terminating_namespace_gets_no_template,
+        metrics_count_the_responses,
+        it_is_ready_only_after_it_has_seen_everything,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
-/// What admission sends to its API server is held, while all others reach it.
-async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// Requests of admission to its API server are held; all others reach it.
+async fn a_slow_template_is_a_retryable_denial(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         installation.gb300("one").await?;
@@ -72,7 +71,7 @@ async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
         let [least, most] = PATIENCE;
         assert!(least <= took && took < most, "answered after {took:?}");
 
-        // A client that takes it at its word gets its pod when the hold is over.
+        // A client that retries gets its pod when the hold is over.
         let failed = outcome("Failed");
         let before = installation.replicas()[0].metrics().await?;
         let release = async {
@@ -94,9 +93,9 @@ async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
     .await
 }
 
-/// kube-apiserver refuses the pod itself; a review that was on its way gets the
-/// same reason, and none to be tried again after.
-async fn a_namespace_that_ends_gets_no_template(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// kube-apiserver refuses the pod itself. A review that was already in flight gets the same reason,
+/// and must not be retried.
+async fn a_terminating_namespace_gets_no_template(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         installation.gb300("one").await?;
@@ -120,8 +119,8 @@ async fn a_namespace_that_ends_gets_no_template(plane: Arc<ControlPlane>) -> any
     .await
 }
 
-/// Makes a namespace that is being deleted, and is not gone before the finalizer
-/// of its ConfigMap `last` is.
+/// Creates a namespace that is being deleted. It remains until the finalizer of its ConfigMap
+/// `last` is removed.
 async fn ending(plane: &ControlPlane, name: &str) -> anyhow::Result<Api<ConfigMap>> {
     let namespaces: Api<Namespace> = Api::all(plane.client());
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
@@ -146,14 +145,14 @@ async fn ending(plane: &ControlPlane, name: &str) -> anyhow::Result<Api<ConfigMa
     Ok(maps)
 }
 
-async fn what_is_counted_is_what_was_answered(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn metrics_count_the_responses(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         installation.gb300("one").await?;
         installation.start_admission().await?;
         let replica = &installation.replicas()[0];
         let before = replica.metrics().await?;
-        // The leader's own writes make a plan or two old, until it is quiet.
+        // The leader's own writes invalidate a plan or two at first.
         let mut pods = 0_u32;
         let after = eventually(SOON, async || {
             create(scope, &format!("p{pods}"), "2").await?;
@@ -181,7 +180,7 @@ async fn what_is_counted_is_what_was_answered(plane: Arc<ControlPlane>) -> anyho
     .await
 }
 
-async fn it_is_ready_when_it_has_seen_everything_and_not_before(
+async fn it_is_ready_only_after_it_has_seen_everything(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -211,7 +210,8 @@ async fn it_is_ready_when_it_has_seen_everything_and_not_before(
     .await
 }
 
-/// All that a server says to one request: clients ask again where it is unready.
+/// The whole response of a server to one request. A client library would retry while the server is
+/// not ready.
 async fn said(port: u16, path: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET /{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -221,7 +221,7 @@ async fn said(port: u16, path: &str) -> anyhow::Result<String> {
     Ok(answer)
 }
 
-/// What the webhook answers when kube-apiserver asks for a pod in a namespace.
+/// The webhook's response to kube-apiserver's request for a pod in a namespace.
 async fn asked(webhook: &Client, namespace: &str) -> anyhow::Result<Value> {
     let body = serde_json::to_vec(&review(namespace, pod("p", "2")))?;
     let request = Request::post("/mutate").header("content-type", "application/json");
@@ -236,7 +236,7 @@ fn cache(hit: bool) -> String {
     format!("dranet_admission_plan_cache_total{{hit=\"{hit}\"}}")
 }
 
-/// How much more a sample is; one that is not there yet is nothing.
+/// The increase of a sample; a missing one counts as 0.
 fn grown(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, name: &str) -> f64 {
     let value = |samples: &BTreeMap<String, f64>| samples.get(name).copied().unwrap_or_default();
     value(after) - value(before)

@@ -1,5 +1,5 @@
-//! `kubectl dranet bench` on the real control plane: its two pods are admitted, scheduled apart,
-//! measured, and deleted however it ends. No kubelet stands behind the nodes, so a loop here writes
+//! `kubectl dranet bench` on the real control plane: its two pods are admitted, scheduled on
+//! different nodes, measured, and always deleted. The nodes have no kubelet, so a loop here writes
 //! the status that one would.
 
 use std::{
@@ -26,10 +26,10 @@ use super::thin_line::with_installation;
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Between two looks of the loop that stands for a kubelet.
+/// The interval of the loop that replaces a kubelet.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How long a measurement takes at least.
+/// The minimum time of a measurement.
 const MEASURED: SignedDuration = SignedDuration::from_secs(2);
 
 /// What perftest printed on a NIC of 200 Gb/s.
@@ -55,9 +55,9 @@ pub(crate) fn tests() -> Vec<Test> {
 /// What the loop does with pods that have a node.
 #[derive(Clone, Copy)]
 enum Kubelet {
-    /// The client ends well and tells this.
+    /// The client succeeds with this output.
     Measures(&'static str),
-    /// The client ends badly and tells this.
+    /// The client fails with this output.
     Fails(&'static str),
     /// Their image cannot be pulled.
     HasNoImage,
@@ -169,7 +169,7 @@ fn start(plane: &ControlPlane, scope: &Scope, flags: &[&str]) -> anyhow::Result<
     Ok(command.spawn()?)
 }
 
-/// Its output, with a kubelet beside it.
+/// The output of the program, while the loop acts as a kubelet.
 async fn ended(scope: &Scope, child: Child, kubelet: Kubelet) -> anyhow::Result<Output> {
     let looks = async {
         loop {
@@ -189,7 +189,7 @@ async fn bench_pods(scope: &Scope) -> anyhow::Result<Vec<Pod>> {
     Ok(scope.api::<Pod>().list(&ListParams::default().labels("bench.dranet.io/run")).await?.items)
 }
 
-/// One look of a kubelet at its pods.
+/// One iteration of a kubelet over its pods.
 async fn look(scope: &Scope, kubelet: Kubelet) -> anyhow::Result<()> {
     for pod in bench_pods(scope).await? {
         let name = pod.name_any();
@@ -239,7 +239,7 @@ async fn look(scope: &Scope, kubelet: Kubelet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a container has run for as long as a measurement takes at least.
+/// Returns true if a container has run for the minimum time of a measurement.
 fn has_run(pod: &Pod) -> bool {
     let containers = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     let mut running = containers.filter_map(|it| it.state.as_ref()?.running.as_ref());
@@ -247,7 +247,7 @@ fn has_run(pod: &Pod) -> bool {
     started.is_some_and(|it| Timestamp::now().duration_since(it.0) > MEASURED)
 }
 
-/// No pod is left, and soon no claim.
+/// Checks that no pod is left, and waits until no claim is.
 async fn nothing_left(scope: &Scope) -> anyhow::Result<()> {
     let pods = bench_pods(scope).await?;
     anyhow::ensure!(pods.is_empty(), "{} pods are left", pods.len());

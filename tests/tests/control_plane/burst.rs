@@ -1,5 +1,5 @@
-//! A replica dies in the middle of a burst: no pod comes in without its claim,
-//! and none is lost but those that were answered with an error.
+//! A replica dies in the middle of a burst. No pod is admitted without its claim, and only requests
+//! that got an error are lost.
 
 use std::{
     collections::BTreeSet,
@@ -23,17 +23,17 @@ use tests::{
 
 const SOON: Duration = Duration::from_secs(30);
 const PODS: usize = 500;
-/// Requests at a time.
+/// The number of parallel requests.
 const TOGETHER: usize = 16;
-/// Answers after which the replica is killed.
+/// The number of responses after which the replica is killed.
 const KILL_AFTER: usize = 150;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![no_pod_comes_in_without_its_claim_when_a_replica_dies];
+    let all = tests::tests![no_pod_is_admitted_without_its_claim_when_a_replica_dies];
     all.into_iter().map(Test::alone).collect()
 }
 
-async fn no_pod_comes_in_without_its_claim_when_a_replica_dies(
+async fn no_pod_is_admitted_without_its_claim_when_a_replica_dies(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -48,8 +48,8 @@ async fn no_pod_comes_in_without_its_claim_when_a_replica_dies(
                 Ok(Check::that(count >= KILL_AFTER, || format!("{count} answers")))
             };
             eventually(SOON, enough).await?;
-            // Of the one connection that kube-apiserver keeps, both are killed in turn
-            // at either end of the burst: whichever it is on, it is lost once.
+            // kube-apiserver keeps a single connection. Both replicas are killed in turn, so the
+            // connection is lost at least once, whichever replica it is to.
             installation.kill_replica(0).await?;
             installation.start_replica(2, &[]).await?;
             installation.kill_replica(0).await
@@ -63,7 +63,7 @@ async fn no_pod_comes_in_without_its_claim_when_a_replica_dies(
     .await
 }
 
-/// Creates the pods; the names of those that were answered with success.
+/// Creates the pods. Returns the names of those whose creation succeeded.
 async fn burst(scope: &Scope, answered: &AtomicUsize) -> BTreeSet<String> {
     let pods: Api<Pod> = scope.api();
     let create = async |index: usize| {
@@ -98,7 +98,7 @@ async fn check(scope: &Scope, created: &BTreeSet<String>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Held, so that what is tried here is admission alone.
+/// A pod with a scheduling gate, so that only admission is tested.
 fn pod(index: usize) -> Pod {
     let nics = (index % 2 + 1).to_string();
     serde_json::from_value(json!({

@@ -1,6 +1,5 @@
-//! The known demands on the known machines, apart and mixed, and pods that come
-//! and go at random: what is bound is aligned, no device is given twice, and
-//! none waits while there is room.
+//! Known demands on known machines, separate and mixed, and pods that come and go at random. Bound
+//! pods are aligned, no device is allocated twice, and no pod waits while there is room.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,11 +21,11 @@ use tests::{
 };
 
 const SOON: Duration = Duration::from_mins(1);
-/// Pods of one run, in all.
+/// The total number of pods of one run.
 const PODS: usize = 500;
-/// Pods that are there at a time.
+/// The number of pods at a time.
 const TOGETHER: usize = 20;
-/// Pods between two looks at everything.
+/// The number of pods between two full checks.
 const BETWEEN_LOOKS: usize = 100;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -39,7 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
     all.into_iter().map(Test::alone).collect()
 }
 
-/// What a pod asks for: GPUs and NICs of one NUMA node.
+/// The request of a pod: GPUs and NICs of one NUMA node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     resource: &'static str,
@@ -77,7 +76,7 @@ impl Demand {
     }
 }
 
-/// Runs a test with admission and nodes, and a scheduler that soon tries again.
+/// Runs a test with admission and nodes, and a scheduler with a short backoff.
 async fn with_machines(
     plane: Arc<ControlPlane>,
     machines: &[&str],
@@ -133,7 +132,7 @@ async fn known_demands_on_machines_of_three_kinds(plane: Arc<ControlPlane>) -> a
     .await
 }
 
-/// Creates a pod of each demand, one after another, and looks where it went.
+/// Creates a pod of each demand, one after another, and checks its devices.
 async fn bound(scope: &Scope, places: &Places, demands: &[Demand]) -> anyhow::Result<()> {
     for (index, demand) in demands.iter().enumerate() {
         let name = format!("known-{index}");
@@ -157,7 +156,7 @@ async fn denied(scope: &Scope, cases: &[(Demand, &str)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Eight GPUs with a NIC each is the whole of a machine with eight of both.
+/// Eight GPUs with a NIC each take a whole machine with eight of both.
 async fn whole_node(scope: &Scope, resource: &str) -> anyhow::Result<()> {
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "whole", "annotations": {"dranet.io/aligned-nics": "per-gpu"}},
@@ -201,8 +200,7 @@ async fn pods_that_come_and_go_are_aligned_and_none_is_stuck(
     .await
 }
 
-/// Waits until no pod waits that there is room for; then all that is bound is
-/// aligned.
+/// Waits until no pod waits although there is room, then checks that all bound pods are aligned.
 async fn settled(
     scope: &Scope,
     places: &Places,
@@ -238,14 +236,13 @@ async fn settled(
     .await
 }
 
-/// About a second.
+/// The number of checks between two nudges, about a second.
 const LOOKS_PER_NUDGE: usize = 20;
 
-/// Makes kube-scheduler look again at the pods that wait. It does not hear of
-/// every device that becomes free, and then waits for five minutes
-/// (`DefaultPodMaxInUnschedulablePodsDuration`); seen in 1.37.1 with pods that
-/// are deleted while others are being tried. What is tested here is that the
-/// claims fit, not its queue. A changed slice makes it look.
+/// Makes kube-scheduler retry the waiting pods. It misses some devices that become free, and then
+/// waits for five minutes (`DefaultPodMaxInUnschedulablePodsDuration`); seen in 1.37.1 with pods
+/// that are deleted while others are being tried. This test checks that claims fit, not the
+/// scheduler's queue. A changed slice triggers a retry.
 async fn nudge_scheduler(scope: &Scope, look: usize) -> anyhow::Result<()> {
     let slices: Api<ResourceSlice> = Api::all(scope.client());
     let slice = slices.list(&ListParams::default().limit(1)).await?.items.pop();
@@ -255,7 +252,7 @@ async fn nudge_scheduler(scope: &Scope, look: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pod has what it asked for, all on one NUMA node of one node.
+/// Checks that the pod has what it requested, all on one NUMA node of one node.
 fn aligned(
     places: &Places,
     pod: &str,

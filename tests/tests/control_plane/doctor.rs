@@ -1,7 +1,7 @@
 //! `kubectl dranet doctor` asks the running extender through the API server's proxy.
 //!
-//! No kubelet stands behind the nodes: a pod whose status names an address of this machine stands
-//! for that of the extender, and a proxy leads from there to the extender itself.
+//! The nodes have no kubelet. A pod whose status names an address of this machine represents the
+//! extender's pod, and a proxy forwards from that address to the extender.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -50,15 +50,15 @@ async fn doctor_asks_the_extender(plane: Arc<ControlPlane>) -> anyhow::Result<()
     .await
 }
 
-/// An address of this machine other than loopback, which the API server refuses to lead to. No
+/// An address of this machine other than loopback, which the API server refuses to proxy to. No
 /// packet is sent.
 fn own_address() -> anyhow::Result<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.connect("192.0.2.1:9").context("this machine has no address but loopback")?;
+    socket.connect("192.0.2.1:9").context("this machine has only loopback addresses")?;
     Ok(socket.local_addr()?.ip())
 }
 
-/// The extender's Deployment, of which no pod runs.
+/// The extender's Deployment, without running pods.
 const DEPLOYMENT: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -97,7 +97,7 @@ async fn create_extender_pod(scope: &Scope, operations: SocketAddr) -> anyhow::R
     Ok(())
 }
 
-/// What it prints of the cluster whose components are in the scope's namespace.
+/// The output of doctor for the cluster, with the scope's namespace as that of the components.
 async fn doctor(plane: &ControlPlane, scope: &Scope) -> anyhow::Result<String> {
     let mut command = Command::new(binaries::ours("kubectl-dranet")?);
     command.args(["doctor", "--admission-namespace", scope.namespace(), "--kubeconfig"]);

@@ -1,5 +1,5 @@
-//! What the documentation shows works on a real control plane: its commands end with success,
-//! and the API server takes its YAML.
+//! The documentation is correct on a real control plane: its commands succeed, and the API server
+//! accepts its YAML.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use tests::{
 use crate::thin_line::with_installation;
 
 const SOON: Duration = Duration::from_mins(1);
-/// The pod and the file that stand for those of a reader.
+/// The pod and the file that replace a reader's.
 const POD: &str = "nccl-2nic";
 const POD_FILE: &str = "deploy/examples/aks-gb300/2nic-aligned.yaml";
 const TEMPLATE_FILE: &str = "deploy/examples/upstream/aks-gb300-2nic.yaml";
@@ -32,8 +32,8 @@ const FOREIGN_GROUPS: [&str; 3] =
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         documented_commands_succeed,
-        kubernetes_takes_documented_objects,
-        kubernetes_takes_what_migrate_writes,
+        kubernetes_accepts_documented_objects,
+        kubernetes_accepts_the_output_of_migrate,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -47,7 +47,7 @@ async fn documented_commands_succeed(plane: Arc<ControlPlane>) -> anyhow::Result
         for (page, block) in blocks(|block| block.not_run.is_none())? {
             for command in block.commands() {
                 let mut command = fill_in(&command, &node, scope.namespace());
-                // 3 is an answer: a finding, a denial, a pod that does not fit.
+                // Exit code 3 is a result: a finding, a denial, a pod that does not fit.
                 if command.contains("dranet ") {
                     command = format!("{command} || test $? = 3");
                 }
@@ -62,7 +62,7 @@ async fn documented_commands_succeed(plane: Arc<ControlPlane>) -> anyhow::Result
     .await
 }
 
-async fn kubernetes_takes_documented_objects(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn kubernetes_accepts_documented_objects(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let reader = Reader::prepare(&plane, scope).await?;
         let is_known = |block: &Block| {
@@ -89,8 +89,8 @@ async fn kubernetes_takes_documented_objects(plane: Arc<ControlPlane>) -> anyhow
     .await
 }
 
-/// The examples of the operator that is migrated from, all at once.
-async fn kubernetes_takes_what_migrate_writes(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Migrates all examples of the other operator at once.
+async fn kubernetes_accepts_the_output_of_migrate(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let reader = Reader::prepare(&plane, scope).await?;
         let examples = repository()?.join("migration/tests/network-operator");
@@ -166,7 +166,8 @@ impl Reader {
     }
 }
 
-/// The command with what is here for the words in capitals; a program is not built again.
+/// Replaces the words in capitals in a command, and uses the built program instead of building it
+/// again.
 fn fill_in(command: &str, node: &str, namespace: &str) -> String {
     let command = command.replace("cargo run -p kubectl-dranet --", "kubectl-dranet");
     let words = [("NODE", node), ("POD", POD), ("NAME", POD), ("NAMESPACE", namespace)];

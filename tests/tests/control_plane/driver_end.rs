@@ -1,5 +1,5 @@
-//! What stays of a driver that ends, and what goes with it: a restart makes no
-//! device vanish, `--cleanup` removes everything, and so does the node's end.
+//! What remains after the driver ends: a restart removes no device; `--cleanup` and deleting the
+//! node remove everything.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ const NICS: usize = 4;
 
 pub(crate) fn tests() -> Vec<Test> {
     tests::tests![
-        a_restart_makes_no_device_vanish_and_cleanup_all,
-        with_its_node_all_goes,
-        where_another_driver_owns_the_slices_only_the_graph_is_published,
+        a_restart_removes_no_device_and_cleanup_removes_all,
+        deleting_the_node_removes_everything,
+        only_the_graph_is_published_next_to_another_driver,
     ]
 }
 
@@ -62,7 +62,7 @@ impl<'a> Published<'a> {
             .spawn()
     }
 
-    /// Names and versions of the slices, with how many devices they have.
+    /// The names and versions of the slices, and the number of their devices.
     async fn slices(&self) -> anyhow::Result<(Vec<(String, String)>, usize)> {
         let own = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
         let slices = Api::<ResourceSlice>::all(self.plane.client()).list(&own).await?.items;
@@ -77,7 +77,7 @@ impl<'a> Published<'a> {
         Ok(graphs.get_opt(&self.node).await?.and_then(|graph| graph.resource_version()))
     }
 
-    /// Waits until so many NICs are published, and the graph is there or is not.
+    /// Waits until this number of NICs is published, and the graph exists or does not.
     async fn has(&self, nics: usize, graph: bool) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let found = (self.slices().await?, self.graph().await?);
@@ -89,7 +89,7 @@ impl<'a> Published<'a> {
     }
 }
 
-async fn a_restart_makes_no_device_vanish_and_cleanup_all(
+async fn a_restart_removes_no_device_and_cleanup_removes_all(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -115,13 +115,13 @@ async fn a_restart_makes_no_device_vanish_and_cleanup_all(
         published.driver(&["--cleanup"])?.wait_for_success(SOON).await?;
         let left = (published.slices().await?, published.graph().await?);
         assert_eq!(left, ((vec![], 0), None), "nothing is left when it has ended");
-        // Of nothing nothing is removed.
+        // Cleaning up again succeeds.
         published.driver(&["--cleanup"])?.wait_for_success(SOON).await.map(drop)
     })
     .await
 }
 
-async fn with_its_node_all_goes(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn deleting_the_node_removes_everything(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let installation = Installation::install(&plane, scope).await?;
         let published = Published::new(&plane, &installation, scope.node("leaving").await?).await?;
@@ -134,7 +134,7 @@ async fn with_its_node_all_goes(plane: Arc<ControlPlane>) -> anyhow::Result<()> 
     .await
 }
 
-async fn where_another_driver_owns_the_slices_only_the_graph_is_published(
+async fn only_the_graph_is_published_next_to_another_driver(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -143,7 +143,7 @@ async fn where_another_driver_owns_the_slices_only_the_graph_is_published(
         published.driver(&["--once", "--mode=topology"])?.wait_for_success(SOON).await?;
         assert_eq!(published.slices().await?.1, 0);
         anyhow::ensure!(published.graph().await?.is_some(), "no graph");
-        // What another driver of the same name has published stays as it is.
+        // Slices of another driver with the same name stay unchanged.
         published.driver(&["--once"])?.wait_for_success(SOON).await?;
         let before = published.slices().await?;
         published.driver(&["--once", "--mode=topology"])?.wait_for_success(SOON).await?;

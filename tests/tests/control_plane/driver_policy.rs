@@ -1,6 +1,6 @@
-//! The driver of a node writes and deletes what belongs to that node, and to no
-//! other: with the tokens of pods on two nodes, and with all rights that RBAC can
-//! give, so that the admission policy alone is in the way.
+//! The driver of a node can write and delete only what belongs to that node. The test uses tokens
+//! of pods on two nodes, with all permissions that RBAC can grant, so that only the admission
+//! policy restricts them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ const SOON: Duration = Duration::from_secs(30);
 const POLICY: &str = "node-driver.dranet.io";
 
 pub(crate) fn tests() -> Vec<Test> {
-    // Each binds all rights to the driver, and takes them away at its end.
+    // Each grants all permissions to the driver, and revokes them at its end.
     let alone = tests::tests![
         a_driver_writes_for_its_own_node_only,
         a_driver_writes_the_status_of_its_own_devices_only,
     ];
-    let mut all = tests::tests![the_policy_is_sound];
+    let mut all = tests::tests![the_policy_is_valid];
     all.extend(alone.into_iter().map(Test::alone));
     all
 }
@@ -47,7 +47,7 @@ async fn a_driver_writes_for_its_own_node_only(plane: Arc<ControlPlane>) -> anyh
         let cluster = Cluster { own: &own, other: &other };
         in_force(&unbound, cluster).await?;
 
-        // What is there of both nodes, each by its own driver.
+        // Objects of both nodes, each written by its own driver.
         for node in [&own, &other] {
             let client = driver(node).await?;
             slices(&client).create(&once(), &slice(node, node)).await?;
@@ -111,7 +111,7 @@ async fn a_driver_writes_the_status_of_its_own_devices_only(
             device["networkData"] = json!({"ips": ["10.0.0.5/24"]});
             device
         };
-        // Another device in place of one is refused by the API itself.
+        // The API itself refuses to replace a device by another one.
         for (what, status) in [
             ("the allocation", json!({"allocation": null, "reservedFor": null, "devices": null})),
             ("who uses it", json!({"reservedFor": [user]})),
@@ -145,8 +145,8 @@ async fn a_driver_writes_the_status_of_its_own_devices_only(
     .await
 }
 
-/// Kubernetes checks the types of a policy's expressions, and says so in its status.
-async fn the_policy_is_sound(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Kubernetes checks the types of a policy's expressions and reports the result in its status.
+async fn the_policy_is_valid(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let _rig = Installation::install(&plane, scope).await?;
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(plane.client());
@@ -172,7 +172,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{kind: ServiceAccount, name: node-driver, namespace: dranet-system}]
 ";
 
-/// A policy is in force some time after it is written.
+/// A policy takes effect some time after it is written.
 async fn in_force(unbound: &Client, cluster: Cluster<'_>) -> anyhow::Result<()> {
     let probe = PostParams { dry_run: true, ..PostParams::default() };
     let slice = slice("probe", cluster.own);
@@ -206,7 +206,7 @@ fn is_by_policy(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 403 && status.message.contains(POLICY))
 }
 
-/// That a request is refused, and by the policy.
+/// Checks that the policy refuses a request.
 #[track_caller]
 fn forbidden<T>(what: &str, answer: Result<T, Error>) {
     match answer {
@@ -273,11 +273,11 @@ impl Cluster<'_> {
         forbidden("deleting graphs", topologies.delete_collection(&now, &every).await);
 
         let left = Api::<ResourceSlice>::all(admin.clone()).get_opt(&name).await?;
-        assert!(left.is_some_and(|slice| slice.spec.pool.generation == 1), "it is as it was");
+        assert!(left.is_some_and(|slice| slice.spec.pool.generation == 1), "it is unchanged");
         Ok(())
     }
 
-    /// A token that is bound to no node may nothing, on any.
+    /// A token that is not bound to a node can write nothing, on any node.
     async fn forbids_everything(self, unbound: &Client) -> anyhow::Result<()> {
         let slice = slice("unbound", self.own);
         forbidden("without a node", slices(unbound).create(&once(), &slice).await);

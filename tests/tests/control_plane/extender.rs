@@ -1,5 +1,5 @@
-//! That the scheduler asks an extender over TLS, as registered by the harness: an
-//! extender made for this test answers, so that what it was asked is seen.
+//! The scheduler calls an extender over TLS, as the harness registers it. An extender of this test
+//! responds and records the requests.
 
 use std::{
     net::SocketAddr,
@@ -24,13 +24,13 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        an_extender_is_asked_over_tls_and_may_be_away,
-        a_pod_that_got_worse_than_numa_has_an_event,
+        an_extender_is_called_over_tls_and_may_be_unreachable,
+        a_pod_without_numa_alignment_gets_an_event,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
-async fn an_extender_is_asked_over_tls_and_may_be_away(
+async fn an_extender_is_called_over_tls_and_may_be_unreachable(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     let port = ports::free()?;
@@ -63,12 +63,12 @@ async fn an_extender_is_asked_over_tls_and_may_be_away(
 }
 
 /// A template whose GPU and NIC are on two NUMA nodes, and one that is aligned.
-async fn a_pod_that_got_worse_than_numa_has_an_event(
+async fn a_pod_without_numa_alignment_gets_an_event(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_installation(plane, async |scope, installation, _| {
         scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
-        // Pods that were there before its first look are nothing new.
+        // Pods that exist before its first look get no event.
         eventually(SOON, async || {
             let metrics = installation.extender()?.metrics().await?;
             let has_looked = metrics.keys().any(|name| name.contains("room_pods"));
@@ -112,7 +112,7 @@ async fn a_pod_that_got_worse_than_numa_has_an_event(
     .await
 }
 
-/// Where a pod without wishes goes.
+/// The node of a pod without preferences.
 async fn place(scope: &Scope, pod: &str) -> anyhow::Result<String> {
     let yaml = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {pod}}}, \
@@ -123,7 +123,7 @@ async fn place(scope: &Scope, pod: &str) -> anyhow::Result<String> {
     bound.spec.and_then(|spec| spec.node_name).context("a bound pod has a node")
 }
 
-/// Scores the node 10 that is last by name, and the others 0; notes who was asked about.
+/// Scores the last node by name 10, and the others 0. Records the nodes of the request.
 async fn prefer_the_last(
     State(asked): State<Arc<Mutex<Vec<Vec<String>>>>>,
     Json(args): Json<Value>,

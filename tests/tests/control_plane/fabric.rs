@@ -12,8 +12,8 @@ use tests::suite::Test;
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         gangs::two_gangs_on_two_fabrics_both_run,
-        gangs::a_gang_that_fits_nowhere_never_strands,
-        gangs::pods_made_anew_go_to_the_rest,
+        gangs::a_gang_that_fits_nowhere_waits_as_a_whole,
+        gangs::recreated_pods_join_the_rest_of_their_gang,
         gangs::every_controllers_pods_are_a_group,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,

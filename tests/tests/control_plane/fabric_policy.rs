@@ -1,6 +1,6 @@
-//! The fabric controller writes of pods only its gate, node affinity, its annotations and its
-//! condition, and only of pods with `dranet.io/fabric`; of nodes their fabric. With all rights
-//! that RBAC can give, so that the admission policy alone is in the way.
+//! The fabric controller can write only its gate, node affinity, its annotations and its condition
+//! of pods with `dranet.io/fabric`, and the fabric of nodes. The test grants it all permissions
+//! that RBAC can grant, so that only the admission policy restricts it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,10 +26,10 @@ subjects: [{kind: ServiceAccount, name: fabric-controller, namespace: dranet-sys
 ";
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![the_fabric_controller_writes_what_is_its_own_only]
+    tests::tests![the_fabric_controller_writes_only_its_own_fields]
 }
 
-async fn the_fabric_controller_writes_what_is_its_own_only(
+async fn the_fabric_controller_writes_only_its_own_fields(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -53,7 +53,7 @@ async fn the_fabric_controller_writes_what_is_its_own_only(
         let label = async |patch: Value| {
             nodes.patch(&node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
         };
-        // A policy is in force some time after it is written.
+        // A policy takes effect some time after it is written.
         eventually(SOON, async || {
             let answer = patch("other", annotation("dranet.io/fabric-chosen")).await;
             Ok(Check::that(answer.is_err(), || "it is not in force".to_owned()))
@@ -67,7 +67,7 @@ async fn the_fabric_controller_writes_what_is_its_own_only(
             forbidden(what, patch("other", refused).await);
         }
         let image = json!({"spec": {"containers": [{"name": "main", "image": "evil"}]}});
-        // Kubernetes itself lets tolerations be added, and no other be changed.
+        // Kubernetes itself allows adding tolerations, but not changing existing ones.
         let there = pods.get("grouped").await?.spec.and_then(|spec| spec.tolerations);
         let mut tolerations = serde_json::to_value(there.unwrap_or_default())?;
         tolerations.as_array_mut().context("a list")?.push(json!({"operator": "Exists"}));
@@ -129,7 +129,7 @@ fn annotation(key: &str) -> Value {
     json!({"metadata": {"annotations": {key: "f"}}})
 }
 
-/// That a request is refused, and by the policy.
+/// Checks that the policy refuses a request.
 #[track_caller]
 fn forbidden<T>(what: &str, answer: Result<T, Error>) {
     match answer {
@@ -144,7 +144,7 @@ async fn create(scope: &Scope, name: &str, annotations: Value) -> anyhow::Result
     Ok(())
 }
 
-/// A pod that two hold back, so that nothing schedules it.
+/// A pod with two gates, so that it is not scheduled.
 fn pod(name: &str, annotations: &Value) -> Pod {
     let pod = json!({
         "metadata": {"name": name, "annotations": annotations},

@@ -1,5 +1,5 @@
-//! An extender that is away, frozen, slow or answers nonsense: pods schedule all the same,
-//! and their devices are aligned, as the claims see to that.
+//! An extender that is unreachable, frozen, slow or returns invalid responses. Pods are still
+//! scheduled, and their devices are aligned, since the claims ensure that.
 
 use std::{
     convert::Infallible,
@@ -24,37 +24,37 @@ use tests::{ControlPlane, Extender, SchedulerConfig, Scope, ports, suite::Test};
 
 use super::thin_line::{assert_aligned, create, devices, gone, pod, with_installation};
 
-/// How long the scheduler waits for the extender here.
+/// The scheduler's timeout for the extender.
 const TIMEOUT: &str = "500ms";
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        whatever_an_extender_answers_pods_are_aligned,
-        with_the_extender_frozen_pods_are_aligned_all_the_same,
+        pods_are_aligned_whatever_an_extender_returns,
+        pods_are_aligned_with_a_frozen_extender,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
-/// What an extender may do instead of answering.
+/// The faults of an extender.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// No JSON.
+    /// A body that is not JSON.
     Garbage,
-    /// Nothing, with success.
+    /// An empty body, with success.
     Empty,
     /// JSON `null`.
     Null,
     /// JSON of another type.
     OtherType,
-    /// An error of the server.
+    /// A server error.
     ServerError,
-    /// Scores of nodes that nobody asked about.
+    /// Scores of nodes that were not in the request.
     OtherNodes,
-    /// Scores far beyond the scale, up and down.
+    /// Scores far above and far below the scale.
     OffTheScale,
-    /// An answer after the scheduler's patience.
+    /// A response after the scheduler's timeout.
     TooLate,
-    /// The connection breaks in the middle of the answer.
+    /// The connection breaks in the middle of the response.
     BrokenOff,
 }
 
@@ -70,14 +70,14 @@ const FAULTS: [Fault; 9] = [
     Fault::BrokenOff,
 ];
 
-/// The fault of the moment, and how often it was asked.
+/// The current fault, and the number of requests.
 #[derive(Debug)]
 struct Faulty {
     fault: Mutex<(Fault, usize)>,
     nodes: [String; 2],
 }
 
-async fn whatever_an_extender_answers_pods_are_aligned(
+async fn pods_are_aligned_whatever_an_extender_returns(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, installation, nodes| {
@@ -104,9 +104,7 @@ async fn whatever_an_extender_answers_pods_are_aligned(
     .await
 }
 
-async fn with_the_extender_frozen_pods_are_aligned_all_the_same(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn pods_are_aligned_with_a_frozen_extender(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, installation, _| {
         ask_extender(&plane, installation.extender()?.url()).await?;
         installation.extender()?.freeze()?;
@@ -116,14 +114,14 @@ async fn with_the_extender_frozen_pods_are_aligned_all_the_same(
     .await
 }
 
-/// Starts a scheduler that asks this extender, as deployed but for its patience.
+/// Starts a scheduler that calls this extender, as deployed except for its timeout.
 async fn ask_extender(plane: &ControlPlane, url: &str) -> anyhow::Result<()> {
     let mut extender = Extender::new(url, &plane.authority().pem());
     TIMEOUT.clone_into(&mut extender.http_timeout);
     plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await
 }
 
-/// A pod comes, is bound, has two NICs on the NUMA node of its GPU, and goes.
+/// Creates a pod, checks that it gets two NICs on the NUMA node of its GPU, and deletes it.
 async fn aligned(scope: &Scope, name: &str) -> anyhow::Result<()> {
     create(scope, pod(name, Some("2"))).await?;
     assert_aligned(&devices(scope, name).await?, 2);
@@ -161,7 +159,7 @@ async fn answer(State(faulty): State<Arc<Faulty>>) -> Response {
         Fault::ServerError => (StatusCode::INTERNAL_SERVER_ERROR, "broken").into_response(),
         Fault::OtherNodes => scores([("nowhere", 10), ("elsewhere", 0)]),
         Fault::OffTheScale => scores([(one, 1_000_000), (two, -1_000_000)]),
-        // Never: the scheduler gives up, and the connection ends with the server.
+        // Never responds. The scheduler gives up, and the connection ends with the server.
         Fault::TooLate => std::future::pending::<Infallible>().await.into_response(),
         Fault::BrokenOff => {
             let parts = [Ok(Bytes::from("[{\"Host\":")), Err(io::Error::other("broken off"))];

@@ -1,9 +1,8 @@
-//! Many drivers at once, each with the token of its node: machines change,
-//! drivers are killed, others write over their slices, and the API server
-//! restarts. In the end every slice says what its machine is, and no pool's
-//! generation ever went back.
+//! Many drivers at once, each with the token of its node. Machines change, drivers are killed,
+//! other clients overwrite slices, and the API server restarts. In the end every slice matches its
+//! machine, and no pool's generation has ever decreased.
 //!
-//! How many: `DRANET_DRIVERS` (8).
+//! `DRANET_DRIVERS` sets the number of drivers (8).
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +32,7 @@ use tests::{
 };
 use tokio::task::JoinSet;
 
-/// Longest time until all slices say what they must, on a busy machine.
+/// The longest time until all slices are correct, on a busy machine.
 const SOON: Duration = Duration::from_mins(3);
 const ROUNDS: usize = 3;
 /// NICs of a GB300 machine.
@@ -74,7 +73,7 @@ struct Node {
     machine: TempDir,
     kubeconfig: PathBuf,
     driver: Option<Process>,
-    /// How many of its ports are down.
+    /// The number of its ports that are down.
     down: usize,
 }
 
@@ -113,7 +112,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Of each machine another number of ports is down than before.
+    /// Changes the number of ports that are down on each machine.
     fn change_machines(&mut self, round: usize) -> anyhow::Result<()> {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             node.down = (index + round) % (NICS + 1);
@@ -130,7 +129,7 @@ impl<'a> Fleet<'a> {
         (round..self.nodes.len()).step_by(3).try_for_each(|index| self.launch(index))
     }
 
-    /// Someone who may everything deletes slices, and empties others.
+    /// A client with all permissions deletes some slices, and empties others.
     async fn write_over_some(&self, round: usize) -> anyhow::Result<()> {
         let slices: Api<ResourceSlice> = Api::all(self.plane.client());
         for (index, node) in self.nodes.iter().enumerate().skip((round + 1) % 2).step_by(2) {
@@ -142,7 +141,7 @@ impl<'a> Fleet<'a> {
                     let answer = slices.patch(&name, &PatchParams::default(), &patch).await;
                     absent_or(answer.map(drop))?;
                 } else if !was_restarted(index, round) {
-                    // A driver that starts knows no generation but that of what is there.
+                    // A driver that starts knows only the generations of existing slices.
                     let answer = slices.delete(&name, &DeleteParams::default()).await;
                     absent_or(answer.map(drop))?;
                 }
@@ -151,7 +150,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// A driver that starts while the server is away waits for it.
+    /// A driver that starts while the server is unavailable waits for it.
     fn nobody_ended(&self) -> anyhow::Result<()> {
         for node in &self.nodes {
             let driver = node.driver.as_ref().context("it was started")?;
@@ -205,7 +204,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Whether [`Fleet::restart_some`] had it.
+/// Returns true if [`Fleet::restart_some`] restarted it.
 fn was_restarted(index: usize, round: usize) -> bool {
     index >= round && (index - round).is_multiple_of(3)
 }
@@ -215,7 +214,7 @@ fn report(line: &str) {
     eprintln!("{line}");
 }
 
-/// How many ports a slice says are down.
+/// The number of ports that a slice reports as down.
 fn down(slice: &ResourceSlice) -> usize {
     let devices = slice.spec.devices.iter().flatten();
     let is_down = |device: &&Device| {
@@ -239,7 +238,7 @@ fn absent_or(answer: Result<(), kube::Error>) -> anyhow::Result<()> {
     }
 }
 
-/// The generation of each pool, as it goes.
+/// Watches the generation of each pool.
 struct Pools {
     seen: Arc<Mutex<Seen>>,
     _task: JoinSet<()>,
@@ -267,7 +266,7 @@ impl Pools {
                         told.lock().unwrap_or_else(PoisonError::into_inner).observe(&slice);
                     }
                     Ok(None) => return,
-                    // The server is away; the watch comes back.
+                    // The server is unavailable; the watch reconnects.
                     Err(_) => {}
                 }
             }
@@ -278,7 +277,7 @@ impl Pools {
     fn never_went_back(self) -> anyhow::Result<()> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(seen.violations.is_empty(), "{:#?}", seen.violations);
-        anyhow::ensure!(seen.events > 0, "nothing was seen of the slices");
+        anyhow::ensure!(seen.events > 0, "no event of a slice was seen");
         let highest = seen.highest.values().max().copied().unwrap_or_default();
         report(&format!("{} versions of slices, generations up to {highest}", seen.events));
         Ok(())

@@ -1,11 +1,11 @@
-//! That the extender knows before what the scheduler will do: random pods come and go on
-//! nodes of four kinds, and what was forecast for the node that kube-scheduler chose is
-//! compared with what it wrote into the claim.
+//! The extender's forecasts equal what the scheduler does. Random pods come and go on nodes of four
+//! kinds. The forecast for the node that kube-scheduler chose is compared with the allocation that
+//! it wrote into the claim.
 //!
-//! The test compares by itself, from `/debug/explain` and the API server, and holds what
-//! the extender counts against that.
+//! The test itself compares `/debug/explain` with the API server, and then compares the extender's
+//! metrics with its own counts.
 //!
-//! How many pods: `DRANET_FORECAST_PODS` (120), from `DRANET_SEED` (7).
+//! `DRANET_FORECAST_PODS` sets the number of pods (120), `DRANET_SEED` the seed (7).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,22 +34,20 @@ use super::churn::{Demand, Random, amd, create, nvidia};
 const SOON: Duration = Duration::from_mins(1);
 /// Nodes of each of the four kinds.
 const OF_A_KIND: usize = 15;
-/// Pods that are there at a time: about half of the GPUs are in use then.
+/// The number of pods at a time; they use about half of the GPUs.
 const TOGETHER: usize = 90;
-/// The most pods that are made at once.
+/// The maximum number of pods created at once.
 const BURST: usize = 4;
-/// Of ten pods that are made together with others, so many must be as forecast: what is in
-/// flight is assumed, and mostly rightly.
+/// The number of pods out of ten, among those created together with others, that must match their
+/// forecast. The extender has to assume what is in flight.
 const RIGHT_OF_TEN: usize = 8;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![what_the_extender_forecasts_is_what_pods_get];
+    let all = tests::tests![pods_get_what_the_extender_forecasts];
     all.into_iter().map(Test::alone).collect()
 }
 
-async fn what_the_extender_forecasts_is_what_pods_get(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn pods_get_what_the_extender_forecasts(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let pods = setting("DRANET_FORECAST_PODS", 120)?;
     let seed: u64 = setting("DRANET_SEED", 7)?;
     let outcome = with_scope(plane.client(), async |scope| {
@@ -89,22 +87,22 @@ struct Campaign<'a> {
     scope: &'a Scope,
     installation: Installation<'a>,
     random: Random,
-    /// The pods that are there, and their nodes.
+    /// The existing pods and their nodes.
     alive: BTreeMap<String, String>,
     /// Those of them whose devices the extender has seen.
     seen: BTreeSet<String>,
     made: usize,
-    /// Nodes on which something changed since the extender was known to have seen it all.
+    /// Nodes that changed since the extender was last known to be up to date.
     changed: BTreeSet<String>,
 }
 
-/// How what pods got compares with what was forecast.
+/// Counts of pods, by how their devices compare with the forecast.
 #[derive(Debug, Default)]
 struct Counts {
     same: usize,
     /// Other devices than forecast.
     other: usize,
-    /// The extender was not asked: there was one node only.
+    /// The extender was not called, since there was only one node.
     not_asked: usize,
     /// Nothing was forecast for the node: for the extender it had no room.
     no_forecast: usize,
@@ -120,9 +118,9 @@ impl Campaign<'_> {
             let one = vec![self.draw()];
             let compared = quiet.same + quiet.other;
             self.schedule(one, &mut quiet).await?;
-            // When the extender is asked, it compares first what pods got that it has seen.
+            // When the extender is called, it first compares the pods that it has seen.
             let has_compared = quiet.same + quiet.other > compared;
-            // One more may go while the others come.
+            // Some may be deleted while the others are created.
             let count = 1 + self.random.below(BURST);
             let burst = (0..count).map(|_| self.draw()).collect();
             if has_compared {
@@ -153,7 +151,7 @@ impl Campaign<'_> {
         (format!("p{}", self.made), demands[self.random.below(demands.len())])
     }
 
-    /// Makes pods at once, and looks what each got.
+    /// Creates pods at once, and compares the devices of each.
     async fn schedule(
         &mut self,
         pods: Vec<(String, Demand)>,
@@ -188,7 +186,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// The node of a pod once it has one; none where the scheduler finds no room.
+    /// The node of a pod once it has one; `None` if the scheduler finds no room.
     async fn bound(&self, name: &str) -> anyhow::Result<Option<String>> {
         let pods: Api<Pod> = self.scope.api();
         eventually(SOON, async || {
@@ -212,7 +210,7 @@ impl Campaign<'_> {
         .await
     }
 
-    /// What the extender said of the node when it was asked last.
+    /// The extender's latest forecast for the node.
     async fn forecast(&self, pod: &str, node: &str) -> anyhow::Result<Forecast> {
         let key = format!("explain?pod={}/{pod}", self.scope.namespace());
         let Some(rows) = self.installation.extender()?.debug(&key).await? else {
@@ -229,7 +227,7 @@ impl Campaign<'_> {
         Ok(Forecast::Devices(devices.context("devices are texts")?))
     }
 
-    /// Deletes one pod or more, until no more are left than shall be.
+    /// Deletes random pods until at most [`TOGETHER`] are left, and sometimes more of them.
     async fn delete_some(&mut self) -> anyhow::Result<()> {
         while !self.seen.is_empty() && (self.alive.len() > TOGETHER || self.random.below(3) == 0) {
             let number = self.random.below(self.seen.len());
@@ -241,8 +239,8 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Waits until the claims of pods that are gone are gone as well, and the extender sees
-    /// every device as the API server has it.
+    /// Waits until the claims of deleted pods are deleted too, and the extender's view of every
+    /// device equals the API server's.
     async fn settle(&mut self) -> anyhow::Result<()> {
         let nodes = mem::take(&mut self.changed);
         eventually(SOON, async || {

@@ -22,7 +22,7 @@ use super::{
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Pods that are there at one time at most.
+/// The maximum number of pods at a time.
 const TOGETHER: usize = 5;
 
 /// Every command that reads a cluster and needs no name.
@@ -39,10 +39,10 @@ const COMMANDS: &[&[&str]] = &[
     &["version"],
 ];
 
-/// More than the API server is asked for at a time (`cluster_model::watch`).
+/// More than one page of a list (`cluster_model::watch`).
 const CLAIMS: usize = 120;
 
-/// A claim that nobody uses.
+/// An unused claim.
 const SPARE: &str = "
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -50,7 +50,7 @@ metadata: {name: NAME}
 spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
 ";
 
-/// A part of the project, of which no pod runs.
+/// A component of the project, without running pods.
 const ADMISSION: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -65,7 +65,7 @@ spec:
       containers: [{name: admission, image: none}]
 ";
 
-/// The rights that `doctor` asks about.
+/// The permissions that `doctor` checks.
 const RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -91,10 +91,10 @@ subjects: [{kind: ServiceAccount, name: admission, namespace: NAMESPACE}]
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         a_snapshot_gives_the_answers_of_its_cluster,
-        who_may_not_read_is_told_which_right_is_missing,
-        doctor_names_rights_that_a_part_lacks,
-        what_explain_says_is_what_the_scheduler_does,
-        what_simulate_says_is_what_the_scheduler_does,
+        missing_permissions_are_named,
+        doctor_names_missing_permissions_of_a_component,
+        the_scheduler_does_what_explain_says,
+        the_scheduler_does_what_simulate_says,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -156,9 +156,7 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
     .await
 }
 
-async fn who_may_not_read_is_told_which_right_is_missing(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn missing_permissions_are_named(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |_, _, _| {
         let path = plane.directory().join("nobody.kubeconfig");
         as_nobody(&plane.kubeconfig(), &path)?;
@@ -181,8 +179,10 @@ async fn who_may_not_read_is_told_which_right_is_missing(
     .await
 }
 
-/// Of two Deployments one runs as the service account that the chart gives rights to.
-async fn doctor_names_rights_that_a_part_lacks(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// One of two Deployments runs as the service account that the chart grants permissions to.
+async fn doctor_names_missing_permissions_of_a_component(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, _, _| {
         let kubeconfig = plane.kubeconfig().display().to_string();
         let namespace = scope.namespace();
@@ -207,12 +207,10 @@ async fn doctor_names_rights_that_a_part_lacks(plane: Arc<ControlPlane>) -> anyh
     .await
 }
 
-/// Random pods come and go. Each is explained before it is made: it is bound to one of the
-/// nodes where it fits, or to none where it fits nowhere, or refused where it is denied. The
-/// smallest change that is named, of its annotations or of what is in use, lets it run.
-async fn what_explain_says_is_what_the_scheduler_does(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// Random pods come and go. Each is explained before it is created. It must then be bound to one of
+/// the nodes on which it fits, stay pending if it fits nowhere, or be denied as predicted. The
+/// smallest change that explain suggests, to its annotations or to devices in use, must let it run.
+async fn the_scheduler_does_what_explain_says(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, _, _| {
         let kubeconfig = plane.kubeconfig().display().to_string();
         let file = plane.directory().join("asked.json").display().to_string();
@@ -237,7 +235,10 @@ async fn what_explain_says_is_what_the_scheduler_does(
             let said = explain(&asked)?;
             if said["refused"].is_string() {
                 let made = create(scope, serde_json::from_value(asked.clone())?).await;
-                anyhow::ensure!(made.is_err(), "{asked} was made, and was said: {said}");
+                anyhow::ensure!(
+                    made.is_err(),
+                    "{asked} was created, but the prediction was: {said}"
+                );
                 denied += 1;
                 continue;
             }
@@ -275,12 +276,10 @@ async fn what_explain_says_is_what_the_scheduler_does(
     .await
 }
 
-/// Random pods come and go. Each is simulated before it is made: it lands on a node that ranks
-/// highest, with the devices that were said where it is the node that was said, or waits where
-/// none was.
-async fn what_simulate_says_is_what_the_scheduler_does(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// Random pods come and go. Each is simulated before it is created. It must then be bound to one of
+/// the highest-ranked nodes, with the predicted devices if it is the predicted node, or stay
+/// pending if no node was predicted.
+async fn the_scheduler_does_what_simulate_says(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, _, _| {
         let kubeconfig = plane.kubeconfig().display().to_string();
         let file = plane.directory().join("simulated.json").display().to_string();
@@ -323,7 +322,7 @@ async fn what_simulate_says_is_what_the_scheduler_does(
                 decided += usize::from(equal.len() == 1);
                 alive.push_back(name);
             } else if said["pending"][0]["why"]["refused"].is_string() {
-                anyhow::ensure!(made.is_err(), "{} was made", why());
+                anyhow::ensure!(made.is_err(), "{} was created", why());
                 denied += 1;
             } else {
                 scope.unschedulable(&name, SOON).await.with_context(why)?;
@@ -342,7 +341,7 @@ async fn what_simulate_says_is_what_the_scheduler_does(
     .await
 }
 
-/// The pods whose claims give their devices back in a change, `when … default/a of pod train, …`.
+/// The pods whose claims release their devices in a change, `when … default/a of pod train, …`.
 fn holders(change: &str) -> impl Iterator<Item = &str> {
     let names = change.split(" of pod ").skip(1);
     names.map(|rest| rest.split([',', ' ']).next().unwrap_or_default())
@@ -353,7 +352,7 @@ fn report(line: &str) {
     eprintln!("{line}");
 }
 
-/// Makes the pod, and sees that the scheduler does with it what was said.
+/// Creates the pod, and checks that the scheduler does what was predicted.
 async fn agree(scope: &Scope, name: &str, asked: &Value, said: &Value) -> anyhow::Result<()> {
     create(scope, serde_json::from_value(asked.clone())?).await?;
     let fits: Vec<&str> =
@@ -364,11 +363,14 @@ async fn agree(scope: &Scope, name: &str, asked: &Value, said: &Value) -> anyhow
     }
     let made = scope.bound(name, SOON).await.with_context(|| format!("{asked}: {said}"))?;
     let node = made.spec.and_then(|spec| spec.node_name).context("it is bound")?;
-    anyhow::ensure!(fits.contains(&node.as_str()), "{asked} is on {node}, and was said: {said}");
+    anyhow::ensure!(
+        fits.contains(&node.as_str()),
+        "{asked} is on {node}, but the prediction was: {said}"
+    );
     Ok(())
 }
 
-/// A pod that asks for a few GPUs and NICs, near or not.
+/// A pod that requests a few GPUs and NICs, aligned or not.
 fn asked(name: &str, random: &mut Random) -> Value {
     let gpus = [1, 1, 2, 4][random.below(4)];
     let nics = [1, 1, 2, 2, 3, 4][random.below(6)];
@@ -390,7 +392,7 @@ fn asked(name: &str, random: &mut Random) -> Value {
     })
 }
 
-/// Writes a kubeconfig of somebody who has no right but to be there.
+/// Writes a kubeconfig of a user without permissions.
 fn as_nobody(admin: &Path, to: &Path) -> anyhow::Result<()> {
     let mut config = Kubeconfig::read_from(admin)?;
     let user = config.auth_infos.first_mut().context("it has a user")?;

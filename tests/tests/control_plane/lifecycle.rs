@@ -1,4 +1,4 @@
-//! Starting and ending: what the harness itself promises.
+//! Starting and stopping: the guarantees of the harness itself.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_panic_ends_the_program_and_its_children,
         a_program_that_ends_early_is_reported_with_its_log,
     ];
-    // These start control planes of their own, or replace a part of this one.
+    // These start separate control planes, or replace a part of this one.
     all.extend(
         tests::tests![
             a_panic_ends_a_second_control_plane,
@@ -46,8 +46,8 @@ async fn its_version_is_the_pinned_one(plane: Arc<ControlPlane>) -> anyhow::Resu
     Ok(())
 }
 
-/// A node without a lease is `NotReady` after 40 s where the node-lifecycle-controller
-/// runs; that it does not is looked at, instead of waiting for so long.
+/// With the node-lifecycle-controller, a node without a lease is `NotReady` after 40 s. The test
+/// checks that this controller does not run, instead of waiting.
 async fn simulated_nodes_are_ready_and_stay_so(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let name = scope.node("ready").await?.metadata.name.context("a node has a name")?;
@@ -82,7 +82,7 @@ async fn a_panic_ends_the_program_and_its_children(plane: Arc<ControlPlane>) -> 
     assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
     let panic = async move {
         let _process = process;
-        // A panic without its message: it is on purpose.
+        // A panic without its message, since it is intentional.
         panic::resume_unwind(Box::new("what a test started must end with it"));
     };
     assert!(AssertUnwindSafe(panic).catch_unwind().await.is_err());
@@ -112,7 +112,7 @@ async fn a_panic_ends_a_second_control_plane(_plane: Arc<ControlPlane>) -> anyho
     assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
     let panic = async move {
         let _second = second;
-        // A panic without its message: it is on purpose.
+        // A panic without its message, since it is intentional.
         panic::resume_unwind(Box::new("a control plane must end with its test"));
     };
     assert!(AssertUnwindSafe(panic).catch_unwind().await.is_err());
@@ -155,7 +155,8 @@ async fn the_scheduler_restarts_with_another_configuration(
     plane.restart_scheduler(&SchedulerConfig::default()).await
 }
 
-/// Not so once it has ended and only waits to be reaped by init (`proc_pid_stat(5)`).
+/// Returns true if a process runs, and does not only wait to be reaped by init
+/// (`proc_pid_stat(5)`).
 fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -170,7 +171,7 @@ async fn all_end(pids: &[u32]) -> anyhow::Result<()> {
     .await
 }
 
-#[expect(clippy::print_stderr, reason = "the time of a start is told, not asserted")]
+#[expect(clippy::print_stderr, reason = "the time of a start is reported, not asserted")]
 fn report(line: &str) {
     eprintln!("{line}");
 }

@@ -1,5 +1,5 @@
-//! Addresses of NicPools, by the code and the rights of the driver: those that race for them get
-//! no address twice, and the fabric controller frees those of claims that are gone.
+//! Addresses of NicPools, with the driver's code and permissions. Racing drivers never get an
+//! address twice, and the fabric controller frees the addresses of deleted claims.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,16 +29,16 @@ use tests::{
 /// Longest time until the controller has freed and counted, on a busy machine.
 const SOON: Duration = Duration::from_mins(3);
 const CLAIMS: usize = 1000;
-/// Of these the drivers die while they take an address.
+/// The number of claims whose driver dies while it takes an address.
 const DYING: usize = 100;
 const NODES: usize = 8;
-/// Requests that are under way at a time.
+/// The number of parallel requests.
 const TOGETHER: usize = 64;
 
 pub(crate) fn tests() -> Vec<Test> {
     tests::tests![
-        drivers_that_race_take_no_address_twice,
-        a_pool_is_for_its_namespaces_and_a_driver_for_its_node,
+        racing_drivers_take_no_address_twice,
+        pools_are_limited_to_namespaces_and_drivers_to_their_node,
     ]
     .into_iter()
     .map(Test::alone)
@@ -46,7 +46,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// 1,000 claims by eight drivers, of which 100 are dropped halfway and their claims deleted.
-async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         let (pools, addresses) = (Api::<NicPool>::all(plane.client()), plane.client());
@@ -73,7 +73,7 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
             let task = async move { reserve(&client, &node, &mut claim).await.map(|()| claim) };
             tasks.push((number < DYING, task));
         }
-        // Those of dying drivers are polled a few times: dropped wherever they are then.
+        // Requests of dying drivers are polled a few times, and then dropped wherever they are.
         let run = stream::iter(tasks).map(|(is_dying, task)| async move {
             if is_dying {
                 let _ = tokio::time::timeout(Duration::from_millis(4), task).await;
@@ -92,13 +92,14 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
             anyhow::ensure!(address != "10.20.0.1/22", "the gateway's");
         }
 
-        // A claim that is prepared again has what it had.
+        // A claim that is prepared again keeps its address.
         let (node, driver) = &drivers[1];
         let mut again = allocated(&living[0], node, &name);
         reserve(driver, node, &mut again).await?;
         assert_eq!(owners.get(&address_of(&again)?), Some(&again.claim.uid.as_str()));
 
-        // What the dead took is free when their claims are gone, and what others have is not.
+        // Addresses that dead drivers took are freed when their claims are deleted; others are
+        // kept.
         installation.start_fabric_controllers(2, &[]).await?;
         let api: Api<ResourceClaim> = scope.api();
         for claim in dying {
@@ -124,7 +125,8 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
         })
         .await?;
 
-        // A pool that shrinks leaves what claims have, and gives nothing that it has not.
+        // A pool that shrinks leaves claims their addresses, and assigns none that it no longer
+        // has.
         let shrunk =
             json!({"spec": {"ranges": [{"cidr": "10.20.0.0/30", "gateway": "10.20.0.1"}]}});
         pools.patch(&name, &PatchParams::default(), &Patch::Merge(shrunk)).await?;
@@ -148,7 +150,7 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
     .await
 }
 
-async fn a_pool_is_for_its_namespaces_and_a_driver_for_its_node(
+async fn pools_are_limited_to_namespaces_and_drivers_to_their_node(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -184,7 +186,7 @@ async fn a_pool_is_for_its_namespaces_and_a_driver_for_its_node(
             anyhow::ensure!(error.contains(expected), "{error}");
         }
 
-        // Only for its own node, and what is taken stays as it is.
+        // A driver takes addresses only for its own node, and a taken address is immutable.
         let (other, _) = &drivers[1];
         let theirs: Api<NicAddress> = Api::all(driver.clone());
         let probe = PostParams { dry_run: true, ..PostParams::default() };
@@ -308,7 +310,7 @@ fn of_pool(name: &str) -> ListParams {
     ListParams::default().labels(&format!("topology.dranet.io/nic-pool={name}"))
 }
 
-/// An error with all that it comes from.
+/// An error with all its causes.
 fn text(error: &PrepareError) -> String {
     let error: &dyn std::error::Error = error;
     let chain = std::iter::successors(Some(error), |error| error.source());

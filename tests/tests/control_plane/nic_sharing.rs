@@ -1,5 +1,5 @@
-//! Pods that share NICs by the real scheduler: what they take of a NIC never exceeds what it has,
-//! one that does not fit goes elsewhere or waits, and a NIC that is shared is nobody's alone.
+//! Pods that share NICs, with the real scheduler. They never take more of a NIC than it has; a pod
+//! that does not fit goes elsewhere or waits; and a shared NIC is never allocated exclusively.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use tests::{ControlPlane, Scope, installation::Installation, suite::Test, with_s
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// As the operator sets it.
+/// The flags that the operator sets.
 const FLAGS: [&str; 2] = ["--sharing=bandwidth", "--rdma-hca-max=3"];
 
-/// What a NIC of a GB300 has then: bits per second, and claims.
+/// The capacity of a GB300 NIC with these flags: bits per second, and claims.
 const WHOLE: (i64, i64) = (800_000_000_000, 3);
 
-/// The one NIC of each node that the pods may have: near two of its GPUs.
+/// The only NIC of each node that the pods may have; it is near two of its GPUs.
 const NIC: &str = "0101:00:00.0";
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -59,13 +59,13 @@ async fn pods_share_nics_and_never_take_more_than_they_have(
         let used = used(scope).await?;
         assert_eq!(used.get(&d), Some(&(WHOLE.0, 2)), "{used:?}");
 
-        // By number alone, beside those that take all of the bandwidth or not.
+        // A share without bandwidth fits on either NIC, even if all of the bandwidth is taken.
         create(scope, "e", &[("nic-sharing", "shared")]).await?;
         let e = node(scope, "e").await?;
         let used = self::used(scope).await?;
         assert_eq!(used.values().map(|(_, shares)| shares).sum::<i64>(), 4, "{used:?} on {e}");
 
-        // One that shares nothing waits for a NIC that nobody has.
+        // A pod that does not share waits for an unused NIC.
         create(scope, "alone", &[]).await?;
         scope.unschedulable("alone", SOON).await?;
 
@@ -74,7 +74,7 @@ async fn pods_share_nics_and_never_take_more_than_they_have(
         }
         let (freed, pod) = if a == d { (b, "b") } else { (a, "a") };
         scope.delete_pod(pod).await?;
-        // Whichever of both is tried first: either has all of the NIC, or its half.
+        // Either pod may be tried first: it gets the whole NIC, or its half.
         let waiting = ["c", "alone"];
         let got = tokio::select! {
             pod = scope.bound(waiting[0], SOON) => pod?,
@@ -92,7 +92,7 @@ async fn pods_share_nics_and_never_take_more_than_they_have(
     .await
 }
 
-/// The API server has kept what the driver wrote.
+/// Checks that the API server has kept what the driver wrote.
 async fn is_published(scope: &Scope, node: &str) -> anyhow::Result<()> {
     let slices: Api<ResourceSlice> = Api::all(scope.client());
     let of_node = format!("spec.nodeName={node},spec.driver=dra.net");
@@ -153,7 +153,7 @@ async fn node(scope: &Scope, pod: &str) -> anyhow::Result<String> {
     pod.spec.and_then(|spec| spec.node_name).context("a bound pod has a node")
 }
 
-/// What claims take of the NIC of each node; never more than it has.
+/// What claims take of the NIC of each node. Fails if it is more than the NIC has.
 async fn used(scope: &Scope) -> anyhow::Result<BTreeMap<String, (i64, i64)>> {
     let mut used: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     for claim in scope.api::<ResourceClaim>().list(&ListParams::default()).await? {

@@ -57,8 +57,8 @@ async fn the_own_scheduler_schedules_with_the_rights_of_its_account(
     .await
 }
 
-/// Has the API server check every object of the component field by field, and keeps them.
-/// The pods of the Deployment are processes here.
+/// Creates every object of the component, checked by the API server field by field. The pods of the
+/// Deployment are processes here.
 async fn install(scope: &Scope) -> anyhow::Result<()> {
     for file in ["dranet-scheduler-rbac.yaml", "dranet-scheduler.yaml"] {
         let path = binaries::in_tests("../deploy/components/dranet-scheduler").join(file);
@@ -78,7 +78,7 @@ async fn install(scope: &Scope) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the API server holds of the component.
+/// The objects of the component on the API server.
 struct Deployed {
     config: Value,
     /// The arguments of each container.
@@ -103,7 +103,7 @@ impl Deployed {
         self.args.get(container).map(Vec::as_slice).with_context(|| format!("no `{container}`"))
     }
 
-    /// The extender with the flags of its container, but for its ports.
+    /// Starts the extender with the flags of its container, except for its ports.
     async fn start_extender(
         &self,
         plane: &ControlPlane,
@@ -127,7 +127,7 @@ impl Deployed {
         Ok(process)
     }
 
-    /// kube-scheduler with the configuration of the ConfigMap, but for the API server's
+    /// Starts kube-scheduler with the configuration of the ConfigMap, except for the API server's
     /// address, which a pod has from its environment, and the extender's port.
     async fn start_scheduler(
         &self,
@@ -146,7 +146,7 @@ impl Deployed {
             self.args("scheduler-ext")?
                 .iter()
                 .any(|flag| { flag.strip_prefix("--listen=") == url.strip_prefix("http://") }),
-            "nobody listens on {url}"
+            "no process listens on {url}"
         );
         config["extenders"][0]["urlPrefix"] = format!("http://127.0.0.1:{extender}").into();
         let file = plane.directory().join("own-scheduler.yaml");

@@ -1,5 +1,5 @@
-//! Beside an upstream DRANET: each claim is pinned to one cell, and a pod that waits for its
-//! cell is told of another.
+//! Next to an upstream DRANET, each claim is pinned to one cell. A pod that waits for its cell gets
+//! an event if another cell is free.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,17 +28,17 @@ const CELLS: [[&str; 4]; 2] = [
 ];
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![pods_are_spread_over_cells_and_told_of_others];
+    let all = tests::tests![pods_are_spread_over_cells_and_free_cells_are_reported];
     all.into_iter().map(Test::alone).collect()
 }
 
-async fn pods_are_spread_over_cells_and_told_of_others(
+async fn pods_are_spread_over_cells_and_free_cells_are_reported(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         let node = installation.gb300("gb300").await?;
-        // The graph stays, and the NICs are upstream's.
+        // The graph stays, and the NICs are published by upstream.
         let slices: Api<ResourceSlice> = Api::all(scope.client());
         let ours = format!("spec.nodeName={node},spec.driver=dra.net");
         let ours = ListParams::default().fields(&ours);
@@ -46,7 +46,7 @@ async fn pods_are_spread_over_cells_and_told_of_others(
         scope.apply(gb300::nic_slice(&node)?).await?;
         installation.start_admission().await?;
 
-        // Created together, before any claim is there.
+        // Created together, before any claim exists.
         let names = ["a", "b", "c", "d"];
         futures::future::try_join_all(names.map(|name| create(scope, name))).await?;
         let mut cells = BTreeMap::new();

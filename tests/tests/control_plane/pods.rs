@@ -1,5 +1,5 @@
-//! Pods as Kubernetes' own parts make and change them: by controllers, with the
-//! defaults of a `LimitRange`, under a quota, beside templates that others wrote.
+//! Pods as Kubernetes' own components create and change them: by controllers, with the defaults of
+//! a `LimitRange`, under a quota, next to templates of other users.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,9 +25,9 @@ const GPU: &str = "nvidia.com/gpu";
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         pods_of_controllers_get_their_claims,
-        a_limit_that_a_limit_range_brings_back_goes_again,
-        a_quota_holds_where_the_class_stands_for_the_limit,
-        a_template_of_our_name_that_holds_something_else_is_not_taken,
+        a_limit_restored_by_a_limit_range_is_removed_again,
+        a_quota_applies_if_the_class_replaces_the_limit,
+        a_template_with_our_name_but_other_content_is_not_used,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -74,14 +74,14 @@ async fn pods_of_controllers_get_their_claims(plane: Arc<ControlPlane>) -> anyho
             assert_eq!(limit(&pod), None, "{name}");
             let claim = claim_of(scope, &pod).await?;
             let label = claim.labels().get("dranet.io/template").cloned();
-            assert_eq!(label, Some(template_of(&pod)?), "a claim tells its template");
+            assert_eq!(label, Some(template_of(&pod)?), "a claim names its template");
         }
         end_controllers(scope).await
     })
     .await
 }
 
-/// So that nobody makes pods again while the scope ends.
+/// Deletes the controllers, so that they recreate no pods while the scope ends.
 async fn end_controllers(scope: &Scope) -> anyhow::Result<()> {
     let now = DeleteParams::background();
     scope.api::<Deployment>().delete("d", &now).await?;
@@ -98,8 +98,8 @@ async fn end_controllers(scope: &Scope) -> anyhow::Result<()> {
     .await
 }
 
-/// The API server applies the default after our patch, and asks again.
-async fn a_limit_that_a_limit_range_brings_back_goes_again(
+/// The API server applies the default after our patch, and calls the webhook again.
+async fn a_limit_restored_by_a_limit_range_is_removed_again(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_one(plane, async |scope| {
@@ -132,7 +132,7 @@ async fn a_limit_that_a_limit_range_brings_back_goes_again(
     .await
 }
 
-async fn a_quota_holds_where_the_class_stands_for_the_limit(
+async fn a_quota_applies_if_the_class_replaces_the_limit(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_one(plane, async |scope| {
@@ -177,7 +177,7 @@ async fn a_quota_holds_where_the_class_stands_for_the_limit(
     .await
 }
 
-/// GPUs as the class of their driver, counted as the limit is.
+/// A class for GPUs that quotas count like the limit, by its extended resource.
 const COUNTED: &str = "
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -189,7 +189,7 @@ spec:
       expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"gpu\"
 ";
 
-async fn a_template_of_our_name_that_holds_something_else_is_not_taken(
+async fn a_template_with_our_name_but_other_content_is_not_used(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_one(Arc::clone(&plane), async |scope| {

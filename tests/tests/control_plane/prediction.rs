@@ -1,6 +1,6 @@
-//! That we know before what the scheduler will do: random pods with random
-//! claims on random nodes, and each device that kube-scheduler writes into a
-//! claim's status is the one predicted for the node that it chose.
+//! Predictions equal what the scheduler does. Random pods with random claims are scheduled on
+//! random nodes. Each device that kube-scheduler writes into a claim's status must be the one
+//! predicted for the chosen node.
 
 mod draw;
 #[path = "../../../dra-allocator/tests/differential/random.rs"]
@@ -28,18 +28,16 @@ const SOON: Duration = Duration::from_mins(1);
 const NODES: usize = 20;
 /// Pods of each seed: 300 in all.
 const PODS: usize = 100;
-/// What drawn claims need at most is some hundreds.
+/// Random claims need some hundreds at most.
 const MAX_STEPS: u64 = 1_000_000;
 
 pub(crate) fn tests() -> Vec<Test> {
-    // Every node of the cluster counts, and device classes are one per cluster.
-    let all = tests::tests![what_is_predicted_is_what_the_scheduler_allocates];
+    // Every node of the cluster counts, and device classes are cluster-scoped.
+    let all = tests::tests![the_scheduler_allocates_what_is_predicted];
     all.into_iter().map(Test::alone).collect()
 }
 
-async fn what_is_predicted_is_what_the_scheduler_allocates(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn the_scheduler_allocates_what_is_predicted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     for seed in [1, 2, 3] {
         with_scope(plane.client(), async |scope| {
             let mut cluster = Cluster::make(scope, seed).await?;
@@ -49,7 +47,7 @@ async fn what_is_predicted_is_what_the_scheduler_allocates(
                 let fits = fits.with_context(|| format!("seed {seed}, pod {number}"))?;
                 bound += usize::from(fits);
             }
-            // Pods that always fit, or never, would show little.
+            // Pods that always fit, or never, would prove little.
             assert!((PODS / 4..PODS).contains(&bound), "seed {seed}: {bound} pods were bound");
             Ok(())
         })
@@ -66,7 +64,7 @@ struct Cluster<'s> {
     nodes: Vec<Node>,
     slices: Vec<ResourceSlice>,
     classes: Vec<DeviceClass>,
-    /// Those that are allocated.
+    /// The allocated claims.
     claims: Vec<ResourceClaim>,
 }
 
@@ -106,8 +104,8 @@ impl<'s> Cluster<'s> {
         Ok(())
     }
 
-    /// The scheduler learns of slices in the order in which they were made: once it gives away
-    /// the device of the last one, it knows all.
+    /// The scheduler receives slices in the order of their creation. Once it allocates the device
+    /// of the last one, it knows all.
     async fn wait_until_seen(&mut self) -> anyhow::Result<()> {
         let node = self.nodes.last().context("there are nodes")?.name_any();
         self.scope.apply(serde_json::from_value(draw::canary(&node))?).await?;
@@ -139,7 +137,7 @@ impl<'s> Cluster<'s> {
         Ok(name.to_owned())
     }
 
-    /// Makes a pod with claims and compares what it gets; whether it got anything.
+    /// Creates a pod with claims and compares its allocation. Returns true if it was bound.
     async fn schedule(&mut self, number: usize) -> anyhow::Result<bool> {
         let mut claims = Vec::new();
         for (index, devices) in self.draw.claims().into_iter().enumerate() {
@@ -165,7 +163,7 @@ impl<'s> Cluster<'s> {
         Ok(true)
     }
 
-    /// The answer of every node.
+    /// The prediction for every node.
     fn predict(&self, claims: &[ResourceClaim]) -> anyhow::Result<Vec<(String, Attempt)>> {
         let claims = claims.iter().map(Claim::try_from).collect::<Result<Vec<_>, _>>()?;
         let names: Vec<_> = self.nodes.iter().map(ResourceExt::name_any).collect();
@@ -185,7 +183,7 @@ impl<'s> Cluster<'s> {
         Ok(allocated)
     }
 
-    /// Takes away what cannot be scheduled: the scheduler would try it again and again.
+    /// Removes what cannot be scheduled, since the scheduler would try it again and again.
     async fn remove(&self, pod: &str, claims: &[ResourceClaim]) -> anyhow::Result<()> {
         self.scope.delete_pod(pod).await?;
         let api: Api<ResourceClaim> = self.scope.api();
@@ -223,14 +221,14 @@ impl<'s> Cluster<'s> {
     }
 }
 
-/// Some node has room; and none fails, which would end the attempt on all nodes.
+/// Returns true if some node has room and none fails, which would end the attempt on all nodes.
 fn can_be_scheduled(predicted: &[(String, Attempt)]) -> bool {
     let mut outcomes = predicted.iter().map(|(_, attempt)| &attempt.outcome);
     let failed = outcomes.clone().any(|outcome| matches!(outcome, Outcome::Failed(_)));
     !failed && outcomes.any(|outcome| matches!(outcome, Outcome::Allocated(_)))
 }
 
-/// What the scheduler wrote; times and ids are its own.
+/// The allocation that the scheduler wrote, without times and random IDs.
 fn allocation(claim: &ResourceClaim) -> AllocationResult {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.clone());
     let mut allocation = allocation.unwrap_or_default();

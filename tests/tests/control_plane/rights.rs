@@ -1,5 +1,5 @@
-//! What the programs asked of the API server in the whole run, by its audit log, beside what
-//! `deploy` grants them: they are refused nothing, and have no right that they do not use.
+//! Compares the requests of the programs in the whole run, from the audit log of the API server,
+//! with the permissions that `deploy` grants. No request is refused, and no permission is unused.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ const ACCOUNTS: [(&str, &[&str]); 4] = [
 ];
 const NAMESPACE: &str = "dranet-system";
 
-/// What is granted and need not be used in this suite: account, group and resource, verb; and when it
+/// Permissions that need not be used in this suite: account, group and resource, verb, and when it
 /// is used.
 const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("node-driver", "resource.k8s.io/resourceclaims", "get", "suite node: claims are prepared"),
@@ -60,10 +60,10 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ),
     ("scheduler-ext", "events.k8s.io/events", "patch", "an event that happens again"),
 ];
-/// What a test asks for to see it refused: account, group and resource, verb.
+/// Requests that a test makes to see them refused: account, group and resource, verb.
 const TRIED: &[(&str, &str, &str)] =
     &[("node-driver", "topology.dranet.io/nicaddresses", "delete")];
-/// Kinds whose definitions are not here: operators of jobs have them.
+/// Groups whose definitions are not installed here, since they belong to operators of jobs.
 const FOREIGN_GROUPS: [&str; 5] = [
     "jobset.x-k8s.io",
     "kubeflow.org",
@@ -105,13 +105,13 @@ impl Audit {
         self.folder.path().join("audit.log")
     }
 
-    /// Compares, when all tests have run.
+    /// Compares after all tests have run.
     pub(crate) fn compare(&self) -> anyhow::Result<()> {
         let mut findings = Vec::new();
         for (account, files) in ACCOUNTS {
             let requests = Requests::of(account, &self.log())?;
             let granted = granted(files)?;
-            // What is granted is refused only while a new API server has not read the roles.
+            // A granted request is refused only while a new API server has not read the roles.
             let is_tried = |(what, by): &(String, String)| {
                 TRIED.contains(&(account, what.as_str(), by.as_str()))
             };
@@ -134,7 +134,7 @@ impl Audit {
     }
 }
 
-/// What an account asked for, each as GROUP/RESOURCE and verb.
+/// The requests of an account, each as GROUP/RESOURCE and verb.
 #[derive(Debug, Default)]
 struct Requests {
     allowed: BTreeSet<(String, String)>,
@@ -145,7 +145,7 @@ impl Requests {
     fn of(account: &str, log: &Path) -> anyhow::Result<Self> {
         let mut requests = Self::default();
         for line in fs::read_to_string(log).context("the audit log")?.lines() {
-            // The last one may be cut.
+            // The last line may be cut.
             let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
             if event["user"]["username"] != user(account).as_str() {
                 continue;
@@ -163,19 +163,19 @@ impl Requests {
                 Some("forbid") => {
                     requests.refused.insert((resource, verb));
                 }
-                // By what `deploy` binds, not by what a test gives it for its purpose.
+                // Only permissions that `deploy` binds count, not those that a test grants.
                 Some("allow") if reason.contains("Binding \"dranet-") => {
                     requests.allowed.insert((resource, verb));
                 }
                 _ => {}
             }
         }
-        anyhow::ensure!(!requests.allowed.is_empty(), "{account} asked for nothing");
+        anyhow::ensure!(!requests.allowed.is_empty(), "{account} made no request");
         Ok(requests)
     }
 }
 
-/// What roles of these files grant.
+/// The permissions that the roles in these files grant.
 fn granted(files: &[&str]) -> anyhow::Result<BTreeSet<(String, String)>> {
     let mut all = BTreeSet::new();
     for file in files {

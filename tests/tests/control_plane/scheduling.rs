@@ -1,5 +1,5 @@
-//! What the real scheduler and the real claim controller make of slices and
-//! templates, without any part of ours: the ground that the other tests stand on.
+//! How the real scheduler and the real claim controller handle slices and templates, without any of
+//! our programs. The other tests build on this.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tests::{ControlPlane, Scope, gb300, suite::Test, with_scope};
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<Test> {
-    // Templates name device classes, which are one per cluster.
+    // Templates name device classes, which are cluster-scoped.
     let all = tests::tests![upstreams_templates_get_the_devices_that_they_name];
     all.into_iter().map(Test::alone).collect()
 }
@@ -65,7 +65,7 @@ spec:
     )
 }
 
-/// What a pod's claim holds, `request: device` in the allocation's order.
+/// The devices of a pod's claim, `request: device` in the allocation's order.
 async fn devices(scope: &Scope, pod: &str) -> anyhow::Result<String> {
     let claims: Api<ResourceClaim> = scope.api();
     let all = claims.list(&ListParams::default()).await?;

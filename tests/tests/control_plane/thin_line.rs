@@ -30,10 +30,10 @@ pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         four_pods_get_two_nics_of_their_numa_node_each,
         eight_pods_get_their_partner_nic_each,
-        hand_written_templates_work_as_they_are,
-        what_cannot_be_met_is_denied_with_a_reason,
+        hand_written_templates_work_unchanged,
+        unsatisfiable_requests_are_denied_with_a_reason,
         other_pods_never_reach_the_webhook,
-        with_the_extender_down_pods_are_aligned_all_the_same,
+        pods_are_aligned_without_the_extender,
         the_extender_leads_a_pod_to_the_broken_cell,
         a_dry_run_creates_nothing,
         the_driver_publishes_what_upstream_does_and_nothing_twice,
@@ -105,7 +105,7 @@ async fn eight_pods_get_their_partner_nic_each(plane: Arc<ControlPlane>) -> anyh
     .await
 }
 
-async fn hand_written_templates_work_as_they_are(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn hand_written_templates_work_unchanged(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(plane, async |scope, _, _| {
         scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
         for (template, gpus, nics) in [
@@ -125,7 +125,7 @@ async fn hand_written_templates_work_as_they_are(plane: Arc<ControlPlane>) -> an
     .await
 }
 
-async fn what_cannot_be_met_is_denied_with_a_reason(
+async fn unsatisfiable_requests_are_denied_with_a_reason(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_installation(plane, async |scope, _, _| {
@@ -158,9 +158,7 @@ async fn other_pods_never_reach_the_webhook(plane: Arc<ControlPlane>) -> anyhow:
     .await
 }
 
-async fn with_the_extender_down_pods_are_aligned_all_the_same(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn pods_are_aligned_without_the_extender(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(plane, async |scope, installation, _| {
         installation.kill_extender();
         for name in ["a", "b"] {
@@ -281,7 +279,7 @@ pub(crate) struct Device {
     pub(crate) name: String,
 }
 
-/// What the real scheduler gave a pod, in the order of the results.
+/// The devices that the real scheduler gave a pod, in the order of the results.
 pub(crate) async fn devices(scope: &Scope, pod: &str) -> anyhow::Result<Vec<Device>> {
     let pod = scope.bound(pod, SOON).await?;
     let statuses = pod.status.and_then(|status| status.resource_claim_statuses);
@@ -328,7 +326,7 @@ pub(crate) async fn create(scope: &Scope, pod: Pod) -> anyhow::Result<Pod> {
     Ok(scope.api::<Pod>().create(&PostParams::default(), &pod).await?)
 }
 
-/// The text with which a pod is refused.
+/// The text of the denial of a pod.
 async fn denial(scope: &Scope, pod: Pod) -> anyhow::Result<String> {
     match scope.api::<Pod>().create(&PostParams::default(), &pod).await {
         Err(kube::Error::Api(status)) => Ok(status.message),

@@ -1,5 +1,5 @@
-//! Upstream's examples by annotation, `deploy/examples/upstream`: on the machine that each is
-//! for, its pods are admitted, scheduled, and their devices are as near as the file says.
+//! Upstream's examples with annotations, `deploy/examples/upstream`. On the machine that each is
+//! for, its pods are admitted and scheduled, and their devices are as near as the file says.
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use topology_graph::{HostRoot, PciAddress, Topology, read};
 
 const SOON: Duration = Duration::from_mins(1);
 const BUS_ID: &str = "resource.kubernetes.io/pciBusID";
-/// Of no cloud whose metadata is read here, with NVIDIA's driver v0.5.0.
+/// A machine without cloud metadata here, with NVIDIA's driver v0.5.0.
 const fn nvidia(fixture: &'static str) -> Machine {
     Machine { fixture, size: "", driver: "gpu.nvidia.com", resource: "nvidia.com/gpu" }
 }
@@ -34,7 +34,7 @@ const MACHINES: [Machine; 5] =
 /// The GB300 is the one whose slices were taken live.
 const GB300: Machine = nvidia("azure-gb300");
 
-/// As AMD's driver brings it.
+/// As AMD's driver installs it.
 const AMD_CLASS: &str = "
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -44,10 +44,10 @@ spec:
 ";
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![each_is_admitted_and_aligned].into_iter().map(Test::alone).collect()
+    tests::tests![each_example_is_admitted_and_aligned].into_iter().map(Test::alone).collect()
 }
 
-async fn each_is_admitted_and_aligned(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn each_example_is_admitted_and_aligned(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let folder = binaries::in_tests("../deploy/examples/upstream");
     let (mut tried, mut failed) = (0, Vec::new());
     for entry in fs::read_dir(folder)? {
@@ -64,10 +64,10 @@ async fn each_is_admitted_and_aligned(plane: Arc<ControlPlane>) -> anyhow::Resul
     Ok(())
 }
 
-/// A file: what it is for, and its objects.
+/// An example file: its machine, and its objects.
 struct Example {
     machine: Machine,
-    /// As `nvidia-smi topo -m` names the paths from each NIC to its nearest GPU.
+    /// The paths from each NIC to its nearest GPU, as `nvidia-smi topo -m` names them.
     paths: BTreeSet<String>,
     by_hand: DynamicObject,
     workload: DynamicObject,

@@ -1,5 +1,5 @@
-//! Admission as a server: behind its Service, with two replicas, a certificate
-//! of its own, and the care of what it has made.
+//! Admission as a server: behind its Service, with two replicas, a certificate that it issues, and
+//! garbage collection of its templates.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,16 +23,16 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         another_replica_leads_when_the_leader_is_killed,
-        the_authority_is_written_again_where_it_is_lost,
-        a_template_that_nobody_uses_is_collected_and_no_other,
-        a_template_that_is_gone_is_made_again_for_a_waiting_pod,
+        a_lost_authority_is_restored,
+        only_unused_templates_are_collected,
+        a_deleted_template_is_recreated_for_a_waiting_pod,
         a_copy_in_another_namespace_gets_a_template_there,
-        a_pool_that_is_scaled_to_zero_denies_nothing,
+        a_node_pool_scaled_to_zero_denies_no_pod,
         a_claim_that_escapes_a_quota_is_denied,
-        a_quota_that_a_claim_escapes_is_told,
+        a_claim_that_escapes_a_quota_gets_a_warning,
         a_template_written_by_hand_gets_warnings,
         a_pod_of_nearly_three_mebibytes_is_answered,
-        every_manifest_is_taken_with_all_its_fields,
+        every_manifest_is_accepted_with_all_its_fields,
         admission_may_touch_its_own_objects_and_no_others,
         the_fabric_controller_may_write_pods_and_labels_and_nothing_else,
     ];
@@ -78,9 +78,7 @@ async fn another_replica_leads_when_the_leader_is_killed(
     .await
 }
 
-async fn the_authority_is_written_again_where_it_is_lost(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn a_lost_authority_is_restored(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_two(plane, &[], async |scope, installation, _| {
         let before = installation.certificates().await?.data.context("it holds certificates")?;
         assert_eq!(before.len(), 4);
@@ -92,15 +90,13 @@ async fn the_authority_is_written_again_where_it_is_lost(
         })
         .await?;
         installation.answers().await?;
-        assert_eq!(installation.certificates().await?.data, Some(before), "nothing was made anew");
+        assert_eq!(installation.certificates().await?.data, Some(before), "nothing was recreated");
         Ok(())
     })
     .await
 }
 
-async fn a_template_that_nobody_uses_is_collected_and_no_other(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn only_unused_templates_are_collected(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_two(plane, &["--keep-unused-seconds=1"], async |scope, _, _| {
         scope.apply_yaml(&by_hand("by-hand")).await?;
         create(scope, pod("one", "1")).await?;
@@ -111,7 +107,7 @@ async fn a_template_that_nobody_uses_is_collected_and_no_other(
         let unused = template_of(scope, "one").await?;
         scope.delete_pod("one").await?;
         wait_for_templates(scope, |names| !names.contains(&unused)).await?;
-        // Asked again at once, it is made again: the marks took nothing with them.
+        // If requested again at once, it is recreated, and the marks have removed nothing else.
         create(scope, pod("again", "1")).await?;
         assert_eq!(template_of(scope, "again").await?, unused);
         wait_for_templates(scope, |names| {
@@ -124,11 +120,11 @@ async fn a_template_that_nobody_uses_is_collected_and_no_other(
     .await
 }
 
-async fn a_template_that_is_gone_is_made_again_for_a_waiting_pod(
+async fn a_deleted_template_is_recreated_for_a_waiting_pod(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_two(plane, &[], async |scope, _, _| {
-        // Held, so that it waits for a node while template and claim go.
+        // The gate keeps it waiting for a node while template and claim are deleted.
         let mut held = pod("held", "2");
         held.spec.as_mut().context("it has a spec")?.scheduling_gates =
             Some(vec![serde_json::from_value(json!({"name": "tests/held"}))?]);
@@ -175,9 +171,7 @@ async fn a_copy_in_another_namespace_gets_a_template_there(
     .await
 }
 
-async fn a_pool_that_is_scaled_to_zero_denies_nothing(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn a_node_pool_scaled_to_zero_denies_no_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_two(plane, &[], async |scope, installation, node| {
         installation.remembered().await?;
         let before = create(scope, pod("before", "2")).await?;
@@ -196,7 +190,7 @@ async fn a_pool_that_is_scaled_to_zero_denies_nothing(
                 .and_then(|it| it.resource_claim_template_name.clone())
         };
         assert_eq!(name(&after), name(&before), "the same claim as with the node");
-        // And who starts only now knows it too.
+        // A replica that starts only now knows it too.
         installation.kill_replica(0).await?;
         installation.kill_replica(0).await?;
         installation.start_replica(2, &[]).await?;
@@ -227,7 +221,9 @@ async fn a_claim_that_escapes_a_quota_is_denied(plane: Arc<ControlPlane>) -> any
     .await
 }
 
-async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn a_claim_that_escapes_a_quota_gets_a_warning(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_two(Arc::clone(&plane), &["--quota-escape=warn"], async |scope, _, _| {
         scope.apply_yaml(QUOTA).await?;
         eventually(SOON, async || {
@@ -274,8 +270,8 @@ async fn a_pod_of_nearly_three_mebibytes_is_answered(
     with_two(plane, &[], async |scope, _, _| {
         let mut large = pod("large", "2");
         let container = &mut large.spec.as_mut().context("it has a spec")?.containers[0];
-        // What one may pass to a process is more than what etcd holds, 1.5 MiB; the
-        // webhook sees it before etcd does.
+        // Arguments of a process may be larger than the 1.5 MiB that etcd stores; the webhook sees
+        // the pod before etcd does.
         container.args = Some(vec!["x".repeat(100 << 10); 25]);
         let error = create(scope, large).await.unwrap_err().to_string();
         assert!(!error.contains("webhook"), "{error}");
@@ -285,7 +281,7 @@ async fn a_pod_of_nearly_three_mebibytes_is_answered(
     .await
 }
 
-async fn every_manifest_is_taken_with_all_its_fields(
+async fn every_manifest_is_accepted_with_all_its_fields(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
@@ -300,10 +296,10 @@ async fn every_manifest_is_taken_with_all_its_fields(
     .await
 }
 
-/// A question to the API server: verb, group, resource, namespace, name; and the answer.
+/// An access review: verb, group, resource, namespace, name, and the expected result.
 type Right = (&'static str, &'static str, &'static str, &'static str, &'static str, bool);
 
-/// Asks the API server, as a service account of `deploy`, what it may do.
+/// Checks with the API server what a service account of `deploy` may do.
 async fn may(
     installation: &Installation<'_>,
     account: &str,

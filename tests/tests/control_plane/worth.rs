@@ -1,10 +1,9 @@
-//! That the simulator schedules as kube-scheduler does: it replays jobs of a trace, and each
-//! of their pods is made on the real control plane as well. The node that kube-scheduler takes
-//! must be one of those that the simulator ranks highest, and the devices the same; so too
-//! where both ask the extender.
+//! The simulator schedules as kube-scheduler does. It replays jobs of a trace, and each of their
+//! pods is also created on the real control plane. kube-scheduler must choose one of the nodes that
+//! the simulator ranks highest, and the same devices, also if both call the extender.
 //!
-//! The trace: `DRANET_TRACE` (60 jobs that are with the fixtures). How many of its pods:
-//! `DRANET_TRACE_PODS` (30) for each policy.
+//! `DRANET_TRACE` names the trace (60 jobs in the fixtures), `DRANET_TRACE_PODS` the number of its
+//! pods for each policy (30).
 
 use std::{
     cell::RefCell,
@@ -50,7 +49,7 @@ const NODES: [&str; 4] = ["--nodes", "24", "--fabric-nodes", "8"];
 const FABRIC_NODES: usize = 8;
 /// Load that makes jobs wait.
 const LOAD: f64 = 0.9;
-/// What a point of the extender is worth with the weight of `deploy`.
+/// The value of an extender's point with the weight in `deploy`.
 const POINT: i64 = 180;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -77,7 +76,7 @@ async fn the_simulator_schedules_as_kube_scheduler(plane: Arc<ControlPlane>) -> 
     outcome
 }
 
-/// The first jobs of the trace, which have so many pods.
+/// The first jobs of the trace, with this number of pods in total.
 fn scene(pods: usize) -> anyhow::Result<Scene> {
     let path = setting("DRANET_TRACE", TRACE.to_owned())?;
     let args = ["worth", "--trace", &path, "--repeats", "1"].into_iter().chain(NODES);
@@ -92,16 +91,19 @@ fn scene(pods: usize) -> anyhow::Result<Scene> {
     });
     let claims = claims(machines(&args.machine)?, &trace, args.alignment)?;
     let scene = Scene::new(&args, &trace, &Arc::new(claims), Some(LOAD))?;
-    anyhow::ensure!(scene.workloads[0].pods().count() == pods, "the trace has not {pods} pods");
+    anyhow::ensure!(
+        scene.workloads[0].pods().count() == pods,
+        "the trace has fewer than {pods} pods"
+    );
     Ok(scene)
 }
 
-/// How what kube-scheduler did compares with the simulation.
+/// Counts of how kube-scheduler compares with the simulation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Agreed {
-    /// Pods that went to a node of those that are ranked highest, with the same devices.
+    /// Pods that were bound to one of the highest-ranked nodes, with the same devices.
     pods: usize,
-    /// Of them those for which one node was best.
+    /// Those of them with a single best node.
     of_one: usize,
     /// Nodes that were ranked highest, of all pods.
     best: usize,
@@ -139,7 +141,7 @@ async fn compare(
     };
     let mut placer = Placer::new(Arc::clone(&scene.claims));
     let (workload, idle) = (&scene.workloads[0], scene.cluster.clone());
-    // The replay is not asynchronous: what it binds to waits for the cluster.
+    // The replay is synchronous, so its binder blocks while it waits for the cluster.
     block_in_place(|| {
         replay(workload, idle, &mut *policy, &mut real, &mut placer, scene.communication)
     })?;
@@ -147,7 +149,7 @@ async fn compare(
     Ok(real.agreed)
 }
 
-/// Makes the nodes of the scene; their names.
+/// Creates the nodes of the scene; returns their names.
 async fn cluster(scope: &Scope, scene: &Scene) -> anyhow::Result<Vec<String>> {
     let claims = &scene.claims;
     for class in claims.machines.iter().flat_map(Machine::classes) {
@@ -176,7 +178,7 @@ async fn cluster(scope: &Scope, scene: &Scene) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Notes the points that the extender must give.
+/// Records the points that the extender must give.
 struct Seen {
     policy: SchedulerExt,
     kube: KubeScheduler,
@@ -206,9 +208,9 @@ struct Real<'a> {
     scope: &'a Scope,
     installation: &'a Installation<'a>,
     scene: &'a Scene,
-    /// Of the nodes.
+    /// The names of the nodes.
     names: Vec<String>,
-    /// Of the candidates; none without the extender.
+    /// The points of the candidates; empty without the extender.
     points: Rc<RefCell<Vec<i64>>>,
     agreed: Agreed,
 }
@@ -243,7 +245,8 @@ impl Binder for Real<'_> {
 }
 
 impl Real<'_> {
-    /// The candidate on which kube-scheduler puts the pod, with the devices of the simulator.
+    /// Returns the candidate that kube-scheduler chose. It must have allocated the devices of the
+    /// simulator.
     async fn schedule(
         &self,
         pod: Pod,
@@ -327,7 +330,7 @@ impl Real<'_> {
         let machine = &self.scene.claims.machines[0];
         let bits: Option<BTreeSet<Devices>> =
             results.iter().map(|result| machine.bit(&result.driver, &result.device)).collect();
-        Ok(bits.context("a device is none of the machine")?.into_iter().sum())
+        Ok(bits.context("a device is not one of the machine")?.into_iter().sum())
     }
 
     /// Ends a pod, and waits until its devices are free.
@@ -347,7 +350,7 @@ fn name(pod: Pod) -> String {
     format!("job-{}", pod.uid)
 }
 
-#[expect(clippy::print_stderr, reason = "what a test found is read by a person")]
+#[expect(clippy::print_stderr, reason = "people read the results")]
 fn report(text: &str) {
     eprintln!("{text}");
 }

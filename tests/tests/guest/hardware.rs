@@ -1,6 +1,6 @@
-//! Interfaces that belong to devices, in pods and back: what only a machine with PCI
-//! functions can show. Virtual functions, flags of a driver, and a kernel that takes a
-//! device out of a namespace that has ended while our driver was away.
+//! Moves interfaces of devices into pods and back, on a machine with PCI functions: virtual
+//! functions, driver flags, and a kernel that takes a device out of a namespace that ended while
+//! our driver was down.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,10 +25,10 @@ pub(crate) fn tests() -> Vec<Test> {
     tests::tests![functions_go_into_pods_and_come_back].into_iter().map(Test::alone).collect()
 }
 
-/// A busy machine emulates slowly.
+/// Emulation is slow on a busy machine.
 const SLOW: Duration = Duration::from_mins(2);
 
-/// How interfaces are named by place.
+/// Names interfaces by their PCI place.
 const NAME_LINK: &str = r"
 name_link() {
   device=/sys/bus/pci/devices/0000:$1
@@ -39,8 +39,8 @@ name_link() {
   ip link set $2 up
 }";
 
-/// The NICs' interfaces; the last has something of its own that it must have again, and so
-/// have its virtual functions.
+/// Configures the NICs' interfaces. The last one and its virtual functions get settings that must
+/// be restored.
 const LINKS: &str = r"
 modprobe -a e1000e igb igbvf vmxnet3 macvlan vrf
 name_link 45:00.0 rail0; name_link 46:00.0 rail1; name_link 85:00.0 rail2; name_link 86:00.0 rail3
@@ -57,7 +57,7 @@ ip route add 10.70.0.0/16 via 10.7.0.254 dev vf0 metric 77
 ip addr add 10.7.1.1/24 dev vf1
 ip route add 10.71.0.0/16 via 10.7.1.254 dev vf1";
 
-/// All that the host must have again: hardware address, MTU, up or down, addresses,
+/// Everything that must be restored on the host: hardware address, MTU, up or down, addresses,
 /// routes, features and flags.
 const STATE: &str = r"
 for link in vf0 vf1 rail3; do
@@ -82,7 +82,7 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
         each_pod_has_its_own(scope, &node).await?;
         pods_share_one_by_ipvlan(scope, &node).await?;
 
-        // Their namespaces end without the driver, and the kernel gives the devices back.
+        // Their namespaces end while the driver is down, and the kernel returns the devices.
         node.guest.kill("node-driver").await?;
         let pods: Api<Pod> = scope.api();
         for (name, ..) in PODS {
@@ -120,8 +120,8 @@ const PODS: [(&str, &str, &str); 3] = [
     ("physical", "0000:86:00.0", "192.168.7.3/24"),
 ];
 
-/// What each pod asks for. The second has the host's address, in a routing domain; only the
-/// physical function's driver has flags of its own.
+/// The configuration of each pod. The second keeps the host's address, in a routing domain (VRF).
+/// Only the physical function's driver has private flags.
 fn parameters(name: &str, address: &str) -> Value {
     if name == "second" {
         return json!({"interface": {"name": "net1", "vrf": {"name": "blue", "table": 77}}});
@@ -168,8 +168,8 @@ async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result
     Ok(())
 }
 
-/// The host's route is in the table of the pod's routing domain alone, and a server of the pod
-/// that listens on every address answers in it.
+/// The host's route is only in the table of the pod's routing domain, and a server of the pod that
+/// listens on all addresses responds in it.
 async fn routes_are_the_domains(node: &GuestNode) -> anyhow::Result<()> {
     let in_pod = async |command: &str| node.guest.run(&in_pod_with("10.7.1.1", command)).await;
     let domain = in_pod("ip route show table 77").await?;
@@ -222,7 +222,7 @@ async fn pods_share_one_by_ipvlan(scope: &Scope, node: &GuestNode) -> anyhow::Re
     Ok(())
 }
 
-/// What a pod's container wrote first.
+/// The first output of a pod's container.
 async fn told(node: &GuestNode, scope: &Scope, pod: &str) -> anyhow::Result<String> {
     eventually(SLOW, async || {
         let log = node.pod_log(scope.namespace(), pod).await?;
@@ -233,7 +233,7 @@ async fn told(node: &GuestNode, scope: &Scope, pod: &str) -> anyhow::Result<Stri
     .await
 }
 
-/// The functions' interfaces are the host's again: under any name, or as they were.
+/// Waits until the functions' interfaces are back on the host: under any name, or in this state.
 async fn returned(node: &GuestNode, state: Option<&str>) -> anyhow::Result<()> {
     eventually(SLOW, async || {
         let Some(state) = state else {

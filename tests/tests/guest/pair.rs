@@ -100,13 +100,14 @@ async fn pods_with_addresses_of_a_pool_reach_each_other(
     .await
 }
 
-/// Makes a machine's NICs, and starts the GPUs' driver.
+/// Creates a machine's NICs, and starts the GPUs' driver.
 async fn start(plane: &ControlPlane, node: &GuestNode, number: usize) -> anyhow::Result<()> {
     node.guest.run(&format!("{RDMA}\n{}", address(number))).await?;
     node.start_gpu_driver(plane).await
 }
 
-/// The pods, as the same containers, have written since. Returns how often by now.
+/// Checks that the pods, with the same containers, have written since. Returns the number of writes
+/// so far.
 async fn write_on(
     scope: &Scope,
     pair: &[GuestNode; 2],
@@ -114,7 +115,7 @@ async fn write_on(
     before: usize,
 ) -> anyhow::Result<usize> {
     let after = eventually(WORKED, async || {
-        // One may have begun before.
+        // One write may have begun before.
         let after = written(scope, pair, running).await?;
         let told = || format!("{before} writes, then {after}");
         Ok(if after >= before + 2 { Check::Done(after) } else { Check::NotYet(told()) })
@@ -129,7 +130,7 @@ async fn write_on(
     Ok(after)
 }
 
-/// How many writes of the client have gone well.
+/// The number of successful writes of the client.
 async fn written(
     scope: &Scope,
     pair: &[GuestNode; 2],
@@ -139,7 +140,7 @@ async fn written(
     Ok(log.lines().filter(|line| *line == "WRITE 0").count())
 }
 
-/// What was in a pod is the machine's again, with its settings.
+/// Waits until what was in a pod is back on the machine, with its settings.
 async fn is_as_before(node: &GuestNode) -> anyhow::Result<()> {
     eventually(pods::POD, async || {
         let state = node.guest.run(RAILS).await?;
@@ -154,18 +155,19 @@ async fn is_as_before(node: &GuestNode) -> anyhow::Result<()> {
     .await
 }
 
-/// What [`RDMA`] names.
+/// The names that [`RDMA`] sets.
 const NAMES: [&str; 8] =
     ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "rail0", "rail1", "rail2", "rail3"];
 
-/// A setting of one of them, which is not the host's default: [`RDMA`] sets it.
+/// A setting of one of them that is not the host's default; [`RDMA`] sets it.
 const SETTING: &str = "accept_ra 0";
 
-/// What of [`NAMES`] the host has, and [`SETTING`].
+/// Prints which of [`NAMES`] the host has, and [`SETTING`].
 const RAILS: &str = "ls /sys/class/infiniband; ls /sys/class/net
     echo accept_ra $(cat /proc/sys/net/ipv6/conf/rail0/accept_ra)";
 
-/// Refused while there is another namespace, and pods' end late. Then the driver is killed.
+/// The kernel refuses it while another network namespace exists, and those of pods end late. Then
+/// the driver is killed.
 const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done
     pkill -9 -x node-driver";
 
@@ -217,13 +219,13 @@ fn address(number: usize) -> String {
     format!("ip addr add {WIRE}{number}/24 dev rail0")
 }
 
-/// The machines' addresses on the wire, but for the last digit.
+/// The machines' addresses on the wire, without the last digit.
 const WIRE: &str = "192.168.50.1";
 
-/// A pod on each machine; the one writes into the memory of the other.
+/// Creates a pod on each machine; one writes into the memory of the other.
 async fn writes(scope: &Scope, pair: &[GuestNode; 2], round: &str) -> anyhow::Result<[String; 2]> {
     let [server, client] = [("server", &pair[0]), ("client", &pair[1])];
-    // A log outlives its pod: another round, another name.
+    // A log outlives its pod, so each round uses other names.
     let [server, client] = [server, client].map(|(role, node)| (format!("{role}-{round}"), node));
     let addresses = [0, 1].map(|number| format!("{WIRE}{number}"));
     create(scope, server.1, &server.0, ["", &addresses[1]]).await?;
@@ -246,7 +248,7 @@ async fn writes(scope: &Scope, pair: &[GuestNode; 2], round: &str) -> anyhow::Re
     Ok([client.0, server.0])
 }
 
-/// What a machine says of the wire: for a failure.
+/// The state of the wire on a machine, for error messages.
 async fn wire(node: &GuestNode) -> String {
     let told = node.guest.run(STATE).await;
     format!("--- guest {}\n{}", node.name, told.unwrap_or_else(|error| format!("{error:#}")))
@@ -267,13 +269,13 @@ async fn end(scope: &Scope, [client, server]: [String; 2]) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Longest that the work may take.
+/// The longest time that the work may take.
 const WORKED: Duration = Duration::from_mins(5);
 
-/// What a container does: it tells its devices, then writes to its peer, or serves
-/// whoever writes, again and again, with a rest: a write keeps a processor busy. The
-/// processors are emulated, so answers may take seconds (`-u`). The ping is for QEMU: a
-/// frame for an interface that is down stops its wire until the machine sends one itself.
+/// The script of a container. It prints its devices, then repeatedly writes to its peer, or serves
+/// writers. It pauses between writes, since a write keeps a processor busy. The processors are
+/// emulated, so responses may take seconds (`-u`). The ping is for QEMU: a frame for an interface
+/// that is down stops its wire until the machine sends one itself.
 const WORK: &str = r#"
 for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; env; ip -o addr
 device=${UCX_NET_DEVICES%%:*}
@@ -336,7 +338,7 @@ fn pod(node: &GuestNode, name: &str, annotations: &Value, script: &str) -> anyho
     .context("a pod")
 }
 
-/// The pod's log, once a write has gone well.
+/// The pod's log, once a write has succeeded.
 async fn wrote(node: &GuestNode, scope: &Scope, pod: &str) -> anyhow::Result<String> {
     eventually(WORKED, async || {
         let log = node.pod_log(scope.namespace(), pod).await?;

@@ -1,5 +1,5 @@
-//! What the driver publishes of a machine that QEMU made: the slices, the graph
-//! and the matrix equal what QEMU was told, and what changes is seen.
+//! The driver's publication of a machine that QEMU emulates. The slices, the graph and the matrix
+//! equal QEMU's configuration, and changes are detected.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use tests::{
     with_scope,
 };
 
-/// Longest that a change may take to be in the API: a busy machine emulates slowly.
+/// The longest time until a change is in the API; emulation is slow on a busy machine.
 const SEEN: Duration = Duration::from_secs(20);
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -48,7 +48,7 @@ async fn a_virtual_machine_is_published_as_it_is(plane: Arc<ControlPlane>) -> an
     .await
 }
 
-/// Interfaces are numbered as they are probed; here they are named by place.
+/// Interfaces are numbered as they are probed. This script names them by their PCI place.
 const NAME_LINKS: &str = r"
 modprobe -a e1000e igb igbvf vmxnet3
 i=0
@@ -158,7 +158,7 @@ impl Driver<'_> {
             move |devices: &BTreeMap<String, Device>| name(devices).as_deref() == expected
         };
         self.guest.run("modprobe rdma_rxe").await?;
-        // Stock soft RDMA knows no PCI parent; the interface tells whose it is.
+        // Stock soft RDMA has no PCI parent; the interface identifies its NIC.
         let add = "rdma link add rxe0 type rxe netdev rail0";
         self.hears(add, "soft RDMA", is(Some("rxe0"))).await?;
         // The kernel shows a device in sysfs first.
@@ -179,7 +179,7 @@ impl Driver<'_> {
         self.hears("rdma link delete mlx5_0", "its end", is(None)).await
     }
 
-    /// The same after a change of RDMA devices of which the kernel itself tells.
+    /// Like [`Self::sees`], for a change of RDMA devices that the kernel itself reports.
     async fn hears(
         &self,
         change: &str,
@@ -189,7 +189,7 @@ impl Driver<'_> {
         let before = self.notifications()?;
         self.guest.run(change).await?;
         self.sees(what, holds).await?;
-        // Another event may have had it looked at before.
+        // Another event may have triggered the scan before.
         eventually(SEEN, async || {
             let heard = self.notifications()? - before;
             Ok(Check::that(heard > 0, || format!("{what}: seen, and the kernel was not heard")))
@@ -197,7 +197,7 @@ impl Driver<'_> {
         .await
     }
 
-    /// Whether RDMA netlink has told of a device, as sysfs did.
+    /// Returns true if RDMA netlink has reported a device, as sysfs did.
     fn is_told(&self, device: &str) -> anyhow::Result<bool> {
         let told = |line: &str| line.contains("RDMA netlink reports") && line.contains(device);
         Ok(self.whole_log()?.lines().any(told))
@@ -207,7 +207,7 @@ impl Driver<'_> {
         Ok(fs::read_to_string(self.guest.share().join("node-driver.log"))?)
     }
 
-    /// How often the driver was told of RDMA devices.
+    /// The number of notifications about RDMA devices that the driver received.
     fn notifications(&self) -> anyhow::Result<usize> {
         let log = self.whole_log()?;
         let is_told = |line: &&str| {
@@ -217,7 +217,7 @@ impl Driver<'_> {
         Ok(log.lines().filter(is_told).count())
     }
 
-    /// Waits until the published devices are so, and says how long it took.
+    /// Waits until the condition holds for the published devices, and reports how long it took.
     async fn sees(
         &self,
         what: &str,
@@ -247,7 +247,7 @@ impl Driver<'_> {
 
 fn attribute(device: &Device, name: &str) -> Option<String> {
     let all = device.attributes.as_ref()?;
-    // Upstream's have no domain: it is the driver's.
+    // Upstream's names have no domain, which means the driver's.
     let value = all.get(name).or_else(|| all.get(name.strip_prefix("dra.net/")?))?;
     let DeviceAttribute { bool, int, string, version, .. } = value;
     string

@@ -1,10 +1,10 @@
-//! Pods come and go under the real kubelet, and each time something dies while they do:
-//! the driver, the kubelet, containerd, a sandbox, the way to the API server, a link, the
-//! disk. Each time the node settles: every pod that is wanted runs with what is its, the
-//! others are gone, and nothing of them is left.
+//! Pods come and go under the real kubelet, and in each round something fails meanwhile: the
+//! driver, the kubelet, containerd, a sandbox, the connection to the API server, a link, the disk.
+//! Each time the node settles: every wanted pod runs with its devices, the others are gone, and
+//! nothing of them is left.
 //!
-//! `$DRANET_ACCIDENTS` says how often (10), half of them by NRI; `$DRANET_SEED` by which
-//! rng.
+//! `$DRANET_ACCIDENTS` sets the number of rounds (10), half of them by NRI; `$DRANET_SEED` sets the
+//! seed.
 
 mod pods;
 
@@ -29,17 +29,17 @@ use super::{
 };
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![whatever_dies_the_node_settles];
+    let all = tests::tests![the_node_settles_after_any_failure];
     all.into_iter().map(Test::alone).collect()
 }
 
-/// Within this time of the pods' coming and going something dies.
+/// The time after the pods' coming and going within which something fails.
 const ANY_MOMENT: Duration = Duration::from_millis(2500);
 
-/// And within this time of that it is mended.
+/// The time after the failure within which it is repaired.
 const AWAY: Duration = Duration::from_millis(1500);
 
-/// The kubelet starts a container that dies again after 10, 20 and 40 seconds.
+/// The kubelet restarts a container that keeps failing after 10, 20 and 40 seconds.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 const NRI: [&str; 2] = ["--attach", "nri"];
@@ -48,7 +48,7 @@ const NRI: [&str; 2] = ["--attach", "nri"];
 enum Accident {
     /// The driver dies before or after one of its effects.
     DriverAtPoint,
-    /// It dies wherever it is.
+    /// The driver dies wherever it is.
     Driver,
     Kubelet,
     Containerd,
@@ -72,7 +72,7 @@ impl Accident {
     ];
 }
 
-async fn whatever_dies_the_node_settles(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn the_node_settles_after_any_failure(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let wanted = setting("DRANET_ACCIDENTS", 10)?;
     with_machine(&plane, "accidents", &NICS, async |machine, scope| {
         let partition = ApiPartition::proxy(&plane).await?;
@@ -105,12 +105,12 @@ struct Node<'a> {
     partition: ApiPartition,
     disk: Disk,
     rng: SeededRng,
-    /// What each driver is started with.
+    /// The additional flags of each driver.
     flags: &'static [&'static str],
 }
 
 impl Node<'_> {
-    /// Pods come and go, something dies and is mended, and the node settles.
+    /// Pods come and go, something fails and is repaired, and the node settles.
     async fn round(&mut self, accident: Accident) -> anyhow::Result<()> {
         let (coming, leaving) = self.pods.draw(&mut self.rng);
         let point = (accident == Accident::DriverAtPoint)
@@ -140,7 +140,7 @@ impl Node<'_> {
         .await
     }
 
-    /// One that pods reach which come, or which go.
+    /// A random fault point that is reached if pods come, or go.
     fn point(&mut self, is_coming: bool, is_leaving: bool) -> &'static str {
         let mut points = Vec::new();
         let by_nri = !self.flags.is_empty();
@@ -161,7 +161,7 @@ impl Node<'_> {
         let flags: Vec<_> = flags.collect();
         self.machine.kill_driver();
         match point {
-            // It may die before it serves anybody.
+            // It may die before it serves any request.
             Some(_) => self.machine.spawn_driver(&flags),
             None => self.machine.start_driver(&flags).await,
         }

@@ -55,7 +55,7 @@ async fn serve(listener: TcpListener, address: String, state: watch::Receiver<bo
     }
 }
 
-/// Bytes both ways, until either end is done or the partition begins.
+/// Copies bytes both ways, until either end is done or the partition begins.
 async fn pass(mut client: TcpStream, address: String, mut state: watch::Receiver<bool>) {
     let Ok(mut server) = TcpStream::connect(address).await else { return };
     tokio::select! {

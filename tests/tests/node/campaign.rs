@@ -1,8 +1,8 @@
-//! Killed anywhere, the driver goes on, and nothing is lost or left: claims live their
-//! lives while it is killed at its fault points and at any moment, and so is the hook.
+//! The driver recovers from being killed anywhere, and nothing is lost or left. Claims go through
+//! their lives while the driver and the hook are killed at fault points and at any moment.
 //!
-//! `$DRANET_CRASHES` says how often at least (100, by hook and by NRI), `$DRANET_SEED` by
-//! which rng.
+//! `$DRANET_CRASHES` sets the minimum number of crashes (100, by hook and by NRI), `$DRANET_SEED`
+//! sets the seed.
 
 mod mortal;
 
@@ -29,8 +29,8 @@ use super::seeded_rng::SeededRng;
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        killed_anywhere_the_driver_goes_on,
-        by_nri_killed_anywhere_the_driver_goes_on,
+        the_driver_recovers_from_being_killed_anywhere,
+        by_nri_the_driver_recovers_from_being_killed_anywhere,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -41,7 +41,7 @@ const NICS: [Nic; 3] = [
     Nic { address: "0203:00:00.0", link: "rail2" },
 ];
 
-/// All points before and after an effect of preparing.
+/// All fault points before and after an effect of preparing.
 pub(crate) const ON_THE_WAY_IN: [&str; 7] = [
     "prepare:checkpoint:before",
     "prepare:checkpoint:after",
@@ -52,7 +52,7 @@ pub(crate) const ON_THE_WAY_IN: [&str; 7] = [
     "prepare:done",
 ];
 
-/// All points before and after an effect of unpreparing.
+/// All fault points before and after an effect of unpreparing.
 pub(crate) const ON_THE_WAY_OUT: [&str; 10] = [
     "unprepare:checkpoint:before",
     "unprepare:checkpoint:after",
@@ -66,11 +66,11 @@ pub(crate) const ON_THE_WAY_OUT: [&str; 10] = [
     "unprepare:done",
 ];
 
-/// The same of a sandbox that begins, of which NRI tells.
+/// The same for a sandbox that starts, as NRI reports it.
 pub(crate) const INTO_A_SANDBOX: [&str; 4] =
     ["sandbox:record:before", "sandbox:record:after", "sandbox:links:after", "sandbox:ready:after"];
 
-/// And of one that ends.
+/// The same for a sandbox that ends.
 pub(crate) const OUT_OF_A_SANDBOX: [&str; 4] =
     ["sandbox:leave:before", "unprepare:link:before", "sandbox:leave:links", "sandbox:leave:after"];
 
@@ -81,7 +81,9 @@ struct User {
     pod: Pod,
 }
 
-async fn killed_anywhere_the_driver_goes_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn the_driver_recovers_from_being_killed_anywhere(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_played_machine(&plane, "campaign", &NICS, async |machine, scope| {
         let users = users(scope, machine).await?;
         let points = [&ON_THE_WAY_IN[..], &ON_THE_WAY_OUT];
@@ -97,7 +99,9 @@ async fn killed_anywhere_the_driver_goes_on(plane: Arc<ControlPlane>) -> anyhow:
     .await
 }
 
-async fn by_nri_killed_anywhere_the_driver_goes_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn by_nri_the_driver_recovers_from_being_killed_anywhere(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_played_machine(&plane, "nri-campaign", &NICS, async |machine, scope| {
         let users = users(scope, machine).await?;
         let mut runtime = Runtime::listen(machine)?;
@@ -112,11 +116,12 @@ async fn by_nri_killed_anywhere_the_driver_goes_on(plane: Arc<ControlPlane>) -> 
     .await
 }
 
-/// So many deaths more than are wanted reach each point that can be reached.
+/// The number of crashes beyond the wanted ones by which every reachable point must have been
+/// reached.
 const MORE: u32 = 200;
 
-/// Lets claims live until the driver has died often enough and at each point, each until it is
-/// unprepared.
+/// Runs claims, each until it is unprepared, until the driver has died often enough and at each
+/// point.
 async fn lives(
     driver: &mut Mortal<'_>,
     users: &[User],
@@ -143,8 +148,8 @@ async fn lives(
     Ok(())
 }
 
-/// The hook, killed now and then. What it has left is finished by the next one, or
-/// the claim is unprepared as it is.
+/// Runs the hook, which is killed now and then. The next one finishes its work, or the claim is
+/// unprepared as it is.
 async fn start_by_hook(
     driver: &mut Mortal<'_>,
     claim: &Claim,
@@ -160,7 +165,7 @@ async fn start_by_hook(
     has_its_interface(sandbox)
 }
 
-/// From preparation to the sandbox's end, of which the driver is not always told.
+/// Runs a claim from preparation to the sandbox's end, of which the driver is not always notified.
 async fn live_by_nri(
     driver: &mut Mortal<'_>,
     runtime: &mut Runtime,
@@ -170,7 +175,7 @@ async fn live_by_nri(
     let devices =
         driver.insist(&ON_THE_WAY_IN, async |it| plugin::prepare(it, claim).await).await?;
     let pod = sandbox.of_pod(pod);
-    // Where the driver dies the sandbox runs all the same, and the container starts later.
+    // If the driver dies, the sandbox still runs, and the container starts later.
     let mut is_running = false;
     let begin = async |it: &Machine| {
         if is_running {

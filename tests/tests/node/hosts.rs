@@ -1,6 +1,6 @@
-//! Hosts as they are: that boot and number their devices anew, have more than one default
-//! route, addresses by DHCP, bonds and bridges, and pods with rights of their own over
-//! their network. Kubelet and runtime are played by the test.
+//! Realistic hosts: they reboot and renumber their devices, and have several default routes,
+//! addresses from DHCP, bonds and bridges, and pods that may change their own network. The test
+//! acts as kubelet and runtime.
 
 use std::{fs, sync::Arc};
 
@@ -23,12 +23,12 @@ pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         after_a_reboot_a_container_gets_the_numbers_of_that_boot,
         an_interface_that_its_pod_renames_comes_back,
-        what_a_pod_made_under_the_name_stays_in_the_pod,
-        another_interface_of_the_name_is_not_taken_for_the_claims,
-        a_second_default_route_is_no_uplink,
-        leased_addresses_are_the_pods_and_not_restored,
+        a_forged_interface_stays_in_the_pod,
+        another_interface_with_the_same_name_is_not_used,
+        a_second_default_route_does_not_make_an_uplink,
+        leased_addresses_go_to_the_pod_and_are_not_restored,
         a_member_of_a_bridge_stays_with_the_host,
-        what_cannot_be_restored_keeps_no_pod,
+        unrestorable_settings_block_no_pod,
         a_virtual_interface_goes_into_a_pod_and_comes_back,
         a_rail_keeps_its_rules_and_neighbours_in_the_pod,
     ];
@@ -38,7 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
 /// The InfiniBand NIC of the planted machine whose RDMA device is `mlx5_0`.
 const INFINIBAND: &str = "pci-0101-00-00-0";
 
-/// Name and numbers of a claim's verbs devices, as the runtime is told of them.
+/// Names and minor numbers of a claim's verbs devices, as the runtime gets them.
 fn verbs(machine: &Machine, uid: &str) -> anyhow::Result<Vec<(String, u32)>> {
     let spec: Value = serde_json::from_slice(&fs::read(machine.cdi_spec(uid))?)?;
     let devices = spec["devices"].as_array().context("a list of devices")?;
@@ -78,12 +78,12 @@ async fn after_a_reboot_a_container_gets_the_numbers_of_that_boot(
         assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices);
         assert_eq!(verbs(machine, &claim.uid)?, is(zero));
 
-        // Within one boot what was promised stays.
+        // Within one boot, the plan stays the same.
         machine.kill_driver();
         machine.start_driver(&[]).await?;
         assert_eq!(verbs(machine, &claim.uid)?, is(zero));
 
-        // A driver that recorded no boot: its plan holds while the machine is as it says.
+        // The plan of a driver that recorded no boot is kept as long as it matches the machine.
         for (minor, expected) in [(zero, Some(zero)), (full, None)] {
             machine.kill_driver();
             without_boot(machine)?;
@@ -99,7 +99,7 @@ async fn after_a_reboot_a_container_gets_the_numbers_of_that_boot(
     .await
 }
 
-/// Writes the checkpoint as a driver that recorded no boot has.
+/// Writes the checkpoint in the form of a driver that recorded no boot.
 fn without_boot(machine: &Machine) -> anyhow::Result<()> {
     let path = machine.plugin_dir().join("checkpoint.json");
     let checkpoint: Value = serde_json::from_slice(&fs::read(&path)?)?;
@@ -114,7 +114,7 @@ fn without_boot(machine: &Machine) -> anyhow::Result<()> {
     Ok(fs::write(path, first.to_string())?)
 }
 
-/// What a pod may do that has the capability `NET_ADMIN`.
+/// A pod with the capability `NET_ADMIN` may do this.
 async fn an_interface_that_its_pod_renames_comes_back(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -129,7 +129,7 @@ async fn an_interface_that_its_pod_renames_comes_back(
         for name in ["first", "second"] {
             sandbox.ip("link set net1 down")?;
             sandbox.ip(&format!("link set net1 name {name}"))?;
-            // Another container of the pod starts: it is there, under its name of now.
+            // Another container of the pod starts. The interface is there, under its current name.
             plugin::starts(machine, &claim, &sandbox).await?;
             assert!(sandbox.ip(&format!("-o addr show {name}"))?.contains("192.168.7.5/24"));
             sandbox.ip(&format!("link set {name} down"))?;
@@ -137,7 +137,7 @@ async fn an_interface_that_its_pod_renames_comes_back(
         }
         sandbox.ip("link set net1 down")?;
         sandbox.ip("link set net1 name other")?;
-        // While its network is there still, as with a pod that is deleted.
+        // Its network still exists, as with a pod that is being deleted.
         plugin::unprepare(machine, &claim).await.done()?;
         assert!(shell("ip link show rail0").is_ok(), "it is the host's again");
         sandbox.close()
@@ -145,9 +145,7 @@ async fn an_interface_that_its_pod_renames_comes_back(
     .await
 }
 
-async fn what_a_pod_made_under_the_name_stays_in_the_pod(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn a_forged_interface_stays_in_the_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "forged", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
         let on = [machine.name.as_str(), &NIC.device()];
@@ -169,8 +167,8 @@ async fn what_a_pod_made_under_the_name_stays_in_the_pod(
     .await
 }
 
-/// The runtime's own, a sidecar's: whatever has the name when the container starts.
-async fn another_interface_of_the_name_is_not_taken_for_the_claims(
+/// An interface of the runtime or of a sidecar may already have the name when the container starts.
+async fn another_interface_with_the_same_name_is_not_used(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "taken", &[NIC], async |machine, scope| {
@@ -183,12 +181,12 @@ async fn another_interface_of_the_name_is_not_taken_for_the_claims(
         sandbox.ip("link add net1 type veth peer name peer1")?;
         let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
         assert!(error.contains("the pod already has an interface `net1`"), "{error}");
-        // Nor where the claim's has left the host.
+        // Nor if the claim's interface has left the host.
         let elsewhere = Sandbox::open("elsewhere")?;
         shell("ip link set rail0 netns elsewhere")?;
         let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
         assert!(error.contains("interface `rail0` is not in the host's network"), "{error}");
-        // Nor is another that has its name on the host by now.
+        // Nor is another interface that has its name on the host by now.
         shell("ip link add rail0 type bridge")?;
         sandbox.ip("link del net1")?;
         let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
@@ -204,11 +202,13 @@ async fn another_interface_of_the_name_is_not_taken_for_the_claims(
     .await
 }
 
-async fn a_second_default_route_is_no_uplink(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn a_second_default_route_does_not_make_an_uplink(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_played_machine(&plane, "default", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
         let on = [machine.name.as_str(), &NIC.device()];
-        // The node's own has metric 0.
+        // The node's own default route has metric 0.
         shell("ip route add default via 10.7.0.254 dev rail0 metric 500")?;
         let claim = plugin::claim(scope, "default", on, None).await?;
         plugin::prepare(machine, &claim).await.done()?;
@@ -228,7 +228,7 @@ async fn a_second_default_route_is_no_uplink(plane: Arc<ControlPlane>) -> anyhow
         assert!(restored.contains("via 10.7.0.254 metric 500"), "{restored}");
         shell("ip route del default via 10.7.0.254 dev rail0 metric 500")?;
 
-        // One of equal cost, and one that is nearer, are ways of the node's own.
+        // A default route of equal or lower cost is one of the node's own.
         shell("ip -6 route add default via fd07::fe dev rail0 metric 10")?;
         let claim = plugin::claim(scope, "uplink", on, None).await?;
         let error = plugin::prepare(machine, &claim).await.refused()?;
@@ -238,7 +238,7 @@ async fn a_second_default_route_is_no_uplink(plane: Arc<ControlPlane>) -> anyhow
     .await
 }
 
-async fn leased_addresses_are_the_pods_and_not_restored(
+async fn leased_addresses_go_to_the_pod_and_are_not_restored(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "leased", &[NIC], async |machine, scope| {
@@ -280,11 +280,11 @@ async fn a_member_of_a_bridge_stays_with_the_host(plane: Arc<ControlPlane>) -> a
     .await
 }
 
-/// The interface is home: nothing waits for what cannot be again.
-async fn what_cannot_be_restored_keeps_no_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// The interface is back on the host. Nothing waits for settings that cannot be restored.
+async fn unrestorable_settings_block_no_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "lacking", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
-        // From an address of another interface, which is gone by then.
+        // The route has a source address of another interface, which is gone by then.
         shell("ip addr add 10.98.0.1/32 dev lo")?;
         shell("ip route add 10.97.0.0/24 via 10.7.0.254 dev rail0 src 10.98.0.1")?;
         let on = [machine.name.as_str(), &NIC.device()];
@@ -296,7 +296,7 @@ async fn what_cannot_be_restored_keeps_no_pod(plane: Arc<ControlPlane>) -> anyho
         shell("ip addr del 10.98.0.1/32 dev lo")?;
         plugin::unprepare(machine, &claim).await.done()?;
         sandbox.close()?;
-        // All the rest is as it was, which the end of the test compares.
+        // Everything else is as before, which the end of the test compares.
         let said = pods::node_events(scope, &machine.name, "InterfaceNotRestored");
         let said = said.await?;
         assert!(
@@ -308,7 +308,7 @@ async fn what_cannot_be_restored_keeps_no_pod(plane: Arc<ControlPlane>) -> anyho
     .await
 }
 
-/// One without a device behind it is a NIC of its own name.
+/// An interface without a device is a NIC with the name of the interface.
 async fn a_virtual_interface_goes_into_a_pod_and_comes_back(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -334,7 +334,7 @@ async fn a_virtual_interface_goes_into_a_pod_and_comes_back(
     .await
 }
 
-/// As hosts of RoCE rails have it: a table for each rail, and a rule that leads there.
+/// Hosts with RoCE rails have a routing table for each rail, and a rule that leads to it.
 async fn a_rail_keeps_its_rules_and_neighbours_in_the_pod(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -343,7 +343,7 @@ async fn a_rail_keeps_its_rules_and_neighbours_in_the_pod(
         for line in [
             "rule add from 10.7.0.1 table 700 priority 1700",
             "-6 rule add to fd70::/16 table 700 priority 1701",
-            // Without the mark it would lead all packets there.
+            // Without the mark, it would lead all packets there.
             "rule add from 10.7.0.1 fwmark 7 table 700 priority 1702",
             "neigh add 10.7.0.254 lladdr 02:00:00:00:cc:01 dev rail0 nud permanent",
         ] {

@@ -1,4 +1,4 @@
-//! Interfaces into a pod and back: a veth pair's end stands for a NIC's interface.
+//! Moves interfaces into a pod and back. One end of a veth pair acts as a NIC's interface.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was,
         a_failure_to_attach_stops_the_container_and_is_undone,
-        what_cannot_be_prepared_is_told_on_the_pod,
+        preparation_errors_are_events_of_the_pod,
         the_interface_comes_back_after_the_driver_was_killed,
-        a_pod_with_user_ids_of_its_own_has_its_interface,
+        a_pod_in_a_user_namespace_has_its_interface,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -28,15 +28,15 @@ async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
     goes_in_and_comes_back(&plane, "move", &[]).await
 }
 
-/// A pod with `hostUsers: false`, whose network belongs to a user namespace of its own. runc takes
+/// A pod with `hostUsers: false`, whose network belongs to a separate user namespace. runc takes
 /// its device nodes from the host's `/dev`, where a planted machine has none.
-async fn a_pod_with_user_ids_of_its_own_has_its_interface(
+async fn a_pod_in_a_user_namespace_has_its_interface(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     has_its_interface_with_own_users(&plane, "users", &[]).await
 }
 
-/// The same with any flags of the driver.
+/// The same test with any flags of the driver.
 pub(crate) async fn has_its_interface_with_own_users(
     plane: &ControlPlane,
     node: &str,
@@ -56,7 +56,7 @@ pub(crate) async fn has_its_interface_with_own_users(
     .await
 }
 
-/// The same with any flags of the driver.
+/// The same test with any flags of the driver.
 pub(crate) async fn goes_in_and_comes_back(
     plane: &ControlPlane,
     node: &str,
@@ -99,7 +99,7 @@ async fn a_failure_to_attach_stops_the_container_and_is_undone(
     fails_and_is_undone(&plane, "fail", &[]).await
 }
 
-/// The same with any flags of the driver.
+/// The same test with any flags of the driver.
 pub(crate) async fn fails_and_is_undone(
     plane: &ControlPlane,
     node: &str,
@@ -123,10 +123,9 @@ pub(crate) async fn fails_and_is_undone(
     .await
 }
 
-/// By the driver itself, once, beside what the kubelet says at each of its tries.
-async fn what_cannot_be_prepared_is_told_on_the_pod(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// The driver itself reports it once, in addition to the kubelet, which reports each of its
+/// attempts.
+async fn preparation_errors_are_events_of_the_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_machine(&plane, "told", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
         user::create(scope, machine, Some(json!({"interface": {"mtu": 7}}))).await?;
@@ -156,7 +155,7 @@ async fn the_interface_comes_back_after_the_driver_was_killed(
     comes_back_after_a_kill(&plane, "killed", &[]).await
 }
 
-/// The same with any flags of the driver.
+/// The same test with any flags of the driver.
 pub(crate) async fn comes_back_after_a_kill(
     plane: &ControlPlane,
     node: &str,

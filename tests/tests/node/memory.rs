@@ -1,5 +1,5 @@
-//! Memory that RDMA locks. A pod locks what the runtime's limit allows (8 MiB where
-//! systemd starts it), and with the capability `IPC_LOCK` as much as it has.
+//! Memory that RDMA locks. A pod can lock what the runtime's limit allows (8 MiB if systemd starts
+//! it), and with the capability `IPC_LOCK` as much as it has.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn a_pod_with_the_capability_locks_memory(plane: Arc<ControlPlane>) -> any
         machine.start_driver(&[]).await?;
         let said = lock(scope, machine, "able", ["0101:00:00.0", "IPC_LOCK"]).await?;
         assert_eq!(said, format!("LOCKED {MIB}"));
-        // Without it as much as the runtime lets its containers have: as this test.
+        // Without it, the limit is the runtime's, which is the limit of this test.
         let limit = getrlimit(Resource::Memlock).current;
         let said = lock(scope, machine, "unable", ["0102:00:00.0", "NET_RAW"]).await?;
         let is_allowed = limit.is_none_or(|limit| limit >= MIB << 20);
@@ -37,7 +37,7 @@ async fn a_pod_with_the_capability_locks_memory(plane: Arc<ControlPlane>) -> any
     .await
 }
 
-/// A pod with a NIC and a capability tries to lock memory; what it says.
+/// Tries to lock memory in a pod with a NIC and a capability; returns its output.
 async fn lock(
     scope: &Scope,
     machine: &Machine,

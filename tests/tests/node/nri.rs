@@ -1,5 +1,5 @@
-//! Interfaces by NRI, the other way into a pod: what holds of the hook holds of it,
-//! and of the times when containerd and the driver do not hear of each other.
+//! Attaches interfaces by NRI instead of the hook. The same must hold as for the hook, also while
+//! containerd and the driver are disconnected.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ pub(crate) fn tests() -> Vec<Test> {
         by_nri_a_failure_to_attach_stops_the_pod_and_is_undone,
         by_nri_the_interface_comes_back_after_the_driver_was_killed,
         by_nri_a_pod_without_the_driver_waits_for_it,
-        by_nri_a_pod_with_user_ids_of_its_own_has_its_interface,
-        by_nri_a_pod_with_user_ids_of_its_own_waits_for_the_driver,
-        by_nri_a_pod_with_user_ids_of_its_own_waits_even_with_its_interface,
-        by_nri_containerd_and_the_driver_find_each_other_again,
-        running_pods_survive_a_change_of_the_way,
-        a_pod_that_waits_for_dhcp_holds_up_no_other,
+        by_nri_a_pod_in_a_user_namespace_has_its_interface,
+        by_nri_a_pod_in_a_user_namespace_waits_for_the_driver,
+        by_nri_a_pod_in_a_user_namespace_waits_even_with_interface,
+        by_nri_containerd_and_the_driver_reconnect,
+        running_pods_survive_a_change_of_the_attach_mode,
+        a_pod_that_waits_for_dhcp_delays_no_other,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -56,13 +56,13 @@ async fn by_nri_the_interface_comes_back_after_the_driver_was_killed(
     comes_back_after_a_kill(&plane, "nri-killed", &NRI).await
 }
 
-/// NRI lets a pod pass whose plugin is away: its sandbox runs, and its container starts
-/// when the interface is there, and not before.
+/// NRI does not hold a pod while the plugin is down: its sandbox runs. Its container starts only
+/// when the interface is attached.
 async fn by_nri_a_pod_without_the_driver_waits_for_it(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_machine(&plane, "nri-away", &[NIC], async |machine, scope| {
-        // It prepares the claim, and ends when the runtime asks it.
+        // It prepares the claim, and ends when the runtime calls it.
         machine.start_driver(&[&NRI[..], &["--kill-at", "sandbox:record:before"]].concat()).await?;
         user::create(scope, machine, Some(user::parameters())).await?;
         user::is_told(scope, "/run/ready/").await?;
@@ -75,27 +75,28 @@ async fn by_nri_a_pod_without_the_driver_waits_for_it(
     .await
 }
 
-async fn by_nri_a_pod_with_user_ids_of_its_own_has_its_interface(
+async fn by_nri_a_pod_in_a_user_namespace_has_its_interface(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     has_its_interface_with_own_users(&plane, "nri-users", &NRI).await
 }
 
-async fn by_nri_a_pod_with_user_ids_of_its_own_waits_for_the_driver(
+async fn by_nri_a_pod_in_a_user_namespace_waits_for_the_driver(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     waits_with_own_users(&plane, "nri-users-away", "sandbox:record:before", false).await
 }
 
-/// Its container cannot make the mount that it waits for, and the driver's answer is missing that
-/// removes it.
-async fn by_nri_a_pod_with_user_ids_of_its_own_waits_even_with_its_interface(
+/// Its container cannot make the mount that it waits for, and the driver's response that would
+/// remove the mount is missing.
+async fn by_nri_a_pod_in_a_user_namespace_waits_even_with_interface(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     waits_with_own_users(&plane, "nri-users-half", "sandbox:ready:after", true).await
 }
 
-/// The driver is killed at this point of the sandbox's start; whether the interface is in then.
+/// The driver is killed at this point of the sandbox's start; `is_inside` is true if the interface
+/// is in the pod by then.
 async fn waits_with_own_users(
     plane: &ControlPlane,
     node: &str,
@@ -117,9 +118,9 @@ async fn waits_with_own_users(
     .await
 }
 
-/// containerd restarts, and the driver is killed while it is away: a pod that runs keeps
-/// its interface, and one that is deleted then gives it back.
-async fn by_nri_containerd_and_the_driver_find_each_other_again(
+/// containerd restarts, and the driver is killed meanwhile. A running pod keeps its interface, and
+/// a pod that is deleted meanwhile returns it.
+async fn by_nri_containerd_and_the_driver_reconnect(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_machine(&plane, "nri-again", &[NIC], async |machine, scope| {
@@ -134,7 +135,7 @@ async fn by_nri_containerd_and_the_driver_find_each_other_again(
         user::has_its_interface(scope, machine).await?;
         pods::delete(scope, "user").await?;
         machine.wait_until_clean().await?;
-        // And the way in is open again.
+        // New pods can be attached again.
         pods::delete_claim(scope, "user").await?;
         user::start(scope, machine).await?;
         pods::delete(scope, "user").await
@@ -143,7 +144,9 @@ async fn by_nri_containerd_and_the_driver_find_each_other_again(
 }
 
 /// An operator changes the flag under pods that run.
-async fn running_pods_survive_a_change_of_the_way(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn running_pods_survive_a_change_of_the_attach_mode(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_machine(&plane, "nri-change", &[NIC], async |machine, scope| {
         for (first, second) in [(&[][..], &NRI[..]), (&NRI, &[])] {
             machine.start_driver(first).await?;
@@ -164,11 +167,9 @@ async fn running_pods_survive_a_change_of_the_way(plane: Arc<ControlPlane>) -> a
 /// Another NIC, for another pod.
 const OTHER: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
 
-/// The runtime would close a plugin that takes as long as a DHCP server may, and every
-/// pod of the node waits for a plugin's answer. So its pod alone waits, in the hook.
-async fn a_pod_that_waits_for_dhcp_holds_up_no_other(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// The runtime would disconnect a plugin that takes as long as a DHCP server may, and every pod of
+/// the node waits for a plugin's response. Therefore only the pod itself waits, in the hook.
+async fn a_pod_that_waits_for_dhcp_delays_no_other(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_machine(&plane, "nri-dhcp", &[NIC, OTHER], async |machine, scope| {
         machine.start_driver(&NRI).await?;
         let leasing = json!({"interface": {"name": "net1", "dhcp": true}});
@@ -178,7 +179,7 @@ async fn a_pod_that_waits_for_dhcp_holds_up_no_other(
             Ok(Check::that(is_away, || "the interface is not in the pod".to_owned()))
         })
         .await?;
-        // Nobody answers that pod, and others come and go.
+        // No server answers that pod, and others come and go.
         let (node, device) = (machine.name.as_str(), OTHER.device());
         let addresses = json!({"interface": {"name": "net1", "addresses": ["192.168.8.5/24"]}});
         pods::allocated_claim(scope, "other", node, &device, Some(addresses)).await?;

@@ -1,6 +1,5 @@
-//! eBPF programs on an interface, as a host's own agents attach them: each drops
-//! every frame. Two instructions of machine code; `bpf(2)` by the structures of
-//! `include/uapi/linux/bpf.h`.
+//! eBPF programs on an interface, as a host's own agents attach them. Each drops every frame, with
+//! two instructions. `bpf(2)` is called with the structures of `include/uapi/linux/bpf.h`.
 
 use std::{
     fs::File,
@@ -26,7 +25,7 @@ const EGRESS: u32 = 47;
 const XDP_DROP: i32 = 1;
 const TCX_DROP: i32 = 2;
 
-/// Programs that hold their interface by a link, which ends with this value.
+/// Programs that are attached by a link, which ends with this value.
 pub(crate) struct Links {
     _held: Vec<File>,
 }
@@ -42,11 +41,11 @@ pub(crate) fn attach(link: &str) -> anyhow::Result<Links> {
     Ok(Links { _held: vec![egress, express] })
 }
 
-/// How many TCX programs there are on an interface.
+/// The number of TCX programs on an interface.
 pub(crate) fn count(link: &str) -> anyhow::Result<u32> {
     let index = index(link)?;
     let count = |hook| {
-        // The answer is in place: the count, and no room for the programs.
+        // The kernel writes the count in place; there is no room for the programs.
         let mut query = words(&[index, hook, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         call_on(QUERY, &mut query)?;
         Ok::<_, io::Error>(u32::from_ne_bytes([query[24], query[25], query[26], query[27]]))
@@ -86,7 +85,7 @@ fn number(file: &File) -> u32 {
 #[expect(unsafe_code, reason = "the kernel made the descriptor for this process")]
 fn open(command: u32, attributes: &[u8]) -> io::Result<File> {
     let fd = call(command, attributes)?;
-    // SAFETY: these commands return a new descriptor, which nobody else has.
+    // SAFETY: these commands return a new descriptor, which no other code owns.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -96,8 +95,8 @@ fn call(command: u32, attributes: &[u8]) -> io::Result<i32> {
 
 #[expect(unsafe_code, reason = "no crate has this system call alone")]
 fn call_on(command: u32, attributes: &mut [u8]) -> io::Result<i32> {
-    // SAFETY: the kernel takes and gives as many bytes as it is told, and the
-    // pointers among them are to arrays that outlive the call.
+    // SAFETY: the kernel reads and writes as many bytes as the length says, and the pointers among
+    // them are to arrays that outlive the call.
     let outcome =
         unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), attributes.len()) };
     if outcome < 0 {

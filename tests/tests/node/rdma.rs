@@ -13,7 +13,7 @@ use tests::{
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         a_pod_sees_exactly_its_devices,
-        a_container_with_two_claims_is_told_of_both,
+        a_container_with_two_claims_has_the_data_of_both,
         a_driver_that_dies_changes_nothing,
     ];
     all.into_iter().map(Test::alone).collect()
@@ -57,8 +57,8 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
     .await
 }
 
-/// One file at a path and one variable of a name, whichever claim's the runtime takes.
-async fn a_container_with_two_claims_is_told_of_both(
+/// There is one file per path and one variable per name, whichever claim the runtime takes it from.
+async fn a_container_with_two_claims_has_the_data_of_both(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_machine(&plane, "two", &[], async |machine, scope| {
@@ -92,7 +92,7 @@ async fn a_container_with_two_claims_is_told_of_both(
     .await
 }
 
-/// Pods run on while the driver is away; it takes up what it had promised.
+/// Pods keep running while the driver is down. It continues with its former plans.
 async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_machine(&plane, "restart", &[], async |machine, scope| {
         machine.start_driver(&[]).await?;
@@ -106,7 +106,7 @@ async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow:
         for pod in ["first", "second"] {
             pods::running(scope, pod).await?;
         }
-        // Gone while the driver is away: undone when it is back.
+        // A pod that is deleted while the driver is down is undone when the driver is back.
         machine.kill_driver();
         let deleting =
             async { tokio::try_join!(pods::delete(scope, "first"), pods::delete(scope, "second")) };
@@ -117,7 +117,7 @@ async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow:
     .await
 }
 
-/// What a pod wrote.
+/// The output of a pod.
 #[derive(Debug)]
 struct Told(String);
 

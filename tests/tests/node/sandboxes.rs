@@ -1,5 +1,5 @@
-//! More than one sandbox in the life of a claim: the kubelet makes a new one when a
-//! pod's ended by itself, and after the machine was started again.
+//! Several sandboxes in the life of a claim: the kubelet creates a new one when a pod's sandbox
+//! ended by itself, and after a reboot.
 
 use std::sync::Arc;
 
@@ -17,8 +17,7 @@ use tests::{
 use super::user::NIC;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all =
-        tests::tests![a_new_sandbox_gets_what_the_old_one_has, after_a_reboot_a_claim_lives_on,];
+    let all = tests::tests![a_new_sandbox_gets_what_the_old_one_had, a_claim_survives_a_reboot,];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -33,7 +32,7 @@ fn features() -> anyhow::Result<String> {
     shell("ethtool -k rail0")
 }
 
-async fn a_new_sandbox_gets_what_the_old_one_has(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn a_new_sandbox_gets_what_the_old_one_had(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "again", &[NIC], async |machine, scope| {
         let own = features()?;
         machine.start_driver(&[]).await?;
@@ -42,7 +41,7 @@ async fn a_new_sandbox_gets_what_the_old_one_has(plane: Arc<ControlPlane>) -> an
         plugin::prepare(machine, &claim).await.done()?;
         let old = Sandbox::open("old")?;
         plugin::starts(machine, &claim, &old).await?;
-        // Ended, but for what the driver holds of it.
+        // Ended, except for what the driver still holds.
         old.close()?;
         let new = Sandbox::open("new")?;
         for _ in 0..2 {
@@ -58,9 +57,9 @@ async fn a_new_sandbox_gets_what_the_old_one_has(plane: Arc<ControlPlane>) -> an
     .await
 }
 
-/// What lies in memory is empty then, the checkpoint is not, and interfaces are as the
-/// machine makes them.
-async fn after_a_reboot_a_claim_lives_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Files in memory are lost then, the checkpoint is not, and interfaces are as the machine creates
+/// them.
+async fn a_claim_survives_a_reboot(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "reboot", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
         let on = [machine.name.as_str(), &NIC.device()];
@@ -74,7 +73,7 @@ async fn after_a_reboot_a_claim_lives_on(plane: Arc<ControlPlane>) -> anyhow::Re
         links::make(&[NIC]).await?;
         let own = features()?;
         machine.start_driver(&[]).await?;
-        assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices, "promised still");
+        assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices, "the plan is the same");
         let sandbox = Sandbox::open("after")?;
         plugin::starts(machine, &claim, &sandbox).await?;
         assert!(sandbox.addresses()?.contains("192.168.7.5/24"));
@@ -83,7 +82,7 @@ async fn after_a_reboot_a_claim_lives_on(plane: Arc<ControlPlane>) -> anyhow::Re
         assert_eq!(features()?, own);
         machine.wait_until_clean().await?;
 
-        // Rebooted with a claim that nobody wants any more: what the new boot has stays.
+        // After a reboot with a claim that is no longer needed, the settings of the new boot stay.
         plugin::prepare(machine, &claim).await.done()?;
         let sandbox = Sandbox::open("last")?;
         plugin::starts(machine, &claim, &sandbox).await?;

@@ -11,7 +11,7 @@ pub(crate) struct SeededRng {
     state: u64,
 }
 
-/// As whoever wants the same choices again gives it.
+/// Prints the setting that repeats the choices.
 impl fmt::Display for SeededRng {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DRANET_SEED={}", self.seed)
@@ -31,23 +31,23 @@ impl SeededRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Whether one of so many equal chances came.
+    /// True with a probability of one in `chances`.
     pub(crate) fn one_in(&mut self, chances: u64) -> bool {
         self.next().is_multiple_of(chances)
     }
 
-    /// A time shorter than this.
+    /// A random time below this one.
     pub(crate) fn below(&mut self, time: Duration) -> Duration {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         Duration::from_micros(self.next() % micros)
     }
 
-    /// One of these.
+    /// A random item.
     pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
 
-    /// A number below this.
+    /// A random number below `count`.
     pub(crate) fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.next() % count.max(1) as u64).unwrap_or_default()
     }

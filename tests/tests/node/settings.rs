@@ -1,6 +1,6 @@
-//! What a network configuration says of an interface beside addresses: features of its
-//! driver, the host's eBPF programs, an address by DHCP. Kubelet and runtime are played
-//! by the test; `ethtool`, `ping` and a DHCP server tell what is so.
+//! Settings of a network configuration besides addresses: features of the driver, the host's eBPF
+//! programs, an address from DHCP. The test acts as kubelet and runtime; `ethtool`, `ping` and a
+//! DHCP server show the result.
 
 use std::{
     fs,
@@ -31,14 +31,14 @@ use super::{programs, user::NIC};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        features_are_the_pods_and_then_the_hosts_again,
+        features_apply_in_the_pod_and_are_restored_on_the_host,
         features_that_an_interface_cannot_have_are_named,
         the_hosts_programs_stay_behind,
-        an_address_comes_by_dhcp_is_renewed_and_given_back,
+        an_address_from_dhcp_is_renewed_and_released,
         without_a_dhcp_server_the_container_does_not_start,
         the_claims_status_follows_the_lease,
-        what_the_hook_alone_can_do_it_does_beside_nri,
-        a_claim_sets_what_the_operator_lets_its_namespace_set,
+        with_nri_the_hook_does_dhcp_and_kernel_settings,
+        guarded_fields_need_an_allowed_namespace,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -64,17 +64,17 @@ async fn on_nic(
     plugin::claim(scope, name, [&machine.name, &NIC.device()], Some(parameters)).await
 }
 
-/// `ethtool -k`, in which a feature is a line.
+/// The output of `ethtool -k`, one feature per line.
 fn features(sandbox: Option<&Sandbox>, link: &str) -> anyhow::Result<String> {
     let command = format!("ethtool -k {link}");
     sandbox.map_or_else(|| shell(&command), |sandbox| sandbox.run(&command))
 }
 
-async fn features_are_the_pods_and_then_the_hosts_again(
+async fn features_apply_in_the_pod_and_are_restored_on_the_host(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "features", &[NIC], async |machine, scope| {
-        // Not as the kernel makes it: what is restored is the host's own setting.
+        // Not the kernel's default: the host's own setting must be restored.
         shell("ethtool -K rail0 tx-udp-segmentation off")?;
         let before = features(None, "rail0")?;
         machine.start_driver(&[]).await?;
@@ -86,7 +86,7 @@ async fn features_are_the_pods_and_then_the_hosts_again(
         });
         let claim = prepared(scope, machine, "features", parameters).await?;
         let sandbox = Sandbox::open("features")?;
-        // The second container of a pod finds it so.
+        // The second container of a pod finds the same.
         for _ in 0..2 {
             plugin::starts(machine, &claim, &sandbox).await?;
             let inside = features(Some(&sandbox), "net1")?;
@@ -99,7 +99,7 @@ async fn features_are_the_pods_and_then_the_hosts_again(
                 assert!(inside.contains(line), "`{line}` is not in:\n{inside}");
             }
         }
-        // The driver that brings it back is another than the one that gave it away.
+        // Another driver process brings it back.
         machine.kill_driver();
         machine.start_driver(&[]).await?;
         plugin::unprepare(machine, &claim).await.done()?;
@@ -138,8 +138,8 @@ async fn features_that_an_interface_cannot_have_are_named(
             let has = ["`rx-gro`", "it supports none"];
             assert!(has.iter().any(|has| error.contains(has)), "what it has instead: {error}");
         }
-        // What the kernel keeps otherwise shows when it is set: without checksums there
-        // is no segmentation. Then nothing of it is done.
+        // A feature that the kernel keeps unchanged is found only when it is set: without checksums
+        // there is no segmentation. Then nothing is applied.
         let before = features(None, "rail0")?;
         let kept = json!({"ethtool": {"features": {"tx": false, "tso": true}}});
         let claim = prepared(scope, machine, "kept", kept).await?;
@@ -193,7 +193,7 @@ impl Server {
         Self::offering(plane, ["10.66.0.50", "10.66.0.60"], LEASE)
     }
 
-    /// One that gives addresses of this range, for so many seconds.
+    /// Starts one that gives addresses of this range, for this number of seconds.
     pub(crate) fn offering(
         plane: &ControlPlane,
         [first, last]: [&str; 2],
@@ -221,12 +221,12 @@ impl Server {
         Ok(Self { folder, process })
     }
 
-    /// How often it has said that an address may be used.
+    /// The number of acknowledgements that it has sent.
     fn given(&self) -> usize {
         self.process.tail(200).lines().filter(|line| line.contains("sending ACK")).count()
     }
 
-    /// Waits until it has so many leases.
+    /// Waits until it has this number of leases.
     async fn has(&self, count: usize) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let leases = self.leases()?;
@@ -240,17 +240,17 @@ impl Server {
         shell(&format!("kill -USR1 {}", self.process.pid()))?;
         let file = self.folder.path().join("leases");
         let table = shell(&format!("busybox dumpleases -r -f {}", file.display()));
-        // It may be at writing.
+        // The file may be in the middle of a write.
         let table = table.unwrap_or_default();
         let lines = table.lines().skip(1).filter(|line| !line.contains("expired"));
         Ok(lines.map(str::to_owned).collect())
     }
 }
 
-/// Seconds that a lease is good for; it is renewed at half of them.
+/// The duration of a lease in seconds; it is renewed after half of it.
 const LEASE: u32 = 8;
 
-async fn an_address_comes_by_dhcp_is_renewed_and_given_back(
+async fn an_address_from_dhcp_is_renewed_and_released(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "dhcp", &[NIC], async |machine, scope| {
@@ -274,7 +274,7 @@ async fn an_address_comes_by_dhcp_is_renewed_and_given_back(
         let data = pods::network_data(scope, "dhcp").await?;
         assert_eq!(data["ips"], json!([address]));
 
-        // By the driver, and by the one after it: beyond the first lease's end.
+        // By the driver, and by the next one, beyond the first lease's end.
         for round in 0..2 {
             let given = server.given();
             eventually(SOON, async || {
@@ -319,17 +319,17 @@ async fn without_a_dhcp_server_the_container_does_not_start(
     .await
 }
 
-/// What of its addresses an interface has by DHCP.
+/// The addresses that an interface has from DHCP.
 fn leased(sandbox: &Sandbox) -> anyhow::Result<Vec<String>> {
     let inside = sandbox.ip("-4 -o addr show net1")?;
     let words = inside.split_whitespace().filter(|word| word.starts_with("10.66.0."));
     Ok(words.filter(|word| word.contains('/')).map(str::to_owned).collect())
 }
 
-/// The address comes while the driver is away, and becomes another when the server knows
-/// nothing of the first. Whatever else the interface has stays.
+/// The address arrives while the driver is down, and changes when the server does not know the
+/// first one. Everything else on the interface stays.
 async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    /// Longer than the test: no address goes by itself.
+    /// Longer than the test, so that no lease expires.
     const LONG: u32 = 600;
     with_played_machine(&plane, "follows", &[NIC], async |machine, scope| {
         let server = Server::offering(&plane, ["10.66.0.50", "10.66.0.60"], LONG)?;
@@ -379,9 +379,8 @@ async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow
     .await
 }
 
-/// Addresses by DHCP take longer than NRI waits, and the kernel's settings are not a
-/// container's to write.
-async fn what_the_hook_alone_can_do_it_does_beside_nri(
+/// DHCP takes longer than NRI waits, and a container cannot write the kernel's settings.
+async fn with_nri_the_hook_does_dhcp_and_kernel_settings(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "beside", &[NIC], async |machine, scope| {
@@ -417,9 +416,7 @@ async fn what_the_hook_alone_can_do_it_does_beside_nri(
     .await
 }
 
-async fn a_claim_sets_what_the_operator_lets_its_namespace_set(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn guarded_fields_need_an_allowed_namespace(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "guarded", &[NIC], async |machine, scope| {
         machine.limit_namespaces(&["net"]);
         machine.start_driver(&[]).await?;

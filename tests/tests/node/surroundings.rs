@@ -1,6 +1,6 @@
-//! A pod with an interface through whatever happens around it, under the real kubelet:
-//! the disk full, the interface away, kubelet and containerd killed, the API server out
-//! of reach for `$DRANET_AWAY` seconds (15), its sandbox dead.
+//! A pod with an interface under the real kubelet, while the disk is full, the interface is
+//! missing, kubelet and containerd are killed, the API server is unreachable for `$DRANET_AWAY`
+//! seconds (15), or its sandbox dies.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_pod_waits_until_the_disk_has_room,
         a_pod_waits_for_an_interface_that_vanished,
         a_pod_outlives_kubelet_and_containerd,
-        pods_go_on_while_the_api_server_is_away,
+        pods_keep_running_without_the_api_server,
         a_sandbox_that_dies_is_replaced,
         by_nri_a_sandbox_that_dies_is_replaced,
     ];
@@ -44,7 +44,7 @@ async fn a_pod_waits_until_the_disk_has_room(plane: Arc<ControlPlane>) -> anyhow
         user::is_told(scope, "checkpoint.json`: No space left on device").await?;
         disk.empty()?;
         user::runs(scope, machine).await?;
-        // And on the way out: it is unprepared when there is room again.
+        // The same for its end: it is unprepared when there is room again.
         disk.fill()?;
         pods::delete_soon(scope, "user").await?;
         disk.empty()?;
@@ -75,7 +75,7 @@ async fn a_pod_outlives_kubelet_and_containerd(plane: Arc<ControlPlane>) -> anyh
         machine.restart_kubelet().await?;
         machine.restart_containerd().await?;
         user::has_its_interface(scope, machine).await?;
-        // It is deleted while neither is there, and nor is the driver.
+        // It is deleted while both are down, and the driver too.
         machine.kill_driver();
         machine.kill_kubelet();
         machine.kill_containerd();
@@ -88,9 +88,9 @@ async fn a_pod_outlives_kubelet_and_containerd(plane: Arc<ControlPlane>) -> anyh
     .await
 }
 
-/// What runs goes on meanwhile, with or without the driver; what was asked for comes when
-/// the server is back.
-async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+/// Running pods continue meanwhile, with or without the driver. Requested changes happen when the
+/// server is back.
+async fn pods_keep_running_without_the_api_server(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let away = setting("DRANET_AWAY", 15)?;
     with_machine(&plane, "away", &[NIC, LEAVING, COMING], async |machine, scope| {
         let partition = ApiPartition::proxy(&plane).await?;
@@ -112,7 +112,7 @@ async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> an
         pods::delete_soon(scope, LEAVING.link).await?;
         user_of(scope, machine, &COMING).await?;
         sleep_until(back).await;
-        shell("ip link show rail2").context("nobody can know of the pod yet")?;
+        shell("ip link show rail2").context("the node cannot know of the pod yet")?;
         partition.end();
 
         pods::running(scope, COMING.link).await?;
@@ -128,7 +128,7 @@ async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> an
 const LEAVING: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
 const COMING: Nic = Nic { address: "0203:00:00.0", link: "rail2" };
 
-/// A pod that is named as its NIC's interface.
+/// A pod that is named after its NIC's interface.
 async fn user_of(scope: &Scope, machine: &Machine, nic: &Nic) -> anyhow::Result<()> {
     pods::create_user(scope, [nic.link, &machine.name, &nic.device()], None).await?;
     Ok(())
@@ -142,7 +142,7 @@ async fn by_nri_a_sandbox_that_dies_is_replaced(plane: Arc<ControlPlane>) -> any
     sandbox_dies(&plane, "nri-sandbox", &["--attach", "nri"]).await
 }
 
-/// The kubelet makes another for the same pod, which has the interface then.
+/// The kubelet creates another one for the same pod, which then has the interface.
 async fn sandbox_dies(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Result<()> {
     with_machine(plane, node, &[NIC], async |machine, scope| {
         machine.start_driver(flags).await?;
@@ -155,7 +155,7 @@ async fn sandbox_dies(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyho
     .await
 }
 
-/// The container has told of itself a second time.
+/// Checks that the container has printed its state a second time.
 async fn starts_again(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
     eventually(pods::POD, async || {
         let log = machine.pod_log(scope.namespace(), "user")?;

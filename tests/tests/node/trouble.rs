@@ -1,7 +1,7 @@
-//! What happens to a node while pods come and go: a disk that is full, an API server
-//! that is away, interfaces that vanish; and 110 pods, of which nothing is left.
+//! Failures of a node while pods come and go: a full disk, an unavailable API server, interfaces
+//! that vanish. Also 110 pods, of which nothing is left.
 //!
-//! `$DRANET_CHURN` says how many pods (110).
+//! `$DRANET_CHURN` sets the number of pods (110).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,14 +29,14 @@ use super::{api_partition::ApiPartition, seeded_rng::SeededRng, user::NIC};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
-        with_a_full_disk_nothing_is_promised_and_nothing_lost,
-        without_the_api_server_prepared_claims_live_on,
-        an_interface_that_vanishes_is_no_hindrance,
+        a_full_disk_fails_preparation_and_loses_nothing,
+        prepared_claims_work_without_the_api_server,
+        a_vanished_interface_blocks_nothing,
         a_second_pod_of_a_claim_is_refused,
         pods_share_a_nic,
-        claims_have_addresses_of_their_own_from_a_range,
+        claims_get_unique_addresses_from_a_range,
         a_missing_capability_is_named_and_no_other_is_needed,
-        of_many_pods_nothing_is_left,
+        many_pods_leave_nothing_behind,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -52,8 +52,7 @@ async fn claim_on(
     plugin::claim(scope, name, [&machine.name, &nic.device()], None).await
 }
 
-/// A file system of its own for the driver's state, as large as it is told to be. It
-/// ends with the machine.
+/// A separate file system of variable size for the driver's state. It ends with the machine.
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
@@ -63,7 +62,7 @@ impl Disk {
         Ok(Self(folder))
     }
 
-    /// Leaves no more room than what is in use takes.
+    /// Shrinks it to what is in use.
     pub(crate) fn fill(&self) -> anyhow::Result<()> {
         let used = shell(&format!("df --block-size=1 --output=used {}", self.0.display()))?;
         let used = used.lines().last().context("a number")?.trim().to_owned();
@@ -79,7 +78,7 @@ impl Disk {
     }
 }
 
-async fn with_a_full_disk_nothing_is_promised_and_nothing_lost(
+async fn a_full_disk_fails_preparation_and_loses_nothing(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "full", &[NIC], async |machine, scope| {
@@ -96,7 +95,7 @@ async fn with_a_full_disk_nothing_is_promised_and_nothing_lost(
         disk.fill()?;
         let error = plugin::unprepare(machine, &claim).await.refused()?;
         assert!(error.contains("checkpoint.json`: No space left on device"), "{error}");
-        assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices, "promised still");
+        assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices, "the plan is the same");
         // A driver that starts now changes nothing either.
         machine.kill_driver();
         disk.empty()?;
@@ -107,7 +106,7 @@ async fn with_a_full_disk_nothing_is_promised_and_nothing_lost(
     .await
 }
 
-async fn without_the_api_server_prepared_claims_live_on(
+async fn prepared_claims_work_without_the_api_server(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "away", &[NIC, OTHER], async |machine, scope| {
@@ -120,7 +119,7 @@ async fn without_the_api_server_prepared_claims_live_on(
 
         partition.begin();
         assert_eq!(plugin::prepare(machine, &known).await.done()?, devices);
-        // Nor does one that starts meanwhile need the server for what it knows.
+        // A driver that starts meanwhile does not need the server for known claims either.
         machine.kill_driver();
         machine.start_driver(&[]).await?;
         assert_eq!(plugin::prepare(machine, &known).await.done()?, devices);
@@ -151,9 +150,7 @@ async fn without_the_api_server_prepared_claims_live_on(
     .await
 }
 
-async fn an_interface_that_vanishes_is_no_hindrance(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+async fn a_vanished_interface_blocks_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "vanish", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
         let claim = claim_on(scope, machine, "vanish", &NIC).await?;
@@ -173,15 +170,14 @@ async fn an_interface_that_vanishes_is_no_hindrance(
         sandbox.ip("link del rail0")?;
         plugin::unprepare(machine, &claim).await.done()?;
         sandbox.close()?;
-        // The machine has one again, as it began.
+        // Gives the machine an interface again, as at the start.
         links::make(&[NIC]).await
     })
     .await
 }
 
-/// The kubelet asks the driver once for a claim of several pods: it is the hook that
-/// sees the second. When the first is gone, as where its sandbox was replaced, the
-/// interface moves on.
+/// The kubelet prepares a claim of several pods once, so only the hook sees the second pod. When
+/// the first is gone, for example because its sandbox was replaced, the interface moves on.
 async fn a_second_pod_of_a_claim_is_refused(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "second", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
@@ -203,8 +199,8 @@ async fn a_second_pod_of_a_claim_is_refused(plane: Arc<ControlPlane>) -> anyhow:
     .await
 }
 
-/// Two pods on one NIC, and two on another, each with an interface made on the NIC's. A
-/// kernel that has no ipvlan says so to the pod, and nothing of it is left.
+/// Two pods on one NIC, and two on another, each with an interface on top of the NIC's. If the
+/// kernel has no ipvlan, the pod gets an error that says so, and nothing is left.
 async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "shared", &[NIC, OTHER], async |machine, scope| {
         machine.start_driver(&[]).await?;
@@ -250,17 +246,15 @@ async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     .await
 }
 
-/// Whether the kernel knows interfaces of this kind.
+/// Returns true if the kernel has interfaces of this kind.
 fn kernel_has(kind: &str, link: &str) -> bool {
     let made = shell(&format!("ip link add probe0 link {link} type {kind}"));
     let _ = shell("ip link del probe0");
     made.is_ok()
 }
 
-/// A range with three hosts beside its gateways, and four claims.
-async fn claims_have_addresses_of_their_own_from_a_range(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
+/// A range with three free addresses besides its gateways, and four claims.
+async fn claims_get_unique_addresses_from_a_range(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "range", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
         let routes = [4, 5, 6].map(|host| {
@@ -330,7 +324,7 @@ async fn a_missing_capability_is_named_and_no_other_is_needed(
 /// As many as a kubelet allows by default.
 const PODS: usize = 110;
 
-async fn of_many_pods_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn many_pods_leave_nothing_behind(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let count = setting("DRANET_CHURN", PODS)?;
     let nics: Vec<Nic> = (0..count).map(nic).collect();
     with_played_machine(&plane, "churn", &nics, async |machine, scope| {
@@ -368,18 +362,18 @@ async fn of_many_pods_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Resul
     .await
 }
 
-/// The names are few and are needed to the end.
+/// The leaked names are few and needed to the end.
 fn nic(number: usize) -> Nic {
     let address = format!("03{number:02x}:00:00.0").leak();
     Nic { address, link: format!("pod{number}").leak() }
 }
 
-/// What the driver has open, by what it is.
+/// The open files of the driver, by kind.
 fn open(machine: &Machine) -> anyhow::Result<BTreeMap<String, usize>> {
     let pid = machine.driver().context("the driver runs")?.pid();
     let mut kinds = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
-        // One that was closed meanwhile is not open.
+        // A file that was closed meanwhile does not count.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         let target = target.display().to_string();
         let kind = target.split_once(":[").map_or(target.as_str(), |(kind, _)| kind);
@@ -388,7 +382,7 @@ fn open(machine: &Machine) -> anyhow::Result<BTreeMap<String, usize>> {
     Ok(kinds)
 }
 
-/// How many, but for a few connections to the API server, which come and go.
+/// Their number, without the few connections to the API server, which come and go.
 fn descriptors(machine: &Machine) -> anyhow::Result<usize> {
     let mut open = open(machine)?;
     let sockets = open.remove("socket").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! An update of the driver: the new one starts beside the old one, and then the old one
-//! ends. Pods come and go at any moment of it, and none of them meets a gap.
+//! An update of the driver: the new one starts next to the old one, and then the old one ends. Pods
+//! come and go at any moment of it, and all of them are served.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,12 +17,12 @@ pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         an_update_of_the_driver_leaves_no_gap,
         by_nri_an_update_of_the_driver_leaves_no_gap,
-        an_instance_is_ready_when_it_is_registered_whatever_another_says,
+        an_instance_is_ready_only_when_it_is_registered,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
-/// One for each moment of an update.
+/// One NIC for each moment of an update.
 const NICS: [Nic; 5] = [
     Nic { address: "0201:00:00.0", link: "rail0" },
     Nic { address: "0202:00:00.0", link: "rail1" },
@@ -31,9 +31,9 @@ const NICS: [Nic; 5] = [
     Nic { address: "0205:00:00.0", link: "rail4" },
 ];
 
-/// As long as the driver's pod has to end (`terminationGracePeriodSeconds` in `deploy`).
+/// The time that the driver's pod has to end (`terminationGracePeriodSeconds` in `deploy`).
 const GRACE: Duration = Duration::from_secs(10);
-/// Longest that an instance may take to become ready.
+/// The longest time for an instance to become ready.
 const SOON: Duration = Duration::from_mins(1);
 
 async fn an_update_of_the_driver_leaves_no_gap(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
@@ -57,7 +57,7 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
             tokio::join!(comes(scope, node, 1), machine.replace_driver("new", flags));
         coming?;
         comes(scope, node, 2).await?;
-        // While the old one ends, and when it has. What it prepared goes meanwhile.
+        // While the old one ends, and afterwards. Pods that it prepared are deleted meanwhile.
         let old = old?;
         let (coming, leaving, ended) = tokio::join!(
             comes(scope, node, 3),
@@ -77,19 +77,19 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
         for nic in &NICS {
             let events = pods::events(scope, nic.link).await?;
             let failures: Vec<_> = events.iter().filter(|it| it.starts_with("Failed")).collect();
-            anyhow::ensure!(failures.is_empty(), "{} met a gap: {failures:?}", nic.link);
+            anyhow::ensure!(failures.is_empty(), "{} was not served: {failures:?}", nic.link);
         }
         Ok(())
     });
     Box::pin(whole).await
 }
 
-/// The second instance starts while there is no NRI, and the first answers for itself.
-async fn an_instance_is_ready_when_it_is_registered_whatever_another_says(
+/// The second instance starts while there is no NRI, and the first one answers only for itself.
+async fn an_instance_is_ready_only_when_it_is_registered(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     let whole = with_machine(&plane, "probes", &[], async |machine, scope| {
-        // Without it the first publication is never whole.
+        // Without it, the first publication is never complete.
         let definition = in_tests("../deploy/manifests/crd-nodetopologies.yaml");
         scope.apply_file(&definition).await?;
         machine.start_driver(&[]).await?;
@@ -130,8 +130,8 @@ async fn becomes_ready(machine: &Machine, instance: &str) -> anyhow::Result<()> 
     .await
 }
 
-/// Creates the pod that is named as its NIC's interface.
-/// Every second pod has a user namespace: by NRI both drivers adjust its container.
+/// Creates the pod that is named after its NIC's interface. Every second pod has a user namespace;
+/// with NRI, both drivers adjust its container.
 async fn comes(scope: &Scope, node: &str, number: usize) -> anyhow::Result<()> {
     let nic = &NICS[number];
     pods::allocated_claim(scope, nic.link, node, &nic.device(), None).await?;

@@ -1,6 +1,5 @@
-//! The pod `user`, whose one claim of the same name is a NIC with an interface. The
-//! scheduler's part is written by the test, since a planted machine has no kernel that
-//! would tell the driver of its interfaces.
+//! The pod `user`, whose only claim, of the same name, is a NIC with an interface. The test writes
+//! the scheduler's part, since no kernel reports the interfaces of a planted machine to the driver.
 
 use std::fs;
 
@@ -40,7 +39,7 @@ pub(crate) async fn create(
     Ok(())
 }
 
-/// Creates it with its parameters and `hostUsers: false`, with a user namespace of its own.
+/// Creates it with its parameters and `hostUsers: false`, with a separate user namespace.
 pub(crate) async fn create_with_own_users(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
     let (device, parameters) = (NIC.device(), Some(parameters()));
     pods::allocated_claim(scope, "user", &machine.name, &device, parameters).await?;
@@ -63,7 +62,8 @@ pub(crate) async fn runs(scope: &Scope, machine: &Machine) -> anyhow::Result<()>
     has_its_interface(scope, machine).await
 }
 
-/// It has told of the interface that [`parameters`] describes, which the host has not.
+/// Checks that it has printed the interface that [`parameters`] describes, and that the host does
+/// not have it.
 pub(crate) async fn has_its_interface(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
     let told = pods::told(scope, machine, "user").await?;
     anyhow::ensure!(told.contains("net1 inet 192.168.7.5/24"), "the pod has:\n{told}");
@@ -71,7 +71,7 @@ pub(crate) async fn has_its_interface(scope: &Scope, machine: &Machine) -> anyho
     Ok(())
 }
 
-/// Waits for an event of the pod that has these words.
+/// Waits for an event of the pod that contains this text.
 pub(crate) async fn is_told(scope: &Scope, words: &str) -> anyhow::Result<String> {
     eventually(pods::POD, async || {
         let events = pods::events(scope, "user").await?;

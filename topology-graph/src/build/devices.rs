@@ -58,7 +58,7 @@ fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
 }
 
 /// The physical function, if it is on this machine. A virtual machine shows only the virtual
-/// function, which then counts as a NIC of its own.
+/// function, which then counts as a separate NIC.
 fn physical_function(function: &PciFunction, snapshot: &Snapshot) -> Option<PciAddress> {
     let physical = snapshot.function(function.physical_function?)?;
     let has_rdma = snapshot.rdma_device(physical.address).is_some();

@@ -1,5 +1,5 @@
-//! Links between GPUs other than PCIe: XGMI from AMD's driver; NVLinks from overlays, or else from
-//! the GPU model.
+//! Links between GPUs other than PCIe: XGMI from AMD's driver; NVLinks from overlays, or otherwise
+//! from the GPU model.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

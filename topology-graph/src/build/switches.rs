@@ -89,7 +89,7 @@ fn put_below(
     let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, branches)).collect();
     let root = match roots.len() {
         1 => roots.into_iter().flatten().next(),
-        // Each virtual function has a root of its own, so different roots mean nothing.
+        // Each virtual function has a separate root, so different roots mean nothing.
         _ => None,
     };
     add_switches(switch, root, overlay, branches);

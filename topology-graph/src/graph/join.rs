@@ -83,8 +83,8 @@ impl Graph {
         }
     }
 
-    /// Adds the edge from a vertex to its parent. The kind of edge is set when all vertices are
-    /// there.
+    /// Adds the edge from a vertex to its parent. The kind of edge is set once all vertices
+    /// exist.
     fn hang(&mut self, branch: &Branch) -> Result<(), GraphError> {
         let Some(parent) = branch.parent else { return Ok(()) };
         let vertex = branch.place();

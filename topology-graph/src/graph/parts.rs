@@ -53,7 +53,8 @@ pub(crate) struct GpuLink {
     pub(crate) evidence: Evidence,
 }
 
-/// GPUs of which every two are connected alike, other than by PCIe: two, or more through switches.
+/// GPUs that are all connected to each other in the same way, other than by PCIe: two, or more
+/// through switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mesh {
     pub(crate) gpus: BTreeSet<PciAddress>,
@@ -62,7 +63,7 @@ pub(crate) struct Mesh {
 }
 
 /// Groups links into meshes. GPUs connected by one kind of link form a mesh if every two of them
-/// have it; otherwise each link is a mesh of its own.
+/// have it; otherwise each link is a separate mesh.
 pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
     let mut sorts: BTreeMap<(&Evidence, Fabric), Vec<&GpuLink>> = BTreeMap::new();
     for link in links {

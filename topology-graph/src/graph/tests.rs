@@ -74,7 +74,7 @@ const NESTED: &str = "pci0000:00 -\n\
      0000:80:04.0 - -1";
 
 #[test]
-fn the_best_way_decides() {
+fn the_shortest_path_decides() {
     let graph = graph(NESTED);
     for (a, b, expected) in [
         ("0000:03:00.0", "0000:03:00.0", PathKind::Same),
@@ -126,7 +126,7 @@ fn a_whole_switch_is_one_vertex() {
 
 /// The NUMA node of a device holds for that device alone, not for others below its host bridge.
 #[test]
-fn a_node_is_shared_only_where_all_are_told_it() {
+fn a_numa_node_applies_to_a_bridge_only_if_all_devices_have_it() {
     let graph = graph(
         "pci0000:00 -\n\
          0000:00:01.0 pci0000:00 0\n\
@@ -159,7 +159,7 @@ fn the_slit_is_on_the_edges() {
 }
 
 #[test]
-fn what_is_no_forest_is_told() {
+fn vertices_outside_a_forest_are_reported() {
     for (text, expected) in [
         (
             "0000:01:00.0 0000:02:00.0\n0000:02:00.0 0000:01:00.0",

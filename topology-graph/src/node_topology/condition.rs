@@ -1,32 +1,31 @@
-//! What a graph is worth, in Kubernetes' usual form.
+//! The conditions of a graph: whether it is complete and consistent.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::NodeTopologySpec;
 use crate::{Anomaly, AnomalyKind};
 
-/// A condition: its type, whether an anomaly speaks against it, and its reason where
-/// none does.
+/// A condition: its type, whether a kind of anomaly makes it false, and its reason if none does.
 type Kind = (&'static str, fn(AnomalyKind) -> bool, &'static str);
 
 const CONDITIONS: [Kind; 2] =
     [("Complete", is_gap, "AllKnown"), ("Consistent", is_contradiction, "AllAgree")];
 
-/// What a driver tells of the machine's kernel beside its graph.
+/// A condition of the machine's kernel, which the driver reports next to its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCondition {
     /// Its type, in `CamelCase`.
     pub kind: &'static str,
-    /// Whether it holds.
+    /// True if it holds.
     pub holds: bool,
-    /// Why, in one word.
+    /// The reason, in `CamelCase`.
     pub reason: &'static str,
-    /// Why, for a person.
+    /// The reason, as text for people.
     pub message: String,
 }
 
-/// The conditions of a graph and of the machine's kernel: as they were, where nothing changed,
-/// else since `now`.
+/// The conditions of a graph and of the machine's kernel. A condition whose status is unchanged keeps
+/// its transition time; otherwise the time is `now`.
 pub fn conditions(
     spec: &NodeTopologySpec,
     host: &[HostCondition],
@@ -60,7 +59,7 @@ pub fn conditions(
     CONDITIONS.into_iter().map(of_graph).chain(host.iter().cloned()).map(condition).collect()
 }
 
-/// The first, and how many there are beside it.
+/// The first anomaly, and the number of further ones.
 fn message(against: &[&Anomaly]) -> String {
     match against {
         [] => String::new(),
@@ -90,7 +89,7 @@ fn is_contradiction(kind: AnomalyKind) -> bool {
     )
 }
 
-/// Reasons are one word in Kubernetes.
+/// The reason: one word, as Kubernetes requires.
 fn word(kind: AnomalyKind) -> &'static str {
     match kind {
         AnomalyKind::Unreadable => "Unreadable",
@@ -132,7 +131,7 @@ mod tests {
         let now = at("2026-01-01T00:00:00Z");
         let of = |kinds: &[AnomalyKind]| words(&conditions(&spec(kinds), &[], &[], &now));
         assert_eq!(of(&[]), ["Complete True AllKnown ", "Consistent True AllAgree "]);
-        // A degraded link speaks against neither.
+        // A degraded link affects neither.
         assert_eq!(of(&[AnomalyKind::LinkDegraded]), of(&[]));
         assert_eq!(
             of(&[AnomalyKind::NumaUnknown, AnomalyKind::NumaDisagrees, AnomalyKind::NumaUnknown]),
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_of_the_host_stands_beside_those_of_the_graph() {
+    fn host_conditions_are_listed_after_those_of_the_graph() {
         let host = HostCondition {
             kind: "KernelModules",
             holds: false,
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_that_of_the_last_change() {
+    fn the_transition_time_is_that_of_the_last_change() {
         let (first, second) = (at("2026-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z"));
         let before = conditions(&spec(&[]), &[], &[], &first);
         assert_eq!(conditions(&spec(&[]), &[], &before, &second), before);

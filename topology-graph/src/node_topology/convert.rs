@@ -1,4 +1,4 @@
-//! Between the model and its Kubernetes form, both ways.
+//! Converts between the model and its Kubernetes form.
 
 mod shape;
 mod value;
@@ -42,8 +42,8 @@ impl Topology {
         }
     }
 
-    /// The graph that a node's driver has published. Its shape keeps the name that
-    /// the driver gave it, since the NICs' attributes carry the same.
+    /// The graph that a node's driver has published. It keeps the driver's hash of the shape, since
+    /// the NICs' attributes contain it too.
     pub fn from_spec(spec: &NodeTopologySpec) -> Result<Self, SpecError> {
         let hash = value("shape.hash", &spec.shape.hash)?;
         let mut parts = parts_from(&spec.shape)?;
@@ -64,7 +64,7 @@ impl Topology {
         Ok(topology.on_fabric(spec.fabric.clone()))
     }
 
-    /// Nothing where nothing is known of the NIC's state.
+    /// `None` if nothing is known about the NIC's connection.
     fn nic_spec(&self, nic: PciAddress) -> Option<NicSpec> {
         let runs = self.nic(nic).and_then(|nic| nic.current_link);
         let mut by_verdict: BTreeMap<Gdr, Vec<u32>> = BTreeMap::new();
@@ -86,7 +86,7 @@ impl Topology {
         says.then_some(spec)
     }
 
-    /// The links as they run above all but NICs, which have theirs among their states.
+    /// The current links of all vertices except NICs, whose links are in `nics`.
     fn link_specs(&self) -> Vec<LinkSpec> {
         let others = self.graph.vertices().filter(|vertex| vertex.role != Role::Nic);
         let mut links: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -153,7 +153,7 @@ fn acs(specs: &[NicSpec]) -> Result<BTreeMap<PciAddress, Acs>, SpecError> {
     told.map(acs).collect()
 }
 
-/// Tells the branches how the links above them run.
+/// Sets the current links above the branches.
 fn running(spec: &NodeTopologySpec, branches: &mut [Branch]) -> Result<(), SpecError> {
     let mut links = BTreeMap::new();
     for nic in &spec.nics {

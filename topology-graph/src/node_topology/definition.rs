@@ -39,7 +39,7 @@ pub fn crd() -> CustomResourceDefinition {
 /// # Panics
 ///
 /// Panics if the type's schema is not accepted by Kubernetes.
-#[expect(clippy::expect_used, reason = "the types decide, and a test makes it")]
+#[expect(clippy::expect_used, reason = "it depends only on the types, and a test generates it")]
 pub fn definition<K>(columns: &[Column]) -> CustomResourceDefinition
 where
     K: Resource<Scope = ClusterResourceScope> + JsonSchema,
@@ -113,18 +113,18 @@ fn column((name, type_, json_path, priority): Column) -> CustomResourceColumnDef
     }
 }
 
-// Schemas for types that have none of their own.
+// Schemas for types that do not derive one.
 
-/// One oddity and what it is about.
+/// One anomaly and its subject.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct AnomalySchema {
-    /// What it is about.
+    /// A PCI address, a device's name, or a path below the host's root.
     subject: String,
-    /// What sort of oddity.
+    /// The kind of anomaly.
     kind: String,
-    /// What was found.
+    /// The finding, as text for people.
     detail: String,
 }
 

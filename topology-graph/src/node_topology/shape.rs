@@ -10,11 +10,11 @@ use super::{LINK, PLACE};
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ShapeSpec {
-    /// Hash of all the rest.
+    /// The hash of all other fields of the shape.
     #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{16}$")))]
     pub hash: String,
-    /// The vertices of the PCI tree by place, without the root buses, which are there
-    /// where a vertex is under one.
+    /// The vertices of the PCI tree by place, without root buses. A root bus exists if a vertex is
+    /// under it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vertices: Vec<VertexSpec>,
     /// The NUMA nodes by number, each with its row of the SLIT.
@@ -23,12 +23,12 @@ pub struct ShapeSpec {
     /// The CPU sockets by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketSpec>,
-    /// Links between GPUs beside PCIe, as far as anybody tells of them.
+    /// Links between GPUs other than PCIe, if a source reports them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_links: Vec<GpuLinkSpec>,
 }
 
-/// One vertex of the PCI tree. What is absent is unknown, or does not apply.
+/// One vertex of the PCI tree. An absent field is unknown or does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -40,14 +40,14 @@ pub struct VertexSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub under: Option<String>,
-    /// What it is; a port, where absent.
+    /// Its role; `port` if absent.
     #[serde(default, skip_serializing_if = "VertexRole::is_port")]
     pub role: VertexRole,
-    /// PCI class, six hexadecimal digits; of a port, where absent, `060400`.
+    /// PCI class, six hexadecimal digits; `060400` if absent on a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{6,8}$")))]
     pub class: Option<String>,
-    /// PCI vendor and device id, `15b3:101e`.
+    /// PCI vendor and device ID, `15b3:101e`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{4}:[0-9a-f]{4}$")))]
     pub id: Option<String>,
@@ -60,37 +60,37 @@ pub struct VertexSpec {
     /// Link layer of its RDMA ports, `infiniband` or `ethernet`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_layer: Option<String>,
-    /// The link that it could run: mega-transfers per lane, `x`, lanes.
+    /// The fastest supported link: mega-transfers per second and lane, `x`, lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = LINK)))]
     pub max_link: Option<String>,
-    /// Of a NIC whose data another function moves: that function, known by the
-    /// adapter's vital product data.
+    /// For a NIC whose data another function moves: that function, identified by the adapter's
+    /// vital product data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub data_path: Option<String>,
-    /// Of a virtual function: its physical function on the same machine.
+    /// For a virtual function: its physical function on the same machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub physical_function: Option<String>,
-    /// Who tells where it is; sysfs, where absent.
+    /// The source of its place; sysfs if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
-    /// Who tells its NUMA node; sysfs, where absent.
+    /// The source of its NUMA node; sysfs if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_evidence: Option<String>,
 }
 
-/// What a vertex is.
+/// The role of a vertex.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum VertexRole {
-    /// A root port where nothing but a root bus is above it, else a port of a switch.
+    /// A root port if only a root bus is above it; otherwise a port of a switch.
     #[default]
     #[serde(alias = "bridge")]
     Port,
-    /// A whole switch, as overlays tell it.
+    /// A whole switch whose ports are unknown, from an overlay.
     Switch,
     /// A GPU.
     Gpu,
@@ -124,7 +124,7 @@ pub struct NumaNodeSpec {
     /// Its CPU socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<u32>,
-    /// Who tells it; sysfs, where absent.
+    /// The source of these facts; sysfs if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
 }
@@ -138,40 +138,40 @@ pub struct SocketSpec {
     pub socket: u32,
     /// Its CPUs as a list of ranges.
     pub cpus: String,
-    /// Who tells it; sysfs, where absent.
+    /// The source of these facts; sysfs if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
 }
 
-/// GPUs of which every two are joined in the same way.
+/// GPUs that are all connected to each other in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GpuLinkSpec {
     /// Their addresses.
     pub gpus: Vec<String>,
-    /// How they are joined.
+    /// The kind of connection.
     pub kind: GpuLinkKind,
-    /// `nvlink`: links side by side.
+    /// For `nvlink`, the number of parallel links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<u32>,
-    /// `xgmi`: links one after the other.
+    /// For `xgmi`, the number of consecutive links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<u32>,
-    /// `xgmi`: what the way carries in one direction, in MB/s; unknown, where absent.
+    /// For `xgmi`, the bandwidth in one direction, in MB/s; unknown if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<u32>,
-    /// Who tells it; sysfs, where absent.
+    /// The source of these facts; sysfs if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
 }
 
-/// What joins GPUs beside PCIe.
+/// The kinds of connections between GPUs other than PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum GpuLinkKind {
-    /// NVIDIA's NVLink, through switches or without.
+    /// NVIDIA's NVLink, with or without switches.
     Nvlink,
     /// AMD's XGMI.
     Xgmi,

@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn a_route_is_the_path_vertex_by_vertex(snapshot in machine(12)) {
+    fn a_route_agrees_with_the_path_kind(snapshot in machine(12)) {
         let topology = build(snapshot);
         for a in devices(&topology) {
             for b in devices(&topology) {
@@ -69,7 +69,7 @@ proptest! {
 
     /// The known NUMA node of a device counts for that device alone.
     #[test]
-    fn beyond_host_bridges_the_nodes_that_are_told_decide(snapshot in machine(12)) {
+    fn across_host_bridges_known_numa_nodes_decide(snapshot in machine(12)) {
         let topology = build(snapshot);
         let numa: Vec<_> = topology
             .gpus()
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn nccl_is_told_of_every_device_with_a_node_once(snapshot in machine(12)) {
+    fn nccl_xml_has_each_device_with_a_numa_node_once(snapshot in machine(12)) {
         let topology = build(snapshot);
         let xml = NcclXml::parse(&nccl_xml(&topology)).unwrap();
         let (back, _) = Topology::from_overlay(&Overlay::from_nccl_xml(&xml));
@@ -168,20 +168,20 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_topology_file_or_an_error(text in "\\PC{0,80}|(<(cpu|pci|/cpu|system version=\"1\")>){0,9}") {
+    fn any_text_gives_a_topology_file_or_an_error(text in "\\PC{0,80}|(<(cpu|pci|/cpu|system version=\"1\")>){0,9}") {
         drop(NcclXml::parse(&text));
         drop(from_json(&text));
     }
 
     #[test]
-    fn any_text_is_a_machine_or_an_error(text in "([a-z/.]{0,9}( = | -> | : char )?[0-9:.]{0,3}\n){0,9}") {
+    fn any_text_gives_a_machine_or_an_error(text in "([a-z/.]{0,9}( = | -> | : char )?[0-9:.]{0,3}\n){0,9}") {
         let root = tempfile::tempdir().unwrap();
         drop(plant(&text, root.path()));
         drop(topology_graph::read(&HostRoot::at(root.path())));
     }
 
     #[test]
-    fn any_bytes_are_an_archive_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..600), head in 0..3_usize) {
+    fn any_bytes_give_an_archive_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..600), head in 0..3_usize) {
         let head: &[u8] = [&b""[..], &[0x1f, 0x8b, 8, 0], b"BZh9"][head];
         drop(HostRoot::in_archive("bytes", &[head, &bytes].concat()));
     }

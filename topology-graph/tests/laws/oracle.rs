@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
     #[test]
-    fn every_path_is_the_word_of_its_definition(machine in machine()) {
+    fn every_path_kind_follows_its_definition(machine in machine()) {
         let (spots, functions) = numbered(&machine);
         let topology = topology(functions);
         for a in &spots {
@@ -169,7 +169,7 @@ proptest! {
 
 /// Path kinds worked out by hand, to check the definitions above.
 #[test]
-fn words_of_one_tree() {
+fn path_kinds_of_one_tree() {
     let device = || Below::Device(1);
     let cascade = Below::Switch(vec![device(), device(), Below::Switch(vec![device()])]);
     let machine = [

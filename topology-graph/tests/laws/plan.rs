@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn of_every_gpu(snapshot in machine(8), per_gpu in 1..3_usize) {
+    fn plans_for_every_gpu_are_best(snapshot in machine(8), per_gpu in 1..3_usize) {
         let topology = build(snapshot);
         let search = search(&topology, 1, per_gpu);
         prop_assert_eq!(search.planned(), search.best());
@@ -163,14 +163,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases().cases.div_ceil(10).max(1_000)))]
 
     #[test]
-    fn of_gpus_by_twos(snapshot in machine(9), per_group in 1..4_usize) {
+    fn plans_for_pairs_of_gpus_are_best(snapshot in machine(9), per_group in 1..4_usize) {
         let topology = build(snapshot);
         let search = search(&topology, 2, per_group);
         prop_assert_eq!(search.planned(), search.best());
     }
 
     #[test]
-    fn of_shared_nics(snapshot in machine(7), together in 1..3_usize, per_group in 1..3_usize) {
+    fn plans_with_shared_nics_are_best(snapshot in machine(7), together in 1..3_usize, per_group in 1..3_usize) {
         let topology = build(snapshot);
         let search = Search { shared: true, ..search(&topology, together, per_group) };
         prop_assert_eq!(search.planned(), search.best());
@@ -178,7 +178,7 @@ proptest! {
 
     /// The remaining GPUs keep their NICs: some GPUs are requested, the others stay free.
     #[test]
-    fn of_some_for_the_others(snapshot in machine(8), asked: u8, free: u8, per_gpu in 1..3_usize) {
+    fn plans_for_some_gpus_are_best_for_the_others(snapshot in machine(8), asked: u8, free: u8, per_gpu in 1..3_usize) {
         let topology = build(snapshot);
         let mut search = search(&topology, 1, per_gpu);
         let is_set = |bits: u8, at: usize| bits >> at & 1 == 1;
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn in_whatever_order_it_is_asked(snapshot in machine(10), per_gpu in 1..3_usize) {
+    fn the_order_of_a_request_does_not_matter(snapshot in machine(10), per_gpu in 1..3_usize) {
         let topology = build(snapshot);
         let search = search(&topology, 1, per_gpu);
         let gpus = search.asked.concat();

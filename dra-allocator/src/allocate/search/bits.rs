@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_as_a_list_does(
+        fn finds_the_same_as_a_list(
             a in prop::collection::btree_set(0..200_usize, 0..200),
             b in prop::collection::btree_set(0..200_usize, 0..200),
             limit in 0..200_usize,

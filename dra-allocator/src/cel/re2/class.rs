@@ -53,7 +53,7 @@ pub(super) fn of_char(c: char, folds: bool) -> ClassUnicode {
     group(of_ranges(&[(c, c)]), false, folds)
 }
 
-/// Parses an escape that stands for a class: `\d`, `\pL`, `\p{^Greek}`. Returns `None` if another
+/// Parses a class escape: `\d`, `\pL`, `\p{^Greek}`. Returns `None` if another
 /// token comes next.
 pub(super) fn escape(
     cursor: &mut Cursor<'_>,

@@ -153,7 +153,7 @@ impl Bench<'_> {
             }
             // Few nodes have more than two free pairs.
             let is_common = *pairs <= 2;
-            anyhow::ensure!(counts.len() > 2 || !is_common, "no opinion: {counts:?}");
+            anyhow::ensure!(counts.len() > 2 || !is_common, "too few different scores: {counts:?}");
             say(&format!("{pairs} pairs, {size} names: scores {counts:?}"));
         }
         Ok(())

@@ -61,7 +61,7 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
         for _ in 0..args.repeats {
             for (name, url) in &extenders {
                 let rate = bind(&plane, scope, url.as_deref(), args.pods).await?;
-                say(&format!("{name}: {rate:.1} pods a second"));
+                say(&format!("{name}: {rate:.1} pods per second"));
                 rates.entry(name).or_default().push(rate);
             }
         }
@@ -128,7 +128,7 @@ async fn bind(
     Ok(f64::from(between) / took.as_secs_f64())
 }
 
-/// Waits until the pods have this many claims of their own.
+/// Waits until the pods have this many claims.
 async fn claims_are(scope: &Scope, count: usize) -> anyhow::Result<()> {
     let claims: Api<ResourceClaim> = scope.api();
     eventually(LONG, async || {

@@ -1,4 +1,4 @@
-//! Random gangs that come and go: none is split, and all get their turn.
+//! Random gangs come and go. None is split, and all of them run.
 
 use std::{collections::BTreeMap, env, sync::Arc, time::Instant};
 
@@ -11,18 +11,17 @@ use super::site::{
     SOON, create, fabrics, is_held, node, on_fabrics, placed, pod, pods, with_fabrics,
 };
 
-/// The variable by which the large campaign is asked for: 50 gangs on 8 fabrics of
-/// 16 nodes.
+/// The variable that requests the large campaign: 50 gangs on 8 fabrics of 16 nodes.
 const LARGE: &str = "DRANET_FABRIC_CAMPAIGN";
 
-/// Pods that are made at a time.
+/// The number of pods created in parallel.
 const TOGETHER: usize = 16;
 
 struct Campaign {
     fabrics: usize,
     nodes: usize,
     gangs: usize,
-    /// Pods of a gang at most, each of a whole node.
+    /// The maximum number of pods of a gang; each takes a whole node.
     most: usize,
 }
 
@@ -70,7 +69,7 @@ pub(super) async fn the_gates_of_a_large_gang_are_lifted_together(
     .await
 }
 
-/// All gangs come at once; whenever one runs whole it ends, and others have room.
+/// Creates all gangs at once. Whenever a whole gang runs, it ends and makes room for others.
 async fn run(scope: &Scope, campaign: &Campaign) -> anyhow::Result<()> {
     let mut random = Random(0x0fab);
     let mut waiting: BTreeMap<String, usize> = BTreeMap::new();
@@ -122,7 +121,7 @@ fn by_gang(pods: Vec<Pod>) -> BTreeMap<String, Vec<Pod>> {
     gangs
 }
 
-#[expect(clippy::print_stderr, reason = "the time is told, not asserted")]
+#[expect(clippy::print_stderr, reason = "the time is reported, not asserted")]
 fn report(line: &str) {
     eprintln!("{line}");
 }

@@ -1,4 +1,4 @@
-//! The leader is killed at any write: another goes on from the pods.
+//! The leader is killed at any write. Another replica continues from the state of the pods.
 
 use std::{env, sync::Arc};
 
@@ -15,7 +15,7 @@ use super::site::{SOON, create, placed, pod, pods, with_fabrics};
 
 /// Pods of each gang.
 const PODS: usize = 8;
-/// The variable by which more runs than these are asked for.
+/// The variable that requests more runs than the default.
 const RUNS_VARIABLE: &str = "DRANET_FABRIC_RUNS";
 const RUNS: usize = 4;
 
@@ -26,7 +26,8 @@ pub(super) async fn whenever_the_leader_dies_no_group_is_split(
     let runs = runs.unwrap_or(RUNS);
     with_fabrics(plane, (2, 3), 2, &[], async |scope, installation| {
         for run in 0..runs {
-            // Every write of a gang is a mark or a lifted gate; a prime walks over all.
+            // Every write for a gang sets a mark or lifts a gate. Steps of a prime number visit all
+            // of them.
             let writes = 1 + run * 7 % (2 * PODS);
             one(scope, installation, run, writes)
                 .await
@@ -37,7 +38,7 @@ pub(super) async fn whenever_the_leader_dies_no_group_is_split(
     .await
 }
 
-/// A gang whose leader dies when so many writes of its pods have been seen.
+/// Runs a gang whose leader dies after this number of writes to its pods.
 async fn one(
     scope: &Scope,
     installation: &mut Installation<'_>,
@@ -48,7 +49,7 @@ async fn one(
     let leader = installation.leading_fabric_controller().await?;
     let watch = watcher(scope.api::<Pod>(), watcher::Config::default().labels(&labels));
     let mut watch = std::pin::pin!(watch);
-    // The list, before there is anything.
+    // The initial list, which is empty.
     while !matches!(watch.try_next().await?, Some(Event::InitDone) | None) {}
     for index in 0..PODS {
         let mut pod = pod(&format!("g{run}-{index}"), &format!("g{run}"), PODS, false);

@@ -1,4 +1,4 @@
-//! Gangs, one behaviour after another.
+//! Tests of gangs, one behaviour each.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) async fn end(scope: &Scope, job: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// With required pod affinity each would get a foot on one fabric and wait for ever.
+/// With required pod affinity, each would get a part of one fabric and wait forever.
 pub(super) async fn two_gangs_on_two_fabrics_both_run(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -61,7 +61,7 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         let (one, two) = tokio::try_join!(run(scope, &one), run(scope, &two))?;
         let (one, two) = (placed(scope, &one, 2).await?, placed(scope, &two, 2).await?);
         assert_ne!(one, two, "each has a fabric to itself");
-        // A third waits whole, and says for what; when one ends it runs.
+        // A third gang waits as a whole and reports the reason. It runs when another one ends.
         let third = run(scope, &job("three", 2, true)).await?;
         let message = waits(scope, &third, 2, "NoRoom").await?;
         assert!(message.contains("0 of 2 pods fit on group-"), "{message}");
@@ -86,11 +86,11 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
     .await
 }
 
-pub(super) async fn a_gang_that_fits_nowhere_never_strands(
+pub(super) async fn a_gang_that_fits_nowhere_waits_as_a_whole(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
-        // Not one of ours, beside them: held by another gate, and left alone.
+        // A pod with another gate, which is not one of ours and is left alone.
         let other = json!({
             "metadata": {"name": "other", "labels": {"dranet.io/fabric-group": "x"}},
             "spec": {
@@ -103,7 +103,8 @@ pub(super) async fn a_gang_that_fits_nowhere_never_strands(
         let three = run(scope, &job("three", 3, true)).await?;
         let message = waits(scope, &three, 3, "TooLarge").await?;
         assert!(message.contains("needs 3 places"), "{message}");
-        // The other gates of a group come first: theirs may say where it runs.
+        // Other gates of a group must be lifted first, since their controllers may decide where it
+        // runs.
         for name in ["a", "b"] {
             let mut pod = serde_json::to_value(pod(name, "gated", 2, true))?;
             pod["metadata"]["labels"] = json!({"gang": "gated"});
@@ -118,7 +119,7 @@ pub(super) async fn a_gang_that_fits_nowhere_never_strands(
             scope.api::<Pod>().patch(name, &PatchParams::default(), &admitted).await?;
         }
         placed(scope, "gang=gated", 2).await?;
-        // Nobody of the large one has gone ahead.
+        // No pod of the large gang was released.
         let held = pods(scope, &three).await?;
         assert!(held.len() == 3 && held.iter().all(is_held), "{held:?}");
         let after = scope.api::<Pod>().get("other").await?;
@@ -129,12 +130,14 @@ pub(super) async fn a_gang_that_fits_nowhere_never_strands(
     .await
 }
 
-pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+pub(super) async fn recreated_pods_join_the_rest_of_their_gang(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_fabrics(plane, (2, 2), 1, &["--full-fabric=evict"], async |scope, installation| {
         installation.apply_component("fabric-evict").await?;
         let labels = run(scope, &job("train", 2, true)).await?;
         let fabric = placed(scope, &labels, 2).await?;
-        // One is evicted: the Job makes it again, and it joins the other.
+        // One pod is evicted. The Job recreates it, and it joins the other one.
         let first = pods(scope, &labels).await?.first().context("it has pods")?.name_any();
         scope.delete_pod(&first).await?;
         let again = async || {
@@ -145,14 +148,14 @@ pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> a
         };
         eventually(SOON, again).await?;
         assert_eq!(placed(scope, &labels, 2).await?, fabric);
-        // Its node is cordoned and it goes again: no room there now, so all move.
+        // Its node is cordoned and it is evicted again. There is no room now, so all pods move.
         let pod = pods(scope, &labels).await?.into_iter().next().context("it has pods")?;
         let cordoned = node(&pod).context("it has a node")?.to_owned();
         let nodes: Api<Node> = Api::all(scope.client());
         nodes.cordon(&cordoned).await?;
         scope.delete_pod(&pod.name_any()).await?;
         eventually(SOON, async || {
-            // There is no kubelet that would end what is evicted.
+            // There is no kubelet to end evicted pods.
             for pod in pods(scope, &labels).await? {
                 if pod.metadata.deletion_timestamp.is_some() {
                     scope.delete_pod(&pod.name_any()).await?;
@@ -169,7 +172,7 @@ pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> a
     .await
 }
 
-/// Real controllers where they are, else pods with the labels and owners that the
+/// Uses real controllers where they run here, otherwise pods with the labels and owners that the
 /// controllers set.
 pub(super) async fn every_controllers_pods_are_a_group(
     plane: Arc<ControlPlane>,
@@ -184,7 +187,7 @@ pub(super) async fn every_controllers_pods_are_a_group(
             },
         }))?;
         scope.api::<StatefulSet>().create(&PostParams::default(), &set).await?;
-        // The second is made when the first is ready; its place is kept.
+        // The second pod is created when the first one is ready; its place is reserved.
         let fabric = placed(scope, "app=set", 1).await?;
         ready(scope, "set-0").await?;
         assert_eq!(placed(scope, "app=set", 2).await?, fabric);
@@ -218,7 +221,7 @@ fn set_template() -> Value {
     template
 }
 
-/// A pod as the controller of a job of several parts makes it, with its labels.
+/// A pod as the controller of a job with several parts creates it, with its labels.
 fn of_controller(name: &str, index: usize, labels: &Value) -> anyhow::Result<Pod> {
     let mut pod = serde_json::to_value(pod(&format!("{name}-{index}"), "same", 2, false))?;
     pod["metadata"]["labels"] = labels.clone();
@@ -226,7 +229,7 @@ fn of_controller(name: &str, index: usize, labels: &Value) -> anyhow::Result<Pod
     Ok(serde_json::from_value(pod)?)
 }
 
-/// As its kubelet would say it.
+/// Marks a pod as ready, as its kubelet would.
 async fn ready(scope: &Scope, pod: &str) -> anyhow::Result<()> {
     let status = Patch::Strategic(json!({"status": {
         "phase": "Running",
@@ -236,7 +239,7 @@ async fn ready(scope: &Scope, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the one replica counts so many of something of fabrics.
+/// Waits until a metric of the only replica has this value.
 async fn measured(
     installation: &Installation<'_>,
     name: &str,

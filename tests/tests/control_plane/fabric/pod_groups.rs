@@ -1,5 +1,5 @@
-//! Groups that kube-scheduler places itself: `PodGroup` with a topology constraint, feature
-//! gates `GenericWorkload` and `TopologyAwareWorkloadScheduling`. The user makes it, or with
+//! Groups that kube-scheduler places itself: a `PodGroup` with a topology constraint (feature gates
+//! `GenericWorkload` and `TopologyAwareWorkloadScheduling`). The user creates it, or with
 //! `--pod-groups` the fabric controller.
 
 use std::{fmt::Debug, sync::Arc};
@@ -33,7 +33,7 @@ pub(super) async fn the_scheduler_places_a_group_with_a_topology_constraint(
 ) -> anyhow::Result<()> {
     let plane = plane_with(&[WORKLOADS, TOPOLOGY]).await?;
     with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
-        // One node of a fabric is taken, so that the group has room on the other alone.
+        // One node of a fabric is taken, so that the group has room only on the other.
         let on = fabrics(scope).await?;
         let (taken, first) = on.iter().next().context("nodes have fabrics")?;
         create(scope, &alone(taken)?).await?;
@@ -49,7 +49,7 @@ pub(super) async fn the_scheduler_places_a_group_with_a_topology_constraint(
         let fabric = placed(scope, "group=native", 2).await?;
         assert_ne!(&fabric, first, "there is room for one only");
 
-        // Without the constraint it is for the fabric controller.
+        // Without the constraint, the fabric controller places the group.
         group(scope, "ours", &Value::Null).await?;
         for name in ["ours-0", "ours-1"] {
             create_member(scope, name, "ours").await?;
@@ -72,7 +72,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         create(scope, &alone(taken)?).await?;
         scope.bound("alone", SOON).await?;
 
-        // The PodGroup is there with the first pod, and the scheduler waits for the second.
+        // The PodGroup is created with the first pod, and the scheduler waits for the second.
         create(scope, &named_member("named-0")?).await?;
         let made = made_for(scope, "gang=named").await?;
         let gang = made.spec.scheduling_policy.gang.as_ref();
@@ -81,7 +81,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         let held = scope.api::<Pod>().get("named-0").await?;
         assert!(!is_held(&held) && node(&held).is_none(), "the scheduler holds it: {held:?}");
 
-        // Another's gate on a pod of the group is its owner's business.
+        // The gate of another controller is left to that controller.
         let mut gated = named_member("named-1")?;
         let spec = gated.spec.as_mut().context("a specification")?;
         spec.scheduling_gates = Some(vec![PodSchedulingGate { name: KUEUE.to_owned() }]);
@@ -91,7 +91,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         assert_ne!(&fabric, first, "one fabric alone has room for the Job");
         assert!(pods(scope, "gang=named").await?.iter().all(|pod| node(pod).is_none()));
 
-        // Without the gate the group is whole, and no fabric has room for all of it.
+        // Without the gate the group is complete, and no fabric has room for all of it.
         let admitted = json!({"spec": {"schedulingGates": [{"name": KUEUE, "$patch": "delete"}]}});
         let admitted = Patch::Strategic(admitted);
         scope.api::<Pod>().patch("named-1", &PatchParams::default(), &admitted).await?;
@@ -102,7 +102,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         end(scope, "job").await?;
         assert_eq!(placed(scope, "gang=named", 2).await?, fabric);
 
-        // With its pods the PodGroup of the Job has gone, and no other.
+        // The PodGroup of the Job is deleted with its pods, and no other one is.
         let names = async || {
             let all = scope.api::<PodGroup>().list(&ListParams::default()).await?;
             anyhow::Ok(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
@@ -114,13 +114,13 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         })
         .await?;
 
-        // A PodGroup without the constraint cannot get it any more.
+        // The constraint cannot be added to an existing PodGroup.
         group(scope, "theirs", &Value::Null).await?;
         let denied = create_member(scope, "theirs-0", "theirs").await;
         let denied = format!("{:#}", denied.expect_err("it is denied"));
         assert!(denied.contains("the pod is in PodGroup `theirs` already"), "{denied}");
 
-        // The controller may do no more than it does.
+        // The controller has no more permissions than it uses.
         let client = installation.client_as("fabric-controller").await?;
         let groups: Api<PodGroup> = Api::namespaced(client.clone(), scope.namespace());
         let deleted = groups.delete("theirs", &DeleteParams::default()).await;
@@ -134,7 +134,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
     .await
 }
 
-/// `TopologyAwareWorkloadScheduling` is off, and kube-apiserver drops the field in silence.
+/// `TopologyAwareWorkloadScheduling` is off, and kube-apiserver silently drops the field.
 pub(super) async fn no_group_is_placed_where_the_constraint_is_dropped(
     _: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -152,7 +152,7 @@ pub(super) async fn no_group_is_placed_where_the_constraint_is_dropped(
     .await
 }
 
-/// The workload API is off by default, so this has a control plane of its own.
+/// Starts a separate control plane, since the workload API is off by default.
 async fn plane_with(gates: &[&str]) -> anyhow::Result<Arc<ControlPlane>> {
     let options = Options {
         feature_gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
@@ -178,7 +178,7 @@ fn named_member(name: &str) -> anyhow::Result<Pod> {
     Ok(serde_json::from_value(pod)?)
 }
 
-/// The PodGroup that pods name, once it is there.
+/// The PodGroup that pods name, as soon as it exists.
 async fn made_for(scope: &Scope, labels: &str) -> anyhow::Result<PodGroup> {
     let pods = pods(scope, labels).await?;
     let pod = pods.first().context("a pod")?;
@@ -195,7 +195,7 @@ async fn made_for(scope: &Scope, labels: &str) -> anyhow::Result<PodGroup> {
     Ok(made)
 }
 
-/// Waits until the scheduler says that it finds no place for a pod.
+/// Waits until the scheduler reports that it finds no place for a pod.
 async fn says_unschedulable(scope: &Scope, pod: &str) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = scope.api::<Pod>().get(pod).await?.status.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Nodes on fabrics, gangs of pods, and where they went.
+//! Nodes on fabrics, gangs of pods, and the fabrics that they are on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,11 +18,11 @@ use tests::{
 
 pub(super) const SOON: Duration = Duration::from_mins(2);
 pub(super) const FABRIC: &str = "topology.dranet.io/fabric";
-/// Lets the scheduler place groups.
+/// The flag that lets the scheduler place groups.
 pub(super) const POD_GROUPS: &str = "--pod-groups";
 
-/// Runs a test on so many fabrics of so many nodes, with admission, replicas of the fabric
-/// controller with these flags, and a scheduler that soon tries again.
+/// Runs a test on this number of fabrics with this number of nodes each, with admission, replicas
+/// of the fabric controller with these flags, and a scheduler with a short backoff.
 pub(super) async fn with_fabrics(
     plane: Arc<ControlPlane>,
     (fabrics, nodes): (usize, usize),
@@ -57,7 +57,7 @@ pub(super) async fn with_fabrics(
     outcome
 }
 
-/// Waits until every node of the scope says which fabric it is on.
+/// Waits until every node of the scope has the label of its fabric.
 async fn labelled(scope: &Scope, count: usize) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let labelled = fabrics(scope).await?.len();
@@ -75,8 +75,7 @@ pub(super) async fn fabrics(scope: &Scope) -> anyhow::Result<BTreeMap<String, St
     Ok(nodes.map(|node| (node.name_any(), node.labels()[FABRIC].clone())).collect())
 }
 
-/// What a pod of a gang looks like: all four GPUs of a node, each with its NIC, or
-/// one of them.
+/// The template of a gang's pod: all four GPUs of a node, each with its NIC, or one of them.
 pub(super) fn template(fabric: &str, whole_node: bool) -> Value {
     let gpus = if whole_node { "4" } else { "1" };
     json!({
@@ -92,7 +91,7 @@ pub(super) fn template(fabric: &str, whole_node: bool) -> Value {
     })
 }
 
-/// A pod of the group of a name, which has so many.
+/// A pod of the group with this name and size.
 pub(super) fn pod(name: &str, group: &str, size: usize, whole_node: bool) -> Pod {
     let mut pod = template(group, whole_node);
     pod["metadata"]["name"] = name.into();
@@ -105,12 +104,12 @@ pub(super) async fn create(scope: &Scope, pod: &Pod) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pods that a gang has, by label.
+/// The pods of a gang, by label.
 pub(super) async fn pods(scope: &Scope, labels: &str) -> anyhow::Result<Vec<Pod>> {
     Ok(scope.api::<Pod>().list(&ListParams::default().labels(labels)).await?.items)
 }
 
-/// Waits until so many pods are bound; their one fabric.
+/// Waits until this number of pods is bound. Returns their common fabric.
 pub(super) async fn placed(scope: &Scope, labels: &str, count: usize) -> anyhow::Result<String> {
     let fabrics = fabrics(scope).await?;
     eventually(SOON, async || {
@@ -126,7 +125,7 @@ pub(super) async fn placed(scope: &Scope, labels: &str, count: usize) -> anyhow:
     .await
 }
 
-/// The fabrics that pods are on, or are told to go to.
+/// The fabrics that pods are on, or that their node affinity requires.
 pub(super) fn on_fabrics(pods: &[Pod], fabrics: &BTreeMap<String, String>) -> BTreeSet<String> {
     let of = |pod: &Pod| match node(pod) {
         Some(node) => fabrics.get(node).cloned(),
@@ -135,7 +134,7 @@ pub(super) fn on_fabrics(pods: &[Pod], fabrics: &BTreeMap<String, String>) -> BT
     pods.iter().filter_map(of).collect()
 }
 
-/// The fabric that a released pod was told to go to.
+/// The fabric that the node affinity of a released pod requires.
 fn told(pod: &Pod) -> Option<String> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
@@ -160,7 +159,7 @@ pub(super) fn condition(pod: &Pod) -> Option<(String, String)> {
     Some((condition.reason.clone()?, condition.message.clone()?))
 }
 
-/// Waits until every one of so many pods is held, and says this reason.
+/// Waits until all of this number of pods are held with this reason.
 pub(super) async fn waits(
     scope: &Scope,
     labels: &str,
@@ -170,7 +169,7 @@ pub(super) async fn waits(
     all_say(scope, labels, count, reason, is_held).await
 }
 
-/// Waits until so many pods say this reason.
+/// Waits until this number of pods has this reason.
 pub(super) async fn says(
     scope: &Scope,
     labels: &str,
@@ -201,7 +200,7 @@ async fn all_say(
     .await
 }
 
-/// A short look at pods, for a person.
+/// A summary of pods, as text for people.
 fn state(pods: &[Pod]) -> String {
     let one = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());

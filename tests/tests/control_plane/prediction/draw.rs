@@ -8,10 +8,10 @@ use super::random::Random;
 
 const GPU: &str = "gpu.example.com";
 const NIC: &str = "nic.example.com";
-/// The driver of the device by which one sees what the scheduler has seen.
+/// The driver of the canary device, which shows what the scheduler has seen.
 const CANARY: &str = "canary.example.com";
 
-/// Total on every device: an error would end the attempt on all nodes.
+/// They fail on no device, since an error would end the attempt on all nodes.
 const SELECTORS: &[&str] = &[
     "device.attributes[\"std.example.com\"].?numa.orValue(9) == 1",
     "device.attributes[\"gpu.example.com\"].?model.orValue(\"\") != \"small\"",
@@ -21,7 +21,7 @@ const SELECTORS: &[&str] = &[
     "!device.allowMultipleAllocations",
 ];
 
-/// The draw of a seed.
+/// The random choices of a seed.
 pub(super) struct Draw {
     random: Random,
 }
@@ -31,7 +31,7 @@ impl Draw {
         Self { random: Random::new(seed) }
     }
 
-    /// The classes: of each driver one, and one of all but the canary.
+    /// The classes: one per driver, and one for all devices except the canary.
     pub(super) fn classes() -> Vec<Value> {
         let class = |name: &str, expression: String| {
             json!({
@@ -123,7 +123,7 @@ impl Draw {
         device
     }
 
-    /// What a pod's claims ask for.
+    /// The requests and constraints of a pod's claims.
     pub(super) fn claims(&mut self) -> Vec<Value> {
         let count = self.random.pick(&[1, 1, 1, 2]);
         (0..count).map(|_| self.devices()).collect()
@@ -203,7 +203,7 @@ impl Draw {
     }
 }
 
-/// The slice that is made last.
+/// The slice that is created last.
 pub(super) fn canary(node: &str) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
@@ -216,7 +216,7 @@ pub(super) fn canary(node: &str) -> Value {
     })
 }
 
-/// A claim to its device.
+/// A claim for its device.
 pub(super) fn canary_claim() -> Value {
     json!({"requests": [{"name": "canary", "exactly": {"deviceClassName": "canary"}}]})
 }

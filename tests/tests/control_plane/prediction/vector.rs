@@ -1,4 +1,4 @@
-//! A case as a vector of the conformance format, to be kept.
+//! Writes a case as a vector of the conformance format.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use serde_json::json;
 
-/// What stands for the random id of a share.
+/// Replaces the random ID of a share.
 pub(super) const SHARE: &str = "SHARE";
 
 /// The features of the default gates of 1.37.
@@ -22,7 +22,7 @@ const FEATURES: [&str; 6] = [
     "DRAPrioritizedList",
 ];
 
-/// A case: what the scheduler knew, and what it wrote.
+/// A case: the input of the scheduler, and its result.
 pub(super) struct Vector<'a> {
     pub(super) node: &'a Node,
     pub(super) slices: &'a [ResourceSlice],

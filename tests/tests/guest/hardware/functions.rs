@@ -1,5 +1,5 @@
-//! Virtual functions that the driver makes and makes anew, and their settings at the physical
-//! function, on `igb`. The driver is killed in the midst of each.
+//! Virtual functions that the driver creates and recreates, and their settings on the physical
+//! function, with `igb`. The driver is killed in the middle of each step.
 
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::{
@@ -15,22 +15,23 @@ use tests::{
 
 use super::{SLOW, told};
 
-/// The operator wants two virtual functions of the last NIC.
+/// The operator requests two virtual functions of the last NIC.
 pub(super) const TWO: &str = "--virtual-functions numVfs=2,vendor=8086,pfName=rail*";
 
 /// Then three.
 const THREE: &str = "--virtual-functions numVfs=3,rootDevice=0000:86:00.0";
 
-/// How many there are.
+/// Prints the number of virtual functions.
 const NUMBER: &str = "cat /sys/bus/pci/devices/0000:86:00.0/sriov_numvfs";
 
-/// The places of three.
+/// The addresses of three virtual functions.
 const PLACES: [&str; 3] = ["0000:86:10.0", "0000:86:10.2", "0000:86:10.4"];
 
-/// What the physical function lets the first do, where the host has it.
+/// Prints the settings of the first virtual function, if the physical function is on the host.
 const SEEN: &str = "ip link show rail3 2>&1 | grep 'vf 0 ' || true";
 
-/// So many are there, published as virtual functions, and told of on the Node.
+/// Waits until this number of them exists, is published as virtual functions, and has an event on
+/// the Node.
 pub(super) async fn are_made(scope: &Scope, node: &GuestNode, number: usize) -> anyhow::Result<()> {
     let expected: Vec<_> = PLACES.into_iter().take(number).map(device_name).collect();
     eventually(SLOW, async || {
@@ -100,7 +101,8 @@ async fn pod_of(
     pods::create_bound(scope, pods::pod(name, &node.name, claim)?, &node.name).await.map(drop)
 }
 
-/// At its physical function, which the host has. `igb` has no setting of the link.
+/// Tests settings on the physical function while it is on the host. `igb` has no setting for the
+/// link.
 pub(super) async fn are_set_and_restored(scope: &Scope, node: &GuestNode) -> anyhow::Result<()> {
     let before = node.guest.run(SEEN).await?;
     // Killed after the first of three settings, then after the first was undone.
@@ -138,7 +140,7 @@ pub(super) async fn are_set_and_restored(scope: &Scope, node: &GuestNode) -> any
     settings_wait_for_their_physical_function(scope, node, &before).await
 }
 
-/// Where a pod has the physical function, nobody else gets the virtual one meanwhile.
+/// While a pod has the physical function, no other pod gets the virtual one.
 async fn settings_wait_for_their_physical_function(
     scope: &Scope,
     node: &GuestNode,
@@ -179,7 +181,7 @@ async fn is_as_before(node: &GuestNode, before: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// A driver that dies at this point, on the way that the step begins.
+/// Starts a driver that dies at this point during the step.
 async fn dies_at(
     node: &GuestNode,
     point: &str,
@@ -192,8 +194,8 @@ async fn dies_at(
     node.driver_dies().await
 }
 
-/// The operator wants another number while a pod has one of them: nothing is touched. When no
-/// claim has one any more they are made anew, also where the driver dies after their removal.
+/// If the operator requests another number while a pod has one of them, nothing changes. When no
+/// claim has one any more, they are recreated, even if the driver dies after removing them.
 pub(super) async fn others_are_made_when_nobody_has_one(
     scope: &Scope,
     node: &GuestNode,
@@ -208,7 +210,7 @@ pub(super) async fn others_are_made_when_nobody_has_one(
     );
     is_told(scope, node, "VirtualFunctionsNotCreated", &message).await?;
     assert_eq!(node.guest.run(NUMBER).await?.trim(), "2");
-    // Claims of pods that are gone have their devices still.
+    // Claims of deleted pods still have their devices.
     let claims: Api<ResourceClaim> = scope.api();
     for claim in claims.list(&ListParams::default()).await?.items {
         let name = claim.metadata.name.unwrap_or_default();
@@ -224,8 +226,9 @@ pub(super) async fn others_are_made_when_nobody_has_one(
     are_made(scope, node, 3).await
 }
 
-/// The number is written by what the driver's pod may: without capabilities, under the runtime's
-/// seccomp filter and `AppArmor` profile, which lets nobody write below `/sys` itself.
+/// A pod with the restrictions of the driver's pod can write the number: without capabilities,
+/// under the runtime's seccomp filter and `AppArmor` profile, which denies writes below `/sys`
+/// itself.
 pub(super) async fn the_drivers_pod_may_write(
     scope: &Scope,
     node: &GuestNode,

@@ -1,4 +1,4 @@
-//! The chart on the machines, as its users install it: by helm from outside, from images.
+//! Installs the chart on the machines as its users do: with helm from outside, from images.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,9 @@ use tests::{
     images,
 };
 
-/// The driver of the chart's defaults, but for what is about this cluster: its image, no cloud,
-/// and machines whose emulated processors are slow: a pod that requests few of them gets nothing
-/// beside the kubelet, and a webhook there answers too late. Objects of the plain manifests are
-/// there before.
+/// The chart's default driver, except for what is about this cluster: its image, no cloud, and
+/// slow, emulated processors. A pod that requests few of them gets nothing next to the kubelet, and
+/// a webhook would respond too late. Objects of the plain manifests already exist.
 const VALUES: [&str; 11] = [
     "--namespace=dranet-system",
     "--take-ownership",
@@ -44,7 +43,7 @@ pub(super) const FIRST: [&str; 3] = [
 /// The program in the image.
 const DRIVER: &str = "node-driver";
 
-/// Where the chart is told that its images are.
+/// The registry of the images in the chart's values.
 const REGISTRY: &str = "localhost/dranet";
 
 /// The image as archives for [`import`].
@@ -66,7 +65,7 @@ pub(super) struct Installed<'a> {
 }
 
 impl<'a> Installed<'a> {
-    /// Installs it with these values besides, and looks at how the driver is confined.
+    /// Installs it with these additional values, and checks how the driver is confined.
     pub(super) async fn install(
         plane: &ControlPlane,
         pair: &'a [GuestNode; 2],
@@ -87,7 +86,7 @@ impl<'a> Installed<'a> {
         self.run(&[&upgrade[..], &VALUES, &FIRST, values].concat()).await
     }
 
-    /// To the chart's next version, and with another flag.
+    /// Upgrades to the chart's next version, with another flag.
     pub(super) async fn upgrade(&self) -> anyhow::Result<()> {
         let next = chart::next()?;
         let folder = next.path().display().to_string();
@@ -95,14 +94,14 @@ impl<'a> Installed<'a> {
         self.replace_drivers(&[&upgrade[..], &VALUES].concat()).await
     }
 
-    /// Back to the version that was installed first.
+    /// Rolls back to the version that was installed first.
     pub(super) async fn roll_back(&self) -> anyhow::Result<()> {
         let back = ["rollback", "dranet", "1", VALUES[0]];
         let flags = ["--force-conflicts", "--wait", "--timeout=5m"];
         self.replace_drivers(&[&back[..], &flags].concat()).await
     }
 
-    /// Runs helm, after which each machine has another pod of the driver.
+    /// Runs helm, and waits until each machine has a new pod of the driver.
     async fn replace_drivers(&self, words: &[&str]) -> anyhow::Result<()> {
         let before = self.drivers().await?;
         self.run(words).await?;
@@ -128,7 +127,7 @@ impl<'a> Installed<'a> {
         self.run(&["uninstall", "dranet", VALUES[0], "--wait", "--timeout=5m"]).await
     }
 
-    /// Runs helm; where it fails, says what the chart's pods say.
+    /// Runs helm. If it fails, the error contains the state of the chart's pods.
     async fn run(&self, words: &[&str]) -> anyhow::Result<()> {
         let begin = Instant::now();
         match self.helm.run(words).await {
@@ -158,9 +157,9 @@ impl<'a> Installed<'a> {
     }
 }
 
-/// The driver's process is held as its pod says: the container runtime's seccomp filter and
-/// `AppArmor` profile, the capabilities of the manifest, and a `/proc/sys` that is read-only, for
-/// which it has a mount elsewhere.
+/// Checks that the driver's process is confined as its pod specifies: the container runtime's
+/// seccomp filter and `AppArmor` profile, the capabilities of the manifest, and a read-only
+/// `/proc/sys`, for which it has a mount elsewhere.
 async fn confined(node: &GuestNode) -> anyhow::Result<()> {
     let of_driver = "pid=$(pgrep -o -x node-driver)
         cat /proc/$pid/attr/current

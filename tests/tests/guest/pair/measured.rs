@@ -1,5 +1,5 @@
-//! `kubectl dranet bench` between the machines, as a user runs it from outside: its figures
-//! against what the kernel counted, and what it leaves.
+//! Runs `kubectl dranet bench` between the machines, as a user does from outside. Compares its
+//! figures with the kernel's counters, and checks that it leaves nothing.
 
 use std::{collections::BTreeSet, fs, process::Stdio, time::Duration};
 
@@ -19,10 +19,10 @@ use super::{WIRE, nccl};
 /// perftest and a shell, from the machine's own files.
 const IMAGE: &str = "localhost/perftest:test";
 
-/// Longest that it may take: the processors are emulated.
+/// The longest time that it may take, on emulated processors.
 const ENDED: Duration = Duration::from_mins(5);
 
-/// How long it writes. perftest counts the middle half of it.
+/// The number of seconds that it writes. perftest counts the middle half.
 const SECONDS: u32 = 6;
 
 /// The layer of [`IMAGE`], in the folder that the machine shares.
@@ -36,7 +36,8 @@ cp --parents -L /usr/bin/ib_write_bw /etc/libibverbs.d/rxe.driver \
 tar -cf /share/perftest-layer.tar .
 rm -r $folder";
 
-/// A frame for an interface that is down stops QEMU's wire until the machine sends one itself.
+/// Keeps QEMU's wire alive: a frame for an interface that is down stops it until the machine sends
+/// one itself.
 const PING: &str = "while sleep 1; do for space in /run/netns/*; do \
     nsenter --net=$space busybox ping -c 1 -W 1 ADDRESS; done; done";
 
@@ -47,7 +48,7 @@ pub(super) async fn by_bench(
 ) -> anyhow::Result<()> {
     load_image(pair).await?;
     for (number, node) in pair.iter().enumerate() {
-        // Like its neighbour that goes into the pods, it is on the wire.
+        // It is on the wire, like its neighbour that goes into the pods.
         node.connect_pods("rail2", &format!("10.99.{}.1", number + 1)).await?;
         let ping = PING.replace("ADDRESS", &format!("{WIRE}{}", 1 - number));
         node.guest.start("ping", &format!("bash -c '{ping}'")).await?;
@@ -98,7 +99,7 @@ async fn load_image([one, other]: &[GuestNode; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it prints for programs, with these flags.
+/// Its JSON output with these flags.
 pub(super) async fn bench(
     plane: &ControlPlane,
     scope: &Scope,
@@ -123,7 +124,7 @@ async fn sent(node: &GuestNode) -> anyhow::Result<f64> {
     Ok(count.trim().parse()?)
 }
 
-/// Neither pods nor claims, and the NIC is the machine's.
+/// Checks that no pod is left, and waits until no claim is and the NIC is back on the machine.
 pub(super) async fn nothing_is_left(scope: &Scope, pair: &[GuestNode; 2]) -> anyhow::Result<()> {
     let ours = ListParams::default().labels("bench.dranet.io/run");
     let left = scope.api::<Pod>().list(&ours).await?.items;

@@ -1,5 +1,5 @@
 //! `kubectl dranet bench --nccl` between the machines: Open MPI starts one process in each of two
-//! pods without a remote shell. No machine has a GPU, so a program that sums by MPI stands for
+//! pods without a remote shell. No machine has a GPU, so a program that sums with MPI replaces
 //! nccl-tests.
 
 use std::{fs, process::Command};
@@ -45,7 +45,7 @@ pub(super) async fn by_bench(
     assert!(measured.is_some_and(|measured| measured > 0.0), "{text}");
     measured::nothing_is_left(scope, pair).await?;
 
-    // What only one pod finds ends the measurement, and says why.
+    // An error in only one pod ends the measurement, with the reason.
     let flags = ["--nccl", "no-such-test", "--image", IMAGE, "--bytes", BYTES];
     let error = measured::bench(plane, scope, pair, &flags).await.err().context("it fails")?;
     let error = error.to_string();

@@ -1,5 +1,5 @@
-//! The pods of the campaign: each has a NIC of its own, comes, and goes. And a look at
-//! whether the node has what is wanted, once, and nothing else.
+//! The pods of the campaign, which come and go; each has a separate NIC. Also checks that the node
+//! has what is wanted, once, and nothing else.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -18,16 +18,16 @@ use tests::{
 
 use crate::node::{seeded_rng::SeededRng, user};
 
-/// One pod's place on the node.
+/// The place of a pod on the node.
 #[derive(Debug)]
 pub(super) struct Place {
     /// The pod's name, and its claim's.
     name: &'static str,
     /// Its NIC's PCI address.
     address: &'static str,
-    /// Its interface, where it has one.
+    /// Its interface, if it has one.
     link: Option<&'static str>,
-    /// What is in the pod, and only there.
+    /// A text that identifies its device in the pod, and only there.
     sign: &'static str,
 }
 
@@ -54,14 +54,14 @@ impl Place {
         let parameters = (name == "configured").then(user::parameters);
         pods::allocated_claim(scope, name, node, &device_name(address), parameters).await?;
         let mut pod = pods::pod(name, node, json!({"resourceClaimName": name}))?;
-        // The kubelet ends it, and not the API server: it is seen by a kubelet that was away.
+        // The kubelet ends it, not the API server, so that a kubelet that was down sees it.
         pod.spec.as_mut().context("a specification")?.termination_grace_period_seconds = Some(1);
         pods::create_bound(scope, pod, node).await?;
         let claims: Api<ResourceClaim> = scope.api();
         claims.get(name).await?.metadata.uid.context("a claim has a UID")
     }
 
-    /// Whether a process of a pod sees what is this pod's.
+    /// Returns true if a process sees this pod's device.
     fn is_seen_by(&self, process: i32) -> bool {
         if self.link.is_some() {
             let look = format!("nsenter --net=/proc/{process}/ns/net ip -o addr");
@@ -72,18 +72,18 @@ impl Place {
         devices.into_iter().flatten().flatten().any(|device| device.file_name() == self.sign)
     }
 
-    /// How many of its processes see it: sandbox and container share the interfaces.
+    /// The number of its processes that see its device; sandbox and container share the interfaces.
     fn processes(&self) -> usize {
         if self.link.is_some() { 2 } else { 1 }
     }
 }
 
-/// What is wanted of the node.
+/// The wanted state of the node.
 pub(super) struct Pods<'a> {
     scope: &'a Scope,
-    /// Those that are to run, with their claims' UIDs.
+    /// The pods that must run, with their claims' UIDs.
     wanted: BTreeMap<&'static str, String>,
-    /// Links that were taken away.
+    /// The removed links.
     lost: Vec<Nic>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Pods<'a> {
         Self { scope, wanted: BTreeMap::new(), lost: Vec::new() }
     }
 
-    /// Which come and which leave: at least one.
+    /// The pods that come and those that leave; at least one.
     pub(super) fn draw(&self, rng: &mut SeededRng) -> (Vec<&'static Place>, Vec<&'static Place>) {
         let sure = rng.index(PLACES.len());
         let mut all: Vec<&'static Place> = Vec::new();
@@ -137,13 +137,13 @@ impl<'a> Pods<'a> {
         Ok(())
     }
 
-    /// Takes a NIC's interface away, wherever it is.
+    /// Removes a NIC's interface, wherever it is.
     pub(super) fn lose(&mut self, nic: &Nic) -> anyhow::Result<()> {
         self.lost.push(nic.clone());
         links::remove(nic.link)
     }
 
-    /// Gives new ones for those that were taken away. Their pods are of no use any more.
+    /// Replaces the removed interfaces, and deletes their pods, which cannot get them back.
     pub(super) async fn replace(&mut self) -> anyhow::Result<()> {
         let lost = std::mem::take(&mut self.lost);
         for place in &PLACES {
@@ -154,8 +154,8 @@ impl<'a> Pods<'a> {
         links::make(&lost).await
     }
 
-    /// Gives new ones for those that ended with the namespace of a pod that ended while
-    /// the driver was away. A device of the machine would be the host's again.
+    /// Replaces interfaces that ended with the namespace of a pod while the driver was down. The
+    /// interface of a real device would return to the host.
     pub(super) async fn replace_ended(&self) -> anyhow::Result<()> {
         let is_there = |nic: &&Nic| shell(&format!("ip link show {}-peer", nic.link)).is_ok();
         for nic in NICS.iter().filter(|nic| !is_there(nic)) {
@@ -164,7 +164,7 @@ impl<'a> Pods<'a> {
         Ok(())
     }
 
-    /// What is not as it is wanted; empty where all is.
+    /// The differences from the wanted state; empty if there are none.
     pub(super) async fn look(&self, machine: &Machine) -> anyhow::Result<String> {
         let mut status = self.look_at_files(&machine.driver_files()?);
         let tasks = machine.tasks()?;
@@ -191,7 +191,7 @@ impl<'a> Pods<'a> {
         Ok(status.join("; "))
     }
 
-    /// Each claim that is wanted has all of its files, and no other has any.
+    /// Checks that each wanted claim has all of its files, and no other claim has any.
     fn look_at_files(&self, files: &[String]) -> Vec<String> {
         let uids: Vec<&String> = self.wanted.values().collect();
         let is_known = |file: &&String| uids.iter().any(|uid| file.contains(uid.as_str()));
@@ -208,7 +208,7 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// Whether its container runs.
+/// Returns true if its container runs.
 fn runs(pod: &Pod) -> bool {
     let status = serde_json::to_value(&pod.status).unwrap_or(Value::Null);
     !status["containerStatuses"][0]["state"]["running"].is_null()

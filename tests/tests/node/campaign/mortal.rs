@@ -1,4 +1,4 @@
-//! A driver that dies again and again: at its fault points, and at any moment of a step.
+//! A driver that dies repeatedly: at its fault points, and at any moment of a step.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,10 +14,11 @@ use tokio::time::timeout;
 
 use crate::node::seeded_rng::SeededRng;
 
-/// Crashes in a row within which a step must be done: the driver is then left alone.
+/// The number of consecutive crashes after which the driver is left alone, so that a step can
+/// finish.
 const PATIENCE: u32 = 2;
 
-/// Within this time of a step's begin a driver or a hook is killed, where it is.
+/// The time after the begin of a step within which a driver or a hook is killed, wherever it is.
 pub(crate) const ANY_MOMENT: Duration = Duration::from_millis(30);
 
 /// `SIGKILL`.
@@ -26,18 +27,18 @@ const KILL: i32 = 9;
 pub(crate) struct Mortal<'a> {
     pub(crate) machine: &'a mut Machine,
     pub(crate) rng: SeededRng,
-    /// How often it was killed.
+    /// The number of its crashes.
     pub(crate) crashes: u32,
     /// Points at which it has not died yet.
     pub(crate) left: BTreeSet<&'static str>,
-    /// What each driver is started with.
+    /// The additional flags of each driver.
     flags: &'static [&'static str],
-    /// Where the running driver is told to die.
+    /// The point at which the running driver must die.
     point: Option<&'static str>,
 }
 
 impl<'a> Mortal<'a> {
-    /// One that has to die at each of these points.
+    /// Creates a driver that must die at each of these points.
     pub(crate) fn new(
         machine: &'a mut Machine,
         rng: SeededRng,
@@ -48,8 +49,8 @@ impl<'a> Mortal<'a> {
         Self { machine, rng, crashes: 0, left, flags, point: None }
     }
 
-    /// Tries a step of a claim's life until it is done. On the way the driver may die at
-    /// these points, or at any moment.
+    /// Retries a step of a claim's life until it succeeds. Meanwhile the driver may die at these
+    /// points, or at any moment.
     pub(crate) async fn insist<T>(
         &mut self,
         points: &[&'static str],
@@ -69,13 +70,13 @@ impl<'a> Mortal<'a> {
         }
     }
 
-    /// When the step that begins is cut short; beyond all patience where it is not.
+    /// The time after which the next step is cut short; longer than any step if it is not.
     fn moment(&mut self, crashes: u32) -> Duration {
         let is_cut = self.point.is_none() && crashes < PATIENCE && self.rng.one_in(2);
         if is_cut { self.rng.below(ANY_MOMENT) } else { SOON }
     }
 
-    /// A driver that listens, perhaps one that will die at one of these points.
+    /// Ensures that a driver listens; it may be one that will die at one of these points.
     async fn ensure(&mut self, points: &[&'static str], crashes: u32) -> anyhow::Result<()> {
         while self.machine.driver_has_ended() {
             let unseen: Vec<_> =
@@ -87,7 +88,7 @@ impl<'a> Mortal<'a> {
             let flags: Vec<&str> =
                 self.flags.iter().copied().chain(death.into_iter().flatten()).collect();
             self.machine.spawn_driver(&flags)?;
-            // It undoes first what it left, past points of the way out.
+            // It first undoes what it left, and passes points of unpreparing.
             if !plugin::listens(self.machine).await? {
                 self.dies().await?;
             }
@@ -95,7 +96,7 @@ impl<'a> Mortal<'a> {
         Ok(())
     }
 
-    /// The driver has ended, or is about to: where it was told, and not by itself.
+    /// Waits for the end of the driver, and checks that it died at its point and not by itself.
     async fn dies(&mut self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             Ok(Check::that(self.machine.driver_has_ended(), || "it does not end".to_owned()))
@@ -104,7 +105,7 @@ impl<'a> Mortal<'a> {
         let driver = self.machine.driver().context("it was started")?;
         let (signal, tail) = (driver.ended_by_signal(), driver.tail(15));
         anyhow::ensure!(signal == Some(KILL), "the driver ended by {signal:?}:\n{tail}");
-        let point = self.point.take().context("nobody told it to die")?;
+        let point = self.point.take().context("it had no point to die at")?;
         self.left.remove(point);
         self.crashes += 1;
         self.machine.kill_driver();

@@ -79,7 +79,7 @@ pub(super) fn branches_from<'s>(
     Ok(branches)
 }
 
-/// `None` for a root bus, which has no facts of its own, and for vertices outside the PCI tree.
+/// `None` for a root bus, which has no facts, and for vertices outside the PCI tree.
 fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
     Some(VertexSpec {
         at: vertex.place.to_string(),

@@ -626,11 +626,11 @@ pub(crate) struct Pools {
 pub(crate) struct Pool {
     /// Its name.
     pub(crate) name: String,
-    /// NICs that it has addresses for.
+    /// NICs that the pool has addresses for.
     pub(crate) size: u64,
-    /// NICs that have addresses of it.
+    /// NICs that have addresses from the pool.
     pub(crate) used: u64,
-    /// NICs that can get addresses still.
+    /// NICs that can still get addresses.
     pub(crate) free: u64,
     /// Its ranges, with their first and last address where it names them.
     pub(crate) ranges: Vec<String>,

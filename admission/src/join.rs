@@ -80,9 +80,9 @@ pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candid
     candidates
 }
 
-/// Returns true if pairs only leave devices unused: no machine has paired NICs that are nearer than
-/// its other NICs. If pods share NICs, also returns true if a machine has GPUs without a pair, which
-/// could share the NICs of others.
+/// Returns true if pairs only leave devices unused: no machine has paired NICs that are nearer
+/// than its other NICs. If pods share NICs, also returns true if a machine has GPUs without a
+/// pair, which could share the NICs of others.
 pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
     let leaves_gpus = |machine: &Machine<'_>| machine.partners().len() < machine.devices.gpus.len();
     if question.capacity.is_some() && question.machines.iter().any(leaves_gpus) {

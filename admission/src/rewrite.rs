@@ -96,9 +96,9 @@ fn request_hash(pod: &Value) -> String {
     format!("{digits:016x}")
 }
 
-/// Adds the pod to a group and delays its scheduling: by a gate until the group's fabric is chosen,
-/// or by naming a `PodGroup`, for which the scheduler waits. Removes the chosen fabric of a pod that
-/// this one is a copy of.
+/// Adds the pod to a group and delays its scheduling: by a gate until the group's fabric is
+/// chosen, or by naming a `PodGroup`, for which the scheduler waits. Removes the chosen fabric of
+/// a pod that this one is a copy of.
 pub(crate) fn join_group(pod: &mut Value, group: &JoinedGroup) {
     if let Some(Value::Object(annotations)) = pod.pointer_mut("/metadata/annotations") {
         annotations.remove(annotation::FABRIC_CHOSEN);
@@ -340,8 +340,8 @@ mod tests {
         }
     }
 
-    /// A copy that kept the gate might wait forever, and one that kept the label would be in a group
-    /// that it has not requested.
+    /// A copy that kept the gate might wait forever, and one that kept the label would be in a
+    /// group that it has not requested.
     #[test]
     fn the_original_of_a_gated_pod_is_not_gated() {
         let plain = pod();

@@ -1,9 +1,9 @@
 //! NICs that pods share: each pod takes a part of the capacities that the operator lets claims
 //! divide, which are the bandwidth of a NIC and the number of its claims (KEP-5075).
 //!
-//! A request that does not name a capacity takes all of it, so the claim names every capacity of the
-//! NICs. A constraint keeps the NICs of a pod distinct: the scheduler may allocate a shared NIC more
-//! than once, also to the same pod.
+//! A request that does not name a capacity takes all of it, so the claim names every capacity of
+//! the NICs. A constraint keeps the NICs of a pod distinct: the scheduler may allocate a shared
+//! NIC more than once, also to the same pod.
 
 use crate::demand::Demand;
 use crate::denial::Denial;

@@ -74,8 +74,8 @@ impl SharedView {
 
     /// The time since the API server last sent something, by kind: an object of the first list, an
     /// event, or the end of a list. Nodes change at least every five minutes
-    /// (`nodeStatusReportFrequency` of the kubelet), so a higher age of `nodes` means that its watch
-    /// hangs. Other kinds can be quiet for hours.
+    /// (`nodeStatusReportFrequency` of the kubelet), so a higher age of `nodes` means that its
+    /// watch hangs. Other kinds can be quiet for hours.
     pub fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
         let heard = lock(&self.0.heard);
         let age = |at: &Instant| now.saturating_duration_since(*at);

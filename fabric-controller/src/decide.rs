@@ -250,8 +250,8 @@ impl Placer<'_, '_> {
         Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most })
     }
 
-    /// Returns true if the scheduler is placing pods of other kinds on a fabric: it may choose other
-    /// nodes for them than were counted.
+    /// Returns true if the scheduler is placing pods of other kinds on a fabric: it may choose
+    /// other nodes for them than were counted.
     fn is_busy(&self, fabric: &str, needs: &GroupDemand<'_>) -> bool {
         self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
     }

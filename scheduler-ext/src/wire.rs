@@ -2,8 +2,8 @@
 //! JSON tags, so keys are the capitalised Go field names, while the Kubernetes objects inside use
 //! their own.
 //!
-//! Only the fields of the pod that name its claims are parsed, and node names only if it has claims:
-//! every pod of the cluster is sent here, with all its containers.
+//! Only the fields of the pod that name its claims are parsed, and node names only if it has
+//! claims: every pod of the cluster is sent here, with all its containers.
 
 use k8s_openapi::api::core::v1::{
     Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus,

@@ -1,11 +1,11 @@
 //! How a claim expresses nearness: the ways of a block, written as requests and constraints.
 //!
 //! With one way, requests are plain. With several, the requests of a block are `firstAvailable`
-//! over the ways. For each way *i*, one constraint names `nics/i` and `gpus/j` for all j ≠ i, on an
-//! attribute that is equal within a kind of device and differs between kinds. The allocator can
-//! therefore never choose these two together, so NICs and GPUs use the same way. The way [`Way::Any`]
-//! has no constraint: NICs may use it if no nearer way is left, and then any GPU is accepted. Counts
-//! keep the search short.
+//! over the ways. For each way *i*, one constraint names `nics/i` and `gpus/j` for all j ≠ i, on
+//! an attribute that is equal within a kind of device and differs between kinds. The allocator can
+//! therefore never choose these two together, so NICs and GPUs use the same way. The way
+//! [`Way::Any`] has no constraint: NICs may use it if no nearer way is left, and then any GPU is
+//! accepted. Counts keep the search short.
 //!
 //! For a GPU driver without such an attribute, the form is *anchored*: one NIC is the anchor, and
 //! each GPU is a separate request. The bus ID, which is unique, keeps the anchor from GPUs of
@@ -329,8 +329,8 @@ impl Writer<'_> {
         format!("{request}/{}", way_name(i, &self.ways[i]))
     }
 
-    /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is an
-    /// attribute.
+    /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is
+    /// an attribute.
     fn way_constraints(&self, block: &Block, i: usize, way: &Way) -> Vec<DeviceConstraint> {
         let Some(kind) = self.source.driver.kind_attribute else { return Vec::new() };
         let gpus = |wanted: &dyn Fn(usize) -> bool| -> Vec<String> {

@@ -1,6 +1,5 @@
-//! Small builders for the parts of a claim, in the form in which the API
-//! server gives them back: defaults are written out, so that a template that
-//! is there already compares equal.
+//! Small builders for the parts of a claim, in the form that the API server returns: defaults are
+//! written out, so that an existing template compares equal.
 
 use crate::selector::Selector;
 use k8s_openapi::api::resource::v1::{
@@ -10,13 +9,13 @@ use k8s_openapi::api::resource::v1::{
 
 const EXACT_COUNT: &str = "ExactCount";
 
-/// `count` devices of a class that a selector takes.
+/// `count` devices of a class that match a selector.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) class: &'a str,
     pub(crate) count: u32,
     pub(crate) selector: Selector,
-    /// What it takes of each, of devices that claims share.
+    /// The capacity to request from each device, if claims share them.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
 }
 
@@ -27,7 +26,7 @@ pub(crate) fn class_names(request: &DeviceRequest) -> impl Iterator<Item = &str>
     exactly.chain(tiers.map(|ask| ask.device_class_name.as_str()))
 }
 
-/// A request with one way to meet it.
+/// A request with a single alternative.
 pub(crate) fn exactly(name: &str, ask: Ask<'_>) -> DeviceRequest {
     let Ask { class, count, selector, capacity } = ask;
     DeviceRequest {
@@ -44,7 +43,7 @@ pub(crate) fn exactly(name: &str, ask: Ask<'_>) -> DeviceRequest {
     }
 }
 
-/// A request with several named ways to meet it, best first.
+/// A request with several named alternatives, best first.
 pub(crate) fn first_available<'a>(
     name: &str,
     asks: impl IntoIterator<Item = (String, Ask<'a>)>,
@@ -68,7 +67,7 @@ pub(crate) fn first_available<'a>(
     }
 }
 
-/// All devices of these requests have one value of the attribute.
+/// A constraint that all devices of these requests have the same value of the attribute.
 pub(crate) fn match_attribute(requests: Vec<String>, attribute: &str) -> DeviceConstraint {
     DeviceConstraint {
         requests: Some(requests),

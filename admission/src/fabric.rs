@@ -125,7 +125,7 @@ fn check_pod_group(pod: &Pod, view: &ClusterView) -> Result<(), String> {
     match pod_group(pod) {
         None => Ok(()),
         Some(name) => Err(format!(
-            "the pod is in PodGroup `{name}` already, and a pod is in one only; create that \
+            "the pod is in PodGroup `{name}` already, and can only be in one; create that \
              PodGroup with a topology constraint on {}, which cannot be added later, and set the \
              annotation to `same`; or remove the pod's schedulingGroup",
             label::NODE_FABRIC
@@ -222,7 +222,7 @@ mod tests {
 
     /// A `JobSet` has a Job per replica, a `LeaderWorkerSet` a StatefulSet per group.
     #[test]
-    fn pods_of_several_controllers_are_told_by_their_label() {
+    fn job_labels_group_pods_of_several_controllers() {
         for label in JOB_LABELS {
             let labels = json!({ label: "train" });
             let of =
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_group_is_of_its_namespace() {
+    fn named_groups_are_per_namespace() {
         let of = |namespace, name: &str| {
             group(&pod("a", namespace, &json!({}), None), &Fabric::Named(name.to_owned())).unwrap()
         };

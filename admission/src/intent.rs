@@ -1,6 +1,6 @@
-//! What the pod asks for: its annotations and its containers' GPU limits, read and checked.
-//! Of the cluster only the DeviceClasses are asked, for the extended resources that stand for
-//! GPUs (`resources`).
+//! Reads and checks what a pod requests: its annotations and its containers' GPU limits. The only
+//! cluster state used is the DeviceClasses, for extended resources that stand for GPUs
+//! (`resources`).
 
 mod containers;
 mod cpus;
@@ -24,34 +24,33 @@ pub use resources::{GpuResource, GpuResources};
 pub(crate) use warnings::memlock;
 pub use warnings::warnings;
 
-/// Devices that one claim can hold (`AllocationResultsMaxSize` of
-/// `resource.k8s.io/v1`).
+/// The maximum number of devices of a claim (`AllocationResultsMaxSize` of `resource.k8s.io/v1`).
 pub const CLAIM_DEVICES_MAX: u32 = 32;
 
-/// How binding the alignment is.
+/// Whether alignment is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlignmentPolicy {
-    /// Aligned, or not scheduled.
+    /// The pod is scheduled only with aligned devices.
     Required,
-    /// Aligned where possible, else anything that fits.
+    /// Devices are aligned if possible, otherwise any that fit.
     Preferred,
 }
 
-/// What belongs to what.
+/// How NICs are assigned to GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pairing {
-    /// Every GPU has NICs of its own near it.
+    /// Every GPU has its own NICs near it.
     Each,
     /// All GPUs and all NICs are near each other.
     Group,
 }
 
-/// Whose pods belong on one fabric.
+/// The pods that must be on one fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fabric {
-    /// Those of the pod's job.
+    /// The pods of the pod's job.
     Same,
-    /// Those of the group of this name.
+    /// The pods of the group with this name.
     Named(String),
 }
 
@@ -67,74 +66,75 @@ impl fmt::Display for Fabric {
 /// A container that gets devices of the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// Its name.
+    /// The name of the container.
     pub container: String,
-    /// Which of the pod's GPUs it gets; NICs go to every container with a share.
+    /// Its GPUs, as a range of the pod's GPUs. Every container with a share gets the NICs.
     pub gpus: Range<u32>,
 }
 
-/// What a pod with our trigger asks for.
+/// What a pod with the trigger annotation requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Intent {
     /// NICs for the pod, at least 1.
     pub nics: u32,
     /// GPUs for the pod, at least 1.
     pub gpus: u32,
-    /// The extended resource of the GPUs, where container limits name it.
+    /// The extended resource of the GPUs, if container limits name it.
     pub resource: Option<GpuResource>,
-    /// How near, where the user said so.
+    /// The alignment level, if the user set it.
     pub level: Option<Level>,
-    /// How binding.
+    /// Whether alignment is required.
     pub policy: AlignmentPolicy,
-    /// What belongs to what.
+    /// How NICs are assigned to GPUs.
     pub pairing: Pairing,
-    /// Whether the user said so.
+    /// True if the user set the pairing.
     pub is_pairing_named: bool,
-    /// DeviceClass of the GPUs, where the user said so.
+    /// The DeviceClass of the GPUs, if the user set it.
     pub gpu_class: Option<String>,
-    /// DeviceClass of the NICs, where the user said so.
+    /// The DeviceClass of the NICs, if the user set it.
     pub nic_class: Option<String>,
-    /// Who gets the devices.
+    /// The containers that get devices.
     pub shares: Vec<Share>,
-    /// Whether the pod shares the host's network.
+    /// True if the pod uses the host network.
     pub host_network: bool,
     /// The driver's network configuration as JSON.
     pub nic_config: Option<String>,
-    /// With whom the pod shares a fabric.
+    /// The pods with which the pod shares a fabric.
     pub fabric: Option<Fabric>,
-    /// Whether all pods of the job have NICs of one rail.
+    /// True if all pods of the job must have NICs of the same rail.
     pub same_rail: bool,
-    /// The group whose rail the pod shares; found when all of the pod is known.
+    /// The group whose rail the pod shares. It is set after the annotations are read, since it
+    /// depends on the whole pod.
     pub rail_group: Option<String>,
-    /// CPUs on the NUMA node of the GPUs and NICs, where the pod asks for them.
+    /// CPUs on the NUMA node of the GPUs and NICs, if requested.
     pub cpus: Option<u32>,
-    /// NVMe devices on the NUMA node of the GPUs and NICs, where the pod asks for them.
+    /// NVMe devices on the NUMA node of the GPUs and NICs, if requested.
     pub nvmes: Option<u32>,
-    /// What the pod takes of each NIC, where it shares them with other pods.
+    /// The pod's share of each NIC, if it shares them with other pods.
     pub share: Option<NicShare>,
-    /// The trigger's value as the user wrote it, for texts.
+    /// The trigger's value as the user wrote it, for messages.
     pub trigger: String,
 }
 
 impl Intent {
-    /// A refusal of the trigger, whose value the user wrote.
+    /// Creates a denial that names the trigger annotation with its value.
     pub(crate) fn deny(&self, why: impl Into<String>) -> Denial {
         Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)
     }
 
-    /// NICs for each GPU, where each GPU has its own.
+    /// NICs per GPU, if each GPU has its own.
     pub(crate) fn nics_per_gpu(&self) -> u32 {
         self.nics / self.gpus
     }
 }
 
-/// Whether the pod has the trigger.
+/// Returns true if the pod has the trigger annotation.
 pub fn is_triggered(pod: &Pod) -> bool {
     annotations(pod).contains_key(annotation::ALIGNED_NICS)
 }
 
-/// Reads the intent, with the resources that mean GPUs in this pod. `None` where the
-/// pod does not have the trigger.
+/// Reads the intent of a pod, where `resources` count as GPUs. `None` if the pod does not have the
+/// trigger annotation.
 pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denial> {
     let annotations = annotations(pod);
     let get = |name: &str| annotations.get(name).map(String::as_str);
@@ -188,8 +188,8 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     }))
 }
 
-/// Who gets which GPUs: the containers whose limits name them, or the ones
-/// that the annotation names, or the first.
+/// Assigns GPUs to containers: those whose limits name GPUs, otherwise those that the annotation
+/// names, otherwise the first.
 fn shares(
     pod: &Pod,
     limits: &Limits,
@@ -260,7 +260,7 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
     ))
 }
 
-/// Names of the extended resources of device plugins that a claim of ours stands for.
+/// Names of the extended resources of device plugins that our claims replace.
 fn extended_resources() -> impl Iterator<Item = &'static str> {
     GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources.iter().copied())
 }

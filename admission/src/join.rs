@@ -1,8 +1,8 @@
-//! The ways to tie GPUs to NICs in one claim, each of which holds where live
-//! attribute values and the graph agree.
+//! Joins: methods to tie GPUs to NICs in one claim. A join is valid where the published attribute
+//! values agree with the graph.
 //!
-//! A join says by which *ways* a block of devices may be near ([`form::Way`]);
-//! `form` writes them down as requests and constraints.
+//! A join lists the *ways* in which the devices of a block may be near each other ([`form::Way`]);
+//! `form` writes them as requests and constraints.
 
 mod attributes;
 mod cells;
@@ -18,56 +18,57 @@ use cluster_model::machines::Machine;
 use form::Form;
 use k8s_openapi::api::resource::v1::CapacityRequirements;
 
-/// The join that ties nothing: any devices, as none can be near.
+/// The join without constraints: any devices, since none can be near.
 pub(crate) const UNALIGNED: &str = "any";
 
-/// Names of the device classes that a claim draws from.
+/// The names of the DeviceClasses of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Classes {
     pub(crate) gpu: String,
     pub(crate) nic: String,
 }
 
-/// What joins are proposed from.
+/// The input from which joins are proposed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) demand: &'a Demand,
-    /// The same by plain counts, where that can be said.
+    /// The same demand as plain counts, if that is possible.
     pub(crate) counts: Option<&'a Demand>,
     pub(crate) driver: &'static GpuDriver,
     pub(crate) machines: &'a [Machine<'a>],
-    /// The rail of the NICs, where it is given; the machines have no others.
+    /// The rail of the NICs, if set; `machines` then have no other NICs.
     pub(crate) rail: Option<i64>,
-    /// What the claim takes of each NIC, where the pod shares them; the machines have no others.
+    /// The capacity that the claim requests from each NIC, if the pod shares them; `machines` then
+    /// have no other NICs.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
 }
 
-/// A way to meet the demand that a join proposes.
+/// A claim that a join proposes for the demand.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// Name of the join.
+    /// The name of the join.
     pub(crate) join: &'static str,
-    /// Why it ties the right devices, for a person.
+    /// Explains to the user why it ties the right devices.
     pub(crate) why: String,
-    /// What the devices are promised to share.
+    /// The nearness that it guarantees.
     pub(crate) nearness: Nearness,
-    /// The blocks that the claim asks for.
+    /// The blocks that the claim requests.
     pub(crate) demand: Demand,
-    /// How they are tied.
+    /// How the blocks are tied.
     pub(crate) form: Form,
-    /// For each machine of the question, whether it can serve.
+    /// For each machine of the question, whether it can serve the claim.
     pub(crate) serves: Vec<bool>,
 }
 
 impl Candidate {
-    /// How many nodes can serve.
+    /// The number of nodes that can serve the claim.
     pub(crate) fn nodes(&self, machines: &[Machine<'_>]) -> usize {
         let serving = machines.iter().zip(&self.serves).filter(|(_, serves)| **serves);
         serving.map(|(machine, _)| machine.nodes.len()).sum()
     }
 }
 
-/// What binds at this nearness, best join first.
+/// The candidates that require this nearness, best join first.
 pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
     // A pair has one GPU; a larger block has no partners.
     if nearness == Nearness::Partner && question.demand.gpus > 1 {
@@ -79,9 +80,9 @@ pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candid
     candidates
 }
 
-/// Returns true if pairs leave devices unused and gain nothing: no machine has a NIC that is
-/// nearer than those that the pairs leave out. Or, where pods share NICs, if a machine has GPUs
-/// that the pairs leave without one: these could share the NICs of others.
+/// Returns true if pairs only leave devices unused: no machine has paired NICs that are nearer
+/// than its other NICs. If pods share NICs, also returns true if a machine has GPUs without a
+/// pair, which could share the NICs of others.
 pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
     let leaves_gpus = |machine: &Machine<'_>| machine.partners().len() < machine.devices.gpus.len();
     if question.capacity.is_some() && question.machines.iter().any(leaves_gpus) {
@@ -90,8 +91,8 @@ pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
     !question.machines.iter().any(Machine::has_nearer_partners)
 }
 
-/// Claims for named cells, where nothing else binds at this nearness.
+/// Claims for named cells, if no other join works at this nearness.
 pub(crate) use pinned::propose as pinned;
-/// Any devices, where near ones are only preferred.
+/// Any devices, for preferred alignment.
 pub(crate) use preferred::unaligned;
 pub(crate) use preferred::{WEAKEST, propose as preferred};

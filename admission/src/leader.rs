@@ -1,8 +1,7 @@
-//! What one replica does for all: certificates, the collection of unused templates,
-//! events on pods that wait for a cell, and the memory of machines. Each is a decision over what
-//! is seen, and then one write that carries the version of what it was decided from. It is made
-//! when what it is decided from changes, and when the decision says that time alone makes
-//! something due.
+//! Tasks of the leading replica: certificates, garbage collection of unused templates, events on
+//! pods that wait for a cell, and remembered machines. Each task makes a decision from its inputs,
+//! then one write that carries the version of those inputs. It runs when an input changes, and when
+//! the time comes that the last decision named.
 
 mod certificates;
 mod lifecycle;
@@ -64,7 +63,7 @@ impl Leader {
     }
 }
 
-/// Returns after a time; never where there is none.
+/// Returns after a time; never if there is none.
 async fn after(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,
@@ -72,7 +71,7 @@ async fn after(time: Option<Duration>) {
     }
 }
 
-/// An error of reading or writing `kind` `name`.
+/// An error of reading.
 pub(crate) fn reading(kind: &'static str, name: &str) -> impl FnOnce(kube::Error) -> LeaderError {
     move |source| LeaderError::Read { kind, name: name.to_owned(), source: Box::new(source) }
 }

@@ -1,9 +1,8 @@
 //! Admission: a pod's annotation becomes a concrete ResourceClaimTemplate.
 //!
-//! [`intent`] reads what the pod asks for, [`plan`] chooses the claim from what
-//! the cluster has, [`rewrite`] and [`template`] say what changes; [`admit`]
-//! puts them together. All of these are plain functions of values, and
-//! kubectl-dranet calls them too. Only `server` does IO.
+//! [`intent`] reads what the pod requests, [`plan`] chooses a claim that the cluster can serve,
+//! [`rewrite`] and [`template`] create the changed pod and the template; [`admit`] combines them.
+//! All of these are pure functions, which kubectl-dranet calls too. Only `server` does IO.
 
 pub mod admit;
 mod claim;

@@ -1,11 +1,11 @@
-//! The pool that a pod's NICs get addresses from: it may come after the pod, so that a pod whose
-//! pool does not exist is told of it and let through.
+//! Warns about the address pool of a pod's NICs. The pool may be created after the pod, so a pod
+//! whose pool does not exist is admitted with a warning.
 
 use crate::intent::Intent;
 use cluster_model::network_config::NetworkConfig;
 use cluster_model::view::{ClusterView, KnownPool};
 
-/// Why the pod does not start as things are, where its pool is the reason.
+/// Returns a warning if the pod cannot start now because of its pool.
 pub(crate) fn warning(intent: &Intent, namespace: &str, view: &ClusterView) -> Option<String> {
     let config = NetworkConfig::from_json(intent.nic_config.as_ref()?.as_bytes()).ok()?;
     let pool = config.interface.pool?;

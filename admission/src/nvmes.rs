@@ -1,8 +1,8 @@
-//! NVMe devices on the NUMA node of the GPUs and NICs, where a driver publishes them.
+//! NVMe devices on the NUMA node of the GPUs and NICs, if a driver publishes them.
 //!
 //! dra-driver-nvme publishes a device for each controller, with the standard attributes
-//! `numaNode`, `pciBusID` and `pcieRoot` (its `README.md`). NUMA nodes are what all machines
-//! have in common: NVMe controllers rarely hang off the switch of a GPU.
+//! `numaNode`, `pciBusID` and `pcieRoot` (its `README.md`). Alignment uses NUMA nodes, which all
+//! machines have: NVMe controllers are rarely below the PCIe switch of a GPU.
 
 use crate::claim::{Ask, exactly};
 use crate::demand::Demand;
@@ -14,8 +14,8 @@ use crate::selector::Selector;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, nvme};
 
-/// Keeps of each machine the NICs on whose NUMA node a block finds enough NVMe devices, and the
-/// machines that are left with any.
+/// Drops NICs on NUMA nodes with too few NVMe devices for a block, and machines without remaining
+/// NICs.
 pub(crate) fn keep_near_nvmes(
     intent: &Intent,
     demand: &Demand,
@@ -50,7 +50,7 @@ pub(crate) fn keep_near_nvmes(
     })
 }
 
-/// Adds the NVMe devices of each block of a claim, tied to its NICs.
+/// Adds the NVMe devices of each block to a claim, tied to the block's NICs.
 pub(crate) fn add(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
     numa_beside::add(demand, parts, intent.nvmes, ["nvmes", "nvme"], |name, count| {
         let selector = Selector::driver(nvme::DRIVER);

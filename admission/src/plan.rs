@@ -1,5 +1,4 @@
-//! The decision: which claim gives this pod what it asks for, on the nodes that
-//! there are, or why none does.
+//! Chooses the claim that gives a pod what it requests on the existing nodes, or says why none can.
 
 mod choice;
 mod note;
@@ -27,12 +26,11 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub(crate) use selection::selects;
 use std::sync::Arc;
 
-/// Search steps on one node that a claim may take at worst, by default: 20 ms in
-/// the scheduler.
+/// The default maximum of search steps that a claim may take on one node: 20 ms in the scheduler.
 pub const STEPS_MAX: u64 = 10_000;
 
-/// What happens to a pod whose namespace has a quota on GPU limits, as the claim that replaces
-/// the limits would not count against it.
+/// What happens to a pod whose namespace has a quota on GPU limits. The claim that replaces the
+/// limits would not count against the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "server", derive(clap::ValueEnum))]
 pub enum QuotaEscape {
@@ -42,11 +40,11 @@ pub enum QuotaEscape {
     Warn,
 }
 
-/// What the operator set for the whole cluster.
+/// The operator's settings for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// DeviceClass of whole GPUs; without it the class that stands for the
-    /// extended resource, else the one named as the driver.
+    /// DeviceClass of whole GPUs. Defaults to the class for the extended resource, otherwise the
+    /// class named like the driver.
     pub gpu_class: Option<String>,
     /// DeviceClass of our NICs.
     pub nic_class: String,
@@ -54,13 +52,13 @@ pub struct Policy {
     pub max_steps: u64,
     /// Namespaces whose pods may set addresses and routes; `*` is all.
     pub network_namespaces: Vec<String>,
-    /// Whether pods are let through while no machine is known at all.
+    /// True to admit pods while no machine is known.
     pub admit_unknown: bool,
-    /// Who puts the pods of a job on one fabric.
+    /// The component that puts the pods of a job on one fabric.
     pub fabric: FabricPlacement,
-    /// The scheduler that pods get which name none but the default one.
+    /// The scheduler for pods that name none or the default one.
     pub scheduler_name: Option<String>,
-    /// What happens to a pod whose claim no quota counts, where one counted its limits.
+    /// What happens to a pod if a quota counted its limits, but none counts its claim.
     pub quota_escape: QuotaEscape,
 }
 
@@ -83,47 +81,48 @@ impl Default for Policy {
 /// The claim that a pod gets, and why this one.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Whose GPUs it claims.
+    /// The driver of the claimed GPUs.
     pub driver: &'static GpuDriver,
-    /// Name of the join that ties GPUs to NICs.
+    /// The name of the join that ties GPUs to NICs.
     pub join: &'static str,
-    /// What the devices share.
+    /// The guaranteed nearness of the devices.
     pub nearness: Nearness,
-    /// How binding it is.
+    /// Whether alignment is required.
     pub policy: AlignmentPolicy,
-    /// Why this join, for a person.
+    /// Explains the choice of the join to the user.
     pub why: String,
     /// The claim.
     pub claim: ResourceClaimSpec,
-    /// What each container may use of it.
+    /// The part of the claim that each container may use.
     pub grants: Vec<Grant>,
-    /// Nodes that can serve when nothing is in use, of those with a graph.
+    /// The number of nodes that can serve the claim when nothing is in use, and the number of all
+    /// nodes with a graph.
     pub nodes: (usize, usize),
-    /// One node of each distinct machine, and whether the plan serves it: there
-    /// the claim is met whenever devices that would do are free.
+    /// One node of each distinct machine, and whether the plan serves it. On such a machine, the
+    /// claim is satisfied whenever suitable devices are free.
     pub machines: Vec<(String, bool)>,
     /// The most search steps that the claim takes on a node.
     pub steps: u64,
     /// Names of the requests for NICs.
     pub nic_requests: Vec<String>,
-    /// The cells that the claim is pinned to, where it is.
+    /// The cells that the claim is pinned to, if any.
     pub place: Option<String>,
-    /// The rail that the pods of the job have in common, where they ask for it.
+    /// The common rail of the job's pods, if they request one.
     pub rail: Option<i64>,
-    /// CPUs on the NUMA node of the devices, where the pod asks for them.
+    /// CPUs on the NUMA node of the devices, if requested.
     pub cpus: Option<u32>,
-    /// NVMe devices on the NUMA node of the devices, where the pod asks for them.
+    /// NVMe devices on the NUMA node of the devices, if requested.
     pub nvmes: Option<u32>,
-    /// What the pod takes of each NIC, where it shares them.
+    /// The pod's share of each NIC, if it shares them.
     pub share: Option<NicShare>,
-    /// The claims of which one is chosen for each pod; none where the claim is pinned to no cell.
+    /// The pinned claims, one of which is chosen for each pod; empty if the claim is not pinned.
     pub pins: Vec<Pin>,
     devices: (u32, u32),
     pairing: Pairing,
 }
 
-/// Chooses the claim. Where pairs that nobody named are only preferred, and are too
-/// much for a claim, all devices together are preferred instead.
+/// Chooses the claim. If pairs are preferred only by default and exceed the limits of a claim, all
+/// devices as one group are preferred instead.
 pub fn plan(
     intent: &Intent,
     placement: &Placement,
@@ -155,7 +154,7 @@ fn plan_as_read(
     }
     let selected = selection::select(intent, view, policy)?;
     let demand = Demand::of(intent);
-    // By plain counts nothing says which CPUs or NVMe devices are near which NICs.
+    // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
     let by_counts = (intent.cpus.is_none() && intent.nvmes.is_none()) || demand.blocks == 1;
     let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
     let cpu_class = view.inventory().class(cpu::CLASS).filter(|_| intent.cpus.is_some());
@@ -200,12 +199,12 @@ fn plan_as_read(
 }
 
 impl Plan {
-    /// Whether it gives near devices where such are free.
+    /// Returns true if the pod gets near devices when such are free.
     fn is_near(&self) -> bool {
         self.join != join::UNALIGNED
     }
 
-    /// The plan with one of its pins.
+    /// Returns the plan with one of its pinned claims.
     pub(crate) fn pinned(self, index: usize) -> Self {
         let Some(pin) = self.pins.get(index).cloned() else { return self };
         let Pin { place, claim, steps, nic_requests, template: _ } = pin;
@@ -273,7 +272,7 @@ fn representatives(machines: &[Machine<'_>], serves: &[bool]) -> Vec<(String, bo
         .collect()
 }
 
-/// The classes as the claim names them and as they are.
+/// The GPU driver and the device classes of a plan.
 pub(crate) struct Selected {
     pub(crate) driver: &'static GpuDriver,
     pub(crate) gpu_class: Arc<dra_allocator::Class>,

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_spread_over_rails_and_keep_theirs() {
+    fn jobs_are_spread_over_rails_and_keep_their_rail() {
         let nodes: BTreeMap<i64, usize> = (0..8).map(|rail| (rail, 10)).collect();
         let groups: Vec<_> = (0..400).map(|group| format!("{group:016x}")).collect();
         let rails: Vec<_> = groups.iter().map(|group| choose(&nodes, group).unwrap()).collect();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_of_few_nodes_is_taken_where_there_is_no_other() {
+    fn a_rail_of_few_nodes_is_used_if_it_is_the_only_one() {
         assert_eq!(choose(&BTreeMap::from([(3, 1)]), "a"), Some(3));
         assert_eq!(choose(&BTreeMap::new(), "a"), None);
     }

@@ -1,7 +1,6 @@
-//! The pod as it will be: the claim comes, the GPU limits go, all else stays.
+//! Rewrites a pod: adds the claim, removes the GPU limits, and keeps everything else.
 //!
-//! Works on the JSON of the pod, so that fields which this version of the API
-//! types does not know are left as they are.
+//! Works on the pod's JSON, so that fields unknown to this version of the API types are kept.
 
 mod limits;
 
@@ -14,10 +13,10 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Name of our claim in `spec.resourceClaims` and in the container.
+/// The name of our claim in `spec.resourceClaims` and in containers.
 pub const CLAIM: &str = "dranet";
 
-/// The annotations by which a pod asks for devices.
+/// The annotations with which a pod requests devices.
 const ASKING: [&str; 17] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
@@ -38,14 +37,13 @@ const ASKING: [&str; 17] = [
     annotation::RAIL,
 ];
 
-/// Field of a pod's specification that names its `PodGroup`.
+/// The field of a pod's spec that names its `PodGroup`.
 const SCHEDULING_GROUP: &str = "schedulingGroup";
 
-/// Where containers with resources stand.
+/// The lists of containers with resources.
 const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Takes the GPU limits out of the pod; they are kept in an annotation, so that the
-/// pod can be made again as it was.
+/// Moves the GPU limits of the pod to an annotation, from which the original pod can be restored.
 pub fn without_limits(pod: &Value, resources: &GpuResources) -> Value {
     let limits = limits::of(pod, resources);
     let mut pod = without_extended_resources(pod, resources);
@@ -55,7 +53,7 @@ pub fn without_limits(pod: &Value, resources: &GpuResources) -> Value {
     pod
 }
 
-/// Adds the claim and the note to a pod whose GPU limits are gone.
+/// Adds the claim and the note to a pod without GPU limits.
 pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
     let mut pod = pod.clone();
     push(
@@ -78,15 +76,14 @@ pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> 
     pod
 }
 
-/// Whether a rewritten pod asks for something else than its claim was planned from: it is a
-/// copy whose annotations were edited. One that says nothing of it, of an earlier version,
-/// was not.
+/// Returns true if the annotations of a rewritten pod differ from those that its claim was planned
+/// from: it is an edited copy. A pod without the hash, from an earlier version, counts as unedited.
 pub fn was_edited(pod: &Value) -> bool {
     let planned = pod["metadata"]["annotations"][annotation::REQUEST_HASH].as_str();
     planned.is_some_and(|planned| planned != request_hash(pod))
 }
 
-/// Hash of what a pod asks for by annotations.
+/// A hash of the annotations with which the pod requests devices.
 fn request_hash(pod: &Value) -> String {
     let mut hash = Sha256::new();
     for key in ASKING {
@@ -99,9 +96,9 @@ fn request_hash(pod: &Value) -> String {
     format!("{digits:016x}")
 }
 
-/// Marks the pod as one of a group, and holds it: by a gate until the group's fabric is chosen,
-/// or by the name of a `PodGroup`, as the scheduler holds its pods until it is there.
-/// What was chosen for the pod that it is a copy of counts for nothing.
+/// Adds the pod to a group and delays its scheduling: by a gate until the group's fabric is
+/// chosen, or by naming a `PodGroup`, for which the scheduler waits. Removes the chosen fabric of
+/// a pod that this one is a copy of.
 pub(crate) fn join_group(pod: &mut Value, group: &JoinedGroup) {
     if let Some(Value::Object(annotations)) = pod.pointer_mut("/metadata/annotations") {
         annotations.remove(annotation::FABRIC_CHOSEN);
@@ -115,9 +112,9 @@ pub(crate) fn join_group(pod: &mut Value, group: &JoinedGroup) {
     }
 }
 
-/// Lets a pod whose GPUs no limit names onto nodes that are kept for these resources,
-/// as the API server's plugin `ExtendedResourceToleration` lets one with limits, by
-/// the same words. A pod that claims GPUs is not what such nodes are kept from.
+/// Adds tolerations for nodes that are tainted to keep off pods without these resources. The API
+/// server's plugin `ExtendedResourceToleration` adds the same tolerations to pods with limits, but
+/// not to this pod, whose GPUs no limit names.
 pub fn tolerate(pod: &mut Value, resources: &[&str]) {
     for resource in resources {
         let tolerations = &mut pod["spec"]["tolerations"];
@@ -133,8 +130,8 @@ pub fn tolerate(pod: &mut Value, resources: &[&str]) {
     }
 }
 
-/// Names the scheduler of a pod that names none of its own: the API server writes
-/// `default-scheduler` into pods before it asks webhooks.
+/// Sets the scheduler of a pod, unless the user chose one: the API server writes
+/// `default-scheduler` into pods before it calls webhooks.
 pub fn schedule_by(pod: &mut Value, scheduler: &str) {
     let named = pod["spec"]["schedulerName"].as_str();
     if matches!(named, None | Some("" | "default-scheduler")) {
@@ -142,8 +139,8 @@ pub fn schedule_by(pod: &mut Value, scheduler: &str) {
     }
 }
 
-/// The pod as it was before [`without_limits`], [`with_claim`] and `join_group`. Limits that
-/// nobody kept are those that it has.
+/// The pod as it was before [`without_limits`], [`with_claim`] and `join_group`. If no limits were
+/// stored, the current ones are kept.
 pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();
     let mut pod = if is_kept { without_extended_resources(pod, resources) } else { pod.clone() };
@@ -166,13 +163,13 @@ pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     pod
 }
 
-/// Names of the templates that the pod's claims are made from.
+/// The names of the templates of the pod's claims.
 pub fn templates(pod: &Pod) -> impl Iterator<Item = &str> {
     let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     claims.filter_map(|claim| claim.resource_claim_template_name.as_deref())
 }
 
-/// Removes the entries of this name from a list, and a list that is left empty.
+/// Removes the entries with this name from a list, and the list if it becomes empty.
 fn remove(parent: &mut Value, list: &str, name: &str) {
     let Some(entries) = parent.get_mut(list).and_then(Value::as_array_mut) else { return };
     entries.retain(|entry| entry["name"] != name);
@@ -191,7 +188,7 @@ fn leave_pod_group(pod: &mut Value) {
     }
 }
 
-/// Removes a label, and labels that are left empty.
+/// Removes a label, and `labels` if it becomes empty.
 fn unlabel(metadata: &mut Value, label: &str) {
     let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) else { return };
     if labels.remove(label).is_some() && labels.is_empty() {
@@ -199,14 +196,14 @@ fn unlabel(metadata: &mut Value, label: &str) {
     }
 }
 
-/// The containers of every kind that have resources.
+/// The containers and init containers.
 fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
     let lists = pod["spec"].as_object_mut().into_iter().flat_map(Map::iter_mut);
     let lists = lists.filter(|(name, _)| CONTAINER_LISTS.contains(&name.as_str()));
     lists.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
-/// Lists the claim, or the requests of it, in a container.
+/// Adds the claim, or some of its requests, to a container.
 fn give(container: &mut Value, grant: &Grant) {
     let claims = &mut container["resources"]["claims"];
     match &grant.requests {
@@ -219,9 +216,8 @@ fn give(container: &mut Value, grant: &Grant) {
     }
 }
 
-/// Takes the limits and requests that the claim stands for out of every
-/// container: defaulting has copied limits to requests before us, and a
-/// `LimitRange` may bring them back between two calls.
+/// Removes the limits and requests that the claim replaces from every container. Defaulting has
+/// already copied limits to requests, and a `LimitRange` may add them again between two calls.
 pub fn without_extended_resources(pod: &Value, resources: &GpuResources) -> Value {
     let mut pod = pod.clone();
     for amounts in containers(&mut pod).filter_map(|entry| entry.get_mut("resources")) {
@@ -231,11 +227,10 @@ pub fn without_extended_resources(pod: &Value, resources: &GpuResources) -> Valu
     pod
 }
 
-/// Template named by our claim in the pod, if the pod has been rewritten.
+/// The template of our claim in the pod; `None` if the pod was not rewritten.
 ///
 /// # Errors
-/// The reference that the claim of our name holds, if it is not to a template
-/// of ours.
+/// Returns the claim with our name if it does not refer to one of our templates.
 pub fn own_template(pod: &Value) -> Result<Option<&str>, String> {
     let claims = pod["spec"]["resourceClaims"].as_array();
     let Some(claim) = claims.into_iter().flatten().find(|claim| claim["name"] == CLAIM) else {
@@ -257,7 +252,7 @@ fn strip(container: &mut Value, list: &str, resources: &GpuResources) {
     }
 }
 
-/// Appends to an array that may be absent; makes the objects above it.
+/// Appends to an array, which is created if absent.
 fn push(array: &mut Value, entry: Value) {
     match array.as_array_mut() {
         Some(entries) => entries.push(entry),
@@ -265,8 +260,7 @@ fn push(array: &mut Value, entry: Value) {
     }
 }
 
-/// The smallest JSON patch from one pod to the other, with each parent object
-/// made before its children.
+/// The smallest JSON patch from one pod to the other; parents are created before children.
 pub fn patch(from: &Value, to: &Value) -> json_patch::Patch {
     json_patch::diff(from, to)
 }
@@ -308,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_comes_and_the_limits_go() {
+    fn the_claim_replaces_the_limits() {
         let after = with_claim(&pod(), &to("nccl"), TEMPLATE, "why");
         insta::assert_yaml_snapshot!(after);
     }
 
     #[test]
-    fn the_patch_leads_to_the_same_pod() {
+    fn the_patch_creates_the_same_pod() {
         let (before, after) = (pod(), with_claim(&pod(), &to("nccl"), TEMPLATE, "why"));
         let mut patched = before.clone();
         json_patch::patch(&mut patched, &patch(&before, &after)).unwrap();
@@ -333,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_pod_leads_back_to_the_first() {
+    fn the_original_of_a_rewritten_pod_is_restored() {
         let requests = Some(vec!["gpu0".to_owned(), "nic0".to_owned()]);
         let two = vec![Grant { container: "nccl".to_owned(), requests }];
         for grants in [to("nccl"), to("wait"), two] {
@@ -346,10 +340,10 @@ mod tests {
         }
     }
 
-    /// A copy that kept the gate would wait for ever where nobody lifts it, and
-    /// one that kept the label would be of a group that it has not asked for.
+    /// A copy that kept the gate might wait forever, and one that kept the label would be in a
+    /// group that it has not requested.
     #[test]
-    fn a_held_pod_leads_back_to_one_that_is_not() {
+    fn the_original_of_a_gated_pod_is_not_gated() {
         let plain = pod();
         let mut labelled = pod();
         labelled["metadata"]["labels"] = json!({ "app": "x" });
@@ -374,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_a_scheduler_of_its_own() {
+    fn a_pod_keeps_its_own_scheduler() {
         let cases = [
             (json!({}), "dranet-scheduler"),
             (json!({"schedulerName": ""}), "dranet-scheduler"),
@@ -422,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn our_claim_is_told_from_others_of_its_name() {
+    fn a_foreign_claim_with_our_name_is_an_error() {
         assert_eq!(own_template(&pod()), Ok(None));
         let mut foreign = pod();
         foreign["spec"]["resourceClaims"] = json!([{ "name": CLAIM, "resourceClaimName": "x" }]);

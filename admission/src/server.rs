@@ -1,10 +1,10 @@
-//! The webhook as a server: watches, its certificate, `POST /mutate`, the one
-//! write of a template; and the leader's work beside it.
+//! The webhook server: watches, its certificate, `POST /mutate`, and the single write of a
+//! template; and the leader's work beside it.
 //!
-//! The runtime of the program answers requests, and does nothing else: what follows the cluster,
-//! makes plans anew and leads runs on threads of lower priority, with a client of its own. To
-//! take a slice of a large node in takes a fraction of a millisecond, a copy of the view several:
-//! no request is behind that in a queue.
+//! The program's main runtime only answers requests. Watches, renewal of plans and the leader's
+//! work run on threads with lower priority, with a separate client. Applying a slice of a large
+//! node takes a fraction of a millisecond, and a copy of the view several milliseconds; no request
+//! is queued behind these.
 
 mod advice;
 mod args;
@@ -48,7 +48,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
     let background = Background::start().context("failed to start background threads")?;
-    // Its connections are served by the threads that it is made on.
+    // The threads that create a client also serve its connections.
     let watching = background.spawn(async move { process::client::connect(&kube).await });
     let watching = watching.await.context("failed to set up the watches")??;
     let namespace = own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
@@ -113,7 +113,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let operations = async { Ok(operations.serve(operations_router, stop.clone()).await?) };
         let result = tokio::select! {
             ended = watches => Err(ended.err().map_or_else(|| anyhow::anyhow!("every watch ended"), Into::into)),
-            _ = renewing => Err(anyhow::anyhow!("no plan is renewed any more")),
+            _ = renewing => Err(anyhow::anyhow!("the renewal of plans ended")),
             result = async { tokio::try_join!(served, operations) } => result.map(drop),
         };
         ended.cancel();
@@ -124,8 +124,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let lead = async move { Box::pin(lease.lead(stop, || leader.work(&synced))).await };
         background.spawn(lead)
     };
-    // The leader's task ends with the program, or by a panic: then the program ends, to
-    // be restarted.
+    // The leader's task ends with the program, or by a panic. Then the program ends too, so that it
+    // is restarted.
     let leading = async {
         let led = leading.await;
         stop.cancel();
@@ -166,7 +166,7 @@ fn follow(
                 listed("resourcequotas")
             ),
             watch::follow_pod_groups(client.clone(), view.clone(), listed("podgroups")),
-            // Who has none may not have their definition either.
+            // A cluster without NicPools may lack their definition, so readiness does not wait.
             watch::follow_kind::<NicPool, _>(client, view.clone(), ()),
             watch::follow_object(machines, object::MACHINES, view, listed("machines")),
             async { drop(begun) },

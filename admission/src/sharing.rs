@@ -1,9 +1,9 @@
 //! NICs that pods share: each pod takes a part of the capacities that the operator lets claims
-//! divide, the bandwidth of a NIC and the number of its claims (KEP-5075).
+//! divide, which are the bandwidth of a NIC and the number of its claims (KEP-5075).
 //!
-//! A request that does not name a capacity takes all of it, so the claim names each that the
-//! NICs have. Within a pod NICs are different ones: the scheduler could otherwise give one NIC
-//! twice, as it may be allocated more than once.
+//! A request that does not name a capacity takes all of it, so the claim names every capacity of
+//! the NICs. A constraint keeps the NICs of a pod distinct: the scheduler may allocate a shared
+//! NIC more than once, also to the same pod.
 
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -18,28 +18,28 @@ use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use std::collections::BTreeMap;
 
-/// The value of the annotation that asks for shared NICs.
+/// The annotation value that requests shared NICs.
 pub(crate) const SHARED: &str = "shared";
 
-/// The value that asks for NICs of the pod's own, as without the annotation.
+/// The annotation value that requests exclusive NICs, the default.
 pub(crate) const EXCLUSIVE: &str = "exclusive";
 
-/// Bandwidth below which a value is taken for a mistake: a unit was forgotten.
+/// The smallest bandwidth that is accepted. A lower value is probably a forgotten unit.
 const BITS_MIN: i64 = 1_000_000;
 
-/// Devices of one request that schedulers before 1.37 keep apart: they remember the last device
-/// of a request only (Kubernetes issue 140438).
+/// The maximum number of devices of one request that schedulers before 1.37 keep distinct: they
+/// remember only the last device of a request (Kubernetes issue 140438).
 const APART_BEFORE_1_37: i64 = 2;
 
-/// What a pod takes of each NIC that it shares.
+/// The pod's share of each NIC that it shares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NicShare {
-    /// Its part of the bandwidth, as the API server writes it; without it a share by number.
+    /// Its part of the bandwidth, as the API server writes it; `None` for a share by number.
     pub bandwidth: Option<String>,
 }
 
 impl NicShare {
-    /// The share that the annotations ask for; none where the NICs are the pod's own.
+    /// Reads the share from the annotations; `None` for exclusive NICs.
     pub(crate) fn read(
         sharing: Option<&str>,
         bandwidth: Option<&str>,
@@ -68,7 +68,7 @@ impl NicShare {
     }
 }
 
-/// The amount as the API server writes it.
+/// Parses the bandwidth; returns it as the API server writes it.
 fn read_bandwidth(value: &str) -> Result<String, Denial> {
     let deny = |why: String| {
         Denial::new(annotation::NIC_BANDWIDTH, value, why)
@@ -88,8 +88,8 @@ fn count_bits(bits: i64) -> String {
     count(usize::try_from(bits).unwrap_or(usize::MAX), "bit") + " per second"
 }
 
-/// Keeps the NICs that have what the pod takes, and the machines that are left with any. What a
-/// request for NICs takes of each, where the pod shares them.
+/// Drops NICs without the requested capacity, and machines without remaining NICs. Returns the
+/// capacity to request from each NIC, if the pod shares NICs.
 pub(crate) fn keep_shareable(
     intent: &Intent,
     settings: &Settings,
@@ -127,7 +127,7 @@ pub(crate) fn keep_shareable(
             )
             .allowed(format!("{}, for example \"50G\", beside it", annotation::NIC_BANDWIDTH)));
         }
-        // Beside pods that say what they need it is not counted, and not limited.
+        // The pod shares NICs with pods that request bandwidth; its own use is not limited.
         (None, _, Some(_)) => {
             requests.insert(capacity::BANDWIDTH.to_owned(), Text("0".to_owned()));
         }
@@ -149,15 +149,15 @@ pub(crate) fn keep_shareable(
     Ok(Some(CapacityRequirements { requests: Some(requests) }))
 }
 
-/// Why there is no machine, where there would be one for a pod that shares nothing.
+/// Denies a pod for which machines exist, but none with NICs that can be shared.
 pub(crate) fn none_shared() -> Denial {
     deny(
-        "no NIC that the pod could have can be shared; whoever runs the cluster sets which can by \
-         node-driver's --sharing (chart: nodeDriver.sharing)",
+        "no NIC that the pod could have can be shared; ask the operator to set node-driver's \
+         --sharing (chart: nodeDriver.sharing)",
     )
 }
 
-/// What a request of this claim takes where nobody has published anything yet.
+/// The capacity to request from each NIC while no NIC is published.
 pub(crate) fn unseen(intent: &Intent) -> Option<CapacityRequirements> {
     let (name, amount) = match &intent.share.as_ref()?.bandwidth {
         Some(bandwidth) => (capacity::BANDWIDTH, bandwidth.as_str()),
@@ -167,7 +167,7 @@ pub(crate) fn unseen(intent: &Intent) -> Option<CapacityRequirements> {
     Some(CapacityRequirements { requests: Some(requests) })
 }
 
-/// Keeps the NICs of the pod different ones.
+/// Adds a constraint that the NICs of the pod are distinct.
 pub(crate) fn keep_apart(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
     if intent.share.is_some() && demand.all_nics() > 1 {
         parts.constraints.push(DeviceConstraint {
@@ -178,7 +178,7 @@ pub(crate) fn keep_apart(intent: &Intent, demand: &Demand, parts: &mut ClaimPart
     }
 }
 
-/// Whether the scheduler could give one of these requests the same NIC twice.
+/// Returns true if the scheduler could give one of these requests the same NIC twice.
 pub(crate) fn could_repeat(intent: &Intent, parts: &ClaimParts, settings: &Settings) -> bool {
     let is_too_many = |count: Option<i64>| count.unwrap_or(1) > APART_BEFORE_1_37;
     let requests = parts.requests.iter().filter(|it| parts.nic_requests.contains(&it.name));
@@ -194,13 +194,13 @@ fn deny(why: impl Into<String>) -> Denial {
     Denial::new(annotation::NIC_SHARING, SHARED, why)
 }
 
-/// How much a NIC has of a capacity.
+/// The amount of a capacity of a NIC.
 fn amount(nic: &Device, name: &str) -> Option<i64> {
     let found = nic.capacity().iter().find(|(known, _)| known.as_str() == name);
     Some(found?.1.value.value())
 }
 
-/// Whether a NIC has all that is asked of it.
+/// Returns true if a NIC has the requested capacity.
 fn has(nic: &Device, requests: &BTreeMap<String, Text>) -> bool {
     requests.iter().all(|(name, asked)| {
         let asked = asked.0.parse::<Quantity>().map_or(i64::MAX, |asked| asked.value());

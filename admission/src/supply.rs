@@ -1,4 +1,4 @@
-//! Texts that say what the cluster lacks.
+//! Denials that say what the cluster lacks.
 
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
@@ -137,8 +137,8 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
 /// Says which NICs a pod on the host's network cannot use.
 fn on_the_host(intent: &Intent) -> &'static str {
     if intent.host_network {
-        "; the pod shares the host's network (hostNetwork), out of which no interface can be \
-         moved, so that only NICs without one count"
+        "; the pod shares the host's network (hostNetwork), from which no interface can be \
+         moved, so only NICs without an interface count"
     } else {
         ""
     }

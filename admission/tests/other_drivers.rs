@@ -127,7 +127,7 @@ fn in_common(view: &ClusterView) -> BTreeMap<String, bool> {
 /// upstream DRANET's main branch, which has it too. Synthetic: no such slice has been
 /// seen; the topology is that of the machine size.
 #[test]
-fn a_size_stands_in_for_the_graph() {
+fn a_machine_size_replaces_the_graph() {
     let mut view = cluster(&[]);
     add(&mut view, "node", H100);
     let nics: Vec<Value> = view
@@ -249,7 +249,7 @@ fn pods_of_a_burst_go_to_different_cells() {
 /// A pod that waits for a cell is not moved when another one becomes free, but this is
 /// reported.
 #[test]
-fn a_pod_that_waits_while_another_cell_is_free_is_known() {
+fn pods_waiting_while_another_cell_is_free_are_reported() {
     let (mut view, node) = beside_upstream();
     let all = planned(2, &[("aligned-nics", "2"), ("pairing", "group")], &view);
     assert_eq!(schedule(&mut view, &node, "both", &all).len(), 4);
@@ -277,7 +277,7 @@ fn a_pinned_pod_keeps_its_cell() {
 
 /// On another machine type, the same bus IDs are other cells.
 #[test]
-fn a_pinned_claim_is_kept_to_one_type_of_machine() {
+fn a_pinned_claim_is_limited_to_one_machine_type() {
     let (view, node) = beside_upstream();
     let plan = planned(1, &[("aligned-nics", "1")], &view);
     let slices = snapshot::objects(&file("tests/fixtures/aks-gb300/resourceslice-dranet.yaml"));

@@ -1,5 +1,5 @@
-//! Pods as people and controllers write them, and the result for each: the claim and who
-//! gets what of it, or the denial.
+//! Pods as users and controllers write them, and the result for each: the claim and the containers'
+//! parts of it, or the denial.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -124,7 +124,7 @@ fn containers_and_their_shares() {
 }
 
 #[test]
-fn what_the_pod_brings_itself() {
+fn pods_with_their_own_claims_and_selectors() {
     let mut view = cluster(&[GB300, H100]);
     let theirs = json!({ "metadata": { "name": "gpus", "namespace": "default" }, "spec": { "spec": {
         "devices": { "requests": [
@@ -403,7 +403,7 @@ fn a_nic_that_is_down_or_slow_is_left_out() {
 /// A NIC without the attribute never satisfies a constraint on it, not even alone. So the
 /// constraint is added only if every NIC has the attribute.
 #[test]
-fn one_placement_group_is_asked_for_only_where_every_nic_tells_its_own() {
+fn a_placement_group_is_required_only_if_every_nic_has_one() {
     let group = "azure.dra.net/placementGroupId";
     let without = |nics: usize| {
         with_nics(cluster(&[GB300]), move |index, attributes| {
@@ -470,9 +470,9 @@ fn pods_of_one_fabric_by_a_pod_group() {
     assert!(denied.contains("the pod is in PodGroup `mine` already"), "{denied}");
 }
 
-/// What the API server adds to a pod with limits stays; a copy gets nothing twice.
+/// Tolerations that the API server adds to pods with limits stay; a copy gets none twice.
 #[test]
-fn nodes_that_are_kept_for_gpus_are_tolerated() {
+fn gpu_taints_are_tolerated() {
     let view = cluster(&[GB300]);
     let bare = changed(|pod| {
         pod["spec"]["containers"] = json!([{ "name": "a" }]);
@@ -493,7 +493,7 @@ fn nodes_that_are_kept_for_gpus_are_tolerated() {
 
 /// A remaining limit would make the scheduler allocate a second GPU by itself.
 #[test]
-fn limits_that_a_class_stands_for_become_its_claim() {
+fn limits_with_a_device_class_become_its_claim() {
     let mut view = cluster(&[GB300]);
     let mut class = classes().remove(0);
     class.metadata.name = Some("big-gpus".to_owned());
@@ -523,7 +523,7 @@ fn limits_that_a_class_stands_for_become_its_claim() {
 /// A rewritten pod is not rewritten again, but a limit that a default has added again is
 /// removed.
 #[test]
-fn a_limit_that_a_default_brings_back_goes_again() {
+fn a_limit_added_again_by_a_default_is_removed() {
     let view = cluster(&[GB300]);
     let first = admit(&annotated(&[("aligned-nics", "2")]), &view, &Policy::default()).unwrap().pod;
     let mut again = first.clone();

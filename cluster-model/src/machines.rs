@@ -23,15 +23,15 @@ pub struct Selection<'a> {
     pub gpu_class: &'a Class,
     /// The class of the NICs.
     pub nic_class: &'a Class,
-    /// Whether NICs with a network interface are left out: it cannot be moved
-    /// into a pod that shares the host's network.
+    /// True to exclude NICs with a network interface, which cannot be moved into a pod on the host
+    /// network.
     pub without_interface: bool,
-    /// Whether NICs that claims cannot share are left out, and what others have to be shared
-    /// tells machines apart.
+    /// True to exclude NICs that claims cannot share. Machines then also differ by the capacity of
+    /// their NICs.
     pub only_shared: bool,
-    /// Class of the CPUs, where a claim asks for any.
+    /// The class of the CPUs, if the claim requests any.
     pub cpu_class: Option<&'a Class>,
-    /// Class of the NVMe devices, where a claim asks for any.
+    /// The class of the NVMe devices, if the claim requests any.
     pub nvme_class: Option<&'a Class>,
 }
 
@@ -40,7 +40,7 @@ pub struct Selection<'a> {
 pub struct NumaAmount {
     /// The NUMA node, as published by NICs.
     pub numa: AttributeValue,
-    /// The number that claims can have together.
+    /// The number that all claims together can use.
     pub amount: i64,
 }
 
@@ -73,12 +73,12 @@ struct DeviceLikeness {
     values: Vec<Option<AttributeValue>>,
     partner: Option<PciAddress>,
     on_fabric: bool,
-    /// What claims divide of it, where they ask for parts.
+    /// The capacity that claims share, if the selection asks for shares.
     shared: Vec<(QualifiedName, Quantity)>,
 }
 
-/// The machines with at least one GPU and one NIC of the selection, among the
-/// nodes that the filter lets through, the most frequent first.
+/// Returns the machines with at least one selected GPU and NIC, among the nodes that pass the
+/// filter; the most frequent first.
 pub fn machines<'a>(
     view: &'a ClusterView,
     selection: &Selection<'_>,
@@ -86,7 +86,7 @@ pub fn machines<'a>(
 ) -> Vec<Machine<'a>> {
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
     let nodes = || view.inventory().node_names().filter(|name| filter(name));
-    // Remembered machines last: where a node is there, it stands for its kind alone.
+    // Remembered machines last: if a real node is alike, the remembered one is not listed.
     let remembered = nodes().filter(|name| view.is_remembered(name));
     for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
         let Some(devices) = selected(view, name, selection) else { continue };
@@ -136,7 +136,7 @@ pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
     })
 }
 
-/// The CPUs of a node, published by NUMA node.
+/// The shareable CPUs of a node, by NUMA node.
 fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     let shared = devices.into_iter().filter(|device| {
@@ -167,7 +167,7 @@ fn nvmes(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     amounts.into_iter().map(|(numa, amount)| NumaAmount { numa: numa.clone(), amount }).collect()
 }
 
-/// The one NUMA node that a device names.
+/// The NUMA node of a device, if it is a single value.
 fn numa(device: &Device) -> Option<&AttributeValue> {
     device.attribute(attribute::NUMA_NODE).filter(|value| !value.is_list())
 }
@@ -186,7 +186,7 @@ fn likeness(
         attribute::RAIL,
         attribute::SHAPE,
     ];
-    // NICs of which nothing else says what machine they are on.
+    // For NICs whose machine cannot be identified otherwise.
     let mentioned = mentioned.into_iter().chain(attribute::MACHINE_TYPES);
     let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
     let mentioned: Vec<_> = mentioned.chain(own).collect();
@@ -205,7 +205,7 @@ fn likeness(
     Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect(), beside }
 }
 
-/// What a device has of each capacity.
+/// The capacities of a device.
 fn amounts(device: &Device) -> Vec<(QualifiedName, Quantity)> {
     let capacity = device.capacity().iter();
     capacity.map(|(name, capacity)| (name.clone(), capacity.value)).collect()
@@ -222,7 +222,7 @@ fn partner(gpus: &[(Option<&str>, PciAddress)], uuid: Option<&str>) -> Option<Pc
 }
 
 impl Machine<'_> {
-    /// How many nodes are there now: none of a machine that is only remembered.
+    /// The number of real nodes; 0 for a machine that is only remembered.
     pub fn live_nodes(&self) -> usize {
         self.nodes.iter().filter(|node| !remembered::is_name(node)).count()
     }

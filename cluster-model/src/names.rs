@@ -101,11 +101,11 @@ pub mod annotation {
     pub const NIC_POOL: &str = "dranet.io/nic-pool";
     /// Whether the NICs are the pod's alone or shared with other pods: `exclusive`, `shared`.
     pub const NIC_SHARING: &str = "dranet.io/nic-sharing";
-    /// What the pod gets of the bandwidth of each NIC that it shares.
+    /// The pod's share of the bandwidth of each NIC that it shares.
     pub const NIC_BANDWIDTH: &str = "dranet.io/nic-bandwidth";
-    /// Written by the webhook: the limits that the claim stands for, by container.
+    /// Written by the webhook: the limits that the claim replaces, by container.
     pub const LIMITS: &str = "dranet.io/limits";
-    /// Written on a template whose claim is pinned to cells: which.
+    /// Written on a template whose claim is pinned to cells: those cells.
     pub const PINNED: &str = "dranet.io/pinned";
     /// The same rail for all pods of a job.
     pub const RAIL: &str = "dranet.io/rail";
@@ -165,11 +165,11 @@ pub mod nvme {
 
 /// Device capacities by fully qualified name.
 pub mod capacity {
-    /// CPUs of a NUMA node, of which claims take parts.
+    /// The CPUs of a NUMA node, which claims divide.
     pub const CPU: &str = "dra.cpu/cpu";
-    /// What a NIC carries in bits per second, where claims can share it.
+    /// The bandwidth of a NIC in bits per second, if claims can share it.
     pub const BANDWIDTH: &str = "dranet.io/bandwidth";
-    /// How many claims can have a NIC together, where the operator limits that.
+    /// The maximum number of claims that share a NIC, if the operator limits it.
     pub const SHARES: &str = "dranet.io/shares";
 }
 
@@ -279,9 +279,7 @@ pub mod attribute {
     }
 }
 
-/// Split a fully qualified name `domain/id` into its two halves.
-///
-/// Returns `None` where there is no domain.
+/// Splits a fully qualified name `domain/id` into its two parts; `None` if there is no domain.
 pub fn split(name: &str) -> Option<(&str, &str)> {
     name.split_once('/')
 }

@@ -117,7 +117,7 @@ pub struct InterfaceConfig {
     /// NIC, a macvlan interface if it has a share.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<InterfaceKind>,
-    /// Whom a macvlan interface reaches besides the network; default: `bridge`.
+    /// Whether a macvlan interface reaches the others on its NIC; default: `bridge`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macvlan_mode: Option<MacvlanMode>,
     /// The partition of an IP over InfiniBand interface created for the pod; default: that of the
@@ -180,27 +180,27 @@ pub struct InterfaceConfig {
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceKind {
-    /// The NIC's own, moved into the pod.
+    /// The NIC's own interface, moved into the pod.
     Passthrough,
-    /// One made on the NIC's, with a hardware address of its own.
+    /// A new interface on top of the NIC's, with its own hardware address.
     MacVlan,
-    /// One made on the NIC's, with the NIC's hardware address.
+    /// A new interface on top of the NIC's, with the NIC's hardware address.
     IpVlan,
-    /// One made on an InfiniBand NIC's, in a partition of its own where one is named.
+    /// A new interface on top of an InfiniBand NIC's, in its own partition if one is named.
     IpoIb,
 }
 
-/// Whom a macvlan reaches (`enum macvlan_mode` of `linux/if_link.h`).
+/// How a macvlan interface reaches others on its NIC (`enum macvlan_mode` of `linux/if_link.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MacvlanMode {
-    /// The others on its NIC, directly.
+    /// Reaches the others on its NIC directly.
     Bridge,
-    /// None of the others on its NIC.
+    /// Does not reach the others on its NIC.
     Private,
-    /// The others on its NIC by way of the switch, which sends frames back.
+    /// Reaches the others on its NIC through the external switch, which sends frames back.
     Vepa,
-    /// It is the only one on its NIC, which receives all frames for it.
+    /// Is the only one on its NIC, and receives all of the NIC's frames.
     Passthru,
 }
 

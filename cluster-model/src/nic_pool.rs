@@ -1,9 +1,8 @@
-//! `NicPool`, the addresses that NICs of pods get, and `NicAddress`, one of them that a claim
-//! has (`topology.dranet.io/v1alpha1`, both cluster-scoped).
+//! `NicPool`, a pool of addresses for the NICs of pods, and `NicAddress`, an address held by a
+//! claim (`topology.dranet.io/v1alpha1`, both cluster-scoped).
 //!
-//! A `NicAddress` is named by its pool and its address, so the API server itself refuses the
-//! second claim that takes it: no driver needs to know what the others do. It lives as long as
-//! its claim.
+//! A `NicAddress` is named after its pool and address, so the API server itself rejects a second
+//! claim for the same address, and drivers need no coordination. It lives as long as its claim.
 
 mod addresses;
 mod object;
@@ -15,19 +14,19 @@ use crate::network_config::{InterfaceKind, IpPrefix, NetworkConfig, RouteConfig}
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Characters of a pool's name: it is the value of a label.
+/// The maximum length of a pool's name, which is also a label value.
 pub const POOL_NAME_MAX: usize = 63;
 
-/// Where addresses come from, and what goes with them.
+/// The addresses of a pool, and the routes and interface settings that go with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicPoolSpec {
-    /// The ranges. A NIC gets one address of each IP family that they have. A range that is
-    /// taken away or made smaller leaves the addresses that claims have.
+    /// The address ranges. A NIC gets one address of each IP family that they contain. If a range
+    /// is removed or shrunk, claims keep their addresses.
     #[cfg_attr(feature = "crd", schemars(length(min = 1, max = 64)))]
     pub ranges: Vec<NicRange>,
-    /// What no NIC gets: addresses (`192.168.2.7/32`) and networks.
+    /// Addresses (`192.168.2.7/32`) and networks that no NIC gets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(with = "Vec<PrefixSchema>", length(max = 256)))]
     pub exclude: Vec<IpPrefix>,
@@ -35,11 +34,11 @@ pub struct NicPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(length(max = 64)))]
     pub routes: Vec<NicRoute>,
-    /// The namespaces whose claims may take addresses; all where absent.
+    /// The namespaces whose claims may take addresses; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(length(max = 256)))]
     pub namespaces: Option<Vec<String>>,
-    /// The interface that goes with an address, where the claim does not say.
+    /// Interface settings for claims that do not set them.
     #[serde(default, skip_serializing_if = "NicInterface::is_default")]
     pub interface: NicInterface,
 }
@@ -49,19 +48,19 @@ pub struct NicPoolSpec {
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicRange {
-    /// The network, `192.168.2.0/24`. Its length is that of the addresses.
+    /// The network, `192.168.2.0/24`. Addresses get its prefix length.
     #[cfg_attr(feature = "crd", schemars(with = "PrefixSchema"))]
     pub cidr: IpPrefix,
-    /// The first address that is given; the network's first host where absent.
+    /// The first address to assign; defaults to the network's first host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(with = "Option<AddressSchema>"))]
     pub first: Option<IpAddr>,
-    /// The last address that is given; the network's last host where absent.
+    /// The last address to assign; defaults to the network's last host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(with = "Option<AddressSchema>"))]
     pub last: Option<IpAddr>,
-    /// The router of the network: no NIC gets its address, and routes without a gateway of their
-    /// own go by it.
+    /// The router of the network. No NIC gets its address. It is the next hop of routes that set
+    /// no gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(with = "Option<AddressSchema>"))]
     pub gateway: Option<IpAddr>,
@@ -72,21 +71,21 @@ pub struct NicRange {
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicRoute {
-    /// Where to.
+    /// The destination network.
     #[cfg_attr(feature = "crd", schemars(with = "PrefixSchema"))]
     pub destination: IpPrefix,
-    /// Next hop; the gateway of the address's range where absent, and none where that has none.
+    /// Next hop; defaults to the gateway of the address's range, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(with = "Option<AddressSchema>"))]
     pub gateway: Option<IpAddr>,
 }
 
-/// The interface that goes with an address.
+/// Interface settings of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicInterface {
-    /// How the pod gets it, as `interface.type` of a claim's configuration.
+    /// How the pod gets the interface: `interface.type` of a claim's configuration.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<InterfaceKind>,
     /// Maximum transmission unit.
@@ -95,24 +94,24 @@ pub struct NicInterface {
     pub mtu: Option<u32>,
 }
 
-/// How much of a pool is taken, in NICs.
+/// The usage of a pool, in NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicPoolStatus {
-    /// NICs that it has addresses for.
+    /// NICs that the pool has addresses for.
     pub size: i64,
-    /// NICs that have addresses of it.
+    /// NICs that have addresses from the pool.
     pub used: i64,
-    /// NICs that can get addresses still.
+    /// NICs that can still get addresses.
     pub free: i64,
 }
 
-/// An address that a claim has.
+/// An address held by a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "crd", schemars(extend("x-kubernetes-validations" = [
-    {"rule": "self == oldSelf", "message": "an address is taken by one claim, as long as that lives"}
+    {"rule": "self == oldSelf", "message": "spec is immutable; an address stays with its claim"}
 ])))]
 #[serde(rename_all = "camelCase")]
 pub struct NicAddressSpec {
@@ -129,7 +128,7 @@ pub struct NicAddressSpec {
     pub device: String,
 }
 
-/// Whose an address is.
+/// The claim that holds an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub struct NicAddressClaim {
@@ -137,42 +136,42 @@ pub struct NicAddressClaim {
     pub namespace: String,
     /// Name of the claim.
     pub name: String,
-    /// Its UID: a claim made again under the same name is another.
+    /// UID of the claim; a new claim with the same name has another UID.
     pub uid: String,
 }
 
-/// A pool is not what it must be.
+/// The spec of a pool is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NicPoolError {
-    /// A range names addresses of two families, or outside of its network.
+    /// An address of a range is outside its network, or of another IP family.
     #[error("`spec.ranges[{index}].{field}` is not an address of `{cidr}`")]
     Outside {
-        /// The range's place.
+        /// The index of the range.
         index: usize,
         /// `first`, `last` or `gateway`.
         field: &'static str,
-        /// Its network.
+        /// The network of the range.
         cidr: IpPrefix,
     },
-    /// A range ends before it begins.
+    /// The first address of a range is above its last.
     #[error("`spec.ranges[{index}]`: `first` comes after `last`")]
     Backwards {
-        /// The range's place.
+        /// The index of the range.
         index: usize,
     },
-    /// A route's next hop is of another family.
+    /// The next hop of a route is of another IP family than its destination.
     #[error("`spec.routes[{index}]` has a destination and a gateway of different IP families")]
     Route {
-        /// The route's place.
+        /// The index of the route.
         index: usize,
     },
-    /// It has nothing to give.
-    #[error("`spec.ranges` names no range")]
+    /// There are no ranges.
+    #[error("`spec.ranges` is empty; add at least one range")]
     NoRange,
 }
 
 impl NicPoolSpec {
-    /// Whether what it says makes sense. The API server has checked the form.
+    /// Checks relations between fields. The API server checks the schema.
     pub fn check(&self) -> Result<(), NicPoolError> {
         if self.ranges.is_empty() {
             return Err(NicPoolError::NoRange);
@@ -199,19 +198,19 @@ impl NicPoolSpec {
         }
     }
 
-    /// Whether claims of this namespace may take addresses.
+    /// Returns true if claims of this namespace may take addresses.
     pub fn allows(&self, namespace: &str) -> bool {
         self.namespaces.as_ref().is_none_or(|names| names.iter().any(|name| name == namespace))
     }
 
-    /// The addresses that NICs can get, for each IP family that the ranges have.
+    /// The addresses that NICs can get, for each IP family of the ranges.
     pub fn addresses(&self) -> Vec<Addresses> {
         let family = |is_v4| Addresses::of(self, is_v4);
         [true, false].into_iter().map(family).filter(Addresses::has_ranges).collect()
     }
 
-    /// A claim's configuration with what the pool adds to it: addresses and routes, and the
-    /// interface's type and MTU where the claim does not say.
+    /// Completes a claim's configuration: adds addresses and routes, and the interface's type and
+    /// MTU if the claim does not set them.
     #[must_use]
     pub fn complete(&self, mut config: NetworkConfig, addresses: Vec<IpPrefix>) -> NetworkConfig {
         let gateway = |is_v4: bool| {
@@ -237,7 +236,7 @@ impl NicPoolSpec {
         config
     }
 
-    /// How much of it these addresses take.
+    /// The status of the pool while these addresses are taken.
     pub fn status(&self, taken: &[IpPrefix]) -> NicPoolStatus {
         let families = self.addresses();
         let number = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
@@ -265,12 +264,12 @@ impl NicInterface {
 /// `RT_SCOPE_LINK`: the scope of a route without a gateway.
 pub const SCOPE_LINK: u8 = 253;
 
-/// The name of the object that stands for an address of a pool. One for each address: the
-/// pool's name is before the last dot.
+/// The name of the `NicAddress` for an address of a pool. It is unique: the pool's name ends at the
+/// last dot.
 pub fn address_name(pool: &str, address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => format!("{pool}.{}", address.to_string().replace('.', "-")),
-        // In full, as a name may not begin or end with a dash.
+        // Without `::`, since a name must not begin or end with a dash.
         IpAddr::V6(address) => {
             let parts = address.segments().map(|segment| format!("{segment:04x}"));
             format!("{pool}.{}", parts.join("-"))

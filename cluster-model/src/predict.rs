@@ -46,8 +46,8 @@ pub struct PodClaims {
 pub struct OpenClaim {
     /// The claim, or its template if the pod does not name the claim yet.
     pub key: ObjectKey,
-    /// True if the key is the claim's. The view may not have the claim yet, as watches lag
-    /// behind one another.
+    /// True if the key is the claim's. The view may not have the claim yet, since watches are not
+    /// synchronized.
     pub is_made: bool,
     /// True if admission wrote it. Its alternatives then differ only in nearness.
     pub is_ours: bool,

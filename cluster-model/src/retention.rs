@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The annotation of the ConfigMap: a JSON object with a date per key.
 pub const LAST_SEEN: &str = "dranet.io/last-seen";
 
-/// How far a stored date may lag.
+/// The maximum lag of a stored date.
 const PRECISION: SignedDuration = SignedDuration::from_hours(24);
 
 /// How long machines are kept.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_those_go_that_were_seen_the_longest_ago() {
+    fn the_machines_unseen_for_longest_are_forgotten_first() {
         let mut seen = LastSeen::default();
         seen.update(&keys(&["a"]), &keys(&["a"]), MONTH, day(0));
         seen.update(&keys(&["a", "b"]), &keys(&["b"]), MONTH, day(1));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_cannot_be_read_starts_anew() {
+    fn an_invalid_annotation_counts_as_empty() {
         for text in [None, Some(""), Some("[]"), Some(r#"{"a":"yesterday"}"#)] {
             assert_eq!(LastSeen::parse(text), LastSeen::default(), "{text:?}");
         }

@@ -1,10 +1,9 @@
 //! A view that watches write and decisions read, without either waiting for the other.
 //!
-//! A reader gets the view as it is and keeps it for as long as it decides: nothing changes
-//! under it. A change is made in place where no reader has the view; otherwise it waits for
-//! readers to finish, and after [`WAIT_MAX`] it is made in a copy. Most of a view is shared
-//! by pointers, but its tables are not: a copy of a large cluster takes milliseconds, on the
-//! thread of the watch.
+//! A reader gets an immutable view and keeps it until its decision is made. A change is made in
+//! place if no reader has the view. Otherwise it waits for readers to finish, and after
+//! [`WAIT_MAX`] it is made in a copy. A copy shares most of the view by pointers, but not its
+//! tables: for a large cluster, copying takes milliseconds on the thread of the watch.
 
 use crate::view::{ClusterView, Revision};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 /// How long changes wait for readers before the view is copied.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// How often it is looked whether readers have finished.
+/// The interval between checks whether readers have finished.
 const LOOK: Duration = Duration::from_millis(10);
 
 type Change = Box<dyn FnOnce(&mut ClusterView) + Send>;
@@ -26,17 +25,18 @@ pub struct SharedView(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// What readers get. It is locked for copying or replacing the pointer, and for one change
-    /// in place, of some microseconds.
+    /// The view that readers get. It is locked to copy or replace the pointer, and for one change
+    /// in place, which takes some microseconds.
     current: Mutex<Arc<ClusterView>>,
-    /// Changes that are not in the view yet, in their order, and since when each waits.
+    /// Changes that are not in the view yet, in order, each with the time at which it arrived.
     waiting: Mutex<VecDeque<(Instant, Change)>>,
-    /// Who makes changes. Nobody waits for it: whoever has it makes those of others too.
+    /// Held by the thread that makes changes. No thread waits for it: the holder makes the changes
+    /// of others too.
     writer: Mutex<()>,
     delayed: Notify,
-    /// Of the view that readers get.
+    /// The revision of the view that readers get.
     revision: watch::Sender<Revision>,
-    /// When the API server last sent something of each kind.
+    /// The time when the API server last sent something, by kind.
     heard: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -60,22 +60,22 @@ impl SharedView {
         Arc::clone(&lock(&self.0.current))
     }
 
-    /// Returns when a part of the view is another than at a revision: that of the view which was
-    /// decided from. Readers get the change then.
+    /// Returns when a part of the view differs from its state at revision `seen`, which a decision
+    /// was made from. Readers then get the change.
     pub async fn changed_since<T: PartialEq>(
         &self,
         seen: Revision,
         part: impl Fn(Revision) -> T + Send,
     ) {
         let mut revisions = self.0.revision.subscribe();
-        // It ends by an error when nobody can change the view any more, which this one can.
+        // This fails only when the sender is dropped, and `self` holds it.
         revisions.wait_for(|now| part(*now) != part(seen)).await.ok();
     }
 
-    /// How long ago the API server last sent something of each kind: an object of the
-    /// first list, an event, the end of a list. Nodes change at least every five minutes
-    /// (`nodeStatusReportFrequency` of the kubelet), so that an age of `nodes` above that
-    /// means a watch that hangs; the other kinds can be quiet for hours.
+    /// The time since the API server last sent something, by kind: an object of the first list, an
+    /// event, or the end of a list. Nodes change at least every five minutes
+    /// (`nodeStatusReportFrequency` of the kubelet), so a higher age of `nodes` means that its
+    /// watch hangs. Other kinds can be quiet for hours.
     pub fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
         let heard = lock(&self.0.heard);
         let age = |at: &Instant| now.saturating_duration_since(*at);
@@ -90,19 +90,19 @@ impl SharedView {
         }
     }
 
-    /// Makes a change, now or as soon as it can.
+    /// Makes a change, now or as soon as possible.
     pub(crate) fn change(&self, change: impl FnOnce(&mut ClusterView) + Send + 'static) {
         lock(&self.0.waiting).push_back((Instant::now(), Box::new(change)));
         self.settle(WAIT_MAX);
     }
 
-    /// Makes every change that waits now, after those that another thread is making.
+    /// Makes all waiting changes now, after those that another thread is making.
     pub(crate) fn settle_now(&self) {
         let _writer = lock(&self.0.writer);
         self.settle_once(Duration::ZERO);
     }
 
-    /// Looks after changes that wait for readers, for ever.
+    /// Makes changes that had to wait for readers, forever.
     pub(crate) async fn keep_settled(&self) {
         loop {
             self.0.delayed.notified().await;
@@ -113,8 +113,8 @@ impl SharedView {
         }
     }
 
-    /// Makes the changes that wait, in a copy of the view if readers have it and the first
-    /// change has waited for `wait_max`.
+    /// Makes the waiting changes; in a copy of the view if readers have it and the first change has
+    /// waited for `wait_max`.
     fn settle(&self, wait_max: Duration) {
         loop {
             {
@@ -127,7 +127,7 @@ impl SharedView {
                     return self.0.delayed.notify_one();
                 }
             }
-            // One that came while this was the writer.
+            // A change may have arrived while this thread was the writer.
             if lock(&self.0.waiting).is_empty() {
                 return;
             }
@@ -142,8 +142,8 @@ impl SharedView {
         is_done
     }
 
-    /// Makes changes as long as no reader has the view, and returns whether none is left. The
-    /// lock is free between two of them: a reader waits for one change at most.
+    /// Makes changes as long as no reader has the view; returns true if none remains. The lock is
+    /// released after each change, so a reader waits for at most one.
     fn change_in_place(&self) -> bool {
         loop {
             let mut current = lock(&self.0.current);
@@ -168,13 +168,13 @@ impl SharedView {
             change(&mut copy);
         }
         let old = mem::replace(&mut *lock(&self.0.current), Arc::new(copy));
-        // Outside the lock: the last reader to go frees the old view.
+        // Outside the lock, since this may free the old view.
         drop((old, read));
         true
     }
 }
 
-/// What a panicking holder left is whole: every change is one call.
+/// Locks a mutex, even if a holder panicked: every change is one call, so the data is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_there_at_once_where_nobody_reads() {
+    fn without_readers_a_change_is_made_at_once() {
         let shared = SharedView::default();
         let before = shared.read().epoch();
         set(&shared, 36);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_keeps_what_it_has_and_others_get_the_change() {
+    fn a_reader_keeps_its_view_and_others_get_the_change() {
         let shared = SharedView::default();
         let read = shared.read();
         let before = read.epoch();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_told_when_readers_get_it() {
+    async fn changed_since_returns_when_readers_get_the_change() {
         let shared = SharedView::default();
         let seen = shared.read().revision();
         let changed = || shared.changed_since(seen, |it| it.epoch).now_or_never().is_some();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_taken_apart() {
+    fn lists_are_flattened() {
         for (text, expected) in [
             ("kind: NodeList\nitems: [{}, {kind: Pod}]", &["Node", "Pod"][..]),
             ("kind: List\nitems: [{kind: Node}]", &["Node"]),

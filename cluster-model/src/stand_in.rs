@@ -1,8 +1,8 @@
-//! Graphs for nodes that publish none. With another NIC driver, the NICs carry the cloud's name of
-//! the machine, which determines its graph.
+//! Substitute graphs for nodes that publish none. With another NIC driver, the NICs carry the
+//! cloud's name of the machine type, which determines the graph.
 //!
-//! This works only for sizes that topology-graph describes. A node's own graph takes precedence,
-//! and with a NIC of our driver it will be published soon.
+//! This works only for machine types that topology-graph describes. A node's own graph takes
+//! precedence; a node with our driver publishes one soon.
 
 use crate::names::{self, attribute};
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};

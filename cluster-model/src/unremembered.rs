@@ -21,8 +21,8 @@ const POOL_LABELS: &[&str] = &[
     "oci.oraclecloud.com/node-pool-id",
 ];
 
-/// The present machines by the keys of their entries: for each shape, GPU driver and pool with GPUs
-/// and NICs, the first node by name.
+/// The present machines by key: for each shape, GPU driver and pool with GPUs and NICs, the first
+/// node by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
     /// The keys of all present machines.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn remembered_machines_round_trip() {
         let machine = machine();
         assert_eq!(Remembered::decode(&machine.encode().unwrap()).unwrap(), machine);
         let labels = machine.node.metadata.labels.as_ref().unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_there_when_its_nodes_are_gone() {
+    fn a_remembered_machine_outlives_its_nodes() {
         let mut view = view();
         let new: Vec<_> = unremembered(&view).into_keys().collect();
         let [key] = new.as_slice() else { panic!("{new:?}") };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_entry_is_told_and_hides_no_other() {
+    fn a_broken_entry_is_reported_and_others_are_kept() {
         let mut view = view();
         let mut both = map("good", machine().encode().unwrap());
         both.binary_data.as_mut().unwrap().insert("bad".into(), ByteString(b"text".to_vec()));

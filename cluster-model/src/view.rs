@@ -79,7 +79,7 @@ pub trait Index<K> {
     fn apply(&mut self, object: K) -> Result<(), ViewError>;
     /// Removes the object with this key.
     fn delete(&mut self, key: &ObjectKey);
-    /// Every object that there is has been taken in.
+    /// Called when all existing objects have been applied.
     fn listed(&mut self) {}
 }
 
@@ -116,8 +116,8 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Numbers that change with what a view holds, and never come again: whoever decided from a
-/// part of it knows by them whether to decide anew.
+/// Version numbers of parts of a view. They are never reused, so a decision made from a part is
+/// current as long as its number is unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
     /// Changes with everything that a plan is made from: slices, classes, graphs, nodes, the
@@ -129,7 +129,7 @@ pub struct Revision {
     pub templates: u64,
 }
 
-/// The indexed cluster. What is large is held by pointers, so that a copy is cheap.
+/// The indexed cluster. Large parts are behind pointers, so that copies are cheap.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
     inventory: Inventory,
@@ -141,7 +141,7 @@ pub struct ClusterView {
     nic_pools: NicPools,
     pod_groups: PodGroups,
     remembered: BTreeMap<String, Arc<Remembered>>,
-    /// Extended resource by class, where the class stands for one.
+    /// Extended resources by class, for classes that have one.
     extended: BTreeMap<String, ExtendedResource>,
     /// Extended resources of GPUs that device plugins offer, by node.
     plugins: BTreeMap<String, Vec<String>>,
@@ -152,7 +152,7 @@ pub struct ClusterView {
 }
 
 impl Default for ClusterView {
-    /// An empty cluster of the newest version that is known.
+    /// An empty cluster of the newest known version.
     fn default() -> Self {
         Self {
             inventory: Inventory::new(),
@@ -184,7 +184,7 @@ impl ClusterView {
         &self.settings
     }
 
-    /// Says which version and gates the scheduler has.
+    /// Sets the version and feature gates of the cluster's scheduler.
     pub fn set_settings(&mut self, settings: Settings) {
         if self.settings != settings {
             self.revision.epoch += 1;
@@ -193,7 +193,7 @@ impl ClusterView {
         self.settings = settings;
     }
 
-    /// Numbers that change with what is in it.
+    /// Version numbers of the view's parts.
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -203,12 +203,12 @@ impl ClusterView {
         self.revision.epoch
     }
 
-    /// Numbers that change with everything that an answer about a node is made from.
+    /// Version numbers of everything that a result about a node depends on.
     pub fn node_version(&self, node: &str) -> NodeVersion {
         self.versions.of(node)
     }
 
-    /// The class for an extended resource. Of several classes the newest counts; among those
+    /// The class for an extended resource. Of several classes, the newest one is used; among those
     /// created at the same time, the first by name (`extendedresourcecache` in
     /// `k8s.io/dynamic-resource-allocation/deviceclass`).
     pub fn class_of_extended_resource(&self, resource: &str) -> Option<&str> {
@@ -261,7 +261,7 @@ impl ClusterView {
         self.graphs.objects()
     }
 
-    /// A claim.
+    /// The claim with this key.
     pub fn claim(&self, key: &ObjectKey) -> Option<&KnownClaim> {
         self.claims.get(key)
     }

@@ -280,13 +280,14 @@ fn read_ahead<T: Send + 'static>(
 /// and is never held as a whole.
 struct Feed<S> {
     sink: S,
-    /// The objects of this watch that are in the sink, except those that only `named` has.
+    /// The objects of this watch that are in the sink, except those that are only in `named`.
     known: BTreeSet<WrittenKey>,
-    /// Those that the list in progress has named. No key of a first list is held twice.
+    /// The objects of the list in progress. They are kept separately, so that the first list does
+    /// not store any key twice.
     named: BTreeSet<WrittenKey>,
 }
 
-/// Namespace and name in one text: a watch of all pods has a hundred thousand.
+/// Namespace and name in one string, to save memory: a watch of all pods has a hundred thousand.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WrittenKey(Box<str>);
 
@@ -298,7 +299,7 @@ impl From<&ObjectKey> for WrittenKey {
 
 impl From<&WrittenKey> for ObjectKey {
     fn from(WrittenKey(text): &WrittenKey) -> Self {
-        // No name has a slash.
+        // Names contain no slash.
         let (namespace, name) = text.split_once('/').unwrap_or(("", text));
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
@@ -362,7 +363,7 @@ mod tests {
 
     /// Events of a watch, and the nodes in the view after each.
     #[test]
-    fn a_view_is_what_the_watch_said_last() {
+    fn the_view_follows_lists_and_events_of_a_watch() {
         let view = SharedView::default();
         let mut feed = Feed::new(view.clone());
         let steps: Vec<(Event<Node>, &[&str])> = vec![

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_decided_by_what_is_scarcest() {
+    fn the_scarcest_resource_limits_what_fits() {
         let free = amounts(json!({"cpu": "8", "memory": "4Gi"}));
         for (wanted, times) in [
             (json!({}), 100),

@@ -1,8 +1,8 @@
-//! What the leading replica does: it labels nodes with their fabrics, places groups of pods on
-//! them, and frees the addresses of claims that are gone. Each is a decision over what is seen,
-//! and then writes that carry the version that they were decided from. It is made when what it is
-//! decided from changes, and when time alone makes something due. It keeps nothing but what it
-//! has reported, so another replica can go on from the pods at any time.
+//! Tasks of the leading replica: it labels nodes with their fabrics, places groups of pods on
+//! fabrics, and frees the addresses of deleted claims. Each task makes a decision from its inputs,
+//! then writes that carry the version of those inputs. It runs when an input changes, and when the
+//! time comes that a decision named. The only state is what has been reported, so another replica
+//! can continue from the pods at any time.
 
 mod apply;
 mod errors;
@@ -32,13 +32,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watch::{Objects, Watched};
 
-/// How often everything is looked over while devices and claims change, at most, and how soon
-/// what was begun or has failed is looked at again.
+/// The minimum time between rounds while devices and claims change, and the time until a started or
+/// failed action is checked again.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often groups that wait are looked over where nothing changes: their owners are not
+/// The time between rounds while groups wait and nothing changes, since their owners are not
 /// watched.
 const LOOK: Duration = Duration::from_secs(30);
-/// For how long changes are gathered before a look: pods of a job come together.
+/// How long to gather changes before a round, since pods of a job are created together.
 const GATHER: Duration = Duration::from_millis(100);
 /// How many groups are written concurrently.
 const GROUPS_TOGETHER: usize = 4;
@@ -48,7 +48,7 @@ pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
     pub(crate) policy: PlacementPolicy,
-    /// Whether kube-scheduler chooses the fabrics, by `PodGroup`s.
+    /// True if kube-scheduler chooses the fabrics, by `PodGroup`s.
     pub(crate) pod_groups: bool,
     /// The most nodes whose labels are written per second.
     pub(crate) label_rate: NonZeroU32,
@@ -84,7 +84,7 @@ impl Controller {
                 };
                 tokio::select! {
                     () = watched.changed() => {}
-                    // Where no group waits, devices and claims make none due.
+                    // If no group waits, changes of devices and claims do not matter.
                     () = view_changed, if next.is_some() => {}
                     () = after(next) => {}
                 }
@@ -95,8 +95,8 @@ impl Controller {
         drop(waiting);
     }
 
-    /// One look at all groups. Returns in how long the next is due if nothing changes; `None`
-    /// where no group waits.
+    /// Runs one round over all groups. Returns the time until the next round if nothing changes;
+    /// `None` if no group waits.
     async fn look(
         &self,
         objects: Objects,
@@ -118,7 +118,7 @@ impl Controller {
         [again, waits, due, reporter.next_due(Instant::now())].into_iter().flatten().min()
     }
 
-    /// Places groups. Returns false if something is to be looked at again soon.
+    /// Places groups. Returns false if another round must follow soon.
     async fn place_all(
         &self,
         groups: Vec<Group>,
@@ -150,7 +150,7 @@ impl Controller {
             .collect();
         self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&decisions, &by_key, &waiting).await;
-        // What is written is looked at again: a write may have failed.
+        // Writes are checked in another round, since they may have failed.
         decisions.iter().all(|decision| matches!(decision.action, Action::Wait(_)))
     }
 
@@ -173,7 +173,7 @@ impl Controller {
     }
 }
 
-/// Returns after a time; never where there is none.
+/// Returns after a time; never if there is none.
 async fn after(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,

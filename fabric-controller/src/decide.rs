@@ -1,10 +1,10 @@
-//! The choice: which groups are placed now, and where.
+//! Chooses which groups are placed now, and where.
 //!
-//! Those that run already come first: what they still need is kept for them. Then
-//! the others, by priority and age; each takes the fabric that fits and leaves the
-//! least rest, so that large rests stay for large groups. One that finds no room
-//! lets younger ones pass for a while; after that the fabric that is nearest to
-//! having room for it takes nobody else.
+//! Groups that already have a fabric come first: the places that they still need are reserved. The
+//! others follow by priority and age. Each group gets the fabric on which it fits and leaves the
+//! fewest free places, so that large free capacities stay for large groups. A group that does not
+//! fit lets younger ones pass for a while. After that, the fabric that is nearest to having room
+//! for it is reserved.
 
 mod needs;
 mod settled;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 pub(crate) use needs::GroupDemand;
 
-/// What happens to a group if its fabric has no room for one of its pods any more.
+/// What happens to a group if its fabric no longer has room for one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "server", derive(clap::ValueEnum))]
 pub enum FullFabricPolicy {
@@ -29,7 +29,7 @@ pub enum FullFabricPolicy {
     Evict,
 }
 
-/// What the operator set.
+/// The operator's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementPolicy {
     /// How long to wait for the missing pods of a group.
@@ -57,9 +57,9 @@ pub enum Action {
     Place {
         /// The fabric.
         fabric: String,
-        /// The pods whose gates are lifted.
+        /// The pods whose gates are removed.
         pods: Vec<String>,
-        /// Why others of the group wait still.
+        /// Why other pods of the group still wait.
         rest: Option<WaitingReason>,
     },
     /// All gated pods wait.
@@ -71,27 +71,27 @@ pub enum Action {
     },
 }
 
-/// An action, and what a person should know.
+/// An action, and a warning for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The group.
     pub group: GroupKey,
     /// What to do.
     pub action: Action,
-    /// Whether it is placed without its size being known, or before it is whole.
+    /// Set if the group is placed without a known size, or before all its pods exist.
     pub warning: Option<Warning>,
 }
 
 /// What may go wrong with a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// Nobody says how many pods there will be.
+    /// The number of pods is unknown.
     OneByOne,
-    /// Not all pods are there, and it was waited for long.
+    /// Not all pods exist after a long wait.
     Late,
 }
 
-/// Whether a gate may be lifted or a group moved; if not, [`decide`] decides nothing.
+/// Returns true if a gate may be removed or a group moved; otherwise [`decide`] decides nothing.
 pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
     let evicts = rules.full_fabric == FullFabricPolicy::Evict;
     groups.iter().any(|group| {
@@ -101,8 +101,8 @@ pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
     })
 }
 
-/// When [`decide`] may decide otherwise although nothing changes but the time; `None` where it
-/// never does.
+/// The next time at which [`decide`] may decide differently although nothing has changed; `None` if
+/// there is none.
 pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Option<Timestamp> {
     let after = |at: Timestamp, time| at.checked_add(time).unwrap_or(Timestamp::MAX);
     let of_group = |group: &Group| {
@@ -113,7 +113,7 @@ pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Op
     groups.iter().filter_map(of_group).flatten().filter(|at| *at > now).min()
 }
 
-/// Decides on every group with gated pods or on its way.
+/// Decides on every group with gated pods or pods without a node.
 pub fn decide(
     groups: &[Group],
     cluster: ClusterCapacity<'_>,
@@ -131,7 +131,7 @@ pub fn decide(
         settling: BTreeMap::new(),
         decisions: Vec::new(),
     };
-    // What has a fabric keeps it, before anybody new is let in.
+    // Reserve places for groups with a fabric before placing new ones.
     let (settled, open): (Vec<_>, Vec<_>) =
         order.into_iter().partition(|group| group.released().next().is_some());
     let lacking: Vec<_> = settled.iter().map(|group| choice.keep(group)).collect();
@@ -142,16 +142,16 @@ pub fn decide(
     choice.decisions
 }
 
-/// The decisions of one look at the cluster.
+/// The decisions of one round.
 struct Placer<'r, 'a> {
     cluster: ClusterCapacity<'a>,
-    /// The same with nothing in use; made when it is asked for.
+    /// The same cluster with nothing in use; computed on demand.
     emptied: Option<ClusterCapacity<'a>>,
     rules: &'r PlacementPolicy,
     now: Timestamp,
-    /// Fabrics that are kept for groups that starve.
+    /// Fabrics that are reserved for groups that have waited too long.
     kept: BTreeSet<String>,
-    /// What the scheduler is placing, by fabric.
+    /// The kinds of pods that the scheduler is placing, by fabric.
     settling: BTreeMap<String, HashSet<Arc<PodRequirements>>>,
     decisions: Vec<Decision>,
 }
@@ -161,7 +161,7 @@ impl Placer<'_, '_> {
         self.decisions.push(Decision { group: group.key.clone(), action, warning });
     }
 
-    /// A group of which no pod is released.
+    /// Decides on a group without released pods.
     fn start(&mut self, group: &Group) {
         if group.gated().next().is_none() {
             return;
@@ -195,7 +195,7 @@ impl Placer<'_, '_> {
         self.push(group, Action::Place { fabric, pods, rest }, warning);
     }
 
-    /// Why it is too early to choose.
+    /// Returns why it is too early to choose a fabric.
     fn not_yet(&self, group: &Group) -> Option<WaitingReason> {
         let youngest = group.members.iter().map(|member| member.created).max();
         let late =
@@ -210,8 +210,8 @@ impl Placer<'_, '_> {
         (!gates.is_empty()).then(|| WaitingReason::OtherGates(gates.into_iter().cloned().collect()))
     }
 
-    /// The fabric for a group: the one that was chosen before if it still does,
-    /// else the one with the least rest.
+    /// The fabric for a group: the one that was chosen before if the group still fits, otherwise
+    /// the one with the fewest places left.
     fn choose(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Result<String, WaitingReason> {
         let mut fitting = Vec::new();
         let mut best: Option<(usize, String)> = None;
@@ -225,7 +225,7 @@ impl Placer<'_, '_> {
                 best = Some((fit, name.clone()));
             }
         }
-        // What was chosen before is the group's, whatever is kept for others.
+        // An earlier choice stays, even if the fabric is reserved for another group.
         if let Some((_, name)) = fitting.iter().find(|(_, name)| group.reserved() == Some(name)) {
             return Ok(name.clone());
         }
@@ -233,7 +233,7 @@ impl Placer<'_, '_> {
         let open = fitting.iter().filter(|(_, name)| !self.kept.contains(name) && !busy(name));
         let chosen = match group.size {
             Some(_) => open.min_by_key(|(rest, _)| *rest),
-            // Nobody knows how many more will come.
+            // The number of further pods is unknown.
             None => open.max_by_key(|(rest, name)| (*rest, std::cmp::Reverse(name))),
         };
         if let Some((_, name)) = chosen {
@@ -250,15 +250,15 @@ impl Placer<'_, '_> {
         Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most })
     }
 
-    /// Whether the scheduler is just placing pods on a fabric that need something
-    /// else: it may take other nodes for them than were counted with.
+    /// Returns true if the scheduler is placing pods of other kinds on a fabric: it may choose
+    /// other nodes for them than were counted.
     fn is_busy(&self, fabric: &str, needs: &GroupDemand<'_>) -> bool {
         self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
     }
 
-    /// Keeps a fabric for a group that has waited for long: the one with the most
-    /// room of those that are large enough. Returns how many of its pods fit on the
-    /// largest fabric when nothing is in use.
+    /// Reserves a fabric for a group that has waited too long: among those that are large enough,
+    /// the one with most room. Returns how many of its pods fit on the largest fabric when nothing
+    /// is in use.
     fn protect(&mut self, group: &Group, needs: &GroupDemand<'_>) -> usize {
         let emptied = self.emptied.get_or_insert_with(|| self.cluster.emptied());
         let mut at_most = 0;
@@ -284,7 +284,7 @@ impl Placer<'_, '_> {
         at_most
     }
 
-    /// Takes the places of a group; its gated pods that have one.
+    /// Takes places for a group. Returns the gated pods that got one.
     fn take<'g>(&mut self, fabric: &str, needs: &GroupDemand<'g>) -> Vec<&'g Member> {
         let Some(room) = self.cluster.fabric(fabric) else { return Vec::new() };
         let placed = needs.take(room);

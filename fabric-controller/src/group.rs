@@ -41,7 +41,7 @@ pub enum PodStage {
 
 /// A pod of a group. Pods that are being deleted or have failed are not members.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the pod")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate fact about the pod")]
 pub struct Member {
     /// Its name.
     pub name: String,
@@ -234,13 +234,13 @@ impl Group {
         self.members.iter().any(open)
     }
 
-    /// Whether pods wait or are on their way, or a condition still says that they wait.
+    /// Whether pods wait or are being scheduled, or a condition still says that they wait.
     pub fn is_unfinished(&self) -> bool {
         self.is_open() || self.members.iter().any(|member| member.has_waiting_condition)
     }
 
-    /// The fabric that its released pods are on: that of most nodes, else that of
-    /// most affinities. `fabric_of` says which a node is on.
+    /// The fabric of most of its released pods: by their nodes, or if none has a node, by
+    /// their affinities. `fabric_of` returns the fabric of a node.
     pub fn fabric(&self, fabric_of: impl Fn(&str) -> Option<String>) -> Option<String> {
         let bound = self.released().filter_map(|member| match &member.stage {
             PodStage::Bound(node) => fabric_of(node),

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_free_when_its_claim_is_gone_or_another() {
+    fn an_address_is_free_if_its_claim_is_gone_or_recreated() {
         let pools = pools(&[("a", UIDS[0]), ("b", UIDS[0]), ("c", UIDS[0])]);
         let gone = pools.without_claim(&view(&[("a", UIDS[0]), ("c", UIDS[1])]));
         let names: Vec<_> = gone.iter().map(|(_, held)| held.spec.claim.name.as_str()).collect();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_due_where_it_is_another() {
+    fn a_status_is_due_if_it_differs() {
         let mut pools = pools(&[("a", UIDS[0]), ("b", UIDS[0])]);
         let due = pools.due_statuses();
         let status = NicPoolStatus { size: 6, used: 2, free: 4 };

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_follows_its_node_and_an_operators_stays() {
+    fn labels_follow_the_fabric_and_operator_labels_stay() {
         let set = |to: &str, from: &str| Some(json!({NODE_FABRIC: to, NODE_FABRIC_FROM: from}));
         let gone = Some(json!({NODE_FABRIC: null, NODE_FABRIC_FROM: null}));
         let topology = Some("NodeTopology");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fabric_that_is_no_label_is_hashed() {
+    fn a_fabric_that_is_not_a_valid_label_is_hashed() {
         for (fabric, is_kept) in [
             ("c6c749e8-a38b-470e-8c94-2a7d00001bf0", true),
             ("rack_7.row-2", true),

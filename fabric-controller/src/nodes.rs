@@ -115,7 +115,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn taints_keep_pods_away_that_do_not_tolerate_them() {
+    fn untolerated_taints_keep_pods_away() {
         let gpu = json!([{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]);
         let soft = json!([{"key": "sku", "effect": "PreferNoSchedule"}]);
         for (taints, cordoned, tolerations, expected) in [

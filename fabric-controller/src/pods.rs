@@ -1,8 +1,8 @@
 //! The pods of the cluster: what those with a node use there, and the groups.
 //!
-//! A large cluster has a hundred thousand pods, so of each only what is read is held, and
-//! what pods have in common is held once. Who decides has a copy that shares the pods of each
-//! node, so that a change meanwhile copies those of one node.
+//! A large cluster has a hundred thousand pods, so only the fields that are read are kept,
+//! and equal values are stored once. Decisions use a copy that shares the pods of each node
+//! with the original, so a change in the meantime copies only the pods of one node.
 
 use super::amounts::{Amounts, requests};
 use super::group::{Group, GroupKey, Member, made_claims};
@@ -22,7 +22,7 @@ pub struct Pods {
     index: PodIndex,
 }
 
-/// What only changes need.
+/// State that only changes need.
 #[derive(Clone, Debug, Default)]
 struct PodIndex {
     node_of: HashMap<Arc<PodKey>, Arc<str>>,
@@ -40,7 +40,7 @@ struct NodePods {
     usage: Usage,
 }
 
-/// A pod on a node: as an [`ObjectKey`], in less memory.
+/// The key of a pod on a node: an [`ObjectKey`] in less memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     /// Its namespace, which pods share.
@@ -70,14 +70,14 @@ pub struct Usage {
 }
 
 impl Pods {
-    /// A copy for who only reads: without what changes need, so that it costs little.
+    /// Returns a cheap copy for reading, without the state that only changes need.
     #[must_use]
     pub fn to_read(&self) -> Self {
         let (nodes, groups) = (self.nodes.clone(), self.groups.clone());
         Self { nodes, groups, index: PodIndex::default() }
     }
 
-    /// Adds a pod, or replaces the one of its name. Returns true if it is, or was, of a group.
+    /// Adds or replaces a pod. Returns true if it belongs, or belonged, to a group.
     pub fn apply(&mut self, pod: &Pod) -> bool {
         let key = ObjectKey::of(&pod.metadata);
         self.apply_bound(&key, pod);
@@ -127,7 +127,7 @@ impl Pods {
         on_node.pods.insert(key, bound);
     }
 
-    /// Returns true if the pod was of a group.
+    /// Returns true if the pod belonged to a group.
     fn leave_group(&mut self, key: &ObjectKey) -> bool {
         let Some(group) = self.index.group_of.remove(key) else { return false };
         if let Some(members) = self.groups.get_mut(&group) {
@@ -175,7 +175,7 @@ impl PodIndex {
         }
     }
 
-    /// The node of a pod that uses one, and what it uses.
+    /// Returns the node of a pod and what the pod uses there; `None` if it uses no node.
     fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
         let spec = pod.spec.as_ref()?;
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -31,15 +31,15 @@ pub struct Owner {
 /// How many pods a group has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Number of pods at the same time.
+    /// Number of pods that exist at the same time.
     pub pods: usize,
     /// Whether all are created at once; otherwise some wait until others run.
     pub at_once: bool,
 }
 
 impl Owner {
-    /// The object that defines the size of the group of a pod with this annotation value.
-    /// None for a named group, which may contain several jobs.
+    /// Returns the object that defines the size of the group of a pod with this annotation
+    /// value; `None` for a named group, which may contain several jobs.
     pub fn of(pod: &Pod, asked: &str) -> Option<Self> {
         if asked != SAME {
             return None;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_controller_says_how_many_pods_share_the_fabric() {
+    fn group_sizes_are_read_from_every_kind_of_controller() {
         let ours = json!({"metadata": {"annotations": {annotation::FABRIC: "same"}}});
         let mut replicated = json!({"replicas": 2, "template": {"spec": {"parallelism": 3}}});
         replicated["template"]["spec"]["template"] = ours.clone();

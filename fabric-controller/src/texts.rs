@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_are_one_and_unused_ones_are_dropped() {
+    fn equal_values_are_shared_and_unused_ones_are_dropped() {
         let mut texts = Interner::<str>::default();
         let (a, again) = (texts.share("a"), texts.share("a".to_owned()));
         assert!(Arc::ptr_eq(&a, &again));

@@ -13,7 +13,7 @@ static HEAP: PeakAlloc = PeakAlloc;
 
 const PODS: usize = 100_000;
 const NODES: usize = 5_000;
-/// The limit for all pods, and the one that is being added.
+/// Limit for all pods plus the one that is being added.
 const BYTES_MAX: usize = 80 << 20;
 
 /// A pod of a Job with a unique set of labels and the fields that kubelets fill.

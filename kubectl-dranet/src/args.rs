@@ -197,7 +197,7 @@ kubectl runs `kubectl_complete-dranet` from the PATH to complete `kubectl dranet
 }
 
 impl Command {
-    /// Whether its output is findings or answers in text, of which words may be coloured.
+    /// Returns true if the output is findings or answers as text, in which words may be coloured.
     pub fn is_for_people(&self) -> bool {
         match self {
             Self::Plan(args) => args.output == PlanFormat::Text,
@@ -224,7 +224,7 @@ pub struct SourceArgs {
     pub kube: KubeArgs,
 }
 
-/// A version that is known.
+/// Parses a known Kubernetes version.
 fn version(text: &str) -> Result<MinorVersion, String> {
     MinorVersion::parse(text).ok_or_else(|| {
         let (oldest, newest) = (MinorVersion::V1_34, MinorVersion::V1_37);
@@ -232,7 +232,7 @@ fn version(text: &str) -> Result<MinorVersion, String> {
     })
 }
 
-/// What admission knows besides the cluster's devices.
+/// What admission knows in addition to the cluster's devices.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AdmissionArgs {
     /// Namespace for objects that do not set one; defaults to that of the kubeconfig's context

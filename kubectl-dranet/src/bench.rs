@@ -1,5 +1,5 @@
-//! `bench`: the bandwidth between two pods with aligned devices, by `ib_write_bw` or an NCCL test,
-//! and the rates of their links.
+//! `bench`: measures the bandwidth between two pods with aligned devices, with `ib_write_bw` or an
+//! NCCL test, and compares it with the rates of their links.
 
 mod measured;
 mod nccl;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 /// Time between two reads of a pod.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// How many lines of what a test printed an error repeats.
+/// Maximum number of lines of a test's output that an error repeats.
 const LINES_SHOWN: usize = 5;
 
 /// Longest wait for the pods to be gone.
@@ -106,7 +106,7 @@ fn planned(args: &BenchArgs) -> anyhow::Result<Output> {
     }))
 }
 
-/// Where the flags put server and client.
+/// The places of server and client according to the flags.
 fn places(args: &BenchArgs) -> [Place; 2] {
     [0, 1].map(|index| Place { node: args.nodes.get(index).cloned(), fabric: None })
 }
@@ -127,7 +127,7 @@ impl Run<'_> {
         self.request(Role::Client, PodVerb::Create(&client))?;
         let has_node = |state| (!matches!(state, State::Unscheduled(_))).then_some(());
         let (client, ()) = self.wait(Role::Client, has_node)?;
-        // Once the client has ended, its claim is given back.
+        // Once the client has ended, its claim is released.
         let view = self.source.read(&source::of_view(), &[])?.view;
         let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
         let ends = [end(&server)?, end(&client)?];
@@ -147,7 +147,8 @@ impl Run<'_> {
             if let Some((_, ended)) = ended {
                 break ended;
             }
-            // Without the other the result never comes. The daemon may end well a little earlier.
+            // If the other pod fails, there is never a result. The daemon may succeed slightly
+            // earlier.
             self.poll(other, |state| {
                 (!matches!(state, State::Ended { is_success: false, .. })).then_some(())
             })?;

@@ -23,10 +23,10 @@ use std::fmt::Write as _;
 /// The answer for one shape.
 struct Answer {
     shape: PodShape,
-    /// Why admission lets no such pod in.
+    /// Why admission denies such pods.
     denied: Option<String>,
     rooms: Vec<Room>,
-    /// The fewest claims to move for one more pod, where none fits and one could.
+    /// The fewest claims to move for one more pod, if none fits now but one could.
     to_move: Option<Move>,
 }
 
@@ -77,7 +77,7 @@ fn answer(
     Ok(answer)
 }
 
-/// The claim that admission would make for such a pod; or its denial.
+/// Returns the claim that admission would create for such a pod, or its denial.
 fn claim(
     shape: PodShape,
     namespace: &str,

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_say_how_bad_it_is_are_coloured() {
+    fn severities_are_coloured() {
         let text = "error: a\n  warning: b\nan error: c\nnote:d\n";
         let expected =
             "\x1b[31merror:\x1b[0m a\n  \x1b[33mwarning:\x1b[0m b\nan error: c\nnote:d\n";

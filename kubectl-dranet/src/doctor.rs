@@ -106,7 +106,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     Ok(Output { text, denied, notes: seen.notes })
 }
 
-/// Whether the API server calls the webhook, which denies this pod. It is a dry run.
+/// Checks with a dry run that the API server calls the webhook, which denies this pod.
 fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
     let pod = json!({
         "apiVersion": "v1",

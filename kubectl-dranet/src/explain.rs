@@ -24,29 +24,29 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Why a node is out of the question for a pod, beside its claims and its own selectors; none
-/// where it is not.
+/// Returns why a node is excluded for a pod, other than by its claims and its own selectors; `None`
+/// if it is not excluded.
 pub(crate) type Bar<'b> = &'b dyn Fn(&str) -> Option<String>;
 
-/// What is to be said of a pod.
+/// The explanation of a pod.
 pub(crate) enum Answer {
-    /// Nothing here keeps it, for this reason.
+    /// Nothing keeps it from running, for this reason.
     Fine(String),
-    /// It was never let in, or nothing is known of it.
+    /// It was not admitted, or nothing is known about it.
     Refused(String),
-    /// What each node says to its claims.
+    /// The results of its claims on the nodes.
     Nodes(OnNodes),
 }
 
-/// What the nodes say to a pod.
+/// The results of a pod on the nodes.
 pub(crate) struct OnNodes {
-    /// Reasons that are not of a node.
+    /// Reasons that do not concern a single node.
     waits: Vec<String>,
-    /// What may keep it, and cannot be told from here.
+    /// What may keep it from running, but cannot be checked here.
     remarks: Vec<String>,
-    /// Nodes that the pod's own selectors leave out.
+    /// Nodes that the pod's own selectors exclude.
     not_selected: Vec<String>,
-    /// Nodes that are barred, by the reason.
+    /// Other excluded nodes, by reason.
     barred: BTreeMap<String, Vec<String>>,
     outcomes: Outcomes,
     changes: Vec<Change>,
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-/// What is to be said of a pod in the cluster as it is.
+/// Explains a pod in the cluster as it is.
 pub(crate) fn answer(
     pod: &Value,
     view: &ClusterView,
@@ -165,7 +165,7 @@ pub(crate) fn answer(
     Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, outcomes, changes }))
 }
 
-/// The first template or claim that a pod names and that is not there.
+/// Returns a text about the first missing template or claim that a pod names.
 fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let entries = pod.spec.as_ref()?.resource_claims.iter().flatten();
@@ -182,7 +182,7 @@ fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     })
 }
 
-/// What is to be said of rules about other pods, which only kube-scheduler follows here.
+/// Returns a remark about rules on other pods, which only kube-scheduler evaluates.
 pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
     let affinity = spec.affinity.as_ref();
     let near = affinity.and_then(|it| it.pod_affinity.as_ref());
@@ -201,7 +201,7 @@ pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
     })
 }
 
-/// What is to be said of a scheduler that is not Kubernetes' own.
+/// Returns a remark about a scheduler other than Kubernetes' own.
 fn scheduler(name: &str) -> Option<String> {
     let is_other = !matches!(name, "" | "default-scheduler");
     is_other.then(|| {
@@ -220,7 +220,7 @@ fn gate(gate: &PodSchedulingGate) -> String {
     }
 }
 
-/// A claim that another pod has takes the pod to that one's node.
+/// Returns a remark if another pod uses the claim: the pod can then run only on that pod's node.
 fn elsewhere(view: &ClusterView, key: &ObjectKey, pod: &Pod, nodes: &[&str]) -> Option<String> {
     let (holder, _) = view.claim(key)?.pod.as_ref()?;
     let is_other = pod.metadata.name.as_deref() != Some(holder);
@@ -233,7 +233,7 @@ fn elsewhere(view: &ClusterView, key: &ObjectKey, pod: &Pod, nodes: &[&str]) -> 
     })
 }
 
-/// The answer for a person.
+/// Human-readable answer.
 pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     let nodes = match answer {
         Answer::Fine(text) => return Ok(format!("{origin} {text}.\n")),
@@ -286,7 +286,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// The answer for a program.
+/// Machine-readable answer.
 pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
     match answer {
         Answer::Fine(text) => json!({ "pod": origin, "message": text }),

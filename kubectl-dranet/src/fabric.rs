@@ -1,4 +1,4 @@
-//! `fabric`: groups that wait for a fabric, why, and the room of each.
+//! `fabric`: groups that wait for a fabric, the reasons, and the room on each fabric.
 
 use crate::Output;
 use crate::args::{FabricArgs, Form};
@@ -20,18 +20,18 @@ use std::fmt::Write as _;
 #[derive(Default)]
 struct Room {
     nodes: usize,
-    /// Nodes of which nothing is in use.
+    /// Nodes with nothing in use.
     whole_nodes: usize,
     gpus: usize,
     nics: usize,
 }
 
-/// A group with pods behind the gate.
+/// A group with gated pods.
 struct Waiting {
     group: String,
     pods: usize,
-    /// What the fabric controller last wrote into a pod of the group, else what it would
-    /// decide now.
+    /// What the fabric controller last wrote to a pod of the group, otherwise what it would decide
+    /// now.
     why: String,
     /// How many of its pods fit on each fabric now.
     places: BTreeMap<String, usize>,
@@ -81,13 +81,13 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
 
-/// The size that the pods say; the jobs' own are not read here.
+/// The size according to the pods; the jobs are not read here.
 fn said(group: &Group) -> Option<Size> {
     let said = group.members.iter().find_map(|member| member.said_size);
     said.map(|pods| Size { pods, at_once: true })
 }
 
-/// Why a group waits, as the fabric controller wrote it into a pod.
+/// Why a group waits, as the fabric controller wrote it to a pod.
 fn message(pod: &Value) -> Option<(String, String)> {
     let metadata = &pod["metadata"];
     metadata["annotations"][annotation::FABRIC].as_str()?;

@@ -14,7 +14,7 @@ use topology_graph::{
     diff, from_json, matrix_with, route, svg,
 };
 
-/// What a graph as JSON begins with, and no archive.
+/// The start of a graph in JSON; no archive starts with it.
 const GRAPH: &[u8] = b"{";
 
 pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<Output> {
@@ -48,7 +48,7 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
     }
 }
 
-/// Every shape of the cluster's nodes; of one shape what the flags ask of a node.
+/// Shows every shape of the cluster's nodes; if there is only one, as for a named node.
 fn every_shape(view: &ClusterView, args: &GraphArgs) -> anyhow::Result<String> {
     let by_shape = text::shapes(view)?;
     let firsts: Vec<_> = by_shape.values().filter_map(|nodes| nodes.first()).collect();
@@ -72,7 +72,7 @@ fn every_shape(view: &ClusterView, args: &GraphArgs) -> anyhow::Result<String> {
     }
 }
 
-/// The graph, or the way between two of its devices.
+/// The graph, or the path between two of its devices.
 fn shown(topology: &Topology, args: &GraphArgs) -> anyhow::Result<String> {
     match args.path.as_deref() {
         Some([from, to]) => Ok(route(topology, topology.device(from)?, topology.device(to)?)),
@@ -80,7 +80,7 @@ fn shown(topology: &Topology, args: &GraphArgs) -> anyhow::Result<String> {
     }
 }
 
-/// A flag that the form has no use for is an error.
+/// Rejects flags that have no effect on the output format.
 fn check(output: Format, look: LookArgs) -> anyhow::Result<()> {
     let LookArgs { gpus_only, fold, theme } = look;
     let only_for = |flag: &str, wanted: Format| {
@@ -116,7 +116,7 @@ fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
     Ok(Topology::from_spec(&object.spec)?)
 }
 
-/// A warning for a size of which nothing is known beside the machine's own sysfs.
+/// Returns a warning for a size about which nothing is known beyond the machine's own sysfs.
 fn unknown_size(args: &MachineArgs) -> Option<String> {
     let size = args.vm_size.as_ref().filter(|size| Overlay::built_in(size).is_none())?;
     Some(format!(
@@ -137,7 +137,7 @@ fn machine(args: &MachineArgs) -> anyhow::Result<Option<Topology>> {
     read(root, overlay.as_ref()).map(Some)
 }
 
-/// A folder is a mounted root, a file an archive of one, or a graph.
+/// A folder is a mounted root; a file is an archive of one, or a graph.
 fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
     if path.is_file() {
         let bytes = bytes(path)?;

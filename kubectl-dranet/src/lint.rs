@@ -25,7 +25,7 @@ const FROM_TEMPLATE: &str = "resource.kubernetes.io/pod-claim-name";
 /// A claim, a template of claims or a pod, and what was found.
 struct Linted {
     kind: String,
-    /// Of an object of the cluster with its namespace.
+    /// For objects of the cluster, with the namespace.
     name: String,
     findings: Vec<Item>,
 }
@@ -77,7 +77,7 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     Ok((linted, notes))
 }
 
-/// What people wrote: not what admission writes, nor claims that were made from templates.
+/// Returns what users wrote: not what admission writes, nor claims created from templates.
 fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     const KINDS: &[&str] = &["Deployment", "ResourceClaim", "ResourceClaimTemplate", "Pod"];
     let named = args.admission.namespace.as_deref();
@@ -97,7 +97,7 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
         namespace.is_none_or(|asked| metadata["namespace"] == asked)
             && args.selector.as_ref().is_none_or(|selector| selector.matches(&labels))
     };
-    // The pods of a job are equal but for their names: they are looked at once.
+    // The pods of a job differ only in their names, so they are checked once.
     let mut known: HashMap<String, Option<Vec<Item>>> = HashMap::new();
     let mut linted = Vec::new();
     for object in seen.kept.iter().filter(is_asked) {
@@ -124,7 +124,7 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     Ok((linted, seen.notes))
 }
 
-/// What findings on an object depend on.
+/// The parts of an object that findings depend on.
 fn what_is_linted(object: &Value) -> String {
     let mut spec = object["spec"].clone();
     let is_bound = spec["nodeName"].is_string();
@@ -145,7 +145,7 @@ fn name(object: &Value, with_namespace: bool) -> String {
     }
 }
 
-/// The findings on an object, where it is a claim or a template of claims.
+/// The findings on an object, if it is a claim or a claim template.
 fn claim(
     object: &Value,
     view: &ClusterView,
@@ -167,7 +167,7 @@ fn claim(
     Ok(Some(Linted { kind, name, findings: findings.into_iter().map(Into::into).collect() }))
 }
 
-/// What admission says of an annotated pod.
+/// What admission reports about an annotated pod.
 fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Option<Linted>> {
     let annotations = object["metadata"]["annotations"].as_object();
     let is_ours = |key: &String| key.starts_with(annotation::DOMAIN);
@@ -190,7 +190,7 @@ fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Op
         findings.push(finding("not-admitted", Severity::Error, message.to_owned()));
     }
     match admit(object, view, policy) {
-        // What a pod that runs asks for may not fit any more.
+        // The devices that a running pod requests may no longer fit.
         Err(AdmitError::Denied(denial)) if !is_bound => {
             findings.push(finding("denied", Severity::Error, denial.to_string()));
         }

@@ -52,7 +52,7 @@ impl Cluster {
     }
 
     /// Feature gates of the API server, as its metrics show them
-    /// (`k8s.io/component-base/metrics/prometheus/feature`); none where they may not be read.
+    /// (`k8s.io/component-base/metrics/prometheus/feature`); empty if the user may not read them.
     pub(crate) fn feature_gates(&self) -> BTreeMap<String, bool> {
         let text = self.runtime.block_on(read::text(&self.client, "/metrics"));
         text.map(|text| gates(&text)).unwrap_or_default()
@@ -109,8 +109,8 @@ impl Cluster {
         }
     }
 
-    /// Whether somebody has a right, by a `SubjectAccessReview`; `None` if the user may not create
-    /// one.
+    /// Returns whether a subject has a right, by a `SubjectAccessReview`; `None` if the user may
+    /// not create one.
     pub(crate) fn is_allowed(&self, review: &Value) -> anyhow::Result<Option<bool>> {
         let request = Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
             .header("Content-Type", "application/json")
@@ -136,7 +136,7 @@ impl Cluster {
                 (None, Some(right.to_owned()))
             }
             Err(error) => {
-                // The text of this error has the whole answer besides.
+                // The text of this error also contains the whole answer.
                 let why = match error {
                     Error::Api(status) => status.message,
                     error => error.to_string(),
@@ -154,7 +154,7 @@ impl Cluster {
         match answer {
             Ok(Ok(text)) => Proxied::Text(text),
             Ok(Err(Error::Api(status))) if status.code == 403 => Proxied::NoRight,
-            // Its own text has the whole answer besides.
+            // Its own text also contains the whole answer.
             Ok(Err(Error::Api(status))) => Proxied::Failed(status.message.clone()),
             Ok(Err(error)) => Proxied::Failed(error.to_string()),
             Err(_) => Proxied::Failed(format!("no answer within {} seconds", PATIENCE.as_secs())),
@@ -231,7 +231,7 @@ impl Cluster {
             {
                 Ok(None)
             }
-            // Its own text has the whole answer besides.
+            // Its own text also contains the whole answer.
             Err(Error::Api(status)) => Err(anyhow::anyhow!(status.message)).with_context(failed),
             Err(error) => Err(error).with_context(failed),
         }
@@ -251,7 +251,7 @@ impl Cluster {
     }
 }
 
-/// Of lines `kubernetes_feature_enabled{name="A",stage="BETA"} 1`.
+/// Parses lines such as `kubernetes_feature_enabled{name="A",stage="BETA"} 1`.
 fn gates(metrics: &str) -> BTreeMap<String, bool> {
     let gate = |line: &str| {
         let rest = line.strip_prefix("kubernetes_feature_enabled{")?;

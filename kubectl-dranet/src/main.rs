@@ -16,7 +16,7 @@ fn print(args: &kubectl_dranet::args::Args) -> anyhow::Result<ExitCode> {
     }
     let is_painted = args.command.is_for_people() && colour::is_wanted();
     let text = if is_painted { colour::paint(&output.text) } else { output.text.clone() };
-    // A closed pipe (`| head`) is no error.
+    // A closed pipe (`| head`) is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(output.exit_code())
 }

@@ -1,4 +1,4 @@
-//! What each node has, and what of it is free.
+//! The devices of each node, and how many are free.
 
 use cluster_model::names::{self, attribute, label};
 use cluster_model::node_devices::{self, NodeDevices, Role, published};
@@ -7,26 +7,25 @@ use dra_allocator::Device;
 use std::collections::BTreeMap;
 use topology_graph::Level;
 
-/// Label by which a cloud names its types of machine.
+/// Label with which clouds name their machine types.
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// One node's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeState {
     pub(crate) name: String,
-    /// Type of the machine, else the hash of its shape.
+    /// The machine type, otherwise the hash of its shape.
     pub(crate) machine: String,
     pub(crate) fabric: Option<String>,
     pub(crate) gpus: Amount,
     pub(crate) nics: Amount,
-    /// Cells of a NUMA node with GPUs and NICs, all of them free; none where the node has no
-    /// graph.
+    /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph.
     pub(crate) whole_cells: Option<usize>,
     /// NICs whose port is not active, or whose link is degraded: `nic-0: Down`.
     pub(crate) ports: Vec<String>,
 }
 
-/// How many of how many.
+/// How many are free, and how many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) free: usize,
@@ -62,7 +61,7 @@ impl NodeState {
     }
 }
 
-/// What of a NIC does not carry what it could.
+/// Returns why a NIC carries less than it could.
 pub(crate) fn trouble(nic: &Device) -> Option<String> {
     let name = &nic.id().device;
     match node_devices::text(nic, attribute::PORT_STATE) {
@@ -76,7 +75,7 @@ pub(crate) fn trouble(nic: &Device) -> Option<String> {
     }
 }
 
-/// The type of a node's machine, else the hash of its shape.
+/// The machine type of a node, otherwise the hash of its shape.
 pub(crate) fn machine(view: &ClusterView, node: &str) -> String {
     let labels = view.inventory().node(node).map(|node| &node.labels);
     if let Some(machine) = labels.and_then(|labels| labels.get(INSTANCE_TYPE)) {
@@ -86,7 +85,7 @@ pub(crate) fn machine(view: &ClusterView, node: &str) -> String {
         .map_or_else(|| "unknown".to_owned(), |graph| format!("shape {}", graph.shape()))
 }
 
-/// The fabric of a node by its label, else by its graph.
+/// The fabric of a node by its label, otherwise by its graph.
 pub(crate) fn fabric(view: &ClusterView, node: &str) -> Option<String> {
     let labels = view.inventory().node(node).map(|node| &node.labels);
     let label = labels.and_then(|labels| labels.get(label::NODE_FABRIC));

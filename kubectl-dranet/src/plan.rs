@@ -1,4 +1,4 @@
-//! `plan`: what admission would make of a pod, and where it would land.
+//! `plan`: how admission would rewrite a pod, and where the pod would run.
 
 use crate::args::{PlanArgs, PlanFormat};
 use crate::predicted::devices;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// `groups` is what the fabric controller sees, where it is on.
+/// `groups` is what the fabric controller sees, if it is enabled.
 fn decide(
     pod: &Value,
     view: &ClusterView,
@@ -87,8 +87,7 @@ fn decide(
     Ok(Output { text, denied: false, notes })
 }
 
-/// A denial. It is no object that could be applied, so that with YAML nothing is on
-/// standard output.
+/// A denial is not an object to apply, so with YAML standard output is empty.
 fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
     let message = format!("denied: {denial}");
     let (text, notes) = match output {
@@ -99,14 +98,13 @@ fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
     Ok(Output { text, denied: true, notes })
 }
 
-/// A warning as a sentence; one that ends with a question has its mark already.
+/// Formats a warning as a sentence; a question already ends with its mark.
 fn sentence(warning: &str) -> String {
     let stop = if warning.ends_with('?') { "" } else { "." };
     format!("Warning: {warning}{stop}")
 }
 
-/// The pod as it is, with what is to be said of it: an annotation that is spelled wrong
-/// is one that is not there.
+/// The pod as it is, with remarks: a misspelled annotation has no effect.
 fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
     let why = format!(
         "The pod would be created as it is: it has no annotation {}, or already a claim that \
@@ -148,7 +146,7 @@ fn person(
     Ok(out)
 }
 
-/// Where a group of such pods would go.
+/// Where a group of such pods would be placed.
 fn fabric_text(preview: Option<&Preview>) -> String {
     let Some(Preview { size, places, answer }) = preview else { return String::new() };
     let places = places.iter().map(|(fabric, fit)| format!("{fabric}: {fit} such pods fit now\n"));

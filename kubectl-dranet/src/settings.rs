@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn admissions_own_flags_are_taken_and_those_of_the_command_line_go_over_them() {
+    fn command_line_flags_override_those_of_admission() {
         let cluster = [deployment(&[
             "--listen=0.0.0.0:8443",
             "--gpu-class=gpus",

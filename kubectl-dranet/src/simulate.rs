@@ -22,22 +22,22 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// What is kept of a cluster beside its view.
+/// Kinds of objects that are kept in addition to the view.
 const KINDS: &[&str] = &["Deployment", "Node", "Pod"];
-/// The same where nodes are made like those that are there.
+/// The same, if nodes are added that copy existing ones.
 const WITH_MACHINES: &[&str] = &["Deployment", "Node", "NodeTopology", "Pod", "ResourceSlice"];
 
-/// What became of all pods.
+/// The results of all pods.
 #[derive(Default)]
 struct Scheduled {
     /// By namespace and name, in their order.
     placed: Vec<(String, Placed)>,
     kept: Vec<Kept>,
-    /// What of a workload whose pods are placed counts for nothing here, by its origin.
+    /// Rules of workloads whose pods are placed that are ignored here, by origin.
     remarks: Vec<(String, String)>,
 }
 
-/// Pods of one origin that stay pending, for one reason.
+/// Pods of one origin that stay pending for one reason.
 struct Kept {
     origin: String,
     pods: Vec<String>,
@@ -62,13 +62,12 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
         Form::Json => text::document(&program(cluster.view(), &scheduled), false)?,
         Form::Yaml => text::document(&program(cluster.view(), &scheduled), true)?,
     };
-    // Nothing more is to be said of a pod that is bound already.
+    // A pod that is already bound is not pending.
     let denied = scheduled.kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));
     Ok(Output { denied, notes, ..Output::from(text) })
 }
 
-/// Creates all pods in their order. Room only gets less: what does not fit once does not fit
-/// again.
+/// Creates all pods in order. Room only shrinks: what does not fit once never fits later.
 fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Scheduled> {
     let mut all = Scheduled::default();
     for subject in subjects {
@@ -96,7 +95,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
     Ok(all)
 }
 
-/// The pods of a workload, each under a name of its own, with the namespace.
+/// The pods of a workload, each with a unique name, and the namespace.
 fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
     let Subject { pod, count, .. } = subject;
     let metadata = &pod["metadata"];

@@ -32,7 +32,7 @@ fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     queries
 }
 
-/// Pools of addresses and what is taken of them.
+/// Address pools and the addresses in use.
 pub(crate) fn pools() -> [Query; 2] {
     [NIC_POOLS.all("pools are unknown"), NIC_ADDRESSES.all("all addresses are assumed free")]
 }
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
         let (masked, names) = masked(&objects)?;
         objects = masked;
         head.namespace = head.namespace.map(|name| names.text(&name));
-        // They name what was asked for, and so who asked.
+        // These notes have unmasked names, and the rights that the user lacks.
         head.unread.clear();
     }
     write(&args.output, &head, &objects)?;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     Ok(Output { notes, ..Output::from(text) })
 }
 
-/// The objects without names of whose cluster it is, and what names became.
+/// Returns the objects without names that identify the owner, and the replacements.
 fn masked(objects: &Gathered) -> anyhow::Result<(Gathered, Masked)> {
     let mut names = Names::default();
     objects.each(|mut object| {

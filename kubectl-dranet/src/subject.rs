@@ -13,8 +13,8 @@ use serde_json::Value;
 use std::path::Path;
 use workload::of_object;
 
-/// The pods that the flags name, each with its namespace where that is known, and the
-/// cluster as admission sees it: with pods and nodes where a pod is of a group.
+/// The pods that the flags name, each with its namespace if known, and the cluster as admission
+/// sees it, with pods and nodes if a pod is in a group.
 pub(crate) fn read(
     args: &SubjectArgs,
     from: &SourceArgs,

@@ -24,7 +24,7 @@ pub(crate) fn documents(values: &[Value], is_yaml: bool) -> anyhow::Result<Strin
     Ok(texts?.join(if is_yaml { "---\n" } else { "" }))
 }
 
-/// The most nodes that are named one by one.
+/// Maximum number of nodes that are named.
 const NAMED: usize = 4;
 
 /// `node a`, `3 nodes (a, b, c)`, `9 nodes (a, b, c, d and 5 more)`.

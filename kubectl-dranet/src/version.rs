@@ -13,7 +13,7 @@ struct Component {
     image: String,
     /// Tag of the image, otherwise its digest.
     version: String,
-    /// Ready and wanted replicas, `2/3`.
+    /// Ready and desired replicas, `2/3`.
     ready: String,
 }
 

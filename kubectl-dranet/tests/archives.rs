@@ -84,7 +84,7 @@ const COMMANDS: &[&[&str]] = &[
 ];
 
 #[test]
-fn an_archive_gives_the_answers_of_what_it_was_taken_from() {
+fn an_archive_gives_the_same_answers_as_its_source() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = cluster(folder.path());
     let archive = folder.path().join("cluster.gz").display().to_string();

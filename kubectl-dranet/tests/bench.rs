@@ -52,7 +52,7 @@ fn the_pods_of_an_nccl_test() {
 }
 
 #[test]
-fn flags_that_do_not_go_together_are_refused() {
+fn conflicting_flags_are_rejected() {
     for flags in [
         &["--gpus=8"][..],
         &["--nics=8"],

@@ -225,7 +225,7 @@ fn graph_of_a_snapshot() {
 
 /// A captured machine gives the same topology as the machine itself.
 #[test]
-fn a_capture_is_as_good_as_its_machine() {
+fn a_capture_has_the_topology_of_its_machine() {
     let folder = tempfile::tempdir().unwrap();
     let (root, capture) = (folder.path().join("root"), folder.path().join("capture.tar.gz"));
     fs::create_dir(&root).unwrap();
@@ -242,9 +242,9 @@ fn a_capture_is_as_good_as_its_machine() {
 }
 
 /// Through several switches, over NVLink, through one port, between NUMA nodes, to the
-/// device itself; each device by another of its names.
+/// device itself; each device is named in a different way.
 #[test]
-fn the_way_between_two_devices() {
+fn the_path_between_two_devices() {
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::new();
     for (name, size, ways) in [
@@ -380,7 +380,7 @@ fn the_graphs_of_all_shapes() {
 }
 
 #[test]
-fn a_graph_looks_as_it_is_asked_for() {
+fn graph_flags_change_the_look_of_a_graph() {
     let node = "aks-gpu-45139532-vmss000081";
     let graph = |more: &[&str]| {
         let args = [&["graph", node, "--snapshot", EXAMPLE], more].concat();
@@ -399,7 +399,7 @@ fn a_graph_looks_as_it_is_asked_for() {
 /// With `-o yaml`, standard output contains only objects to apply; everything else is a
 /// note.
 #[test]
-fn yaml_output_is_objects_alone() {
+fn yaml_output_has_only_objects() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |annotation: &str| {
         let path = folder.path().join("pod.yaml");

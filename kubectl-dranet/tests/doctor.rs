@@ -1,4 +1,4 @@
-//! What `doctor` finds of the control plane, of the project's own parts, and of devices.
+//! What `doctor` finds about the control plane, the project's own parts, and devices.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -80,7 +80,7 @@ fn controllers(flags: &[&str]) -> Value {
     })
 }
 
-/// What `doctor` says of the example with these objects, and its exit code.
+/// What `doctor` prints for the example with these objects, and its exit code.
 fn doctor(more: Vec<Value>, change: impl Fn(&mut Value)) -> String {
     let mut objects = cluster_model::snapshot::objects(Path::new(EXAMPLE)).unwrap();
     objects.iter_mut().for_each(change);
@@ -119,7 +119,7 @@ fn a_cluster_that_is_ready_has_no_findings() {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
+fn problems_are_found() {
     let all = vec![
         head("v1.33.9", &json!({ "DRAPrioritizedList": false, "DRADeviceTaints": false })),
         part("Deployment", "admission", &json!({ "replicas": 2 }), &json!({ "readyReplicas": 1 })),
@@ -190,7 +190,7 @@ fn scheduler(name: &str, flags: &[&str]) -> Value {
 
 /// Of three schedulers one has a configuration, which may name the extender.
 #[test]
-fn an_extender_that_no_scheduler_asks_is_found() {
+fn an_unregistered_extender_is_found() {
     let status = json!({
         "desiredNumberScheduled": 3, "numberReady": 2, "updatedNumberScheduled": 3,
     });
@@ -231,7 +231,7 @@ fn a_missing_resource_definition_is_found() {
     assert!(!of(Vec::new()), "nothing of the installation was read");
 }
 
-/// Of two GPUs; the ways from them to the NICs of other GPUs do not count.
+/// Of two GPUs; the paths from them to the NICs of other GPUs do not count.
 #[test]
 fn pairs_without_gpu_direct_are_found() {
     let verdicts = ["acs-redirect", "no-peer-memory", "ats-missing", "iommu", "ok"];
@@ -284,10 +284,10 @@ fn rdma_namespace_modes_are_shown_and_checked() {
     insta::assert_snapshot!(of(["exclusive", "shared"], true));
 }
 
-/// The text of the certificate's end is of programs that parse certificates.
+/// Only builds that parse certificates report the expiry.
 #[cfg(feature = "live")]
 #[test]
-fn a_certificate_that_has_ended_is_an_error() {
+fn an_expired_certificate_is_an_error() {
     let text = doctor(vec![webhook(EXPIRED)], |_| {});
     let expected = "error: webhook admission.dranet.io trusts only certificates that expired at \
                     2020-02-01T00:00:00Z";

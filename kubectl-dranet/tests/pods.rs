@@ -200,7 +200,7 @@ fn a_change_that_explain_names_lets_the_pod_run() {
 }
 
 #[test]
-fn verify_tells_what_is_worse_than_promised() {
+fn verify_reports_pods_with_less_than_promised() {
     let numa = json!({ "dranet.io/aligned-nics": "1" });
     let preferred =
         json!({ "dranet.io/aligned-nics": "1", "dranet.io/alignment-policy": "preferred" });
@@ -220,7 +220,7 @@ fn verify_tells_what_is_worse_than_promised() {
 }
 
 #[test]
-fn verify_tells_which_pairs_have_gpu_direct() {
+fn verify_reports_pairs_with_gpu_direct() {
     let mut graph = graph();
     let nic = |at: &str, acs: &str, verdict: &str| json!({ "at": at, "acs": acs, "gpuDirect": [{ "verdict": verdict, "gpus": [0, 1, 2, 3] }] });
     graph["spec"]["nics"] = json!([

@@ -173,7 +173,7 @@ fn pod(name: &str, annotations: &Value, spec: &Value) -> Value {
     pod
 }
 
-/// Pods with every kind of answer.
+/// Pods that cover every kind of answer.
 fn asked() -> [Value; 5] {
     let aligned = |nics: &str| json!({ "dranet.io/aligned-nics": nics, "dranet.io/gpus": "1" });
     [
@@ -186,7 +186,7 @@ fn asked() -> [Value; 5] {
 }
 
 #[test]
-fn plans_and_explanations_are_of_their_schema() {
+fn plans_and_explanations_match_their_schema() {
     let cluster = Cluster::new();
     let pods = cluster.file(&asked());
     let plans: Vec<types::Plan> = cluster.read(&["plan", "-f", &pods]);
@@ -209,7 +209,7 @@ fn plans_and_explanations_are_of_their_schema() {
 }
 
 #[test]
-fn answers_about_the_cluster_are_of_their_schema() {
+fn answers_about_the_cluster_match_their_schema() {
     let cluster = Cluster::new();
     let pods = cluster.file(&asked());
     let simulated: Vec<types::Simulate> = cluster.read(&["simulate", "-f", &pods]);
@@ -234,7 +234,7 @@ fn answers_about_the_cluster_are_of_their_schema() {
 }
 
 #[test]
-fn answers_about_files_are_of_their_schema() {
+fn answers_about_files_match_their_schema() {
     let cluster = Cluster::new();
     let diffs: Vec<types::Diff> =
         read(&["diff", &cluster.path("before.json"), &cluster.path("cluster.json")]);

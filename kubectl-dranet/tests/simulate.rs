@@ -161,7 +161,7 @@ fn a_group_goes_to_one_fabric() {
 }
 
 #[test]
-fn what_cannot_be_scheduled_is_told() {
+fn unschedulable_pods_are_explained() {
     let gated = {
         let mut job = job("gated", 1, (1, 1));
         job["spec"]["template"]["spec"]["schedulingGates"] = json!([{ "name": "example.com/x" }]);
@@ -183,7 +183,7 @@ fn what_cannot_be_scheduled_is_told() {
 
 /// Rules about other pods are reported as ignored, if they could keep a pod off a node.
 #[test]
-fn rules_about_other_pods_are_said_to_count_for_nothing() {
+fn ignored_rules_about_other_pods_are_reported() {
     let term = json!([{ "topologyKey": "kubernetes.io/hostname" }]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let spread =
@@ -212,7 +212,7 @@ fn rules_about_other_pods_are_said_to_count_for_nothing() {
 
 /// The scheduler of Kubernetes 1.35 takes pools in random order.
 #[test]
-fn a_file_is_read_as_of_the_version_that_is_named() {
+fn files_are_read_with_the_named_version() {
     let pod = "../deploy/examples/aks-gb300/2nic-aligned.yaml";
     let exact = |more: &[&str]| {
         let args = ["kubectl-dranet", "plan", "-f", pod, "--snapshot", EXAMPLE, "-o", "json"];

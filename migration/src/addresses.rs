@@ -85,8 +85,8 @@ impl Pools {
         if let Some((name, made)) = self.made.iter().find(same) {
             if *made != spec {
                 notes.push(format!(
-                    "NicPool `{name}` has its range, and the exclusions and routes of the network \
-                     that it was made of"
+                    "NicPool `{name}` already has this range; it keeps the exclusions and routes \
+                     of the network that it was created from"
                 ));
             }
             return name.clone();
@@ -130,9 +130,9 @@ fn whereabouts_pool(object: &Value) -> Option<(String, Vec<IpAddr>)> {
 pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses {
     let mut found = Addresses::default();
     match ipam["type"].as_str() {
-        None => found
-            .notes
-            .push("no address management: pods get no address from this network".to_owned()),
+        None => {
+            found.notes.push("no `ipam` settings: pods get no address from this network".to_owned())
+        }
         Some("whereabouts") => found.whereabouts(network, ipam, pools),
         Some("static") => found.fixed(ipam),
         Some("host-local") => found.host_local(network, ipam, pools),
@@ -141,10 +141,10 @@ pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses 
         }
         Some("nv-ipam") => found.nv_ipam(ipam, pools),
         Some(other) => found.notes.push(format!(
-            "addresses by `{other}` have no counterpart; write a NicPool and set `interface.pool`"
+            "IPAM plugin `{other}` has no counterpart; create a NicPool and set `interface.pool`"
         )),
     }
-    // The pool holds them.
+    // A pool has its own routes.
     if !found.interface.contains_key("pool") {
         found.routes = routes(ipam);
     }
@@ -152,7 +152,7 @@ pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses 
 }
 
 impl Addresses {
-    /// Returns true if the operator must allow it in the namespace.
+    /// Returns true if the operator must allow these settings in the namespace.
     pub(crate) fn is_guarded(&self) -> bool {
         let is_pool = |key: &String| key == "pool";
         !self.interface.keys().all(is_pool) || !self.routes.is_empty()
@@ -163,7 +163,7 @@ impl Addresses {
         let parts: Vec<&Value> =
             several.chain([ipam]).filter(|part| part["range"].is_string()).collect();
         if parts.is_empty() {
-            self.notes.push("whereabouts without a range: no address is given".to_owned());
+            self.notes.push("whereabouts has no range: pods get no address".to_owned());
             return;
         }
         let gateway = &ipam["gateway"];
@@ -184,7 +184,7 @@ impl Addresses {
         self.pool(network, &ranges, &excluded, routes(ipam), pools);
         if let Some(gateway) = gateway.as_str() {
             self.notes.push(format!(
-                "the gateway {gateway} makes no default route here: for one, add \
+                "the gateway {gateway} does not create a default route here; to create one, add \
                  {{\"destination\": \"0.0.0.0/0\", \"gateway\": \"{gateway}\"}} to \
                  `spec.routes` of the NicPool"
             ));
@@ -205,10 +205,8 @@ impl Addresses {
         let of_v4 = |range: &&Value| range["cidr"].as_str().is_some_and(|cidr| cidr.contains('.'));
         let v4 = ranges.iter().filter(of_v4).count();
         if v4 > 1 || ranges.len() - v4 > 1 {
-            self.notes.push(
-                "a NIC gets one address of each IP family here, and not one of each range"
-                    .to_owned(),
-            );
+            self.notes
+                .push("a NIC gets one address per IP family here, not one per range".to_owned());
         }
         let mut spec = json!({"ranges": ranges});
         let mut excluded: Vec<String> =
@@ -241,7 +239,7 @@ impl Addresses {
             .collect();
         if addresses.is_empty() {
             self.notes.push(
-                "each pod names its address; add `interface.addresses` to its `nic-config`"
+                "each pod sets its own address; add `interface.addresses` to its `nic-config`"
                     .to_owned(),
             );
         } else {
@@ -261,12 +259,12 @@ impl Addresses {
         });
         let ranges: Vec<Value> = ranges.collect();
         if ranges.is_empty() {
-            self.notes.push("host-local without a subnet: no address is given".to_owned());
+            self.notes.push("host-local has no subnet: pods get no address".to_owned());
             return;
         }
         self.pool(network, &ranges, &[], routes(ipam), pools);
         self.notes.push(
-            "host-local gives addresses node by node; a NicPool gives each once in the cluster"
+            "host-local assigns addresses per node; a NicPool assigns each once per cluster"
                 .to_owned(),
         );
     }
@@ -279,8 +277,8 @@ impl Addresses {
                 self.interface.insert("pool".to_owned(), name.into());
             }
             None => self.notes.push(format!(
-                "the pool `{name}` is not among the objects; add its IPPool or CIDRPool, or write \
-                 a NicPool and set `interface.pool`"
+                "the pool `{name}` is not in the input; add its IPPool or CIDRPool, or create a \
+                 NicPool and set `interface.pool`"
             )),
         }
     }
@@ -325,7 +323,7 @@ fn range(text: &str, ends: &Value) -> Option<Value> {
     Some(range)
 }
 
-/// An address or a network, in the form of a network.
+/// Parses an address or a network; returns it as a network.
 fn prefix(text: &str) -> Option<String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 }));
@@ -400,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exclusions_from_one_address_to_another_are_networks() {
+    fn address_ranges_are_split_into_networks() {
         for (first, last, expected) in [
             ("10.0.0.0", "10.0.0.0", vec!["10.0.0.0/32"]),
             ("10.0.0.0", "10.0.0.3", vec!["10.0.0.0/30"]),
@@ -429,7 +427,7 @@ mod tests {
         assert_eq!((&first.interface["pool"], first.is_guarded()), (&json!("net-a"), false));
         let second = read("b", &ipam(json!({})), &mut pools);
         assert_eq!(second.interface["pool"], "net-a");
-        assert!(second.notes[0].contains("NicPool `net-a` has its range"), "{:?}", second.notes);
+        assert!(second.notes[0].contains("NicPool `net-a` already has this range"));
         let other = json!({"type": "whereabouts", "range": "10.2.0.5-10.2.0.9/24"});
         assert_eq!(read("net.a", &other, &mut pools).interface["pool"], "net-a-2");
         let specs: Vec<_> = pools.documents().map(|pool| pool["spec"].clone()).collect();

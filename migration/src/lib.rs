@@ -1,15 +1,15 @@
-//! From a cluster whose pods get NICs by device plugins and secondary networks to one whose pods
-//! get them by claims.
+//! Converts a cluster whose pods get NICs from device plugins and secondary networks to one whose
+//! pods get them from claims.
 //!
-//! It reads what NVIDIA's network operator, the SR-IOV network operator, Multus and the two device
-//! plugins are configured by (`NicClusterPolicy`, `MacvlanNetwork`, `HostDeviceNetwork`,
+//! The input is the configuration of NVIDIA's network operator, the SR-IOV network operator, Multus
+//! and the two device plugins (`NicClusterPolicy`, `MacvlanNetwork`, `HostDeviceNetwork`,
 //! `IPoIBNetwork`, `SriovNetwork`, `SriovNetworkNodePolicy`, `NetworkAttachmentDefinition`, the
-//! pools of nvidia-k8s-ipam, each `ConfigMap` of the plugins) and the pods that use them. It writes values
-//! of our chart, DeviceClasses, NicPools, claim templates and the rewritten pods, with a note on each thing
-//! that has no counterpart.
+//! pools of nvidia-k8s-ipam, each `ConfigMap` of the plugins) and the pods that use them. The
+//! output is values for our chart, DeviceClasses, NicPools, claim templates and the rewritten pods,
+//! with a note on everything that has no counterpart.
 //!
-//! Everything here is a function of values. Read bottom up: `addresses`, `networks`,
-//! `resources`, `pods`.
+//! All functions are pure. Read the modules in this order: `addresses`, `networks`, `resources`,
+//! `pods`.
 
 mod addresses;
 mod networks;
@@ -21,34 +21,36 @@ use resources::Resources;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What is asked for where the source does not say it.
+/// Settings that the input does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The share of a NIC that each pod of a shared resource gets, a quantity of bits per
-    /// second as `1G`; without it pods share NICs by their number, as the device plugin does.
+    /// The share of a NIC that each pod of a shared resource gets: a quantity of bits per second,
+    /// such as `1G`. Without it, only the number of pods per NIC is limited, as by the device
+    /// plugin.
     pub share: Option<String>,
 }
 
-/// How many pods share a NIC where no configuration says it, as in the operator's examples.
+/// The default number of pods that share a NIC, as in the operator's examples.
 const RDMA_HCA_MAX: u64 = 63;
 
 /// What replaces the objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Migration {
-    /// Values of our Helm chart.
+    /// Values for our Helm chart.
     pub values: Value,
-    /// DeviceClasses, NicPools, claim templates, and the objects whose pods are rewritten, in this order.
+    /// DeviceClasses, NicPools, claim templates, and the objects with rewritten pods, in this
+    /// order.
     pub documents: Vec<Value>,
-    /// What a person has to know or do, in the order of the objects.
+    /// What the user must know or do, in the order of the objects.
     pub notes: Vec<Note>,
 }
 
-/// Something about an object that has no counterpart, or that differs.
+/// A note on a part of an object that has no counterpart, or that behaves differently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
-    /// The object, as `NicClusterPolicy nic-cluster-policy`.
+    /// The object, such as `NicClusterPolicy nic-cluster-policy`.
     pub object: String,
-    /// What it is, and what to do.
+    /// The difference, and what to do.
     pub text: String,
 }
 
@@ -88,7 +90,7 @@ fn values(
     Value::Object(values)
 }
 
-/// An object for a person: its kind and name, with the namespace where it has one.
+/// Describes an object for the user: its kind and name, with the namespace if it has one.
 fn described(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let kind = text(&object["kind"]);
@@ -104,7 +106,7 @@ fn note(notes: &mut Vec<Note>, object: &Value, text: impl Into<String>) {
     notes.push(Note { object: described(object), text: text.into() });
 }
 
-/// A name as Kubernetes takes it for an object.
+/// Converts text to a valid object name.
 fn object_name(text: &str) -> String {
     let kept = text.to_lowercase();
     let replaced: String =

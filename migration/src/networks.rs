@@ -229,8 +229,7 @@ fn of_sriov(spec: &Value) -> Settings {
     }
     // In SriovIBNetwork this belongs to the virtual function.
     if let Some(pkey) = text(&spec["pKey"]) {
-        notes
-            .push(format!("`pKey: {pkey}` is not set by a claim: set it on the virtual functions"));
+        notes.push(format!("claims do not set `pKey: {pkey}`; set it on the virtual functions"));
     }
     let resource = text(&spec["resourceName"]);
     Settings { resource, virtual_function, ipam, notes, ..Settings::default() }
@@ -306,7 +305,7 @@ fn of_attachment(object: &Value) -> Settings {
     }
     if !is_known {
         notes.push(
-            "none of its plugins is known: its pods get a NIC with the host's settings".into(),
+            "no supported CNI plugin found: its pods get a NIC with the host's settings".into(),
         );
     }
     settings.resource = text(&object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"]);

@@ -1,7 +1,7 @@
-//! Pods that get NICs by device plugins and secondary networks, rewritten.
+//! Rewrites pods that get NICs from device plugins and secondary networks.
 //!
-//! A pod with GPUs gets the annotation, so that its NICs are near its GPUs. One without gets a
-//! claim template of its own.
+//! A pod with GPUs gets the annotation, so that its NICs are aligned with its GPUs. A pod without
+//! GPUs gets its own claim template.
 
 use crate::networks::{Network, Networks};
 use crate::resources::{Resource, Resources, is_same_resource};
@@ -14,18 +14,18 @@ use std::collections::BTreeSet;
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Resources of GPUs, which stay in the pod.
 const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
-/// Name of the claim in a pod.
+/// The name of the claim in a pod.
 const CLAIM: &str = "nics";
 const NIC_CLASS: &str = "dranet.net";
 
-/// What conversions made beside the pods.
+/// What conversions created besides the pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Made {
     /// ResourceClaimTemplates.
     pub(crate) templates: Vec<Value>,
     /// Namespaces whose claims set addresses.
     pub(crate) guarded: BTreeSet<String>,
-    /// Whether a claim takes a share of a NIC.
+    /// True if a claim requests a share of a NIC.
     pub(crate) uses_shares: bool,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Converter<'a> {
     made: Made,
 }
 
-/// What one pod takes.
+/// What one pod requests.
 struct Wanted<'a> {
-    /// A network each; None where the pod names one that is not known.
+    /// The networks that the pod names; `None` for unknown ones.
     networks: Vec<(String, Option<&'a Network>)>,
-    /// Resources of device plugins, and how many the pod asks for.
+    /// Resources of device plugins, with the amount that the pod requests.
     resources: Vec<(String, Option<&'a Resource>, u64)>,
     gpus: u64,
 }
@@ -59,7 +59,7 @@ impl<'a> Converter<'a> {
         self.made
     }
 
-    /// The object with its pods rewritten; None where none of them has such NICs.
+    /// Returns the object with its pods rewritten; `None` if no pod has such NICs.
     pub(crate) fn convert(&mut self, object: &Value, notes: &mut Vec<Note>) -> Option<Value> {
         let mut converted = object.clone();
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
@@ -91,7 +91,7 @@ impl<'a> Converter<'a> {
             Ok(named) => named,
             Err(error) => {
                 let text = format!(
-                    "`{NETWORKS}` is no list of networks, and the pod is left as it is: {error}"
+                    "`{NETWORKS}` is not a list of networks, so the pod is unchanged: {error}"
                 );
                 note(notes, object, text);
                 return false;
@@ -99,7 +99,7 @@ impl<'a> Converter<'a> {
         };
         for NamedNetwork { name, own, .. } in named.iter().filter(|it| !it.own.is_empty()) {
             let text = format!(
-                "its own settings for the network `{name}` are left out: {}; add them to \
+                "the pod's settings for the network `{name}` are not converted: {}; add them to \
                  `interface` in its claim template or `dranet.io/nic-config`",
                 own.join(", ")
             );
@@ -110,12 +110,12 @@ impl<'a> Converter<'a> {
             return false;
         }
         for (network, _) in wanted.networks.iter().filter(|(_, found)| found.is_none()) {
-            note(notes, object, format!("the network `{network}` is not among the objects"));
+            note(notes, object, format!("the network `{network}` is not in the input"));
         }
         for (resource, ..) in wanted.resources.iter().filter(|(_, found, _)| found.is_none()) {
             let text = format!(
-                "the resource `{resource}` is not among the objects: any NIC of class \
-                 `{NIC_CLASS}` is taken for it"
+                "the resource `{resource}` is not in the input: the pod gets any NIC of class \
+                 `{NIC_CLASS}`"
             );
             note(notes, object, text);
         }
@@ -212,12 +212,12 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// A NIC of a pod: the resource that it is of, and the network that it is on.
+/// A NIC of a pod: its resource and its network.
 type Nic<'a> = (Option<&'a Resource>, Option<&'a Network>);
 
 impl<'a> Wanted<'a> {
-    /// One for each network; without networks one for each device of the resources. One of a
-    /// shared resource opens all NICs of the node and counts once.
+    /// The NICs: one for each network, or without networks one for each device of the resources. A
+    /// shared resource gives access to all NICs of the node, so it counts once.
     fn nics(&self) -> Vec<Nic<'a>> {
         if self.networks.is_empty() {
             let each = |(_, resource, amount): &(String, Option<&'a Resource>, u64)| {
@@ -234,7 +234,7 @@ impl<'a> Wanted<'a> {
         self.networks.iter().map(nic).collect()
     }
 
-    /// Whether another pod may use any of the NICs.
+    /// Returns true if another pod may use any of the NICs.
     fn is_shared(&self) -> bool {
         self.nics().iter().any(|(resource, network)| {
             resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared)
@@ -245,7 +245,7 @@ impl<'a> Wanted<'a> {
         self.resources.iter().find_map(|(_, resource, _)| *resource)
     }
 
-    /// The pod's resource that a network names, with or without a prefix.
+    /// Returns the pod's resource that a network names, with or without a prefix.
     fn of_name(&self, name: &str) -> Option<&'a Resource> {
         let all = self.resources.iter().filter_map(|(_, resource, _)| *resource);
         let mut all = all.filter(|resource| is_same_resource(&resource.name, name));
@@ -253,7 +253,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The annotations of a pod with GPUs.
+/// Annotates a pod with GPUs.
 fn annotate(
     pod: &mut Value,
     wanted: &Wanted<'_>,
@@ -281,12 +281,12 @@ fn annotate(
             notes,
             object,
             "shares its NICs with other pods, as before, and gets those next to its GPUs; for \
-             NICs of its own remove `dranet.io/nic-sharing`",
+             exclusive NICs, remove `dranet.io/nic-sharing`",
         );
     }
     if nics.iter().any(|(_, network)| network.is_some_and(|it| !it.selectors.is_empty())) {
-        let text = "its networks are on named interfaces; by the annotation it gets the NICs next \
-                    to its GPUs, whatever their names";
+        let text = "its networks name interfaces, but the annotation gives it the NICs next to its \
+                    GPUs, whatever their names";
         note(notes, object, text);
     }
     let annotations = entry(entry(pod, "metadata"), "annotations");
@@ -303,16 +303,16 @@ fn annotate(
         _ => note(
             notes,
             object,
-            "its networks differ, and one `dranet.io/nic-config` is for all NICs of a pod: write a \
+            "its networks differ, but `dranet.io/nic-config` applies to all NICs of a pod: write a \
              claim template for it",
         ),
     }
 }
 
-/// The configuration for a NIC that the pod has for itself.
+/// The configuration for a NIC that the pod does not share.
 fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
     if let Some(interface) = config.get_mut("interface").and_then(Value::as_object_mut) {
-        // An InfiniBand NIC has no interface but one that is made on it.
+        // An InfiniBand NIC has only interfaces that are created on it.
         if interface.get("type").is_some_and(|kind| kind != "ipoib") {
             interface.remove("type");
         }
@@ -323,7 +323,8 @@ fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
     config
 }
 
-/// Takes Multus' annotation and the plugins' resources away; the containers that had these.
+/// Removes Multus' annotation and the plugins' resources; returns the containers that had the
+/// resources.
 fn remove(pod: &mut Value, wanted: &Wanted<'_>) -> Vec<String> {
     if let Some(metadata) = pod["metadata"].as_object_mut() {
         take(metadata, "annotations", &[NETWORKS]);
@@ -341,7 +342,7 @@ fn remove(pod: &mut Value, wanted: &Wanted<'_>) -> Vec<String> {
     holders
 }
 
-/// Takes keys out of a map, and the map where none is left; whether there was one.
+/// Removes keys from a map, and the map if it becomes empty. Returns true if it had any of them.
 fn take(object: &mut Map<String, Value>, field: &str, keys: &[&str]) -> bool {
     let Some(map) = object.get_mut(field).and_then(Value::as_object_mut) else { return false };
     let before = map.len();
@@ -357,11 +358,11 @@ fn take(object: &mut Map<String, Value>, field: &str, keys: &[&str]) -> bool {
 struct NamedNetwork {
     namespace: String,
     name: String,
-    /// What the pod sets for itself: addresses, the interface's name.
+    /// The pod's own settings, such as addresses and the interface name.
     own: Vec<String>,
 }
 
-/// The networks of an annotation: `a, ns/b@net1`, or JSON.
+/// Parses the networks in an annotation: `a, ns/b@net1`, or JSON.
 fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, serde_json::Error> {
     if text.trim_start().starts_with('[') {
         let list: Vec<Map<String, Value>> = serde_json::from_str(text)?;
@@ -391,7 +392,7 @@ fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, serde_json::E
     Ok(names.map(one).collect())
 }
 
-/// Everything in the object that is a pod or the template of one.
+/// Collects all pods and pod templates in the object.
 fn pod_templates<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
     if value["spec"]["containers"].is_array() {
         found.push(value);
@@ -411,14 +412,14 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
-/// Init containers too: what they asked for has to go, and they use the pod's devices.
+/// Includes init containers: their requests must be removed, and they use the pod's devices.
 fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
     let spec = pod["spec"].as_object_mut().into_iter().flatten();
     let all = spec.filter(|(field, _)| ["containers", "initContainers"].contains(&field.as_str()));
     all.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
-/// The limits of a container that are whole numbers.
+/// The limits of a container that are integers.
 fn limits(container: &Value) -> Vec<(String, u64)> {
     let amounts = container["resources"]["limits"].as_object().into_iter().flatten();
     let amount = |(name, value): (&String, &Value)| {
@@ -428,7 +429,7 @@ fn limits(container: &Value) -> Vec<(String, u64)> {
     amounts.filter_map(amount).collect()
 }
 
-/// The object in a field; an empty one is made where there is none.
+/// Returns the object in a field; creates an empty one if there is none.
 fn entry<'v>(value: &'v mut Value, name: &str) -> &'v mut Value {
     if !value[name].is_object() {
         value[name] = Value::Object(Map::new());

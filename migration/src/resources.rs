@@ -1,37 +1,38 @@
-//! Resources of device plugins: each as a DeviceClass.
+//! Converts resources of device plugins to DeviceClasses.
 
 use crate::{Note, note, object_name};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Vendors whose names the driver publishes, by PCI id (pci.ids).
+/// Vendor names that the driver publishes, by PCI ID (pci.ids).
 const VENDORS: [(&str, &str); 4] = [
     ("14e4", "Broadcom Inc. and subsidiaries"),
     ("15b3", "Mellanox Technologies"),
     ("1d0f", "Amazon.com, Inc."),
     ("8086", "Intel Corporation"),
 ];
-/// Prefix of the shared plugin's resources where its configuration names none.
+/// The default prefix of the shared plugin's resources.
 const SHARED_PREFIX: &str = "rdma";
-/// Prefix of the SR-IOV plugin's resources where its configuration names none.
+/// The default prefix of the SR-IOV plugin's resources.
 const SRIOV_PREFIX: &str = "intel.com";
 
 /// A resource of a device plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
-    /// As pods ask for it: `rdma/hca_shared_devices_a`.
+    /// The name in pods: `rdma/hca_shared_devices_a`.
     pub(crate) name: String,
     /// The DeviceClass that replaces it.
     pub(crate) class: String,
     /// CEL conditions on the NIC.
     selectors: Vec<String>,
-    /// Whether several pods use one NIC.
+    /// True if several pods can use one NIC.
     pub(crate) is_shared: bool,
-    /// How many, where the configuration says it.
+    /// The maximum number of pods per NIC, if configured.
     rdma_hca_max: Option<u64>,
 }
 
-/// Whether two names are of one resource, where only one of them has its installation's prefix.
+/// Returns true if two names mean the same resource. Only one of them may have the prefix of the
+/// installation.
 pub(crate) fn is_same_resource(one: &str, other: &str) -> bool {
     let last = |name: &str| name.rsplit('/').next().unwrap_or_default().replace('-', "");
     last(one) == last(other)
@@ -55,8 +56,8 @@ impl Resources {
         all
     }
 
-    /// By the name in a pod. Operators add the prefix of their installation to names that their
-    /// objects have without one.
+    /// Returns the resource that a pod names. Operators add the prefix of their installation to
+    /// names that have none in their objects.
     pub(crate) fn get(&self, name: &str) -> Option<&Resource> {
         let exact = self.0.get(name);
         exact.or_else(|| self.0.values().find(|resource| is_same_resource(&resource.name, name)))
@@ -66,7 +67,7 @@ impl Resources {
         self.0.values().any(|resource| resource.is_shared)
     }
 
-    /// The most pods that any of them lets share one NIC.
+    /// The largest number of pods per NIC that any resource allows.
     pub(crate) fn rdma_hca_max(&self) -> Option<u64> {
         self.0.values().filter_map(|resource| resource.rdma_hca_max).max()
     }
@@ -96,8 +97,8 @@ impl Resources {
         let told = [
             (
                 "ofedDriver",
-                "`ofedDriver`: no driver of a vendor is installed: keep this part of the operator, \
-                 or install the driver in the nodes' image",
+                "`ofedDriver`: vendor drivers are not installed; keep this part of the operator, \
+                 or install the driver in the node image",
             ),
             (
                 "secondaryNetwork",
@@ -111,8 +112,7 @@ impl Resources {
             ),
             (
                 "ibKubernetes",
-                "`ibKubernetes`: partition keys are not set by a claim: keep this part of the \
-                 operator",
+                "`ibKubernetes`: claims do not set partition keys; keep this part of the operator",
             ),
             (
                 "nicFeatureDiscovery",
@@ -143,12 +143,12 @@ impl Resources {
         }
     }
 
-    /// The configuration of either plugin.
+    /// Reads the configuration of either plugin.
     fn of_text(&mut self, text: &str, object: &Value, notes: &mut Vec<Note>) {
         let config: Value = match serde_json::from_str(text) {
             Ok(config) => config,
             Err(error) => {
-                let text = format!("the device plugin's configuration is no JSON: {error}");
+                let text = format!("the device plugin's configuration is not valid JSON: {error}");
                 note(notes, object, text);
                 return;
             }
@@ -159,8 +159,8 @@ impl Resources {
             let before = self.rdma_hca_max();
             if let Some(other) = before.filter(|other| *other != max) {
                 let text = format!(
-                    "`rdmaHcaMax: {max}` of `{name}` differs from another resource's {other}: \
-                     `nodeDriver.rdmaHcaMax` is one for all NICs of a node, here the larger"
+                    "`rdmaHcaMax: {max}` of `{name}` differs from another resource's {other}; \
+                     `nodeDriver.rdmaHcaMax` applies to all NICs of a node and is set to the larger"
                 );
                 note(notes, object, text);
             }
@@ -193,7 +193,7 @@ impl Resources {
             notes,
             object,
             format!(
-                "`numVfs: {}`: the driver makes virtual functions by the chart's value \
+                "`numVfs: {}`: the driver creates virtual functions from the chart value \
                  `nodeDriver.virtualFunctions`; add {}, and remove this policy",
                 spec["numVfs"],
                 virtual_functions(spec)
@@ -201,7 +201,7 @@ impl Resources {
         );
     }
 
-    /// Returns the resource's name.
+    /// Adds a resource; returns its name.
     fn add(
         &mut self,
         entry: &Value,
@@ -219,7 +219,7 @@ impl Resources {
             group => vec![group],
         };
         if groups.len() > 1 {
-            let text = format!("`{name}` has several groups of selectors: the first is taken");
+            let text = format!("`{name}` has several selector groups; only the first is used");
             note(notes, object, text);
         }
         let mut selectors = Vec::new();
@@ -265,7 +265,7 @@ fn conditions(
             notes,
             object,
             format!(
-                "vendors {} of `{resource}` are not selected by their numbers: add a condition on \
+                "vendor IDs {} of `{resource}` cannot be selected; add a condition on \
                  `dra.net/pciVendor`",
                 unknown.join(", ")
             ),
@@ -308,8 +308,8 @@ fn conditions(
     found
 }
 
-/// The entries of the chart's value for a node policy: one for each combination of its lists. An
-/// interface's name may have a range of its functions behind it, `ens1f0#0-3`.
+/// The entries of the chart value for a node policy: one for each combination of its lists. An
+/// interface name may have a range of its functions as a suffix, `ens1f0#0-3`.
 fn virtual_functions(spec: &Value) -> String {
     let nics = &spec["nicSelector"];
     let listed = |field: &str| {

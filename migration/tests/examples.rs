@@ -132,7 +132,7 @@ fn other_objects_are_left_out() {
 /// Settings of a pod besides the network's name get a note. A pod that cannot be read is not
 /// changed.
 #[test]
-fn nothing_of_a_pod_is_lost_unsaid() {
+fn settings_that_are_not_converted_get_a_note() {
     let pod = |name: &str, networks: &str| {
         serde_json::json!({
             "kind": "Pod",
@@ -159,7 +159,7 @@ fn nothing_of_a_pod_is_lost_unsaid() {
     };
     of("own", r#"`ips: ["10.0.0.1/24"]`"#);
     of("named", "`interface: net7`");
-    of("broken", "is no list of networks");
+    of("broken", "is not a list of networks");
 }
 
 /// A pod of a Deployment with as many GPUs as NICs is rewritten in place, with NICs per GPU.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Which cluster to talk to.
+/// The cluster to connect to.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct KubeArgs {
     /// Kubeconfig file; defaults to the pod's service account, otherwise $KUBECONFIG or ~/.kube/config
@@ -13,7 +13,7 @@ pub struct KubeArgs {
     pub context: Option<String>,
 }
 
-/// What is logged, and in which form.
+/// What to log, and in which format.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LogArgs {
     /// What to log: `LEVEL`, or `TARGET=LEVEL,…`
@@ -24,11 +24,11 @@ pub struct LogArgs {
     pub log_format: LogFormat,
 }
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One line for a person.
+    /// One human-readable line.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }

@@ -1,4 +1,4 @@
-//! Work that gives way to what somebody waits for.
+//! Low-priority threads for work that no request waits for.
 
 use rustix::process::{getpriority_process, setpriority_process};
 use std::future::Future;
@@ -6,26 +6,27 @@ use std::io;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// Added to the niceness of the program: a third of the processor time of a thread that answers
-/// requests, where there is not enough for both (`sched_prio_to_weight` in kernel/sched/core.c).
+/// Added to the program's niceness. If there is not enough processor time for both, a background
+/// thread gets a third of the time of a thread that answers requests (`sched_prio_to_weight` in
+/// kernel/sched/core.c).
 const NICENESS: i32 = 5;
 
-/// Threads of their own at a lower priority, for tasks that no request waits for.
+/// Separate threads with a lower priority, for tasks that no request waits for.
 #[derive(Debug)]
 pub struct Background {
     handle: Handle,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     runtime: Option<Runtime>,
 }
 
 impl Background {
-    /// Starts a thread for each processor, and others as tasks block.
+    /// Starts one thread per processor, and more when tasks block.
     ///
     /// # Errors
     ///
-    /// Where the kernel gives no thread.
+    /// If the kernel cannot create a thread.
     pub fn start() -> io::Result<Self> {
-        // Not added by each thread to its own: a thread begins with its parent's.
+        // Computed once: a thread inherits its parent's niceness, so adding to it could accumulate.
         let niceness = getpriority_process(None)? + NICENESS;
         let runtime = Builder::new_multi_thread()
             .thread_name("background")
@@ -35,7 +36,7 @@ impl Background {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Runs a task there, until it ends or this is dropped.
+    /// Runs a task on these threads until it ends or `self` is dropped.
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -46,7 +47,7 @@ impl Background {
 }
 
 impl Drop for Background {
-    /// Does not wait for a thread that blocks: the program ends.
+    /// Does not wait for blocked threads, since the program is about to end.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -54,7 +55,7 @@ impl Drop for Background {
     }
 }
 
-/// On Linux niceness is a thread's own.
+/// Lowers the priority of the calling thread; on Linux, niceness belongs to a thread.
 fn give_way(niceness: i32) {
     if let Err(error) = setpriority_process(None, niceness) {
         tracing::warn!(%error, "Background work runs at normal priority");
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn its_threads_are_nicer_and_others_are_not() {
+    async fn background_threads_run_at_lower_priority() {
         let niceness = || getpriority_process(None).unwrap();
         let before = niceness();
         let background = Background::start().unwrap();

@@ -18,7 +18,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 
 /// An error and its causes on one line, each cause once.
 ///
-/// Of a cause with several lines (parsers show the location) only the first is used. Some libraries
+/// Only the first line of a cause is used; parsers add lines that show the location. Some libraries
 /// repeat the source in their own text; the repetition is removed.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();

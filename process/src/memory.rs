@@ -1,5 +1,5 @@
-//! Keeps the heap of a process small that is mostly idle, such as the driver on every node. glibc
-//! optimizes for speed: it has a heap per thread and keeps freed memory. Other C libraries are left
+//! Keeps the heap of a mostly idle process small, such as the driver on every node. glibc optimizes
+//! for speed: it has a heap per thread and keeps freed memory. Other C libraries are left
 //! unchanged.
 
 use std::time::Duration;

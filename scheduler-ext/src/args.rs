@@ -38,10 +38,10 @@ pub struct Args {
     pub log: LogArgs,
 }
 
-/// Refuses to answer in the clear to whoever asks from elsewhere.
+/// Checks that the server uses TLS unless it listens on loopback.
 ///
 /// # Errors
-/// What to set.
+/// Says which flags to set.
 pub fn check(server: &ServerArgs) -> anyhow::Result<()> {
     let ServerArgs { listen, tls_cert, tls_key: _ } = server;
     anyhow::ensure!(
@@ -52,8 +52,8 @@ pub fn check(server: &ServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The scheduler's configuration has whole or fractional seconds; beyond a minute it would
-/// stand still.
+/// Parses whole or fractional seconds, as in the scheduler's configuration. Limited to a minute,
+/// since the scheduler waits that long for each pod.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
     if !(0.01..=60.0).contains(&seconds) {

@@ -65,14 +65,14 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
 /// The table of a pod's latest answer.
 pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker, headers: &HeaderMap) -> Response {
     let Some((namespace, name)) = query.pod.split_once('/') else {
-        return (StatusCode::BAD_REQUEST, "ask with ?pod=NAMESPACE/NAME\n").into_response();
+        return (StatusCode::BAD_REQUEST, "set ?pod=NAMESPACE/NAME\n").into_response();
     };
     let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
     if let Some(answer) = ranker.last_answer(&key) {
         return respond(&PodPage::of(&key, &answer), headers);
     }
     let text = format!(
-        "no answer about pod `{key}` is kept: the scheduler has not asked about it lately, or \
+        "no recent answer about pod `{key}`: the scheduler has not asked about it lately, or \
          only one node was left for it\n"
     );
     (StatusCode::NOT_FOUND, text).into_response()

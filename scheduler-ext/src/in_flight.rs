@@ -1,8 +1,8 @@
 //! Pods that the scheduler asked about and that are not bound yet.
 //!
-//! The scheduler allocates in memory and writes the claim later. In between, nobody else
-//! knows. So the extender assumes that the pod is on the node that it ranked first, until
-//! the claim's status shows the real allocation or a short time has passed.
+//! The scheduler allocates in memory and writes the claim later. In between, the allocation is not
+//! visible. So the extender assumes that the pod is on the node that it ranked first, until the
+//! claim's status shows the real allocation or a short time has passed.
 
 use crate::answer::{Answer, Assumed, Basis};
 use crate::forecast::{Forecast, held_devices};

@@ -1,9 +1,8 @@
 //! The scheduler extender: ranks nodes first by what a pod gets there, then by what is
 //! left for other pods.
 //!
-//! It only prioritizes. Alignment is part of the claim and needs no extender; without it
-//! pods are still scheduled, only less well placed. `SCORES.md` explains what a point is
-//! worth.
+//! It only prioritizes. Alignment is part of the claim and does not need the extender; without it,
+//! pods are still scheduled, only less well placed. `SCORES.md` explains what a point is worth.
 //!
 //! Bottom up: [`score`] is the pure decision. [`machine`] and [`forecast`] derive its
 //! inputs from devices and allocations. [`answer`] holds scores with their inputs.

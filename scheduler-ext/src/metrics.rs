@@ -85,7 +85,7 @@ impl Metrics {
             late: Counter::default(),
         };
         registry.register("nodes_scored", "Nodes scored", metrics.nodes.clone());
-        let help = "Nodes scored by a forecast that was made before";
+        let help = "Nodes scored with a cached forecast";
         registry.register("cache_hits", help, metrics.hits.clone());
         let help = "Time to answer a request";
         registry.register_with_unit("request", help, Unit::Seconds, metrics.seconds.clone());
@@ -95,7 +95,7 @@ impl Metrics {
         registry.register("pod_paths", help, metrics.paths.clone());
         let help = "Assumptions that a pod is on the node ranked first, by how they ended";
         registry.register("assumptions", help, metrics.assumptions.clone());
-        let help = "Requests that were answered neutrally as there was no time left";
+        let help = "Requests with neutral answers because no time was left";
         registry.register("late", help, metrics.late.clone());
         metrics
     }

@@ -212,7 +212,7 @@ impl Page for NodePage {
         let StandardPod { claim, score, better_nodes, nodes } = standard_pod;
         let _infallible = write!(
             body,
-            "<p>The claim most common in this cluster, as {}; {better_nodes} of {nodes} nodes \
+            "<p>The most common claim of this cluster, such as {}; {better_nodes} of {nodes} nodes \
              have a higher score.",
             escape(claim.as_deref().unwrap_or("none: no claim holds devices"))
         );
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_hold_text_as_text() {
+    fn text_is_escaped_in_html() {
         assert_eq!(escape("<a href=\"&\">"), "&lt;a href=&quot;&amp;&quot;&gt;");
     }
 }

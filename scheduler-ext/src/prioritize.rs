@@ -151,7 +151,7 @@ impl Ranker {
         self.expect(learning);
     }
 
-    /// Starts a scan in steps, so that nobody has to wait for all of it.
+    /// Starts a scan in steps, so that no request waits for the whole scan.
     pub fn learning(&self) -> Learning {
         Learning::new(self.expected())
     }

@@ -1,4 +1,4 @@
-//! The extender as a server: watches, and `POST /prioritize`.
+//! The extender's server: watches, and `POST /prioritize`.
 
 use crate::answer::Answer;
 use crate::args::{self, Args};
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::MissedTickBehavior;
 
-/// Bytes of a request: a pod of 1.5 MiB (etcd's limit), written out as JSON, and
-/// the names of all nodes of the largest clusters.
+/// The maximum size of a request in bytes: a pod of 1.5 MiB (etcd's limit) as JSON, and the names
+/// of all nodes of the largest clusters.
 const BODY_MAX: usize = 16 << 20;
 
-/// How often it is looked what became of pods, and what is free.
+/// The interval between scans for outcomes of pods and for free capacity.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -44,11 +44,11 @@ struct App {
     readiness: Readiness,
     metrics: Metrics,
     ranker: Ranker,
-    /// Longest time of an answer.
+    /// The time limit of an answer.
     limit: Duration,
     /// Pods that got devices, for their events.
     bound: UnboundedSender<BoundPod>,
-    /// Who may look at /debug.
+    /// Access to /debug.
     access: Access,
 }
 
@@ -95,7 +95,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .with_state(app.clone());
     tokio::select! {
         () = watches => anyhow::bail!("every watch ended"),
-        ended = background.spawn(look(app)) => ended.context("looking at the cluster ended")?,
+        ended = background.spawn(look(app)) => ended.context("the cluster scan ended")?,
         () = tell(receiver, events) => {}
         result = extender.serve(router, stop.clone()) => result?,
         result = operations.serve(operations_router, stop) => result?,
@@ -109,7 +109,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
         Ok(args) => args,
         Err(error) => return refused(&error),
     };
-    // Most pods of a cluster have no claim, and nothing is to be waited for.
+    // Most pods of a cluster have no claim, and must not wait.
     let has_claims = args.pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some());
     if !has_claims || !app.readiness.waiting().is_empty() {
         app.metrics.answered(&Answer::default(), start.elapsed());
@@ -137,7 +137,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
         Ok(Err(error)) => error.to_string(),
         Err(late) => late.to_string(),
     };
-    // No opinion: neutral, and in time. What was computed is there for the next.
+    // Answer neutrally, but in time. The computed forecasts are cached for the next request.
     tracing::warn!(reason, "Answered neutrally");
     app.metrics.late();
     scores(&Answer::default())
@@ -183,7 +183,7 @@ fn scores(answer: &Answer) -> Response {
     Json(priorities).into_response()
 }
 
-/// Looks now and then what became of pods, and what is free.
+/// Scans the outcomes of pods and the free capacity, at intervals.
 async fn look(app: Arc<App>) {
     let mut every = tokio::time::interval(LOOK);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -196,11 +196,11 @@ async fn look(app: Arc<App>) {
         let looked = tokio::task::spawn_blocking(move || {
             app.settle(&app.view.read(), Instant::now());
             let mut learning = app.ranker.learning();
-            // The view is free between two steps.
+            // The view is released between two steps.
             while app.ranker.look(&mut learning, &app.view.read()) {}
             for pod in app.ranker.expect(learning) {
                 app.metrics.bound(&pod);
-                // Its other end lives as long as the process.
+                // The receiver lives as long as the process.
                 let _ended = app.bound.send(pod);
             }
         });
@@ -221,13 +221,13 @@ impl App {
     fn answer(&self, pod: &Pod, nodes: &[String], now: Instant, deadline: Instant) -> Arc<Answer> {
         let view = self.view.read();
         self.settle(&view, now);
-        // Half of the time is for forecasts; what follows them takes far less than the rest.
+        // Half of the time is for forecasts; the steps after them take far less than the rest.
         let end = now + deadline.saturating_duration_since(now) / 2;
         let stop = || Instant::now() >= end;
         self.ranker.prioritize(pod, nodes, &view, now, &stop)
     }
 
-    /// The view is free after every few nodes, as in a look at the cluster.
+    /// Builds the page of a node. Releases the view after every few nodes, as a scan does.
     fn node_page(&self, name: &str) -> Option<NodePage> {
         let names: Vec<String> =
             self.view.read().inventory().node_names().map(ToString::to_string).collect();

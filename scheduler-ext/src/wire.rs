@@ -1,9 +1,9 @@
-//! The extender's wire: `k8s.io/kube-scheduler/extender/v1/types.go`. The Go
-//! types carry no JSON tags, so keys are the Go field names, capitalised, while
-//! the Kubernetes objects inside use their own.
+//! The extender's wire format: `k8s.io/kube-scheduler/extender/v1/types.go`. The Go types have no
+//! JSON tags, so keys are the capitalised Go field names, while the Kubernetes objects inside use
+//! their own.
 //!
-//! Of the pod only what names its claims is read, and names of nodes only where it has
-//! any: every pod of the cluster comes by here, with all its containers.
+//! Only the fields of the pod that name its claims are parsed, and node names only if it has
+//! claims: every pod of the cluster is sent here, with all its containers.
 
 use k8s_openapi::api::core::v1::{
     Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus,
@@ -13,26 +13,26 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What the scheduler asks: a pod and the nodes that passed its filters.
+/// The scheduler's request: a pod and the nodes that passed its filters.
 #[derive(Clone, Debug)]
 pub struct ExtenderArgs<'b> {
-    /// The pod being scheduled; of its spec and status only what names claims.
+    /// The pod being scheduled, with only the parts of spec and status that name claims.
     pub pod: Pod,
-    /// Names of the nodes, as they are in the body.
+    /// The names of the nodes, unparsed.
     node_names: Option<&'b RawValue>,
 }
 
-/// A body is not what the scheduler sends to an extender that is set up for names.
+/// A body is not a request of a scheduler that is configured to send node names.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// It is no JSON, or of other types.
+    /// It is not JSON, or has other types.
     #[error("the body is not a valid ExtenderArgs: {0}")]
     Syntax(#[from] serde_json::Error),
     /// There is no pod.
     #[error("ExtenderArgs has no `Pod`")]
     NoPod,
-    /// Nodes come as objects, for which an answer would be wrong: the scheduler would go
-    /// on with nodes that it believes empty.
+    /// Nodes are sent as objects. An answer would be wrong: the scheduler would continue with an
+    /// empty list of nodes.
     #[error(
         "ExtenderArgs has `Nodes` and no `NodeNames`: set `nodeCacheCapable: true` for this \
          extender in the KubeSchedulerConfiguration"
@@ -86,10 +86,10 @@ struct WireStatus {
 }
 
 impl<'b> ExtenderArgs<'b> {
-    /// Reads a request's body. Fields that are not known are passed over.
+    /// Parses the body of a request. Unknown fields are ignored.
     ///
     /// # Errors
-    /// What is wrong with the body, for the scheduler's log.
+    /// Says what is wrong with the body, for the scheduler's log.
     pub fn parse(body: &'b [u8]) -> Result<Self, WireError> {
         let Args { pod, nodes, node_names } = serde_json::from_slice(body)?;
         let pod = pod.ok_or(WireError::NoPod)?;
@@ -99,10 +99,10 @@ impl<'b> ExtenderArgs<'b> {
         Ok(Self { pod: pod.into(), node_names })
     }
 
-    /// Names of the nodes.
+    /// Parses the names of the nodes.
     ///
     /// # Errors
-    /// What is wrong with them, for the scheduler's log.
+    /// Says what is wrong with them, for the scheduler's log.
     pub fn node_names(&self) -> Result<Vec<String>, WireError> {
         let names = self.node_names.map(|names| serde_json::from_str(names.get()));
         Ok(names.transpose()?.unwrap_or_default())

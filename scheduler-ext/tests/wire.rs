@@ -44,7 +44,7 @@ fn arguments_as_the_scheduler_writes_them() {
 }
 
 #[test]
-fn what_is_empty_or_null_is_nothing() {
+fn empty_and_null_fields_are_accepted() {
     for pod in [
         json!({}),
         json!({"metadata": null, "spec": null, "status": null}),
@@ -59,7 +59,7 @@ fn what_is_empty_or_null_is_nothing() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_say_what_is_wrong() {
     let cases = [
         (json!({"Pod": {}, "Nodes": {"items": []}, "NodeNames": null}), "nodeCacheCapable: true"),
         (json!({"NodeNames": ["a"]}), "no `Pod`"),

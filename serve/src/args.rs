@@ -35,7 +35,7 @@ pub struct LeaseArgs {
 }
 
 impl LeaseArgs {
-    /// The same as a duration.
+    /// The flag as a duration.
     pub fn duration(self) -> Duration {
         Duration::from_secs(self.lease_seconds)
     }

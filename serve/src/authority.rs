@@ -1,9 +1,9 @@
-//! A certificate authority for a single server: what it holds, when a part must be renewed, and its
-//! successor.
+//! A certificate authority for a single server: its certificates and keys, when each must be
+//! renewed, and the renewal.
 //!
-//! Everything is decided from what is held and the time. A new authority is first published besides
-//! the old one, and signs only after all clients have had time to learn it. At no time does a
-//! client see a certificate that it cannot trust.
+//! Every decision depends only on the current bundle and the time. A new authority is first
+//! published beside the old one, and signs only after all clients have had time to learn it. A
+//! client never sees a certificate that it cannot trust.
 
 mod parsed;
 
@@ -59,8 +59,8 @@ enum Due {
 }
 
 impl CertificateBundle {
-    /// What is to be held instead, for a server of these names; `None` while
-    /// this is good.
+    /// Returns the bundle that replaces this one for a server with these names; `None` if no part
+    /// is due.
     pub fn renewed(
         &self,
         names: &[String],
@@ -78,8 +78,8 @@ impl CertificateBundle {
         made.map(Some).map_err(wrap)
     }
 
-    /// When something of it is due, if it stays as it is and is good now; then
-    /// [`Self::renewed`] has something to do.
+    /// The time at which a part of a valid bundle becomes due; from then on [`Self::renewed`]
+    /// returns a replacement.
     pub fn next_due(&self) -> Option<Timestamp> {
         let authorities = certificates(&self.authorities);
         let serving = certificates(&self.certificate);
@@ -140,7 +140,7 @@ impl CertificateBundle {
     }
 }
 
-/// From when on everybody has had time to learn an authority.
+/// The time from which an authority may sign: every client has had time to learn it.
 fn may_sign(authority: &Parsed) -> Timestamp {
     authority.made().checked_add(PUBLISHED).unwrap_or(Timestamp::MAX)
 }

@@ -43,7 +43,7 @@ enum LeaseError {
     Slow { namespace: String, name: String, within: Duration },
 }
 
-/// The last observed lease, and since when it has been unchanged.
+/// The last observed lease, and when it was last seen to change.
 struct Seen {
     lease: LeaseObject,
     since: Instant,

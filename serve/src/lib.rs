@@ -1,5 +1,5 @@
 //! Common parts of all servers in this workspace: TLS from files that may change, a certificate
-//! authority, leader election, health and metrics endpoints. It contains nothing of the domain.
+//! authority, leader election, health and metrics endpoints. It knows nothing about NICs or claims.
 
 pub mod args;
 pub mod authority;

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told() {
+    async fn ready_returns_when_the_last_guard_is_dropped() {
         let readiness = Readiness::default();
         let nodes = readiness.wait_for("nodes");
         let waiter = tokio::spawn({

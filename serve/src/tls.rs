@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_is_checked() {
+    async fn invalid_pairs_are_rejected() {
         let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let (cert, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
         let identity = Identity::new(&cert, &key).await.unwrap();

@@ -46,7 +46,7 @@ fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::
 }
 
 #[tokio::test]
-async fn http2_by_a_certificate_that_changes_while_it_is_served() {
+async fn the_certificate_can_be_replaced_while_serving_http2() {
     let (first, second) = (held(), held());
     let identity = Identity::new(&first.certificate, &first.key).await.unwrap();
     let bound = Bound::with_identity(loopback(), identity.clone()).unwrap();
@@ -95,7 +95,7 @@ async fn a_request_in_flight_is_answered_after_the_stop() {
 }
 
 #[tokio::test]
-async fn health_is_said_and_readiness_with_what_is_missing() {
+async fn readyz_lists_what_is_missing() {
     let readiness = Readiness::default();
     let waiting = readiness.wait_for("certificate");
     let router = operations::router(readiness, prometheus_client::registry::Registry::default());
@@ -115,7 +115,7 @@ async fn health_is_said_and_readiness_with_what_is_missing() {
 
 /// The address is still held by the instance that this one replaces.
 #[tokio::test]
-async fn an_address_that_is_taken_is_served_when_it_is_free() {
+async fn a_taken_address_is_served_once_it_is_free() {
     let first = Bound::plain(loopback()).unwrap();
     let (address, stop) = (first.address(), CancellationToken::new());
     let awaited = Bound::plain_or_later(address).unwrap();

@@ -80,7 +80,7 @@ mod tests {
     ];
 
     #[test]
-    fn blocks_that_go_together() {
+    fn blocks_are_merged_to_the_fewest_sizes() {
         for (blocks, rooms, expected) in CASES {
             let rooms: Vec<_> = rooms.iter().map(|rooms| rooms.to_vec()).collect();
             assert_eq!(sizes(*blocks, &rooms).as_deref(), *expected, "{blocks} over {rooms:?}");

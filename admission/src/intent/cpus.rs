@@ -24,8 +24,8 @@ pub(super) fn read(
     }
     if policy == AlignmentPolicy::Preferred {
         return Err(deny(format!(
-            "CPUs are on the NUMA node of the NICs or the pod waits, which {}: \"preferred\" \
-             contradicts",
+            "aligned CPUs must be on the NUMA node of the NICs, so they cannot be combined with \
+             {}: \"preferred\"",
             annotation::ALIGNMENT_POLICY
         )));
     }

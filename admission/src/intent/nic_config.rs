@@ -1,5 +1,5 @@
-//! The driver's network configuration: read as the driver reads it, so that what
-//! it would refuse on the node is refused here.
+//! The driver's network configuration, parsed with the driver's own code, so that the webhook
+//! denies what the driver would reject on the node.
 
 use super::Intent;
 use crate::denial::Denial;
@@ -16,10 +16,10 @@ use serde_json::json;
 use std::error::Error;
 use topology_graph::LinkLayer;
 
-/// Bytes of opaque parameters that the API server takes.
+/// The maximum size of opaque parameters in bytes (limit of the API server).
 const PARAMETERS_MAX: usize = 10 << 10;
 
-/// The annotation's value, checked, as compact JSON.
+/// Checks the annotation's value; returns it as compact JSON.
 pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String, Denial> {
     let deny = |why: String| Denial::new(annotation::NIC_CONFIG, value, why);
     let config = NetworkConfig::from_json(value.as_bytes()).map_err(|error| {
@@ -44,7 +44,7 @@ pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String,
     Ok(json)
 }
 
-/// The configuration with the pool that its addresses come from.
+/// Adds the address pool to a configuration.
 pub(super) fn with_pool(
     pool: &str,
     config: Option<&str>,
@@ -79,7 +79,7 @@ pub(super) fn with_pool(
     Ok(json.to_string())
 }
 
-/// The interface itself can be in one pod only.
+/// Denies `passthrough` for shared NICs: the NIC's own interface can be in only one pod.
 pub(super) fn check_shared(config: Option<&str>) -> Result<(), Denial> {
     let config = config.and_then(|json| NetworkConfig::from_json(json.as_bytes()).ok());
     let kind = config.and_then(|config| config.interface.kind);
@@ -92,7 +92,7 @@ pub(super) fn check_shared(config: Option<&str>) -> Result<(), Denial> {
     Err(denial.allowed("another type in dranet.io/nic-config, or none"))
 }
 
-/// A label's value and the name of an object.
+/// Returns true if the name is valid both as a label value and as an object name.
 fn is_pool_name(name: &str) -> bool {
     let is_allowed =
         |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
@@ -105,8 +105,8 @@ fn is_pool_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Routes, addresses and routing domains reach beyond the pod: only namespaces
-/// that the operator names may set them.
+/// Denies guarded fields, which affect more than the pod (routes, addresses, routing domains),
+/// outside the namespaces that the operator allows.
 pub(crate) fn check_namespace(
     intent: &Intent,
     namespace: &str,
@@ -128,7 +128,7 @@ pub(crate) fn check_namespace(
     ))
 }
 
-/// An InfiniBand NIC without an interface takes no configuration of one.
+/// Denies interface configuration if NICs are InfiniBand NICs without an interface.
 pub(crate) fn check_machines(intent: &Intent, machines: &[Machine<'_>]) -> Result<(), Denial> {
     let Some(config) = parsed(intent) else { return Ok(()) };
     let Err(error) = config.check_rdma_only() else { return Ok(()) };
@@ -142,13 +142,13 @@ pub(crate) fn check_machines(intent: &Intent, machines: &[Machine<'_>]) -> Resul
     match machines.iter().find(rdma_only) {
         Some(machine) => Err(deny(
             intent,
-            format!("{error}, as NICs of node `{}` are", machine.nodes.first().unwrap_or(&"")),
+            format!("{error} (NICs of node `{}`)", machine.nodes.first().unwrap_or(&"")),
         )),
         None => Ok(()),
     }
 }
 
-/// The configuration as a part of the claim, for the requests of NICs.
+/// The configuration as a part of the claim, for the requests for NICs.
 pub(crate) fn claim_config(
     intent: &Intent,
     nic_requests: &[String],
@@ -168,7 +168,7 @@ fn parsed(intent: &Intent) -> Option<NetworkConfig> {
     NetworkConfig::from_json(intent.nic_config.as_ref()?.as_bytes()).ok()
 }
 
-/// In the words of the annotation that the pod has.
+/// Creates a denial that names the annotation that the user set.
 fn deny(intent: &Intent, why: String) -> Denial {
     if let Some(config) = parsed(intent)
         && let Some(pool) = config.interface.pool.clone()

@@ -55,12 +55,12 @@ fn a_pool_is_a_field_of_the_network_configuration() {
 }
 
 #[test]
-fn a_pod_without_the_trigger_is_not_ours() {
+fn a_pod_without_the_trigger_has_no_intent() {
     assert_eq!(read(&Pod::default()), Ok(None));
 }
 
 #[test]
-fn containers_have_gpus_of_their_own_and_init_containers_use_them_before() {
+fn init_containers_use_the_gpus_of_main_containers() {
     let mut pod = pod(&json!({}), &json!([gpus("a", 1), gpus("b", 2), container("c", &json!({}))]));
     assert_eq!(shares(&pod), [("a".to_owned(), 0..1), ("b".to_owned(), 1..3)]);
 

@@ -38,8 +38,7 @@ pub(super) fn gpus(value: &str) -> Result<u32, Denial> {
     count(annotation::GPUS, value, "GPUs", &allowed)
 }
 
-/// Parses the number of NVMe devices, which a claim includes beside so many other
-/// devices.
+/// Parses the number of NVMe devices. The claim also contains `others` other devices.
 pub(super) fn nvmes(
     value: &str,
     others: u32,
@@ -57,8 +56,8 @@ pub(super) fn nvmes(
     }
     if policy == AlignmentPolicy::Preferred {
         return Err(deny(format!(
-            "NVMe devices are on the NUMA node of the NICs or the pod waits, which {}: \
-             \"preferred\" contradicts",
+            "aligned NVMe devices must be on the NUMA node of the NICs, so they cannot be \
+             combined with {}: \"preferred\"",
             annotation::ALIGNMENT_POLICY
         )));
     }

@@ -1,4 +1,4 @@
-//! What a person would want to know of a pod that is let through.
+//! Warnings about a pod that is admitted.
 
 use super::{Intent, annotations, is_triggered};
 use cluster_model::names::annotation;
@@ -30,11 +30,11 @@ const KNOWN: &[&str] = &[
     annotation::REQUEST_HASH,
 ];
 
-/// Letters that may be wrong in a key that is taken for a known one.
+/// The maximum edit distance to a known key that is suggested as a correction.
 const TYPING_ERRORS_MAX: usize = 3;
 
-/// One warning for each annotation in our domain that has no effect, with the
-/// known key that is nearest to it.
+/// Returns one warning for each annotation in our domain that has no effect, with the most similar
+/// known key.
 pub fn warnings(pod: &Pod) -> Vec<String> {
     let triggered = is_triggered(pod);
     let ours = annotations(pod).keys().filter(|key| key.starts_with(annotation::DOMAIN));
@@ -61,7 +61,8 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
     ours.filter_map(warning).collect()
 }
 
-/// RDMA pins memory; a container that may not gets errors late and unclear.
+/// Warns about containers that may not lock memory. RDMA needs it, and fails late and with unclear
+/// errors.
 pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
     let spec = pod.spec.as_ref();
     let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();

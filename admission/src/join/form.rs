@@ -1,19 +1,16 @@
-//! How a claim says "near": ways to meet a block, written as requests and
-//! constraints.
+//! How a claim expresses nearness: the ways of a block, written as requests and constraints.
 //!
-//! With one way, requests are plain. With several, the requests of a block are
-//! `firstAvailable` over the ways, and for each way *i* one constraint names
-//! `nics/i` and `gpus/j` for all j ≠ i, on an attribute that is equal within a
-//! kind of device and never between kinds; so those two can never be chosen
-//! together, and what is left is "both by the same way". The way of any device
-//! is given no constraint of its own: the NICs may take it when nothing nearer
-//! is left, and then any GPU will do. Counts keep the search short.
+//! With one way, requests are plain. With several, the requests of a block are `firstAvailable`
+//! over the ways. For each way *i*, one constraint names `nics/i` and `gpus/j` for all j ≠ i, on
+//! an attribute that is equal within a kind of device and differs between kinds. The allocator can
+//! therefore never choose these two together, so NICs and GPUs use the same way. The way
+//! [`Way::Any`] has no constraint: NICs may use it if no nearer way is left, and then any GPU is
+//! accepted. Counts keep the search short.
 //!
-//! A GPU driver without such an attribute has the *anchored* form: one NIC is the
-//! anchor, each GPU a request of its own, and the bus id, which no two devices
-//! share, keeps the anchor from each GPU of another way. The other NICs follow
-//! the anchor by an attribute of NICs alone. Required only: a way of any device
-//! would be taken too early.
+//! For a GPU driver without such an attribute, the form is *anchored*: one NIC is the anchor, and
+//! each GPU is a separate request. The bus ID, which is unique, keeps the anchor from GPUs of
+//! another way. The other NICs follow the anchor by an attribute that only NICs have. This works
+//! only for required alignment: the allocator would use [`Way::Any`] too early.
 
 use super::Classes;
 use super::pinned::PinnedCell;
@@ -25,34 +22,34 @@ use cluster_model::names::{self, alternative, attribute};
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use topology_graph::{PciAddress, ShapeHash};
 
-/// Alternatives of one request (`FirstAvailableDeviceRequestMaxSize`).
+/// The maximum number of alternatives of a request (`FirstAvailableDeviceRequestMaxSize`).
 pub(crate) const WAYS_MAX: usize = 8;
 
-/// Requests and constraints of one claim, of each (`DeviceRequestsMaxSize`,
+/// The maximum number of requests, and of constraints, of a claim (`DeviceRequestsMaxSize`,
 /// `DeviceConstraintsMaxSize`).
 pub(crate) const CLAIM_PARTS_MAX: usize = 32;
 
 /// One way in which the devices of a block may be near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// They have one value of an attribute.
+    /// They have the same value of an attribute.
     Attribute {
-        /// Name of the join.
+        /// The name of the join.
         join: &'static str,
         /// The attribute.
         name: &'static str,
-        /// Shapes of nodes where that says what is near; `None` is all.
+        /// The node shapes on which the attribute implies nearness; `None` means all.
         only: Option<Vec<ShapeHash>>,
     },
-    /// They are of this cell.
+    /// They are in this cell.
     Cell(CellWay),
-    /// They are of this cell, and no other cell would do.
+    /// They are in this cell, which the claim is pinned to.
     Pinned(PinnedCell),
-    /// They need not be.
+    /// They need not be near each other.
     Any,
 }
 
-/// A cell of the nodes of one shape.
+/// A cell on nodes of one shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellWay {
     pub(crate) shape: ShapeHash,
@@ -60,31 +57,31 @@ pub(crate) struct CellWay {
     pub(crate) nics: Vec<PciAddress>,
 }
 
-/// The ways of every block, best first; of pinned blocks one for each.
+/// The ways of all blocks, best first. For pinned blocks: one way per block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) ways: Vec<Way>,
-    /// Shapes of nodes that the claim is kept to.
+    /// The node shapes that the claim is limited to.
     pub(crate) only: Option<Vec<ShapeHash>>,
     /// How several ways are kept apart.
     pub(crate) apart: Apart,
 }
 
-/// What keeps a NIC of one way and a GPU of another apart.
+/// How a NIC of one way and a GPU of another are kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Apart {
-    /// An attribute that tells the kinds of devices apart.
+    /// By an attribute that distinguishes kinds of devices.
     Kind,
-    /// The bus id, between an anchor and each GPU.
+    /// By the bus ID, between an anchor and each GPU.
     Anchor {
-        /// What the other NICs have in common with the anchor.
+        /// The attribute that the other NICs share with the anchor.
         nics_by: &'static str,
     },
-    /// Nothing: each block has one way of its own.
+    /// Not needed: each block has its own single way.
     Pinned,
 }
 
-/// In which order requests stand, which is the order of the search.
+/// The order of requests, in which the allocator searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Block by block, NICs first.
@@ -100,26 +97,26 @@ pub(crate) enum Order {
 pub(crate) struct ClaimParts {
     pub(crate) requests: Vec<DeviceRequest>,
     pub(crate) constraints: Vec<DeviceConstraint>,
-    /// Those of the requests that are for NICs.
+    /// The names of the requests for NICs.
     pub(crate) nic_requests: Vec<String>,
 }
 
-/// What devices are asked of.
+/// The drivers, classes and filters of the requested devices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) driver: &'static GpuDriver,
     pub(crate) classes: &'a Classes,
-    /// Whether NICs with a network interface are left out.
+    /// True to exclude NICs with a network interface.
     pub(crate) without_interface: bool,
-    /// The rail of the NICs, where it is given.
+    /// The rail of the NICs, if set.
     pub(crate) rail: Option<i64>,
-    /// What the claim takes of each NIC, where NICs are shared.
+    /// The capacity that the claim requests from each NIC, if NICs are shared.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
 }
 
 impl Order {
-    /// The orders that differ for this demand. NICs come first where there are
-    /// several ways: the side that is tried first decides the way.
+    /// The orders that differ for this demand. With several ways, NICs come first: the side that is
+    /// tried first decides the way.
     pub(crate) fn all(demand: &Demand, form: &Form) -> Vec<Self> {
         let mut orders = vec![Self::NicThenGpu];
         if form.ways_of(0).len() == 1 {
@@ -166,7 +163,7 @@ impl Form {
         }
     }
 
-    /// The cells that the claim is pinned to, for a person.
+    /// The cells that the claim is pinned to, for messages.
     pub(crate) fn place(&self) -> Option<String> {
         let pinned = self.ways.iter().filter_map(|way| match way {
             Way::Pinned(cell) => Some(cell),
@@ -181,7 +178,7 @@ impl Form {
 
 struct Writer<'a> {
     form: &'a Form,
-    /// The ways of the block that it writes.
+    /// The ways of the block to write.
     ways: &'a [Way],
     source: Source<'a>,
 }
@@ -214,7 +211,7 @@ impl Writer<'_> {
         self.gpu_requests(block).iter().map(request).collect()
     }
 
-    /// Names and counts of the requests for GPUs: one for each beside an anchor.
+    /// Names and counts of the requests for GPUs; with an anchor, one request per GPU.
     fn gpu_requests(&self, block: &Block) -> Vec<(String, u32)> {
         if !self.is_anchored() {
             return block.gpus.clone();
@@ -223,7 +220,7 @@ impl Writer<'_> {
         all.flat_map(|(name, count)| (0..*count).map(move |i| (format!("{name}-{i}"), 1))).collect()
     }
 
-    /// The request for the NICs beside the anchor, and how many they are.
+    /// Name and count of the request for the NICs besides the anchor.
     fn rest(&self, block: &Block) -> Option<(String, u32)> {
         let (name, count) = &block.nics;
         (self.is_anchored() && *count > 1).then(|| (format!("{name}-rest"), count - 1))
@@ -250,8 +247,7 @@ impl Writer<'_> {
 
     fn nic(&self, way: &Way) -> Selector {
         let mut selector = Selector::driver(names::DRIVER).and_true(attribute::dranet::RDMA);
-        // A NIC that is down or slow now is left out; it still counts as one
-        // that the machine has.
+        // NICs that are down or slow are not allocated; plans still count them.
         selector = selector
             .and_not_true(attribute::DEGRADED)
             .and_string_if_any(attribute::PORT_STATE, names::PORT_ACTIVE);
@@ -317,7 +313,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The anchor by this way and each GPU by any other cannot be chosen together.
+    /// Constraints that exclude choosing the anchor by this way and a GPU by another.
     fn anchor_constraints(&self, block: &Block, i: usize) -> Vec<DeviceConstraint> {
         let named = |request: &str, i: usize| self.subrequest(request, i);
         let others = || (0..self.ways.len()).filter(|j| *j != i);
@@ -333,8 +329,8 @@ impl Writer<'_> {
         format!("{request}/{}", way_name(i, &self.ways[i]))
     }
 
-    /// The way of the NICs is the way of the GPUs; where an attribute says what
-    /// is near, they have one value of it.
+    /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is
+    /// an attribute.
     fn way_constraints(&self, block: &Block, i: usize, way: &Way) -> Vec<DeviceConstraint> {
         let Some(kind) = self.source.driver.kind_attribute else { return Vec::new() };
         let gpus = |wanted: &dyn Fn(usize) -> bool| -> Vec<String> {
@@ -351,7 +347,7 @@ impl Writer<'_> {
     }
 }
 
-/// Name of the subrequest for a way.
+/// The name of the subrequest for a way.
 fn way_name(index: usize, way: &Way) -> String {
     match way {
         Way::Attribute { join, .. } => (*join).to_owned(),

@@ -25,16 +25,16 @@ use std::fmt::Debug;
 use std::future::ready;
 use std::time::Duration;
 
-/// For how long changes are gathered before a look: a chart is applied object by object.
+/// How long to gather changes before a check, since a chart is applied object by object.
 const GATHER: Duration = Duration::from_millis(500);
-/// How soon what failed is tried again.
+/// The pause before retrying after a failure.
 const RETRY: Duration = Duration::from_secs(10);
-/// The longest time between two looks: clocks are set.
+/// The longest time between two checks, since clocks may be adjusted.
 const LOOK_MAX: Duration = Duration::from_hours(1);
 
 impl Leader {
-    /// Looks at the Secret and the configurations when any of them changes, as somebody may have
-    /// applied them again, empty; and when a certificate is due.
+    /// Checks the Secret and the configurations when any of them changes, since they may have been
+    /// applied again, empty; and when a certificate is due.
     pub(super) async fn keep_certificates(&self) {
         let Some(names) = &self.names else { return };
         let mut changes = self.certificate_changes();
@@ -54,12 +54,12 @@ impl Leader {
                 _ = changes.next() => tokio::time::sleep(GATHER).await,
                 () = tokio::time::sleep(next) => {}
             }
-            // All that came meanwhile is one change.
+            // Everything that arrived meanwhile counts as one change.
             while changes.next().now_or_never().flatten().is_some() {}
         }
     }
 
-    /// Tells, for ever, when the Secret or a configuration is there, has changed or is gone.
+    /// A stream with an item whenever the Secret or a configuration is created, changed or deleted.
     fn certificate_changes(&self) -> BoxStream<'static, ()> {
         let client = &self.templates.client;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
@@ -73,7 +73,7 @@ impl Leader {
         .boxed()
     }
 
-    /// Returns when a certificate is due.
+    /// Updates the Secret and the configurations once. Returns the time when a certificate is due.
     async fn keep_certificates_once(
         &self,
         names: &[String],

@@ -1,9 +1,9 @@
-//! Which templates are marked, kept or collected, and when: decided from who refers to each and
-//! for how long nobody has.
+//! Decides which templates are marked, kept or collected, and when, from whether anything refers to
+//! them and for how long nothing has.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// How long a new template is left alone: its pod is created after it.
+/// The grace period of a new template, since its pod is created after it.
 const NEW: SignedDuration = SignedDuration::from_mins(1);
 
 /// State of a managed template.
@@ -11,16 +11,16 @@ const NEW: SignedDuration = SignedDuration::from_mins(1);
 pub(super) struct TemplateUse {
     /// When it was created.
     pub(super) created: Timestamp,
-    /// Since when nobody has referred to it, from its annotation.
+    /// The time since when nothing has referred to it, from its annotation.
     pub(super) unused_since: Option<Timestamp>,
-    /// Whether a pod or a claim refers to it.
+    /// True if a pod or a claim refers to it.
     pub(super) used: bool,
 }
 
 /// What to do with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TemplateAction {
-    /// Record that nobody refers to it.
+    /// Record that nothing refers to it.
     Mark,
     /// Remove that record.
     Keep,
@@ -28,8 +28,8 @@ pub(super) enum TemplateAction {
     Collect,
 }
 
-/// What is to be done about a template, and from when on, if nobody begins or ceases to refer to
-/// it. `None` where that alone can make anything due.
+/// The next action on a template, and its time, as long as the references do not change. `None` if
+/// only a change of references can require an action.
 pub(super) fn due(
     template: TemplateUse,
     keep_unused: SignedDuration,
@@ -59,7 +59,7 @@ mod tests {
             (5, None, false, 60, Some((at(6), TemplateAction::Mark))),
             (5, Some(7), false, 60, Some((at(67), TemplateAction::Collect))),
             (5, Some(7), true, 60, Some((Timestamp::MIN, TemplateAction::Keep))),
-            // None is kept.
+            // Unused templates are not kept at all.
             (5, None, false, 0, Some((at(5), TemplateAction::Mark))),
             (5, Some(7), false, 0, Some((at(7), TemplateAction::Collect))),
         ] {
@@ -68,7 +68,7 @@ mod tests {
             let found = due(template, SignedDuration::from_mins(minutes));
             assert_eq!(found, expected, "{template:?} kept for {minutes} minutes");
         }
-        // A mark that cannot be read is one of a time that never comes.
+        // An unreadable mark counts as a time that never comes.
         let template =
             TemplateUse { created: at(0), unused_since: Some(Timestamp::MAX), used: false };
         let never = due(template, SignedDuration::from_hours(1));

@@ -20,9 +20,9 @@ use std::error::Error;
 use std::time::Duration;
 use topology_graph::NodeTopology;
 
-/// How often the machines that are there are compared with those remembered, at most.
+/// The minimum time between comparisons of present and remembered machines.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often where nothing changes: machines are forgotten as days pass.
+/// The maximum time, if nothing changes: machines are forgotten as days pass.
 const LOOK: Duration = Duration::from_hours(1);
 
 impl Leader {

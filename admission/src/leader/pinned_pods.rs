@@ -1,6 +1,5 @@
 //! Sends events on pods that wait for the cell that their claim is pinned to while
-//! another cell is free. Neither the claim nor the pod can be changed, so a person has to
-//! act.
+//! another cell is free. Neither the claim nor the pod can be changed, so the user has to act.
 
 use super::waiting_pods::{UnschedulablePod, WaitingPods};
 use super::{Leader, LeaderError};
@@ -13,7 +12,7 @@ use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often the same pod is checked again.
+/// The interval between checks of the same pod.
 const AGAIN: Duration = Duration::from_secs(30);
 /// The most pods per round; each is read and planned.
 const AT_ONCE: usize = 16;
@@ -24,8 +23,8 @@ const REPORTER: &str = "dranet-admission";
 pub(super) type Looked = BTreeMap<String, Option<Instant>>;
 
 impl Leader {
-    /// Looks at pods that wait for their cells, a few at a time. Returns in how long others, or
-    /// the same again, are due.
+    /// Checks pods that wait for their cells, a few at a time. Returns the time until the next
+    /// check is due.
     pub(super) async fn report_pinned(
         &self,
         waiting: &WaitingPods,
@@ -58,7 +57,7 @@ impl Leader {
             note: Some(format!(
                 "the claim of this pod is pinned to {own}, where no devices are free for it, while \
                  {other} has free ones; a claim cannot be moved: delete the pod, and the one that \
-                 its controller creates is pinned anew"
+                 its controller creates is pinned again"
             )),
             action: "Pin".to_owned(),
             secondary: None,
@@ -91,7 +90,7 @@ fn pinned(pods: Vec<UnschedulablePod>, view: &ClusterView) -> Vec<UnschedulableP
     pods.into_iter().filter(is_pinned).collect()
 }
 
-/// In how long a pod is looked at; `None` where it has its event.
+/// The time until a pod is checked; `None` if it already has its event.
 fn remaining(pod: &UnschedulablePod, looked: &Looked, now: Instant) -> Option<Duration> {
     match looked.get(&pod.uid) {
         None => Some(Duration::ZERO),
@@ -99,7 +98,7 @@ fn remaining(pod: &UnschedulablePod, looked: &Looked, now: Instant) -> Option<Du
     }
 }
 
-/// The pods that are looked at in this round.
+/// The pods to check in this round.
 fn due<'p>(
     pods: &'p [UnschedulablePod],
     looked: &Looked,
@@ -117,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pinned_pods_are_looked_at_now_and_then_until_they_have_their_event() {
+    fn pinned_pods_are_checked_until_they_have_their_event() {
         let mut view = ClusterView::default();
         for (name, annotations) in
             [("pinned", json!({ annotation::PINNED: "numa0" })), ("free", json!({}))]

@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::time::Duration;
 
-/// How often templates and waiting pods are looked over, in memory, at most.
+/// The minimum time between checks of templates and waiting pods, which read only memory.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How soon what failed, or could not be done, is tried again where nothing changes.
+/// The time until a failed or impossible action is retried, if nothing changes.
 const RETRY: Duration = Duration::from_secs(10);
-/// Pods that are read at a time.
+/// The number of pods to read at a time.
 const PAGE: u32 = 100;
 
 impl Leader {
@@ -68,7 +68,7 @@ impl Leader {
         }
     }
 
-    /// Does what is due about templates. Returns in how long the next is.
+    /// Carries out the due actions on templates. Returns the time until the next one.
     async fn carry_out_due(&self, waiting: &WaitingPods) -> Option<Duration> {
         let now = Timestamp::now();
         let (due, mut next) = self.due(waiting, now);
@@ -82,7 +82,7 @@ impl Leader {
         next
     }
 
-    /// What is to be done about templates now, from memory, and in how long the next is.
+    /// The due actions on templates, decided from memory, and the time until the next one.
     fn due(&self, waiting: &WaitingPods, now: Timestamp) -> (Vec<Due>, Option<Duration>) {
         let view = self.templates.view.read();
         let used = used(&view, waiting);
@@ -165,8 +165,8 @@ impl Leader {
         written(self.templates.api(key).delete(&key.name, &params).await.map(drop), key)
     }
 
-    /// Creates missing templates again that waiting pods refer to. `lost` are those of
-    /// which it has been logged that this is not possible. Returns when to look again.
+    /// Recreates missing templates that waiting pods refer to. `lost` contains those that cannot be
+    /// recreated, which has been logged. Returns the time until the next check.
     async fn recreate_missing(
         &self,
         waiting: &WaitingPods,
@@ -208,8 +208,8 @@ impl Leader {
         if lost.insert(key.clone()) {
             tracing::warn!(
                 template = %key, %pod,
-                "Template is missing, and the pod's annotations lead to another now; \
-                 create the pod again"
+                "Template is missing, and the pod's annotations now lead to another one; \
+                 recreate the pod"
             );
             self.metrics.count_outcome(TemplateOutcome::Lost);
         }
@@ -232,7 +232,7 @@ struct Due {
     action: TemplateAction,
 }
 
-/// A conflict or an absent object is no error: the template is checked again.
+/// A conflict or an absent object is not an error: the template is checked again.
 fn written(outcome: kube::Result<()>, key: &ObjectKey) -> Result<bool, LeaderError> {
     match outcome {
         Ok(()) => Ok(true),

@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_without_a_node_are_known_by_their_condition() {
+    fn unschedulable_pods_are_recognized_by_their_condition() {
         let (key, ours) = (
             ObjectKey { namespace: "n".to_owned(), name: "a".to_owned() },
             "dranet-0123456789abcdef",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_of_ours_are_known_by_a_pod_that_lives() {
+    fn each_template_is_listed_with_a_pod_that_is_not_deleted() {
         let key = |name: &str| ObjectKey { namespace: "n".to_owned(), name: name.to_owned() };
         let (ours, other) = ("dranet-0123456789abcdef", "dranet-fedcba9876543210");
         let mut pods = WaitingPods::default();

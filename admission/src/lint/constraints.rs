@@ -114,7 +114,7 @@ fn always(bound: &[Bound<'_>], attribute: &str, place: String) -> Finding {
             annotation::FABRIC
         )
     } else if single {
-        "always true: it binds one device only".to_owned()
+        "always true: it applies to only one device".to_owned()
     } else {
         "always true here: on every node all devices that could be chosen have one value".to_owned()
     };
@@ -136,7 +136,7 @@ fn distinct(
     let most = supply.nodes.iter().map(values).max().unwrap_or_default();
     if most < wanted {
         let message = format!(
-            "{} with values of their own are asked for, and no node has more than {}, so the \
+            "the requests need {} with distinct values, and no node has more than {}, so the \
              pod stays Pending",
             count(wanted, "device"),
             count(most, "value")
@@ -153,7 +153,7 @@ fn distinct(
         check: Check::AlwaysHolds,
         severity: Severity::Note,
         place,
-        message: "always true here: on every node all devices have values of their own".to_owned(),
+        message: "always true here: on every node, all devices have distinct values".to_owned(),
     })
 }
 

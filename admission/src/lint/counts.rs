@@ -30,7 +30,7 @@ fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Fi
         ),
     };
     let message = match part.subrequest {
-        Some(_) => format!("{what}; this alternative is never taken"),
+        Some(_) => format!("{what}; this alternative is never used"),
         None => what,
     };
     Some(Finding { check: Check::NeverEnough, severity, place: place(part), message })
@@ -64,8 +64,9 @@ fn first_failing_selector(supply: &Supply<'_>, part: &Part<'_>) -> String {
                 ": {} is false for {}",
                 quoted(selector.expression()),
                 match before {
-                    1 => "the 1 device that comes as far".to_owned(),
-                    many => format!("all {} that come as far", count(many, "device")),
+                    1 => "the 1 device that passes the selectors before it".to_owned(),
+                    many =>
+                        format!("all {} that pass the selectors before it", count(many, "device")),
                 }
             );
         }

@@ -63,7 +63,7 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
         None => String::new(),
     };
     let remedy = match (error.class, class) {
-        (ErrorClass::NoSuchKey, Some(_)) => "; mend the class: test `device.driver` first",
+        (ErrorClass::NoSuchKey, Some(_)) => "; fix the class: test `device.driver` first",
         (ErrorClass::NoSuchKey, None) => "; write `.?name.orValue(…)`",
         _ => "",
     };
@@ -72,8 +72,8 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
         severity: Severity::Error,
         place: place(part),
         message: format!(
-            "{}{owner} fails on device {} of node {node} ({error}), which ends the pod's attempt \
-             on every node{remedy}",
+            "{}{owner} fails on device {} of node {node} ({error}), which aborts scheduling of \
+             the pod on every node{remedy}",
             quoted(selector.expression()),
             device.id().device,
         ),
@@ -96,8 +96,9 @@ fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
                 severity: Severity::Warning,
                 place: place(part),
                 message: format!(
-                    "{} fails on a device without `{attribute}`: all have it now, and the first \
-                     without ends the pod's attempt on every node; write `.?name.orValue(…)`",
+                    "{} fails on a device without `{attribute}`: all have it now, but the first \
+                     without it aborts scheduling of the pod on every node; write \
+                     `.?name.orValue(…)`",
                     quoted(selector.expression()),
                 ),
             });

@@ -1,5 +1,5 @@
-//! Of all candidates the one that most nodes can serve, at the nearest level
-//! that all of these can always give, in the cheapest form.
+//! Chooses among all candidates: the one that most nodes can serve, at the nearest level that all
+//! of these can guarantee, in the cheapest form.
 
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
@@ -21,12 +21,12 @@ use std::cmp::Reverse;
 /// Attributes that are equal on NICs of one fabric.
 pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
 
-/// What is chosen.
+/// The choice.
 #[derive(Debug)]
 pub(super) struct Choice {
     /// The best candidate.
     pub(super) best: Chosen,
-    /// Where it is pinned to cells, all that are as good; which one a pod gets is chosen later.
+    /// If it is pinned to cells: all equally good candidates. Which one a pod gets is chosen later.
     pub(super) pins: Vec<Chosen>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Chosen {
     pub(super) steps: u64,
 }
 
-/// Why no candidate was taken.
+/// Why no candidate was chosen.
 #[derive(Debug, Default)]
 struct Refusals {
     over_budget: bool,
@@ -63,8 +63,8 @@ pub(super) fn choose(
     if let Some(best) = best {
         return Ok(Choice { best, pins: Vec::new() });
     }
-    // Where near devices are only preferred, and a claim could require them, a pinned claim
-    // would give less.
+    // For preferred alignment, if a claim could require near devices, a pinned claim would be
+    // worse.
     let is_needed = intent.policy == AlignmentPolicy::Required
         || chooser.required(&mut Refusals::default()).is_none();
     let pins = if is_needed { chooser.pinned(&mut refusals) } else { Vec::new() };
@@ -90,7 +90,7 @@ struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
-    /// Near to far. Pairs that leave devices unused and gain nothing are the last resort.
+    /// Tries levels from near to far. Pairs that only leave devices unused are the last resort.
     fn required(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
         let levels = Nearness::ALL.into_iter().filter(|level| asked.is_none_or(|it| it == *level));
@@ -100,7 +100,7 @@ impl Chooser<'_> {
         self.nearest(&first, refusals).or_else(|| self.nearest(&last, refusals))
     }
 
-    /// The best of these levels; a farther one is taken only where it serves more nodes.
+    /// The best candidate of these levels; a farther level is used only if it serves more nodes.
     fn nearest(&self, levels: &[Nearness], refusals: &mut Refusals) -> Option<Chosen> {
         let mut best: Option<(usize, Chosen)> = None;
         for level in levels.iter().copied() {
@@ -116,7 +116,7 @@ impl Chooser<'_> {
         best.map(|(_, chosen)| chosen)
     }
 
-    /// The candidate with blocks put together, where near means of one cell.
+    /// The candidate with merged blocks, if near means in the same cell.
     fn together(&self, candidate: &Candidate) -> Option<Candidate> {
         let Nearness::Level(_) = candidate.nearness else { return None };
         if candidate.form.apart != Apart::Kind {
@@ -129,8 +129,8 @@ impl Chooser<'_> {
         Some(Candidate { demand, ..candidate.clone() })
     }
 
-    /// The first that is cheap enough: they come with the best ladder first. Blocks
-    /// are put together last, as that leaves no rung but the weakest.
+    /// The first candidate that is cheap enough; those with the best ladder come first. Merged
+    /// blocks come last, since they allow only the weakest level.
     fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
         let candidates = join::preferred(self.question, asked);
@@ -141,8 +141,8 @@ impl Chooser<'_> {
         candidates.find_map(|candidate| self.best(vec![candidate], refusals))
     }
 
-    /// Claims for named cells of the nearest level; where near devices are only preferred, then
-    /// one for any. A farther level is taken only where it serves more nodes.
+    /// Claims for named cells of the nearest level, and for preferred alignment also one for any
+    /// devices. A farther level is used only if it serves more nodes.
     fn pinned(&self, refusals: &mut Refusals) -> Vec<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
         let strand = join::pairs_strand(self.question);
@@ -169,14 +169,14 @@ impl Chooser<'_> {
         found
     }
 
-    /// Most nodes, then fewest steps, then the order in which they came.
+    /// The candidate with most nodes, then fewest steps, then the first one.
     fn best(&self, candidates: Vec<Candidate>, refusals: &mut Refusals) -> Option<Chosen> {
         let machines = self.question.machines;
         let mut measured = Vec::new();
         for candidate in candidates.into_iter().filter(|one| one.nodes(machines) > 0) {
             measured.extend(self.cheapest(candidate, refusals));
         }
-        // `min_by_key` takes the first of equals.
+        // Among equal ones, `min_by_key` returns the first.
         measured
             .into_iter()
             .min_by_key(|chosen: &Chosen| (Reverse(chosen.candidate.nodes(machines)), chosen.steps))
@@ -233,8 +233,8 @@ impl Chooser<'_> {
         written
     }
 
-    /// A device without the attribute can never satisfy a constraint on it, so
-    /// the constraint is made only where every NIC that could serve has it.
+    /// Returns true if every NIC that could serve has the attribute. Otherwise a constraint on it
+    /// must not be added, since a device without the attribute can never satisfy it.
     fn on_every_nic(&self, candidate: &Candidate, attribute: &str) -> bool {
         let machines = self.question.machines.iter().zip(&candidate.serves);
         machines.filter(|(_, serves)| **serves).all(|(machine, _)| machine.nics_have(attribute))

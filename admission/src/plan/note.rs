@@ -1,4 +1,4 @@
-//! A plan as one sentence, for the pod's annotation and for people.
+//! Describes a plan in one sentence, for the pod's annotation and for users.
 
 use super::Plan;
 use crate::intent::{AlignmentPolicy, Pairing};
@@ -6,7 +6,7 @@ use crate::nearness::Nearness;
 use crate::wording::count;
 
 impl Plan {
-    /// What the pod gets, by which join, where, at what cost, from which template.
+    /// Describes the devices, join, nodes, cost and template of the plan.
     pub fn note(&self, template: &str) -> String {
         let (can, of) = self.nodes;
         format!(
@@ -51,7 +51,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// What the pod gets beside its GPUs and NICs.
+    /// Describes what the pod gets besides GPUs and NICs.
     fn beside(&self) -> String {
         let rail = self.rail.map(|rail| format!(", on rail {rail} as all pods of the job"));
         let cpus = self
@@ -67,7 +67,7 @@ impl Plan {
         [rail, cpus, nvmes, share].into_iter().flatten().collect()
     }
 
-    /// Says that the pod waits for these cells, whatever becomes free elsewhere.
+    /// Says that the pod waits for these cells, even if others become free.
     fn pinned_promise(&self, near: &str) -> String {
         if let Some(place) = &self.place {
             return format!("{near}, pinned to {place}");

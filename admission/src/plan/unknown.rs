@@ -1,6 +1,6 @@
-//! A claim for machines that nobody has seen yet, where the operator would rather
-//! have pods wait than be refused: GPUs and NICs tied by the standard NUMA
-//! attribute, which drivers publish since Kubernetes 1.37.
+//! A claim for machines that are not known yet, if the operator prefers that pods wait instead of
+//! being denied. GPUs and NICs are tied by the standard NUMA attribute, which drivers publish since
+//! Kubernetes 1.37.
 
 use super::{Plan, Policy, choice, selection, with_config};
 use crate::demand::Demand;
@@ -13,7 +13,7 @@ use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
 use topology_graph::Level;
 
-/// Whether no machine is known at all, there or remembered.
+/// Returns true if no machine is known, neither present nor remembered.
 pub(super) fn is_all_unknown(view: &ClusterView) -> bool {
     !view.has_graphs()
 }

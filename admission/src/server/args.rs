@@ -12,10 +12,10 @@ use std::time::Duration;
 #[derive(clap::Parser, Clone, Debug)]
 #[command(version)]
 pub struct Args {
-    /// The webhook's socket; without a certificate it keeps one of its own.
+    /// The webhook's socket. Without a certificate file, it manages its own certificate.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Its own objects.
+    /// The webhook's own objects.
     #[command(flatten)]
     pub own: OwnArgs,
     /// Health and metrics.
@@ -38,7 +38,7 @@ pub struct Args {
     pub leader: LeaderArgs,
 }
 
-/// Where the webhook is, and where it keeps its own objects.
+/// The webhook's Service, and the namespace of its own objects.
 #[derive(clap::Args, Clone, Debug)]
 pub struct OwnArgs {
     /// Namespace of its Service, Lease, Secret and ConfigMap; defaults to the service account's
@@ -68,7 +68,7 @@ pub struct LeaderArgs {
 }
 
 impl LeaderArgs {
-    /// The same as a duration.
+    /// How long unused templates are kept.
     pub fn keep_unused(self) -> Duration {
         Duration::from_secs(self.keep_unused_seconds.into())
     }

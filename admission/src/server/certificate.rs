@@ -21,15 +21,15 @@ pub(crate) mod key {
     pub(crate) const KEY: &str = "tls.key";
 }
 
-/// Names for the certificate: those by which the API server calls a Service, and
-/// additional ones from the operator.
+/// Names for the certificate: those with which the API server calls a Service, and additional ones
+/// from the operator.
 pub(super) fn names(service: &str, namespace: &str, more: Vec<String>) -> Vec<String> {
     let own =
         [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
     own.into_iter().chain(more).collect()
 }
 
-/// What a Secret holds; empty where it does not.
+/// The content of a Secret; absent entries are empty.
 pub(crate) fn bundle(secret: &Secret) -> CertificateBundle {
     let text = |key| {
         let value = secret.data.as_ref().and_then(|data| data.get(key));
@@ -45,7 +45,7 @@ pub(crate) fn bundle(secret: &Secret) -> CertificateBundle {
     }
 }
 
-/// The same as a Secret's data.
+/// The data of a Secret with these certificates.
 pub(crate) fn data(bundle: &CertificateBundle) -> BTreeMap<String, ByteString> {
     let CertificateBundle { authorities, authority_key, certificate, key } = bundle;
     let entries = [

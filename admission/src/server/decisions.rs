@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_request_beyond_the_bound_is_refused_and_a_later_one_is_not() {
+    async fn requests_are_refused_while_all_slots_are_busy() {
         let decisions = one_at_a_time(Duration::ZERO);
         let (started, has_started) = oneshot::channel();
         let (release, released) = mpsc::channel::<()>();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_decision_that_panics_is_an_error_and_frees_its_place() {
+    async fn a_panicking_decision_frees_its_slot() {
         let decisions = one_at_a_time(PATIENCE);
         let failed = decisions.make(|| panic!("a defect")).await;
         assert!(matches!(failed, Err::<(), _>(DecisionError::Failed)), "{failed:?}");

@@ -42,9 +42,9 @@ impl Outcome {
 /// What the leader did with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(crate) enum TemplateOutcome {
-    /// Marked: nobody refers to it.
+    /// Marked: nothing refers to it.
     Marked,
-    /// The mark was removed: somebody refers to it again.
+    /// The mark was removed: something refers to it again.
     Kept,
     /// Deleted, an hour after it was marked.
     Collected,
@@ -110,10 +110,10 @@ impl Metrics {
         };
         registry.register("requests", "Objects reviewed", metrics.requests.clone());
         registry.register("plans", "Pods planned, by the join", metrics.plans.clone());
-        let help = "Plans asked for, by whether they had been made before";
+        let help = "Plan lookups, by whether the plan was cached";
         registry.register("plan_cache", help, metrics.cache.0.clone());
         registry.register("templates_created", "Templates created", metrics.templates.clone());
-        let help = "What the leader did about templates";
+        let help = "Actions of the leader on templates";
         registry.register("template_lifecycle", help, metrics.kept.clone());
         let help = "Time to answer a request";
         registry.register_with_unit("request", help, Unit::Seconds, metrics.seconds.clone());

@@ -31,11 +31,10 @@ const PLANS_MAX: u64 = 1_000;
 /// How long an outdated plan is used. While everything in a large cluster changes, making
 /// a new one has to wait for a busy processor.
 const OUTDATED_MAX: Duration = Duration::from_secs(3);
-/// After a plan was made it is not made anew for so many times as long as that took: a cluster
-/// that changes all the time costs a tenth of a processor for each demand.
+/// How long a plan is not renewed, as a multiple of the time that making it took. If a cluster
+/// changes constantly, each demand then costs a tenth of a processor.
 const REST: u32 = 9;
-/// For how long it is not made anew at most, so that one that holds comes before
-/// [`OUTDATED_MAX`].
+/// The maximum of that pause, so that a plan is renewed before [`OUTDATED_MAX`].
 const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Inputs of a plan besides the cluster and the policy, which never changes.
@@ -52,7 +51,7 @@ struct CachedPlan {
     plan: Result<Plan, Denial>,
     /// When the view was last seen at this epoch.
     held: Arc<Mutex<Instant>>,
-    /// From when on it may be made anew.
+    /// The time from which it may be renewed.
     rested: Instant,
 }
 
@@ -65,7 +64,7 @@ impl CachedPlan {
         Self { epoch: view.epoch(), plan, held: Arc::new(Mutex::new(now)), rested: now + rest }
     }
 
-    /// Whether it may be given to a pod although the cluster has changed.
+    /// Returns true if a pod may get it although the cluster has changed.
     fn may_be_outdated(&self) -> bool {
         self.plan.is_ok() && lock(&self.held).elapsed() < OUTDATED_MAX
     }
@@ -76,7 +75,7 @@ impl CachedPlan {
 pub struct Plans {
     cache: Cache<PlanKey, CachedPlan>,
     asked: PlanCache,
-    /// None without a [`Renewer`]: then each plan is made from the current view.
+    /// `None` without a [`Renewer`]: then each plan is made from the current view.
     renewals: Option<Renewals>,
     making: Arc<Mutex<HashMap<PlanKey, Making>>>,
 }
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn requests_for_one_plan_have_it_made_once() {
+    async fn concurrent_requests_make_a_plan_once() {
         let (view, policy) = (Arc::new(ClusterView::default()), Arc::new(Policy::default()));
         let (plans, decisions) = (Plans::default(), Decisions::default());
         let pod = json!({
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_demand_the_last_plan_is_kept_and_no_other() {
+    fn only_the_last_plan_of_each_demand_is_kept() {
         let (mut view, plans) = (ClusterView::default(), Plans::default());
         let (placement, policy) = (Placement::default(), Policy::default());
         for minor in [36, 37, 36, 37] {

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_come_together_take_turns() {
+    fn concurrent_pods_are_spread_over_cells() {
         let pins = RecentPins::default();
         let choose = || {
             let mut assignments = pins.lock();

@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// A server that gives every request this answer, and the number of requests.
+    /// A server that gives every request the same answer, and the number of requests.
     fn answering(status: u16, body: serde_json::Value) -> (Templates, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pods_of_a_burst_have_their_template_written_once() {
+    async fn the_template_of_a_burst_of_pods_is_written_once() {
         let (templates, asked) = answering(201, json!(template(None)));
         let (key, template) = (key(), template(None));
         let ensured = (0..50).map(|_| templates.ensure(&key, Some(&template)));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_to_all_and_tried_again_by_the_next() {
+    async fn all_waiters_get_a_failure_and_the_next_request_retries() {
         let (templates, asked) = answering(
             403,
             json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_taken_away_where_it_may_be_collected_soon() {
+    fn a_mark_is_removed_if_collection_may_be_near() {
         let now: Timestamp = "2026-01-01T02:00:00Z".parse().unwrap();
         let hour = SignedDuration::from_hours(1);
         let short = SignedDuration::from_mins(5);

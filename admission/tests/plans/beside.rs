@@ -153,7 +153,7 @@ fn cpus_that_cannot_be_aligned_are_denied() {
         (
             pod_with_cpus(1, "8", &[nics, ("alignment-policy", "preferred")]),
             &view,
-            "or the pod waits, which dranet.io/alignment-policy: \"preferred\" contradicts",
+            "so they cannot be combined with dranet.io/alignment-policy: \"preferred\"",
         ),
     ] {
         let denial = denied(&pod, view);
@@ -264,7 +264,7 @@ fn nvme_devices_that_cannot_be_aligned_are_denied() {
         (
             pod_with_nvmes(1, "1", &[nics, ("alignment-policy", "preferred")]),
             &view,
-            "or the pod waits, which dranet.io/alignment-policy: \"preferred\" contradicts",
+            "so they cannot be combined with dranet.io/alignment-policy: \"preferred\"",
         ),
     ] {
         let denial = denied(&pod, view);

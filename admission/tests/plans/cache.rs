@@ -18,7 +18,7 @@ fn intent(nics: &str) -> Intent {
 }
 
 #[test]
-fn a_plan_is_made_again_for_another_inventory_and_not_for_what_is_in_use() {
+fn plans_depend_on_machines_but_not_on_claims() {
     let mut view = cluster(&[GB300]);
     let intent = intent("2");
     let plans = Plans::default();
@@ -39,7 +39,7 @@ fn a_plan_is_made_again_for_another_inventory_and_not_for_what_is_in_use() {
 
 /// Pods of a burst do not wait while the cluster changes.
 #[tokio::test]
-async fn a_plan_is_given_until_the_next_one_is_made() {
+async fn the_old_plan_is_used_until_the_next_one_is_made() {
     let (plans, renewer) = Plans::default().renewed();
     let (two, nine) = (intent("2"), intent("9"));
     let (placement, policy) = (Placement::default(), Policy::default());

@@ -28,7 +28,7 @@ fn one_gpu() -> Value {
 }
 
 #[test]
-fn what_would_undo_the_claim_is_denied() {
+fn pods_that_bypass_their_claim_are_denied() {
     let view = cluster(&[GB300]);
     let mut on_node = one_gpu();
     on_node["spec"]["nodeName"] = "node-0".into();
@@ -45,7 +45,7 @@ fn what_would_undo_the_claim_is_denied() {
 }
 
 #[test]
-fn another_scheduler_is_warned_of() {
+fn other_schedulers_get_a_warning() {
     let view = cluster(&[GB300]);
     let policy =
         Policy { scheduler_name: Some("dranet-scheduler".to_owned()), ..Policy::default() };
@@ -61,7 +61,7 @@ fn another_scheduler_is_warned_of() {
 
 /// A namespace whose quota counts limits but not claims.
 #[test]
-fn a_claim_that_no_quota_counts_is_denied_or_warned_of() {
+fn a_claim_that_escapes_a_quota_is_denied_or_warned_about() {
     let quota = |name: &str, hard: Value| -> ResourceQuota {
         let metadata = json!({"name": name, "namespace": "default"});
         serde_json::from_value(json!({"metadata": metadata, "spec": {"hard": hard}})).unwrap()
@@ -80,7 +80,7 @@ fn a_claim_that_no_quota_counts_is_denied_or_warned_of() {
 
 /// A copy of a rewritten pod keeps its claim, unless it asks for something else.
 #[test]
-fn a_copy_with_edited_annotations_gets_a_claim_of_its_own() {
+fn an_edited_copy_gets_its_own_claim() {
     let mut view = cluster(&[GB300]);
     let first = admitted(&one_gpu(), &view);
     let mut template = first.planned.unwrap().template;
@@ -99,7 +99,7 @@ fn a_copy_with_edited_annotations_gets_a_claim_of_its_own() {
 
 /// As `extendedresourcecache` of Kubernetes: the newest, then the first by name.
 #[test]
-fn of_two_classes_for_one_resource_the_newest_counts() {
+fn the_newest_class_of_an_extended_resource_is_used() {
     let class = |name: &str, created: &str| -> DeviceClass {
         let selector = r#"device.driver == "gpu.nvidia.com""#;
         serde_json::from_value(json!({
@@ -150,7 +150,7 @@ fn preferred_alignment_goes_down_from_the_named_level_to_numa() {
 /// In every state of a machine: a pod with one GPU and one NIC gets devices if a free GPU
 /// has a free NIC as near to it as any NIC.
 #[test]
-fn no_pod_waits_that_could_run_equally_aligned() {
+fn a_pod_runs_if_a_free_gpu_has_a_free_nearest_nic() {
     for machine in [GB300, GB200, H100] {
         let view = cluster(&[machine]);
         let planned = admitted(&one_gpu(), &view).planned.unwrap();

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, NodeTopology, Snapshot, Topology, read};
 
-/// A machine as a test names it.
+/// A machine of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     /// Name of the fixture.
     pub(crate) fixture: &'static str,
-    /// The cloud's name of its size, which the graph's overlay goes by.
+    /// The cloud's name of its size, which selects the overlay of the graph.
     pub(crate) size: Option<&'static str>,
     /// How its GPUs are published.
     pub(crate) gpus: Gpus,
@@ -39,7 +39,7 @@ pub(crate) enum Gpus {
     Amd,
     /// Intel's: neither a kind nor a NUMA node that is known.
     Intel,
-    /// None, but a device plugin.
+    /// No DRA driver, but a device plugin.
     Plugin,
 }
 
@@ -69,7 +69,7 @@ pub(crate) const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
 
 impl Machine {
-    /// The same machine, its GPUs published otherwise.
+    /// The same machine with another GPU driver.
     pub(crate) const fn with(self, gpus: Gpus) -> Self {
         Self { gpus, ..self }
     }
@@ -98,12 +98,12 @@ pub(crate) fn add(view: &mut ClusterView, name: &str, machine: Machine) {
     add_all(view, &[name.to_owned()], machine);
 }
 
-/// Adds nodes that are alike.
+/// Adds equal nodes.
 pub(crate) fn add_all(view: &mut ClusterView, names: &[String], machine: Machine) {
     add_shared(view, names, machine, &SharingArgs::default());
 }
 
-/// Adds nodes that are alike, whose NICs claims can share.
+/// Adds equal nodes whose NICs claims can share.
 pub(crate) fn add_shared(
     view: &mut ClusterView,
     names: &[String],
@@ -132,7 +132,7 @@ pub(crate) fn add_shared(
     }
 }
 
-/// The devices with UUIDs of their own on every node but the first.
+/// The devices with different UUIDs on each node.
 fn own(devices: &Value, index: usize) -> Value {
     if index == 0 {
         return devices.clone();
@@ -199,8 +199,8 @@ fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'stati
             (Gpus::NvidiaWithNuma, Some(numa)) => {
                 attributes["resource.kubernetes.io/numaNode"] = json!({ "int": numa });
             }
-            // HBM nodes of GB200 have been seen to be 2, 10, 18 and 26; that one
-            // of them is the number of a CPU's node is the worst case.
+            // HBM nodes of GB200 have been seen to be 2, 10, 18 and 26. The worst case is that one
+            // of them equals the number of a CPU's node.
             (Gpus::NvidiaWithOwnNuma, _) => {
                 let own = i64::try_from(index % 2).unwrap();
                 attributes["resource.kubernetes.io/numaNode"] = json!({ "int": own });
@@ -235,7 +235,7 @@ pub(crate) fn classes() -> Vec<DeviceClass> {
     ]
 }
 
-/// A pod with a limit of GPUs and annotations without their domain.
+/// A pod with a GPU limit and these annotations, which are given without their domain.
 pub(crate) fn pod(resource: &str, gpus: u32, annotations: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<String, Value> =
         annotations.iter().map(|(key, value)| (format!("dranet.io/{key}"), json!(value))).collect();

@@ -299,7 +299,7 @@ fn keep<'a>(
 }
 
 #[test]
-fn the_allocator_finds_what_brute_force_finds_and_nothing_worse() {
+fn the_allocator_agrees_with_brute_force() {
     assert!(CASES.len() > 200, "{} cases", CASES.len());
     let config = Config::with_cases(Config::default().cases.max(STATES));
     // Half of the states are nearly empty or nearly full.
@@ -361,7 +361,7 @@ fn a_denied_pod_never_fits() {
 /// A template stays valid when machines of other shapes are added: on them the claim gets
 /// devices as near as guaranteed or none, and on the old machines the same as before.
 #[test]
-fn a_plan_holds_when_machines_come() {
+fn a_plan_stays_valid_when_machines_are_added() {
     let more = [GB300, H100.with(Gpus::Nvidia), A100, P4D, HGX, A3];
     let mut grown = Vec::new();
     for (name, machine) in [("gb300", GB300), ("h100", H100), ("a100", A100), ("hgx", HGX)] {
@@ -383,7 +383,7 @@ fn a_plan_holds_when_machines_come() {
 /// With a plan for the topology's pairs, no pod waits while other free devices are as
 /// near as a pair.
 #[test]
-fn no_pod_waits_that_could_have_run_equally_aligned() {
+fn no_pod_waits_while_devices_as_near_as_pairs_are_free() {
     let alone = |case: &&Case| case.view.inventory().node_names().count() == 1;
     let pairs = |case: &&Case| case.planned.plan.nearness == Nearness::Partner;
     let cases: Vec<_> = CASES.iter().filter(alone).filter(pairs).collect();

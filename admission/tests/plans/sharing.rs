@@ -1,5 +1,5 @@
-//! Pods that share NICs: what claims take of a NIC never exceeds what it has, and no pod waits
-//! while near NICs have what it asks for.
+//! Pods that share NICs: claims never exceed the capacity of a NIC, and no pod waits while near
+//! NICs have the capacity that it requests.
 
 use crate::brute_force::{Devices, Near};
 use crate::cluster::*;
@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 
 const NODE: &str = "node-0";
 
-/// What the operator lets claims divide.
+/// The capacities that the operator lets claims divide.
 fn by(sharing: Sharing, rdma_hca_max: u32) -> SharingArgs {
     let rdma_hca_max = NonZeroU32::new(rdma_hca_max);
     SharingArgs { sharing, rdma_hca_max, ..SharingArgs::default() }
@@ -88,7 +88,7 @@ fn what_is_asked_and_what_is_denied() {
     insta::assert_snapshot!(text);
 }
 
-/// What the first request for NICs takes of each.
+/// The capacity that the first request for NICs takes from each NIC.
 fn taken(plan: &Plan) -> String {
     let requests = plan.claim.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
     let mut nics = requests.filter(|it| plan.nic_requests.contains(&it.name));
@@ -119,7 +119,7 @@ fn without_the_feature_nothing_is_shared() {
 /// Before 1.37 the scheduler could give one NIC twice for a request of more than two; the claim
 /// then has no such request.
 #[test]
-fn before_1_37_no_request_is_for_more_nics_than_are_kept_apart() {
+fn before_1_37_requests_have_at_most_two_shared_nics() {
     for (machine, gpus, nics) in [(A3, 1, "2"), (H100, 1, "4"), (H100, 8, "8"), (H100, 4, "4")] {
         let mut view = sharing(machine, &by(Sharing::Bandwidth, 0));
         view.set_settings(Settings::defaults_of(MinorVersion::V1_36));
@@ -134,7 +134,7 @@ fn before_1_37_no_request_is_for_more_nics_than_are_kept_apart() {
     }
 }
 
-/// A pod of a property test: GPUs, and what it takes of each of as many NICs.
+/// A pod of a property test: its GPUs, and its share of each NIC; it has as many NICs as GPUs.
 type Asked = (u32, Take);
 
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +162,7 @@ impl Take {
         }
     }
 
-    /// Bandwidth and shares, of a NIC with so much.
+    /// The bandwidth and shares that it takes from a NIC with capacity `whole`.
     fn amounts(self, whole: Amounts) -> Amounts {
         match self {
             Self::All => whole,
@@ -179,14 +179,13 @@ const GIGA: i64 = 1_000_000_000;
 const RATE: i64 = 400 * GIGA;
 const MAX: u32 = 3;
 
-/// Machines whose NICs are each nearest to one GPU, and with cells of several.
+/// Machines whose NICs are each nearest to one GPU, and machines with several per cell.
 const MACHINES: [Machine; 3] = [H100, A3, DGX_H100];
 
-/// The plans of pods, by their GPUs and the index of what they take of each NIC.
+/// The plans of pods, by the number of GPUs and the index in [`TAKES`].
 type Plans = BTreeMap<(u32, usize), Plan>;
 
-/// The plans for every pod on every machine; a pod that no machine of the kind can serve is
-/// denied, and has none.
+/// The plans for every pod on every machine.
 static PLANS: LazyLock<Vec<(ClusterView, Plans)>> = LazyLock::new(|| {
     let of = |machine: &Machine| {
         let view = sharing(*machine, &by(Sharing::Bandwidth, MAX));
@@ -281,7 +280,7 @@ fn check(machine: usize, asked: &[Asked]) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn shares_never_exceed_a_nic_and_no_pod_waits_in_vain(
+    fn shares_never_exceed_a_nic_and_no_pod_waits_needlessly(
         machine in 0..MACHINES.len(),
         asked in proptest::collection::vec((1..=3u32, proptest::sample::select(&TAKES[..])), 1..24),
     ) {

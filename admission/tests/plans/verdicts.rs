@@ -24,7 +24,7 @@ fn template(verdict: &Verdict, namespace: &str) -> ResourceClaimTemplate {
 }
 
 #[test]
-fn a_copy_is_decided_anew_where_its_template_is_not() {
+fn a_copy_in_another_namespace_is_planned_again() {
     let mut view = cluster(&[GB300]);
     let first = decide(&pod(GPU, 1, &[("aligned-nics", "2")]), &view);
     view.apply(template(&first, "default")).unwrap();
@@ -52,7 +52,7 @@ fn a_copy_that_this_cluster_cannot_serve_is_denied() {
 /// If a plan exceeds the budget, a coarser form is used; if there is none, the denial
 /// says what is too large.
 #[test]
-fn a_plan_keeps_within_the_budget_of_the_operator() {
+fn a_plan_stays_within_the_operators_budget() {
     let view = cluster(&[H100]);
     let wanted = pod(GPU, 6, &[("aligned-nics", "per-gpu")]);
     let decide = |max_steps| admit(&wanted, &view, &Policy { max_steps, ..Policy::default() });
@@ -83,7 +83,7 @@ fn quota(namespace: &str, resource: &str) -> ResourceQuota {
 }
 
 #[test]
-fn a_quota_is_named_where_the_claim_escapes_it() {
+fn quotas_that_the_claim_escapes_are_named() {
     let limited = "requests.nvidia.com/gpu";
     for (quota, standing, expected) in [
         (quota("default", limited), false, true),
@@ -124,7 +124,7 @@ fn pool(name: &str, namespaces: Option<&[&str]>) -> NicPool {
 
 /// A pool may come after the pod, so nothing is denied.
 #[test]
-fn a_pool_that_gives_the_pod_no_address_is_warned_of() {
+fn a_pool_without_addresses_for_the_pod_gets_a_warning() {
     let asked = |view: &ClusterView| {
         let wanted = pod(GPU, 1, &[("aligned-nics", "1"), ("nic-pool", "rdma")]);
         decide(&wanted, view).warnings
@@ -154,7 +154,7 @@ fn a_pool_that_gives_the_pod_no_address_is_warned_of() {
 }
 
 #[test]
-fn a_machine_that_nobody_has_seen_is_waited_for_if_the_operator_says_so() {
+fn pods_can_wait_for_unknown_machines() {
     let nobody = cluster(&[]);
     let wanted = pod(GPU, 2, &[("aligned-nics", "2")]);
     let denied = admit(&wanted, &nobody, &Policy::default());

@@ -103,8 +103,8 @@ impl InterfaceConfig {
         ensure(
             self.dhcp != Some(true) || self.kind != Some(InterfaceKind::IpVlan),
             "interface.dhcp",
-            "cannot go with `interface.type` `ipvlan`, whose pods have one hardware address, by \
-             which servers know them",
+            "cannot go with `interface.type` `ipvlan`, whose pods share one hardware address, by \
+             which DHCP servers identify clients",
         )?;
         let named = self.dhcp == Some(true) || !self.addresses.is_empty();
         ensure(
@@ -138,7 +138,7 @@ impl InterfaceConfig {
         ensure(
             self.kind != Some(InterfaceKind::IpVlan) || self.hardware_addr.is_none(),
             "interface.hardwareAddr",
-            "cannot go with `interface.type` `ipvlan`, which has the NIC's",
+            "cannot go with `interface.type` `ipvlan`, which uses the NIC's address",
         )?;
         ensure(
             self.kind == Some(InterfaceKind::MacVlan) || self.macvlan_mode.is_none(),

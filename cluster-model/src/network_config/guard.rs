@@ -30,7 +30,7 @@ impl NetworkConfig {
             ("interface.disableEbpfPrograms", *disable_ebpf_programs == Some(true)),
             ("interface.hardwareAddr", hardware_addr.is_some()),
             ("interface.forwarding", *forwarding == Some(true)),
-            // By `passthru` the pod takes what is for the host.
+            // With `passthru`, the pod receives frames that are for the host.
             ("interface.macvlanMode", macvlan_mode.is_some()),
             ("interface.pkey", pkey.is_some()),
             ("interface.vrf", vrf.is_some()),
@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_field_that_reaches_beyond_the_pod_is_guarded_and_no_other() {
+    fn exactly_the_fields_that_affect_others_are_guarded() {
         let interface = |field: &str, value| json!({"interface": {field: value}});
         for (config, guarded) in [
             (json!({}), None),

@@ -1,4 +1,4 @@
-//! Which addresses a prefix has: one arithmetic for ranges, pools, subnets and broadcasts.
+//! The addresses of a prefix: common arithmetic for ranges, pools, subnets and broadcasts.
 
 use super::IpPrefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,8 +22,8 @@ impl IpPrefix {
         (first, first | ones)
     }
 
-    /// The first and the last address that a host can have, as numbers: without IPv4's network
-    /// and broadcast addresses, and IPv6's anycast address of the routers.
+    /// The first and the last host address, as numbers. Excludes IPv4's network and broadcast
+    /// addresses and IPv6's subnet-router anycast address.
     pub fn hosts(&self) -> (u128, u128) {
         let (first, last) = self.bounds();
         match (self.address.is_ipv4(), last - first) {
@@ -33,7 +33,7 @@ impl IpPrefix {
         }
     }
 
-    /// Whether its network has this address.
+    /// Returns true if its network contains this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (first, last) = self.bounds();
         self.address.is_ipv4() == address.is_ipv4() && (first..=last).contains(&number(address))

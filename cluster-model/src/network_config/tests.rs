@@ -85,7 +85,7 @@ fn refusals_name_field_and_rule() {
 }
 
 #[test]
-fn a_device_without_interface_takes_none() {
+fn rdma_only_devices_reject_interface_settings() {
     for value in [
         json!({"interface": {"name": "net1"}}),
         json!({"interface": {"vrf": {"name": "v"}}}),
@@ -102,7 +102,7 @@ fn a_device_without_interface_takes_none() {
 }
 
 #[test]
-fn table_of_a_routing_domain_is_upstreams() {
+fn vrf_table_is_the_same_as_upstream() {
     let domain = |table| VrfConfig { name: "blue".parse().expect("a name"), table };
     assert_eq!(domain(Some(7)).table_id(), 7);
     // fnv32a("a") = 0xe40c292c = 3826002220.

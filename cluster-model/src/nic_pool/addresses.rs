@@ -1,4 +1,4 @@
-//! The addresses of a pool as blocks of numbers, of one IP family.
+//! The addresses of a pool in one IP family, as blocks of numbers.
 
 use super::{NicPoolSpec, NicRange};
 use crate::network_config::{IpPrefix, address, number};
@@ -15,7 +15,7 @@ pub struct Addresses {
     blocks: Vec<Block>,
 }
 
-/// Addresses in a row, of one range.
+/// Consecutive addresses of one range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     first: u128,
@@ -42,13 +42,13 @@ impl Addresses {
             let prefix_len = range.cidr.prefix_len;
             let free = without((first, last), &taken);
             blocks.extend(free.into_iter().map(|(first, last)| Block { first, last, prefix_len }));
-            // Of ranges that overlap the first has the address.
+            // If ranges overlap, the first one has the address.
             taken.push((first, last));
         }
         Self { is_v4, has_ranges: !ranges.is_empty(), blocks }
     }
 
-    /// Whether they are of IPv4.
+    /// Returns true for IPv4 addresses.
     pub fn is_v4(&self) -> bool {
         self.is_v4
     }
@@ -57,19 +57,19 @@ impl Addresses {
         self.has_ranges
     }
 
-    /// How many there are.
+    /// The number of addresses.
     pub fn count(&self) -> u128 {
         self.blocks.iter().fold(0, |sum: u128, block| sum.saturating_add(block.count()))
     }
 
-    /// Whether the address is one of them.
+    /// Returns true if the address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.is_v4
             && self.blocks.iter().any(|it| (it.first..=it.last).contains(&number(address)))
     }
 
-    /// An address that is not taken: the first from a place that the seed gives, so that claims
-    /// that choose at once seldom choose alike. `None` where all are taken.
+    /// Chooses an address that is not taken: the first one after a start position that depends on
+    /// the seed, so that concurrent claims rarely choose the same. `None` if all are taken.
     pub fn choose(&self, seed: &str, taken: &BTreeSet<IpAddr>) -> Option<IpPrefix> {
         let count = self.count();
         if count == 0 {
@@ -77,7 +77,7 @@ impl Addresses {
         }
         let digest = Sha256::digest(seed);
         let start = digest.iter().take(8).fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));
-        // Of one candidate more than are taken one is free.
+        // One more candidate than there are taken addresses: at least one is free.
         let tries = u128::try_from(taken.len()).unwrap_or(u128::MAX).saturating_add(1).min(count);
         let start = start % count;
         let place =
@@ -104,7 +104,7 @@ impl Block {
     }
 }
 
-/// The first and the last address of a range that a host can have.
+/// The first and the last host address of a range.
 fn hosts(range: &NicRange) -> (u128, u128) {
     let (first, last) = range.cidr.hosts();
     let asked = |address: Option<IpAddr>| address.map(number);
@@ -114,7 +114,7 @@ fn hosts(range: &NicRange) -> (u128, u128) {
     )
 }
 
-/// What is left of a block.
+/// Removes taken intervals from a block.
 fn without(block: (u128, u128), taken: &[(u128, u128)]) -> Vec<(u128, u128)> {
     let mut left = vec![block];
     for (from, to) in taken {

@@ -14,22 +14,22 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
     {"rule": "size(self.metadata.name) <= 63", "message": "the name of a NicPool has at most 63 characters"}
 ])))]
 pub struct NicPool {
-    /// Its name is what claims refer to.
+    /// Claims refer to the pool by its name.
     #[cfg_attr(feature = "crd", schemars(skip))]
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// The addresses and what goes with them.
+    /// The addresses, and the routes and interface settings that go with them.
     pub spec: NicPoolSpec,
-    /// How much of it is taken.
+    /// The usage of the pool.
     #[serde(default)]
     pub status: Option<NicPoolStatus>,
 }
 
-/// An address of a `NicPool` that a claim has.
+/// An address from a `NicPool`, held by a claim.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub struct NicAddress {
-    /// Its name is made of the pool and the address.
+    /// The name consists of the pool's name and the address.
     #[cfg_attr(feature = "crd", schemars(skip))]
     #[serde(default)]
     pub metadata: ObjectMeta,
@@ -61,7 +61,7 @@ macro_rules! resource {
         }
 
         impl Serialize for $type {
-            /// As the API server expects it: with the type, without an empty status.
+            /// Writes the form that the API server expects: with the type, without an empty status.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut object = serializer.serialize_struct(Self::KIND, 5)?;
                 object.serialize_field("apiVersion", Self::API_VERSION)?;

@@ -1,4 +1,4 @@
-//! Which addresses a pool has, and what a claim gets with them.
+//! The addresses of a pool, and the configuration that a claim gets with them.
 
 use super::*;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn all(spec: &NicPoolSpec) -> Vec<String> {
 }
 
 #[test]
-fn hosts_without_what_is_excluded() {
+fn pools_have_hosts_without_exclusions_and_routers() {
     for (pool, expected) in [
         (json!({"ranges": [{"cidr": "10.0.0.0/30"}]}), vec!["10.0.0.1", "10.0.0.2"]),
         (json!({"ranges": [{"cidr": "10.0.0.0/31"}]}), vec!["10.0.0.0", "10.0.0.1"]),
@@ -62,7 +62,7 @@ fn hosts_without_what_is_excluded() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn inconsistent_pools_are_rejected() {
     let range = |more: Value| {
         let mut range = json!({"cidr": "10.0.0.0/24"});
         range.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -82,7 +82,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_claim_gets_what_the_pool_says_where_it_does_not_say_itself() {
+fn the_pool_completes_what_the_claim_does_not_set() {
     let pool = spec(json!({
         "ranges": [
             {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"},
@@ -108,7 +108,7 @@ fn a_claim_gets_what_the_pool_says_where_it_does_not_say_itself() {
 }
 
 #[test]
-fn namespaces_are_all_or_those_that_are_named() {
+fn absent_namespaces_allow_all() {
     let pool = |namespaces: Value| {
         spec(json!({"ranges": [{"cidr": "10.0.0.0/24"}], "namespaces": namespaces}))
     };
@@ -122,7 +122,7 @@ fn the_status_counts_nics() {
     let pool = spec(json!({"ranges": [{"cidr": "10.0.0.0/29"}, {"cidr": "fd00::/64"}]}));
     let taken: Vec<IpPrefix> =
         ["10.0.0.1/29", "10.0.7.1/29", "fd00::1/64"].map(|text| text.parse().unwrap()).into();
-    // The second is of a range that was taken away.
+    // The second address is from a range that was removed.
     assert_eq!(pool.status(&taken), NicPoolStatus { size: 6, used: 2, free: 5 });
     let large = spec(json!({"ranges": [{"cidr": "::/0"}]}));
     assert_eq!(large.status(&[]).free, i64::MAX);
@@ -169,7 +169,7 @@ fn any_spec() -> impl Strategy<Value = NicPoolSpec> {
 
 proptest! {
     #[test]
-    fn each_address_has_a_name_of_its_own(one in address(), other in address()) {
+    fn each_address_has_a_unique_name(one in address(), other in address()) {
         let name = address_name("a.b", one);
         prop_assert_eq!(name == address_name("a.b", other), one == other);
         let is_label = |part: &str| {
@@ -179,9 +179,9 @@ proptest! {
         prop_assert!(name.split('.').all(is_label), "{}", name);
     }
 
-    /// No address is given twice, none that is excluded or a router's, and as many as counted.
+    /// Addresses are unique, never excluded or a router's, and as many as `count` says.
     #[test]
-    fn any_pool_gives_each_of_its_addresses_once(spec in any_spec(), seed: String) {
+    fn every_pool_assigns_each_address_once(spec in any_spec(), seed: String) {
         let sound = spec.check().is_ok();
         for family in spec.addresses() {
             let mut taken = BTreeSet::new();

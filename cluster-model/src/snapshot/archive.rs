@@ -46,7 +46,7 @@ pub struct Head {
     pub namespace: Option<String>,
     /// True if names were replaced.
     pub masked: bool,
-    /// What could not be read, in sentences.
+    /// Messages about objects that could not be read.
     #[serde(default)]
     pub unread: Vec<String>,
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn snapshots_round_trip() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.gz");
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } });
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_snapshot_of_this_version_is_named() {
+    fn other_versions_and_damaged_snapshots_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.gz");
         write(&path, &head("snapshot.dranet.io/v9"), &gathered(&[])).unwrap();

@@ -148,7 +148,7 @@ mod tests {
 
     /// Splitting as text gives the same objects as parsing values.
     #[test]
-    fn text_is_taken_apart_as_values_are() {
+    fn text_and_values_are_split_the_same_way() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.json");
         for text in [

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_gathered_without_what_nobody_reads() {
+    fn gathered_objects_are_trimmed() {
         let folder = tempfile::tempdir().unwrap();
         let (list, archive) = (folder.path().join("c.json"), folder.path().join("c.gz"));
         let pod = json!({

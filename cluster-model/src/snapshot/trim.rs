@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn secrets_of_pods_are_left_out_and_what_decides_stays() {
+    fn trimming_removes_secrets_and_keeps_scheduling_fields() {
         let container = json!({
             "name": "c", "image": "i", "env": [{ "name": "TOKEN", "value": "secret" }],
             "command": ["run", "--password=secret"], "resources": { "limits": { "cpu": "1" } },

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-/// What the view stores of a claim.
+/// The parts of a claim that the view stores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownClaim {
     /// The UID as a number, which takes less memory. `None` if it is not a UUID.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_claims_ask_for_is_held_once() {
+    fn equal_claim_specs_are_stored_once() {
         let mut view = ClusterView::default();
         for (name, class) in [("a", "gpu"), ("b", "gpu"), ("c", "nic")] {
             view.apply(claim(name, class)).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_after_one_are_the_others() {
+    fn claims_after_iterates_in_name_order() {
         let mut view = ClusterView::default();
         for name in ["b", "a", "c"] {
             view.apply(claim(name, "gpu")).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_any_more_is_forgotten() {
+    fn unused_claim_specs_are_forgotten() {
         let mut specs = Specs::default();
         for index in 0..1_000 {
             specs.share(claim("a", &index.to_string()).spec.unwrap());

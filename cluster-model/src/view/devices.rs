@@ -50,7 +50,7 @@ impl Index<Node> for ClusterView {
         let before = self.inventory.node(name(&object.metadata)).cloned();
         let result = self.inventory.apply_node(&object);
         result.map_err(|source| inventory_error("Node", &object.metadata, source))?;
-        // A node's status changes all the time; what plans see of it does not.
+        // A node's status changes often, but rarely in a way that affects plans.
         let plugins = plugins(&object);
         let node = name(&object.metadata);
         let same = self.inventory.node(node) == before.as_ref()

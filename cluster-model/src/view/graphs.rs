@@ -10,9 +10,9 @@ use topology_graph::{NodeTopology, NodeTopologySpec, ShapeHash, ShapeSpec, SpecE
 pub(super) struct Graphs {
     nodes: BTreeMap<String, Arc<Topology>>,
     shapes: BTreeMap<ShapeHash, Shape>,
-    /// The fabrics of nodes, which are no part of their shapes.
+    /// The fabrics of nodes, which are not part of their shapes.
     fabrics: HashMap<String, String>,
-    /// What was published, where it is kept.
+    /// The published objects, if they are kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
 
@@ -49,7 +49,8 @@ impl Graphs {
         self.objects.iter().flatten().map(|(name, object)| (name.as_str(), object))
     }
 
-    /// Returns true if the node had no graph, or one of another shape.
+    /// Adds or replaces the graph of a node. Returns true if the node had no graph, or one of
+    /// another shape.
     fn put(&mut self, object: NodeTopology) -> Result<bool, ViewError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let graph = self
@@ -90,7 +91,7 @@ impl Graphs {
         }
         self.fabrics.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };
-        // One reference is this one, the other the entry among the shapes.
+        // One reference is `graph`, the other is the entry in `shapes`.
         if Arc::strong_count(&graph) == 2 {
             self.shapes.remove(&graph.shape());
         }
@@ -99,7 +100,7 @@ impl Graphs {
 
 impl Index<NodeTopology> for ClusterView {
     fn apply(&mut self, object: NodeTopology) -> Result<(), ViewError> {
-        // What changes on a machine as it runs is no part of the shape.
+        // The shape does not include anything that changes while a machine runs.
         let node = object.metadata.name.clone().unwrap_or_default();
         if self.graphs.put(object)? {
             self.revision.epoch += 1;
@@ -158,7 +159,7 @@ mod tests {
 
     /// A known shape is trusted only if it equals the spec that was published first.
     #[test]
-    fn an_object_that_is_no_graph_is_refused_whatever_its_shape_is_called() {
+    fn an_invalid_graph_is_rejected_even_with_a_known_hash() {
         let mut view = ClusterView::default();
         view.apply(published("a")).unwrap();
         let mut wrong = published("b");
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_kept_where_they_are_asked_for() {
+    fn objects_are_kept_on_request() {
         let mut view = ClusterView::default();
         view.keep_topologies();
         view.apply(published("a")).unwrap();

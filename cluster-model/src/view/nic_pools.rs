@@ -1,4 +1,4 @@
-//! Which `NicPool`s there are, as far as decisions read them: for which namespaces.
+//! The `NicPool`s, reduced to what decisions read: the namespaces that may use each.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use crate::nic_pool::NicPool;
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// Pools by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NicPools {
-    /// Whether one that is not here does not exist.
+    /// True if all existing pools are listed here.
     is_known: bool,
-    /// The namespaces that each is for; all where `None`.
+    /// The namespaces that may use each pool; `None` means all.
     pools: BTreeMap<String, Option<Vec<String>>>,
 }
 
@@ -18,12 +18,12 @@ pub struct NicPools {
 pub enum KnownPool<'a> {
     /// It does not exist.
     Missing,
-    /// It is for these namespaces; for all where `None`.
+    /// It exists for these namespaces; `None` means all.
     For(Option<&'a [String]>),
 }
 
 impl NicPools {
-    /// A pool; `None` where nobody has said which there are.
+    /// Returns a pool; `None` if the existing pools are unknown.
     pub fn get(&self, name: &str) -> Option<KnownPool<'_>> {
         match self.pools.get(name) {
             Some(namespaces) => Some(KnownPool::For(namespaces.as_deref())),
@@ -31,14 +31,14 @@ impl NicPools {
         }
     }
 
-    /// The names of all.
+    /// The names of all pools.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.pools.keys().map(String::as_str)
     }
 }
 
 impl ClusterView {
-    /// The pools of addresses.
+    /// The address pools.
     pub fn nic_pools(&self) -> &NicPools {
         &self.nic_pools
     }
@@ -48,7 +48,7 @@ impl Index<NicPool> for ClusterView {
     fn apply(&mut self, object: NicPool) -> Result<(), ViewError> {
         let name = object.metadata.name.unwrap_or_default();
         self.nic_pools.pools.insert(name, object.spec.namespaces);
-        // A file that has one has all.
+        // A file that contains one pool contains all.
         self.nic_pools.is_known = true;
         Ok(())
     }

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_changes_with_what_its_answers_are_made_from_and_no_other_does() {
+    fn only_affected_nodes_get_a_new_version() {
         let mut view = ClusterView::default();
         let mut check = |expected: [&str; 2], change: &dyn Fn(&mut ClusterView)| {
             assert_eq!(changes(&mut view, change), expected);

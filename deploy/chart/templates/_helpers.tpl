@@ -1,4 +1,4 @@
-{{/* Names are fixed: webhooks, classes and policies are one per cluster. */}}
+{{/* Names are fixed: a cluster has one set of webhooks, classes and policies. */}}
 
 {{/* Labels by which pods of a part are found; they never change. */}}
 {{- define "dranet.selector" -}}
@@ -6,7 +6,7 @@ app.kubernetes.io/name: {{ . }}
 app.kubernetes.io/part-of: dranet
 {{- end }}
 
-{{/* Labels of what belongs to all parts. */}}
+{{/* Labels of objects that all parts share. */}}
 {{- define "dranet.labels" -}}
 app.kubernetes.io/part-of: dranet
 {{- end }}
@@ -20,7 +20,7 @@ app.kubernetes.io/part-of: dranet
 {{- if $digest }}@{{ $digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{/* The cluster's version without what its cloud adds to it: v1.37.1. */}}
+{{/* The cluster's version without the suffix of its cloud: v1.37.1. */}}
 {{- define "dranet.kubernetesVersion" -}}
 {{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
 {{- end }}
@@ -34,7 +34,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* The flags of every program's log. */}}
+{{/* Log flags of every program. */}}
 {{- define "dranet.logArgs" -}}
 - --log={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}
@@ -61,7 +61,7 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{/* One replica on each node, where there are nodes enough. */}}
+{{/* One replica on each node, if there are enough nodes. */}}
 {{- define "dranet.spread" -}}
 topologySpreadConstraints:
 - maxSkew: 1
@@ -72,7 +72,7 @@ topologySpreadConstraints:
 {{ include "dranet.selector" . | indent 6 }}
 {{- end }}
 
-{{/* What every pod but the driver's is held to: Pod Security's level `restricted`. */}}
+{{/* Pod Security level `restricted`, for every pod except the driver's. */}}
 {{- define "dranet.restrictedPod" -}}
 securityContext:
   runAsNonRoot: true
@@ -102,7 +102,7 @@ livenessProbe:
     port: operations
 {{- end }}
 
-{{/* A budget: list of the part's name and its replicas. */}}
+{{/* A PodDisruptionBudget: list of the part's name, its replicas and the namespace. */}}
 {{- define "dranet.budget" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -128,7 +128,7 @@ spec:
 {{- if eq .Values.admission.certificate.source "cert-manager" }}yes{{ end }}
 {{- end }}
 
-{{/* By this cert-manager writes the authority into a webhook configuration. */}}
+{{/* Makes cert-manager write its CA into a webhook configuration. */}}
 {{- define "dranet.injectAuthority" -}}
 {{- if include "dranet.certManager" . -}}
 annotations:
@@ -136,7 +136,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* A definition of the folder `files`: dict with the root and the file's name. */}}
+{{/* A CustomResourceDefinition of the folder `files`: dict with the root and the file's name. */}}
 {{- define "dranet.definition" -}}
 {{- $crd := .root.Files.Get (printf "files/%s.yaml" .name) | fromYaml }}
 {{- $metadata := $crd.metadata }}

@@ -6,7 +6,7 @@ use crate::requirements::PodRequirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The domains of a term, and where the pods are that it selects.
+/// The domains of a term, and which of them contain pods that it selects.
 pub(super) struct Domain<'k> {
     pub(super) key: &'k str,
     near: bool,

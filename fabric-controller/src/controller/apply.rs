@@ -67,7 +67,7 @@ impl Controller {
         }
     }
 
-    /// The three steps of [`release`]. Returns the number of removed gates.
+    /// Performs the three steps of [`release`]. Returns the number of removed gates.
     async fn place(&self, group: &Group, fabric: &str, pods: &[String]) -> Result<usize, ApiError> {
         let api = self.pods_of(group);
         let marks = release::unmarked(group, fabric);
@@ -146,7 +146,7 @@ impl Controller {
     }
 }
 
-/// Returns false if the pod is gone or has changed since.
+/// Patches a pod. Returns false if the pod is gone or has changed since.
 async fn strategic(
     api: &Api<Pod>,
     name: &str,
@@ -159,7 +159,7 @@ async fn strategic(
     }
 }
 
-/// Evicts by the eviction API, which respects disruption budgets.
+/// Evicts a pod through the eviction API, which respects disruption budgets.
 async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
     let preconditions = Preconditions { uid: Some(member.uid.clone()), resource_version: None };
     let params = EvictParams {

@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often addresses are compared with the claims, in memory, at most, and how soon what failed
-/// is tried again.
+/// The minimum time between comparisons of addresses and claims, which read only memory; also the
+/// time until a failed action is retried.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Requests that are under way at a time.
+/// The number of concurrent requests.
 const TOGETHER: usize = 8;
 
 /// Pools and addresses from the watches.
@@ -102,7 +102,7 @@ impl Controller {
         futures::join!(pools, addresses, work);
     }
 
-    /// Returns false if it failed for any.
+    /// Frees the addresses of deleted claims. Returns false if any request failed.
     async fn free_addresses(&self, watched: &Watched) -> bool {
         let gone = watched.lock().without_claim(&self.view.read());
         let free = async |(name, held): (String, HeldAddress)| {
@@ -138,7 +138,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns false if it failed for any.
+    /// Writes the due statuses. Returns false if any request failed.
     async fn write_statuses(&self, watched: &Watched) -> bool {
         let due = watched.lock().due_statuses();
         let pools: Api<NicPool> = Api::all(self.client.clone());

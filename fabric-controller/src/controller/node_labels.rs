@@ -16,20 +16,21 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often labels are compared, in memory, at most, and how soon what failed is tried again.
+/// The minimum time between comparisons of labels, which read only memory; also the time until a
+/// failed write is retried.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often those of machines are among them, at most: they need the devices of all nodes, and
-/// change seldom.
+/// The minimum time between comparisons of machine labels, which need the devices of all nodes and
+/// rarely change.
 const MACHINES_PAUSE: Duration = Duration::from_secs(30);
-/// Requests that are under way at a time.
+/// The number of concurrent requests.
 const TOGETHER: usize = 8;
-/// How often progress is logged.
+/// The interval between log lines about progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Controller {
     /// Labels nodes without end.
     pub(super) async fn label_nodes(&self) {
-        // From when on the labels of machines are compared, and the epoch at which they were last.
+        // When machine labels are due to be compared, and the epoch of their last comparison.
         let (mut machines_due, mut machines_seen) = (Instant::now(), None);
         loop {
             let seen = self.view.read().revision();
@@ -72,7 +73,7 @@ impl Controller {
         due.into_iter().collect()
     }
 
-    /// Returns whether all are written.
+    /// Writes labels. Returns true if all were written.
     async fn label_all(&self, due: Vec<(String, Value)>) -> bool {
         let nodes = due.len();
         tracing::info!(

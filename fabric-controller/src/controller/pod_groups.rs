@@ -30,7 +30,7 @@ enum WriteOutcome {
 }
 
 impl Controller {
-    /// Writes what is due. Returns false if something is to be looked at again soon.
+    /// Makes the due writes. Returns false if another round must follow soon.
     pub(super) async fn write_pod_groups(
         &self,
         groups: &[Group],

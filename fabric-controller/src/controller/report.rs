@@ -18,11 +18,11 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// How long a reason must be stable before it is reported. Most have gone by then.
+/// How long a reason must be stable before it is reported. Most reasons end sooner.
 const MOMENT: Duration = Duration::from_secs(2);
 /// Time after which a reason is reported even while it keeps changing.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the same reason is reported with another text.
+/// The minimum time between reports of the same reason with different texts.
 const AGAIN: Duration = Duration::from_mins(1);
 /// How many conditions are written concurrently.
 const TOGETHER: usize = 8;
@@ -36,7 +36,7 @@ pub(super) struct Reporter {
     reports: HashMap<GroupKey, Report>,
 }
 
-/// Why a group waits, and what of it has been reported.
+/// Why a group waits, and what has been reported.
 #[derive(Clone, Debug)]
 struct Report {
     reason: &'static str,
@@ -75,7 +75,7 @@ impl Report {
 }
 
 impl Report {
-    /// In how long it is due if it does not change; `None` where these words are reported.
+    /// The time until it is due if it does not change; `None` if this text has been reported.
     fn remaining(&self, now: Instant) -> Option<Duration> {
         let (steady, waited) = (self.since + MOMENT, self.begun + PATIENCE);
         let mut due = steady.min(waited);
@@ -122,7 +122,7 @@ impl Reporter {
         }
     }
 
-    /// In how long a reason is to be reported that stays as it is.
+    /// The time until the next report is due if no reason changes.
     pub(super) fn next_due(&self, now: Instant) -> Option<Duration> {
         self.reports.values().filter_map(|report| report.remaining(now)).min()
     }
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_changes_at_every_look_is_reported_later() {
+    fn a_changing_reason_is_reported_later() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let lacks = |have| WaitingReason::NotWhole { have, want: 512 };

@@ -10,14 +10,14 @@ use kube::{Api, Client};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Code of the answer for an API group that is not installed; it has no reason.
+/// The status code for an API group that is not installed; the response has no reason.
 /// `is_not_found` of kube-core 5.0 misses this case: it should compare the code if the
 /// reason is unknown, but checks whether the reason `NotFound` is unknown.
 const NOT_FOUND: u16 = 404;
 
-/// How old an answer may be while pods wait for it.
+/// The maximum age of a size while pods wait for it.
 const FRESH: Duration = Duration::from_secs(2);
-/// How old an answer may be for a placed group, whose size may still change.
+/// The maximum age of the size of a placed group, which may still change.
 const STALE: Duration = Duration::from_secs(30);
 /// How many objects are read concurrently.
 const TOGETHER: usize = 16;
@@ -27,8 +27,8 @@ const TOGETHER: usize = 16;
 pub(super) struct Sizes(HashMap<GroupKey, (Option<Size>, Instant)>);
 
 impl Sizes {
-    /// Writes its size into every group. Held pods of one whose owner cannot be
-    /// read now are left out: they are looked at next time. Returns whether all were read.
+    /// Sets the size of every group. If an owner cannot be read now, the gated pods of its group
+    /// are removed and considered next time. Returns true if all owners were read.
     pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) -> bool {
         let there: HashMap<_, _> = groups.iter().map(|group| (&group.key, group)).collect();
         self.0.retain(|key, _| there.contains_key(key));

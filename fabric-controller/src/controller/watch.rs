@@ -36,7 +36,7 @@ struct WatchedObjects {
     pod_groups: Arc<MadePodGroups>,
 }
 
-/// What decisions need; a decision takes a copy of the pointers and no lock.
+/// The inputs of decisions. A decision uses a copy of the pointers and holds no lock.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
     pub(super) pods: Pods,
@@ -141,7 +141,7 @@ impl Sink<Pod> for BoundPodSink {
         self.0.lock().pods.apply_usage(&pod);
     }
 
-    // A deleted pod frees room.
+    // A deleted pod frees capacity.
     fn delete(&mut self, key: &ObjectKey) {
         self.0.lock().pods.delete_usage(key);
         self.0.notify(true);

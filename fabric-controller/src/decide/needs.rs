@@ -38,7 +38,7 @@ impl<'g> GroupDemand<'g> {
         })
     }
 
-    /// What these pods would need if they were created again.
+    /// The needs of these pods if they were created again.
     pub(super) fn anew(
         group: &'g Group,
         members: impl Iterator<Item = &'g Member>,

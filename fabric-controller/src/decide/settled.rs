@@ -25,7 +25,7 @@ impl Placer<'_, '_> {
             Some(room) => needs.take(room).len(),
             None => 0,
         };
-        // If a pod was tried in vain, the scheduler is not placing the group right now.
+        // If a pod was unschedulable, the scheduler is not placing the group right now.
         if stuck == 0 {
             self.settling.entry(fabric).or_default().extend(needs.kinds());
         }

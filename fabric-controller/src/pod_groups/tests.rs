@@ -46,7 +46,7 @@ const FOUR: Option<Size> = Some(Size { pods: 4, at_once: true });
 
 /// Created for the first pod, before the others exist: the scheduler waits for them.
 #[test]
-fn a_pod_group_is_made_for_the_first_pod_that_waits() {
+fn a_pod_group_is_created_for_the_first_waiting_pod() {
     let classed = json!({"priority": 7, "priorityClassName": "high"});
     let group = group(&[pod("a", &classed, "Pending")], FOUR);
     let writes = due(std::slice::from_ref(&group), &MadePodGroups::default());
@@ -84,7 +84,7 @@ fn a_group_that_is_not_created_at_once_gets_no_minimum() {
 }
 
 #[test]
-fn what_was_made_is_changed_with_its_size_and_deleted_with_its_pods() {
+fn pod_groups_are_resized_and_deleted_with_their_groups() {
     let whole = group(&waiting_pods(4), FOUR);
     let made = made(&whole, "5");
     assert_eq!(due(std::slice::from_ref(&whole), &made), []);
@@ -117,7 +117,7 @@ fn pods_that_have_ended_are_not_waited_for() {
 }
 
 #[test]
-fn others_pod_groups_and_gated_pods_are_left_alone() {
+fn foreign_pod_groups_and_gated_pods_are_left_alone() {
     let mut made = MadePodGroups::default();
     let mut foreign = build(&group(&waiting_pods(1), FOUR));
     foreign.metadata.name = Some("mine".to_owned());

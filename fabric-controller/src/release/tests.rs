@@ -33,7 +33,7 @@ fn pod(name: &str, is_gated: bool, fabric: Option<&str>) -> Pod {
 }
 
 #[test]
-fn gates_are_lifted_only_where_nobody_says_otherwise() {
+fn gates_are_removed_only_without_conflicts() {
     let gated = |name, fabric| pod(name, true, fabric);
     let released = |name, fabric| pod(name, false, Some(fabric));
     let mut moving = released("b", "1");
@@ -111,7 +111,7 @@ enum Event {
     List { controller: usize, fabric: u8 },
     /// A controller writes one of its releases.
     Lift { controller: usize, which: usize },
-    /// Somebody else changes a pod.
+    /// Another client changes a pod.
     Touch { pod: usize },
     /// A pod is created.
     Create { pod: usize },

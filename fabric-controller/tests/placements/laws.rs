@@ -1,5 +1,5 @@
-//! Laws for any gangs: none is split, no released pod is stranded, all get their turn,
-//! and about as many run as in the best order.
+//! Laws that hold for any gangs: none is split, no released pod is stranded, all run
+//! eventually, and about as many run as in the best order.
 
 use super::world::World;
 use cluster_model::names::label;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const FABRICS: usize = 8;
 const NODES: usize = 16;
 const GANGS: usize = 50;
-/// Number of random lots of gangs.
+/// Number of random sets of gangs.
 const LOTS: u32 = 60;
 /// Rounds after which the gangs that have run are counted.
 const LOOKS: usize = 14;
@@ -46,11 +46,11 @@ fn placed(world: &World) -> BTreeMap<String, (BTreeSet<String>, usize)> {
 
 /// 50 random gangs on 8 fabrics of 16 nodes; each ends after a while.
 ///
-/// The oldest gang comes first, and each lot of gangs does at least as well as that order
+/// The oldest gang comes first, and each set of gangs does at least as well as that order
 /// allows. Another order, chosen with knowledge of how long each gang runs, may be better
-/// for one lot (in 5 of 150 by more than 5 %, once by 10 %), but not for many.
+/// for one set (in 5 of 150 by more than 5 %, once by 10 %), but not for many.
 #[test]
-fn gangs_that_come_and_go_all_run_whole() {
+fn every_gang_runs_complete_in_the_end() {
     let (by_then, best) = (Cell::new(0), Cell::new(0));
     let mut runner = TestRunner::new(ProptestConfig::with_cases(LOTS));
     let result = runner.run(&(gangs(), 0..97_usize, any::<u64>()), |(gangs, first, seed)| {
@@ -69,8 +69,8 @@ fn gangs_that_come_and_go_all_run_whole() {
     assert!(by_then * 100 >= best * 98, "{by_then} have run by look {LOOKS}, at best {best}");
 }
 
-/// Creates the gangs in order and ends each; returns how many have run by then. The
-/// scheduler starts at another node each time.
+/// Creates the gangs in order and ends each; returns how many have run after [`LOOKS`]
+/// rounds. The scheduler starts at another node each time.
 fn churn(gangs: &[Gang], first: usize) -> Result<usize, TestCaseError> {
     let mut world = World::new(FABRICS, NODES);
     for (number, gang) in gangs.iter().enumerate() {
@@ -111,8 +111,8 @@ fn name(number: usize) -> String {
     format!("g{number:02}")
 }
 
-/// How many gangs run by then in the best of random orders. Each gang takes the fabric
-/// with the fewest nodes left over; only nodes count here.
+/// Returns how many gangs run within [`LOOKS`] rounds in the best of many random orders.
+/// Each gang takes the fabric with the fewest free nodes; only nodes count here.
 fn best_of_random_orders(gangs: &[Gang], seed: u64) -> usize {
     let mut random = Random(seed | 1);
     let mut order: Vec<usize> = (0..gangs.len()).collect();
@@ -171,7 +171,7 @@ enum Event {
     End { gang: usize },
     /// A round of decisions, of which only the first placements are carried out.
     Look { writes: usize },
-    /// The scheduler binds what is released.
+    /// The scheduler binds the released pods.
     Bind { first: usize },
     /// Time passes.
     Wait { seconds: i64 },
@@ -192,10 +192,10 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is created, deleted or interrupted: no gang is on two fabrics, and every
+    /// Whatever is created, deleted or interrupted, no gang is on two fabrics, and every
     /// released pod finds a node, wherever the scheduler places the others.
     #[test]
-    fn no_gang_is_split_and_no_released_pod_strands(events in prop::collection::vec(event(), 1..40)) {
+    fn gangs_are_never_split_and_released_pods_never_stranded(events in prop::collection::vec(event(), 1..40)) {
         let mut world = World::new(3, 3);
         world.rules.starves_after = SignedDuration::from_secs(150);
         let mut gangs: Vec<(String, usize)> = Vec::new();
@@ -236,7 +236,8 @@ proptest! {
     }
 }
 
-/// Nothing is decided where nothing need be, and the same until the next time that is due.
+/// Checks that nothing is decided if no decision is needed, and that decisions stay the same
+/// until the next due time.
 fn time_alone_changes_nothing_before_it_is_due(
     world: &World,
     seconds: i64,
@@ -252,7 +253,7 @@ fn time_alone_changes_nothing_before_it_is_due(
     Ok(())
 }
 
-/// A round whose writes stop after this many, because the leader has died.
+/// Runs a round whose writes stop after this many, as if the leader had died.
 fn look(world: &mut World, writes: usize) {
     let mut left = writes;
     for decision in world.decide() {

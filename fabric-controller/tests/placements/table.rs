@@ -43,7 +43,7 @@ fn a_gang_of_three_never_goes_to_a_fabric_of_two() {
 }
 
 #[test]
-fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
+fn a_gang_is_placed_when_complete_or_after_a_long_wait() {
     let mut world = World::new(1, 4);
     world.sizes.insert("a".to_owned(), Size { pods: 3, at_once: true });
     world.pod("a-0", "a", "d4", &json!({}));
@@ -61,7 +61,7 @@ fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
 }
 
 #[test]
-fn the_fabric_with_the_least_rest_is_taken() {
+fn the_fabric_with_the_least_room_left_is_chosen() {
     let mut world = World::new(1, 8);
     (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
     world.gang("a", 2, "d4");
@@ -74,7 +74,7 @@ fn the_fabric_with_the_least_rest_is_taken() {
 }
 
 #[test]
-fn gangs_come_in_the_order_of_priority_and_age() {
+fn gangs_are_ordered_by_priority_and_age() {
     let mut world = World::new(1, 2);
     world.gang("b", 2, "d4");
     world.now = 1;
@@ -118,7 +118,7 @@ fn nodes_that_pods_cannot_use_do_not_count() {
 }
 
 #[test]
-fn other_gates_come_first() {
+fn gangs_wait_for_other_gates() {
     let mut world = World::new(1, 2);
     world.gang("a", 2, "d4");
     let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": GATE_FABRIC}]);
@@ -131,7 +131,7 @@ fn other_gates_come_first() {
 }
 
 #[test]
-fn what_was_chosen_before_is_kept() {
+fn earlier_choices_are_kept() {
     let mut world = World::new(2, 2);
     world.gang("a", 2, "d4");
     world.now = 1;
@@ -145,7 +145,7 @@ fn what_was_chosen_before_is_kept() {
 }
 
 #[test]
-fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
+fn a_recreated_pod_joins_its_gang_or_waits() {
     let mut world = World::new(2, 2);
     world.gang("a", 2, "d4");
     world.release();
@@ -178,7 +178,7 @@ fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
 }
 
 #[test]
-fn a_gang_of_unknown_size_goes_where_most_room_is() {
+fn a_gang_of_unknown_size_takes_the_fabric_with_most_room() {
     let mut world = World::new(1, 8);
     (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
     world.pod("a-0", "a", "d4", &json!({}));

@@ -1,7 +1,7 @@
 //! A small cluster in which the test creates, binds and deletes pods as the API server
 //! and the scheduler would.
 
-#![allow(dead_code, reason = "the benchmark uses a part of it")]
+#![allow(dead_code, reason = "the benchmark uses only a part")]
 
 use cluster_model::names::{GATE_FABRIC, annotation, label};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
@@ -134,7 +134,7 @@ impl World {
         self.decide_at(self.now)
     }
 
-    /// One look at another time.
+    /// One round of decisions at another time.
     pub(crate) fn decide_at(&self, now: i64) -> Vec<Decision> {
         let (pods, groups) = self.groups();
         let now = Timestamp::from_second(now).unwrap();

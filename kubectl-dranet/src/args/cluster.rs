@@ -18,10 +18,10 @@ pub struct CapacityArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// What admission knows beside.
+    /// What else admission knows.
     #[command(flatten)]
     pub admission: AdmissionArgs,
-    /// What admission was set to.
+    /// Admission's settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Output format
@@ -45,7 +45,7 @@ pub struct LintArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// What admission knows beside.
+    /// What else admission knows.
     #[command(flatten)]
     pub admission: AdmissionArgs,
     /// Maximum number of search steps that a claim may cost the scheduler on one node

@@ -52,13 +52,13 @@ pub struct MigrateArgs {
     pub output: MigrateFormat,
 }
 
-/// The text, where it is a quantity as Kubernetes writes them.
+/// Returns the text if it is a Kubernetes quantity.
 fn quantity(text: &str) -> Result<String, String> {
     let parsed = text.parse::<Quantity>();
     parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Form of what `migrate` writes.
+/// Output format of `migrate`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrateFormat {
     /// The documents, with the chart's values in a comment; notes go to standard error.
@@ -75,7 +75,7 @@ pub struct CompletionArgs {
     pub shell: Shell,
 }
 
-/// Who completes.
+/// The shell to complete for.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
     /// bash, for `kubectl-dranet`.

@@ -17,7 +17,7 @@ pub struct SubjectArgs {
     pub file: Option<PathBuf>,
 }
 
-/// What admission was set to; without a flag, what the cluster's own is set to.
+/// Admission's settings; defaults to those of the cluster's admission.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PolicyArgs {
     /// DeviceClass of whole GPUs; defaults to the setting of the cluster's admission, otherwise to the
@@ -50,10 +50,10 @@ pub struct PlanArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// What admission knows beside.
+    /// What else admission knows.
     #[command(flatten)]
     pub admission: AdmissionArgs,
-    /// What admission was set to.
+    /// Admission's settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Output format
@@ -70,10 +70,10 @@ pub struct ExplainArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// What admission knows beside.
+    /// What else admission knows.
     #[command(flatten)]
     pub admission: AdmissionArgs,
-    /// What admission was set to.
+    /// Admission's settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Output format

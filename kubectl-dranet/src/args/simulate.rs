@@ -21,10 +21,10 @@ pub struct SimulateArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// What admission knows beside.
+    /// What else admission knows.
     #[command(flatten)]
     pub admission: AdmissionArgs,
-    /// What admission was set to.
+    /// Admission's settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Output format
@@ -32,7 +32,7 @@ pub struct SimulateArgs {
     pub output: Form,
 }
 
-/// Nodes that are not there.
+/// Nodes to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddedNodes {
     /// A type of machine, the hash of a shape, or a node.
@@ -41,10 +41,10 @@ pub struct AddedNodes {
     pub number: usize,
 }
 
-/// The most nodes that a flag adds: what Kubernetes supports in a cluster.
+/// Maximum number of nodes that a flag adds: what Kubernetes supports in a cluster.
 const NODES_MAX: usize = 5_000;
 
-/// A text that names no nodes to add.
+/// Not a valid value of `--add-nodes`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid value `{0}`: write `SHAPE=NUMBER` with a number from 1 to {most}, as in \

@@ -1,4 +1,4 @@
-//! What a test prints as its result.
+//! The result that a test prints.
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub(super) enum OutputError {
 }
 
 impl Measured {
-    /// A bandwidth that can be compared.
+    /// Returns the measurement if its bandwidth can be compared.
     pub(super) fn checked(self) -> Result<Self, OutputError> {
         if self.gbps.is_finite() && self.gbps > 0.0 { Ok(self) } else { Err(OutputError::NoResult) }
     }

@@ -6,10 +6,10 @@ use super::measured::{Measured, OutputError};
 pub(super) const BYTES: u64 = 1 << 20;
 
 /// The script of both containers. It uses the first RDMA device of the claim, which the driver
-/// names in `UCX_NET_DEVICES`. A server serves until it is deleted; a client tries again while its
-/// server may still be starting, where nothing arrived, and where perftest could not measure the
-/// frequency of the processor, on which its figures depend. The result is the termination message, so that the user
-/// needs no right to read logs.
+/// names in `UCX_NET_DEVICES`. A server runs until it is deleted. A client retries if the server
+/// may still be starting, if nothing arrived, or if perftest could not measure the CPU frequency,
+/// on which its results depend. The result is the termination message, so that the user needs no
+/// right to read logs.
 pub(super) const SCRIPT: &str = r#"device=${UCX_NET_DEVICES%%:*}
 [ -n "$device" ] || device=$(ls /sys/class/infiniband | head -n 1)
 measure() { ib_write_bw -d "$device" -s "$BYTES" -D "$SECONDS_LONG" -F --report_gbits "$@" 2>&1; }
@@ -73,11 +73,11 @@ mod tests {
     const MEGABYTES: &str =
         " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]";
 
-    /// Rows that others have posted as they were printed: linux-rdma/perftest issues 273 and 65
-    /// (65 in MB), Ubuntu's compliance test of InfiniBand, one with a warning between, and the
-    /// end of a test of all sizes. The last column, messages a second, says the same.
+    /// Rows posted by others, as printed: linux-rdma/perftest issues 273 and 65 (65 in MB),
+    /// Ubuntu's compliance test of InfiniBand, one with a warning in between, and the end of a test
+    /// of all sizes. The last column, messages per second, confirms the values.
     #[test]
-    fn what_was_printed_on_real_machines_is_read() {
+    fn output_of_real_machines_is_parsed() {
         let cases = [
             (GIGABITS, " 8          224958464        0.00               0.48   \t\t   7.498617\n"),
             (MEGABYTES, " 1024       1000             0.00               5544.28\t\t   5.677340\n"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_told() {
+    fn output_without_a_result_is_an_error() {
         let parse = |text: &str| parse(text).unwrap_err();
         assert_eq!(parse(""), OutputError::NoTable);
         assert_eq!(parse("Couldn't connect to 10.0.0.1:18515\n"), OutputError::NoTable);

@@ -25,7 +25,7 @@ pub(super) fn last_end(bundle: &str) -> Result<Option<Timestamp>, String> {
 
 /// A build for files only does not parse certificates.
 #[cfg(not(feature = "live"))]
-#[expect(clippy::unnecessary_wraps, reason = "as the other")]
+#[expect(clippy::unnecessary_wraps, reason = "same signature as the other")]
 pub(super) fn last_end(_: &str) -> Result<Option<Timestamp>, String> {
     Ok(None)
 }

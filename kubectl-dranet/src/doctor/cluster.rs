@@ -1,7 +1,5 @@
-//! What in a cluster keeps annotated pods from their devices, found before the first of them
-//! is denied.
-//!
-//! A plain function of the cluster, as the decision on a pod is.
+//! Finds what keeps annotated pods from their devices, before the first of them is denied. A pure
+//! function of the cluster, like the decision on a pod.
 
 use super::finding::ClusterFinding;
 use crate::predicted::nodes;
@@ -13,33 +11,32 @@ use cluster_model::view::ClusterView;
 use dra_allocator::PoolProblem;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the cluster has, and what is wrong with it.
+/// The cluster's devices, and its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(crate) nodes: usize,
-    /// On how many of them a DRA driver offers GPUs.
+    /// Number of nodes with GPUs of a DRA driver.
     pub(crate) with_gpus: usize,
-    /// How many have NICs of ours.
+    /// Number of nodes with NICs of our driver.
     pub(crate) with_nics: usize,
-    /// Of how many the graph is known.
+    /// Number of nodes with a known graph.
     pub(crate) with_graph: usize,
-    /// In no order.
+    /// Not sorted.
     pub(crate) findings: Vec<ClusterFinding>,
 }
 
-/// The nodes by what they have.
+/// The nodes by their devices.
 #[derive(Default)]
 struct Census<'a> {
-    /// By the driver that publishes devices of them.
+    /// Nodes by the driver that publishes their devices.
     drivers: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// By driver and problem of their pools.
+    /// Nodes by driver and problem of their pools.
     broken: BTreeMap<(&'a str, PoolProblem), BTreeSet<&'a str>>,
     graphs: BTreeSet<&'a str>,
 }
 
-/// Looks at all of the cluster. `nic_class` is the DeviceClass of NICs that admission
-/// is told.
+/// Examines the whole cluster. `nic_class` is the DeviceClass of NICs in admission's settings.
 pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     let mut findings = Vec::new();
     let census = Census::of(view, &mut findings);
@@ -87,7 +84,7 @@ impl<'a> Census<'a> {
         census
     }
 
-    /// Pools that the scheduler passes over.
+    /// Reports pools that the scheduler ignores.
     fn broken(&self, findings: &mut Vec<ClusterFinding>) {
         for ((driver, problem), nodes) in &self.broken {
             let remedy = match problem {
@@ -101,7 +98,7 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// The nodes with a pool of a driver that the scheduler passes over.
+    /// The nodes with a pool of a driver that the scheduler ignores.
     fn with_broken(&self, driver: &str) -> BTreeSet<&'a str> {
         let of_driver = self.broken.iter().filter(|((of, _), _)| *of == driver);
         of_driver.flat_map(|(_, nodes)| nodes).copied().collect()
@@ -116,7 +113,7 @@ impl<'a> Census<'a> {
         GPU_DRIVERS.iter().flat_map(|driver| self.with(driver.driver)).collect()
     }
 
-    /// Nodes that have one thing without the other.
+    /// Reports nodes that lack GPUs, NICs or a graph but have the others.
     fn incomplete(&self, findings: &mut Vec<ClusterFinding>) {
         let nics = self.with(names::DRIVER);
         let published = &nics | &self.with_broken(names::DRIVER);
@@ -139,7 +136,7 @@ impl<'a> Census<'a> {
     }
 }
 
-/// Classes that admission asks for and that are not there.
+/// Reports missing classes that admission requests.
 fn classes(
     view: &ClusterView,
     nic_class: &str,
@@ -168,7 +165,7 @@ fn classes(
     }
 }
 
-/// GPUs that no claim can have.
+/// Reports GPUs that no claim can get.
 fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
     for driver in GPU_DRIVERS {
         let served = census.with(driver.driver);
@@ -184,13 +181,13 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
     }
 }
 
-/// Quotas on container limits, which claims replace.
+/// Reports quotas on container limits, which claims replace.
 fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
     let resources = GPU_DRIVERS.iter().flat_map(|driver| {
         driver.extended_resources.iter().map(move |resource| (driver, resource))
     });
     for (driver, resource) in resources {
-        // The class that stands for the resource is then taken, and counted.
+        // In this case the class of the resource is used, and counted.
         if view.class_of_extended_resource(resource).is_some() {
             continue;
         }

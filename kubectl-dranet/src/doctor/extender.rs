@@ -16,7 +16,7 @@ const NAME: &str = "app.kubernetes.io/name";
 /// The flag that names the socket of health and metrics.
 const OPERATIONS: &str = "--operations-listen=";
 
-/// A finding if at least one of so many requests ran out of time.
+/// Report if at least one in this many requests ran out of time.
 const LATE: u64 = 20;
 
 /// A running extender.
@@ -35,7 +35,7 @@ pub(super) struct Requests {
     late: u64,
 }
 
-/// The extenders that run. Pods are read without flags, so these are those of their workloads.
+/// The running extenders. Pods are read without flags, so flags come from their workloads.
 pub(super) fn of(seen: &Seen) -> Vec<ExtenderPod> {
     let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
     let workloads: Vec<_> = workloads.filter_map(|it| Some((it, operations(it)?))).collect();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn extenders_are_found_with_the_way_to_their_metrics() {
+    fn extenders_are_found_with_their_metrics_path() {
         let pod = json!({
             "kind": "Pod",
             "metadata": {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_extenders_answer_is_judged() {
+    fn answers_of_extenders_are_judged() {
         let answer = |answered, late| ("a".to_owned(), Ok(Requests { answered, late }));
         let words = |answers: &[(String, Result<Requests, String>)]| -> Vec<String> {
             judge(answers).iter().map(|it| format!("{}: {}", it.severity, it.message)).collect()

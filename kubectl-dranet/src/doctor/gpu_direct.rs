@@ -1,5 +1,5 @@
-//! Pairs of a GPU and its NIC that cannot use GPUDirect RDMA, by what node-driver reads of ports,
-//! IOMMU and the GPU's driver.
+//! Pairs of a GPU and its NIC that cannot use GPUDirect RDMA, from what node-driver reads about
+//! ports, IOMMU and the GPU's driver.
 
 use super::finding::ClusterFinding;
 use crate::text::counted;
@@ -21,7 +21,8 @@ struct Stopped<'v> {
     pairs: Vec<Pair>,
 }
 
-/// What to do about a verdict; none for one that stops nothing, or that links are told of for.
+/// Returns the cause of a verdict and what to do; `None` if the verdict blocks nothing, or if it is
+/// reported with the links.
 pub(crate) fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
     match verdict {
         Gdr::AcsRedirect => Some((
@@ -84,7 +85,7 @@ impl Paired {
         Self { gpus, pairs: graph.pairs() }
     }
 
-    /// The pairs of a node by what it published of them.
+    /// The pairs of a node by their published verdict.
     fn verdicts(&self, object: &NodeTopology) -> BTreeMap<Gdr, Vec<Pair>> {
         let mut verdicts: BTreeMap<Gdr, Vec<Pair>> = BTreeMap::new();
         for nic in &object.spec.nics {

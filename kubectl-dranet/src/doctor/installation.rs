@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The extender's DaemonSet (`deploy/chart`).
 const EXTENDER: &str = "scheduler-ext";
 
-/// A certificate that expires within so many days is a finding.
+/// Certificates that expire within this many days are reported.
 const EXPIRES_DAYS: i64 = 14;
 
 /// Findings from the objects that were read.

@@ -10,8 +10,8 @@ use cluster_model::view::ClusterView;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The first node of each type of machine with GPUs and NICs: kubelets of a type are configured
-/// alike.
+/// The first node of each machine type with GPUs and NICs: kubelets of one machine type are
+/// configured alike.
 pub(super) fn asked(view: &ClusterView) -> Vec<String> {
     let mut first: BTreeMap<String, &str> = BTreeMap::new();
     for node in nodes(view) {
@@ -23,8 +23,8 @@ pub(super) fn asked(view: &ClusterView) -> Vec<String> {
     first.into_values().map(str::to_owned).collect()
 }
 
-/// What is wrong with the configuration of a node's kubelet (`KubeletConfiguration`, as its
-/// endpoint `/configz` tells it).
+/// Checks the configuration of a node's kubelet (`KubeletConfiguration`, from its endpoint
+/// `/configz`).
 pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<ClusterFinding> {
     let said = |field: &str| config[field].as_str().unwrap_or("none");
     let (cpus, topology) = (said("cpuManagerPolicy"), said("topologyManagerPolicy"));

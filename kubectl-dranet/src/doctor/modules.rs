@@ -61,7 +61,7 @@ mod tests {
     use topology_graph::{HostCondition, NodeTopologySpec, NodeTopologyStatus, conditions};
 
     #[test]
-    fn nodes_that_lack_the_same_are_one_finding() {
+    fn nodes_that_lack_the_same_modules_share_a_finding() {
         let mut view = ClusterView::default();
         view.keep_topologies();
         for (node, kind, holds, message) in [

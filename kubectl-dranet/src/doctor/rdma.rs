@@ -7,7 +7,7 @@ use cluster_model::node_devices::published;
 use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// As NodeTopologies name the mode in which only the device's own network namespace may use it.
+/// The mode in NodeTopologies in which only the device's own network namespace may use it.
 const EXCLUSIVE: &str = "exclusive";
 
 /// The nodes of each mode.

@@ -23,7 +23,8 @@ const fn right(
     Right { part, verb, group, resource, without }
 }
 
-/// The rights without which a part fails as a whole, whatever the chart's values, of `deploy/chart/templates/*-rbac.yaml`.
+/// The rights in `deploy/chart/templates/*-rbac.yaml` without which a part fails completely,
+/// whatever the chart's values.
 const NEEDED: [Right; 9] = [
     right(
         ("admission", "create"),
@@ -56,7 +57,7 @@ const NEEDED: [Right; 9] = [
     ),
 ];
 
-/// Questions to the API server: each a `SubjectAccessReview`, with the finding where it is denied.
+/// Questions to the API server: `SubjectAccessReview`s, each with the finding if it is denied.
 pub(super) fn questions(seen: &Seen) -> Vec<(Value, ClusterFinding)> {
     let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
     workloads.flat_map(of_workload).collect()
@@ -101,7 +102,7 @@ fn asked(right: &Right, namespace: &str, account: &str) -> (Value, ClusterFindin
 mod tests {
     use super::*;
 
-    /// Every right is one that the manifests grant, so that an installation by them lacks none.
+    /// The manifests grant every right, so an installation from them lacks none.
     #[test]
     fn rights_are_those_of_the_manifests() {
         for Right { part, verb, group, resource, .. } in &NEEDED {

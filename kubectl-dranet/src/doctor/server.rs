@@ -6,7 +6,7 @@ use admission::lint::Severity;
 use dra_allocator::MinorVersion;
 use serde_json::Value;
 
-/// Requests a second of kube-controller-manager where no flag says it
+/// Requests per second of kube-controller-manager without a flag
 /// (`cmd/kube-controller-manager/app/options`, `--kube-api-qps`).
 const DEFAULT_QPS: f64 = 20.0;
 /// Requests that the resource claim controller makes for a claim.
@@ -24,7 +24,7 @@ const GATES: [(&str, Severity, &str); 4] = [
     ("DRAConsumableCapacity", Severity::Note, "claims cannot share a NIC"),
 ];
 
-/// Looks at what the API server and the pods of the control plane show.
+/// Examines what the API server and the pods of the control plane show.
 pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
     let mut findings: Vec<_> = seen.server.iter().filter_map(|it| version(it)).collect();
     let is_off = |name: &str| seen.gates.get(name) == Some(&false);
@@ -53,7 +53,7 @@ fn version(server: &str) -> Option<ClusterFinding> {
     })
 }
 
-/// How fast claims are made from templates.
+/// Reports how fast claims are created from templates.
 fn claim_speed(pod: &Value) -> Option<ClusterFinding> {
     let metadata = &pod["metadata"];
     let is_it = metadata["namespace"] == "kube-system"

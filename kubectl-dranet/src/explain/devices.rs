@@ -1,4 +1,4 @@
-//! What each node says to claims, and which nodes say the same.
+//! The result of claims on each node, and which nodes have the same result.
 
 use crate::text::short;
 use cluster_model::predict::STEPS_MAX;
@@ -7,19 +7,19 @@ use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, ex
 use dra_allocator::{Claim, Limits, Outcome, PoolId, PoolProblem, survey};
 use std::collections::BTreeMap;
 
-/// Devices in use that are named one by one.
+/// Maximum number of devices in use that are named.
 const HOLDERS: usize = 8;
 
-/// What the nodes say.
+/// The results on all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     /// Nodes where the claims fit.
     pub(super) fits: Vec<String>,
-    /// The others.
+    /// Other nodes.
     pub(super) groups: Vec<Group>,
 }
 
-/// Nodes that say the same.
+/// Nodes with the same result.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) nodes: Vec<String>,
@@ -27,9 +27,9 @@ pub(super) struct Group {
     pub(super) verdict: String,
     /// The first thing that fails, request by request.
     pub(super) reasons: Vec<String>,
-    /// Who holds the devices of the first node that would do.
+    /// Who holds suitable devices of the first node.
     pub(super) holders: Vec<String>,
-    /// Changes that would do, by the first node.
+    /// Changes that would be sufficient on the first node.
     pub(super) relaxations: Vec<Relaxation>,
 }
 
@@ -51,7 +51,7 @@ impl Outcomes {
             let state = inventory.state();
             let explained = explain(inventory, first, claims, state, settings, limits)?;
             let verdict = verdict(&explained);
-            // A pool that counts for nothing is why its devices are missing below.
+            // An ignored pool is the reason why its devices are missing below.
             let mut lines = broken_pools(view, first);
             lines.extend(reasons(&explained));
             let reasons = lines;
@@ -77,7 +77,7 @@ impl Outcomes {
         Ok(found)
     }
 
-    /// How many nodes were asked.
+    /// Number of nodes that were examined.
     pub(super) fn looked_at(&self) -> usize {
         self.fits.len() + self.groups.iter().map(|group| group.nodes.len()).sum::<usize>()
     }
@@ -92,7 +92,7 @@ fn verdict(explained: &Explanation) -> String {
     }
 }
 
-/// Pools of which the scheduler takes nothing.
+/// Pools that the scheduler ignores.
 fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
     let pools = view.inventory().broken_pools_on(node, view.settings()).unwrap_or_default();
     let line = |(pool, problem): (&PoolId, PoolProblem)| {
@@ -120,7 +120,7 @@ fn reasons(explained: &Explanation) -> Vec<String> {
     lines.into_iter().map(line).collect()
 }
 
-/// Without what differs between nodes that are alike: which devices, and who holds them.
+/// Leaves out what differs between equal nodes: which devices, and who holds them.
 fn reason(report: &RequestReport) -> String {
     let needed = report.needed;
     match &report.failure {
@@ -154,7 +154,7 @@ fn reason(report: &RequestReport) -> String {
                 ),
             }
         }
-        // A parser shows the place on lines of their own.
+        // A parser shows the place on separate lines.
         Some(Failure::Compile { expression, error }) => {
             let error = error.to_string();
             let error = error.lines().next().unwrap_or_default();

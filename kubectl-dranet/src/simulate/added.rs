@@ -1,4 +1,4 @@
-//! Nodes that are not there, made as one that is or was.
+//! Nodes to add, copied from existing or remembered nodes.
 
 use crate::args::AddedNodes;
 use crate::nodes::machine;
@@ -52,7 +52,7 @@ pub(super) fn add(
     Ok(asked.number)
 }
 
-/// The node that is meant, or the machine that admission remembers.
+/// The named node, or the machine that admission remembers.
 fn model(view: &ClusterView, shape: &str) -> anyhow::Result<String> {
     let all = || {
         let remembered =
@@ -71,7 +71,7 @@ fn model(view: &ClusterView, shape: &str) -> anyhow::Result<String> {
     anyhow::bail!("invalid value `{shape}`: no node has this shape; machine types: {known}")
 }
 
-/// The objects of a node of the cluster under another name.
+/// Copies the objects of a node of the cluster under another name.
 fn like(model: &str, kept: &[Value], name: &str) -> anyhow::Result<Objects> {
     let of_kind = |kind: &'static str| kept.iter().filter(move |object| object["kind"] == kind);
     let named = |object: &&Value| object["metadata"]["name"] == model;

@@ -1,5 +1,5 @@
-//! A cluster in which pods are scheduled one after another: filtered as kube-scheduler does by
-//! claims, selectors, taints and amounts, ranked by the extender's scores.
+//! A cluster in which pods are scheduled one after another. Nodes are filtered like in
+//! kube-scheduler by claims, selectors, taints and resources, and ranked by the extender's scores.
 
 use super::{added, claim};
 use crate::args::AddedNodes;
@@ -30,22 +30,22 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use topology_graph::PathKind;
 
-/// The cluster as it is by now.
+/// The cluster with the pods placed so far.
 pub(super) struct Cluster {
     view: ClusterView,
     pods: Pods,
     nodes: Nodes,
     policy: Policy,
     ranker: Ranker,
-    /// The last pod that admission was asked about, without its name, and what it said: pods of a
-    /// workload differ in their names alone.
+    /// The last pod that admission decided on, without its name, and the verdict: pods of a
+    /// workload differ only in their names.
     admitted: Option<(Value, Verdict)>,
     /// The fabric of each group, or why it waits.
     fabrics: BTreeMap<ObjectKey, Result<String, String>>,
     start: (Instant, Timestamp),
 }
 
-/// What became of a pod.
+/// The result for a pod.
 pub(super) enum Fate {
     Placed(Placed),
     Kept(Answer),
@@ -58,9 +58,9 @@ pub(super) struct Placed {
     pub(super) devices: Vec<DeviceId>,
     /// The farthest path among its pairs of GPU and NIC.
     pub(super) path: Option<PathKind>,
-    /// The extender's points for the node; none where the pod takes no devices.
+    /// The extender's points for the node; `None` if the pod takes no devices.
     pub(super) score: Option<i64>,
-    /// The nodes with as many points: kube-scheduler decides between them by its own scores.
+    /// Nodes with as many points: kube-scheduler chooses between them by its own scores.
     pub(super) equal: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(Fate::Placed(Placed { node, devices, path, score, equal }))
     }
 
-    /// The pod as admission lets it in; or why nothing can be asked of nodes.
+    /// Returns the pod as admitted, or the answer if nodes need not be examined.
     fn query(&mut self, pod: &Value) -> anyhow::Result<Result<Asked, Answer>> {
         let explained = |it: &Self| explain::answer(pod, &it.view, &it.policy, &|_| None);
         let Some(verdict) = self.admit(pod) else { return Ok(Err(explained(self)?)) };
@@ -146,7 +146,7 @@ impl Cluster {
         Ok(Ok(Asked { pod: typed, known, claims, needs, fabric }))
     }
 
-    /// What admission makes of a pod; none where it denies it.
+    /// Returns admission's verdict on a pod; `None` if the pod is denied.
     fn admit(&mut self, pod: &Value) -> Option<Verdict> {
         let name = &pod["metadata"]["name"];
         let mut unnamed = pod.clone();
@@ -163,7 +163,7 @@ impl Cluster {
         Some(verdict)
     }
 
-    /// The fabric that the pod's group takes, where it is of one.
+    /// Returns the fabric of the pod's group, if it is in one.
     fn fabric(&mut self, verdict: &Verdict, pod: &Pod) -> Result<Option<String>, String> {
         let labels = pod.metadata.labels.as_ref();
         let group = labels.and_then(|labels| labels.get(label::FABRIC_GROUP));
@@ -183,7 +183,7 @@ impl Cluster {
         asked.answer.map(Some)
     }
 
-    /// Why a node is out of the question, beside claims and the pod's own selectors.
+    /// Returns why a node is excluded, other than by claims and the pod's own selectors.
     fn bar(&self, asked: &Asked, node: &str) -> Option<String> {
         let Asked { needs, fabric, .. } = asked;
         if let Some(fabric) = fabric {
@@ -197,7 +197,7 @@ impl Cluster {
         if let Some(taint) = facts.untolerated(&needs.tolerations) {
             return Some(format!("has the taint {taint}, which the pod does not tolerate"));
         }
-        // Of a node that was written by hand, or is remembered, nothing is known.
+        // Nothing is known about nodes that are written by hand or remembered.
         if facts.allocatable.is_empty() {
             return None;
         }
@@ -230,7 +230,7 @@ impl Cluster {
         let state = inventory.state();
         let answers = survey(inventory, open, claims, state, view.settings(), limits);
         let groups = || answers.groups().iter();
-        // What fails on one node ends the scheduler's attempt on all.
+        // A failure on one node aborts scheduling on all nodes.
         if groups().any(|group| matches!(group.attempt.outcome, Outcome::Failed(_))) {
             return Vec::new();
         }
@@ -242,7 +242,7 @@ impl Cluster {
         fits
     }
 
-    /// Why the pod fits nowhere.
+    /// Explains why the pod fits nowhere.
     fn kept(&self, pod: &Value, asked: &Asked, bar: Bar<'_>) -> anyhow::Result<Answer> {
         if !asked.claims.is_empty() || !asked.known.allocated.is_empty() {
             return explain::answer(pod, &self.view, &self.policy, bar);
@@ -259,7 +259,8 @@ impl Cluster {
         Ok(Answer::Refused(format!("requests no devices and fits on no node; {}", why.join("; "))))
     }
 
-    /// The node that ranks highest, the first by name of several, with what the pod gets there.
+    /// The highest-ranked node, the first by name if several are equal, with what the pod gets
+    /// there.
     fn choose(
         &self,
         pod: &Pod,

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_by_their_form() {
+    fn addresses_are_recognized_by_their_format() {
         for (text, expected) in [
             ("00:11:22:33:44:5f", Some("mac")),
             ("00:11:22:33:44", None),

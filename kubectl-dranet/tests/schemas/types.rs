@@ -1,7 +1,7 @@
-//! What `-o json` of each command holds. The schemas in `docs/reference/schemas` are made of
-//! these, and real output is read into them.
+//! What `-o json` of each command contains. The schemas in `docs/reference/schemas` are generated
+//! from these types, and real output is read into them.
 
-#![allow(dead_code, reason = "serde alone reads the fields")]
+#![allow(dead_code, reason = "only serde reads the fields")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -41,23 +41,23 @@ pub(crate) struct Planned {
     pub(crate) steps: u64,
     /// Admission's warnings.
     pub(crate) warnings: Vec<String>,
-    /// What each node would give now.
+    /// What each node would allocate now.
     pub(crate) nodes: Vec<PlanNode>,
-    /// Of a pod of a group: where the group would go.
+    /// For a pod of a group: where the group would be placed.
     pub(crate) fabric: Option<PlanFabric>,
 }
 
-/// What a node would give now.
+/// What a node would allocate now.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanNode {
     /// The node.
     pub(crate) name: String,
-    /// Whether the pod fits; null where it is not known.
+    /// Whether the pod fits; null if unknown.
     pub(crate) fits: Option<bool>,
-    /// Whether it would be these devices and no others; null where it does not fit.
+    /// Whether exactly these devices would be allocated; null if the pod does not fit.
     pub(crate) exact: Option<bool>,
-    /// Why it does not fit, or is not known.
+    /// Why it does not fit, or why that is unknown.
     pub(crate) reason: Option<String>,
     /// The devices.
     pub(crate) devices: Vec<RequestedDevice>,
@@ -65,7 +65,7 @@ pub(crate) struct PlanNode {
     pub(crate) pairs: Vec<Pair>,
 }
 
-/// A device, and what asked for it.
+/// A device, and the request for it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestedDevice {
@@ -91,7 +91,7 @@ pub(crate) struct Pair {
     pub(crate) path: String,
 }
 
-/// Where a group would go.
+/// Where a group would be placed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanFabric {
@@ -143,7 +143,7 @@ pub(crate) struct Denial {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Explain {
-    /// What the nodes say.
+    /// The results on the nodes.
     Nodes(Box<ExplainNodes>),
     /// There is nothing to explain.
     Fine(ExplainFine),
@@ -171,29 +171,29 @@ pub(crate) struct ExplainRefused {
     pub(crate) refused: String,
 }
 
-/// What the nodes say to a pod.
+/// The results of a pod on the nodes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ExplainNodes {
     /// Kind and name.
     pub(crate) pod: String,
-    /// What keeps it besides devices.
+    /// What keeps it from running besides devices.
     pub(crate) waits: Vec<String>,
-    /// What may keep it and cannot be told.
+    /// What may keep it from running, but cannot be checked.
     pub(crate) remarks: Vec<String>,
     /// Nodes where its claims fit.
     pub(crate) fits: Vec<String>,
-    /// Nodes that say the same.
+    /// Nodes with the same result.
     pub(crate) groups: Vec<ExplainGroup>,
-    /// Nodes that its own selectors leave out.
+    /// Nodes that its own selectors exclude.
     pub(crate) not_selected: Vec<String>,
-    /// Nodes that something else leaves out; of `simulate` alone.
+    /// Nodes that are excluded for other reasons; only in `simulate`.
     pub(crate) barred: Option<Vec<Barred>>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
 }
 
-/// Nodes that say the same.
+/// Nodes with the same result.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ExplainGroup {
@@ -207,7 +207,7 @@ pub(crate) struct ExplainGroup {
     pub(crate) in_use: Vec<String>,
 }
 
-/// Nodes that are left out.
+/// Excluded nodes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Barred {
@@ -251,7 +251,7 @@ pub(crate) struct Verified {
     pub(crate) possible: Option<String>,
     /// Whether a pair is farther than promised.
     pub(crate) worse: bool,
-    /// A text for each NIC that does not carry what it could.
+    /// A text for each NIC that carries less than it could.
     pub(crate) degraded: Vec<String>,
 }
 
@@ -276,9 +276,9 @@ pub(crate) struct GpuDirect {
     /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu`, `no-peer-memory` or
     /// `unknown`.
     pub(crate) verdict: String,
-    /// What it rests on.
+    /// The facts behind the verdict.
     pub(crate) evidence: String,
-    /// Why it cannot; null where nothing stands against it.
+    /// Why it cannot; null if nothing blocks it.
     pub(crate) why: Option<String>,
     /// What to change.
     pub(crate) what_to_do: Option<String>,
@@ -288,7 +288,7 @@ pub(crate) struct GpuDirect {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Capacity {
-    /// One for each shape that was asked for.
+    /// One for each requested shape.
     pub(crate) shapes: Vec<CapacityShape>,
     /// The largest pod with as many NICs as GPUs that fits now.
     pub(crate) largest: Option<String>,
@@ -300,23 +300,23 @@ pub(crate) struct Capacity {
 pub(crate) struct CapacityShape {
     /// The shape, as `1gpu:2nic`.
     pub(crate) shape: String,
-    /// Why admission lets no such pod in.
+    /// Why admission denies such pods.
     pub(crate) denied: Option<String>,
     /// How many fit now.
     pub(crate) fit_now: u64,
     /// How many would fit with nothing in use.
     pub(crate) fit_empty: u64,
-    /// The same by type of machine and fabric.
+    /// The same by machine type and fabric.
     pub(crate) rooms: Vec<CapacityRoom>,
-    /// What would have to leave for one to fit.
+    /// What would have to move for one to fit.
     pub(crate) to_move: Option<ToMove>,
 }
 
-/// The nodes of a type of machine on a fabric.
+/// The nodes of a machine type on a fabric.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CapacityRoom {
-    /// The type of machine, else its shape.
+    /// The machine type, otherwise its shape.
     pub(crate) machine: String,
     /// The fabric.
     pub(crate) fabric: Option<String>,
@@ -328,7 +328,7 @@ pub(crate) struct CapacityRoom {
     pub(crate) fit_empty: u64,
 }
 
-/// What would have to leave a node.
+/// Claims that would have to leave a node.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToMove {
@@ -346,11 +346,11 @@ pub(crate) struct Simulate {
     pub(crate) placed: Vec<Placed>,
     /// The others.
     pub(crate) pending: Vec<Pending>,
-    /// Rules of workloads whose pods are placed that count for nothing here.
+    /// Ignored rules of workloads whose pods are placed.
     pub(crate) remarks: Vec<Remark>,
 }
 
-/// Rules of a workload that count for nothing here.
+/// Ignored rules of a workload.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Remark {
@@ -368,15 +368,15 @@ pub(crate) struct Placed {
     pub(crate) pod: String,
     /// Its node.
     pub(crate) node: String,
-    /// The type of the machine, else its shape.
+    /// The machine type, otherwise its shape.
     pub(crate) machine: String,
     /// The fabric of the node.
     pub(crate) fabric: Option<String>,
     /// The farthest of its pairs of GPU and NIC.
     pub(crate) path: Option<String>,
-    /// The points of scheduler-ext for the node.
+    /// The score of scheduler-ext for the node.
     pub(crate) score: Option<i64>,
-    /// The nodes with as many points.
+    /// Nodes with the same score.
     pub(crate) equal_nodes: Vec<String>,
     /// What it gets.
     pub(crate) devices: Vec<Device>,
@@ -401,7 +401,7 @@ pub(crate) struct Device {
 pub(crate) struct Pending {
     /// The pods, with their namespace.
     pub(crate) pods: Vec<String>,
-    /// What `explain` says of the first.
+    /// What `explain` reports about the first.
     pub(crate) why: Explain,
 }
 
@@ -417,10 +417,10 @@ pub(crate) struct Bench {
     pub(crate) message_bytes: u64,
     /// Bandwidth in gigabits per second; of an NCCL test the bus bandwidth.
     pub(crate) measured_gbps: f64,
-    /// What the links of the slower pod carry, as far as they are known: of its first NIC, for an
-    /// NCCL test of all its NICs.
+    /// What the links of the slower pod carry, if known: those of its first NIC, for an NCCL test
+    /// those of all its NICs.
     pub(crate) promised_gbps: Option<f64>,
-    /// What was measured of it, in percent.
+    /// The measured percentage of it.
     pub(crate) percent: Option<f64>,
 }
 
@@ -442,7 +442,7 @@ pub(crate) struct BenchNic {
     pub(crate) name: String,
     /// Rate of its port.
     pub(crate) port_gbps: Option<f64>,
-    /// What its PCIe link carries as it runs.
+    /// Rate of its PCIe link at its current speed and width.
     pub(crate) pcie_gbps: Option<f64>,
 }
 
@@ -450,7 +450,7 @@ pub(crate) struct BenchNic {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Lint {
-    /// What was looked at.
+    /// The objects that were checked.
     pub(crate) claims: Vec<Linted>,
 }
 
@@ -460,19 +460,19 @@ pub(crate) struct Lint {
 pub(crate) struct Linted {
     /// Its kind.
     pub(crate) kind: String,
-    /// Its name, of an object of the cluster with the namespace.
+    /// Its name; with the namespace for objects of the cluster.
     pub(crate) name: String,
     /// What is wrong with it.
     pub(crate) findings: Vec<LintFinding>,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
-    /// It does less than it looks like.
+    /// It does less than it seems to.
     Note,
-    /// It works now, and will not always.
+    /// It works now, but will not always work.
     Warning,
     /// It does not work.
     Error,
@@ -484,11 +484,11 @@ pub(crate) enum Severity {
 pub(crate) struct LintFinding {
     /// The name of the check.
     pub(crate) check: String,
-    /// How bad it is.
+    /// Its severity.
     pub(crate) severity: Severity,
     /// Where.
     pub(crate) place: String,
-    /// What, and what to do.
+    /// What is wrong, and what to do.
     pub(crate) message: String,
 }
 
@@ -506,19 +506,19 @@ pub(crate) struct Doctor {
     pub(crate) with_nics: u64,
     /// Those with a graph.
     pub(crate) with_graph: u64,
-    /// The types of machines with both.
+    /// The machine types with both.
     pub(crate) machines: Vec<DoctorMachine>,
     /// Numbers of nodes by the mode of their RDMA subsystem, `shared` or `exclusive`.
     pub(crate) rdma_namespace_modes: BTreeMap<String, u64>,
-    /// What to mend.
+    /// Problems to fix.
     pub(crate) findings: Vec<DoctorFinding>,
 }
 
-/// A type of machine.
+/// A machine type.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DoctorMachine {
-    /// Its name, else its shape.
+    /// Its name, otherwise its shape.
     pub(crate) name: String,
     /// How many nodes.
     pub(crate) nodes: u64,
@@ -532,15 +532,15 @@ pub(crate) struct DoctorMachine {
     pub(crate) denied: Option<String>,
 }
 
-/// One thing to mend.
+/// A problem to fix.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DoctorFinding {
-    /// How bad it is.
+    /// Its severity.
     pub(crate) severity: Severity,
     /// Which object, or which nodes.
     pub(crate) place: String,
-    /// What, and what to do.
+    /// What is wrong, and what to do.
     pub(crate) message: String,
 }
 
@@ -562,11 +562,11 @@ pub(crate) struct Fabric {
     pub(crate) name: String,
     /// Its nodes.
     pub(crate) nodes: u64,
-    /// Those of which nothing is in use.
+    /// Nodes with nothing in use.
     pub(crate) nodes_free: u64,
-    /// GPUs that nobody has.
+    /// Free GPUs.
     pub(crate) gpus_free: u64,
-    /// NICs that nobody has.
+    /// Free NICs.
     pub(crate) nics_free: u64,
 }
 
@@ -576,7 +576,7 @@ pub(crate) struct Fabric {
 pub(crate) struct WaitingGroup {
     /// Namespace and name.
     pub(crate) name: String,
-    /// Pods behind the gate.
+    /// Gated pods.
     pub(crate) pods: u64,
     /// Why.
     pub(crate) why: String,
@@ -598,7 +598,7 @@ pub(crate) struct Top {
 pub(crate) struct TopNode {
     /// Its name.
     pub(crate) name: String,
-    /// The type of the machine, else its shape.
+    /// The machine type, otherwise its shape.
     pub(crate) machine: String,
     /// Its fabric.
     pub(crate) fabric: Option<String>,
@@ -626,17 +626,17 @@ pub(crate) struct Pools {
 pub(crate) struct Pool {
     /// Its name.
     pub(crate) name: String,
-    /// NICs that it has addresses for.
+    /// NICs that the pool has addresses for.
     pub(crate) size: u64,
-    /// NICs that have addresses of it.
+    /// NICs that have addresses from the pool.
     pub(crate) used: u64,
-    /// NICs that can get addresses still.
+    /// NICs that can still get addresses.
     pub(crate) free: u64,
-    /// Its ranges, with their first and last address where it names them.
+    /// Its ranges, with their first and last address if set.
     pub(crate) ranges: Vec<String>,
     /// Namespaces that may use it; null means all.
     pub(crate) namespaces: Option<Vec<String>>,
-    /// Type of the interface that goes with an address, where it says so.
+    /// Type of the interface that goes with an address, if set.
     pub(crate) r#type: Option<String>,
     /// The addresses that claims have.
     pub(crate) addresses: Vec<PoolAddress>,
@@ -658,11 +658,11 @@ pub(crate) struct PoolAddress {
     pub(crate) device: String,
 }
 
-/// How many of how many.
+/// How many are free, and how many there are.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Amount {
-    /// Those that nobody has.
+    /// Those that are free.
     pub(crate) free: u64,
     /// All.
     pub(crate) all: u64,
@@ -712,7 +712,7 @@ pub(crate) struct Different {
     pub(crate) name: String,
     /// How.
     pub(crate) change: ChangeKind,
-    /// Of one that changed: its fields.
+    /// For a changed object: its fields.
     pub(crate) fields: Vec<FieldChange>,
 }
 
@@ -722,13 +722,13 @@ pub(crate) struct Different {
 pub(crate) enum ChangeKind {
     /// It was not there before.
     Added,
-    /// It is not there any more.
+    /// It is no longer there.
     Removed,
-    /// A field has another value.
+    /// A field has a different value.
     Changed,
 }
 
-/// A field that has another value.
+/// A field with a different value.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FieldChange {
@@ -758,6 +758,6 @@ pub(crate) struct Migrate {
 pub(crate) struct MigrateNote {
     /// The object.
     pub(crate) object: String,
-    /// What is to be known of it.
+    /// What to know about it.
     pub(crate) note: String,
 }

@@ -16,8 +16,8 @@ pub struct Cost {
     /// node has no fabric or no gangs are expected. Gangs need many whole nodes on one
     /// fabric, so the fabric with the fewest is used first.
     pub whole_nodes: u32,
-    /// NICs that nobody has before the allocation and somebody has after it. It is smaller if a
-    /// pod with a share gets NICs that others share already, so whole NICs stay free.
+    /// NICs that are unused before the allocation and in use after it. The number is smaller if a
+    /// pod with a share gets NICs that others already share, so whole NICs stay free.
     pub nics: u32,
     /// Free GPUs on the node after the allocation, or free NICs on a node without GPUs. A
     /// fuller node is preferred, because it is the least likely to become whole again.
@@ -121,7 +121,7 @@ impl Costs {
 
 impl Lost {
     fn of(cells: &[Cell], mix: &Mix) -> Self {
-        // By unit: how many of it are expected before and after.
+        // By unit: the expected numbers before and after.
         let mut spreads: Vec<(Demand, [Spread; 2])> = Vec::new();
         let mut lost = Self::default();
         for (demand, share) in mix.shares() {
@@ -146,9 +146,8 @@ fn steps(loss: u128) -> u64 {
     u64::try_from(loss.saturating_add(STEP / 2) / STEP).unwrap_or(u64::MAX)
 }
 
-/// How likely it is that a level has so many of a unit by the time that a pod comes: what is in
-/// use may be free again by then or not, which is counted as equally likely for each device,
-/// GPUs together with NICs.
+/// The probability distribution of the number of units on a level when a future pod comes. Each
+/// device in use, GPUs together with NICs, is free again by then with a probability of one half.
 ///
 /// So for pods that need a whole node, a nearly empty node has more to lose than a nearly
 /// full one, although neither has room for them now.
@@ -160,7 +159,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of a level's cells, before the allocation (0) or after it (1).
+    /// The distribution for a level's cells, before the allocation (0) or after it (1).
     fn of(cells: &[Cell], when: usize, unit: Demand) -> Self {
         let mut spread = Self { fewest: 0, likely: vec![1 << ONE] };
         for cell in cells {
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_may_be_free_again() {
+    fn devices_in_use_may_be_free_again() {
         let of = |free: u32, gpus: u32| expected(&[(pairs(free), pairs(8))], Demand::gpus(gpus));
         assert_eq!((of(8, 8), of(7, 8), of(6, 8)), (WHOLE, WHOLE / 2, WHOLE / 4));
         // Of 16 cases: three of four end in 4, all four end in 1.
@@ -232,7 +231,7 @@ mod tests {
 
     /// Pairs can be in any cells, but a GPU never gets the NIC of another cell.
     #[test]
-    fn a_pod_is_served_where_each_gpu_finds_its_nics_in_one_cell() {
+    fn a_gpu_and_its_nics_must_be_in_one_cell() {
         let cells = [(pairs(1), pairs(2)), (pairs(2), pairs(2))];
         assert_eq!(expected(&cells, Demand::gpus(2)), WHOLE + WHOLE / 2);
         let apart = [(Free { gpus: 2, nics: 0 }, Free { gpus: 2, nics: 0 }), (pairs(1), pairs(1))];
@@ -276,7 +275,7 @@ mod tests {
 
     /// Of two equally full nodes, the one whose cell is already broken is used.
     #[test]
-    fn of_equally_full_nodes_the_one_with_broken_cells_is_taken() {
+    fn among_equally_full_nodes_the_broken_one_is_used() {
         let mix = Mix::new([(Demand::gpus(1), 1), (Demand::gpus(2), 1)]);
         let room = |cells: [u32; 2]| {
             Room::new(vec![cells.map(pairs).to_vec(), vec![pairs(cells[0] + cells[1])]])
@@ -287,10 +286,10 @@ mod tests {
         assert!(broken < whole);
     }
 
-    /// Costs that are counted one after the other are those that are counted alone, and it does
-    /// not matter which of equal cells a level loses.
+    /// Costs are the same whether computed together or alone, and whichever of equal cells a level
+    /// loses.
     #[test]
-    fn what_was_counted_before_changes_no_cost() {
+    fn cached_costs_equal_fresh_costs() {
         let mix = Mix::default();
         // Eight pairs below a switch each, as bits, on two NUMA nodes.
         let room = |free: u32| {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_differs_where_one_shape_does() {
+    fn a_mix_differs_if_one_shape_differs() {
         let mix = |ones, twos| Mix::new([(Demand::gpus(1), ones), (Demand::gpus(2), twos)]);
         assert!(!mix(50, 50).differs(&mix(51, 49), 20_000));
         assert!(mix(50, 50).differs(&mix(60, 40), 20_000));

@@ -226,7 +226,7 @@ proptest! {
     /// Whatever changes between two requests, the answer equals that of an extender
     /// without memory.
     #[test]
-    fn memory_changes_no_answer(
+    fn answers_do_not_depend_on_memory(
         changes in prop::collection::vec((0..NODES.len(), 0..16_usize, any::<bool>()), 1..12)
     ) {
         let mut view = cluster(&*OBJECTS);

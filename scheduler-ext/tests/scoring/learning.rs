@@ -1,4 +1,4 @@
-//! What a scan of the cluster learns, and in which steps.
+//! The results and steps of a cluster scan.
 
 use super::cluster::{A100, H100, classes, cluster, from, holding, node_of};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
@@ -31,10 +31,10 @@ fn view() -> ClusterView {
     view
 }
 
-/// Requests wait for a watch, and the watch waits for readers of the view: so no step may
-/// read it for long.
+/// Requests wait for a watch, and the watch waits for readers of the view, so every step must be
+/// short.
 #[test]
-fn a_step_looks_at_few_nodes() {
+fn a_scan_step_reads_few_nodes() {
     let view = view();
     let answers = Answers::default();
     let in_step = Cell::new(0);
@@ -54,7 +54,7 @@ fn a_step_looks_at_few_nodes() {
 
 /// A claim that is deleted during the scan leaves nothing wrong behind.
 #[test]
-fn a_look_in_steps_ends_where_a_look_at_once_does() {
+fn a_scan_in_steps_equals_a_scan_at_once() {
     let mut view = view();
     let ranker = Ranker::new(Expected::new(Mix::default()));
     let mut learning = ranker.learning();
@@ -103,7 +103,7 @@ fn the_room_of_a_fabric_is_counted_at_every_level() {
 /// Every pod that gets devices is reported once, whether the scheduler asked about it or
 /// not.
 #[test]
-fn every_pod_that_is_bound_is_seen_once_with_its_farthest_path() {
+fn bound_pods_are_reported_once_with_their_farthest_path() {
     let objects: Vec<Value> = classes().into_iter().chain(node_of(H100, "a")).collect();
     let mut view = cluster(&objects);
     let ranker = Ranker::default();

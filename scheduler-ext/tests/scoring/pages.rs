@@ -32,7 +32,7 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn a_node_is_shown_with_its_devices_their_holders_and_its_score_for_a_standard_pod() {
+fn node_page_has_devices_holders_and_standard_score() {
     let view = view();
     let ranker = Ranker::default();
     ranker.learn(&view);
@@ -63,7 +63,7 @@ fn parts_of_an_answer_are_ranked_together() {
 }
 
 #[test]
-fn without_claims_nothing_is_standard() {
+fn without_claims_there_is_no_standard_pod() {
     let objects: Vec<Value> = classes().into_iter().chain(node_of(H100, "a")).collect();
     let view = cluster(&objects);
     let ranker = Ranker::default();
@@ -74,7 +74,7 @@ fn without_claims_nothing_is_standard() {
 }
 
 #[test]
-fn a_pod_is_explained_by_a_row_for_each_node_best_first() {
+fn pod_page_has_a_row_per_node_best_first() {
     let mut view = view();
     let mut made: ResourceClaim = holding("team", "p", "a", std::iter::empty());
     made.spec = from(&unaligned("gpu.nvidia.com", 1, 1));

@@ -60,7 +60,7 @@ fn table(pod: &Pod, view: &ClusterView) -> String {
 }
 
 #[test]
-fn nodes_are_ranked_by_what_the_pod_gets_and_then_by_what_is_left() {
+fn nodes_are_ranked_by_devices_then_by_what_is_left() {
     let view = view(&NODES);
     insta::assert_snapshot!("required", table(&pod_of("one"), &view));
     insta::assert_snapshot!("preferred", table(&pod_of("soft"), &view));
@@ -93,8 +93,8 @@ fn whole_nodes_are_kept_for_pods_that_need_them() {
     assert_eq!([points[0], points[4]], [0, 10]);
 }
 
-/// A pod with a share goes where a NIC is shared already and has room, so that whole NICs stay
-/// free; not where the NIC is somebody's alone, and not where it is full.
+/// A pod with a share goes to a node with a shared NIC that has room, so that whole NICs stay free;
+/// not to one whose NIC is exclusive or full.
 #[test]
 fn pods_that_share_nics_are_packed() {
     let nodes = ["alone", "full", "shared"];
@@ -133,7 +133,7 @@ fn pods_that_share_nics_are_packed() {
 /// Regression: devices that the scheduler had allocated but not written yet counted as
 /// free.
 #[test]
-fn a_pod_in_flight_has_its_devices() {
+fn devices_of_a_pod_in_flight_are_not_free() {
     let nodes = ["gpu0-nic0-gpu1-nic1-gpu2-nic2", "gpu0-nic0", "none"];
     let mut view = view(&nodes);
     let ranker = Ranker::default();
@@ -175,7 +175,7 @@ fn a_pod_in_flight_has_its_devices() {
 
 /// Regression: a pod was not followed if the scheduler knew its claim before our watch did.
 #[test]
-fn a_claim_that_our_watch_has_not_seen_is_followed() {
+fn a_claim_that_the_watch_has_not_seen_yet_is_followed() {
     let nodes = ["gpu0-nic0-gpu1-nic1-gpu2-nic2", "gpu0-nic0"];
     let mut view = view(&nodes);
     apply(&mut view, &template("pair", &required()));
@@ -247,7 +247,7 @@ fn every_assumption_that_ends_is_counted() {
 }
 
 #[test]
-fn a_forecast_that_was_wrong_is_told_from_a_node_that_changed() {
+fn a_wrong_forecast_differs_from_a_changed_node() {
     let nodes = ["none", "gpu0-nic0"];
     for (other, certain) in [(None, true), (Some("gpu1-nic1"), false)] {
         let mut view = view(&nodes);
@@ -287,7 +287,7 @@ fn equal_nodes_are_equal_and_order_does_not_matter() {
 
 /// The answer comes from memory until something changes; then it differs.
 #[test]
-fn what_is_remembered_is_what_a_fresh_look_says() {
+fn cached_answers_equal_fresh_answers() {
     let mut view = view(&NODES);
     let ranker = Ranker::default();
     let (pod, start) = (pod_of("one"), Instant::now());
@@ -307,7 +307,7 @@ fn what_is_remembered_is_what_a_fresh_look_says() {
 
 /// Before Kubernetes 1.36 the scheduler takes pools in random order.
 #[test]
-fn of_an_older_server_scores_are_likely() {
+fn scores_are_likely_before_1_36() {
     let mut view = view(&NODES);
     assert_eq!(table(&pod_of("one"), &view).matches("predicted").count(), 6);
     view.set_settings(Settings::defaults_of(MinorVersion::V1_35));
@@ -315,7 +315,7 @@ fn of_an_older_server_scores_are_likely() {
 }
 
 #[test]
-fn a_pod_that_asks_for_nothing_of_ours_gets_no_opinion() {
+fn a_pod_without_open_claims_gets_no_scores() {
     let view = view(&["none", "gpu0"]);
     let held = from(&json!({
         "metadata": {"namespace": "other", "name": "p"},
@@ -329,7 +329,7 @@ fn a_pod_that_asks_for_nothing_of_ours_gets_no_opinion() {
 }
 
 #[test]
-fn what_is_not_known_is_neutral() {
+fn unknown_outcomes_are_neutral() {
     let view = view(&["none", "gpu0"]);
     let lost = answer(&pod_of("lost"), &["none", "gpu0"], &view);
     assert_eq!(points(&lost), [("none", 5), ("gpu0", 5)]);

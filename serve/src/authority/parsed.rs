@@ -48,18 +48,18 @@ impl Parsed {
         now >= self.not_after
     }
 
-    /// When it is over.
+    /// The end of its validity.
     pub(super) fn not_after(&self) -> Timestamp {
         self.not_after
     }
 
-    /// When two thirds of its life are over.
+    /// The time to renew it: two thirds of its lifetime.
     pub(super) fn due(&self) -> Timestamp {
         let third = self.not_after.duration_since(self.not_before) / 3;
         self.not_after.checked_sub(third).unwrap_or(self.not_after)
     }
 
-    /// When it was made.
+    /// When it was created.
     pub(super) fn made(&self) -> Timestamp {
         self.not_before.checked_add(CLOCK_SKEW).unwrap_or(Timestamp::MAX)
     }

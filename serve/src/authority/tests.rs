@@ -40,7 +40,7 @@ fn is_trusted(authorities: &str, certificate: &str, now: Timestamp) -> bool {
 }
 
 #[test]
-fn what_is_due_follows_from_what_is_held_and_the_time() {
+fn due_depends_on_bundle_names_and_time() {
     let held = first();
     let later = |days: u32| start() + DAY * days;
     let other = vec!["other".to_owned()];
@@ -64,7 +64,7 @@ fn what_is_due_follows_from_what_is_held_and_the_time() {
 }
 
 #[test]
-fn what_is_made_is_trusted_for_its_names_and_good_at_once() {
+fn new_certificates_are_trusted_and_not_due() {
     let held = first();
     assert!(is_trusted(&held.authorities, &held.certificate, start()));
     assert_eq!(held.renewed(&names(), start()).unwrap(), None);
@@ -75,7 +75,7 @@ fn what_is_made_is_trusted_for_its_names_and_good_at_once() {
 /// Simulates more than three years in steps of six hours. At each change, clients that know the old
 /// state and clients that know the new one must both trust the server.
 #[test]
-fn through_all_rotations_every_client_trusts_the_server() {
+fn clients_trust_the_server_through_all_rotations() {
     let mut held = first();
     let (mut serving, mut authorities) = (0, 0);
     let second = Duration::from_secs(1);

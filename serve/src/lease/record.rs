@@ -14,7 +14,8 @@ pub(super) enum Attempt {
     Take,
 }
 
-/// `unchanged` is the time for which this process has seen the lease unchanged.
+/// Decides the next step. `unchanged` is the time for which this process has seen the lease
+/// unchanged.
 pub(super) fn attempt(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Attempt {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder.is_empty() || holder == identity {
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_it_is_free_ones_own_or_has_run_out() {
+    fn a_free_own_or_expired_lease_is_taken() {
         let released = LeaseSpec { holder_identity: Some(String::new()), ..held_by("b") };
         let endless = LeaseSpec { lease_duration_seconds: None, ..held_by("b") };
         for (spec, unchanged, expected) in [
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn renewing_keeps_since_when_it_is_held_and_taking_counts() {
+    fn renewing_keeps_acquire_time_and_taking_counts() {
         let first = held_by("a");
         assert_eq!(first.lease_transitions, Some(1));
         let later = Timestamp::from_second(10).unwrap();

@@ -138,6 +138,8 @@ impl Site {
                 format!("--service-account-key-file={}", self.file("service-accounts.pub")),
                 format!("--service-account-signing-key-file={}", self.file("service-accounts.key")),
                 "--service-account-issuer=https://kubernetes.default.svc".into(),
+                // As kubeadm sets it: the container of a vendor's driver is privileged.
+                "--allow-privileged=true".into(),
                 "--service-cluster-ip-range=10.96.0.0/16".into(),
                 "--authorization-mode=Node,RBAC".into(),
                 format!("--disable-admission-plugins={without_tokens}TaintNodesByCondition"),

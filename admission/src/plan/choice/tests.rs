@@ -1,4 +1,4 @@
-//! Of all claims that could be written, the one is taken that measures cheapest.
+//! The chosen claim is the cheapest of all that could be written.
 
 use super::*;
 use crate::demand::Demand;
@@ -32,8 +32,8 @@ const CASES: &[Case] = &[
     (&[GB300, H100], NVIDIA, 2, &[("aligned-nics", "per-gpu")]),
 ];
 
-/// What one case could have been written as: steps of each form and order, in the
-/// order in which they are tried, and what was chosen.
+/// The possible claims of a case: the steps of each form and order, in the order in which they are
+/// tried, and the chosen one.
 struct Measured {
     all: Vec<(&'static str, Order, u64)>,
     chosen: (&'static str, u64),
@@ -90,13 +90,13 @@ fn no_other_form_or_order_takes_fewer_steps() {
         let Measured { all, chosen } = measure(case);
         let least = all.iter().map(|(.., steps)| *steps).min().unwrap();
         assert_eq!(chosen.1, least, "{case:?}: {all:?}");
-        // By a fixed choice of the first join, or of its first order, it would be more.
+        // A fixed choice of the first join, or of its first order, would cost more.
         let of_first = || all.iter().filter(|(join, ..)| *join == all[0].0);
         let first = of_first().map(|(.., steps)| *steps).min().unwrap();
         other_join += u32::from(least < first);
         let of_chosen = all.iter().find(|(join, ..)| *join == chosen.0).unwrap();
         other_order += u32::from(least < of_chosen.2);
     }
-    assert!(other_join > 0, "in no case was it worth while to measure joins");
-    assert!(other_order > 0, "in no case was it worth while to measure orders");
+    assert!(other_join > 0, "measuring joins made no difference in any case");
+    assert!(other_order > 0, "measuring orders made no difference in any case");
 }

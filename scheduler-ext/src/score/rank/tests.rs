@@ -9,7 +9,7 @@ fn outcome(alternative: u32, path: PathKind, loss: u64) -> Outcome {
 
 /// Outcomes and their points.
 #[test]
-fn all_points_are_used_and_what_the_pod_gets_comes_first() {
+fn points_depend_first_on_what_the_pod_gets() {
     use PathKind::{Node, Pix, Sys};
     assert_eq!(rank(&[None]), [5]);
     assert_eq!(rank(&[Some(outcome(0, Pix, 7)), None]), [10, 5]);
@@ -65,7 +65,7 @@ proptest! {
     /// A strictly better outcome has strictly more points while points are left, and
     /// never fewer.
     #[test]
-    fn what_is_better_is_never_lower(outcomes in outcomes()) {
+    fn better_outcomes_never_get_fewer_points(outcomes in outcomes()) {
         let points = rank(&outcomes);
         let strict = kinds(&outcomes) <= POINTS;
         let known: Vec<_> = outcomes.iter().zip(&points).filter_map(|(o, p)| Some((o.as_ref()?, p))).collect();
@@ -96,7 +96,7 @@ proptest! {
 
     /// If anything is known, some node has 10; if two outcomes differ, some node has 0.
     #[test]
-    fn the_ends_are_used(outcomes in outcomes()) {
+    fn the_highest_and_lowest_points_are_used(outcomes in outcomes()) {
         let mut known: Vec<_> = outcomes.iter().flatten().collect();
         known.sort_unstable();
         known.dedup();

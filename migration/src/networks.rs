@@ -175,12 +175,12 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Parses the `ipam` of a network object, which is JSON in a string.
-fn ipam(value: &Value, notes: &mut Vec<String>) -> Value {
+/// Parses a field of a network object, `ipam` or `config`, which is JSON in a string.
+fn embedded(field: &str, value: &Value, notes: &mut Vec<String>) -> Value {
     match value {
         Value::String(text) if !text.trim().is_empty() => serde_json::from_str(text)
             .unwrap_or_else(|error| {
-                notes.push(format!("its `ipam` is not JSON and is skipped: {error}"));
+                notes.push(format!("its `{field}` is not JSON and is skipped: {error}"));
                 Value::Null
             }),
         other => other.clone(),
@@ -190,20 +190,20 @@ fn ipam(value: &Value, notes: &mut Vec<String>) -> Value {
 fn of_macvlan(spec: &Value) -> Settings {
     let mut notes = Vec::new();
     let mode = text(&spec["mode"]).filter(|mode| mode != "bridge");
-    let ipam = ipam(&spec["ipam"], &mut notes);
+    let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let (master, mtu) = (text(&spec["master"]), spec["mtu"].as_u64());
     Settings { way: Way::MacVlan, mode, master, mtu, ipam, notes, ..Settings::default() }
 }
 
 fn of_device(spec: &Value) -> Settings {
     let mut notes = Vec::new();
-    let ipam = ipam(&spec["ipam"], &mut notes);
+    let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     Settings { resource: text(&spec["resourceName"]), ipam, notes, ..Settings::default() }
 }
 
 fn of_ipoib(spec: &Value) -> Settings {
     let mut notes = Vec::new();
-    let ipam = ipam(&spec["ipam"], &mut notes);
+    let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let master = text(&spec["master"]);
     let pkey = master.as_deref().and_then(partition);
     Settings { way: Way::Ipoib, master, pkey, ipam, notes, ..Settings::default() }
@@ -218,7 +218,7 @@ fn partition(master: &str) -> Option<String> {
 
 fn of_sriov(spec: &Value) -> Settings {
     let mut notes = Vec::new();
-    let ipam = ipam(&spec["ipam"], &mut notes);
+    let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let virtual_function = virtual_function(spec, &mut notes);
     let is_set = |name: &&&str| {
         let value = &spec[**name];
@@ -267,7 +267,7 @@ fn virtual_function(spec: &Value, notes: &mut Vec<String>) -> Map<String, Value>
 
 fn of_attachment(object: &Value) -> Settings {
     let mut notes = Vec::new();
-    let config = ipam(&object["spec"]["config"], &mut notes);
+    let config = embedded("config", &object["spec"]["config"], &mut notes);
     let plugins: Vec<&Value> = match config["plugins"].as_array() {
         Some(plugins) => plugins.iter().collect(),
         None => vec![&config],

@@ -105,14 +105,11 @@ impl Resources {
                 "`secondaryNetwork`: Multus and the CNI plugins are not needed for these NICs; \
                  keep them if other pods use them",
             ),
-            (
-                "nvIpam",
-                "`nvIpam`: claims take addresses by `interface.addressRange`; remove it when no \
-                 pod uses its pools",
-            ),
+            ("nvIpam", "`nvIpam`: NicPools replace its pools; remove it when no pod uses them"),
             (
                 "ibKubernetes",
-                "`ibKubernetes`: claims do not set partition keys; keep this part of the operator",
+                "`ibKubernetes`: a claim selects a partition by `interface.pkey`, but nothing adds its \
+                 port to that partition; keep this part of the operator",
             ),
             (
                 "nicFeatureDiscovery",

@@ -31,10 +31,6 @@ pub(super) fn next(version: &str, before: Option<&VendorDriverState>, users: &Us
     if before.is_some_and(|it| is_loaded(version, it, &users.modules)) {
         return Step::Keep;
     }
-    // Where none is loaded nothing is replaced; claims are those of other vendors' NICs.
-    if users.modules.is_empty() {
-        return Step::Load;
-    }
     match uses(users) {
         uses if uses.is_empty() => Step::Load,
         uses => Step::Wait(uses.join("; ")),

@@ -39,7 +39,8 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
     let open = modules(&[("mlx5_core", "in", 1), ("mlx5_ib", "in", 2)]);
     let ready = state("2", Stage::Ready, &[("mlx5_core", "in"), ("mlx5_ib", "in")]);
     let cases = [
-        ("nothing is loaded", None, Modules::new(), &claims),
+        ("nothing is loaded", None, Modules::new(), &BTreeSet::new()),
+        ("no such module, and a claim", None, Modules::new(), &one),
         ("the kernel's own, unused", None, inbox.clone(), &BTreeSet::new()),
         ("the kernel's own, of a claim", None, inbox.clone(), &one),
         ("the kernel's own, of claims", None, inbox.clone(), &claims),
@@ -55,6 +56,7 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
     };
     insta::assert_snapshot!(cases.into_iter().map(line).collect::<Vec<_>>().join("\n"), @r#"
     nothing is loaded: Load
+    no such module, and a claim: Wait("claim team/nics is prepared on this node")
     the kernel's own, unused: Load
     the kernel's own, of a claim: Wait("claim team/nics is prepared on this node")
     the kernel's own, of claims: Wait("claims team/nics-1, team/nics-2, team/nics-3, team/nics-4, team/nics-5, 2 more are prepared on this node")

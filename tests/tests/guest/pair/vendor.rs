@@ -29,7 +29,7 @@ vendorDriver:
   - {name: vm, nodeLabels: {kubernetes.io/os: linux}, tagSuffix: ''}
   command: [/bin/sh, -c, REPLACE]
   readyFile: /run/vendor-driver-ready
-  modules: [rdma_rxe_pci]
+  modules: [rdma_rxe]
   pciVendor: 1af4
   env: []
   hostMounts:
@@ -40,7 +40,7 @@ vendorDriver:
 
 /// What the image does. The kernel's readers hold the module for a moment.
 const REPLACE: &str = "set -e
-until rmmod rdma_rxe_pci; do sleep 0.2; done
+until rmmod rdma_rxe; do sleep 0.2; done
 insmod /lib/modules/rdma_rxe_pci.ko
 for i in 0 1 2 3; do rdma link add mlx5_$i type rxe netdev rail$i; done
 touch /run/vendor-driver-ready

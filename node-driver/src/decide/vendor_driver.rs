@@ -11,6 +11,16 @@ pub(crate) const VENDOR_DRIVER: &str = "VendorDriver";
 /// Key of the taint of NICs while pods are evicted.
 pub(crate) const TAINT: &str = "dranet.io/vendor-driver";
 
+/// Reasons of the condition.
+pub(crate) mod reason {
+    pub(crate) const EXPECTED: &str = "Expected";
+    pub(crate) const WAITING: &str = "Waiting";
+    pub(crate) const DRAINING: &str = "Draining";
+    pub(crate) const LOADING: &str = "Loading";
+    pub(crate) const FAILED: &str = "Failed";
+    pub(crate) const LOADED: &str = "Loaded";
+}
+
 /// What becomes of pods that use NICs whose driver is to be replaced.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drain {
@@ -48,7 +58,7 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
         return VendorDriverDecision {
             // Running pods keep their NICs, and the scheduler must go on seeing them.
             withholds: !facts.has_claims,
-            condition: condition(false, "Expected", message),
+            condition: condition(false, reason::EXPECTED, message),
             ..VendorDriverDecision::default()
         };
     };
@@ -57,14 +67,14 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
         Stage::Waiting if evicts && facts.has_turn => VendorDriverDecision {
             evicts: true,
             wants_turn: true,
-            condition: condition(false, "Draining", format!("{text}; pods are evicted")),
+            condition: condition(false, reason::DRAINING, format!("{text}; pods are evicted")),
             ..VendorDriverDecision::default()
         },
         Stage::Waiting => VendorDriverDecision {
             wants_turn: evicts,
             condition: condition(
                 false,
-                "Waiting",
+                reason::WAITING,
                 if evicts {
                     format!("{text}; the node is drained when it is its turn")
                 } else {
@@ -76,18 +86,18 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
         Stage::Loading => VendorDriverDecision {
             withholds: true,
             wants_turn: evicts && facts.has_turn,
-            condition: condition(false, "Loading", text),
+            condition: condition(false, reason::LOADING, text),
             ..VendorDriverDecision::default()
         },
         // The turn is kept: no other node is drained for a version that fails.
         Stage::Failed => VendorDriverDecision {
             withholds: true,
             wants_turn: evicts && facts.has_turn,
-            condition: condition(false, "Failed", text),
+            condition: condition(false, reason::FAILED, text),
             ..VendorDriverDecision::default()
         },
         Stage::Ready => VendorDriverDecision {
-            condition: condition(true, "Loaded", text),
+            condition: condition(true, reason::LOADED, text),
             ..VendorDriverDecision::default()
         },
     }

@@ -5,7 +5,7 @@
 
 use crate::decide::health::{Problem, Problems};
 use crate::decide::modules::KERNEL_MODULES;
-use crate::decide::vendor_driver::VENDOR_DRIVER;
+use crate::decide::vendor_driver::{VENDOR_DRIVER, reason};
 use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -86,12 +86,12 @@ pub(crate) fn vendor_driver_notice(
     let now = host.iter().find(|it| it.kind == VENDOR_DRIVER);
     let is_new = now.map(|it| it.reason) != before.as_ref().map(|it| it.reason);
     *before = now.cloned();
-    let HostCondition { reason, message, .. } = now.filter(|_| is_new)?;
-    match *reason {
-        "Loaded" => Some(Notice::normal("VendorDriverLoaded", message)),
-        "Failed" => Some(Notice::warning("VendorDriverFailed", message)),
-        "Draining" => Some(Notice::normal("VendorDriverDraining", message)),
-        "Waiting" => Some(Notice::normal("VendorDriverWaiting", message)),
+    let HostCondition { reason: of_condition, message, .. } = now.filter(|_| is_new)?;
+    match *of_condition {
+        reason::LOADED => Some(Notice::normal("VendorDriverLoaded", message)),
+        reason::FAILED => Some(Notice::warning("VendorDriverFailed", message)),
+        reason::DRAINING => Some(Notice::normal("VendorDriverDraining", message)),
+        reason::WAITING => Some(Notice::normal("VendorDriverWaiting", message)),
         _ => None,
     }
 }

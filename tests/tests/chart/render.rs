@@ -163,7 +163,7 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
             &["--set=fabricController.fullFabric=evict"],
         ),
         (
-            "By which kube-scheduler puts a group on one fabric",
+            "For kube-scheduler, to place a group on one fabric",
             &[],
             &["--set=fabricController.podGroups=true"],
         ),

@@ -74,7 +74,7 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
             "nodeDriver.sharedNics has no effect with nodeDriver.sharing: none",
         ),
         (vendor, "vendorDriver.enabled needs vendorDriver.version"),
-        (&format!("{vendor},vendorDriver.version=1"), "needs vendorDriver.systems"),
+        (&format!("{vendor},vendorDriver.version=v1"), "needs vendorDriver.systems"),
         (&format!("{vendor},nodeDriver.mode=topology"), "needs nodeDriver.enabled and"),
     ] {
         let value = format!("--set={set}");

@@ -198,7 +198,7 @@ async fn pools_are_limited_to_namespaces_and_drivers_to_their_node(
         eventually(SOON, async || {
             let answer = theirs.create(&probe, &forged).await;
             let is_refused = matches!(&answer, Err(Error::Api(status))
-                if status.message.contains("for that node only"));
+                if status.message.contains("only for that node"));
             Ok(Check::that(is_refused, || format!("{answer:?}")))
         })
         .await?;

@@ -131,7 +131,9 @@ pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses 
     let mut found = Addresses::default();
     match ipam["type"].as_str() {
         None => {
-            found.notes.push("no `ipam` settings: pods get no address from this network".to_owned())
+            found
+                .notes
+                .push("no `ipam` settings: pods get no address from this network".to_owned());
         }
         Some("whereabouts") => found.whereabouts(network, ipam, pools),
         Some("static") => found.fixed(ipam),

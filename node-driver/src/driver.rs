@@ -128,7 +128,7 @@ impl Start<'_> {
         let wake = Arc::new(Notify::new());
         // Of a recorded machine it is unknown which interfaces the host needs.
         let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &wake));
-        let vendor_driver =
+        let vendor =
             VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
@@ -146,7 +146,7 @@ impl Start<'_> {
             problems: Problems::default(),
             memory: Memory::of(host),
             functions,
-            vendor_driver,
+            vendor,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             settings: Settings::from(args),
             publisher: Publisher::new(client, node),
@@ -198,7 +198,7 @@ struct Driver {
     /// Virtual functions, if there are policies for them.
     functions: Option<Functions>,
     /// A vendor's driver of the NICs, where the operator has said that a container loads one.
-    vendor_driver: Option<VendorDriver>,
+    vendor: Option<VendorDriver>,
     claims: Claims,
     settings: Settings,
     publisher: Publisher,
@@ -315,10 +315,9 @@ impl Driver {
         snapshot: &Snapshot,
         has_claims: bool,
     ) -> Decision {
-        let Some(vendor_driver) = &mut self.vendor_driver else { return decision };
-        let VendorDriverDecision { withholds, evicts, condition, .. } =
-            vendor_driver.look(has_claims);
-        let devices = vendor_driver.devices(snapshot);
+        let Some(vendor) = &mut self.vendor else { return decision };
+        let VendorDriverDecision { withholds, evicts, condition, .. } = vendor.look(has_claims);
+        let devices = vendor.devices(snapshot);
         decision.host.extend(condition);
         if withholds {
             decision = decision.without(&devices);

@@ -64,7 +64,6 @@ pub enum Action {
 
 /// Which version, and where its state is.
 #[derive(clap::Args, Clone, Debug)]
-#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
 pub struct StateArgs {
     /// Version of the vendor's driver
     #[arg(long, value_name = "VERSION")]
@@ -195,14 +194,14 @@ impl Loader {
 
     fn record(&self, stage: Stage, detail: &str) -> anyhow::Result<()> {
         let modules = self.loaded().into_iter().map(|(name, module)| (name, module.build));
-        let state = VendorDriverState {
+        let record = VendorDriverState {
             version: self.args.state.version.clone(),
             stage,
             modules: modules.collect(),
             detail: detail.to_owned(),
         };
-        say(&state.to_string());
-        Ok(self.file.store(&state)?)
+        say(&record.to_string());
+        Ok(self.file.store(&record)?)
     }
 
     async fn load(&self, stop: &CancellationToken) -> anyhow::Result<()> {

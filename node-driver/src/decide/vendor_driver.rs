@@ -109,7 +109,7 @@ mod tests {
     use crate::vendor_driver::state::VendorDriverState;
 
     fn facts(stage: Option<Stage>) -> VendorDriverFacts {
-        let state = stage.map(|stage| VendorDriverState {
+        let recorded = stage.map(|stage| VendorDriverState {
             version: "25.04".to_owned(),
             stage,
             modules: std::iter::empty().collect(),
@@ -119,7 +119,7 @@ mod tests {
                 _ => String::new(),
             },
         });
-        VendorDriverFacts { state, is_selected: true, ..VendorDriverFacts::default() }
+        VendorDriverFacts { state: recorded, is_selected: true, ..VendorDriverFacts::default() }
     }
 
     fn line(facts: &VendorDriverFacts, drain: Drain) -> String {

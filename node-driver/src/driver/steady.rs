@@ -113,7 +113,7 @@ pub(super) async fn run(
         watch::kernel(&mut tasks, changes, &wake);
     }
     let ports = Ports::of(&driver.host, driver.ports.clone());
-    let vendor_driver = driver.vendor_driver.as_ref().and_then(VendorDriver::file);
+    let vendor_driver = driver.vendor.as_ref().and_then(VendorDriver::file);
     watch::polled(&mut tasks, ports, driver.claims.clone(), vendor_driver, &wake);
     let (sender, metadata) = value::channel(driver.cloud.clone());
     if !cloud_answered {

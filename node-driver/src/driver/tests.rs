@@ -44,7 +44,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         problems: Problems::default(),
         memory: Memory::of(&HostRoot::at(root.path())),
         functions: None,
-        vendor_driver: None,
+        vendor: None,
         claims: Claims::of(Some(checkpoint)),
         settings: settings(),
         publisher: Publisher::new(&client, node),

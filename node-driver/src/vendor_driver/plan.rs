@@ -31,9 +31,9 @@ pub(super) fn next(version: &str, before: Option<&VendorDriverState>, users: &Us
     if before.is_some_and(|it| is_loaded(version, it, &users.modules)) {
         return Step::Keep;
     }
-    match uses(users) {
-        uses if uses.is_empty() => Step::Load,
-        uses => Step::Wait(uses.join("; ")),
+    match reasons(users) {
+        none if none.is_empty() => Step::Load,
+        reasons => Step::Wait(reasons.join("; ")),
     }
 }
 
@@ -46,7 +46,8 @@ fn is_loaded(version: &str, before: &VendorDriverState, modules: &Modules) -> bo
         && before.modules.iter().all(is_unchanged)
 }
 
-fn uses(users: &Users) -> Vec<String> {
+/// Why the image may not run now.
+fn reasons(users: &Users) -> Vec<String> {
     let count = users.claims.len();
     let mut named: Vec<&str> = users.claims.iter().take(NAMED).map(String::as_str).collect();
     let more = format!("{} more", count.saturating_sub(NAMED));

@@ -137,7 +137,7 @@ impl Machine {
         let begin = Instant::now();
         loop {
             match self.state() {
-                Some(state) if state.stage == stage => return state,
+                Some(recorded) if recorded.stage == stage => return recorded,
                 other => assert!(begin.elapsed() < PATIENCE, "not {stage:?}: {other:?}"),
             }
             sleep(Duration::from_millis(20)).await;

@@ -151,13 +151,11 @@ async fn happened(
         });
         let of_node: Vec<_> = of_node.collect();
         let found = of_node.iter().find(|it| it.reason.as_deref() == Some(reason));
-        Ok(match found.and_then(|it| it.event_time.clone()) {
-            Some(time) => Check::Done(time.0),
-            None => {
-                let reasons: Vec<_> = of_node.iter().map(|it| it.reason.clone()).collect();
-                Check::NotYet(format!("no event {reason} on {}: {reasons:?}", node.name))
-            }
-        })
+        if let Some(time) = found.and_then(|it| it.event_time.clone()) {
+            return Ok(Check::Done(time.0));
+        }
+        let reasons: Vec<_> = of_node.iter().map(|it| it.reason.clone()).collect();
+        Ok(Check::NotYet(format!("no event {reason} on {}: {reasons:?}", node.name)))
     })
     .await
 }

@@ -7,7 +7,7 @@
 //! version was loaded before in this boot, it starts nothing, so a container that restarts
 //! reloads nothing.
 //!
-//! What it does is in a file that lasts until the next boot ([`state`]). The driver reads it,
+//! What it does is in a file that lasts until the next boot (module `state`). The driver reads it,
 //! evicts pods, withholds NICs and publishes a condition (`crate::decide::vendor_driver`).
 
 mod loaded;

@@ -214,7 +214,10 @@ impl Loader {
             _ => {}
         }
         let Err(error) = self.run_image(stop).await else { return Ok(()) };
-        self.record(Stage::Failed, &format!("{error:#}"))?;
+        // An image that ends later leaves its modules loaded, and pods may use them.
+        if self.file.load().is_none_or(|it| it.stage != Stage::Ready) {
+            self.record(Stage::Failed, &format!("{error:#}"))?;
+        }
         Err(error)
     }
 

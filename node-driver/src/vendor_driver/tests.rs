@@ -194,6 +194,19 @@ async fn an_image_that_fails_is_reported() {
     assert_eq!(machine.state().unwrap().stage, Stage::Loading);
 }
 
+#[tokio::test]
+async fn an_image_that_ends_later_leaves_its_modules_in_use() {
+    let machine = Machine::new();
+    let image = "touch \"$1\"; until [ -e \"$1.end\" ]; do sleep 0.02; done; exit 3";
+    let running = tokio::spawn(machine.loader("1", image).run());
+    machine.until(Stage::Ready).await;
+    machine.set_claims(&["nics"]);
+    machine.write("ready.end", "");
+    running.await.unwrap().unwrap_err();
+    assert_eq!(machine.state().unwrap().stage, Stage::Ready);
+    assert_eq!(machine.loader("1", image).step().unwrap(), Step::Keep);
+}
+
 #[test]
 fn references_of_other_modules_are_not_those_of_programs() {
     let machine = Machine::new();

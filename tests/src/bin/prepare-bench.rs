@@ -2,6 +2,7 @@
 //! moved by the hook in its CDI spec. The kernel's own time for the same moves is measured too.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     net::Ipv4Addr,
     os::fd::AsRawFd,
@@ -21,9 +22,9 @@ use node_driver::kubelet::wire::dra_v1::Claim;
 use rtnetlink::LinkUnspec;
 use serde_json::json;
 use tests::{
-    ControlPlane, Options, Scope,
+    Check, ControlPlane, Options, Scope, eventually,
     figures::{megabytes, memory, refuse, say},
-    gb300,
+    installation::Installation,
     node::{
         Machine, Nic, isolated,
         links::shell,
@@ -33,6 +34,7 @@ use tests::{
 };
 
 const NODE: &str = "bench";
+const SOON: Duration = Duration::from_secs(10);
 const NICS: [Nic; 8] = [
     Nic { address: "0201:00:00.0", link: "rail0" },
     Nic { address: "0202:00:00.0", link: "rail1" },
@@ -75,15 +77,31 @@ async fn run(args: Args) -> anyhow::Result<()> {
     }
     with_scope(plane.client(), async |scope| {
         simulated_node::apply(&plane.client(), NODE).await?;
-        scope.apply_file(&gb300::file("device-classes.yaml")).await?;
-        let mut machine = Machine::alone(&plane, NODE, &NICS)?;
-        machine.spawn_driver(&[])?;
+        Installation::install(&plane, scope).await?;
+        let mut machine = Machine::alone(&plane, NODE, &NICS)?.with_this_kernel()?;
+        // Also publishes the pairs of links that act as NICs.
+        machine.spawn_driver(&["--filter="])?;
         anyhow::ensure!(plugin::listens(&machine).await?, "the driver ended");
-        let devices = NICS.map(|nic| nic.device());
-        let devices = devices.each_ref().map(String::as_str);
+        published(scope).await?;
+        // Interfaces without a PCI device are published by their names.
+        let devices = NICS.map(|nic| nic.link);
         let claim = plugin::claim_of(scope, "eight", NODE, &devices).await?;
         measure(scope, &machine, &claim, args.times).await?;
         ranges(scope, &machine, args).await
+    })
+    .await
+}
+
+/// Waits until all NICs are in the node's slices.
+async fn published(scope: &Scope) -> anyhow::Result<()> {
+    let slices: Api<ResourceSlice> = Api::all(scope.client());
+    let of_node = ListParams::default().fields(&format!("spec.nodeName={NODE}"));
+    eventually(SOON, async || {
+        let slices = slices.list(&of_node).await?.items;
+        let devices = slices.into_iter().filter_map(|slice| slice.spec.devices).flatten();
+        let names: BTreeSet<_> = devices.map(|device| device.name).collect();
+        let lacking = NICS.iter().find(|nic| !names.contains(nic.link));
+        Ok(Check::that(lacking.is_none(), || format!("{lacking:?} is not published")))
     })
     .await
 }
@@ -140,12 +158,12 @@ const SHARE: &str = "0000-4000-8000-000000000000";
 async fn ranges(scope: &Scope, machine: &Machine, args: Args) -> anyhow::Result<()> {
     let Args { times, pods } = args;
     let claims: Api<ResourceClaim> = scope.api();
-    let device = NICS[0].device();
+    let device = NICS[0].link;
     let interface = json!({"name": "net1", "addressRange": "10.8.0.0/16"});
     let parameters = json!({ "interface": interface });
     let new = async |name: &str, number: u32| {
         let share = format!("{number:08x}-{SHARE}");
-        let claim = plugin::share(scope, name, [NODE, &device, &share], parameters.clone());
+        let claim = plugin::share(scope, name, [NODE, device, &share], parameters.clone());
         claim.await.map(|claim| (claim, share))
     };
     for number in 0..pods {

@@ -14,11 +14,16 @@ use serde_json::Value;
 use crate::{Check, eventually, node::Nic};
 
 /// Settings that an administrator has made on each rail.
-const SETTINGS: [(&str, &str); 4] = [
+const SETTINGS: [(&str, &str); 9] = [
     ("ipv4/conf/LINK/rp_filter", "2"),
     ("ipv4/conf/LINK/arp_ignore", "1"),
     ("ipv6/conf/LINK/accept_ra", "0"),
+    ("ipv6/conf/LINK/accept_ra_defrtr", "0"),
+    ("ipv6/conf/LINK/accept_ra_rt_info_max_plen", "48"),
     ("ipv6/conf/LINK/dad_transmits", "3"),
+    ("ipv6/conf/LINK/keep_addr_on_down", "1"),
+    ("ipv6/conf/LINK/proxy_ndp", "1"),
+    ("ipv6/conf/LINK/use_tempaddr", "2"),
 ];
 
 /// The longest time to bring a pair of links up.

@@ -133,6 +133,14 @@ impl Machine {
         })
     }
 
+    /// Gives it the boot ID of this machine, so that the driver asks this kernel about interfaces and
+    /// RDMA devices.
+    pub fn with_this_kernel(self) -> anyhow::Result<Self> {
+        let id = "proc/sys/kernel/random/boot_id";
+        fs::copy(Path::new("/").join(id), self.folder.path().join("root").join(id))?;
+        Ok(self)
+    }
+
     /// Limits the driver to these capabilities, such as `net_admin`, from now on.
     pub fn limit_driver(&mut self, capabilities: &[&str]) {
         let kept = capabilities.iter().map(|capability| format!(",+{capability}"));

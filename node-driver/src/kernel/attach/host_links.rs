@@ -8,7 +8,7 @@ use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, settings};
 use crate::prepare::host_link::{
-    HostAddress, HostLink, HostRoute, HostRule, LinkSettings, SegmentSizes, TABLE_MAIN,
+    HostAddress, HostLink, HostRoute, HostRule, SegmentSizes, TABLE_MAIN,
 };
 use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
 use netlink_packet_core::Emitable;
@@ -115,11 +115,10 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         routes,
         neighbors: neighbors.iter().filter_map(|it| permanent(it, index)).collect(),
         identity: Some(identity(link)),
-        settings: LinkSettings::default(),
+        settings: settings::read(link),
         router: dump.routes.iter().find_map(|route| ipv6_router(route, index)),
         ethtool: None,
     };
-    host.settings = settings::read(&host.name, link);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::ParentDevName(name) => host.parent = Some(name.clone()),

@@ -1,36 +1,25 @@
 //! Kernel settings of the host's interfaces, which the kernel forgets when an interface
 //! leaves its namespace: reads them before and restores them afterwards.
 //!
-//! IPv4 settings go by rtnetlink (`IFLA_INET_CONF`, `net/ipv4/devinet.c`), which needs no
-//! file. IPv6 settings go by the files of `/proc/sys/net`, which belong to the calling
-//! thread's namespace wherever they are mounted (`net_ctl_set`, `net/sysctl_net.c`).
+//! All are read from the interface's netlink message (`IFLA_INET_CONF`,
+//! `net/ipv4/devinet.c`; `IFLA_INET6_CONF`, `net/ipv6/addrconf.c`): a file for each setting
+//! would cost a hundred reads for a claim of eight NICs. IPv4 settings are restored by
+//! rtnetlink too. The kernel accepts IPv6 settings only by the files of `/proc/sys/net`,
+//! which belong to the calling thread's namespace wherever they are mounted
+//! (`net_ctl_set`, `net/sysctl_net.c`).
 
+use crate::kernel::attach::AttachError;
 use crate::kernel::attach::link::by_index;
-use crate::kernel::attach::{AttachError, SYSCTL};
 use crate::prepare::host_link::{HostLink, LinkSettings};
 use netlink_packet_core::{DefaultNla, Emitable, Nla};
-use netlink_packet_route::link::{AfSpecInet, AfSpecUnspec, LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, LinkAttribute, LinkMessage,
+};
 use rtnetlink::{Handle, LinkUnspec};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// IPv6 settings that administrators change.
-const IPV6: [&str; 14] = [
-    "accept_dad",
-    "accept_ra",
-    "accept_ra_defrtr",
-    "accept_ra_pinfo",
-    "accept_ra_rt_info_max_plen",
-    "accept_redirects",
-    "addr_gen_mode",
-    "autoconf",
-    "dad_transmits",
-    "disable_ipv6",
-    "forwarding",
-    "keep_addr_on_down",
-    "proxy_ndp",
-    "use_tempaddr",
-];
 /// `IFLA_AF_SPEC`.
 const AF_SPEC: u16 = 26;
 /// `AF_INET`.
@@ -38,13 +27,9 @@ const INET: u16 = 2;
 /// `IFLA_INET_CONF`.
 const INET_CONF: u16 = 1;
 
-/// The settings of an interface of the calling thread's namespace.
-pub(super) fn read(name: &str, link: &LinkMessage) -> LinkSettings {
-    let value = |setting: &str| {
-        let text = fs::read_to_string(path(Path::new(SYSCTL), name, setting)).ok()?;
-        Some((setting.to_owned(), text.trim().to_owned()))
-    };
-    LinkSettings { ipv4: ipv4(link), ipv6: IPV6.into_iter().filter_map(value).collect() }
+/// The settings of an interface.
+pub(super) fn read(link: &LinkMessage) -> LinkSettings {
+    LinkSettings { ipv4: ipv4(link), ipv6: ipv6(link) }
 }
 
 /// Restores the settings that differ, by files in `sysctl` and by netlink. Returns the
@@ -55,28 +40,40 @@ pub(super) async fn restore(
     found: &LinkMessage,
     sysctl: &Path,
 ) -> Vec<Result<(), AttachError>> {
-    let name = host.name.as_str();
-    let mut outcomes = Vec::new();
-    for (setting, former) in &host.settings.ipv6 {
-        let path = path(sysctl, name, setting);
-        let is_so = fs::read_to_string(&path).is_ok_and(|now| now.trim() == former);
-        if !is_so {
-            let verb = || format!("write `{}`", path.display());
-            let wrap = |source| AttachError::system(verb(), source);
-            outcomes.push(fs::write(&path, former).map_err(wrap));
-        }
-    }
-    outcomes.push(restore_ipv4(handle, host, found.header.index).await);
+    // What was restored before may have changed some: `found` is older.
+    let now = match by_index(handle, found.header.index).await {
+        Ok(Some(link)) => read(&link),
+        Ok(None) => return Vec::new(),
+        Err(error) => return vec![Err(error)],
+    };
+    let former = &host.settings;
+    let differs = |(name, value): &(&String, &String)| now.ipv6.get(*name) != Some(value);
+    let mut outcomes: Vec<_> = former
+        .ipv6
+        .iter()
+        .filter(differs)
+        .map(|(setting, value)| write(&path(sysctl, &host.name, setting), value))
+        .collect();
+    let changed = changed(&former.ipv4, &now.ipv4);
+    outcomes.push(restore_ipv4(handle, host, found.header.index, &changed).await);
     outcomes
 }
 
-async fn restore_ipv4(handle: &Handle, host: &HostLink, index: u32) -> Result<(), AttachError> {
-    let Some(now) = by_index(handle, index).await? else { return Ok(()) };
-    let changed = changed(&host.settings.ipv4, &ipv4(&now));
+fn write(path: &Path, value: &str) -> Result<(), AttachError> {
+    let wrap = |source| AttachError::system(format!("write `{}`", path.display()), source);
+    fs::write(path, value).map_err(wrap)
+}
+
+async fn restore_ipv4(
+    handle: &Handle,
+    host: &HostLink,
+    index: u32,
+    changed: &[(u16, i32)],
+) -> Result<(), AttachError> {
     if changed.is_empty() {
         return Ok(());
     }
-    let message = LinkUnspec::new_with_index(index).append_extra_attribute(af_spec(&changed));
+    let message = LinkUnspec::new_with_index(index).append_extra_attribute(af_spec(changed));
     let wrap = |source| AttachError::netlink(&host.name, "restore its IPv4 settings", source);
     handle.link().set(message.build()).execute().await.map_err(wrap)
 }
@@ -88,11 +85,7 @@ fn changed(former: &[i32], now: &[i32]) -> Vec<(u16, i32)> {
 }
 
 fn ipv4(link: &LinkMessage) -> Vec<i32> {
-    let specs = link.attributes.iter().filter_map(|attribute| match attribute {
-        LinkAttribute::AfSpecUnspec(specs) => Some(specs),
-        _ => None,
-    });
-    let inet = specs.flatten().filter_map(|spec| match spec {
+    let inet = specs(link).filter_map(|spec| match spec {
         AfSpecUnspec::Inet(inet) => Some(inet),
         _ => None,
     });
@@ -105,6 +98,45 @@ fn ipv4(link: &LinkMessage) -> Vec<i32> {
     conf.emit(&mut bytes);
     let values = bytes.chunks_exact(4).filter_map(|chunk| chunk.try_into().ok());
     values.map(i32::from_ne_bytes).collect()
+}
+
+/// The IPv6 settings that administrators change, by the names of their files. None if the
+/// interface has no IPv6.
+fn ipv6(link: &LinkMessage) -> BTreeMap<String, String> {
+    let inet6 = specs(link).filter_map(|spec| match spec {
+        AfSpecUnspec::Inet6(inet6) => Some(inet6),
+        _ => None,
+    });
+    let conf = inet6.flatten().find_map(|inet6| match inet6 {
+        AfSpecInet6::DevConf(conf) => Some(conf),
+        _ => None,
+    });
+    let Some(conf) = conf else { return BTreeMap::new() };
+    let values = [
+        ("accept_dad", conf.accept_dad),
+        ("accept_ra", conf.accept_ra),
+        ("accept_ra_defrtr", conf.accept_ra_defrtr),
+        ("accept_ra_pinfo", conf.accept_ra_pinfo),
+        ("accept_ra_rt_info_max_plen", conf.accept_ra_rt_info_max_plen),
+        ("accept_redirects", conf.accept_redirects),
+        ("addr_gen_mode", conf.addr_gen_mode),
+        ("autoconf", conf.autoconf),
+        ("dad_transmits", conf.dad_transmits),
+        ("disable_ipv6", conf.disable_ipv6),
+        ("forwarding", conf.forwarding),
+        ("keep_addr_on_down", conf.keep_addr_on_down),
+        ("proxy_ndp", conf.proxy_ndp),
+        ("use_tempaddr", conf.use_tempaddr),
+    ];
+    values.map(|(name, value)| (name.to_owned(), value.to_string())).into()
+}
+
+fn specs(link: &LinkMessage) -> impl Iterator<Item = &AfSpecUnspec> {
+    let specs = link.attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::AfSpecUnspec(specs) => Some(specs),
+        _ => None,
+    });
+    specs.flatten()
 }
 
 /// Encodes the values as the kernel accepts them, which is not how it reports them: each

@@ -1,6 +1,7 @@
 //! An allocated claim, and variants with errors.
 
 use super::*;
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
 
 const NODE: &str = "node-1";
@@ -176,4 +177,33 @@ fn a_claim_that_consumes_all_capacity_has_the_whole_device() {
         .expect("allocated here")
         .mark_whole("dra.net", &Published::default())
         .expect("known");
+}
+
+#[test]
+fn old_slices_suffice_if_they_have_all_devices_and_none_is_shared() {
+    let slice = |driver: &str, devices: &[&str]| {
+        let devices: Vec<_> = devices.iter().map(|name| json!({"name": name})).collect();
+        let slice = json!({"metadata": {}, "spec": {
+            "driver": driver, "nodeName": NODE,
+            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        }});
+        serde_json::from_value(slice).expect("a slice")
+    };
+    let nics = slice("dra.net", &["pci-1", "pci-2"]);
+    let gpus = slice("gpu.nvidia.com", &["gpu-0"]);
+    let claim = read(allocated()).expect("allocated here");
+    let suffices = |slices: &[&ResourceSlice], claim: &AllocatedClaim| {
+        let slices = slices.iter().map(|slice| (*slice).clone()).collect();
+        Published::of(slices).suffices_for("dra.net", claim)
+    };
+    assert!(suffices(&[&nics, &gpus], &claim));
+    assert!(!suffices(&[&nics], &claim), "the GPU is new");
+    assert!(!suffices(&[&slice("dra.net", &["pci-1"]), &gpus], &claim), "a NIC is new");
+    let mut shared = allocated();
+    let result = &mut shared["status"]["allocation"]["devices"]["results"][1];
+    result["shareID"] = json!("5a4e0000-0000-4000-8000-000000000001");
+    result["consumedCapacity"] = json!({"dranet.io/shares": "4"});
+    let shared = read(shared).expect("allocated here");
+    assert!(!suffices(&[&nics, &gpus], &shared), "its capacity may have changed");
 }

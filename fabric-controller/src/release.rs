@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A write that removes the gate of one pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lift {
+pub struct GateRemoval {
     /// The pod.
     pub pod: String,
     /// The strategic merge patch, with the resource version that it was decided from.
@@ -67,13 +67,13 @@ fn annotated(member: &Member, annotation: &str, value: &str) -> Pod {
 }
 
 /// The gates that may be removed, given a current list of the group's pods.
-pub fn lifts(
+pub fn gate_removals(
     group: &GroupKey,
     pods: &[Pod],
     fabric: &str,
     wanted: &BTreeSet<&str>,
     fabric_of: impl Fn(&str) -> Option<String>,
-) -> Result<Vec<Lift>, Refusal> {
+) -> Result<Vec<GateRemoval>, Refusal> {
     let read = |pod: &Pod| Member::of(pod).filter(|(key, _)| key == group).map(|(_, it)| it);
     let members: Vec<_> = pods.iter().filter_map(read).collect();
     let now = Group { key: group.clone(), members, size: None };
@@ -93,13 +93,13 @@ pub fn lifts(
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         gated.contains(name) && wanted.contains(name)
     };
-    Ok(pods.iter().filter(is_due).filter_map(|pod| lift(pod, fabric)).collect())
+    Ok(pods.iter().filter(is_due).filter_map(|pod| gate_removal(pod, fabric)).collect())
 }
 
 /// Adds the fabric to every required term, which the API server allows for a gated pod
 /// (`validateNodeAffinityMutation` in `pkg/apis/core/validation`), and removes only this
 /// controller's gate.
-fn lift(pod: &Pod, fabric: &str) -> Option<Lift> {
+fn gate_removal(pod: &Pod, fabric: &str) -> Option<GateRemoval> {
     let metadata = &pod.metadata;
     let affinity = pod.spec.as_ref()?.affinity.as_ref();
     let required = affinity
@@ -114,7 +114,7 @@ fn lift(pod: &Pod, fabric: &str) -> Option<Lift> {
             }},
         },
     });
-    Some(Lift { pod: metadata.name.clone()?, patch })
+    Some(GateRemoval { pod: metadata.name.clone()?, patch })
 }
 
 fn with_fabric(required: Option<NodeSelector>, fabric: &str) -> NodeSelector {

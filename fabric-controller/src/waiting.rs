@@ -90,7 +90,7 @@ impl fmt::Display for WaitingReason {
                 write!(
                     f,
                     "pods of the group have other scheduling gates: {}; a fabric is chosen when \
-                     these are lifted",
+                     these are removed",
                     gates.join(", ")
                 )
             }

@@ -98,7 +98,7 @@ pub struct PolicyArgs {
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
     /// Add a scheduling gate to pods with dranet.io/fabric; the fabric controller must run, as it
-    /// lifts the gates. Without this flag such pods are denied
+    /// removes the gates. Without this flag such pods are denied
     #[arg(long)]
     pub fabric_controller: bool,
     /// Put pods with dranet.io/fabric into PodGroups that kube-scheduler places, instead of adding

@@ -3,7 +3,7 @@
 use super::Controller;
 use super::errors::{ApiError, reading, writing};
 use crate::decide::Warning;
-use crate::release::{self, Lift, Refusal};
+use crate::release::{self, GateRemoval, Refusal};
 use crate::server::metrics::Outcome;
 use crate::{Action, Decision, Group, Member, WaitingReason};
 use cluster_model::names::label;
@@ -76,16 +76,16 @@ impl Controller {
         let listed = api.list(&ListParams::default().labels(&selector)).await;
         let listed = listed.map_err(reading("Pods of group", &group.key.label))?.items;
         let wanted: BTreeSet<&str> = pods.iter().map(String::as_str).collect();
-        let lifts = {
+        let removals = {
             let view = self.view.read();
             let fabric_of = |node: &str| {
                 let node = view.inventory().node(node)?;
                 node.labels.get(label::NODE_FABRIC).map(ToString::to_string)
             };
-            release::lifts(&group.key, &listed, fabric, &wanted, fabric_of)
+            release::gate_removals(&group.key, &listed, fabric, &wanted, fabric_of)
         };
-        match lifts {
-            Ok(lifts) => self.lift(&api, group, fabric, &lifts).await,
+        match removals {
+            Ok(removals) => self.remove_gates(&api, group, fabric, &removals).await,
             Err(refusal) => {
                 if matches!(refusal, Refusal::Elsewhere(_)) {
                     self.metrics.count_split();
@@ -96,16 +96,17 @@ impl Controller {
         }
     }
 
-    async fn lift(
+    async fn remove_gates(
         &self,
         api: &Api<Pod>,
         group: &Group,
         fabric: &str,
-        lifts: &[Lift],
+        removals: &[GateRemoval],
     ) -> Result<usize, ApiError> {
-        let write = async |lift: &Lift| strategic(api, &lift.pod, &lift.patch).await;
+        let write =
+            async |removal: &GateRemoval| strategic(api, &removal.pod, &removal.patch).await;
         let written: Vec<bool> =
-            stream::iter(lifts).map(write).buffer_unordered(TOGETHER).try_collect().await?;
+            stream::iter(removals).map(write).buffer_unordered(TOGETHER).try_collect().await?;
         let gates = written.iter().filter(|done| **done).count();
         if gates > 0 {
             tracing::info!(group = %group.key, fabric, gates, "Removed gates");

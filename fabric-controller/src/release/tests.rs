@@ -54,7 +54,7 @@ fn gates_are_removed_only_without_conflicts() {
         (vec![gated("a", Some("1")), moving], Err(Refusal::Evicting)),
     ] {
         let wanted = BTreeSet::from(["a", "b"]);
-        let found = lifts(&key(), &pods, "1", &wanted, |_| None);
+        let found = gate_removals(&key(), &pods, "1", &wanted, |_| None);
         let names = found.map(|all| all.into_iter().map(|it| it.pod).collect::<Vec<_>>());
         assert_eq!(names, expected.map(|all: Vec<&str>| all.into_iter().map(Into::into).collect()));
     }
@@ -72,7 +72,8 @@ fn the_fabric_is_added_to_every_term_and_the_rest_stays() {
         "preferredDuringSchedulingIgnoredDuringExecution": [],
     }}))
     .unwrap();
-    let patches = [pod("a", true, Some("1")), with_terms].map(|pod| lift(&pod, "1").unwrap().patch);
+    let patches =
+        [pod("a", true, Some("1")), with_terms].map(|pod| gate_removal(&pod, "1").unwrap().patch);
     insta::assert_yaml_snapshot!(patches);
 }
 
@@ -90,7 +91,7 @@ type Store = BTreeMap<usize, Stored>;
 /// A controller, with the releases that it has decided on but not written yet.
 #[derive(Clone, Debug, Default)]
 struct Controller {
-    lifts: Vec<Lift>,
+    removals: Vec<GateRemoval>,
 }
 
 fn listed(store: &Store) -> Vec<Pod> {
@@ -110,7 +111,7 @@ enum Event {
     /// A controller lists the pods and decides which to release.
     List { controller: usize, fabric: u8 },
     /// A controller writes one of its releases.
-    Lift { controller: usize, which: usize },
+    GateRemoval { controller: usize, which: usize },
     /// Another client changes a pod.
     Touch { pod: usize },
     /// A pod is created.
@@ -127,7 +128,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (controller.clone(), 0..2_u8)
             .prop_map(|(controller, fabric)| Event::List { controller, fabric }),
         4 => (controller, 0..4_usize)
-            .prop_map(|(controller, which)| Event::Lift { controller, which }),
+            .prop_map(|(controller, which)| Event::GateRemoval { controller, which }),
         1 => pod.clone().prop_map(|pod| Event::Touch { pod }),
         1 => pod.clone().prop_map(|pod| Event::Create { pod }),
         1 => pod.prop_map(|pod| Event::Delete { pod }),
@@ -168,16 +169,19 @@ fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], versio
         Event::List { controller, fabric } => {
             let pods = listed(store);
             let wanted = all.iter().map(String::as_str).collect();
-            controllers[controller].lifts =
-                lifts(&key(), &pods, &fabric.to_string(), &wanted, |_| None).unwrap_or_default();
+            controllers[controller].removals =
+                gate_removals(&key(), &pods, &fabric.to_string(), &wanted, |_| None)
+                    .unwrap_or_default();
         }
-        Event::Lift { controller, which } => {
-            let Some(lift) = controllers[controller].lifts.get(which).cloned() else { return };
-            let Some(stored) = store.get_mut(&lift.pod.parse().unwrap()) else { return };
+        Event::GateRemoval { controller, which } => {
+            let Some(removal) = controllers[controller].removals.get(which).cloned() else {
+                return;
+            };
+            let Some(stored) = store.get_mut(&removal.pod.parse().unwrap()) else { return };
             // As the API server does: refused with an old version.
-            let decided_from = &lift.patch["metadata"]["resourceVersion"];
+            let decided_from = &removal.patch["metadata"]["resourceVersion"];
             if decided_from.as_str() == Some(&*stored.version.to_string()) {
-                let terms = &lift.patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                let terms = &removal.patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
                     ["nodeSelectorTerms"];
                 let fabric = terms[0]["matchExpressions"][0]["values"][0].as_str().unwrap();
                 *stored = Stored { fabric: fabric.parse().ok(), released: true, version };

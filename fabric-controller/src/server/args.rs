@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 /// Places the pods of a job with the annotation `dranet.io/fabric` on one fabric.
 ///
 /// Labels each node with its fabric, chooses a fabric with room for all pods of a group, and
-/// lifts the scheduling gates that admission added to them.
+/// removes the scheduling gates that admission added to them.
 #[derive(clap::Parser, Clone, Debug)]
 #[command(version)]
 pub struct Args {

@@ -63,8 +63,8 @@ impl Metrics {
         registry.register("placements", help, metrics.choices.clone());
         let help = "Decisions that would have split a group and were not carried out";
         registry.register("splits_prevented", help, metrics.splits_prevented.clone());
-        let help = "Scheduling gates lifted";
-        registry.register("gates_lifted", help, metrics.gates.clone());
+        let help = "Scheduling gates removed";
+        registry.register("gates_removed", help, metrics.gates.clone());
         let help = "Time from the first pod of a group to the choice of its fabric";
         registry.register_with_unit("group_wait", help, Unit::Seconds, metrics.wait.clone());
         let help = "Nodes whose fabric label is not written yet, on the leading replica";

@@ -20,7 +20,7 @@ pub(crate) fn tests() -> Vec<Test> {
         pod_groups::no_group_is_placed_where_the_constraint_is_dropped,
         faults::whenever_the_leader_dies_no_group_is_split,
         campaign::random_gangs_are_never_split_and_all_run,
-        campaign::the_gates_of_a_large_gang_are_lifted_together,
+        campaign::the_gates_of_a_large_gang_are_removed_together,
     ];
     all.into_iter().map(Test::alone).collect()
 }

@@ -105,15 +105,15 @@ async fn the_fabric_controller_writes_only_its_own_fields(
         patch("grouped", annotation("dranet.io/fabric-chosen")).await?;
         patch("grouped", annotation("dranet.io/fabric-moves")).await?;
         status("grouped", condition("dranet.io/FabricChosen")).await?;
-        let mut lift = gate("dranet.io/fabric");
-        lift["spec"]["affinity"] = json!({"nodeAffinity": {
+        let mut ungated = gate("dranet.io/fabric");
+        ungated["spec"]["affinity"] = json!({"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [
                     {"key": "topology.dranet.io/fabric", "operator": "In", "values": ["f"]},
                 ]},
             ]},
         }});
-        patch("grouped", lift).await?;
+        patch("grouped", ungated).await?;
         label(json!({"metadata": {"labels": {
             "topology.dranet.io/fabric": "f", "topology.dranet.io/fabric-from": "NodeTopology",
             "topology.dranet.io/gpu-count": "8", "topology.dranet.io/rail-count": "8",

@@ -19,6 +19,9 @@ struct Args {
     /// Nodes with 8 GPUs and 8 NICs.
     #[arg(long, default_value_t = 5000)]
     nodes: usize,
+    /// Number of starts until the extender is ready.
+    #[arg(long, default_value_t = 5)]
+    starts: u32,
     /// Requests per shape for each figure.
     #[arg(long, default_value_t = 50)]
     requests: usize,

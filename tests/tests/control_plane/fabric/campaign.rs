@@ -44,7 +44,7 @@ pub(super) async fn random_gangs_are_never_split_and_all_run(
 }
 
 /// 512 pods with the large campaign, and fewer without it.
-pub(super) async fn the_gates_of_a_large_gang_are_lifted_together(
+pub(super) async fn the_gates_of_a_large_gang_are_removed_together(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     let nodes = if env::var_os(LARGE).is_some() { 128 } else { 8 };
@@ -63,7 +63,7 @@ pub(super) async fn the_gates_of_a_large_gang_are_lifted_together(
             Ok(Check::that(held == 0, || format!("{held} of {count} are held")))
         })
         .await?;
-        report(&format!("{count} gates lifted {:.1?} after the last pod", begun.elapsed()));
+        report(&format!("{count} gates removed {:.1?} after the last pod", begun.elapsed()));
         placed(scope, "gang", count).await.map(drop)
     })
     .await

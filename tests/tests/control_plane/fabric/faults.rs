@@ -26,7 +26,7 @@ pub(super) async fn whenever_the_leader_dies_no_group_is_split(
     let runs = runs.unwrap_or(RUNS);
     with_fabrics(plane, (2, 3), 2, &[], async |scope, installation| {
         for run in 0..runs {
-            // Every write for a gang sets a mark or lifts a gate. Steps of a prime number visit all
+            // Every write for a gang sets a mark or removes a gate. Steps of a prime number visit all
             // of them.
             let writes = 1 + run * 7 % (2 * PODS);
             one(scope, installation, run, writes)

@@ -75,7 +75,7 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         for (name, value) in [
             (r#"groups_waiting{reason="NoRoom"}"#, 0.0),
             (r#"placements_total{outcome="Whole"}"#, 3.0),
-            ("gates_lifted_total", 6.0),
+            ("gates_removed_total", 6.0),
             ("group_wait_seconds_count", 3.0),
             ("splits_prevented_total", 0.0),
         ] {
@@ -103,7 +103,7 @@ pub(super) async fn a_gang_that_fits_nowhere_waits_as_a_whole(
         let three = run(scope, &job("three", 3, true)).await?;
         let message = waits(scope, &three, 3, "TooLarge").await?;
         assert!(message.contains("needs 3 places"), "{message}");
-        // Other gates of a group must be lifted first, since their controllers may decide where it
+        // Other gates of a group must be removed first, since their controllers may decide where it
         // runs.
         for name in ["a", "b"] {
             let mut pod = serde_json::to_value(pod(name, "gated", 2, true))?;

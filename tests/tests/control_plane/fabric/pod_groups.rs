@@ -126,8 +126,8 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         let deleted = groups.delete("theirs", &DeleteParams::default()).await;
         forbidden(deleted, "writes only PodGroups of its own groups");
         let of_pods: Api<Pod> = Api::namespaced(client, scope.namespace());
-        let lifted = Patch::Merge(json!({"spec": {"schedulingGates": []}}));
-        let patched = of_pods.patch("named-1", &PatchParams::default(), &lifted).await;
+        let without_gates = Patch::Merge(json!({"spec": {"schedulingGates": []}}));
+        let patched = of_pods.patch("named-1", &PatchParams::default(), &without_gates).await;
         forbidden(patched, "cannot patch resource \"pods\"");
         Ok(())
     })

@@ -157,6 +157,38 @@ fn problems_are_found() {
 }
 
 #[test]
+fn gpus_that_their_driver_does_not_publish_are_found() {
+    let change = |object: &mut Value| {
+        if object["spec"]["driver"] == "gpu.nvidia.com" {
+            object["spec"]["devices"] = json!([]);
+        }
+    };
+    // Without it, the cluster has no GPUs of a DRA driver at all, which is another finding.
+    let other = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": { "name": "other" },
+        "spec": {
+            "driver": "gpu.amd.com", "nodeName": "other",
+            "pool": { "name": "other", "generation": 1, "resourceSliceCount": 1 },
+            "devices": [{ "name": "gpu-0" }],
+        },
+    });
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "other" } });
+    let finding = |more: Vec<Value>| {
+        let text = doctor(more, change);
+        text.lines().find(|line| line.contains("does not publish")).map(str::to_owned)
+    };
+    assert_eq!(
+        finding(vec![other, node]).unwrap(),
+        format!(
+            "warning: node {NODE} has GPUs that driver gpu.nvidia.com does not publish, so no claim \
+             can get them; check whether that DRA driver runs there, and its log"
+        )
+    );
+    assert_eq!(finding(Vec::new()), None);
+}
+
+#[test]
 fn one_replica_an_update_and_a_newer_server_are_notes() {
     let all = vec![
         head("v1.39.0", &json!({})),

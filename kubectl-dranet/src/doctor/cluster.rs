@@ -43,7 +43,7 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     classes(view, nic_class, &census, &mut findings);
     census.broken(&mut findings);
     plugins(view, &census, &mut findings);
-    census.incomplete(&mut findings);
+    census.incomplete(view, &mut findings);
     quotas(view, &mut findings);
     Report {
         nodes: nodes(view).count(),
@@ -114,7 +114,7 @@ impl<'a> Census<'a> {
     }
 
     /// Reports nodes that lack GPUs, NICs or a graph but have the others.
-    fn incomplete(&self, findings: &mut Vec<ClusterFinding>) {
+    fn incomplete(&self, view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
         let nics = self.with(names::DRIVER);
         let published = &nics | &self.with_broken(names::DRIVER);
         let bare = self.with_gpus().difference(&published).copied().collect();
@@ -129,10 +129,37 @@ impl<'a> Census<'a> {
                            install the DRA driver of your GPUs";
             findings.push(ClusterFinding::new(Severity::Error, "the cluster", message));
         }
+        self.without_gpu_driver(view, findings);
         let unknown = nics.difference(&self.graphs).copied().collect();
         let message = "NICs but no NodeTopology, so only the attributes that the drivers publish can \
                        join GPUs and NICs; check whether node-driver may write NodeTopologies";
         findings.extend(ClusterFinding::on(&unknown, ("has", "have"), message));
+    }
+
+    /// Reports nodes whose graph has GPUs that their DRA driver does not publish. If no node has GPUs
+    /// of a DRA driver, or a device plugin offers these, another finding says so.
+    fn without_gpu_driver(&self, view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
+        if self.with_gpus().is_empty() {
+            return;
+        }
+        for driver in GPU_DRIVERS {
+            let published = &self.with(driver.driver) | &self.with_broken(driver.driver);
+            let plugins = driver.extended_resources.iter();
+            let offered: BTreeSet<_> =
+                plugins.flat_map(|resource| view.nodes_with_plugin(resource)).collect();
+            let has_gpus = |node: &&str| {
+                let gpus = view.topology(node).map(|graph| graph.gpus()).unwrap_or_default();
+                gpus.iter().any(|gpu| gpu.vendor == driver.pci_vendor)
+            };
+            let known = &published | &offered;
+            let lacking = self.graphs.difference(&known).copied().filter(has_gpus).collect();
+            let message = format!(
+                "GPUs that driver {} does not publish, so no claim can get them; check whether that \
+                 DRA driver runs there, and its log",
+                driver.driver
+            );
+            findings.extend(ClusterFinding::on(&lacking, ("has", "have"), &message));
+        }
     }
 }
 

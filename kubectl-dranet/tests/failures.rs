@@ -274,6 +274,8 @@ fn pending() -> Vec<Failure> {
     scheduler["spec"]["schedulerName"] = "volcano".into();
     let bare = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "bare" } });
     let pair = selected("true");
+    let mut nic_first = selected("has(device.attributes[\"example.com\"].color)");
+    nic_first["requests"].as_array_mut().unwrap().reverse();
     let explain = |name, objects: Vec<Value>, pod: Value| Failure {
         name,
         objects,
@@ -317,6 +319,15 @@ fn pending() -> Vec<Failure> {
                 objects.push(newer);
                 objects
             },
+            with_template(),
+        ),
+        // The cause is told first, though its request is the second.
+        explain(
+            "gpu_driver_that_publishes_nothing",
+            slices(GPU, |spec| spec["driver"] = "example.com".into())
+                .into_iter()
+                .chain([template(&nic_first)])
+                .collect(),
             with_template(),
         ),
         explain("claim_that_another_pod_has", and([reserved]), shared),

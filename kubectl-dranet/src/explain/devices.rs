@@ -101,10 +101,14 @@ fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
     pools.into_iter().map(line).collect()
 }
 
-/// One line for each request; alternatives that fail alike share one.
+/// One line for each request; alternatives that fail alike share one. Requests of a class without
+/// devices come first: a driver is missing, and nothing else would help.
 fn reasons(explained: &Explanation) -> Vec<String> {
     let mut lines: Vec<(String, String, usize)> = Vec::new();
-    for report in explained.requests.iter().filter(|report| report.failure.is_some()) {
+    let failed = explained.requests.iter().filter(|report| report.failure.is_some());
+    let (absent, others): (Vec<_>, Vec<_>) =
+        failed.partition(|report| matches!(report.failure, Some(Failure::Class { left: 0, .. })));
+    for report in absent.into_iter().chain(others) {
         let request = report.request.split('/').next().unwrap_or_default().to_owned();
         let reason = reason(report);
         let known = lines.iter_mut().find(|(known, text, _)| *known == request && *text == reason);

@@ -244,7 +244,7 @@ async fn create_member(scope: &Scope, name: &str, group: &str) -> anyhow::Result
     let pod = member(name, group)?;
     eventually(SOON, async || match create(scope, &pod).await {
         Ok(()) => Ok(Check::Done(())),
-        Err(error) if error.to_string().contains("has not been seen") => {
+        Err(error) if error.to_string().contains("is not known yet") => {
             Ok(Check::NotYet(error.to_string()))
         }
         Err(error) => Err(error),

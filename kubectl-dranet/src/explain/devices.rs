@@ -102,7 +102,7 @@ fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
 }
 
 /// One line for each request; alternatives that fail alike share one. Requests of a class without
-/// devices come first: a driver is missing, and nothing else would help.
+/// devices come first: while there are none, nothing else would help.
 fn reasons(explained: &Explanation) -> Vec<String> {
     let mut lines: Vec<(String, String, usize)> = Vec::new();
     let failed = explained.requests.iter().filter(|report| report.failure.is_some());

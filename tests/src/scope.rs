@@ -210,8 +210,8 @@ fn unscheduled_reason(pod: &Pod) -> String {
         .collect()
 }
 
-/// Accepts that a test or a controller has deleted the object itself.
-fn gone(deleted: kube::Result<()>) -> kube::Result<()> {
+/// Accepts that the object is not there: a test or a controller has deleted it itself.
+pub(crate) fn gone(deleted: kube::Result<()>) -> kube::Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other,

@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::Context;
 use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceSlice};
-use kube::{Api, api::ListParams};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -19,6 +22,7 @@ use crate::{
     certificates::API_SERVICE,
     eventually,
     node::{containerd, image, kubelet},
+    scope::gone,
 };
 
 /// The guest's folder for containerd and its state.
@@ -90,9 +94,21 @@ impl GuestNode {
     /// waits until the node is Ready.
     pub async fn join(plane: &ControlPlane, guest: Guest, name: &str) -> anyhow::Result<Self> {
         let node = Self { guest, name: name.to_owned() };
+        node.remove_namesake(plane).await?;
         node.start_containerd(plane).await?;
         node.start_kubelet(plane).await?;
         Ok(node)
+    }
+
+    /// Removes the Node and the slices of an earlier guest of this name. They would be taken for
+    /// those of this one, until its kubelet removes them.
+    async fn remove_namesake(&self, plane: &ControlPlane) -> anyhow::Result<()> {
+        let now = DeleteParams::default();
+        let slices: Api<ResourceSlice> = Api::all(plane.client());
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
+        slices.delete_collection(&now, &of_node).await?;
+        gone(Api::<Node>::all(plane.client()).delete(&self.name, &now).await.map(drop))?;
+        Ok(())
     }
 
     async fn start_containerd(&self, plane: &ControlPlane) -> anyhow::Result<()> {

@@ -51,6 +51,7 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         let [one, other] = &pair;
         tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         let chart = Installed::install(&plane, &pair, &[]).await?;
+        published(&plane, &pair).await?;
         installation.start_admission().await?;
 
         let running = writes(scope, &pair, "shared").await?;
@@ -89,6 +90,7 @@ async fn pods_with_addresses_of_a_pool_reach_each_other(
         tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         modules::not_loaded(&pair).await?;
         let chart = Installed::install(&plane, &pair, &installed::FIRST).await?;
+        published(&plane, &pair).await?;
         modules::some_lacking(&plane, &pair).await?;
         installation.start_admission().await?;
         installation.start_fabric_controllers(1, &[]).await?;
@@ -104,6 +106,17 @@ async fn pods_with_addresses_of_a_pool_reach_each_other(
 async fn start(plane: &ControlPlane, node: &GuestNode, number: usize) -> anyhow::Result<()> {
     node.guest.run(&format!("{RDMA}\n{}", address(number))).await?;
     node.start_gpu_driver(plane).await
+}
+
+/// Waits until the NICs and GPUs of both are published. A kubelet that starts deletes all slices of
+/// its node, and the library of the GPUs' driver publishes a deleted slice again after 30 s.
+async fn published(plane: &ControlPlane, pair: &[GuestNode; 2]) -> anyhow::Result<()> {
+    for node in pair {
+        for driver in ["gpu.nvidia.com", "dra.net"] {
+            node.published(plane, driver).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the pods, with the same containers, have written since. Returns the number of writes

@@ -16,6 +16,7 @@
 //! look-up, without building maps of values first.
 
 mod compile;
+mod conjuncts;
 mod error;
 mod eval;
 mod function;
@@ -38,6 +39,7 @@ use crate::device::{AttributeValue, Device};
 use crate::hash::HashMap;
 use crate::settings::Settings;
 
+pub(crate) use conjuncts::conjuncts;
 pub use error::{CompileError, ErrorClass, RuntimeError};
 pub(crate) use mentions::Mentions;
 

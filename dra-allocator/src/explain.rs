@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use self::question::{Question, full_name};
 use crate::allocate::{Attempt, Limits, Outcome, allocate};
-use crate::cel::{CompileError, RuntimeError, Selector};
+use crate::cel::{CompileError, RuntimeError, Selector, conjuncts};
 use crate::claim::{AllocationMode, Ask, Claim, Constraint, Request};
 use crate::device::{AttributeValue, Device, DeviceTaint};
 use crate::inventory::{GatherError, Inventory};
@@ -75,9 +75,12 @@ pub enum Failure {
     Selector {
         /// The selector.
         expression: Arc<str>,
-        /// The attributes that the selector reads and that no rejected device has.
+        /// The first part of a conjunction after which too few devices are left; otherwise the
+        /// whole selector.
+        part: Arc<str>,
+        /// The attributes that the part reads and that no device has that it rejects.
         missing: Vec<String>,
-        /// The number of devices that pass.
+        /// The number of devices that pass the selector up to this part.
         left: usize,
     },
     /// A selector does not compile.
@@ -199,12 +202,10 @@ impl Question<'_> {
         }
         for selector in ask.selectors.iter().flatten() {
             let (passed, refused) = self.select(selector, &left)?;
-            left = passed;
-            if left.len() < needed {
-                let expression = selector.expression().clone();
-                let missing = missing(&expression, &refused);
-                return Err(Failure::Selector { expression, missing, left: left.len() });
+            if passed.len() < needed {
+                return Err(self.selector_failure(selector, needed, &left, &passed, &refused));
             }
+            left = passed;
         }
         let left = self.untainted(ask, needed, left)?;
         self.unused(ask, needed, left)
@@ -234,6 +235,30 @@ impl Question<'_> {
             }
         }
         Ok((passed, refused))
+    }
+
+    /// Finds the part of a selector that leaves too few devices.
+    fn selector_failure(
+        &self,
+        selector: &Selector,
+        needed: usize,
+        devices: &[&Device],
+        passed: &[&Device],
+        refused: &[&Device],
+    ) -> Failure {
+        let expression = selector.expression().clone();
+        let mut left = devices.to_vec();
+        for part in conjuncts(&expression) {
+            // A part that does not compile or that fails is no explanation; the whole is.
+            let Ok((passed, refused)) = self.select(&Selector::new(part), &left) else { break };
+            if passed.len() < needed {
+                let (missing, left) = (missing(part, &refused), passed.len());
+                return Failure::Selector { part: part.into(), expression, missing, left };
+            }
+            left = passed;
+        }
+        let missing = missing(&expression, refused);
+        Failure::Selector { part: expression.clone(), expression, missing, left: passed.len() }
     }
 
     fn untainted<'d>(

@@ -75,6 +75,14 @@ fn explanation_texts() {
                 .to_owned(),
         ),
         (
+            "part of a selector",
+            "[{name: gpu, exactly: {deviceClassName: gpu, selectors: [{cel: {expression: \
+             'device.driver == \"gpu.example.com\" && \
+             device.attributes[\"gpu.example.com\"].?degraded.orValue(false) == false && \
+             device.attributes[\"std.io\"].numa == 2'}}]}}]"
+                .to_owned(),
+        ),
+        (
             "an error on a device",
             "[{name: gpu, exactly: {deviceClassName: gpu, selectors: [{cel: {expression: \
              'device.attributes[\"gpu.example.com\"].vendor == \"x\"'}}]}}]"

@@ -53,7 +53,7 @@ fn count_one(open: &mut [usize]) {
 }
 
 /// The position after the string that begins at `start`.
-fn end_of_string(bytes: &[u8], start: usize) -> usize {
+pub(super) fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let quote = bytes[start];
     let raw = start > 0 && matches!(bytes[start - 1], b'r' | b'R');
     let triple = bytes[start..].starts_with(&[quote; 3]);

@@ -45,8 +45,9 @@ impl fmt::Display for Failure {
             Self::Class { class, expression, left } => {
                 write!(f, "{left} devices match class `{class}`: `{expression}`")
             }
-            Self::Selector { expression, missing, left } => {
-                write!(f, "{left} devices pass the selector `{expression}`")?;
+            Self::Selector { expression, part, missing, left } => {
+                let of_part = if part == expression { "" } else { "part of the " };
+                write!(f, "{left} devices pass the {of_part}selector `{part}`")?;
                 if !missing.is_empty() {
                     write!(f, "; none of the others has {}", missing.join(", "))?;
                 }

@@ -103,13 +103,21 @@ fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
 
 /// One line for each request; alternatives that fail alike share one. Requests of a class without
 /// devices come first: while there are none, nothing else would help.
+///
+/// Leaves out alternatives for other machines: those whose selector too few devices pass, while
+/// there is another alternative whose selector enough devices pass.
 fn reasons(explained: &Explanation) -> Vec<String> {
     let mut lines: Vec<(String, String, usize)> = Vec::new();
-    let failed = explained.requests.iter().filter(|report| report.failure.is_some());
+    let all = &explained.requests;
+    let failed = all.iter().filter(|report| report.failure.is_some());
+    let failed = failed.filter(|report| {
+        let mut others = all.iter().filter(|other| is_of_same_request(report, other));
+        !is_by_selector(report) || others.all(is_by_selector)
+    });
     let (absent, others): (Vec<_>, Vec<_>) =
         failed.partition(|report| matches!(report.failure, Some(Failure::Class { left: 0, .. })));
     for report in absent.into_iter().chain(others) {
-        let request = report.request.split('/').next().unwrap_or_default().to_owned();
+        let request = name(report).to_owned();
         let reason = reason(report);
         let known = lines.iter_mut().find(|(known, text, _)| *known == request && *text == reason);
         match known {
@@ -122,6 +130,19 @@ fn reasons(explained: &Explanation) -> Vec<String> {
         count => format!("request {request}, {count} alternatives: {reason}"),
     };
     lines.into_iter().map(line).collect()
+}
+
+/// The request's name, without that of the alternative.
+fn name(report: &RequestReport) -> &str {
+    report.request.split('/').next().unwrap_or_default()
+}
+
+fn is_of_same_request(one: &RequestReport, other: &RequestReport) -> bool {
+    one.claim == other.claim && name(one) == name(other)
+}
+
+fn is_by_selector(report: &RequestReport) -> bool {
+    matches!(report.failure, Some(Failure::Selector { .. }))
 }
 
 /// Leaves out what differs between equal nodes: which devices, and who holds them.
@@ -141,19 +162,20 @@ fn reason(report: &RequestReport) -> String {
         Some(Failure::Class { class, left, .. }) => {
             format!("needs {needed}; {left} devices are of class `{class}`")
         }
-        Some(Failure::Selector { expression, missing, left }) => {
-            let expression = short(expression);
+        Some(Failure::Selector { expression, part, missing, left }) => {
+            let of_part = if part == expression { "" } else { "part of the " };
+            let part = short(part);
             match (missing.as_slice(), left) {
                 ([], _) => {
-                    format!("needs {needed}; {left} devices pass the selector `{expression}`")
+                    format!("needs {needed}; {left} devices pass the {of_part}selector `{part}`")
                 }
                 (missing, 0) => format!(
-                    "needs {needed}; no device has {}, which the selector requires: `{expression}`",
+                    "needs {needed}; no device has {}, which the selector requires: `{part}`",
                     missing.join(", ")
                 ),
                 (missing, left) => format!(
-                    "needs {needed}; {left} pass the selector, and none of the others has {}: \
-                     `{expression}`",
+                    "needs {needed}; {left} pass the {of_part}selector, and none of the others \
+                     has {}: `{part}`",
                     missing.join(", ")
                 ),
             }

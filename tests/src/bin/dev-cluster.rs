@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
 use tests::{
     ControlPlane, Options, binaries,
@@ -100,14 +101,23 @@ async fn start(plane: &ControlPlane, installation: &mut Installation<'_>) -> any
 /// The text that says what to type next.
 fn introduction(plane: &ControlPlane) -> anyhow::Result<String> {
     let kubectl = binaries::kubernetes("kubectl")?;
+    let own = std::env::current_exe()?;
+    let plugin = own.parent().context("a folder")?;
     Ok(format!(
         "\nready. In another terminal:\n\n\
          export KUBECONFIG={}\n\
+         export PATH={}:$PATH\n\
          alias kubectl={}\n\
          kubectl create -f deploy/examples/aks-gb300/2nic-aligned.yaml\n\
-         kubectl get pods,resourceclaims,nodetopologies -o wide\n\n\
+         kubectl get pods,resourceclaims,nodetopologies -o wide\n\
+         kubectl dranet explain pod/nccl-2nic\n\n\
+         The nodes are simulated: a pod gets a node and devices, and stays Pending, since no \
+         container runs.\n\
+         For the same reason, `kubectl dranet doctor` reports Deployments without ready \
+         replicas.\n\n\
          Logs are in {}. Ctrl-C stops and removes everything.",
         plane.kubeconfig().display(),
+        plugin.display(),
         kubectl.display(),
         plane.logs().display(),
     ))

@@ -20,6 +20,7 @@ use tests::{
     suite::Test,
     with_scope,
 };
+use topology_graph::NodeTopology;
 
 /// The longest time until a change is in the API; emulation is slow on a busy machine.
 const SEEN: Duration = Duration::from_secs(20);
@@ -107,6 +108,13 @@ impl Driver<'_> {
     }
 
     async fn shows_the_distances(&self) -> anyhow::Result<()> {
+        // The driver publishes the graph after the slices.
+        let graphs: Api<NodeTopology> = Api::all(self.scope.client());
+        eventually(SEEN, async || {
+            let found = graphs.get_opt(self.node).await?.is_some();
+            Ok(Check::that(found, || format!("no graph; {}", self.guest.log("node-driver"))))
+        })
+        .await?;
         for format in ["matrix", "tree"] {
             let graph = Program::new(tests::binaries::ours("kubectl-dranet")?, self.plane.logs())
                 .named(&format!("graph-{format}"))

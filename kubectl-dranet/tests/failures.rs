@@ -253,6 +253,15 @@ fn by_hand() -> Vec<Failure> {
                 "deviceClassName": GPU, "allocationMode": "ExactCount", "count": 9,
             } }] })
         }),
+        // No GPU of the node is of the first alternative's product, so its failure is not shown.
+        of("alternative_for_another_machine", {
+            let product = "device.attributes[\"gpu.nvidia.com\"].productName == \"other\"";
+            json!({ "requests": [{ "name": "gpu", "firstAvailable": [
+                { "name": "other", "deviceClassName": GPU,
+                  "selectors": [{ "cel": { "expression": product } }] },
+                { "name": "nine", "deviceClassName": GPU, "count": 9 },
+            ] }] })
+        }),
     ]
 }
 

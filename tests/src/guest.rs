@@ -27,7 +27,7 @@ pub use machine::{GPUS, Hardware, NICS, NicModel, Wire};
 
 /// The host's loopback interface as the guests see it.
 const HOST: &str = "10.0.2.2";
-const BOOT: Duration = Duration::from_mins(2);
+const BOOT: Duration = Duration::from_mins(5);
 
 /// A running virtual machine; it stops when dropped.
 pub struct Guest {
@@ -82,10 +82,11 @@ impl Guest {
         self.run(&format!("cp /share/{name} /run/{name}")).await.map(drop)
     }
 
-    /// Starts a background command; its output is [`Guest::log`]`(name)`.
+    /// Starts a background command; its output is [`Guest::log`]`(name)`. Programs in Go collect
+    /// garbage less often than usual, since the processor is emulated.
     pub async fn start(&self, name: &str, command: &str) -> anyhow::Result<()> {
         let script = format!(
-            "setsid {command} >>/share/{name}.log 2>&1 </dev/null & echo $! >/run/{name}.pid"
+            "GOGC=400 setsid {command} >>/share/{name}.log 2>&1 </dev/null & echo $! >/run/{name}.pid"
         );
         self.run(&script).await.map(drop)
     }

@@ -101,7 +101,7 @@ impl Hardware {
             ("-L", format!("{image}/qemu/share")),
             ("-display", "none".into()),
             ("-machine", "q35,usb=off,vmport=off".into()),
-            ("-accel", "tcg,thread=multi,tb-size=256".into()),
+            ("-accel", "tcg,thread=multi,tb-size=1024".into()),
             ("-cpu", "max,la57=off,pku=off".into()),
             ("-smp", "2,sockets=2,cores=1,threads=1".into()),
             ("-m", (memory * 2).to_string()),

@@ -33,7 +33,9 @@ const CDI: &str = "/var/run/cdi";
 const DRIVER_KUBECONFIG: &str = "/run/node-driver.kubeconfig";
 /// The guest's address in its own network; all guests have the same.
 const ADDRESS: &str = "10.0.2.15";
-const SOON: Duration = Duration::from_mins(3);
+/// How often the kubelet looks at pods that have not changed. Its processor is emulated.
+const PERIOD: &str = "20s";
+const SOON: Duration = Duration::from_mins(5);
 
 /// Creates the disk with the programs that a node needs, for [`Hardware::disk`](super::Hardware).
 pub fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
@@ -173,7 +175,7 @@ impl GuestNode {
     }
 
     async fn start_kubelet(&self, plane: &ControlPlane) -> anyhow::Result<()> {
-        let config = kubelet::configuration(Path::new(FOLDER), 10248, 10250);
+        let config = kubelet::configuration(Path::new(FOLDER), 10248, 10250, PERIOD);
         fs::write(self.guest.share().join("kubelet.json"), config.to_string())?;
         let kubeconfig = self.guest.add_kubeconfig(&plane.kubeconfig())?;
         let command = format!(

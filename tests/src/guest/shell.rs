@@ -10,7 +10,7 @@ use tokio::{
 };
 
 /// The longest run of a script.
-const MAX: Duration = Duration::from_mins(2);
+const MAX: Duration = Duration::from_mins(5);
 
 /// The text before the exit code on the last line.
 const MARK: &str = "\nGUEST-EXIT ";

@@ -23,7 +23,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Process> {
     let config = folder.join("kubelet.json");
     let health = ports::free()?;
-    fs::write(&config, configuration(folder, health, ports::free()?).to_string())?;
+    fs::write(&config, configuration(folder, health, ports::free()?, "2s").to_string())?;
     let process = Program::new(binaries::kubernetes("kubelet")?, logs)
         .named(&format!("{name}-kubelet"))
         .args([
@@ -40,8 +40,14 @@ pub(super) async fn start(
     Ok(process)
 }
 
-/// Its configuration, with all files below `folder`.
-pub(crate) fn configuration(folder: &Path, health: u16, port: u16) -> serde_json::Value {
+/// Its configuration, with all files below `folder`. It looks at each pod, and writes the Node's
+/// status, once in `period`.
+pub(crate) fn configuration(
+    folder: &Path,
+    health: u16,
+    port: u16,
+    period: &str,
+) -> serde_json::Value {
     let zero = "0%";
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -64,7 +70,7 @@ pub(crate) fn configuration(folder: &Path, health: u16, port: u16) -> serde_json
             "imagefs.available": zero, "imagefs.inodesFree": zero, "memory.available": zero,
             "nodefs.available": zero, "nodefs.inodesFree": zero,
         },
-        "syncFrequency": "2s",
-        "nodeStatusUpdateFrequency": "2s",
+        "syncFrequency": period,
+        "nodeStatusUpdateFrequency": period,
     })
 }

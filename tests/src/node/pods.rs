@@ -17,7 +17,7 @@ pub use crate::node::image::IMAGE;
 use crate::{Check, Scope, eventually, node::Machine};
 
 /// The longest time for a pod to run, or to be gone.
-pub const POD: Duration = Duration::from_mins(1);
+pub const POD: Duration = Duration::from_mins(3);
 
 /// The first output of a container: its devices, variables and interfaces, and the files that
 /// describe its devices.

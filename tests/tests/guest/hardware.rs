@@ -26,7 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Emulation is slow on a busy machine.
-const SLOW: Duration = Duration::from_mins(2);
+const SLOW: Duration = Duration::from_mins(5);
 
 /// Names interfaces by their PCI place.
 const NAME_LINK: &str = r"

@@ -283,7 +283,7 @@ async fn end(scope: &Scope, [client, server]: [String; 2]) -> anyhow::Result<()>
 }
 
 /// The longest time that the work may take.
-const WORKED: Duration = Duration::from_mins(5);
+const WORKED: Duration = Duration::from_mins(10);
 
 /// The script of a container. It prints its devices, then repeatedly writes to its peer, or serves
 /// writers. It pauses between writes, since a write keeps a processor busy. The processors are

@@ -23,7 +23,7 @@ const VALUES: [&str; 11] = [
     "--take-ownership",
     "--force-conflicts",
     "--wait",
-    "--timeout=5m",
+    "--timeout=10m",
     "--set=image.registry=localhost/dranet",
     "--set=nodeDriver.cloud=none",
     "--set=nodeDriver.resources.requests.cpu=500m",
@@ -97,7 +97,7 @@ impl<'a> Installed<'a> {
     /// Rolls back to the version that was installed first.
     pub(super) async fn roll_back(&self) -> anyhow::Result<()> {
         let back = ["rollback", "dranet", "1", VALUES[0]];
-        let flags = ["--force-conflicts", "--wait", "--timeout=5m"];
+        let flags = ["--force-conflicts", "--wait", "--timeout=10m"];
         self.replace_drivers(&[&back[..], &flags].concat()).await
     }
 
@@ -124,7 +124,7 @@ impl<'a> Installed<'a> {
 
     /// Uninstalls it, and waits until its pods are gone.
     pub(super) async fn uninstall(self) -> anyhow::Result<()> {
-        self.run(&["uninstall", "dranet", VALUES[0], "--wait", "--timeout=5m"]).await
+        self.run(&["uninstall", "dranet", VALUES[0], "--wait", "--timeout=10m"]).await
     }
 
     /// Runs helm. If it fails, the error contains the state of the chart's pods.

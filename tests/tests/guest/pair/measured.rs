@@ -20,7 +20,7 @@ use super::{WIRE, nccl};
 const IMAGE: &str = "localhost/perftest:test";
 
 /// The longest time that it may take, on emulated processors.
-const ENDED: Duration = Duration::from_mins(5);
+const ENDED: Duration = Duration::from_mins(10);
 
 /// The number of seconds that it writes. perftest counts the middle half.
 const SECONDS: u32 = 6;

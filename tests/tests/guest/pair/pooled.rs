@@ -338,11 +338,11 @@ const TIMES: u32 = 20;
 /// What one side does: it pings until the other answers, then writes and reads as the server and
 /// as the client, in the other's opposite order. A client tries until its server is there.
 const EXCHANGE: &str = r#"
-timeout 110 /bin/sh <<'EXCHANGE' 2>&1
+timeout 280 /bin/sh <<'EXCHANGE' 2>&1
 until ping -c 1 -W 1 -I INTERFACE PEER >/dev/null; do :; done; echo PINGED PEER
 flags="-d DEVICE -x GID -F -u 20 -n TIMES -s BYTES -p PORT"
-serve() { timeout 90 /usr/bin/$1 $flags; }
-ask() { until timeout 90 /usr/bin/$1 $flags PEER; do sleep 0.2; done; }
+serve() { timeout 240 /usr/bin/$1 $flags; }
+ask() { until timeout 240 /usr/bin/$1 $flags PEER; do sleep 0.2; done; }
 for role in ROLES; do
   for tool in ib_write_bw ib_read_lat; do
     echo BEGIN $tool $role

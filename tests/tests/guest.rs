@@ -15,7 +15,7 @@ use guest::{hardware, pair, publication};
 use tests::{Options, suite};
 
 fn main() -> ExitCode {
-    let all = [publication::tests(), pair::tests(), hardware::tests()];
+    let all = [publication::tests(), pair::tests().unwrap(), hardware::tests()];
     let options = Options { tokens: true, ..Options::default() };
     suite::run(options, all.into_iter().flatten())
 }

@@ -102,7 +102,7 @@ impl Hardware {
             ("-display", "none".into()),
             ("-machine", "q35,usb=off,vmport=off".into()),
             ("-accel", "tcg,thread=multi,tb-size=1024".into()),
-            ("-cpu", "max,la57=off,pku=off".into()),
+            ("-cpu", CPU.into()),
             ("-smp", "2,sockets=2,cores=1,threads=1".into()),
             ("-m", (memory * 2).to_string()),
             ("-object", format!("memory-backend-ram,id=memory0,size={memory}M")),
@@ -170,10 +170,17 @@ impl Wire {
     }
 }
 
-/// Without mitigations and watchdogs, since the guest is slow enough. A panic stops it.
+/// QEMU executes a repeated string instruction in one step for each element, so copying bytes with
+/// `rep movsb` is slow. Without `erms` and `fsrm` the kernel, Go and the C library do not use it.
+const CPU: &str = "max,la57=off,pku=off,erms=off,fsrm=off,invtsc=on";
+
+/// Without mitigations and watchdogs, since the guest is slow enough, and without repeated string
+/// instructions (see [`CPU`]). All processors read the time from QEMU's one clock, so their TSCs
+/// agree; reading another clock takes QEMU's global lock. A panic stops it.
 const KERNEL: &str = "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr \
     no_timer_check audit=0 security=apparmor apparmor=1 nowatchdog random.trust_cpu=on \
-    rcupdate.rcu_expedited=1 cryptomgr.notests";
+    rcupdate.rcu_expedited=1 cryptomgr.notests \
+    clearcpuid=rep_good nopcid noinvpcid tsc=reliable clocksource=tsc";
 
 /// The interface through which the tests reach the guest; `tests/guest/init` knows its hardware
 /// address.

@@ -31,6 +31,10 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("nodeDriver.taints.gone=NoSchedule", "/nodeDriver/taints/gone"),
         ("nodeDriver.operationsPort=0", "/nodeDriver/operationsPort"),
         ("nodeDriver.resources.limits.memory=lots", "/nodeDriver/resources/limits/memory"),
+        (
+            "nodeDriver.probes.readiness.periodSeconds=0",
+            "/nodeDriver/probes/readiness/periodSeconds",
+        ),
         ("nodeDriver.virtualFunctions[0].numVfs=4", "/nodeDriver/virtualFunctions/0"),
         ("nodeDriver.virtualFunctions[0].vendor=15b3", "/nodeDriver/virtualFunctions/0"),
         ("nodeDriver.extraArgs={log}", "/nodeDriver/extraArgs/0"),

@@ -1,6 +1,6 @@
 //! Two machines on one wire, and the driver installed on them from outside, by the chart and as
 //! its image: an annotated pod on each, scheduled and prepared as on a real cluster, verbs
-//! between them, and the chart upgraded and rolled back meanwhile.
+//! between them, and the chart upgraded meanwhile.
 
 mod installed;
 mod measured;
@@ -32,12 +32,15 @@ use tests::{
 
 use installed::Installed;
 
-/// The first deployment takes 10 to 40 minutes, so it runs only if `$DRANET_FIRST_DEPLOYMENT` is
-/// not 0.
+/// Only the first runs always: each of the others takes 10 to 40 minutes, and runs if
+/// `$DRANET_LONG_GUESTS` is not 0.
 pub(crate) fn tests() -> anyhow::Result<Vec<Test>> {
     let mut all = tests::tests![pods_write_to_each_other_while_the_chart_is_upgraded];
-    if setting("DRANET_FIRST_DEPLOYMENT", 0_u8)? != 0 {
-        all.extend(tests::tests![pods_with_addresses_of_a_pool_reach_each_other]);
+    if setting("DRANET_LONG_GUESTS", 0_u8)? != 0 {
+        all.extend(tests::tests![
+            pods_write_to_each_other_during_a_rollback_and_in_both_modes,
+            pods_with_addresses_of_a_pool_reach_each_other,
+        ]);
     }
     Ok(all.into_iter().map(Test::alone).collect())
 }
@@ -58,9 +61,33 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         let running = writes(scope, &pair, "shared").await?;
         let before = written(scope, &pair, &running).await?;
         chart.upgrade().await?;
-        let between = write_on(scope, &pair, &running, before).await?;
+        write_on(scope, &pair, &running, before).await?;
+        end(scope, running).await?;
+        tokio::try_join!(is_as_before(one), is_as_before(other))?;
+        chart.uninstall().await
+    })
+    .await
+}
+
+/// `kubectl dranet bench` too. In the exclusive mode of the RDMA subsystem, devices move into pods.
+async fn pods_write_to_each_other_during_a_rollback_and_in_both_modes(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        let folder = tempfile::tempdir()?;
+        let pair = boot(&plane, folder.path(), false).await?;
+        let [one, other] = &pair;
+        tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
+        let chart = Installed::install(&plane, &pair, &[]).await?;
+        chart.upgrade().await?;
+        published(&plane, &pair).await?;
+        installation.start_admission().await?;
+
+        let running = writes(scope, &pair, "shared").await?;
+        let before = written(scope, &pair, &running).await?;
         chart.roll_back().await?;
-        write_on(scope, &pair, &running, between).await?;
+        write_on(scope, &pair, &running, before).await?;
         end(scope, running).await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
         measured::by_bench(&plane, scope, &pair).await?;

@@ -17,8 +17,10 @@ use tests::{
 
 /// The chart's default driver, except for what is about this cluster: its image, no cloud, and
 /// slow, emulated processors. A pod that requests few of them gets nothing next to the kubelet, and
-/// a webhook would respond too late. Objects of the plain manifests already exist.
-const VALUES: [&str; 11] = [
+/// a webhook would respond too late. A probe takes up to ten seconds there: with the default values
+/// they would use most of the machine's time, and fail. Objects of the plain manifests already
+/// exist.
+const VALUES: [&str; 14] = [
     "--namespace=dranet-system",
     "--take-ownership",
     "--force-conflicts",
@@ -27,6 +29,9 @@ const VALUES: [&str; 11] = [
     "--set=image.registry=localhost/dranet",
     "--set=nodeDriver.cloud=none",
     "--set=nodeDriver.resources.requests.cpu=500m",
+    "--set=nodeDriver.probes.readiness.periodSeconds=20",
+    "--set=nodeDriver.probes.readiness.timeoutSeconds=30",
+    "--set=nodeDriver.probes.liveness.timeoutSeconds=30",
     "--set=admission.enabled=false",
     "--set=fabricController.enabled=false",
     "--set=cleanup.enabled=false",

@@ -52,24 +52,18 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         let mut installation = Installation::install(&plane, scope).await?;
         let folder = tempfile::tempdir()?;
         let pair = boot(&plane, folder.path(), false).await?;
-        let [one, other] = &pair;
-        tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         let chart = Installed::install(&plane, &pair, &[]).await?;
         published(&plane, &pair).await?;
         installation.start_admission().await?;
 
-        let running = writes(scope, &pair, "shared").await?;
-        let before = written(scope, &pair, &running).await?;
-        chart.upgrade().await?;
-        write_on(scope, &pair, &running, before).await?;
-        end(scope, running).await?;
-        tokio::try_join!(is_as_before(one), is_as_before(other))?;
+        pods_write_during(chart.upgrade(), scope, &pair).await?;
         chart.uninstall().await
     })
     .await
 }
 
-/// `kubectl dranet bench` too. In the exclusive mode of the RDMA subsystem, devices move into pods.
+/// `kubectl dranet bench` also measures between the machines. In the exclusive mode of the RDMA
+/// subsystem, devices move into pods.
 async fn pods_write_to_each_other_during_a_rollback_and_in_both_modes(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -78,18 +72,12 @@ async fn pods_write_to_each_other_during_a_rollback_and_in_both_modes(
         let folder = tempfile::tempdir()?;
         let pair = boot(&plane, folder.path(), false).await?;
         let [one, other] = &pair;
-        tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         let chart = Installed::install(&plane, &pair, &[]).await?;
         chart.upgrade().await?;
         published(&plane, &pair).await?;
         installation.start_admission().await?;
 
-        let running = writes(scope, &pair, "shared").await?;
-        let before = written(scope, &pair, &running).await?;
-        chart.roll_back().await?;
-        write_on(scope, &pair, &running, before).await?;
-        end(scope, running).await?;
-        tokio::try_join!(is_as_before(one), is_as_before(other))?;
+        pods_write_during(chart.roll_back(), scope, &pair).await?;
         measured::by_bench(&plane, scope, &pair).await?;
         modes::published(&plane, &pair, "shared").await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
@@ -115,7 +103,6 @@ async fn pods_with_addresses_of_a_pool_reach_each_other(
         let folder = tempfile::tempdir()?;
         let pair = boot(&plane, folder.path(), true).await?;
         let [one, other] = &pair;
-        tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         modules::not_loaded(&pair).await?;
         let chart = Installed::install(&plane, &pair, &installed::FIRST).await?;
         published(&plane, &pair).await?;
@@ -147,19 +134,35 @@ async fn published(plane: &ControlPlane, pair: &[GuestNode; 2]) -> anyhow::Resul
     Ok(())
 }
 
-/// Checks that the pods, with the same containers, have written since. Returns the number of writes
-/// so far.
+/// Checks that pods that write to each other go on during a change, and that the machines are as
+/// before once the pods have ended.
+async fn pods_write_during(
+    change: impl Future<Output = anyhow::Result<()>>,
+    scope: &Scope,
+    pair: &[GuestNode; 2],
+) -> anyhow::Result<()> {
+    let running = writes(scope, pair, "shared").await?;
+    let before = written(scope, pair, &running).await?;
+    change.await?;
+    write_on(scope, pair, &running, before).await?;
+    end(scope, running).await?;
+    let [one, other] = pair;
+    tokio::try_join!(is_as_before(one), is_as_before(other))?;
+    Ok(())
+}
+
+/// Checks that the pods, with the same containers, have written since.
 async fn write_on(
     scope: &Scope,
     pair: &[GuestNode; 2],
     running: &[String; 2],
     before: usize,
-) -> anyhow::Result<usize> {
-    let after = eventually(WORKED, async || {
+) -> anyhow::Result<()> {
+    eventually(WORKED, async || {
         // One write may have begun before.
         let after = written(scope, pair, running).await?;
         let told = || format!("{before} writes, then {after}");
-        Ok(if after >= before + 2 { Check::Done(after) } else { Check::NotYet(told()) })
+        Ok(Check::that(after >= before + 2, told))
     })
     .await?;
     for pod in running {
@@ -168,7 +171,7 @@ async fn write_on(
         let restarts: Vec<_> = containers.iter().map(|it| it.restart_count).collect();
         assert_eq!(restarts, [0], "{pod}");
     }
-    Ok(after)
+    Ok(())
 }
 
 /// The number of successful writes of the client.
@@ -212,7 +215,8 @@ const RAILS: &str = "ls /sys/class/infiniband; ls /sys/class/net
 const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done
     pkill -9 -x node-driver";
 
-/// Boots both at once: each takes a processor. The ends of their cable are files in the folder.
+/// Boots both at once, since each takes a processor, creates their NICs, and starts their GPUs'
+/// drivers. The ends of their cable are files in the folder.
 async fn boot(
     plane: &ControlPlane,
     folder: &Path,
@@ -238,6 +242,8 @@ async fn boot(
     )?;
     let pair = [one, other];
     installed::import(&pair).await?;
+    let [one, other] = &pair;
+    tokio::try_join!(start(plane, one, 0), start(plane, other, 1))?;
     Ok(pair)
 }
 

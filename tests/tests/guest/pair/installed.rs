@@ -17,8 +17,8 @@ use tests::{
 
 /// The chart's default driver, except for what is about this cluster: its image, no cloud, and
 /// slow, emulated processors. A pod that requests few of them gets nothing next to the kubelet, and
-/// a webhook would respond too late. A probe takes up to ten seconds there: with the default values
-/// they would use most of the machine's time, and fail. Objects of the plain manifests already
+/// a webhook would respond too late. A probe can take more than ten seconds there: with the default
+/// values, probes would use most of the machine's time, and fail. Objects of the plain manifests already
 /// exist.
 const VALUES: [&str; 14] = [
     "--namespace=dranet-system",

@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub timeout: Duration,
     /// Expected pod shapes with their shares, as GPUSxNICS=SHARE or, for gangs of whole nodes,
-    /// NODES*GPUSxNICS=SHARE. Counts as much as 100 claims next to what is learned from the cluster
+    /// NODES*GPUSxNICS=SHARE. Counts as much as 100 pods next to the last 200 that got devices
     #[arg(long, value_name = "SHAPES")]
     pub mix: Option<Mix>,
     /// File with the token for /debug if the extender does not listen on loopback

@@ -1,6 +1,7 @@
 //! Expectations about the cluster: the pods that it runs, and the free capacity of its
 //! fabrics.
 
+use crate::arrivals::Arrivals;
 use crate::score::{Demand, Mix, Room};
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::{NodeVersion, ObjectKey};
@@ -24,6 +25,8 @@ pub struct PodName {
 pub struct Expected {
     /// The configured mix, used until enough is learned.
     pub(crate) prior: Mix,
+    /// The pods that came most recently.
+    pub(crate) arrivals: Arrivals,
     pub(crate) mix: Mix,
     pub(crate) mix_version: u64,
     /// Free capacity by node.
@@ -93,9 +96,12 @@ impl Expected {
         self.mix_version
     }
 
-    /// Nodes of a fabric on which nothing is in use.
-    pub fn whole_nodes(&self, fabric: &str) -> u32 {
-        self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes)
+    /// Nodes of a fabric on which nothing is in use. This one of them is counted even if something
+    /// was in use there during the last scan.
+    pub fn whole_nodes_with(&self, node: &str, fabric: &str) -> u32 {
+        let is_counted = self.rooms.get(node).is_some_and(|(_, of)| of.is_whole);
+        let known = self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes);
+        known + u32::from(!is_counted)
     }
 
     /// The most common claim with GPUs or NICs; `None` if there is none.

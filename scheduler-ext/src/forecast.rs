@@ -13,6 +13,8 @@ pub struct Forecast {
     pub gets: Gets,
     /// What the node loses, without its fabric.
     pub cost: Cost,
+    /// Whether nothing was in use on the node before.
+    pub is_first: bool,
     /// The newly allocated devices, except those with admin access.
     pub taken: Vec<DeviceId>,
 }
@@ -49,7 +51,8 @@ impl Forecast {
         let path = machine.farthest_path(&devices);
         let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
         let cost = costs.of([&before, &after, machine.whole()], mix);
-        Self { gets, cost, taken }
+        let is_first = before.node() == machine.whole().node() && after.node() != before.node();
+        Self { gets, cost, is_first, taken }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Scans the cluster in short steps: learns the pods that it runs from its claims, and
+//! Scans the cluster in short steps: learns the pods that came and their most common claim, and
 //! the free capacity of its nodes and fabrics.
 //!
 //! The view is locked for only one step at a time, because a watch waits for readers of
@@ -6,7 +6,7 @@
 
 use crate::expected::{Expected, FabricRoom, NodeRoom, PodName};
 use crate::machine::Machine;
-use crate::score::{Demand, Mix};
+use crate::score::Demand;
 use cluster_model::names::label;
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::{ClusterView, KnownClaim, NodeVersion, ObjectKey};
@@ -14,12 +14,6 @@ use dra_allocator::{ClaimName, DeviceId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use topology_graph::{Level, PathKind};
-
-/// The weight of the configured mix, in claims.
-const PRIOR: u32 = 100;
-
-/// Difference in a share, in millionths, from which costs are computed again.
-const DIFFERENCE: u32 = 20_000;
 
 /// The most claims per step.
 pub const CLAIMS_PER_STEP: usize = 200;
@@ -35,8 +29,6 @@ const SPECS_MAX: usize = 100;
 pub struct Learning {
     before: Arc<Expected>,
     at: At,
-    /// Number of claims that hold GPUs or NICs, by what they hold.
-    counts: BTreeMap<Demand, u32>,
     /// Specs of claims that hold GPUs or NICs, and how many claims have each.
     claims: Vec<(OpenClaim, u32)>,
     rooms: HashMap<String, (NodeVersion, NodeRoom)>,
@@ -51,6 +43,8 @@ pub struct Learning {
 pub struct BoundPod {
     /// The pod.
     pub pod: PodName,
+    /// Its GPUs and NICs.
+    pub demand: Demand,
     /// The farthest path among its pairs; none if it has no pair.
     pub path: Option<PathKind>,
 }
@@ -70,7 +64,6 @@ impl Learning {
         Self {
             before,
             at: At::Claims(None),
-            counts: BTreeMap::new(),
             claims: Vec::new(),
             rooms: HashMap::new(),
             fabrics: BTreeMap::new(),
@@ -92,9 +85,7 @@ impl Learning {
                     end = Some(key.clone());
                     if claim.is_allocated {
                         let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-                        let demand = demand(view.inventory().held_by(&name));
-                        *self.counts.entry(demand).or_default() += 1;
-                        if demand.worth() > 0 {
+                        if demand(view.inventory().held_by(&name)).worth() > 0 {
                             count(&mut self.claims, key, claim);
                         }
                     }
@@ -130,7 +121,8 @@ impl Learning {
                 let is_new = |pod: &PodName| !before.is_some_and(|(_, of)| of.pods.contains(pod));
                 for (pod, devices) in pods.iter().filter(|(pod, _)| is_new(pod)) {
                     let path = machine.farthest_path(devices);
-                    self.bound.push(BoundPod { pod: pod.clone(), path });
+                    let demand = demand(devices.iter());
+                    self.bound.push(BoundPod { pod: pod.clone(), demand, path });
                 }
                 NodeRoom { room, is_whole, pods: Arc::new(pods.into_keys().collect()) }
             }
@@ -143,8 +135,14 @@ impl Learning {
     /// The expectations after the scan, and the pods that were bound since the previous
     /// scan; none after the first scan.
     pub fn finish(self) -> (Expected, Vec<BoundPod>) {
-        let Self { before, at: _, counts, claims, rooms, fabrics, bound } = self;
-        let learned = learned(&counts, &before.prior, &before.mix);
+        let Self { before, at: _, claims, rooms, fabrics, mut bound } = self;
+        if !before.is_known {
+            // The pods that are already there, in an order that has nothing to do with their shapes.
+            bound.sort_unstable_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
+        }
+        let mut arrivals = before.arrivals.clone();
+        bound.iter().for_each(|bound| arrivals.add(bound.demand));
+        let learned = arrivals.mix(&before.prior, &before.mix);
         let differs = learned.is_some();
         let mix = learned.unwrap_or_else(|| before.mix.clone());
         let fabrics = fabrics.into_iter().map(|(name, nodes)| {
@@ -163,7 +161,9 @@ impl Learning {
         let bound = if before.is_known { bound } else { Vec::new() };
         let prior = before.prior.clone();
         let is_known = true;
-        (Expected { prior, mix, mix_version, rooms, fabrics, is_known, standard }, bound)
+        let after =
+            Expected { prior, arrivals, mix, mix_version, rooms, fabrics, is_known, standard };
+        (after, bound)
     }
 }
 
@@ -187,23 +187,6 @@ fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId
     pods
 }
 
-/// The mix of a cluster in which this many claims of each shape hold GPUs or NICs,
-/// combined with the configured mix. `None` if it is almost the same as before.
-pub fn learned(counts: &BTreeMap<Demand, u32>, prior: &Mix, before: &Mix) -> Option<Mix> {
-    let claims: u32 = counts.values().sum();
-    // Claims do not show which pods form a gang, so the share of gangs stays as
-    // configured.
-    let claims_for = |demand: &Demand| if demand.nodes > 1 { claims + PRIOR } else { PRIOR };
-    // Shares are millionths, counts thousandths of a claim.
-    let prior = prior.shares().iter().map(|(demand, share)| {
-        let count = u64::from(*share) * u64::from(claims_for(demand)) / 1_000;
-        (*demand, u32::try_from(count).unwrap_or(u32::MAX))
-    });
-    let counts = counts.iter().map(|(demand, count)| (*demand, count.saturating_mul(1_000)));
-    let mix = Mix::new(prior.chain(counts));
-    before.differs(&mix, DIFFERENCE).then_some(mix)
-}
-
 /// Counts a claim together with equal ones, which share their spec in the view.
 fn count(counts: &mut Vec<(OpenClaim, u32)>, key: &ObjectKey, claim: &KnownClaim) {
     let Some(spec) = &claim.spec else { return };
@@ -224,7 +207,7 @@ pub fn levels() -> impl Iterator<Item = String> {
     Level::ALL.iter().map(ToString::to_string).chain(["node".to_owned()])
 }
 
-/// The demand that a claim's devices correspond to.
+/// The demand that these devices correspond to.
 fn demand<'d>(devices: impl Iterator<Item = &'d DeviceId>) -> Demand {
     let mut demand = Demand { gpus: 0, nics: 0, nodes: 1 };
     for device in devices {

@@ -6,14 +6,15 @@
 //!
 //! Bottom up: [`score`] is the pure decision. [`machine`] and [`forecast`] derive its
 //! inputs from devices and allocations. [`answer`] holds scores with their inputs.
-//! [`expected`], [`in_flight`] and [`answers`] are the memory; [`learn`] scans the
-//! cluster. [`prioritize`] combines them for one request. This is everything without the
+//! [`expected`], [`arrivals`], [`in_flight`] and [`answers`] are the memory; [`learn`]
+//! scans the cluster. [`prioritize`] combines them for one request. This is everything without the
 //! feature `server`; kubectl-dranet and simulator use it for their scores.
 
 pub mod answer;
 pub mod answers;
 #[cfg(feature = "server")]
 pub mod args;
+pub mod arrivals;
 #[cfg(feature = "server")]
 mod debug;
 #[cfg(feature = "server")]

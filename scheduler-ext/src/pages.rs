@@ -74,8 +74,8 @@ struct Row {
     degraded: Option<u32>,
     /// In thousandths of a device.
     loss: Option<u64>,
-    /// Whole nodes on the node's fabric, if gangs are expected.
-    whole_nodes: Option<u32>,
+    /// As `loss`, for gangs that find enough whole nodes on the node's fabric.
+    gangs: Option<u64>,
     left: Option<u32>,
     /// As `loss`, for pods that want all their devices in one cell.
     cells: Option<u64>,
@@ -179,7 +179,7 @@ impl Row {
             path: outcome.and_then(|outcome| outcome.gets.path).map(|path| path.to_string()),
             degraded: outcome.map(|outcome| outcome.gets.degraded),
             loss: outcome.map(|outcome| outcome.cost.loss),
-            whole_nodes: outcome.map(|outcome| outcome.cost.whole_nodes),
+            gangs: outcome.map(|outcome| outcome.cost.gangs),
             left: outcome.map(|outcome| outcome.cost.left),
             cells: outcome.map(|outcome| outcome.cost.cells),
             devices: devices.map(ToString::to_string).collect(),
@@ -231,7 +231,7 @@ impl Page for NodePage {
 fn table(of: &str, rows: &[Row]) -> String {
     let mut text = format!(
         "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss\
-         <th>whole nodes<th>left<th>cells<th>devices"
+         <th>gangs<th>left<th>cells<th>devices"
     );
     let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     for node in rows {
@@ -243,7 +243,7 @@ fn table(of: &str, rows: &[Row]) -> String {
             node.path.clone().unwrap_or_default(),
             number(node.degraded.map(u64::from)),
             number(node.loss),
-            number(node.whole_nodes.map(u64::from)),
+            number(node.gangs),
             number(node.left.map(u64::from)),
             number(node.cells),
             node.reason.clone().unwrap_or_else(|| node.devices.join(" ")),

@@ -104,7 +104,7 @@ impl Ranker {
             None => (node.clone(), None, Reason::Unknown(no_time.clone())),
             Some((_, Err(reason))) => (node.clone(), None, Reason::Unknown(reason)),
             Some((basis, Ok(forecast))) => {
-                let reason = known(basis, forecast, &expected, view.fabric(node));
+                let reason = known(basis, forecast, &expected, (node, view.fabric(node)));
                 (node.clone(), Some(basis), reason)
             }
         });
@@ -185,10 +185,15 @@ fn known(
     basis: Basis,
     forecast: Arc<Forecast>,
     expected: &Expected,
-    fabric: Option<&str>,
+    (node, fabric): (&str, Option<&str>),
 ) -> Reason {
-    let whole_nodes = fabric.map_or(0, |fabric| expected.whole_nodes(fabric));
-    let cost = forecast.cost.on_fabric(whole_nodes, expected.mix());
+    let cost = match fabric.filter(|_| forecast.is_first) {
+        Some(fabric) => {
+            let whole_nodes = expected.whole_nodes_with(node, fabric);
+            forecast.cost.breaking_one_of(whole_nodes, expected.mix())
+        }
+        None => forecast.cost,
+    };
     let outcome = Outcome { gets: forecast.gets, cost };
     if basis.is_exact {
         Reason::Predicted(outcome, forecast)

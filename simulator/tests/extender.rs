@@ -72,7 +72,8 @@ impl Both {
             "spec": *planned.spec,
         });
         if let Some(allocation) = allocation {
-            object["status"] = json!({ "allocation": allocation });
+            let pod = json!({ "resource": "pods", "name": name(pod), "uid": pod.uid.to_string() });
+            object["status"] = json!({ "allocation": allocation, "reservedFor": [pod] });
         }
         serde_json::from_value(object).unwrap()
     }
@@ -130,6 +131,7 @@ impl Policy for Both {
         let taken = self.view.apply(claim);
         assert!(taken.is_ok(), "{taken:?}");
         self.ranker.settle(&self.view, self.now);
+        self.ranker.learn(&self.view);
         self.policy.bound(pod, chosen)
     }
 

@@ -12,10 +12,9 @@ pub struct Cost {
     /// in the expected number of its pods that have each GPU and its NICs in one cell of
     /// that level.
     pub loss: u64,
-    /// Nodes of the fabric on which nothing was in use before the allocation; 0 if the
-    /// node has no fabric or no gangs are expected. Gangs need many whole nodes on one
-    /// fabric, so the fabric with the fewest is used first.
-    pub whole_nodes: u32,
+    /// As `loss`, but for gangs that find enough whole nodes on the fabric; 0 if the node has no
+    /// fabric or was in use before.
+    pub gangs: u64,
     /// NICs that are unused before the allocation and in use after it. The number is smaller if a
     /// pod with a share gets NICs that others already share, so whole NICs stay free.
     pub nics: u32,
@@ -50,10 +49,17 @@ impl Cost {
         Costs::default().of([before, after, whole], mix)
     }
 
-    /// Adds the fabric, which has this many whole nodes.
+    /// Adds what a fabric with this many whole nodes loses when one of them gets its first pod.
     #[must_use]
-    pub fn on_fabric(self, whole_nodes: u32, mix: &Mix) -> Self {
-        Self { whole_nodes: if mix.has_gangs() { whole_nodes } else { 0 }, ..self }
+    pub fn breaking_one_of(self, whole_nodes: u32, mix: &Mix) -> Self {
+        let left = whole_nodes.saturating_sub(1);
+        let gangs = mix.shares().iter().filter(|(demand, _)| demand.nodes > 1);
+        let lost = gangs.map(|(demand, share)| {
+            let weight = u128::from(*share) * u128::from(demand.worth());
+            let fewer = whole_nodes / demand.nodes - left / demand.nodes;
+            weight * u128::from(fewer) * u128::from(WHOLE)
+        });
+        Self { gangs: steps(lost.sum()), ..self }
     }
 }
 
@@ -100,7 +106,7 @@ impl Costs {
         let left = if before.gpus > 0 { after.gpus } else { after.nics };
         Cost {
             loss: steps(all.pairs),
-            whole_nodes: 0,
+            gangs: 0,
             nics: before.nics.saturating_sub(after.nics),
             left,
             cells: steps(all.pods),
@@ -251,6 +257,20 @@ mod tests {
         assert_eq!(expected(&[(Free::default(), many)], shape), half);
         let all = expected(&[(Free::default(), many); 20], shape);
         assert!(all.abs_diff(20 * half) <= 1, "{all}");
+    }
+
+    /// With 8 whole nodes there is room for a gang of 8, two of 4 and four of 2, and one fewer of
+    /// each without one of the nodes. With 9, all of them still find room.
+    #[test]
+    fn a_fabric_loses_gangs_that_no_longer_fit() {
+        let gangs = |mix: &str, whole_nodes: u32| {
+            Cost::default().breaking_one_of(whole_nodes, &mix.parse().unwrap()).gangs
+        };
+        // Thousandths of a device: a gang of 8 has 64 GPUs, and all shares are equal.
+        let mix = "2*8x8=1,4*8x8=1,8*8x8=1,1x1=1";
+        let lost = [0, 1, 2, 3, 4, 6, 8, 9].map(|whole_nodes| gangs(mix, whole_nodes));
+        assert_eq!(lost, [0, 0, 4_000, 0, 12_000, 4_000, 28_000, 0]);
+        assert_eq!(gangs("1x1=1,8x8=1", 8), 0);
     }
 
     /// A fuller node is better, whatever its cells, if there are pods that need the whole

@@ -92,11 +92,6 @@ impl Mix {
         &self.shares
     }
 
-    /// Whether gangs are expected.
-    pub fn has_gangs(&self) -> bool {
-        self.shares.iter().any(|(demand, share)| demand.nodes > 1 && *share > 0)
-    }
-
     /// Whether the share of any shape differs by more than this many millionths.
     pub fn differs(&self, other: &Self, millionths: u32) -> bool {
         let share = |mix: &Self, demand| {

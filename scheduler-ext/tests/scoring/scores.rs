@@ -10,6 +10,7 @@ use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use scheduler_ext::answer::Reason;
+use scheduler_ext::expected::Expected;
 use scheduler_ext::in_flight::{ASSUMED_FOR, Assumptions};
 use scheduler_ext::prioritize::Ranker;
 use serde_json::{Value, json};
@@ -91,6 +92,35 @@ fn whole_nodes_are_kept_for_pods_that_need_them() {
     let points: Vec<_> = points(&answer).into_iter().map(|(_, points)| points).collect();
     assert!(points.is_sorted_by(|a, b| a < b), "{points:?}");
     assert_eq!([points[0], points[4]], [0, 10]);
+}
+
+/// With three whole nodes there is still room for a gang of two after one of them is used; with two
+/// there is not. On a node that is in use already, no gang loses anything.
+#[test]
+fn a_fabric_that_keeps_its_gangs_is_used_first() {
+    let fabrics = [("two", ["a", "b"].as_slice()), ("three", &["c", "d", "e"])];
+    let mut objects = vec![template("one", &required())];
+    for (fabric, nodes) in fabrics {
+        for mut object in nodes.iter().flat_map(|node| gb300(node)) {
+            if object["kind"] == "NodeTopology" {
+                object["spec"]["fabric"] = fabric.into();
+            }
+            objects.push(object);
+        }
+    }
+    let mut view = cluster(&objects);
+    let ranker = Ranker::new(Expected::new("1x1=1,2*4x4=1".parse().unwrap()));
+    let asked = |view: &ClusterView| {
+        ranker.learn(view);
+        points(&ask(&ranker, &pod_of("one"), &["a", "c"], view, Instant::now()))
+            .iter()
+            .map(|(_, points)| *points)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&view), [0, 10]);
+    // Now each fabric has two whole nodes.
+    view.apply(claim("other", "held", "e", "gpu0-nic0")).unwrap();
+    assert_eq!(asked(&view), [10, 10]);
 }
 
 /// A pod with a share goes to a node with a shared NIC that has room, so that whole NICs stay free;

@@ -2,7 +2,7 @@
 //! directly. A node's state is the set of its busy devices, so each forecast is computed once. A
 //! test compares the scores with those of the extender on a view of the whole cluster.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cluster_model::names::label;
@@ -10,8 +10,8 @@ use cluster_model::node_devices::published;
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::ObjectKey;
 use foldhash::fast::RandomState;
+use scheduler_ext::arrivals::Arrivals;
 use scheduler_ext::forecast::{Forecast, Question};
-use scheduler_ext::learn::learned;
 use scheduler_ext::machine::{Cells, Machine};
 use scheduler_ext::score::{Cost, Costs, Demand, Gets, Mix, Outcome, Room, rank};
 
@@ -37,10 +37,11 @@ pub struct SchedulerExt {
     mix: Mix,
     /// Changes with the mix.
     mix_version: u64,
-    /// The number of claims, by demand.
-    counts: BTreeMap<Demand, u32>,
+    /// The pods that were bound most recently.
+    arrivals: Arrivals,
     /// By kind, busy devices and the pod's GPUs.
     known: HashMap<(usize, Devices, u32), Known, RandomState>,
+    /// By fabric.
     whole_nodes: Vec<u32>,
 }
 
@@ -69,7 +70,7 @@ impl SchedulerExt {
             prior: Mix::default(),
             mix: Mix::default(),
             mix_version: 0,
-            counts: BTreeMap::new(),
+            arrivals: Arrivals::default(),
             known: HashMap::default(),
             whole_nodes: Vec::new(),
         }
@@ -88,16 +89,16 @@ impl SchedulerExt {
             let cost = Cost::of(&known.before, &known.after, machine.whole(), mix);
             known.cost = (version, cost);
         }
-        let cost = known.cost.1.on_fabric(self.whole_nodes[node.fabric], mix);
+        let cost = if node.busy == 0 {
+            known.cost.1.breaking_one_of(self.whole_nodes[node.fabric], mix)
+        } else {
+            known.cost.1
+        };
         Outcome { gets: known.gets, cost }
     }
 
-    /// Learns the mix from the running pods.
-    fn learn(&mut self, cluster: &Cluster) {
-        if let Some(mix) = learned(&self.counts, &self.prior, &self.mix) {
-            self.mix = mix;
-            self.mix_version += 1;
-        }
+    /// Counts the whole nodes.
+    fn look(&mut self, cluster: &Cluster) {
         self.whole_nodes.clear();
         self.whole_nodes.resize(cluster.fabrics(), 0);
         for node in cluster.nodes.iter().filter(|node| node.busy == 0) {
@@ -141,7 +142,7 @@ impl Policy for SchedulerExt {
         if candidates.len() < 2 {
             return kube;
         }
-        self.learn(cluster);
+        self.look(cluster);
         let outcomes: Vec<_> =
             candidates.iter().map(|it| Some(self.outcome(pod, it, cluster))).collect();
         let points = rank(&outcomes);
@@ -149,13 +150,11 @@ impl Policy for SchedulerExt {
     }
 
     fn bound(&mut self, pod: Pod, _chosen: &Candidate) -> Result<(), ClaimError> {
-        *self.counts.entry(Demand::gpus(pod.gpus)).or_default() += 1;
-        Ok(())
-    }
-
-    fn ended(&mut self, pod: Pod) {
-        if let Some(count) = self.counts.get_mut(&Demand::gpus(pod.gpus)) {
-            *count -= 1;
+        self.arrivals.add(Demand::gpus(pod.gpus));
+        if let Some(mix) = self.arrivals.mix(&self.prior, &self.mix) {
+            self.mix = mix;
+            self.mix_version += 1;
         }
+        Ok(())
     }
 }

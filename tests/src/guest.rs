@@ -27,7 +27,11 @@ pub use machine::{GPUS, Hardware, NICS, NicModel, Wire};
 
 /// The host's loopback interface as the guests see it.
 const HOST: &str = "10.0.2.2";
-const BOOT: Duration = Duration::from_mins(5);
+/// How long one try to boot may take; it takes 7 to 60 seconds.
+const BOOT: Duration = Duration::from_mins(2);
+/// A machine that does not boot is started again, since QEMU was seen to hang before the console had
+/// any message.
+const BOOTS: usize = 3;
 
 /// A running virtual machine; it stops when dropped.
 pub struct Guest {
@@ -44,6 +48,23 @@ impl Guest {
         name: &str,
         hardware: &Hardware,
     ) -> anyhow::Result<Self> {
+        let mut tries = 1;
+        loop {
+            let guest = Self::start_machine(plane, name, hardware)?;
+            match guest.ready().await {
+                Ok(()) => return Ok(guest),
+                Err(error) if tries == BOOTS || guest.process.has_ended() => return Err(error),
+                Err(error) => eprintln!("guest {name} is started again: {error:#}"),
+            }
+            tries += 1;
+        }
+    }
+
+    fn start_machine(
+        plane: &ControlPlane,
+        name: &str,
+        hardware: &Hardware,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join("share"))?;
         let image = binaries::guest()?;
@@ -53,9 +74,7 @@ impl Guest {
             .args(hardware.arguments(&image, folder.path(), port))
             .env("QEMU_MODULE_DIR", &image.join("qemu/modules").display().to_string())
             .spawn()?;
-        let guest = Self { name: name.to_owned(), process, port, folder };
-        guest.ready().await?;
-        Ok(guest)
+        Ok(Self { name: name.to_owned(), process, port, folder })
     }
 
     /// Runs a bash script as root and returns its output. Fails if any command of it fails.

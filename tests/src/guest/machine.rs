@@ -172,12 +172,13 @@ impl Wire {
 
 /// QEMU executes a repeated string instruction in one step for each element, so copying bytes with
 /// `rep movsb` is slow. Without `erms` and `fsrm` the kernel, Go and the C library do not use it.
-const CPU: &str = "max,la57=off,pku=off,erms=off,fsrm=off,invtsc=on";
+const CPU: &str = "max,la57=off,pku=off,erms=off,fsrm=off";
 
 /// Without mitigations and watchdogs, since the guest is slow enough, and without repeated string
 /// instructions (see [`CPU`]). All processors read the time from QEMU's one clock, so their TSCs
-/// agree; reading another clock takes QEMU's global lock. A panic stops it.
-const KERNEL: &str = "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr \
+/// agree; reading another clock takes QEMU's global lock. A panic stops it. The console has every
+/// message of a boot; `tests/guest/init` silences the kernel.
+const KERNEL: &str = "console=ttyS0 earlyprintk=serial,ttyS0 panic=-1 mitigations=off nokaslr \
     no_timer_check audit=0 security=apparmor apparmor=1 nowatchdog random.trust_cpu=on \
     rcupdate.rcu_expedited=1 cryptomgr.notests \
     clearcpuid=rep_good nopcid noinvpcid tsc=reliable clocksource=tsc";

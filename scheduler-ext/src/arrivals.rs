@@ -60,7 +60,9 @@ mod tests {
     fn with(pods: &[(u32, usize)]) -> Arrivals {
         let mut arrivals = Arrivals::default();
         for (gpus, count) in pods {
-            (0..*count).for_each(|_| arrivals.add(Demand::gpus(*gpus)));
+            for _ in 0..*count {
+                arrivals.add(Demand::gpus(*gpus));
+            }
         }
         arrivals
     }

@@ -141,7 +141,9 @@ impl Learning {
             bound.sort_unstable_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
         }
         let mut arrivals = before.arrivals.clone();
-        bound.iter().for_each(|bound| arrivals.add(bound.demand));
+        for bound in &bound {
+            arrivals.add(bound.demand);
+        }
         let learned = arrivals.mix(&before.prior, &before.mix);
         let differs = learned.is_some();
         let mix = learned.unwrap_or_else(|| before.mix.clone());

@@ -22,6 +22,7 @@ use tempfile::TempDir;
 use crate::{
     Check, ControlPlane, Program, binaries, eventually, ports,
     process::{Log, Process},
+    suite::report,
 };
 pub use machine::{GPUS, Hardware, NICS, NicModel, Wire};
 
@@ -54,7 +55,7 @@ impl Guest {
             match guest.ready().await {
                 Ok(()) => return Ok(guest),
                 Err(error) if tries == BOOTS || guest.process.has_ended() => return Err(error),
-                Err(error) => eprintln!("guest {name} is started again: {error:#}"),
+                Err(error) => report(&format!("guest {name} is started again: {error:#}")),
             }
             tries += 1;
         }

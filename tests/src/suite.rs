@@ -175,7 +175,7 @@ fn tails(logs: &Path, marks: &BTreeMap<PathBuf, u64>) -> String {
 }
 
 #[expect(clippy::print_stderr, reason = "a suite reports to the person who runs it")]
-fn report(line: &str) {
+pub(crate) fn report(line: &str) {
     eprintln!("{line}");
 }
 

@@ -67,7 +67,7 @@ mod tests {
         arrivals
     }
 
-    /// Half as many pods as the configured mix has weight move a third of the shares.
+    /// The configured mix counts as 100 pods, so 50 pods have a third of the shares.
     #[test]
     fn pods_are_combined_with_the_configured_mix() {
         let prior: Mix = "1x1=1".parse().unwrap();

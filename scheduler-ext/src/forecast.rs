@@ -13,7 +13,7 @@ pub struct Forecast {
     pub gets: Gets,
     /// What the node loses, without its fabric.
     pub cost: Cost,
-    /// Whether nothing was in use on the node before.
+    /// Whether the pod is the first with devices on the node.
     pub is_first: bool,
     /// The newly allocated devices, except those with admin access.
     pub taken: Vec<DeviceId>,

@@ -100,6 +100,31 @@ fn the_room_of_a_fabric_is_counted_at_every_level() {
     assert!(!room(&view, Demand::gpus(1)).is_empty());
 }
 
+/// Pods count from the first scan on, also after their end.
+#[test]
+fn the_mix_has_the_pods_that_came() {
+    let objects: Vec<Value> = classes().into_iter().chain(node_of(H100, "a")).collect();
+    let mut view = cluster(&objects);
+    let ranker = Ranker::new(Expected::new("8x8=1".parse().unwrap()));
+    for number in 0..10 {
+        let name = format!("p{number}");
+        let device = ("gpu.nvidia.com", "gpu-0".to_owned());
+        let mut claim = holding("n", &name, "a", [device].into_iter());
+        let consumer = json!([{"resource": "pods", "name": name, "uid": name}]);
+        claim.status.as_mut().unwrap().reserved_for = from(&consumer);
+        view.apply(claim).unwrap();
+        ranker.learn(&view);
+        let key = ObjectKey { namespace: "n".to_owned(), name };
+        Index::<ResourceClaim>::delete(&mut view, &key);
+        ranker.learn(&view);
+    }
+    let expected = ranker.expected();
+    let one = Demand { gpus: 1, nics: 0, nodes: 1 };
+    let share = expected.mix().shares().iter().find(|(demand, _)| *demand == one).unwrap().1;
+    // 10 of 110, less what does not matter: a difference of two percent.
+    assert!((70_000..=91_000).contains(&share), "{share}");
+}
+
 /// Every pod that gets devices is reported once, whether the scheduler asked about it or
 /// not.
 #[test]

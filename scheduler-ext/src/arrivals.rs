@@ -1,7 +1,7 @@
 //! The shapes of the pods that got devices most recently, and the mix that follows from them.
 //!
-//! Pods that come are what an allocation takes devices away from. The pods that run are other
-//! ones: most of them are those that run long.
+//! An allocation takes devices away from pods that are still to come. Running pods are not a good
+//! sample of those, since long jobs are more common among them.
 
 use crate::score::{Demand, Mix};
 use std::collections::VecDeque;

@@ -96,8 +96,8 @@ impl Expected {
         self.mix_version
     }
 
-    /// Nodes of a fabric on which nothing is in use. This one of them is counted even if something
-    /// was in use there during the last scan.
+    /// Nodes of a fabric on which nothing is in use. `node` is one of them, even if the last scan saw
+    /// something in use there.
     pub fn whole_nodes_with(&self, node: &str, fabric: &str) -> u32 {
         let is_counted = self.rooms.get(node).is_some_and(|(_, of)| of.is_whole);
         let known = self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes);

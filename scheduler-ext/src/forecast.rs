@@ -51,7 +51,7 @@ impl Forecast {
         let path = machine.farthest_path(&devices);
         let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
         let cost = costs.of([&before, &after, machine.whole()], mix);
-        let is_first = before.node() == machine.whole().node() && after.node() != before.node();
+        let is_first = machine.is_whole(&before) && !machine.is_whole(&after);
         Self { gets, cost, is_first, taken }
     }
 }

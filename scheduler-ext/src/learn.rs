@@ -116,7 +116,7 @@ impl Learning {
             _ => {
                 let machine = machine(node);
                 let room = machine.room(view.inventory().state());
-                let is_whole = machine.has_devices() && room.node() == machine.whole().node();
+                let is_whole = machine.is_whole(&room);
                 let pods = pods(view, &machine);
                 let is_new = |pod: &PodName| !before.is_some_and(|(_, of)| of.pods.contains(pod));
                 for (pod, devices) in pods.iter().filter(|(pod, _)| is_new(pod)) {

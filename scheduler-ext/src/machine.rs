@@ -166,9 +166,9 @@ impl Machine {
         self.parts.iter().map(|part| &part.id)
     }
 
-    /// Whether it has any GPU or NIC.
-    pub fn has_devices(&self) -> bool {
-        !self.parts.is_empty()
+    /// Whether this is the machine's room with nothing in use.
+    pub fn is_whole(&self, room: &Room) -> bool {
+        !self.parts.is_empty() && room.node() == self.whole.node()
     }
 
     /// What would be free with nothing in use.

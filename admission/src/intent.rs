@@ -122,6 +122,13 @@ impl Intent {
         Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)
     }
 
+    /// Returns true if each GPU is to have its own NICs by default, but the claim has no room for
+    /// pairs and requests one group (see [`plan`](crate::plan::plan)).
+    pub(crate) fn are_pairs_grouped(&self) -> bool {
+        let is_default_each = self.gpus > 1 && self.nics.is_multiple_of(self.gpus);
+        is_default_each && self.pairing == Pairing::Group && !self.is_pairing_named
+    }
+
     /// NICs per GPU, if each GPU has its own.
     pub(crate) fn nics_per_gpu(&self) -> u32 {
         self.nics / self.gpus

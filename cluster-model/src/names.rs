@@ -145,6 +145,9 @@ pub mod object {
 pub mod alternative {
     /// Any devices, near or not: the last resort of preferred alignment.
     pub const ANY: &str = "any";
+    /// Any devices, for a pod that is to have pairs of a GPU and its NICs, if a claim has no room
+    /// for the pairs. Each pair may be near nevertheless; only the path to the NIC shows that.
+    pub const ANY_PAIRS: &str = "any-pairs";
 }
 
 /// The driver of CPUs (kubernetes-sigs/dra-driver-cpu).

@@ -105,7 +105,8 @@ impl OpenClaim {
     /// `firstAvailable`, as the scheduler ranks it.
     ///
     /// Alternatives written by admission are equivalent ways to be near, in arbitrary order. They
-    /// all rank as best, except for the last resort of any devices.
+    /// all rank as best, except for the last resort of any devices. Where the claim means pairs
+    /// ([`alternative::ANY_PAIRS`]), that one does too: then only the path says how near they are.
     pub fn alternative(&self, request: &str) -> u32 {
         let Some((request, chosen)) = request.split_once('/') else { return 0 };
         if self.is_ours {
@@ -211,4 +212,29 @@ fn template(
     let nothing = || format!("claim `{}` of the pod has no requests", entry.name);
     let spec = template.spec.clone().ok_or_else(nothing)?;
     Ok(OpenClaim { key, is_made: false, is_ours, spec: Arc::new(spec) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn alternatives_rank_by_who_wrote_them() {
+        let ways = ["near", "any", "any-pairs"].map(|name| json!({ "name": name, "count": 1 }));
+        let spec =
+            json!({ "devices": { "requests": [{ "name": "nics", "firstAvailable": ways }] } });
+        let claim = |is_ours| OpenClaim {
+            key: ObjectKey::cluster_wide("a"),
+            is_made: true,
+            is_ours,
+            spec: Arc::new(serde_json::from_value(spec.clone()).unwrap()),
+        };
+        let ranks = |is_ours| {
+            let of = |way| claim(is_ours).alternative(&format!("nics/{way}"));
+            ["near", "any", "any-pairs"].map(of)
+        };
+        assert_eq!(ranks(false), [0, 1, 2]);
+        assert_eq!(ranks(true), [0, 1, 0]);
+    }
 }

@@ -18,7 +18,7 @@ use crate::claim::{Ask, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::names::{self, alternative, attribute};
+use cluster_model::names::{self, attribute};
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use topology_graph::{PciAddress, ShapeHash};
 
@@ -112,6 +112,8 @@ pub(crate) struct Source<'a> {
     pub(crate) rail: Option<i64>,
     /// The capacity that the claim requests from each NIC, if NICs are shared.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
+    /// The name of the alternative of any devices.
+    pub(crate) last_resort: &'static str,
 }
 
 impl Order {
@@ -239,8 +241,8 @@ impl Writer<'_> {
         match self.ways {
             [only] => exactly(name, ask(only)),
             ways => {
-                let asks = ways.iter().enumerate().map(|(i, way)| (way_name(i, way), ask(way)));
-                first_available(name, asks)
+                let asks = ways.iter().enumerate();
+                first_available(name, asks.map(|(i, way)| (self.way_name(i, way), ask(way))))
             }
         }
     }
@@ -326,7 +328,16 @@ impl Writer<'_> {
     }
 
     fn subrequest(&self, request: &str, i: usize) -> String {
-        format!("{request}/{}", way_name(i, &self.ways[i]))
+        format!("{request}/{}", self.way_name(i, &self.ways[i]))
+    }
+
+    /// The name of the subrequest for a way.
+    fn way_name(&self, index: usize, way: &Way) -> String {
+        match way {
+            Way::Attribute { join, .. } => (*join).to_owned(),
+            Way::Cell(_) | Way::Pinned(_) => format!("c{index}"),
+            Way::Any => self.source.last_resort.to_owned(),
+        }
     }
 
     /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is
@@ -344,14 +355,5 @@ impl Writer<'_> {
         let Way::Attribute { name, .. } = way else { return vec![apart] };
         let together = [nics(), gpus(&|j| j == i)].concat();
         vec![apart, match_attribute(together, name)]
-    }
-}
-
-/// The name of the subrequest for a way.
-fn way_name(index: usize, way: &Way) -> String {
-    match way {
-        Way::Attribute { join, .. } => (*join).to_owned(),
-        Way::Cell(_) | Way::Pinned(_) => format!("c{index}"),
-        Way::Any => alternative::ANY.to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use crate::nvmes;
 use crate::plan::Policy;
 use crate::sharing;
 use crate::supply;
-use cluster_model::names::attribute;
+use cluster_model::names::{alternative, attribute};
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
@@ -219,6 +219,11 @@ impl Chooser<'_> {
             without_interface: self.intent.host_network,
             rail: self.question.rail,
             capacity: self.question.capacity,
+            last_resort: if self.intent.are_pairs_grouped() {
+                alternative::ANY_PAIRS
+            } else {
+                alternative::ANY
+            },
         };
         let mut written = candidate.form.write(&candidate.demand, source, order);
         for attribute in FABRIC_ATTRIBUTES {

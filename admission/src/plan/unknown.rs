@@ -9,7 +9,7 @@ use crate::intent::Intent;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
 use crate::{cpus, nvmes, rail, sharing};
-use cluster_model::names::attribute;
+use cluster_model::names::{alternative, attribute};
 use cluster_model::view::ClusterView;
 use topology_graph::Level;
 
@@ -33,6 +33,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         without_interface: intent.host_network,
         rail: None,
         capacity: capacity.as_ref(),
+        last_resort: alternative::ANY,
     };
     let mut written = form.write(&demand, source, Order::NicThenGpu);
     cpus::add(intent, &demand, &mut written);

@@ -147,6 +147,24 @@ fn preferred_alignment_goes_down_from_the_named_level_to_numa() {
     }
 }
 
+/// The last resort of a group that stands for pairs has its own name: there, only the path says
+/// how near the NIC of each GPU is.
+#[test]
+fn a_group_that_stands_for_pairs_names_its_last_resort() {
+    let view = cluster(&[H100]);
+    for (pairing, expected) in [(None, "any-pairs"), (Some(("pairing", "group")), "any")] {
+        let mut annotations = vec![("aligned-nics", "4"), ("alignment-policy", "preferred")];
+        annotations.extend(pairing);
+        let plan = admitted(&pod("nvidia.com/gpu", 4, &annotations), &view).planned.unwrap().plan;
+        let requests = plan.claim.devices.unwrap().requests.unwrap();
+        for request in &requests {
+            let last = request.first_available.as_ref().unwrap().last().unwrap();
+            assert_eq!(last.name, expected, "{pairing:?}: {}", request.name);
+        }
+        assert_eq!(requests.len(), 2, "{pairing:?}");
+    }
+}
+
 /// In every state of a machine: a pod with one GPU and one NIC gets devices if a free GPU
 /// has a free NIC as near to it as any NIC.
 #[test]

@@ -158,3 +158,48 @@ impl Policy for SchedulerExt {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{Alignment, Placer};
+    use crate::machine;
+    use crate::policy::best;
+    use topology_graph::PathKind;
+
+    /// Regression: each GPU has its NIC on its own switch, but a node on which the four GPUs are
+    /// on one NUMA node came first, and broke it.
+    #[test]
+    fn four_pairs_are_as_good_on_two_numa_nodes() {
+        let machine = machine::Machine::load("azure-ndh100v5").unwrap();
+        let claims = Claims::new(vec![machine.clone()]).unwrap();
+        let claims = Arc::new(claims.plan([4], Alignment::Preferred).unwrap());
+        let mut cluster = Cluster::new(&claims.machines, 2, 2);
+        for (node, gpus) in [(0, [0, 1, 4, 5]), (1, [0, 1, 2, 3])] {
+            cluster.take(node, pairs(&machine, gpus));
+        }
+        let mut placer = Placer::new(claims.clone());
+        let candidates = [0, 1].map(|node| {
+            let placement = placer.place(0, cluster.nodes[node].busy, 4).unwrap().unwrap();
+            Candidate { node, placement }
+        });
+        for candidate in &candidates {
+            assert_eq!(candidate.placement.pairs, [PathKind::Pix; 4]);
+        }
+        let pod = Pod { uid: 0, gpus: 4 };
+        let scores = SchedulerExt::new(claims).scores(pod, &candidates, &cluster);
+        assert_eq!(best(&scores), [0], "{scores:?}");
+    }
+
+    /// These GPUs, each with the NIC on its switch.
+    fn pairs(machine: &machine::Machine, gpus: [usize; 4]) -> Devices {
+        let (all, nics) = machine.devices.split_at(machine.gpus as usize);
+        let bits = gpus.map(|gpu| {
+            let is_near = |nic: &machine::Device| {
+                machine.topology.path(all[gpu].address, nic.address) == PathKind::Pix
+            };
+            1 << gpu | 1 << (all.len() + nics.iter().position(is_near).unwrap())
+        });
+        bits.iter().fold(0, |all: Devices, bit: &Devices| all | bit)
+    }
+}

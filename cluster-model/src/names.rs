@@ -145,8 +145,8 @@ pub mod object {
 pub mod alternative {
     /// Any devices, near or not: the last resort of preferred alignment.
     pub const ANY: &str = "any";
-    /// Any devices, for a pod that is to have pairs of a GPU and its NICs, if a claim has no room
-    /// for the pairs. Each pair may be near nevertheless; only the path to the NIC shows that.
+    /// The same in a group that stands for pairs of a GPU and its NICs, for which a claim has no
+    /// room. Each pair may be near nevertheless; only the path shows that.
     pub const ANY_PAIRS: &str = "any-pairs";
 }
 

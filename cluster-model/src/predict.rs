@@ -105,8 +105,8 @@ impl OpenClaim {
     /// `firstAvailable`, as the scheduler ranks it.
     ///
     /// Alternatives written by admission are equivalent ways to be near, in arbitrary order. They
-    /// all rank as best, except for the last resort of any devices. Where the claim means pairs
-    /// ([`alternative::ANY_PAIRS`]), that one does too: then only the path says how near they are.
+    /// all rank as best, except for [`alternative::ANY`]. [`alternative::ANY_PAIRS`] ranks as best
+    /// too: only the path says how near its pairs are.
     pub fn alternative(&self, request: &str) -> u32 {
         let Some((request, chosen)) = request.split_once('/') else { return 0 };
         if self.is_ours {

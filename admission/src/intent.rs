@@ -122,8 +122,9 @@ impl Intent {
         Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)
     }
 
-    /// Returns true if each GPU is to have its own NICs by default, but the claim has no room for
-    /// pairs and requests one group (see [`plan`](crate::plan::plan)).
+    /// Returns true if each GPU would have its own NICs by default, but the claim has no room for
+    /// pairs and requests one group. So it is true only where [`plan`](crate::plan::plan) falls back
+    /// to a group.
     pub(crate) fn are_pairs_grouped(&self) -> bool {
         let is_default_each = self.gpus > 1 && self.nics.is_multiple_of(self.gpus);
         is_default_each && self.pairing == Pairing::Group && !self.is_pairing_named

@@ -167,8 +167,8 @@ mod tests {
     use crate::policy::best;
     use topology_graph::PathKind;
 
-    /// Regression: each GPU has its NIC on its own switch, but a node on which the four GPUs are
-    /// on one NUMA node came first, and broke it.
+    /// Regression: on both nodes each GPU has a NIC on its own switch, but the pod went to the node
+    /// with a whole NUMA node, and broke that.
     #[test]
     fn four_pairs_are_as_good_on_two_numa_nodes() {
         let machine = machine::Machine::load("azure-ndh100v5").unwrap();

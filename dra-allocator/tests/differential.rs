@@ -18,7 +18,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, process};
 
 use dra_allocator::replay::{Answer, Case};
@@ -46,11 +45,9 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Two fixed seeds and a new one.
+/// Fixed seeds, so that a run that fails can be repeated and a run that passes passes again.
 fn seeds() -> Vec<u64> {
-    let new = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    let new = u64::try_from(new % 1_000_000_007).unwrap();
-    number("DRANET_SEED").map_or_else(|| vec![1, 2, new], |seed| vec![seed])
+    number("DRANET_SEED").map_or_else(|| vec![1, 2, 3], |seed| vec![seed])
 }
 
 /// The path of the oracle for a version.

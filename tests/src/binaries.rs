@@ -109,6 +109,11 @@ pub fn in_tests(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// The folder that keeps the consoles of the latest virtual machines.
+pub fn consoles() -> anyhow::Result<PathBuf> {
+    Ok(cache()?.join("guest-consoles"))
+}
+
 /// The cache that `tests/run` and the scripts below `tests/` use as well.
 fn cache() -> anyhow::Result<PathBuf> {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -86,8 +86,13 @@ impl Guest {
     /// Context for errors: whether the machine still runs, and the end of its console.
     fn state(&self) -> String {
         let running = if self.process.has_ended() { "which has ended" } else { "which runs" };
-        let console = Log::at(self.folder.path().join("console")).tail(15, 0);
+        let console = Log::at(self.console()).tail(15, 0);
         format!("in guest {}, {running}, with this on its console:\n{console}\n", self.name)
+    }
+
+    /// The file of its console.
+    fn console(&self) -> PathBuf {
+        self.folder.path().join("console")
     }
 
     /// The folder that the guest sees at `/share`.
@@ -137,7 +142,7 @@ impl Guest {
     }
 
     async fn ready(&self) -> anyhow::Result<()> {
-        let console = Log::at(self.folder.path().join("console"));
+        let console = Log::at(self.console());
         eventually(BOOT, async || {
             let lines = console.tail(15, 0);
             anyhow::ensure!(
@@ -151,6 +156,32 @@ impl Guest {
         })
         .await
     }
+}
+
+impl Drop for Guest {
+    /// Keeps the console: why a machine did not boot, or what its kernel said, is needed after a
+    /// failure. The folder has the consoles of the latest machines.
+    fn drop(&mut self) {
+        let kept = binaries::consoles()
+            .and_then(|folder| keep_console(&folder, &self.name, &self.console()));
+        if let Err(error) = kept {
+            report(&format!("the console of guest {} is lost: {error:#}", self.name));
+        }
+    }
+}
+
+/// Copies a console to `NAME.console`; the one before becomes `NAME.console.1`.
+fn keep_console(folder: &Path, name: &str, console: &Path) -> anyhow::Result<()> {
+    if !console.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    let kept = folder.join(format!("{name}.console"));
+    if kept.exists() {
+        fs::rename(&kept, folder.join(format!("{name}.console.1")))?;
+    }
+    fs::copy(console, &kept).with_context(|| format!("failed to write `{}`", kept.display()))?;
+    Ok(())
 }
 
 impl fmt::Debug for Guest {

@@ -1,8 +1,8 @@
-//! A suite: a test binary with one control plane and many tests.
+//! A suite: a test binary with one or two control planes and many tests.
 //!
-//! The binary has `harness = false` and a `main` that calls [`run`]. It starts the control plane,
+//! The binary has `harness = false` and a `main` that calls [`run`]. It starts the control planes,
 //! runs the tests with libtest's command line (name filter, `--list`, `--test-threads`), and stops
-//! the control plane before it returns. The standard harness would need a `static`, which is never
+//! the control planes before it returns. The standard harness would need a `static`, which is never
 //! dropped.
 
 use std::{
@@ -16,9 +16,15 @@ use std::{
     sync::Arc,
 };
 
-use futures::{FutureExt, future::LocalBoxFuture};
+use futures::{
+    FutureExt,
+    future::{LocalBoxFuture, select_all},
+};
 use libtest_mimic::{Arguments, Failed, Trial};
-use tokio::{runtime::Runtime, sync::RwLock};
+use tokio::{
+    runtime::Runtime,
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
 
 use crate::{
     control_plane::{ControlPlane, Options},
@@ -28,13 +34,13 @@ use crate::{
 /// The number of lines of each log shown with a failure.
 const TAIL: usize = 15;
 
-type Body =
-    Box<dyn FnOnce(Arc<ControlPlane>) -> LocalBoxFuture<'static, anyhow::Result<()>> + Send>;
+type Body = Box<dyn Fn(Arc<ControlPlane>) -> LocalBoxFuture<'static, anyhow::Result<()>> + Send>;
 
 /// A test on the control plane. It fails with an error or a panic.
 pub struct Test {
     name: String,
     alone: bool,
+    tries: usize,
     body: Body,
 }
 
@@ -42,12 +48,13 @@ impl Test {
     /// Creates a test from an asynchronous function; [`tests!`](crate::tests) names it.
     pub fn new<F, T>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<ControlPlane>) -> T + Send + 'static,
+        F: Fn(Arc<ControlPlane>) -> T + Send + 'static,
         T: Future<Output = anyhow::Result<()>> + 'static,
     {
         Self {
             name: name.to_owned(),
             alone: false,
+            tries: 1,
             body: Box::new(move |plane| body(plane).boxed_local()),
         }
     }
@@ -57,6 +64,14 @@ impl Test {
     #[must_use]
     pub fn alone(mut self) -> Self {
         self.alone = true;
+        self
+    }
+
+    /// Runs the test once more if it fails; both results are printed. For tests on emulated
+    /// machines only: a fault of the emulator does not come back, a fault of ours does.
+    #[must_use]
+    pub fn twice_if_it_fails(mut self) -> Self {
+        self.tries = 2;
         self
     }
 }
@@ -84,53 +99,84 @@ macro_rules! tests {
 /// Runs the tests on one control plane, started with `options`.
 ///
 /// Returns the exit code of the process. Nothing that was started is still running then.
-pub fn run(options: Options, tests: impl IntoIterator<Item = Test>) -> ExitCode {
-    let arguments = Arguments::from_args();
+pub fn run(options: &Options, tests: impl IntoIterator<Item = Test>) -> ExitCode {
+    run_on(1, options, tests)
+}
+
+/// Runs the tests on `count` equal control planes: tests that need a cluster for themselves then
+/// run at the same time. The first control plane has the tests that share one.
+///
+/// Returns the exit code of the process. Nothing that was started is still running then.
+pub fn run_on(count: usize, options: &Options, tests: impl IntoIterator<Item = Test>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most tests wait for Kubernetes, and some for their turn.
+    arguments.test_threads = arguments.test_threads.or(Some(2 * count));
     let runtime = match Runtime::new() {
         Ok(runtime) => Arc::new(runtime),
         Err(error) => return refuse(&error.into()),
     };
-    let suite = if arguments.list {
-        Arc::new(Suite { runtime, plane: None, turn: RwLock::new(()) })
-    } else {
-        let plane = match runtime.block_on(ControlPlane::start(options)) {
-            Ok(plane) => Arc::new(plane),
-            Err(error) => return refuse(&error.context("the control plane did not start")),
-        };
-        report(&format!("control plane ready after {:.1?}", plane.started_in()));
-        Arc::new(Suite { runtime, plane: Some(plane), turn: RwLock::new(()) })
-    };
+    let mut suite = Suite { runtime: Arc::clone(&runtime), sites: Vec::new() };
+    if !arguments.list {
+        for _ in 0..count {
+            let plane = match runtime.block_on(ControlPlane::start(options.clone())) {
+                Ok(plane) => plane,
+                Err(error) => return refuse(&error.context("the control plane did not start")),
+            };
+            report(&format!("control plane ready after {:.1?}", plane.started_in()));
+            suite.sites.push(Site { plane: Arc::new(plane), turn: RwLock::new(()) });
+        }
+    }
+    let suite = Arc::new(suite);
     let trials = tests.into_iter().map(|test| suite.trial(test)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 struct Suite {
     runtime: Arc<Runtime>,
-    plane: Option<Arc<ControlPlane>>,
+    /// Empty if the tests are only listed.
+    sites: Vec<Site>,
+}
+
+/// A control plane, and who may use it.
+struct Site {
+    plane: Arc<ControlPlane>,
     /// A test that runs alone holds it for writing.
     turn: RwLock<()>,
 }
 
+/// Held by a test while it uses a control plane.
+enum Turn<'s> {
+    Alone(#[expect(dead_code, reason = "it is released when dropped")] RwLockWriteGuard<'s, ()>),
+    Shared(#[expect(dead_code, reason = "it is released when dropped")] RwLockReadGuard<'s, ()>),
+}
+
 impl Suite {
     fn trial(self: &Arc<Self>, test: Test) -> Trial {
-        let Test { name, alone, body } = test;
+        let Test { name, alone, tries, body } = test;
         // Drops the crate's name in front of the module path.
         let name = name.split_once("::").map_or(&*name, |(_, rest)| rest).to_owned();
         let suite = Arc::clone(self);
-        Trial::test(name, move || suite.run(alone, body))
+        Trial::test(name.clone(), move || {
+            for number in 1..tries {
+                let Err(failed) = suite.run(alone, &body) else {
+                    return Ok(());
+                };
+                let message = failed.message().unwrap_or_default();
+                report(&format!("{name}, try {number}, failed:\n{message}\n{name} runs again"));
+            }
+            suite.run(alone, &body)
+        })
     }
 
-    fn run(&self, alone: bool, body: Body) -> Result<(), Failed> {
-        let plane = self.plane.as_ref().ok_or("only listed tests have no control plane")?;
-        let turn = async || {
-            if alone {
-                (Some(self.turn.write().await), None)
-            } else {
-                (None, Some(self.turn.read().await))
-            }
-        };
+    fn run(&self, alone: bool, body: &Body) -> Result<(), Failed> {
+        let first = self.sites.first().ok_or("only listed tests have no control plane")?;
         let test = async {
-            let _turn = turn().await;
+            let (site, _turn) = if alone {
+                self.free().await
+            } else {
+                (first, Turn::Shared(first.turn.read().await))
+            };
+            let plane = &site.plane;
             let marks = log_lengths(&plane.logs());
             let result = AssertUnwindSafe(body(Arc::clone(plane))).catch_unwind().await;
             let failure = match result {
@@ -143,6 +189,19 @@ impl Suite {
             Err(Failed::from(format!("{}\n--- failure\n{failure}", tails(&plane.logs(), &marks))))
         };
         self.runtime.block_on(test)
+    }
+
+    /// The first control plane that no test uses, from the last to the first: the tests that share
+    /// the first one need not wait for a test that can run elsewhere.
+    async fn free(&self) -> (&Site, Turn<'_>) {
+        let turns = self.sites.iter().rev().map(Site::alone);
+        select_all(turns.map(FutureExt::boxed_local)).await.0
+    }
+}
+
+impl Site {
+    async fn alone(&self) -> (&Self, Turn<'_>) {
+        (self, Turn::Alone(self.turn.write().await))
     }
 }
 

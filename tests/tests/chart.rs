@@ -28,5 +28,5 @@ fn main() -> ExitCode {
         images::tests(),
         lifecycle::tests(),
     ];
-    suite::run(Options::default(), all.into_iter().flatten())
+    suite::run(&Options::default(), all.into_iter().flatten())
 }

@@ -1,7 +1,7 @@
 //! The suite `control-plane`: what only Kubernetes itself can prove.
 //!
-//! All modules share one control plane. A test creates what it needs within [`tests::with_scope`].
-//! A test that needs the cluster for itself is in its module's list with `.alone()`.
+//! There are two control planes. A test creates what it needs within [`tests::with_scope`]. A test
+//! that needs the cluster for itself is in its module's list with `.alone()`.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     ];
     let audit = Audit::prepare().unwrap();
     let options = Options { apiserver_args: audit.flags(), ..Options::default() };
-    let code = suite::run(options, all.into_iter().flatten());
+    let code = suite::run_on(2, &options, all.into_iter().flatten());
     // Only all tests together use all permissions.
     if env::args().len() == 1 {
         audit.compare().unwrap();

@@ -12,10 +12,13 @@ mod guest {
 use std::process::ExitCode;
 
 use guest::{hardware, pair, publication};
-use tests::{Options, suite};
+use tests::{
+    Options,
+    suite::{self, Test},
+};
 
 fn main() -> ExitCode {
     let all = [publication::tests(), pair::tests().unwrap(), hardware::tests()];
     let options = Options { tokens: true, ..Options::default() };
-    suite::run(options, all.into_iter().flatten())
+    suite::run(&options, all.into_iter().flatten().map(Test::twice_if_it_fails))
 }

@@ -48,6 +48,6 @@ fn main() -> ExitCode {
             trouble::tests(),
             update::tests(),
         ];
-        suite::run(Options::default(), all.into_iter().flatten())
+        suite::run(&Options::default(), all.into_iter().flatten())
     })
 }

@@ -89,7 +89,10 @@ impl Audit {
             "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
         });
         fs::write(folder.path().join("policy.yaml"), policy.to_string())?;
-        Ok(Self { folder })
+        let audit = Self { folder };
+        // Two API servers append to it. The first to create it would overwrite what the other wrote.
+        fs::write(audit.log(), "")?;
+        Ok(audit)
     }
 
     /// The flags of kube-apiserver.

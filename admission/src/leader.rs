@@ -4,6 +4,7 @@
 //! the time comes that the last decision named.
 
 mod certificates;
+mod clock;
 mod lifecycle;
 mod machines;
 mod pinned_pods;

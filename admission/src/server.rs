@@ -34,7 +34,7 @@ use metrics::Metrics;
 use process::background::Background;
 use prometheus_client::registry::Registry;
 use recent::RecentPins;
-use serve::http::Bound;
+use serve::http::{Bound, Limits};
 use serve::lease::Lease;
 use serve::readiness::Readiness;
 use std::sync::Arc;
@@ -53,8 +53,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let watching = watching.await.context("failed to set up the watches")??;
     let namespace = own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let operations = Bound::plain(operations.operations_listen)?;
+    let limits = Limits::requests(handlers::BODY_MAX);
     let webhook = match &server.tls_cert {
-        Some(_) => Some(Bound::from_args(&server).await?),
+        Some(_) => Some(Bound::from_args(&server, limits).await?),
         None => None,
     };
     let names = webhook.is_none().then(|| certificate::names(&own.service, &namespace, own.names));
@@ -101,7 +102,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         }
         let mut secret = certificate::OwnCertificate::watch(client, &namespace);
         let identity = secret.first().await;
-        let bound = Bound::with_identity(server.listen, identity.clone())?;
+        let bound = Bound::with_identity(server.listen, identity.clone(), limits)?;
         drop(no_certificate);
         tokio::select! {
             served = serve_on(bound, router, &stop) => served,

@@ -255,6 +255,14 @@ impl NicPoolSpec {
     }
 }
 
+impl NicAddressSpec {
+    /// The name that the object must have. The API server can refuse a second claim for an address
+    /// only if both objects have the same name.
+    pub fn name(&self) -> String {
+        address_name(&self.pool, self.address.address)
+    }
+}
+
 impl NicInterface {
     fn is_default(&self) -> bool {
         *self == Self::default()

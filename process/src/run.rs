@@ -2,6 +2,7 @@
 
 use crate::exit::end;
 use crate::memory;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::future::Future;
 use std::io;
 use std::process::{ExitCode, Termination};
@@ -12,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest wait for other threads after the program has ended.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// The soft limit of open files, if the hard limit allows it.
+const OPEN_FILES: u64 = 65_536;
 
 /// Runs a program and returns its exit code: the program's own, or 1 with the chain of causes on
 /// one line of standard error. It uses one thread per processor.
@@ -39,6 +43,7 @@ where
     F: Future<Output = anyhow::Result<T>>,
     T: Termination,
 {
+    raise_open_files();
     let ended = runtime.enable_all().build().map_err(anyhow::Error::from).and_then(|runtime| {
         let ended = runtime.block_on(program);
         // A thread blocked in a kernel read must not keep the process alive.
@@ -46,6 +51,18 @@ where
         ended
     });
     end(ended)
+}
+
+/// Raises the soft limit of open files: container runtimes set it to 1,024, for programs that use
+/// `select(2)`. Servers limit their connections themselves.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = limit.maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES));
+    if limit.current.is_some_and(|current| current < raised) {
+        // If this fails, the program works with the old limit.
+        let _ =
+            setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    }
 }
 
 /// A token that SIGTERM or SIGINT cancels.

@@ -14,7 +14,7 @@ use crate::prioritize::Ranker;
 use crate::wire::{ExtenderArgs, HostPriority, WireError};
 use anyhow::Context as _;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -24,7 +24,7 @@ use cluster_model::watch::{self, SharedView};
 use k8s_openapi::api::core::v1::Pod;
 use process::background::Background;
 use prometheus_client::registry::Registry;
-use serve::http::Bound;
+use serve::http::{Bound, Limits};
 use serve::readiness::Readiness;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         Some(file) => Access::Token(file),
         None => Access::Closed,
     };
-    let extender = Bound::from_args(&server).await?;
+    let extender = Bound::from_args(&server, Limits::requests(BODY_MAX)).await?;
     let operations = Bound::plain(operations.operations_listen)?;
     tracing::info!(extender = %extender.address(), operations = %operations.address(), "Listening");
 
@@ -91,7 +91,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .route("/prioritize", post(prioritize))
         .route("/debug/explain", get(explain))
         .route("/debug/nodes/{name}", get(node))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(app.clone());
     tokio::select! {
         () = watches => anyhow::bail!("every watch ended"),

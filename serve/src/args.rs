@@ -21,8 +21,8 @@ pub struct ServerArgs {
 /// Where health and metrics are served, in plain HTTP.
 #[derive(clap::Args, Clone, Debug)]
 pub struct OperationsArgs {
-    /// Address of /healthz, /readyz and /metrics (plain HTTP)
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9178")]
+    /// Address of /healthz, /readyz and /metrics (plain HTTP); everyone who reaches it can read them
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9178")]
     pub operations_listen: SocketAddr,
 }
 

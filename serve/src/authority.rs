@@ -94,13 +94,21 @@ impl CertificateBundle {
         let (Some(newest), Some(serving)) = (authorities.first(), serving.first()) else {
             return Due::All;
         };
-        let trusted = authorities.iter().any(|authority| serving.is_signed_by(authority));
+        // Clients refuse what a clock that was ahead has made until its validity begins.
+        let valid = authorities.iter().filter(|authority| !authority.is_early(now));
+        let trusted = valid.into_iter().any(|authority| serving.is_signed_by(authority));
         let pairs = newest.has_key(&self.authority_key) && serving.has_key(&self.key);
         if !trusted || !pairs || newest.is_over(now) {
             return Due::All;
         }
         let signed_by_newest = serving.is_signed_by(newest);
         let may_sign = signed_by_newest || now >= may_sign(newest);
+        match (newest.is_early(now), serving.is_early(now)) {
+            (false, true) if may_sign => return Due::Serving,
+            (_, true) => return Due::All,
+            (true, false) => return Due::Authority,
+            (false, false) => {}
+        }
         if may_sign && (!signed_by_newest || now >= serving.due() || !serving.is_for(names)) {
             return Due::Serving;
         }
@@ -110,7 +118,7 @@ impl CertificateBundle {
         Due::Nothing
     }
 
-    /// Adds an authority and removes expired ones.
+    /// Adds an authority and removes those that are not valid now.
     fn with_authority(&self, now: Timestamp) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = params(&[], now, AUTHORITY_LIFE)?;
@@ -119,7 +127,8 @@ impl CertificateBundle {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let mut authorities = params.self_signed(&key)?.pem();
-        for old in certificates(&self.authorities).iter().filter(|old| !old.is_over(now)) {
+        let is_usable = |old: &&Parsed| !old.is_over(now) && !old.is_early(now);
+        for old in certificates(&self.authorities).iter().filter(is_usable) {
             authorities.push_str(&old.pem());
         }
         Ok(Self { authorities, authority_key: key.serialize_pem(), ..self.clone() })

@@ -1,9 +1,14 @@
-//! Serves a router on a socket, with or without TLS, until it is stopped.
+//! Serves a router on a socket, with or without TLS, until it is stopped, within limits on
+//! connections and bodies.
 
 use crate::args::ServerArgs;
+use crate::bodies::{self, Bodies, BodyLimits};
+use crate::connections::{Connections, Limited};
 use crate::tls::{Certificate, Identity, TlsError};
-use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::{Router, middleware};
 use axum_server::Handle;
+use axum_server::tls_rustls::RustlsAcceptor;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -12,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 /// How long requests in flight may take after a stop. The API server waits at most 30 s for a
 /// webhook, the scheduler 5 s for us.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Connections that the kernel accepts for us before we do; it limits them to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
 
 /// The interval between attempts to bind a taken address.
 const RETRY: Duration = Duration::from_millis(250);
@@ -38,12 +46,37 @@ pub enum ServeError {
     },
 }
 
+/// The limits of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections. A new one replaces one that waits or is idle.
+    pub connections: usize,
+    /// Sizes of the bodies of requests.
+    pub bodies: BodyLimits,
+}
+
+impl Limits {
+    /// For health and metrics: requests without a body, from the kubelet and Prometheus.
+    pub const OPERATIONS: Self = Self {
+        connections: 64,
+        bodies: BodyLimits { each: 4 << 10, together: 64 << 10, handled: 4 << 10 },
+    };
+
+    /// For requests of kube-apiserver or kube-scheduler, with bodies of at most `each` bytes. Both
+    /// have few connections with many requests on each.
+    pub const fn requests(each: usize) -> Self {
+        let bodies = BodyLimits { each, together: 32 << 20, handled: 6 << 20 };
+        Self { connections: 512, bodies }
+    }
+}
+
 /// A socket that is bound but not served yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
     security: Security,
     address: SocketAddr,
+    limits: Limits,
 }
 
 /// The result of binding an address that another process may still hold, such as the instance on
@@ -65,7 +98,7 @@ enum Security {
 }
 
 impl Bound {
-    /// Binds a plain HTTP socket.
+    /// Binds a plain HTTP socket for health and metrics.
     pub fn plain(address: SocketAddr) -> Result<Self, ServeError> {
         Self::bind(address, Security::None)
     }
@@ -82,30 +115,41 @@ impl Bound {
     }
 
     /// Binds as the flags say, with TLS if they name a certificate.
-    pub async fn from_args(args: &ServerArgs) -> Result<Self, ServeError> {
+    pub async fn from_args(args: &ServerArgs, limits: Limits) -> Result<Self, ServeError> {
         let security = match (&args.tls_cert, &args.tls_key) {
             (Some(cert), Some(key)) => {
                 Security::Files(Box::new(Certificate::load(cert, key).await?))
             }
             _ => Security::None,
         };
-        Self::bind(args.listen, security)
+        Ok(Self { limits, ..Self::bind(args.listen, security)? })
     }
 
     /// Binds with TLS, using a certificate that the program itself manages.
-    pub fn with_identity(address: SocketAddr, identity: Identity) -> Result<Self, ServeError> {
-        Self::bind(address, Security::Identity(identity))
+    pub fn with_identity(
+        address: SocketAddr,
+        identity: Identity,
+        limits: Limits,
+    ) -> Result<Self, ServeError> {
+        Ok(Self { limits, ..Self::bind(address, Security::Identity(identity))? })
     }
 
     fn bind(address: SocketAddr, security: Security) -> Result<Self, ServeError> {
         let open = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
+            rustix::net::listen(&listener, BACKLOG)?;
             let address = listener.local_addr()?;
             Ok((listener, address))
         };
         let (listener, address) = open().map_err(|source| ServeError::Bind { address, source })?;
-        Ok(Self { listener, security, address })
+        Ok(Self { listener, security, address, limits: Limits::OPERATIONS })
+    }
+
+    /// Changes the limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The address of the socket, with the real port even if port 0 was requested.
@@ -117,13 +161,18 @@ impl Bound {
     pub async fn serve(self, router: Router, stop: CancellationToken) -> Result<(), ServeError> {
         let handle = Handle::new();
         let watch = tokio::spawn(shut_down_on(stop.clone(), handle.clone()));
+        let connections = Connections::new(self.limits.connections);
+        let overdue = tokio::spawn(connections.clone().close_overdue());
+        let bodies = Bodies::new(self.limits.bodies);
+        let router = router
+            .layer(DefaultBodyLimit::disable())
+            .layer(middleware::from_fn_with_state(bodies, bodies::limit));
         let service = router.into_make_service();
         let served = async {
+            let limited = Limited(connections);
+            let server = axum_server::from_tcp(self.listener)?.handle(handle).acceptor(limited);
             let config = match self.security {
-                Security::None => {
-                    let server = axum_server::from_tcp(self.listener)?;
-                    return server.handle(handle).serve(service).await;
-                }
+                Security::None => return server.serve(service).await,
                 Security::Identity(identity) => identity.config(),
                 Security::Files(certificate) => {
                     let config = certificate.config();
@@ -131,10 +180,11 @@ impl Bound {
                     config
                 }
             };
-            let server = axum_server::from_tcp_rustls(self.listener, config)?;
-            server.handle(handle).serve(service).await
+            let secure = |limited| RustlsAcceptor::new(config).acceptor(limited);
+            server.map(secure).serve(service).await
         };
         let result = served.await;
+        overdue.abort();
         watch.abort();
         result.map_err(|source| ServeError::Serve { source })
     }

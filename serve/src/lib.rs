@@ -3,6 +3,8 @@
 
 pub mod args;
 pub mod authority;
+pub mod bodies;
+mod connections;
 pub mod http;
 pub mod lease;
 pub mod operations;

@@ -7,7 +7,8 @@ use axum::routing::get;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
 use serve::authority::CertificateBundle;
-use serve::http::{Awaited, Bound};
+use serve::bodies::BodyLimits;
+use serve::http::{Awaited, Bound, Limits};
 use serve::operations;
 use serve::readiness::Readiness;
 use serve::tls::Identity;
@@ -49,7 +50,8 @@ fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::
 async fn the_certificate_can_be_replaced_while_serving_http2() {
     let (first, second) = (held(), held());
     let identity = Identity::new(&first.certificate, &first.key).await.unwrap();
-    let bound = Bound::with_identity(loopback(), identity.clone()).unwrap();
+    let bound =
+        Bound::with_identity(loopback(), identity.clone(), Limits::requests(1 << 20)).unwrap();
     let (address, stop) = (bound.address(), CancellationToken::new());
     let serving = tokio::spawn(bound.serve(Router::new(), stop.clone()));
     let shake = async |held: &CertificateBundle| {
@@ -136,4 +138,73 @@ async fn a_taken_address_is_served_once_it_is_free() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     stop.cancel();
     serving.await.unwrap().unwrap();
+}
+
+/// A server with few places and little room for bodies, whose handler answers with the length of
+/// the body.
+async fn limited() -> (SocketAddr, CancellationToken) {
+    let bound = Bound::plain(loopback()).unwrap();
+    let bodies = BodyLimits { each: 1 << 20, together: 2 << 20, handled: 1 << 20 };
+    let bound = bound.with_limits(Limits { connections: 8, bodies });
+    let (address, stop) = (bound.address(), CancellationToken::new());
+    let length = |body: axum::body::Bytes| async move { body.len().to_string() };
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/length", axum::routing::post(length));
+    tokio::spawn(bound.serve(router, stop.clone()));
+    (address, stop)
+}
+
+/// Starts a request with a body, and sends the first bytes of it.
+async fn begin(address: SocketAddr, length: usize, sent: usize) -> tokio::net::TcpStream {
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!("POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&vec![b'a'; sent]).await.unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn idle_connections_and_half_requests_keep_nobody_out() {
+    let (address, stop) = limited().await;
+    let mut held = Vec::new();
+    for number in 0..200 {
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        if number % 2 == 0 {
+            socket.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
+        }
+        held.push(socket);
+        if number % 20 == 0 {
+            assert!(ask(address, "/healthz").await.unwrap().ends_with("ok\n"));
+        }
+    }
+    let mut first = held.remove(0);
+    let mut rest = Vec::new();
+    let read = first.read_to_end(&mut rest);
+    let read = tokio::time::timeout(std::time::Duration::from_secs(10), read).await.unwrap();
+    assert!(read.is_err() || rest.is_empty(), "closed without an answer");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn slow_bodies_are_given_up_when_there_are_too_many() {
+    let (address, stop) = limited().await;
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        slow.push(begin(address, 1 << 20, (1 << 20) - 1).await);
+    }
+    let mut last = begin(address, 4, 4).await;
+    let mut answer = [0; 64];
+    let read = last.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut answers = String::new();
+    slow.remove(0).read_to_string(&mut answers).await.unwrap();
+    assert!(answers.starts_with("HTTP/1.1 503"), "the oldest is given up: {answers}");
+    let mut large = begin(address, (1 << 20) + 1, 1 << 20).await;
+    let _ = large.write_all(b"a").await;
+    let mut refused = [0; 64];
+    let read = large.read(&mut refused).await.unwrap();
+    assert!(String::from_utf8_lossy(&refused[..read]).starts_with("HTTP/1.1 413"));
+    stop.cancel();
 }

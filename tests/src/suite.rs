@@ -74,6 +74,11 @@ impl Test {
         self.tries = 2;
         self
     }
+
+    /// The name of its function, without modules.
+    pub fn function(&self) -> &str {
+        self.name.rsplit("::").next().unwrap_or(&self.name)
+    }
 }
 
 impl fmt::Debug for Test {

@@ -13,7 +13,7 @@ use std::{
 use tests::{
     binaries,
     documents::{self, parts},
-    manifest,
+    hostile, manifest,
 };
 
 /// Flags that are on no page: clap's own, and one for tests of restarts.
@@ -426,5 +426,26 @@ fn tests_of_invariants_exist() {
             };
             assert!(is_there, "no test `{name}`: {row}");
         }
+    }
+}
+
+/// The comments around the table of attempts, which `tests::hostile` generates.
+const ATTEMPTS: [&str; 2] = ["<!-- begin of the generated tables -->\n", "\n<!-- end -->"];
+
+#[test]
+fn attempts_of_attackers_are_documented() {
+    let page = read("docs/operate/security.md");
+    let (_, rest) = page.split_once(ATTEMPTS[0]).unwrap();
+    let (there, _) = rest.split_once(ATTEMPTS[1]).unwrap();
+    let table = hostile::table();
+    if there != table {
+        let made = repository().join("target/made/attempts.md");
+        fs::create_dir_all(made.parent().unwrap()).unwrap();
+        fs::write(&made, &table).unwrap();
+        panic!("the generated tables of docs/operate/security.md are not `{}`", made.display());
+    }
+    let all: String = files(&repository(), ".rs").iter().map(read).collect();
+    for row in hostile::attempts() {
+        assert!(is_test(&all, row.test), "no test `{}`: {}", row.test, row.attempt);
     }
 }

@@ -2,7 +2,7 @@
 //! configurations. The namespace owns the configurations, so that deleting the namespace
 //! leaves no webhook behind that nobody serves.
 
-use super::{Leader, LeaderError, reading, writing};
+use super::{Leader, LeaderError, clock, reading, writing};
 use crate::server::certificate::{bundle, data};
 use cluster_model::names::object;
 use futures::stream::{self, BoxStream};
@@ -13,7 +13,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::SignedDuration;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
@@ -41,8 +41,7 @@ impl Leader {
         loop {
             let next = match self.keep_certificates_once(names).await {
                 Ok(due) => {
-                    let left = due.map(|due| due.duration_since(Timestamp::now()));
-                    let left = left.and_then(|left| Duration::try_from(left).ok());
+                    let left = due.and_then(|left| Duration::try_from(left).ok());
                     left.unwrap_or_default().clamp(RETRY, LOOK_MAX)
                 }
                 Err(error) => {
@@ -73,16 +72,17 @@ impl Leader {
         .boxed()
     }
 
-    /// Updates the Secret and the configurations once. Returns the time when a certificate is due.
+    /// Updates the Secret and the configurations once. Returns the time until a certificate is due.
     async fn keep_certificates_once(
         &self,
         names: &[String],
-    ) -> Result<Option<Timestamp>, LeaderError> {
+    ) -> Result<Option<SignedDuration>, LeaderError> {
         let client = &self.templates.client;
+        let now = clock::now_at_the_api_server(client).await?;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
         let name = object::CERTIFICATES;
         let mut secret = secrets.get(name).await.map_err(reading("Secret", name))?;
-        if let Some(renewed) = bundle(&secret).renewed(names, Timestamp::now())? {
+        if let Some(renewed) = bundle(&secret).renewed(names, now)? {
             secret.data = Some(data(&renewed));
             // Refused if another replica has written it since; the next round reads it
             // again.
@@ -97,7 +97,7 @@ impl Leader {
         for (kind, name) in [(mutating, object::WEBHOOK), (validating, object::LINT_WEBHOOK)] {
             keep(&Api::all_with(client.clone(), &kind), name, &bundle.authorities, &owner).await?;
         }
-        Ok(bundle.next_due())
+        Ok(bundle.next_due().map(|due| due.duration_since(now)))
     }
 
     /// The namespace, as the owner of cluster-scoped objects.

@@ -8,7 +8,7 @@ use super::recent::RecentPins;
 use super::review::{self, Answer, Review};
 use super::templates::Templates;
 use crate::plan::Policy;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -20,9 +20,10 @@ use process::chain::Chain;
 use serve::readiness::Readiness;
 use std::sync::Arc;
 
-/// Largest body of a request, in bytes. kube-apiserver accepts objects of up to 3 MiB
-/// (`MaxRequestBodyBytes`), and sends reviews with an old and a new one.
-const BODY_MAX: usize = 8 << 20;
+/// Largest body of a request, in bytes. kube-apiserver accepts requests of up to 3 MiB
+/// (`MaxRequestBodyBytes`), and etcd stores objects of up to 1.5 MiB. Only reviews of updated
+/// claims and templates also have the old object, which is stored.
+pub(super) const BODY_MAX: usize = 5 << 20;
 
 /// State of the handlers.
 pub(super) struct App {
@@ -41,11 +42,7 @@ type Body = AdmissionReview<DynamicObject>;
 type Request = AdmissionRequest<DynamicObject>;
 
 pub(super) fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/mutate", post(mutate))
-        .route("/lint", post(lint))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(app)
+    Router::new().route("/mutate", post(mutate)).route("/lint", post(lint)).with_state(app)
 }
 
 async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response {

@@ -64,8 +64,17 @@ impl Addresses {
 
     /// Returns true if the address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.is_v4
-            && self.blocks.iter().any(|it| (it.first..=it.last).contains(&number(address)))
+        self.find(address).is_some()
+    }
+
+    /// The address with the length of its range's network, if it is one of them.
+    pub fn find(&self, address: IpAddr) -> Option<IpPrefix> {
+        if address.is_ipv4() != self.is_v4 {
+            return None;
+        }
+        let number = number(address);
+        let block = self.blocks.iter().find(|it| (it.first..=it.last).contains(&number))?;
+        Some(IpPrefix { address, prefix_len: block.prefix_len })
     }
 
     /// Chooses an address that is not taken: the first one after a start position that depends on

@@ -4,6 +4,7 @@ use super::{NicAddressSpec, NicPoolSpec, NicPoolStatus};
 #[cfg(feature = "crd")]
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
@@ -94,9 +95,30 @@ impl NicPool {
     }
 }
 
+impl NicPool {
+    /// When its spec was written last, to the second, as far as the API server records it.
+    pub fn written(&self) -> Option<Timestamp> {
+        let writes = self.metadata.managed_fields.iter().flatten();
+        let of_spec = writes.filter(|it| it.subresource.as_deref().unwrap_or_default().is_empty());
+        of_spec.filter_map(|it| it.time.as_ref()).map(|time| time.0).max()
+    }
+}
+
+impl NicAddress {
+    /// Returns true if its name consists of its pool and address.
+    pub fn is_well_named(&self) -> bool {
+        self.metadata.name.as_deref() == Some(&*self.spec.name())
+    }
+
+    /// When it was created, to the second.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+}
+
+#[cfg(feature = "crd")]
 impl NicAddress {
     /// The definition of the resource.
-    #[cfg(feature = "crd")]
     pub fn crd() -> CustomResourceDefinition {
         topology_graph::definition::<Self>(&[
             ("Address", "string", ".spec.address", 0),

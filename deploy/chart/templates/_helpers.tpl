@@ -156,3 +156,13 @@ annotations:
 {{- with .rootDevice }},rootDevice={{ . }}{{ end }}
 {{- if .allowUplink }},allowUplink=true{{ end }}
 {{- end }}
+
+{{/* The address of the driver's health and metrics. Brackets are for IPv6. */}}
+{{- define "dranet.driverOperations" -}}
+{{- $asked := .Values.nodeDriver.operationsAddress }}
+{{- if contains ":" $asked }}[{{ $asked }}]
+{{- else if $asked }}{{ $asked }}
+{{- else if eq .Values.monitoring.monitor "none" }}127.0.0.1
+{{- else }}0.0.0.0
+{{- end }}
+{{- end }}

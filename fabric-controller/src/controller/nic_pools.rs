@@ -1,9 +1,9 @@
-//! Deletes the addresses of deleted claims, and reports in each pool's status how many
+//! Deletes the addresses that their claims do not hold, and reports in each pool's status how many
 //! addresses are taken.
 
 use super::Controller;
 use super::errors::{ApiError, reading, writing};
-use crate::nic_pools::{HeldAddress, NicPools};
+use crate::nic_pools::{DoubtfulAddress, NicPools};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus};
 use cluster_model::view::ObjectKey;
 use cluster_model::watch::{Sink, follow_into};
@@ -102,33 +102,42 @@ impl Controller {
         futures::join!(pools, addresses, work);
     }
 
-    /// Frees the addresses of deleted claims. Returns false if any request failed.
+    /// Frees the addresses that their claims do not hold. Returns false if any request failed.
     async fn free_addresses(&self, watched: &Watched) -> bool {
-        let gone = watched.lock().without_claim(&self.view.read());
-        let free = async |(name, held): (String, HeldAddress)| {
-            let freed = self.free_address(&name, &held).await;
+        let doubtful = watched.lock().doubtful(&self.view.read());
+        let free = async |doubtful: DoubtfulAddress| {
+            let freed = self.free_address(watched, &doubtful).await;
             if let Err(error) = &freed {
-                tracing::warn!(address = name, error = %Chain(error), "Not freed; trying again");
+                let address = doubtful.name;
+                tracing::warn!(address, error = %Chain(error), "Not freed; trying again");
             }
             freed.is_ok()
         };
-        let freed = stream::iter(gone).map(free).buffer_unordered(TOGETHER);
+        let freed = stream::iter(doubtful).map(free).buffer_unordered(TOGETHER);
         freed.fold(true, async |all, freed| all && freed).await
     }
 
-    /// Frees an address if its claim is gone according to the API server; the view may
-    /// lag behind the driver that has taken the address. A claim exists before its
-    /// address, so a claim that is absent now has been deleted.
-    async fn free_address(&self, name: &str, held: &HeldAddress) -> Result<(), ApiError> {
-        let claim = &held.spec.claim;
+    /// Frees an address if its claim does not hold it according to the API server; the view may
+    /// lag behind the driver that has taken the address. A claim exists, and is allocated to the
+    /// driver's node, before the driver takes an address for it.
+    async fn free_address(
+        &self,
+        watched: &Watched,
+        doubtful: &DoubtfulAddress,
+    ) -> Result<(), ApiError> {
+        let (name, claim) = (&doubtful.name, &doubtful.held.spec.claim);
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
         let found = claims.get_opt(&claim.name).await;
         let found = found.map_err(reading("ResourceClaim", &claim.name))?;
-        if found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&claim.uid)) {
+        if let Some(found) = found.filter(|found| doubtful.is_held_by(found)) {
+            let status = found.status.as_ref();
+            let is_allocated = status.is_some_and(|status| status.allocation.is_some());
+            watched.lock().confirm(doubtful, is_allocated);
             return Ok(());
         }
         let addresses: Api<NicAddress> = Api::all(self.client.clone());
-        let preconditions = Preconditions { uid: held.uid.clone(), resource_version: None };
+        let uid = doubtful.held.uid.clone();
+        let preconditions = Preconditions { uid, resource_version: None };
         let params = DeleteParams::default().preconditions(preconditions);
         match addresses.delete(name, &params).await {
             Ok(_) => tracing::info!(address = name, claim = claim.name, "Freed an address"),

@@ -3,8 +3,10 @@
 //! address, the API server refuses one. Only the claim's own addresses are listed, and
 //! those of the pool after several attempts in a row found their address taken.
 //!
-//! A claim keeps its address: when it is prepared again, here or on another node, it gets
-//! the same one. The fabric controller deletes the address when the claim is gone.
+//! A claim keeps its address. When it is prepared again on this node, with the same device, the
+//! object is still there. On another node, or with another device, the fabric controller deletes
+//! the object and the claim reserves the same address again, unless another claim is faster. The
+//! fabric controller also deletes the address when the claim is gone.
 
 mod choice;
 mod error;
@@ -14,7 +16,7 @@ pub use error::PoolError;
 
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef};
 use crate::prepare::error::PrepareError;
-use choice::{Choice, Step};
+use choice::{Choice, Reserved, Step};
 use cluster_model::names::label;
 use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use cluster_model::nic_pool::{
@@ -24,10 +26,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest time for the whole reservation; below the kubelet's limit of 45 s.
 const PATIENCE: Duration = Duration::from_secs(25);
+/// Longest time to wait for the fabric controller to free the address that the claim had before on
+/// another node. It compares addresses with claims every two seconds.
+const FREEING: Duration = Duration::from_secs(6);
+/// The time between attempts to get that address.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Assigns addresses and the pool's other settings to the claim's devices whose
 /// configuration names a pool.
@@ -82,7 +89,9 @@ impl<'a> Reservation<'a> {
         claim: &mut AllocatedClaim,
         wanted: Vec<Wanted>,
     ) -> Result<(), PoolError> {
-        let mut own = self.own().await?;
+        let devices: Vec<String> = claim.devices.iter().map(|it| it.device.clone()).collect();
+        let mut reserved = Reserved::new(self.own().await?, self.claim, self.node, &devices);
+        let until = Instant::now() + FREEING;
         let mut pools: BTreeMap<String, NicPool> = BTreeMap::new();
         let (mut indices, mut completed) = (Vec::new(), Vec::new());
         for (index, name, config) in wanted {
@@ -95,11 +104,17 @@ impl<'a> Reservation<'a> {
             let device = claim.devices[index].device.clone();
             let mut addresses = Vec::new();
             for family in pool.spec.addresses() {
-                let address = match choice::kept(&mut own, &name, &device, family.is_v4()) {
+                let address = match reserved.keep(pool, &family, &device) {
+                    Some(address) => Some(address),
+                    None => match reserved.former(&name, &family) {
+                        Some(former) => self.take_again(&name, former, &device, until).await?,
+                        None => None,
+                    },
+                };
+                addresses.push(match address {
                     Some(address) => address,
                     None => self.take(&name, &family, &device).await?,
-                };
-                addresses.push(address);
+                });
             }
             indices.push(index);
             completed.push(pool.spec.complete(config, addresses));
@@ -112,16 +127,15 @@ impl<'a> Reservation<'a> {
         Ok(())
     }
 
-    /// The addresses that the claim already has.
-    async fn own(&self) -> Result<Vec<NicAddressSpec>, PoolError> {
+    /// The addresses that were reserved in the claim's name.
+    async fn own(&self) -> Result<Vec<NicAddress>, PoolError> {
         let selector = format!("{}={}", label::CLAIM_UID, self.claim.uid);
         self.list(&selector).await
     }
 
-    async fn list(&self, selector: &str) -> Result<Vec<NicAddressSpec>, PoolError> {
+    async fn list(&self, selector: &str) -> Result<Vec<NicAddress>, PoolError> {
         let params = ListParams::default().labels(selector);
-        let listed = self.addresses.list(&params).await?;
-        Ok(listed.items.into_iter().map(|address| address.spec).collect())
+        Ok(self.addresses.list(&params).await?.items)
     }
 
     /// Gets the pool, if the claim's namespace may use it.
@@ -136,6 +150,24 @@ impl<'a> Reservation<'a> {
             return Err(PoolError::Namespace { pool, namespace, allowed });
         }
         Ok(pool)
+    }
+
+    /// Reserves an address that the claim had before, when the fabric controller has freed it.
+    /// `None` if that takes too long, or another claim got it.
+    async fn take_again(
+        &self,
+        pool: &str,
+        former: IpPrefix,
+        device: &str,
+        until: Instant,
+    ) -> Result<Option<IpPrefix>, PoolError> {
+        while Instant::now() < until {
+            if self.create(pool, former, device).await? {
+                return Ok(Some(former));
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        Ok(None)
     }
 
     /// Reserves a free address.
@@ -154,7 +186,7 @@ impl<'a> Reservation<'a> {
                 Step::Create(address) => choice.is_taken(address.address),
                 Step::List => {
                     let listed = self.list(&format!("{}={pool}", label::NIC_POOL)).await?;
-                    choice.are_taken(listed.iter().map(|it| it.address.address));
+                    choice.are_taken(listed.iter().map(|it| it.spec.address.address));
                 }
                 Step::Full => {
                     let size = family.count();

@@ -48,6 +48,11 @@ impl Parsed {
         now >= self.not_after
     }
 
+    /// Whether clients with this time refuse it because its validity begins later.
+    pub(super) fn is_early(&self, now: Timestamp) -> bool {
+        now < self.not_before
+    }
+
     /// The end of its validity.
     pub(super) fn not_after(&self) -> Timestamp {
         self.not_after

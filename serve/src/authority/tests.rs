@@ -95,3 +95,33 @@ fn clients_trust_the_server_through_all_rotations() {
     assert_eq!(certificates(&held.authorities).len(), 2, "what has run out is dropped");
     assert!(serving >= 5 * 365 / 61 && authorities == 2, "{serving} {authorities}");
 }
+
+/// A leader whose clock is ahead renews; then a leader with the right clock leads.
+#[test]
+fn what_a_clock_that_was_ahead_has_made_is_replaced() {
+    let held = first();
+    for (days, expected) in [(85, Due::Serving), (60, Due::Nothing), (365 * 3, Due::All)] {
+        let ahead = start() + DAY * days;
+        let made = held.renewed(&names(), ahead).unwrap().unwrap_or_else(|| held.clone());
+        assert_eq!(made.due(&names(), start()), expected, "{days} days");
+        let mended = made.renewed(&names(), start()).unwrap().unwrap_or(made);
+        assert!(is_trusted(&mended.authorities, &mended.certificate, start()), "{days} days");
+        assert_eq!(mended.due(&names(), start()), Due::Nothing, "{days} days");
+    }
+    // An authority that does not sign yet.
+    let two_thirds = start() + DAY * (365 * 2 + 1);
+    let late = held.renewed(&names(), two_thirds).unwrap().unwrap();
+    let made = late.renewed(&names(), two_thirds).unwrap().unwrap();
+    let before = two_thirds - DAY;
+    assert_ne!(made.authorities, late.authorities, "an authority was added");
+    assert_eq!(made.due(&names(), before), Due::All, "the serving certificate is early too");
+    let made = CertificateBundle {
+        authorities: made.authorities,
+        authority_key: made.authority_key,
+        ..held
+    };
+    assert_eq!(made.due(&names(), start()), Due::Authority);
+    let mended = made.renewed(&names(), start()).unwrap().unwrap();
+    assert!(is_trusted(&mended.authorities, &mended.certificate, start()));
+    assert_eq!(mended.due(&names(), start()), Due::Nothing);
+}

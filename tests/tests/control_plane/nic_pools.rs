@@ -14,16 +14,11 @@ use kube::{
     Api, Client, Error, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use node_driver::prepare::{
-    ClaimRef,
-    claim::{AllocatedClaim, AllocatedDevice},
-    error::PrepareError,
-    pools::reserve,
-};
+use node_driver::prepare::{claim::AllocatedClaim, error::PrepareError, pools::reserve};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, control_plane::client, eventually, installation::Installation,
-    suite::Test, with_scope,
+    nic_claims, suite::Test, with_scope,
 };
 
 /// Longest time until the controller has freed and counted, on a busy machine.
@@ -64,12 +59,15 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
         .await?;
         let drivers = drivers(&installation, scope).await?;
         let claims = claims(scope, CLAIMS).await?;
+        let api: Api<ResourceClaim> = scope.api();
+        let nodes: Vec<&str> = drivers.iter().map(|(node, _)| node.as_str()).collect();
+        allocate(&api, &claims, &nodes, &name).await?;
 
         let (dying, living) = claims.split_at(DYING);
         let mut tasks = Vec::new();
         for (number, claim) in claims.iter().enumerate() {
             let ((node, client), name) = (drivers[number % NODES].clone(), name.clone());
-            let mut claim = allocated(claim, &node, &name);
+            let mut claim = nic_claims::as_read(claim, &node, &name);
             let task = async move { reserve(&client, &node, &mut claim).await.map(|()| claim) };
             tasks.push((number < DYING, task));
         }
@@ -86,22 +84,21 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
         assert_eq!(taken.len(), living.len());
         let mut owners: BTreeMap<String, &str> = BTreeMap::new();
         for claim in &taken {
-            let address = address_of(claim)?;
+            let address = nic_claims::address(claim)?;
             let before = owners.insert(address.clone(), &claim.claim.uid);
             anyhow::ensure!(before.is_none(), "{address} twice");
             anyhow::ensure!(address != "10.20.0.1/22", "the gateway's");
         }
 
         // A claim that is prepared again keeps its address.
-        let (node, driver) = &drivers[1];
-        let mut again = allocated(&living[0], node, &name);
+        let (node, driver) = &drivers[DYING % NODES];
+        let mut again = nic_claims::as_read(&living[0], node, &name);
         reserve(driver, node, &mut again).await?;
-        assert_eq!(owners.get(&address_of(&again)?), Some(&again.claim.uid.as_str()));
+        assert_eq!(owners.get(&nic_claims::address(&again)?), Some(&again.claim.uid.as_str()));
 
         // Addresses that dead drivers took are freed when their claims are deleted; others are
         // kept.
         installation.start_fabric_controllers(2, &[]).await?;
-        let api: Api<ResourceClaim> = scope.api();
         for claim in dying {
             api.delete(&claim.name_any(), &DeleteParams::default()).await?;
         }
@@ -125,6 +122,16 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
         })
         .await?;
 
+        // Also when it loses its allocation and gets one on another node.
+        let moved = living[1].name_any();
+        let (other, its_driver) = &drivers[(DYING + 2) % NODES];
+        nic_claims::deallocate(&api, &moved).await?;
+        let claim = nic_claims::allocate(&api, &moved, other, &name).await?;
+        let mut elsewhere = nic_claims::as_read(&claim, other, &name);
+        reserve(its_driver, other, &mut elsewhere).await?;
+        let address = nic_claims::address(&elsewhere)?;
+        assert_eq!(owners.get(&address), Some(&elsewhere.claim.uid.as_str()), "{address}");
+
         // A pool that shrinks leaves claims their addresses, and assigns none that it no longer
         // has.
         let shrunk =
@@ -132,9 +139,11 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
         pools.patch(&name, &PatchParams::default(), &Patch::Merge(shrunk)).await?;
         reserve(driver, node, &mut again_of(&again, &name)).await?;
         let more = claims_named(scope, "late", 2).await?;
+        allocate(&api, &more, &[node], &name).await?;
         let mut outcomes = Vec::new();
         for claim in &more {
-            outcomes.push(reserve(driver, node, &mut allocated(claim, node, &name)).await);
+            outcomes
+                .push(reserve(driver, node, &mut nic_claims::as_read(claim, node, &name)).await);
         }
         let full = outcomes.iter().filter_map(|it| it.as_ref().err()).map(text).next_back();
         let full = full.context("two claims had one address")?;
@@ -168,7 +177,7 @@ async fn pools_are_limited_to_namespaces_and_drivers_to_their_node(
         let (node, driver) = &drivers[0];
         let claims = claims(scope, 2).await?;
 
-        let mut claim = allocated(&claims[0], node, &own);
+        let mut claim = nic_claims::as_read(&claims[0], node, &own);
         reserve(driver, node, &mut claim).await?;
         let config = NetworkConfig::parse(claim.devices[0].parameters.as_ref().context("some")?)?;
         let families: Vec<_> =
@@ -181,7 +190,8 @@ async fn pools_are_limited_to_namespaces_and_drivers_to_their_node(
             (closed.as_str(), "is for namespaces net, and the claim is in"),
             ("absent", "names NicPool `absent`, which does not exist"),
         ] {
-            let error = reserve(driver, node, &mut allocated(&claims[1], node, name)).await;
+            let error =
+                reserve(driver, node, &mut nic_claims::as_read(&claims[1], node, name)).await;
             let error = text(&error.err().context("it is refused")?);
             anyhow::ensure!(error.contains(expected), "{error}");
         }
@@ -251,6 +261,23 @@ async fn claims(scope: &Scope, number: usize) -> anyhow::Result<Vec<ResourceClai
     claims_named(scope, "nic", number).await
 }
 
+/// Allocates the NIC of one node after the other.
+async fn allocate(
+    api: &Api<ResourceClaim>,
+    claims: &[ResourceClaim],
+    nodes: &[&str],
+    pool: &str,
+) -> anyhow::Result<()> {
+    let allocate = |(claim, node): (&ResourceClaim, &str)| {
+        let (api, name) = (api.clone(), claim.name_any());
+        let (node, pool) = (node.to_owned(), pool.to_owned());
+        async move { nic_claims::allocate(&api, &name, &node, &pool).await }
+    };
+    let nodes = nodes.iter().copied().cycle();
+    let all = stream::iter(claims.iter().zip(nodes)).map(allocate).buffered(TOGETHER);
+    all.try_collect::<Vec<_>>().await.map(drop)
+}
+
 async fn claims_named(
     scope: &Scope,
     name: &str,
@@ -259,37 +286,9 @@ async fn claims_named(
     let api: Api<ResourceClaim> = scope.api();
     let create = |number: usize| {
         let api = api.clone();
-        async move {
-            let claim = json!({"metadata": {"name": format!("{name}-{number}")}, "spec": {"devices": {
-                "requests": [{"name": "nic", "exactly": {"deviceClassName": "dranet.net"}}]}}});
-            let claim = serde_json::from_value(claim)?;
-            anyhow::Ok(api.create(&PostParams::default(), &claim).await?)
-        }
+        async move { nic_claims::create(&api, &format!("{name}-{number}")).await }
     };
     stream::iter(0..number).map(create).buffered(TOGETHER).try_collect().await
-}
-
-/// As the driver reads it when the scheduler has allocated a NIC.
-fn allocated(claim: &ResourceClaim, node: &str, pool: &str) -> AllocatedClaim {
-    let claim = ClaimRef {
-        namespace: claim.namespace().unwrap_or_default(),
-        name: claim.name_any(),
-        uid: claim.uid().unwrap_or_default(),
-    };
-    let device = AllocatedDevice {
-        request: "nic".to_owned(),
-        pool: node.to_owned(),
-        device: "net1".to_owned(),
-        share_id: None,
-        consumed: BTreeMap::new(),
-        is_whole: false,
-        admin_access: false,
-        parameters: Some(json!({"interface": {"pool": pool}})),
-        are_parameters_of_class: false,
-        address: None,
-    };
-    let (devices, pods, others) = (vec![device], Vec::new(), Vec::new());
-    AllocatedClaim { claim, pods, pod_claim_name: None, devices, others }
 }
 
 /// The same claim before it is prepared.
@@ -297,13 +296,6 @@ fn again_of(claim: &AllocatedClaim, pool: &str) -> AllocatedClaim {
     let mut again = claim.clone();
     again.devices[0].parameters = Some(json!({"interface": {"pool": pool}}));
     again
-}
-
-fn address_of(claim: &AllocatedClaim) -> anyhow::Result<String> {
-    let parameters = claim.devices[0].parameters.as_ref().context("no parameters")?;
-    let config = NetworkConfig::parse(parameters)?;
-    let [address] = &config.interface.addresses[..] else { anyhow::bail!("{config:?}") };
-    Ok(address.to_string())
 }
 
 fn of_pool(name: &str) -> ListParams {

@@ -1,7 +1,8 @@
 //! Chooses the address that a claim tries to reserve. Pure.
 
+use crate::prepare::claim::ClaimRef;
 use cluster_model::network_config::IpPrefix;
-use cluster_model::nic_pool::{Addresses, NicAddressSpec};
+use cluster_model::nic_pool::{Addresses, NicAddress, NicAddressClaim, NicPool};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -56,18 +57,68 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// An address of the pool that the claim already has: preferably the one for this device.
-/// Each is used for one device only.
-pub(super) fn kept(
-    own: &mut Vec<NicAddressSpec>,
-    pool: &str,
-    device: &str,
-    is_v4: bool,
-) -> Option<IpPrefix> {
-    let fits = |it: &NicAddressSpec| it.pool == pool && it.address.address.is_ipv4() == is_v4;
-    let of_device = own.iter().position(|it| fits(it) && it.device == device);
-    let index = of_device.or_else(|| own.iter().position(fits))?;
-    Some(own.remove(index).address)
+/// The addresses that were reserved in a claim's name.
+///
+/// A token of any node can create addresses in the name of any claim, so an address is used only
+/// if the driver of this node took it, for a device that the claim has now. An address that was
+/// taken on another node, or for another device, is not used as it is: the fabric controller
+/// deletes it. The claim then tries to get it again.
+#[derive(Debug, Default)]
+pub(super) struct Reserved {
+    own: Vec<NicAddress>,
+    former: Vec<NicAddress>,
+}
+
+impl Reserved {
+    /// `devices` are those of the claim that this driver prepares on this node.
+    pub(super) fn new(
+        listed: Vec<NicAddress>,
+        claim: &ClaimRef,
+        node: &str,
+        devices: &[String],
+    ) -> Self {
+        let of_claim = |it: &NicAddress| {
+            let NicAddressClaim { namespace, name, uid } = &it.spec.claim;
+            let is_claim = (namespace, name, uid) == (&claim.namespace, &claim.name, &claim.uid);
+            is_claim && it.is_well_named()
+        };
+        let is_own = |it: &NicAddress| it.spec.node == node && devices.contains(&it.spec.device);
+        let (own, former) = listed.into_iter().filter(of_claim).partition(is_own);
+        Self { own, former }
+    }
+
+    /// Takes out an address of the pool that the claim has for this device.
+    pub(super) fn keep(
+        &mut self,
+        pool: &NicPool,
+        family: &Addresses,
+        device: &str,
+    ) -> Option<IpPrefix> {
+        let name = pool.metadata.name.as_deref();
+        let fits = |it: &NicAddress| {
+            name == Some(&*it.spec.pool)
+                && it.spec.device == device
+                && it.spec.address.address.is_ipv4() == family.is_v4()
+                && (family.find(it.spec.address.address) == Some(it.spec.address)
+                    || is_older(it, pool))
+        };
+        let index = self.own.iter().position(fits)?;
+        Some(self.own.remove(index).spec.address)
+    }
+
+    /// Takes out an address of the pool that the claim had on another node or for another device.
+    pub(super) fn former(&mut self, pool: &str, family: &Addresses) -> Option<IpPrefix> {
+        let fits =
+            |it: &NicAddress| it.spec.pool == pool && family.contains(it.spec.address.address);
+        let index = self.former.iter().position(fits)?;
+        family.find(self.former.remove(index).spec.address.address)
+    }
+}
+
+/// Whether the address was taken before the pool's spec was last written: then it may be of a range
+/// that the pool no longer has, and the claim keeps it.
+fn is_older(address: &NicAddress, pool: &NicPool) -> bool {
+    address.created().zip(pool.written()).is_some_and(|(created, written)| created < written)
 }
 
 #[cfg(test)]

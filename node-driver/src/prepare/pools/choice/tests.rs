@@ -2,7 +2,7 @@
 //! while nodes die and claims are deleted.
 
 use super::*;
-use cluster_model::nic_pool::{NicAddressClaim, NicPoolSpec, address_name};
+use cluster_model::nic_pool::{NicPoolSpec, address_name};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -14,21 +14,108 @@ fn addresses(cidr: &str) -> Addresses {
     spec.addresses().remove(0)
 }
 
-fn own(device: &str, address: &str) -> NicAddressSpec {
+fn pool(cidr: &str, written: &str) -> NicPool {
+    serde_json::from_value(json!({
+        "metadata": {"name": POOL, "managedFields": [
+            {"manager": "kubectl", "operation": "Update", "time": written},
+            {"manager": "fabric-controller", "operation": "Update", "subresource": "status",
+                "time": "2026-12-01T00:00:00Z"},
+        ]},
+        "spec": {"ranges": [{"cidr": cidr}]},
+    }))
+    .unwrap()
+}
+
+fn claim() -> ClaimRef {
+    ClaimRef { namespace: "a".into(), name: "c".into(), uid: "u".into() }
+}
+
+/// An address of claim `u`, as a driver reserves it.
+fn reserved(node: &str, device: &str, address: &str) -> NicAddress {
     let claim = NicAddressClaim { namespace: "a".into(), name: "c".into(), uid: "u".into() };
-    let (pool, node) = (POOL.to_owned(), "n".to_owned());
-    NicAddressSpec { pool, address: address.parse().unwrap(), claim, node, device: device.into() }
+    let address: IpPrefix = address.parse().unwrap();
+    serde_json::from_value(json!({
+        "metadata": {"name": address_name(POOL, address.address),
+            "creationTimestamp": "2026-01-01T00:00:10Z"},
+        "spec": {"pool": POOL, "address": address, "claim": claim, "node": node, "device": device},
+    }))
+    .unwrap()
 }
 
 #[test]
 fn a_claim_keeps_its_addresses() {
-    let mut has = vec![own("b", "10.0.0.2/24"), own("a", "10.0.0.1/24"), own("a", "fd00::1/64")];
-    let mut kept =
-        |device: &str, is_v4| kept(&mut has, POOL, device, is_v4).map(|it| it.address.to_string());
-    assert_eq!(kept("a", true).as_deref(), Some("10.0.0.1"));
-    assert_eq!(kept("c", true).as_deref(), Some("10.0.0.2"), "of a device that it no longer has");
-    assert_eq!(kept("b", true), None);
-    assert_eq!(kept("a", false).as_deref(), Some("fd00::1"));
+    let pool = pool("10.0.0.0/24", "2026-01-01T00:00:00Z");
+    let (v4, v6) = (addresses("10.0.0.0/24"), addresses("fd00::/64"));
+    let listed = vec![
+        reserved("n", "b", "10.0.0.2/24"),
+        reserved("n", "a", "10.0.0.1/24"),
+        reserved("n", "a", "fd00::1/64"),
+    ];
+    let devices = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+    let mut reserved = Reserved::new(listed, &claim(), "n", &devices);
+    let mut keep =
+        |device: &str, family| reserved.keep(&pool, family, device).map(|it| it.to_string());
+    assert_eq!(keep("a", &v4).as_deref(), Some("10.0.0.1/24"));
+    assert_eq!(keep("c", &v4), None, "that of b is not taken away");
+    assert_eq!(keep("b", &v4).as_deref(), Some("10.0.0.2/24"));
+    assert_eq!(keep("b", &v4), None, "each is used once");
+    assert_eq!(keep("a", &v6).as_deref(), Some("fd00::1/64"));
+}
+
+#[test]
+fn an_address_of_another_node_or_device_is_only_tried_again() {
+    let family = addresses("10.0.0.0/24");
+    let pool = pool("10.0.0.0/24", "2026-01-01T00:00:00Z");
+    let listed = vec![
+        reserved("elsewhere", "a", "10.0.0.1/24"),
+        reserved("n", "gone", "10.0.0.2/24"),
+        reserved("elsewhere", "a", "8.8.8.8/1"),
+    ];
+    let mut reserved = Reserved::new(listed, &claim(), "n", &["a".to_owned()]);
+    assert_eq!(reserved.keep(&pool, &family, "a"), None);
+    let mut again = || reserved.former(POOL, &family).map(|it| it.to_string());
+    assert_eq!(again().as_deref(), Some("10.0.0.1/24"));
+    assert_eq!(again().as_deref(), Some("10.0.0.2/24"));
+    assert_eq!(again(), None);
+}
+
+#[test]
+fn forged_addresses_are_not_used() {
+    let family = addresses("10.0.0.0/24");
+    let gateway: NicPool = serde_json::from_value(json!({"metadata": {"name": POOL}, "spec": {
+        "ranges": [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}]}}))
+    .unwrap();
+    let other_name = |mut it: NicAddress| {
+        it.metadata.name = Some("rdma.evil".to_owned());
+        it
+    };
+    let other_claim = |mut it: NicAddress| {
+        it.spec.claim.name = "d".to_owned();
+        it
+    };
+    let other_pool = |mut it: NicAddress| {
+        it.spec.pool = "other".to_owned();
+        it.metadata.name = Some(it.spec.name());
+        it
+    };
+    for (what, forged) in [
+        ("outside the pool", reserved("n", "a", "8.8.8.8/1")),
+        ("another length", reserved("n", "a", "10.0.0.9/1")),
+        ("the gateway's", reserved("n", "a", "10.0.0.1/24")),
+        ("another name", other_name(reserved("n", "a", "10.0.0.9/24"))),
+        ("another claim", other_claim(reserved("n", "a", "10.0.0.9/24"))),
+        ("another pool", other_pool(reserved("n", "a", "10.0.0.9/24"))),
+    ] {
+        let mut reserved = Reserved::new(vec![forged], &claim(), "n", &["a".to_owned()]);
+        let family = gateway.spec.addresses().remove(0);
+        assert_eq!(reserved.keep(&gateway, &family, "a"), None, "{what}");
+    }
+    // A pool that has shrunk since leaves claims their addresses.
+    let shrunk = pool("10.0.0.0/30", "2026-01-01T00:00:20Z");
+    let listed = vec![reserved("n", "a", "10.0.0.9/24")];
+    let mut reserved = Reserved::new(listed, &claim(), "n", &["a".to_owned()]);
+    let kept = reserved.keep(&shrunk, &family, "a");
+    assert_eq!(kept.map(|it| it.to_string()).as_deref(), Some("10.0.0.9/24"));
 }
 
 #[test]

@@ -1,0 +1,281 @@
+//! Limits on the connections of one port, so that idle and slow clients cannot keep others out.
+//!
+//! A connection waits until the body of its first request is there. At the limit, a new connection
+//! replaces the one that has waited longest; if none waits, the one that has been idle longest.
+//! Clients that send their request at once, as kube-apiserver and the kubelet do, are therefore
+//! served however many others connect and send nothing.
+
+use axum::extract::Request;
+use axum_server::accept::Accept;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tower_service::Service;
+
+/// Longest time from the connection until the first request is complete, TLS included.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+/// Longest time without a request. Prometheus and kube-apiserver close their idle connections
+/// earlier.
+const IDLE: Duration = Duration::from_mins(10);
+/// The interval between checks of these times.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// The open connections of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    max: usize,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    connections: BTreeMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    closed: CancellationToken,
+    /// The number of requests whose body is complete and whose answer is not.
+    answering: usize,
+    /// Whether a request was answered.
+    is_served: bool,
+    /// The time of the connection or of its last answer.
+    since: Instant,
+}
+
+impl Entry {
+    fn is_overdue(&self, now: Instant) -> bool {
+        let max = if self.is_served { IDLE } else { FIRST_REQUEST };
+        self.answering == 0 && now.duration_since(self.since) > max
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(max: usize) -> Self {
+        Self(Arc::new(Shared { max, open: Mutex::default() }))
+    }
+
+    /// Closes connections that wait or are idle for too long, without end.
+    pub(crate) async fn close_overdue(self) {
+        let mut tick = tokio::time::interval(CHECK);
+        loop {
+            tick.tick().await;
+            let now = Instant::now();
+            self.lock().connections.retain(|_, entry| {
+                let is_overdue = entry.is_overdue(now);
+                if is_overdue {
+                    entry.closed.cancel();
+                }
+                !is_overdue
+            });
+        }
+    }
+
+    /// Admits a connection, if necessary in place of another one.
+    fn admit(&self) -> io::Result<Connection> {
+        let mut open = self.lock();
+        if open.connections.len() >= self.0.max {
+            let idle = open.connections.iter().filter(|(_, entry)| entry.answering == 0);
+            let oldest = idle.min_by_key(|(_, entry)| (entry.is_served, entry.since));
+            let full = || io::Error::other("all connections have requests that are being answered");
+            let oldest = *oldest.ok_or_else(full)?.0;
+            if let Some(entry) = open.connections.remove(&oldest) {
+                entry.closed.cancel();
+            }
+        }
+        let (id, closed) = (open.next, CancellationToken::new());
+        open.next += 1;
+        let entry =
+            Entry { closed: closed.clone(), answering: 0, is_served: false, since: Instant::now() };
+        open.connections.insert(id, entry);
+        drop(open);
+        Ok(Connection(Arc::new(Place { id, closed, connections: self.clone() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of an open connection; it is free when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(Arc<Place>);
+
+#[derive(Debug)]
+struct Place {
+    id: u64,
+    closed: CancellationToken,
+    connections: Connections,
+}
+
+impl Connection {
+    /// Keeps the connection from being replaced until the returned guard is dropped.
+    pub(crate) fn answering(&self) -> Answering {
+        if let Some(entry) = self.0.connections.lock().connections.get_mut(&self.0.id) {
+            entry.answering += 1;
+        }
+        Answering(self.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.lock().connections.remove(&self.id);
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct Answering(Connection);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let place = &self.0.0;
+        if let Some(entry) = place.connections.lock().connections.get_mut(&place.id) {
+            entry.answering -= 1;
+            entry.is_served = true;
+            entry.since = Instant::now();
+        }
+    }
+}
+
+/// Gives each connection a place before anything is read from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Limited(pub(crate) Connections);
+
+impl<S> Accept<TcpStream, S> for Limited {
+    type Stream = LimitedStream;
+    type Service = LimitedService<S>;
+    type Future = std::future::Ready<io::Result<(Self::Stream, Self::Service)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        std::future::ready(self.0.admit().map(|connection| {
+            let closed = Box::pin(connection.0.closed.clone().cancelled_owned());
+            let stream = LimitedStream { stream, closed, _connection: connection.clone() };
+            (stream, LimitedService { service, connection })
+        }))
+    }
+}
+
+/// A connection that fails as soon as its place is given to another one.
+#[derive(Debug)]
+pub(crate) struct LimitedStream {
+    stream: TcpStream,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    _connection: Connection,
+}
+
+impl LimitedStream {
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.closed.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for LimitedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for LimitedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Tells the handlers of requests which connection they came by.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitedService<S> {
+    service: S,
+    connection: Connection,
+}
+
+impl<S, B> Service<Request<B>> for LimitedService<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        request.extensions_mut().insert(self.connection.clone());
+        self.service.call(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(connection: &Connection) -> bool {
+        connection.0.closed.is_cancelled()
+    }
+
+    #[test]
+    fn a_new_connection_replaces_the_one_that_waits_longest() {
+        let connections = Connections::new(3);
+        let [first, second, third] = std::array::from_fn(|_| connections.admit().unwrap());
+        drop(first.answering());
+        let answering = second.answering();
+        let fourth = connections.admit().unwrap();
+        assert!(closed(&third), "the only one without a request");
+        let fifth = connections.admit().unwrap();
+        assert!(closed(&fourth) && !closed(&first), "served connections go last");
+        let _answering = fifth.answering();
+        let sixth = connections.admit().unwrap();
+        assert!(closed(&first) && !closed(&second));
+        let _last = sixth.answering();
+        connections.admit().unwrap_err();
+        drop(answering);
+        connections.admit().unwrap();
+        assert!(closed(&second));
+    }
+
+    #[test]
+    fn a_closed_connection_leaves_its_place() {
+        let connections = Connections::new(1);
+        let first = connections.admit().unwrap();
+        let answering = first.answering();
+        drop(first);
+        connections.admit().unwrap_err();
+        drop(answering);
+        connections.admit().unwrap();
+    }
+}

@@ -1,0 +1,5 @@
+//! What anyone tries who reaches a port.
+
+use super::Attempt;
+
+pub(super) const ATTEMPTS: &[Attempt] = &[];

@@ -1,0 +1,49 @@
+//! What a stolen token of one of our service accounts can do.
+
+use super::Attempt;
+
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    Attempt::here(
+        "a_node_token_takes_no_address_under_another_name_or_label",
+        "Node token: a NicAddress whose name or labels differ from its pool, address and claim",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "a_node_token_gives_no_address_to_a_claim_of_another_node",
+        "Node token: an address of a pool in the name of another node's claim, inside the pool, outside it, or the gateway",
+        "That claim gets an address that its own driver took; the forged ones are deleted",
+    ),
+    Attempt::here(
+        "a_node_token_empties_no_pool",
+        "Node token: all addresses of a pool, in the names of living claims",
+        "The fabric controller deletes all but one address per device, pool and IP family of claims on that node",
+    ),
+    Attempt::here(
+        "a_node_token_publishes_no_slice_in_the_pool_of_another_node",
+        "Node token: a ResourceSlice whose pool has the name of another node",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "a_node_token_reports_no_event_of_another",
+        "Node token: an event about another node, from another controller, or about an object that the driver does not report on",
+        "Refused by the admission policy",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "a_driver_writes_for_its_own_node_only",
+        "Node token with all rights: slices and graphs of another node, of all nodes, of another driver; deletion of collections",
+        "Refused by the admission policy",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "a_driver_writes_the_status_of_its_own_devices_only",
+        "Node token: the allocation, the consumers or other drivers' devices in a claim's status",
+        "Refused by the admission policy",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "the_fabric_controller_writes_only_its_own_fields",
+        "Token of fabric-controller: images, labels, tolerations, gates of others",
+        "Refused by the admission policy",
+    ),
+];

@@ -1,0 +1,29 @@
+//! The suite `hostile`: what tenants, stolen tokens and idle connections try, on the real control
+//! plane. [`tests::hostile`] has the table of attempts; each of its rows that names this suite is a
+//! test here, and each test has a row.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+
+mod hostile {
+    pub(crate) mod tokens;
+}
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use hostile::tokens;
+use tests::{
+    Options,
+    hostile::{SUITE, attempts, print_seen},
+    suite::{self, Test},
+};
+
+fn main() -> ExitCode {
+    let all: Vec<Test> = [tokens::tests()].into_iter().flatten().collect();
+    let tests: BTreeSet<&str> = all.iter().map(Test::function).collect();
+    let rows: BTreeSet<&str> =
+        attempts().filter(|row| row.suite == SUITE).map(|row| row.test).collect();
+    assert_eq!(tests, rows, "the tests (left) are the rows of the table (right)");
+    let code = suite::run(&Options::default(), all);
+    print_seen();
+    code
+}

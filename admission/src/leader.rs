@@ -10,11 +10,11 @@ mod machines;
 mod pinned_pods;
 mod recreate;
 mod templates;
-mod waiting_pods;
 
 use crate::plan::Policy;
 use crate::server::metrics::Metrics;
 use crate::server::templates::Templates;
+use crate::waiting_pods::WaitingPods;
 use cluster_model::retention::Retention;
 use serve::readiness::Readiness;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub(crate) enum LeaderError {
 /// The leader's tasks and their inputs.
 pub(crate) struct Leader {
     pub(crate) templates: Templates,
+    /// Pods without a node. Scheduled pods already have their claims.
+    pub(crate) waiting: WaitingPods,
     pub(crate) policy: Policy,
     /// Namespace of the webhook's own objects.
     pub(crate) namespace: String,

@@ -32,4 +32,6 @@ pub mod server;
 pub mod sharing;
 mod supply;
 pub mod template;
+#[cfg(feature = "server")]
+mod waiting_pods;
 mod wording;

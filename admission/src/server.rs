@@ -1,7 +1,7 @@
-//! The webhook server: watches, its certificate, `POST /mutate`, and the single write of a
-//! template; and the leader's work beside it.
+//! The webhook server: watches, its certificate, `POST /mutate`, and the creation of templates for
+//! pods that exist; and the leader's work beside it.
 //!
-//! The program's main runtime only answers requests. Watches, renewal of plans and the leader's
+//! The program's main runtime only answers requests and creates templates. Other watches, renewal of plans and the leader's
 //! work run on threads with lower priority, with a separate client. Applying a slice of a large
 //! node takes a fraction of a millisecond, and a copy of the view several milliseconds; no request
 //! is queued behind these.
@@ -16,19 +16,22 @@ mod plans;
 mod recent;
 mod review;
 pub(crate) mod templates;
+mod writer;
 
 pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::{Plans, Renewer};
 
 use crate::leader::Leader;
 use crate::plan::Policy;
+use crate::waiting_pods::WaitingPods;
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::nic_pool::NicPool;
-use cluster_model::watch::{self, SharedView};
+use cluster_model::watch::{self, SharedView, follow_into};
 use decisions::Decisions;
 use handlers::App;
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use metrics::Metrics;
 use process::background::Background;
@@ -67,11 +70,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let view = SharedView::default();
     let policy: Arc<Policy> = Arc::new(policy.into());
     let templates = Templates::new(client.clone(), view.clone(), leader.keep_unused());
+    let waiting = WaitingPods::default();
+    let writing = writer::write(templates.clone(), waiting.clone(), metrics.clone());
     let (plans, renewer) = Plans::new(&metrics);
     background.spawn(process::memory::keep_small());
     let renewing = background.spawn(renewer.run(view.clone(), Arc::clone(&policy)));
     let leader = Leader {
-        templates: Templates::new(watching.clone(), view.clone(), leader.keep_unused()),
+        templates: templates.with_client(watching.clone()),
+        waiting: waiting.clone(),
         policy: Policy::clone(&policy),
         namespace: namespace.clone(),
         names,
@@ -93,6 +99,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let synced = Readiness::default();
     let watches =
         background.spawn(follow(watching, &namespace, view, [readiness.clone(), synced.clone()]));
+    // On the threads that answer requests, since pods wait for their templates.
+    let listed = [readiness.wait_for("pods"), synced.wait_for("pods")];
+    let pods = follow_into(
+        Api::<Pod>::all(client.clone()),
+        watcher::Config::default().fields("spec.nodeName="),
+        waiting,
+        listed,
+    );
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = handlers::router(Arc::new(app));
     let no_certificate = webhook.is_none().then(|| readiness.wait_for("certificate"));
@@ -114,6 +128,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let operations = async { Ok(operations.serve(operations_router, stop.clone()).await?) };
         let result = tokio::select! {
             ended = watches => Err(ended.err().map_or_else(|| anyhow::anyhow!("every watch ended"), Into::into)),
+            () = pods => Err(anyhow::anyhow!("the watch of pods ended")),
+            () = writing => Err(anyhow::anyhow!("the creation of templates ended")),
             _ = renewing => Err(anyhow::anyhow!("the renewal of plans ended")),
             result = async { tokio::try_join!(served, operations) } => result.map(drop),
         };

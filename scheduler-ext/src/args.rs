@@ -16,9 +16,9 @@ pub struct Args {
     /// The extender's socket.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The `httpTimeout` of this extender in the scheduler's configuration. An answer takes at most a
-    /// quarter of it; nodes that were not scored by then get neutral scores
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    /// The `httpTimeout` of this extender in the scheduler's configuration. An answer takes at most
+    /// half of it; nodes that were not scored by then get neutral scores
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub timeout: Duration,
     /// Expected pod shapes with their shares, as GPUSxNICS=SHARE or, for gangs of whole nodes,
     /// NODES*GPUSxNICS=SHARE. Counts as much as 100 pods next to the last 200 that got devices

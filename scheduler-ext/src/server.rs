@@ -34,6 +34,8 @@ use tokio::time::MissedTickBehavior;
 /// The maximum size of a request in bytes: a pod of 1.5 MiB (etcd's limit) as JSON, and the names
 /// of all nodes of the largest clusters.
 const BODY_MAX: usize = 16 << 20;
+/// Longest time of an answer to a probe of `/healthz`; kubelet waits one second.
+const ALIVE: Duration = Duration::from_millis(900);
 
 /// The interval between scans for outcomes of pods and for free capacity.
 const LOOK: Duration = Duration::from_secs(1);
@@ -78,7 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         readiness: readiness.clone(),
         metrics: Metrics::register(&mut registry),
         ranker: Ranker::new(Expected::new(mix.unwrap_or_default())),
-        limit: timeout / 4,
+        limit: timeout / 2,
         bound,
         access,
     });
@@ -86,7 +88,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (view, ranked) = (app.view.clone(), app.clone());
     let expected = Box::new(move || ranked.ranker.expected());
     registry.register_collector(Box::new(Gauges { view, expected }));
-    let operations_router = serve::operations::router(readiness.clone(), registry);
+    let health = get(alive).with_state(app.clone());
+    let operations_router =
+        serve::operations::router_with_health(readiness.clone(), registry, health);
     let router = Router::new()
         .route("/prioritize", post(prioritize))
         .route("/debug/explain", get(explain))
@@ -140,6 +144,19 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
     tracing::warn!(reason, "Answered neutrally");
     app.metrics.late();
     scores(&Answer::default())
+}
+
+/// Answers a request without nodes in the way in which requests with nodes are answered. kubelet
+/// restarts an extender that hangs: until then the scheduler waits for it with each pod.
+async fn alive(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    let (start, pod) = (Instant::now(), Pod::default());
+    let task = tokio::task::spawn_blocking(move || {
+        app.answer(&pod, &[], start, start + ALIVE);
+    });
+    match tokio::time::timeout(ALIVE, task).await {
+        Ok(Ok(())) => (StatusCode::OK, "ok\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "no answer to a request without nodes\n"),
+    }
 }
 
 async fn explain(

@@ -5,7 +5,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -13,9 +13,18 @@ use std::sync::Arc;
 /// The routes. `/healthz` shows that the process responds, `/readyz` lists what it still waits for,
 /// `/metrics` is the registry in OpenMetrics text.
 pub fn router(readiness: Readiness, registry: Registry) -> Router {
+    router_with_health(readiness, registry, get(|| async { "ok\n" }))
+}
+
+/// The same routes, with a handler for `/healthz` that tries what the program is for.
+pub fn router_with_health(
+    readiness: Readiness,
+    registry: Registry,
+    health: MethodRouter,
+) -> Router {
     let registry = Arc::new(registry);
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", health)
         .route("/readyz", get(ready).with_state(readiness))
         .route("/metrics", get(metrics).with_state(registry))
 }

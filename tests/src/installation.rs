@@ -72,6 +72,7 @@ impl<'a> Installation<'a> {
             "manifests/node-driver-rbac.yaml",
             "manifests/node-driver-policy.yaml",
             "manifests/admission-rbac.yaml",
+            "manifests/admission-policy.yaml",
             "manifests/admission-state.yaml",
             "manifests/fabric-controller-rbac.yaml",
             "manifests/fabric-controller-policy.yaml",

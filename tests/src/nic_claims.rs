@@ -69,7 +69,7 @@ pub fn as_read(claim: &ResourceClaim, node: &str, pool: &str) -> AllocatedClaim 
         is_whole: false,
         admin_access: false,
         parameters: Some(parameters(pool)),
-        are_parameters_of_class: false,
+        claimed: None,
         address: None,
     };
     let (devices, pods, others) = (vec![device], Vec::new(), Vec::new());

@@ -5,12 +5,15 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod hostile {
+    pub(crate) mod connections;
+    pub(crate) mod rights;
     pub(crate) mod tokens;
+    pub(crate) mod webhook;
 }
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::tokens;
+use hostile::{connections, rights, tokens, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -18,7 +21,10 @@ use tests::{
 };
 
 fn main() -> ExitCode {
-    let all: Vec<Test> = [tokens::tests()].into_iter().flatten().collect();
+    let all: Vec<Test> = [tokens::tests(), rights::tests(), webhook::tests(), connections::tests()]
+        .into_iter()
+        .flatten()
+        .collect();
     let tests: BTreeSet<&str> = all.iter().map(Test::function).collect();
     let rows: BTreeSet<&str> =
         attempts().filter(|row| row.suite == SUITE).map(|row| row.test).collect();

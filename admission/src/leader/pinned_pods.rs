@@ -1,9 +1,9 @@
 //! Sends events on pods that wait for the cell that their claim is pinned to while
 //! another cell is free. Neither the claim nor the pod can be changed, so the user has to act.
 
-use super::waiting_pods::{UnschedulablePod, WaitingPods};
 use super::{Leader, LeaderError};
 use crate::admit::free_elsewhere;
+use crate::waiting_pods::{UnschedulablePod, WaitingPods};
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::ObjectReference;

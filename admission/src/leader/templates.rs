@@ -4,24 +4,21 @@
 use super::lifecycle::{TemplateAction, TemplateUse, due};
 use super::pinned_pods::Looked;
 use super::recreate::recreate;
-use super::waiting_pods::WaitingPods;
 use super::{Leader, LeaderError, after, reading, writing};
 use crate::rewrite;
 use crate::server::metrics::TemplateOutcome;
 use crate::server::templates::TemplateWrite;
 use crate::template::{self, MANAGED_BY, MANAGED_BY_LABEL, TEMPLATE_LABEL};
+use crate::waiting_pods::WaitingPods;
 use cluster_model::names::annotation;
 use cluster_model::view::{ClusterView, ObjectKey};
-use cluster_model::watch::follow_into;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use process::chain::Chain;
 use serde_json::json;
-use serve::readiness::Readiness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::time::Duration;
@@ -30,22 +27,15 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_secs(2);
 /// The time until a failed or impossible action is retried, if nothing changes.
 const RETRY: Duration = Duration::from_secs(10);
+/// How long the replica that has decided on a pod has to create its template.
+const GRACE: Duration = Duration::from_secs(5);
 /// The number of pods to read at a time.
 const PAGE: u32 = 100;
 
 impl Leader {
-    /// Watches pods without a node. Scheduled pods already have their claims.
+    /// Keeps the templates of pods without a node.
     pub(super) async fn keep_templates(&self) {
-        let waiting = WaitingPods::default();
-        let pods: Api<Pod> = Api::all(self.templates.client.clone());
-        let config = watcher::Config::default().fields("spec.nodeName=");
-        let listed = Readiness::default();
-        let watch = follow_into(pods, config, waiting.clone(), listed.wait_for("pods"));
-        let keep = async {
-            listed.ready().await;
-            self.keep_templates_of(&waiting).await;
-        };
-        tokio::join!(watch, keep);
+        self.keep_templates_of(&self.waiting).await;
     }
 
     async fn keep_templates_of(&self, waiting: &WaitingPods) {
@@ -172,9 +162,10 @@ impl Leader {
         waiting: &WaitingPods,
         lost: &mut BTreeSet<ObjectKey>,
     ) -> Option<Duration> {
-        let missing = missing(&self.templates.view.read(), waiting);
-        lost.retain(|key| missing.contains_key(key));
-        let next = (!missing.is_empty()).then_some(RETRY);
+        let soon = missing(&self.templates.view.read(), waiting.templates_after(Duration::ZERO));
+        lost.retain(|key| soon.contains_key(key));
+        let next = (!soon.is_empty()).then_some(GRACE);
+        let missing = missing(&self.templates.view.read(), waiting.templates_after(GRACE));
         for (key, pod) in missing {
             if let Err(error) = self.recreate(&key, &pod, lost).await {
                 let error = Chain(&*error);
@@ -264,9 +255,11 @@ fn used(view: &ClusterView, waiting: &WaitingPods) -> BTreeSet<ObjectKey> {
     of_claims.chain(waiting.templates().into_keys()).collect()
 }
 
-/// Missing templates, each with a pod that waits for it.
-fn missing(view: &ClusterView, waiting: &WaitingPods) -> BTreeMap<ObjectKey, ObjectKey> {
-    let wanted = waiting.templates().into_iter();
-    let alive = wanted.filter_map(|(template, pod)| Some((template, pod?)));
-    alive.filter(|(template, _)| view.template(template).is_none()).collect()
+/// The templates that do not exist.
+fn missing(
+    view: &ClusterView,
+    mut wanted: BTreeMap<ObjectKey, ObjectKey>,
+) -> BTreeMap<ObjectKey, ObjectKey> {
+    wanted.retain(|template, _| view.template(template).is_none());
+    wanted
 }

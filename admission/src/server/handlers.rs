@@ -125,19 +125,17 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
         app.metrics.count(Outcome::of(&response));
         return response;
     };
-    match app.templates.ensure(&needed.key, needed.template.as_ref()).await {
-        Ok(written) => {
+    match app.templates.expect(&needed.key, needed.template.as_ref()) {
+        Ok(()) => {
             app.metrics.count(Outcome::of(&response));
-            app.metrics.count_template(written);
             if let Some(join) = needed.join {
                 app.metrics.count_plan(join);
             }
             response
         }
         Err(error) => {
-            tracing::error!(error = %Chain(&error), "Failed to provide the template");
             app.metrics.count(Outcome::Failed);
-            failed(AdmissionResponse::from(&**request), &error, error.is_passing())
+            failed(AdmissionResponse::from(&**request), &error, false)
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Converts an admission request into an admission response and, if needed, a template.
+//! Converts an admission request into an admission response and, if needed, the template that is
+//! created when the pod exists.
 
 use super::recent::RecentPins;
 use crate::admit::{self, AdmitError, Begun, Pending, Verdict};
@@ -12,7 +13,7 @@ use kube::core::admission::{AdmissionRequest, AdmissionResponse};
 use process::chain::Chain;
 use serde_json::Value;
 
-/// An answer to the API server, and the template that must exist before it is sent.
+/// An answer to the API server, and the template that the pod needs.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The response.

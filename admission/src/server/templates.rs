@@ -1,5 +1,8 @@
-//! The only write in the request path: creates a missing template, or removes the
-//! collection mark of an existing one.
+//! The templates that requests have decided on, and their creation once the pod exists.
+//!
+//! A request writes nothing: whoever reaches the webhook could otherwise create objects in any
+//! namespace. It remembers the template, and [`super::writer`] creates it when the watch of pods
+//! shows one that refers to it.
 
 use crate::template::MANAGED_BY;
 use cluster_model::names::annotation;
@@ -8,6 +11,7 @@ use cluster_model::watch::SharedView;
 use k8s_openapi::api::resource::v1::{
     ResourceClaimSpec, ResourceClaimTemplate, ResourceClaimTemplateSpec,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -16,13 +20,15 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a pod waits for its template. The webhook has five seconds in all.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a write may take in all. It continues after the pods that waited for it have
-/// been refused, so that their next attempt finds the template.
+/// How long a write may take in all.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 /// How long a write is remembered that the watch has not reported yet.
 const UNREPORTED: Duration = Duration::from_secs(10);
+/// How long a template is remembered for its pod. kube-apiserver stores the pod within 30 s.
+const EXPECTED: Duration = Duration::from_mins(2);
+/// The most bytes of remembered templates, as JSON. Requests of strangers push older ones out; the
+/// leader then decides on the pod again.
+const EXPECTED_MAX: u64 = 16 << 20;
 /// A template is never collected this soon after a request has relied on it. The leader
 /// sees the pod within seconds and removes the mark.
 const SAFE: SignedDuration = SignedDuration::from_mins(10);
@@ -44,31 +50,11 @@ pub(crate) enum TemplateError {
     /// Another object has its name.
     #[error("ResourceClaimTemplate `{key}` exists with different content; delete it")]
     Differs { key: ObjectKey },
-    /// The write panicked, which is a bug.
-    #[error("internal error in admission; its log has the details")]
-    Failed,
     /// The write takes too long.
     #[error(
-        "ResourceClaimTemplate `{key}` that the pod needs was not written within {PATIENCE:?}; \
-         try again"
+        "ResourceClaimTemplate `{key}` that the pod needs was not written within {WRITE_MAX:?}"
     )]
     Slow { key: ObjectKey },
-}
-
-impl TemplateError {
-    /// Whether the same request may succeed a second later.
-    pub(crate) fn is_passing(&self) -> bool {
-        match self {
-            Self::Slow { .. } => true,
-            Self::Differs { .. } | Self::Failed => false,
-            Self::Create { source, .. }
-            | Self::Compare { source, .. }
-            | Self::Keep { source, .. } => match &**source {
-                kube::Error::Api(status) => status.code >= 429,
-                _ => true,
-            },
-        }
-    }
 }
 
 /// The write that was needed.
@@ -79,7 +65,7 @@ pub(crate) enum TemplateWrite {
     Kept,
 }
 
-/// Provides templates, for handlers and for the leader that recreates them.
+/// Remembers and writes templates, for handlers, the writer and the leader that recreates them.
 #[derive(Clone)]
 pub(crate) struct Templates {
     pub(crate) client: Client,
@@ -88,6 +74,8 @@ pub(crate) struct Templates {
     keep_unused: SignedDuration,
     /// Writes of this replica that its watch may not have reported yet.
     writes: Cache<ObjectKey, TemplateWrite>,
+    /// Templates of pods that this replica has patched and that may not be stored yet.
+    expected: moka::sync::Cache<ObjectKey, Arc<ResourceClaimTemplate>>,
 }
 
 impl Templates {
@@ -96,40 +84,77 @@ impl Templates {
         // If templates are collected sooner than that, each request checks them itself.
         let remembered = if keep_unused > SAFE { UNREPORTED } else { Duration::ZERO };
         let writes = Cache::builder().max_capacity(WRITES_MAX).time_to_live(remembered).build();
-        Self { client, view, keep_unused, writes }
+        let expected = moka::sync::Cache::builder()
+            .weigher(|_: &ObjectKey, template: &Arc<ResourceClaimTemplate>| weight(template))
+            .max_capacity(EXPECTED_MAX)
+            .time_to_live(EXPECTED)
+            .build();
+        Self { client, view, keep_unused, writes, expected }
     }
 
-    /// Makes sure that the template exists with this content and is not collected.
-    /// `template` is `None` if the view has it. If several pods need one template at the
-    /// same time, it is written once, and all get the result.
-    pub(crate) async fn ensure(
+    /// The same templates, written through another client.
+    pub(crate) fn with_client(&self, client: Client) -> Self {
+        Self { client, ..self.clone() }
+    }
+
+    /// Remembers the template that a pod needs until the pod exists. `template` is `None` if the
+    /// view has it.
+    ///
+    /// # Errors
+    /// Another object has its name.
+    pub(crate) fn expect(
         &self,
         key: &ObjectKey,
         template: Option<&ResourceClaimTemplate>,
-    ) -> Result<TemplateWrite, Arc<TemplateError>> {
-        match self.stored(key, template) {
-            Some(StoredTemplate::Good) => return Ok(TemplateWrite::Nothing),
-            Some(StoredTemplate::Other) => {
-                return Err(Arc::new(TemplateError::Differs { key: key.clone() }));
-            }
-            Some(StoredTemplate::Marked) | None => {}
+    ) -> Result<(), TemplateError> {
+        if self.stored(key, template) == Some(StoredTemplate::Other) {
+            return Err(TemplateError::Differs { key: key.clone() });
         }
-        // A separate task, which continues when this request stops waiting.
-        let written = tokio::spawn(self.clone().write_once(key.clone(), template.cloned()));
-        match tokio::time::timeout(PATIENCE, written).await {
-            Ok(Ok(written)) => written,
-            Ok(Err(_panic)) => Err(Arc::new(TemplateError::Failed)),
-            Err(_) => Err(Arc::new(TemplateError::Slow { key: key.clone() })),
+        // One that exists may be collected before the pod is stored.
+        let template = template.cloned().or_else(|| self.without_mark(key));
+        if let Some(template) = template.filter(|_| !self.expected.contains_key(key)) {
+            self.expected.insert(key.clone(), Arc::new(template));
         }
+        Ok(())
     }
 
+    /// A copy of the template that the view has, without its mark.
+    fn without_mark(&self, key: &ObjectKey) -> Option<ResourceClaimTemplate> {
+        let view = self.view.read();
+        let there = view.template_object(key)?;
+        let mut annotations = there.metadata.annotations.clone();
+        if let Some(annotations) = &mut annotations {
+            annotations.remove(annotation::UNUSED_SINCE);
+        }
+        let metadata = ObjectMeta {
+            name: there.metadata.name.clone(),
+            labels: there.metadata.labels.clone(),
+            annotations,
+            ..ObjectMeta::default()
+        };
+        Some(ResourceClaimTemplate { metadata, spec: there.spec.clone() })
+    }
+
+    /// Creates a remembered template, unless it exists. Does nothing if it is not remembered.
+    pub(crate) async fn provide(
+        &self,
+        key: &ObjectKey,
+    ) -> Result<TemplateWrite, Arc<TemplateError>> {
+        if self.stored(key, None) == Some(StoredTemplate::Good) {
+            return Ok(TemplateWrite::Nothing);
+        }
+        let Some(template) = self.expected.get(key) else { return Ok(TemplateWrite::Nothing) };
+        self.write_once(key.clone(), template).await
+    }
+
+    /// If several pods need one template at the same time, it is written once.
     async fn write_once(
-        self,
+        &self,
         key: ObjectKey,
-        template: Option<ResourceClaimTemplate>,
+        template: Arc<ResourceClaimTemplate>,
     ) -> Result<TemplateWrite, Arc<TemplateError>> {
         let write = async {
-            let written = tokio::time::timeout(WRITE_MAX, self.write(&key, template.as_ref()));
+            let written = tokio::time::timeout(WRITE_MAX, self.write(&key, Some(&template)));
             written.await.unwrap_or_else(|_| Err(TemplateError::Slow { key: key.clone() }))
         };
         let entry = self.writes.entry_by_ref(&key).or_try_insert_with(write).await?;
@@ -278,6 +303,12 @@ fn claim_of(template: &ResourceClaimTemplate) -> Option<&ResourceClaimSpec> {
     spec.as_ref()
 }
 
+/// The bytes of a template as JSON.
+fn weight(template: &ResourceClaimTemplate) -> u32 {
+    let bytes = serde_json::to_vec(template).map_or(usize::MAX, |text| text.len());
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 fn params() -> PostParams {
     PostParams { field_manager: Some(MANAGED_BY.to_owned()), ..PostParams::default() }
 }
@@ -286,7 +317,6 @@ fn params() -> PostParams {
 mod tests {
     use super::*;
     use axum::http::{Request, Response};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::client::Body;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tower::service_fn;
@@ -328,13 +358,16 @@ mod tests {
     async fn the_template_of_a_burst_of_pods_is_written_once() {
         let (templates, asked) = answering(201, json!(template(None)));
         let (key, template) = (key(), template(None));
-        let ensured = (0..50).map(|_| templates.ensure(&key, Some(&template)));
-        let written = futures::future::join_all(ensured).await;
+        assert_eq!(templates.provide(&key).await.unwrap(), TemplateWrite::Nothing, "unknown");
+        templates.expect(&key, Some(&template)).unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "requests write nothing");
+        let provided = (0..50).map(|_| templates.provide(&key));
+        let written = futures::future::join_all(provided).await;
         let created = written.iter().filter(|it| matches!(it, Ok(TemplateWrite::Created))).count();
         let nothing = written.iter().filter(|it| matches!(it, Ok(TemplateWrite::Nothing))).count();
         assert_eq!((created, nothing), (1, 49));
         // The watch has not reported it yet.
-        let again = templates.ensure(&key, Some(&template)).await;
+        let again = templates.provide(&key).await;
         assert_eq!(again.unwrap(), TemplateWrite::Nothing);
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
@@ -347,12 +380,12 @@ mod tests {
                    "message": "exceeded quota"}),
         );
         let (key, template) = (key(), template(None));
-        let ask = || templates.ensure(&key, Some(&template));
+        templates.expect(&key, Some(&template)).unwrap();
+        let ask = || templates.provide(&key);
         let (one, other) = tokio::join!(ask(), ask());
         for refused in [one, other] {
             let error = refused.unwrap_err();
             assert!(matches!(&*error, TemplateError::Create { .. }), "{error:?}");
-            assert!(!error.is_passing());
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         ask().await.unwrap_err();

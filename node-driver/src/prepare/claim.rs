@@ -10,6 +10,7 @@ use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
 
 /// Annotation on a claim from a template: the claim's name in the pod
@@ -86,10 +87,11 @@ pub struct AllocatedDevice {
     pub is_whole: bool,
     /// Admin access: the claim gets the device in addition to its holder, for monitoring.
     pub admin_access: bool,
-    /// The opaque parameters that apply to it.
-    pub parameters: Option<serde_json::Value>,
-    /// Whether the parameters come from the device class, that is from the operator.
-    pub are_parameters_of_class: bool,
+    /// The opaque parameters that apply to it: those of the claim, and above them those of its
+    /// device class, that is of the operator.
+    pub parameters: Option<Value>,
+    /// The part of them that the claim sets itself.
+    pub claimed: Option<Value>,
     /// The address that was reserved from the range in its parameters.
     pub address: Option<IpPrefix>,
 }
@@ -241,15 +243,14 @@ impl AllocatedClaim {
         Ok(())
     }
 
-    /// Refuses parameters that users in this namespace may not set. Parameters of a
-    /// device class come from the operator and are allowed; the plan rejects malformed
-    /// ones.
+    /// Refuses parameters that users in this namespace may not set. Parameters of a device class
+    /// come from the operator and are allowed. The plan rejects malformed ones.
     pub fn check_namespace(&self, allowed: &[String]) -> Result<(), ClaimError> {
         if may_set_guarded(&self.claim.namespace, allowed) {
             return Ok(());
         }
-        let of_user = self.devices.iter().filter(|device| !device.are_parameters_of_class);
-        let configs = of_user.filter_map(|it| NetworkConfig::parse(it.parameters.as_ref()?).ok());
+        let claimed = self.devices.iter().filter_map(|device| device.claimed.as_ref());
+        let configs = claimed.filter_map(|claimed| NetworkConfig::parse(claimed).ok());
         let Some(field) = configs.flat_map(|config| config.guarded_fields()).next() else {
             return Ok(());
         };
@@ -273,7 +274,7 @@ impl AllocatedClaim {
                     node: node.to_owned(),
                 });
             }
-            let (parameters, from_claim) = parameters(allocation, driver, &result.request).unzip();
+            let Parameters { all, claimed } = Parameters::new(allocation, driver, &result.request);
             Ok(AllocatedDevice {
                 request: result.request.clone(),
                 pool: result.pool.clone(),
@@ -282,8 +283,8 @@ impl AllocatedClaim {
                 consumed: amounts(result.consumed_capacity.iter().flatten()),
                 is_whole: false,
                 admin_access: result.admin_access.unwrap_or_default(),
-                parameters,
-                are_parameters_of_class: from_claim == Some(false),
+                parameters: all,
+                claimed,
                 address: None,
             })
         };
@@ -312,27 +313,64 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
     devices.and_then(|devices| devices.results.as_ref()).into_iter().flatten()
 }
 
-/// The parameters that apply to a request, and whether they come from the claim. The
-/// claim's take precedence over its class's, and later ones over earlier ones. A
-/// configuration that names no requests applies to all of them.
-fn parameters(
-    allocation: &AllocationResult,
-    driver: &str,
-    request: &str,
-) -> Option<(serde_json::Value, bool)> {
-    let devices = allocation.devices.as_ref();
-    let configs = devices.and_then(|devices| devices.config.as_ref()).into_iter().flatten();
-    let applies = |config: &&DeviceAllocationConfiguration| {
-        let requests = config.requests.as_deref().unwrap_or_default();
-        let named = |name: &String| name == request || name == base_request(request);
-        requests.is_empty() || requests.iter().any(named)
-    };
-    configs
-        .filter(applies)
-        .filter_map(|config| Some((config.source == "FromClaim", config.opaque.as_ref()?)))
-        .filter(|(_, opaque)| opaque.driver == driver)
-        .max_by_key(|(from_claim, _)| *from_claim)
-        .map(|(from_claim, opaque)| (opaque.parameters.0.clone(), from_claim))
+/// The parameters that apply to a request.
+#[derive(Debug, Default)]
+struct Parameters {
+    all: Option<Value>,
+    claimed: Option<Value>,
+}
+
+impl Parameters {
+    /// Of several configurations of a claim the last one counts. Each field that the class sets
+    /// takes precedence over the claim's. A configuration that names no requests applies to all
+    /// of them.
+    fn new(allocation: &AllocationResult, driver: &str, request: &str) -> Self {
+        let devices = allocation.devices.as_ref();
+        let configs = devices.and_then(|devices| devices.config.as_ref()).into_iter().flatten();
+        let applies = |config: &&DeviceAllocationConfiguration| {
+            let requests = config.requests.as_deref().unwrap_or_default();
+            let named = |name: &String| name == request || name == base_request(request);
+            requests.is_empty() || requests.iter().any(named)
+        };
+        let mut parameters = Self::default();
+        let mut class = None;
+        for config in configs.filter(applies) {
+            let Some(opaque) = config.opaque.as_ref().filter(|it| it.driver == driver) else {
+                continue;
+            };
+            let value = opaque.parameters.0.clone();
+            if config.source == "FromClaim" {
+                parameters.claimed = Some(value);
+            } else {
+                class = Some(overlay(class, value));
+            }
+        }
+        parameters.all = match (parameters.claimed.clone(), class) {
+            // The plan rejects what is not an object.
+            (Some(claimed), Some(class)) if claimed.is_object() => {
+                Some(overlay(Some(claimed), class))
+            }
+            (Some(claimed), _) => Some(claimed),
+            (None, class) => class,
+        };
+        parameters
+    }
+}
+
+/// Puts a value over another one: field by field if both are objects, otherwise in its place.
+fn overlay(below: Option<Value>, above: Value) -> Value {
+    match (below, above) {
+        (Some(Value::Object(mut fields)), Value::Object(above)) => {
+            for (field, value) in above {
+                let value = overlay(fields.remove(&field), value);
+                fields.insert(field, value);
+            }
+            Value::Object(fields)
+        }
+        // As the parser reads it: not set.
+        (Some(below), Value::Null) => below,
+        (_, above) => above,
+    }
 }
 
 /// The pods that a claim is reserved for.

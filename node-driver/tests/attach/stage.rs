@@ -185,7 +185,7 @@ fn claim(device: String, parameters: Value, bandwidth: Option<u64>) -> Allocated
             is_whole: false,
             admin_access: false,
             parameters: Some(parameters),
-            are_parameters_of_class: false,
+            claimed: None,
             address: None,
         }],
         others: vec![],

@@ -2,4 +2,43 @@
 
 use super::Attempt;
 
-pub(super) const ATTEMPTS: &[Attempt] = &[];
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    Attempt::here(
+        "idle_connections_and_slow_bodies_do_not_stop_the_webhook",
+        "10,000 connections with no or half a request, and 500 unfinished bodies, to the ports of admission",
+        "Reviews and `/healthz` are answered; memory stays within the chart's limit",
+    ),
+    Attempt::here(
+        "idle_connections_do_not_stop_the_fabric_controller",
+        "10,000 connections with no or half a request to fabric-controller",
+        "`/healthz` is answered; memory stays within the chart's limit",
+    ),
+    Attempt::here(
+        "idle_connections_and_slow_bodies_do_not_stop_the_extender",
+        "10,000 connections with no or half a request, and 500 unfinished bodies, to the ports of scheduler-ext",
+        "`/prioritize` and `/healthz` are answered; memory stays within the chart's limit",
+    ),
+    Attempt::here(
+        "idle_connections_do_not_stop_the_driver",
+        "10,000 connections with no or half a request to node-driver",
+        "It publishes a change of the machine; memory stays within the chart's limit",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "idle_connections_and_half_requests_keep_nobody_out",
+        "More connections than a port has places",
+        "A new connection replaces the one that has waited longest",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "slow_bodies_are_given_up_when_there_are_too_many",
+        "Unfinished and oversized bodies",
+        "503 for the oldest, 413 for what is too large",
+    ),
+    Attempt::in_suite(
+        "chart",
+        "metrics_are_closed_by_default",
+        "Reading metrics and health from the pod network or the host's network",
+        "Closed by NetworkPolicies, and on the driver by its address, unless a monitor is set",
+    ),
+];

@@ -2,4 +2,41 @@
 
 use super::Attempt;
 
-pub(super) const ATTEMPTS: &[Attempt] = &[];
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    Attempt::in_suite(
+        "unit",
+        "what_a_clock_that_was_ahead_has_made_is_replaced",
+        "A leader of admission with a wrong clock renews the certificate",
+        "It uses the API server's clock; what an earlier version has made is replaced at once",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "pods_are_aligned_with_a_frozen_extender",
+        "scheduler-ext hangs",
+        "Pods are aligned; each waits for `httpTimeout` until the kubelet restarts the extender",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "whenever_the_leader_dies_no_group_is_split",
+        "The leader of fabric-controller is killed at any time",
+        "No group is split",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "another_replica_leads_when_the_leader_is_killed",
+        "The leader of admission is killed",
+        "Another replica leads; pods are admitted",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "an_orphaned_webhook_blocks_no_pod",
+        "The namespace of admission is deleted",
+        "The webhook is deleted with it; pods are created",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "random_gangs_are_never_split_and_all_run",
+        "Tenants: gangs of any form and size, which come and go",
+        "None is split, and all run in the end",
+    ),
+];

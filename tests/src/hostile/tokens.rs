@@ -28,6 +28,11 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Node token: an event about another node, from another controller, or about an object that the driver does not report on",
         "Refused by the admission policy",
     ),
+    Attempt::here(
+        "tokens_can_do_what_the_table_says",
+        "Tokens of all service accounts: every verb on every resource, in every namespace and by every name",
+        "Allowed is exactly what `tests/tests/hostile/rights.txt` lists",
+    ),
     Attempt::in_suite(
         "control-plane",
         "a_driver_writes_for_its_own_node_only",

@@ -2,4 +2,21 @@
 
 use super::Attempt;
 
-pub(super) const ATTEMPTS: &[Attempt] = &[];
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    Attempt::here(
+        "a_request_writes_nothing",
+        "No credentials, the pod network: 200 AdmissionReviews in the name of `kube-system`",
+        "Nothing is written; requests only decide",
+    ),
+    Attempt::here(
+        "pods_that_are_refused_leave_nothing",
+        "Tenant who may create pods: 50 annotated pods in a namespace with the quota `pods: 0`",
+        "Refused; no template is created",
+    ),
+    Attempt::in_suite(
+        "control-plane",
+        "other_pods_never_reach_the_webhook",
+        "Tenant: pods without a key `dranet.io/…`, while the webhook is down",
+        "Created; only annotated pods depend on the webhook",
+    ),
+];

@@ -28,6 +28,11 @@ impl FabricController {
         &self.process
     }
 
+    /// The port of its health and metrics on the loopback interface.
+    pub fn operations(&self) -> u16 {
+        self.operations
+    }
+
     /// Its current metrics, by name and labels, from `/metrics`.
     pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         metrics::samples(self.operations).await

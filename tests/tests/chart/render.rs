@@ -29,7 +29,38 @@ pub(crate) fn tests() -> Vec<Test> {
         each_choice_leaves_out_what_it_does_not_need,
         nodes_that_node_feature_discovery_has_not_seen_are_kept,
         kubectl_builds_the_documented_overlay,
+        metrics_are_closed_by_default,
     ]
+}
+
+/// Network policies admit nobody to the port of metrics, and the driver, which is on the host's
+/// network, does not listen there, unless someone is named or a monitor is set.
+async fn metrics_are_closed_by_default(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let named = "--set=networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus";
+    for (flags, is_open, address) in [
+        (vec![], false, "127.0.0.1"),
+        (vec![named], true, "127.0.0.1"),
+        (vec!["--set=monitoring.monitor=PodMonitor"], true, "0.0.0.0"),
+        (vec!["--set=nodeDriver.operationsAddress=192.0.2.1"], false, "192.0.2.1"),
+        (vec!["--set=nodeDriver.operationsAddress=fd00::1"], false, "[fd00::1]"),
+    ] {
+        let objects = Helm::offline()?.template(&flags).await?;
+        let of_kind = |kind: &str| {
+            let is_kind =
+                |it: &&DynamicObject| it.types.as_ref().is_some_and(|types| types.kind == kind);
+            objects.iter().filter(is_kind).collect::<Vec<_>>()
+        };
+        for policy in of_kind("NetworkPolicy") {
+            let ingress = policy.data["spec"]["ingress"].to_string();
+            let name = policy.name_any();
+            assert_eq!(ingress.contains("9178"), is_open, "{flags:?}: {name}: {ingress}");
+            assert_eq!(ingress.contains("10250"), name == "admission", "{flags:?}: {ingress}");
+        }
+        let [driver] = of_kind("DaemonSet")[..] else { anyhow::bail!("{flags:?}") };
+        let flag = format!("\"--operations-listen={address}:9178\"");
+        assert!(driver.data.to_string().contains(&flag), "{flags:?}: {flag}");
+    }
+    Ok(())
 }
 
 /// With each component in turn. The overlay renames all images.

@@ -3,13 +3,14 @@
 //! messages (`nl_dump_check_consistent` in `include/net/netlink.h`), and the dump is
 //! requested again.
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use rtnetlink::packet_core::{
     ErrorMessage, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::{Error, Handle};
 use std::num::NonZeroI32;
+use std::pin::pin;
 
 /// Attempts before giving up on interfaces that keep changing.
 const TRIES: u32 = 10;
@@ -22,11 +23,21 @@ pub(crate) async fn dump(
     handle: &Handle,
     request: RouteNetlinkMessage,
 ) -> Result<Vec<RouteNetlinkMessage>, Error> {
+    dump_each(handle, request, Some).await
+}
+
+/// The same, and keeps what `keep` takes from each entry as it arrives: a namespace can have
+/// thousands of interfaces, of which each takes 16 KiB.
+pub(crate) async fn dump_each<T>(
+    handle: &Handle,
+    request: RouteNetlinkMessage,
+    keep: impl Fn(RouteNetlinkMessage) -> Option<T>,
+) -> Result<Vec<T>, Error> {
     for _ in 0..TRIES {
         let mut message = NetlinkMessage::from(request.clone());
         message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        let answer: Vec<_> = handle.clone().request(message)?.collect().await;
-        if let Some(whole) = whole(answer)? {
+        let answer = handle.clone().request(message)?;
+        if let Some(whole) = whole(answer, &keep).await? {
             return Ok(whole);
         }
     }
@@ -35,22 +46,23 @@ pub(crate) async fn dump(
     Err(Error::NetlinkError(error))
 }
 
-/// The entries of an answer; `None` if it was interrupted.
-fn whole(
-    answer: Vec<NetlinkMessage<RouteNetlinkMessage>>,
-) -> Result<Option<Vec<RouteNetlinkMessage>>, Error> {
-    let mut messages = Vec::with_capacity(answer.len());
-    for message in answer {
-        if message.header.flags & NLM_F_DUMP_INTR != 0 {
-            return Ok(None);
-        }
+/// What is kept of an answer; `None` if it was interrupted.
+async fn whole<T>(
+    answer: impl Stream<Item = NetlinkMessage<RouteNetlinkMessage>>,
+    keep: &impl Fn(RouteNetlinkMessage) -> Option<T>,
+) -> Result<Option<Vec<T>>, Error> {
+    let mut answer = pin!(answer);
+    let (mut kept, mut is_interrupted) = (Vec::new(), false);
+    // An interrupted answer is read to its end too.
+    while let Some(message) = answer.next().await {
+        is_interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
         match message.payload {
-            NetlinkPayload::InnerMessage(inner) => messages.push(inner),
+            NetlinkPayload::InnerMessage(inner) if !is_interrupted => kept.extend(keep(inner)),
             NetlinkPayload::Error(error) => return Err(Error::NetlinkError(error)),
             _ => {}
         }
     }
-    Ok(Some(messages))
+    Ok((!is_interrupted).then_some(kept))
 }
 
 #[cfg(test)]
@@ -66,10 +78,13 @@ mod tests {
         message
     }
 
-    #[test]
-    fn an_interrupted_answer_is_discarded() {
-        let answer = |flags| whole(vec![link(1, 2), link(2, flags)]).unwrap();
-        assert_eq!(answer(2).map(|messages| messages.len()), Some(2));
-        assert_eq!(answer(2 | NLM_F_DUMP_INTR), None);
+    #[tokio::test]
+    async fn an_interrupted_answer_is_discarded() {
+        let answer = async |flags| {
+            let answer = futures::stream::iter([link(1, 2), link(2, flags)]);
+            whole(answer, &Some).await.unwrap()
+        };
+        assert_eq!(answer(2).await.map(|messages| messages.len()), Some(2));
+        assert_eq!(answer(2 | NLM_F_DUMP_INTR).await, None);
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{has_alias, name_of};
-use crate::kernel::attach::link::all;
+use crate::kernel::attach::link::{all, inside};
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::{Child, MARK, PlannedLink};
 use cluster_model::network_config::{MacvlanMode, PartitionKey};
@@ -103,7 +103,7 @@ pub(super) async fn remove(
     child: Child,
     index: Option<u32>,
 ) -> Result<bool, AttachError> {
-    let inside = all(handle).await?;
+    let inside = inside(handle).await?;
     let mut removed = false;
     let is_it = |found: &&LinkMessage| {
         is_the_claims(found, link, child) || index == Some(found.header.index)

@@ -8,7 +8,8 @@
 use crate::kernel::attach::enter::Indices;
 use crate::kernel::attach::identity::{at_home, in_pod, name_of};
 use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, all, by_index, properties, set_attributes, to_namespace,
+    add_address, add_neighbor, add_route, all, by_index, inside, properties, set_attributes,
+    to_namespace,
 };
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, children, ethtool, rdma, settings};
@@ -52,7 +53,7 @@ pub fn leave(
         return Ok(());
     }
     pod.run(async |handle| {
-        let inside = all(&handle).await?;
+        let inside = inside(&handle).await?;
         let mut left = Ok(());
         for device in devices {
             left = left.and(leave_one(&handle, device, (&inside, indices), host).await);

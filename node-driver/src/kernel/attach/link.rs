@@ -1,6 +1,6 @@
 //! Finds and changes single interfaces by rtnetlink. Follows `rtnetlink(7)`.
 
-use crate::facts::network::dump::dump;
+use crate::facts::network::dump::{dump, dump_each};
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
@@ -67,6 +67,33 @@ pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError
         _ => None,
     };
     Ok(found.filter_map(link).collect())
+}
+
+/// All interfaces of a pod's namespace, with only those properties by which an interface is found:
+/// a pod can create thousands of interfaces.
+pub(super) async fn inside(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
+    let wrap = |source| AttachError::netlink("any", "look it up", source);
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    dump_each(handle, request, found_by).await.map_err(wrap)
+}
+
+fn found_by(message: RouteNetlinkMessage) -> Option<LinkMessage> {
+    let RouteNetlinkMessage::NewLink(mut link) = message else { return None };
+    link.attributes.retain(|attribute| {
+        matches!(
+            attribute,
+            LinkAttribute::IfName(_)
+                | LinkAttribute::IfAlias(_)
+                | LinkAttribute::PropList(_)
+                | LinkAttribute::Link(_)
+                | LinkAttribute::LinkInfo(_)
+                | LinkAttribute::ParentDevName(_)
+                | LinkAttribute::PermAddress(_)
+                | LinkAttribute::PhysPortName(_)
+        )
+    });
+    link.attributes.shrink_to_fit();
+    Some(link)
 }
 
 /// Adds an address, unless it is already there.

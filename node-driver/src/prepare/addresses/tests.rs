@@ -87,7 +87,7 @@ async fn claims_are_listed_once_and_then_followed() {
         is_whole: false,
         admin_access: false,
         parameters: Some(json!({"interface": {"addressRange": "10.9.0.0/30"}})),
-        are_parameters_of_class: false,
+        claimed: None,
         address: None,
     };
     let claim =

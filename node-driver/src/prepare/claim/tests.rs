@@ -23,7 +23,8 @@ fn allocated() -> Value {
                     {"driver": "dra.net", "pool": NODE, "device": "pci-2", "request": "more"}
                 ],
                 "config": [
-                    {"source": "FromClass", "opaque": {"driver": "dra.net", "parameters": {"of": "class"}}},
+                    {"source": "FromClass", "requests": ["more"],
+                     "opaque": {"driver": "dra.net", "parameters": {"of": "class"}}},
                     {"source": "FromClaim", "requests": ["nics"],
                      "opaque": {"driver": "dra.net", "parameters": {"of": "request"}}},
                     {"source": "FromClaim", "requests": ["nics/near"],
@@ -62,6 +63,45 @@ fn devices_and_their_parameters() {
     );
     assert_eq!(claim.pods, [PodRef { name: "train-0".into(), uid: "p-1".into() }]);
     assert_eq!(claim.others.len(), 1);
+}
+
+#[test]
+fn fields_of_the_class_win_over_those_of_the_claim() {
+    let with = |claimed: &[Value], classes: &[Value]| {
+        let config = |source: &str, parameters: &Value| json!({"source": source, "opaque": {"driver": "dra.net", "parameters": parameters}});
+        let classes = classes.iter().map(|it| config("FromClass", it));
+        let all: Vec<_> = classes.chain(claimed.iter().map(|it| config("FromClaim", it))).collect();
+        let mut claim = allocated();
+        claim["status"]["allocation"]["devices"]["config"] = json!(all);
+        let device = read(claim).expect("allocated here").devices.swap_remove(0);
+        (device.parameters, device.claimed)
+    };
+    let class = json!({"interface": {"type": "macvlan", "macvlanMode": "private",
+        "addresses": ["10.0.0.5/24"]}, "routes": [{"destination": "10.0.0.0/8"}]});
+    let own =
+        json!({"interface": {"type": "passthrough", "mtu": 9000, "addresses": []}, "routes": []});
+    let both = json!({"interface": {"type": "macvlan", "macvlanMode": "private", "mtu": 9000,
+        "addresses": ["10.0.0.5/24"]}, "routes": [{"destination": "10.0.0.0/8"}]});
+    let null = json!({"interface": null, "routes": null});
+    let more = json!({"interface": {"mtu": 4000}});
+    for (what, claimed, classes, expected) in [
+        ("nothing", vec![json!({})], vec![class.clone()], &class),
+        ("null", vec![null], vec![class.clone()], &class),
+        ("other values", vec![own.clone()], vec![class.clone()], &both),
+        ("the last of a claim", vec![more.clone(), own.clone()], vec![], &own),
+        ("the class alone", vec![], vec![class.clone()], &class),
+        (
+            "several classes",
+            vec![own.clone()],
+            vec![class.clone(), json!({"interface": null})],
+            &both,
+        ),
+        ("no object", vec![json!([])], vec![class.clone()], &json!([])),
+    ] {
+        let (parameters, own) = with(&claimed, &classes);
+        assert_eq!(parameters.as_ref(), Some(expected), "{what}");
+        assert_eq!(own, claimed.last().cloned(), "{what}");
+    }
 }
 
 #[test]

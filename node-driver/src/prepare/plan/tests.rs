@@ -153,7 +153,7 @@ fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
         is_whole: false,
         admin_access: false,
         parameters,
-        are_parameters_of_class: false,
+        claimed: None,
         address: None,
     }
 }

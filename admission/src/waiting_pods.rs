@@ -1,23 +1,28 @@
-//! Pods without a node that refer to managed templates: stores only which templates, and
-//! whether the pod is unschedulable.
+//! Pods without a node that refer to managed templates: stores only which templates, since when,
+//! and whether the pod is unschedulable.
 
 use crate::rewrite;
 use crate::template;
 use cluster_model::view::ObjectKey;
 use cluster_model::watch::Sink;
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Waiting pods and their templates.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WaitingPods(Arc<Watched>);
+pub(crate) struct WaitingPods(Arc<Watched>);
 
 #[derive(Debug, Default)]
 struct Watched {
     pods: Mutex<BTreeMap<ObjectKey, WaitingPod>>,
     changed: Notify,
+    /// Templates of pods that were not known before.
+    arrived: Mutex<BTreeSet<ObjectKey>>,
+    has_arrived: Notify,
 }
 
 #[derive(Debug)]
@@ -25,23 +30,25 @@ struct WaitingPod {
     /// Names of templates in the pod's namespace.
     templates: Vec<String>,
     is_deleted: bool,
+    /// When this process saw it first.
+    since: Instant,
     /// The pod's UID, if it is unschedulable.
     unschedulable: Option<String>,
 }
 
 /// A pod that the scheduler found no node for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UnschedulablePod {
+pub(crate) struct UnschedulablePod {
     /// Namespace and name.
-    pub(super) key: ObjectKey,
-    pub(super) uid: String,
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: String,
     /// Names of managed templates in its namespace.
-    pub(super) templates: Vec<String>,
+    pub(crate) templates: Vec<String>,
 }
 
 impl UnschedulablePod {
     /// The templates that it refers to.
-    pub(super) fn templates(&self) -> impl Iterator<Item = ObjectKey> {
+    pub(crate) fn templates(&self) -> impl Iterator<Item = ObjectKey> {
         let namespace = &self.key.namespace;
         let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
         self.templates.iter().map(key)
@@ -50,7 +57,7 @@ impl UnschedulablePod {
 
 impl WaitingPods {
     /// The pods that the scheduler found no node for.
-    pub(super) fn unschedulable(&self) -> Vec<UnschedulablePod> {
+    pub(crate) fn unschedulable(&self) -> Vec<UnschedulablePod> {
         let pods = self.lock();
         let unschedulable =
             pods.iter().filter(|(_, pod)| !pod.is_deleted).filter_map(|(key, pod)| {
@@ -62,7 +69,7 @@ impl WaitingPods {
 
     /// The templates that pods refer to, each with such a pod that is not being deleted,
     /// if any.
-    pub(super) fn templates(&self) -> BTreeMap<ObjectKey, Option<ObjectKey>> {
+    pub(crate) fn templates(&self) -> BTreeMap<ObjectKey, Option<ObjectKey>> {
         let mut templates: BTreeMap<ObjectKey, Option<ObjectKey>> = BTreeMap::new();
         for (key, pod) in &*self.lock() {
             for name in &pod.templates {
@@ -76,14 +83,53 @@ impl WaitingPods {
         templates
     }
 
+    /// Waits until pods have arrived since this was last called; returns their templates.
+    pub(crate) async fn arrived(&self) -> BTreeSet<ObjectKey> {
+        loop {
+            let arrived = mem::take(&mut *lock(&self.0.arrived));
+            if !arrived.is_empty() {
+                return arrived;
+            }
+            self.0.has_arrived.notified().await;
+        }
+    }
+
+    /// The templates that pods refer to which have waited for this long and are not being deleted,
+    /// each with such a pod.
+    pub(crate) fn templates_after(&self, time: Duration) -> BTreeMap<ObjectKey, ObjectKey> {
+        let pods = self.lock();
+        let waiting = pods.iter().filter(|(_, pod)| !pod.is_deleted && pod.since.elapsed() >= time);
+        let templates = waiting.flat_map(|(key, pod)| {
+            let template =
+                |name: &String| ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
+            pod.templates.iter().map(move |name| (template(name), key.clone()))
+        });
+        templates.collect()
+    }
+
+    /// A pod that refers to the template and is not being deleted.
+    pub(crate) fn pod_of(&self, template: &ObjectKey) -> Option<ObjectKey> {
+        let pods = self.lock();
+        let mut waiting = pods.iter().filter(|(key, pod)| {
+            key.namespace == template.namespace
+                && !pod.is_deleted
+                && pod.templates.contains(&template.name)
+        });
+        waiting.next().map(|(key, _)| key.clone())
+    }
+
     /// Returns when any of them has changed since this was last called.
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, WaitingPod>> {
-        self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.pods)
     }
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sink<Pod> for WaitingPods {
@@ -96,7 +142,18 @@ impl Sink<Pod> for WaitingPods {
         }
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
         let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
-        self.lock().insert(key, WaitingPod { templates, is_deleted, unschedulable });
+        let mut pods = self.lock();
+        let since = pods.get(&key).map(|known| known.since);
+        if since.is_none() && !is_deleted {
+            let namespace = &key.namespace;
+            let template =
+                |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+            lock(&self.0.arrived).extend(templates.iter().map(template));
+            self.0.has_arrived.notify_one();
+        }
+        let since = since.unwrap_or_else(Instant::now);
+        pods.insert(key, WaitingPod { templates, is_deleted, since, unschedulable });
+        drop(pods);
         self.0.changed.notify_one();
     }
 
@@ -162,7 +219,25 @@ mod tests {
         pods.apply(pod("d", other, Some("2026-01-01T00:00:00Z")));
         let expected = [(key(ours), Some(key("b"))), (key(other), None)];
         assert_eq!(pods.templates(), expected.into_iter().collect());
+        assert_eq!(pods.pod_of(&key(ours)), Some(key("b")));
+        assert_eq!(pods.pod_of(&key(other)), None);
+        let waiting = pods.templates_after(Duration::ZERO);
+        assert_eq!(waiting, [(key(ours), key("b"))].into_iter().collect());
+        assert_eq!(pods.templates_after(Duration::from_hours(1)), BTreeMap::new());
         pods.delete(&key("b"));
         assert_eq!(pods.templates()[&key(ours)], None);
+    }
+
+    #[tokio::test]
+    async fn templates_of_new_pods_arrive_once() {
+        let key = |name: &str| ObjectKey { namespace: "n".to_owned(), name: name.to_owned() };
+        let ours = "dranet-0123456789abcdef";
+        let mut pods = WaitingPods::default();
+        pods.apply(pod("a", ours, None));
+        pods.apply(pod("b", ours, None));
+        assert_eq!(pods.arrived().await, [key(ours)].into());
+        pods.apply(pod("a", ours, None));
+        let nothing = tokio::time::timeout(Duration::from_millis(20), pods.arrived()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
     }
 }

@@ -1,0 +1,59 @@
+//! Creates the templates of pods that exist. Requests have decided on them and remember them.
+
+use super::metrics::Metrics;
+use super::templates::{TemplateError, Templates};
+use crate::waiting_pods::WaitingPods;
+use cluster_model::view::ObjectKey;
+use process::chain::Chain;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The number of concurrent writes.
+const TOGETHER: usize = 16;
+/// The first and the longest pause before a failed write is tried again.
+const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
+
+/// Creates the templates of pods as they arrive, without end.
+pub(super) async fn write(templates: Templates, waiting: WaitingPods, metrics: Metrics) {
+    let slots = Arc::new(Semaphore::new(TOGETHER));
+    loop {
+        for key in waiting.arrived().await {
+            let write = Write { templates: templates.clone(), waiting: waiting.clone(), key };
+            tokio::spawn(write.carry_out(metrics.clone(), Arc::clone(&slots)));
+        }
+    }
+}
+
+/// The creation of one template.
+struct Write {
+    templates: Templates,
+    waiting: WaitingPods,
+    key: ObjectKey,
+}
+
+impl Write {
+    /// Tries until the template exists or no pod waits for it.
+    async fn carry_out(self, metrics: Metrics, slots: Arc<Semaphore>) {
+        let Self { templates, waiting, key } = self;
+        let [mut pause, longest] = RETRY;
+        loop {
+            let written = {
+                let _slot = slots.acquire().await;
+                templates.provide(&key).await
+            };
+            match written {
+                Ok(written) => return metrics.count_template(written),
+                Err(error) => {
+                    tracing::warn!(template = %key, error = %Chain(&*error), "Template not created");
+                    let is_final = matches!(*error, TemplateError::Differs { .. });
+                    if is_final || waiting.pod_of(&key).is_none() {
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What those try who reach the webhook without being kube-apiserver, and what tenants leave
+//! behind whose pods are refused.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Request;
+use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod,
+    resource::v1::ResourceClaimTemplate,
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use tests::{
+    ControlPlane, Scope,
+    installation::{Installation, review},
+    suite::Test,
+    with_scope,
+};
+
+const SOON: Duration = Duration::from_secs(30);
+/// The time in which a template would be written.
+const SETTLED: Duration = Duration::from_secs(3);
+const REVIEWS: usize = 200;
+const PODS: usize = 50;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::attempts![a_request_writes_nothing, pods_that_are_refused_leave_nothing];
+    all.into_iter().map(Test::alone).collect()
+}
+
+async fn a_request_writes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<String> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
+        let webhook = installation.webhook().await?.client()?;
+        let ask = |_| ask(&webhook, "kube-system");
+        let answers: Vec<Value> =
+            stream::iter(0..REVIEWS).map(ask).buffer_unordered(8).try_collect().await?;
+        let allowed = answers.iter().filter(|answer| answer["response"]["allowed"] == true).count();
+        anyhow::ensure!(allowed == REVIEWS, "{allowed} of {REVIEWS} were decided");
+        tokio::time::sleep(SETTLED).await;
+        none(&Api::namespaced(plane.client(), "kube-system")).await?;
+        let hooks: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
+        let hooks = hooks.get("admission.dranet.io").await?.webhooks.unwrap_or_default();
+        anyhow::ensure!(hooks.iter().all(|hook| hook.side_effects == "None"), "{hooks:?}");
+        // A pod that exists gets its template.
+        let pod = serde_json::from_value(pod("real"))?;
+        scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
+        scope.bound("real", SOON).await?;
+        Ok(format!("{REVIEWS} reviews were answered, and no object was written"))
+    })
+    .await
+}
+
+async fn pods_that_are_refused_leave_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<String> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
+        scope.apply_yaml(NO_PODS).await?;
+        let refused = stream::iter(0..PODS).map(|number| refused(scope, number));
+        let refused: Vec<()> = refused.buffer_unordered(8).try_collect().await?;
+        tokio::time::sleep(SETTLED).await;
+        none(&scope.api()).await?;
+        Ok(format!("{} pods were refused, and no template was created", refused.len()))
+    })
+    .await
+}
+
+const NO_PODS: &str = "
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: none}
+spec: {hard: {pods: '0'}}
+";
+
+/// Creates a pod that the quota refuses.
+async fn refused(scope: &Scope, number: usize) -> anyhow::Result<()> {
+    let pod = serde_json::from_value(pod(&format!("p{number}")))?;
+    match scope.api::<Pod>().create(&PostParams::default(), &pod).await {
+        Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => Ok(()),
+        other => anyhow::bail!("{other:?}"),
+    }
+}
+
+/// Fails if there is a template of admission.
+async fn none(api: &Api<ResourceClaimTemplate>) -> anyhow::Result<()> {
+    let there = api.list_metadata(&ListParams::default()).await?.items;
+    anyhow::ensure!(there.is_empty(), "{there:?}");
+    Ok(())
+}
+
+async fn ask(webhook: &Client, namespace: &str) -> anyhow::Result<Value> {
+    let body = serde_json::to_vec(&review(namespace, pod("p")))?;
+    let request = Request::post("/mutate").header("content-type", "application/json");
+    Ok(webhook.request(request.body(body)?).await?)
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": "2"}},
+        "spec": {"containers": [
+            {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        ]},
+    })
+}

@@ -39,7 +39,7 @@ use prometheus_client::registry::Registry;
 use recent::RecentPins;
 use serve::http::{Bound, Limits};
 use serve::lease::Lease;
-use serve::readiness::Readiness;
+use serve::readiness::{Readiness, Wait};
 use std::sync::Arc;
 use templates::Templates;
 use tokio_util::sync::CancellationToken;
@@ -66,12 +66,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let mut registry = Registry::with_prefix("dranet_admission");
     let metrics = Metrics::register(&mut registry);
-    let readiness = Readiness::default();
+    let (readiness, synced) = (Readiness::default(), Readiness::default());
     let view = SharedView::default();
     let policy: Arc<Policy> = Arc::new(policy.into());
     let templates = Templates::new(client.clone(), view.clone(), leader.keep_unused());
     let waiting = WaitingPods::default();
-    let writing = writer::write(templates.clone(), waiting.clone(), metrics.clone());
     let (plans, renewer) = Plans::new(&metrics);
     background.spawn(process::memory::keep_small());
     let renewing = background.spawn(renewer.run(view.clone(), Arc::clone(&policy)));
@@ -85,6 +84,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         retention: leader.retention(),
         metrics: metrics.clone(),
     };
+    let listed = [readiness.wait_for("pods"), synced.wait_for("pods")];
+    let creation = create_templates(templates.clone(), waiting, listed, metrics.clone());
     let app = App {
         templates,
         policy,
@@ -96,17 +97,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         metrics,
     };
     let lease = Lease::new(watching.clone(), &namespace, object::LEASE, lease.duration());
-    let synced = Readiness::default();
     let watches =
         background.spawn(follow(watching, &namespace, view, [readiness.clone(), synced.clone()]));
-    // On the threads that answer requests, since pods wait for their templates.
-    let listed = [readiness.wait_for("pods"), synced.wait_for("pods")];
-    let pods = follow_into(
-        Api::<Pod>::all(client.clone()),
-        watcher::Config::default().fields("spec.nodeName="),
-        waiting,
-        listed,
-    );
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = handlers::router(Arc::new(app));
     let no_certificate = webhook.is_none().then(|| readiness.wait_for("certificate"));
@@ -128,8 +120,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let operations = async { Ok(operations.serve(operations_router, stop.clone()).await?) };
         let result = tokio::select! {
             ended = watches => Err(ended.err().map_or_else(|| anyhow::anyhow!("every watch ended"), Into::into)),
-            () = pods => Err(anyhow::anyhow!("the watch of pods ended")),
-            () = writing => Err(anyhow::anyhow!("the creation of templates ended")),
+            error = creation => Err(error),
             _ = renewing => Err(anyhow::anyhow!("the renewal of plans ended")),
             result = async { tokio::try_join!(served, operations) } => result.map(drop),
         };
@@ -151,6 +142,26 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (result, led) = tokio::join!(serving, leading);
     result?;
     led.context("the leader's work failed")
+}
+
+/// Watches the pods without a node and creates their templates; returns why it ended. It runs on
+/// the threads that answer requests, since pods wait for their templates.
+async fn create_templates(
+    templates: Templates,
+    waiting: WaitingPods,
+    listed: [Wait; 2],
+    metrics: Metrics,
+) -> anyhow::Error {
+    let pods: Api<Pod> = Api::all(templates.client.clone());
+    let config = watcher::Config::default().fields("spec.nodeName=");
+    tokio::select! {
+        () = follow_into(pods, config, waiting.clone(), listed) => {
+            anyhow::anyhow!("the watch of pods ended")
+        }
+        () = writer::write(templates, waiting, metrics) => {
+            anyhow::anyhow!("the creation of templates ended")
+        }
+    }
 }
 
 async fn serve_on(

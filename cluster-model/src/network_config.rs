@@ -10,7 +10,7 @@ mod guard;
 mod prefix;
 mod values;
 
-pub use guard::{ALL_NAMESPACES, may_set_guarded};
+pub use guard::{ALL_NAMESPACES, PermissionError, permission};
 pub use prefix::{address, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

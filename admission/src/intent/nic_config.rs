@@ -6,9 +6,7 @@ use crate::denial::Denial;
 use crate::sharing::SHARED;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
-use cluster_model::network_config::{
-    InterfaceConfig, InterfaceKind, NetworkConfig, may_set_guarded,
-};
+use cluster_model::network_config::{InterfaceConfig, InterfaceKind, NetworkConfig};
 use cluster_model::nic_pool::POOL_NAME_MAX;
 use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -113,11 +111,7 @@ pub(crate) fn check_namespace(
     allowed: &[String],
 ) -> Result<(), Denial> {
     let Some(config) = parsed(intent) else { return Ok(()) };
-    let fields = config.guarded_fields();
-    let Some(field) = fields.first() else { return Ok(()) };
-    if may_set_guarded(namespace, allowed) {
-        return Ok(());
-    }
+    let Some(field) = config.forbidden_field(namespace, allowed) else { return Ok(()) };
     let there = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
     Err(deny(
         intent,

@@ -94,8 +94,9 @@ pub struct PolicyArgs {
     /// Maximum number of search steps that a claim may cost the scheduler on one node
     #[arg(long, value_name = "NUMBER", default_value_t = crate::plan::STEPS_MAX)]
     pub max_steps: u64,
-    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; may be repeated
-    #[arg(long = "network-namespace", value_name = "NAME")]
+    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; NAME=FIELD,FIELD
+    /// allows only these fields; may be repeated
+    #[arg(long = "network-namespace", value_name = "NAME", value_parser = cluster_model::network_config::permission)]
     pub network_namespaces: Vec<String>,
     /// Add a scheduling gate to pods with dranet.io/fabric; the fabric controller must run, as it
     /// removes the gates. Without this flag such pods are denied

@@ -1,5 +1,5 @@
 //! Fields that affect more than their own pod. Only namespaces that the operator names may set
-//! them. Admission enforces this for annotations, the driver for claims.
+//! them, all or some. Admission enforces this for annotations, the driver for claims.
 
 use super::{InterfaceConfig, NetworkConfig, VirtualFunctionConfig};
 
@@ -7,6 +7,13 @@ use super::{InterfaceConfig, NetworkConfig, VirtualFunctionConfig};
 pub const ALL_NAMESPACES: &str = "*";
 
 impl NetworkConfig {
+    /// The first guarded field that is set although no permission of the operator allows it in
+    /// this namespace.
+    pub fn forbidden_field(&self, namespace: &str, permissions: &[String]) -> Option<&'static str> {
+        let mut fields = self.guarded_fields().into_iter();
+        fields.find(|field| !may_set(namespace, field, permissions))
+    }
+
     /// The paths of the guarded fields that are set.
     pub fn guarded_fields(&self) -> Vec<&'static str> {
         let Self { interface, routes, rules, neighbors, virtual_function, .. } = self;
@@ -43,9 +50,60 @@ impl NetworkConfig {
     }
 }
 
-/// Returns true if the operator allows this namespace to set guarded fields.
-pub fn may_set_guarded(namespace: &str, allowed: &[String]) -> bool {
-    allowed.iter().any(|name| name == namespace || name == ALL_NAMESPACES)
+/// The guarded fields.
+const GUARDED: [&str; 13] = [
+    "interface.addresses",
+    "interface.addressRange",
+    "interface.dhcp",
+    "interface.disableEbpfPrograms",
+    "interface.hardwareAddr",
+    "interface.forwarding",
+    "interface.macvlanMode",
+    "interface.pkey",
+    "interface.vrf",
+    "routes",
+    "rules",
+    "neighbors",
+    "virtualFunction",
+];
+
+/// A permission names a field that needs none, or no namespace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PermissionError {
+    /// The field is not guarded.
+    #[error("`{field}` is not a guarded field; they are {}", GUARDED.join(", "))]
+    Field {
+        /// The field.
+        field: String,
+    },
+    /// There is no namespace.
+    #[error("names no namespace; allowed: NAMESPACE or NAMESPACE=FIELD,FIELD")]
+    Namespace,
+}
+
+/// Checks a permission of the operator: `NAMESPACE` for all guarded fields, or
+/// `NAMESPACE=FIELD,FIELD`; `*` means every namespace.
+pub fn permission(text: &str) -> Result<String, PermissionError> {
+    let (namespace, fields) = text.split_once('=').unwrap_or((text, GUARDED[0]));
+    if namespace.is_empty() {
+        return Err(PermissionError::Namespace);
+    }
+    match fields.split(',').find(|field| !GUARDED.contains(field)) {
+        Some(field) => Err(PermissionError::Field { field: field.to_owned() }),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// Returns true if a permission of the operator allows this namespace to set the guarded field.
+fn may_set(namespace: &str, field: &str, permissions: &[String]) -> bool {
+    permissions.iter().any(|permission| {
+        let (name, fields) = match permission.split_once('=') {
+            Some((name, fields)) => (name, Some(fields)),
+            None => (permission.as_str(), None),
+        };
+        let is_namespace = name == namespace || name == ALL_NAMESPACES;
+        is_namespace && fields.is_none_or(|fields| fields.split(',').any(|it| it == field))
+    })
 }
 
 #[cfg(test)]
@@ -98,9 +156,36 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_names_namespaces_or_all() {
-        let allowed = ["net".to_owned()];
-        assert!(may_set_guarded("net", &allowed) && !may_set_guarded("team", &allowed));
-        assert!(!may_set_guarded("team", &[]) && may_set_guarded("team", &["*".to_owned()]));
+    fn the_operator_names_namespaces_and_fields() {
+        let config = json!({"interface": {"dhcp": true}, "virtualFunction": {"trust": true}});
+        let config = NetworkConfig::parse(&config).unwrap();
+        let [dhcp, function] = ["interface.dhcp", "virtualFunction"].map(Some);
+        for (permissions, forbidden) in [
+            (vec![], dhcp),
+            (vec!["net"], dhcp),
+            (vec!["team"], None),
+            (vec!["*"], None),
+            (vec!["team=interface.dhcp"], function),
+            (vec!["team=virtualFunction,routes"], dhcp),
+            (vec!["*=interface.dhcp", "team=virtualFunction"], None),
+            (vec!["net=interface.dhcp,virtualFunction"], dhcp),
+        ] {
+            let permissions: Vec<_> =
+                permissions.into_iter().map(|it| permission(it).unwrap()).collect();
+            assert_eq!(config.forbidden_field("team", &permissions), forbidden, "{permissions:?}");
+        }
+        let refused = |text| permission(text).unwrap_err().to_string();
+        assert!(
+            refused("team=interface.mtu").starts_with("`interface.mtu` is not a guarded field")
+        );
+        assert!(refused("team=").starts_with("`` is not a guarded field"));
+        assert!(refused("=routes").starts_with("names no namespace"));
+    }
+
+    #[test]
+    fn every_guarded_field_can_be_allowed() {
+        for field in GUARDED {
+            assert_eq!(permission(&format!("team={field}")), Ok(format!("team={field}")));
+        }
     }
 }

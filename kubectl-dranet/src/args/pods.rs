@@ -31,9 +31,9 @@ pub struct PolicyArgs {
     /// setting of the cluster's admission, otherwise 10000
     #[arg(long, value_name = "NUMBER")]
     pub max_steps: Option<u64>,
-    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; may be repeated.
-    /// Defaults to the settings of the cluster's admission
-    #[arg(long = "network-namespace", value_name = "NAME")]
+    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; NAME=FIELD,FIELD
+    /// allows only these fields; may be repeated. Defaults to the settings of the cluster's admission
+    #[arg(long = "network-namespace", value_name = "NAME", value_parser = cluster_model::network_config::permission)]
     pub network_namespaces: Vec<String>,
     /// Whether to assume that fabric-controller runs; defaults to the setting of the cluster's
     /// admission, otherwise true, as the chart installs it

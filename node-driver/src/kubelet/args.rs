@@ -73,8 +73,9 @@ pub struct PluginArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub device_metadata: bool,
     /// Namespace whose claims may set addresses, routes, rules, neighbors, forwarding, routing
-    /// domains and eBPF programs, or `*` for all; may be repeated
-    #[arg(long = "network-namespace", value_name = "NAMESPACE")]
+    /// domains and eBPF programs, or `*` for all; NAMESPACE=FIELD,FIELD allows only these fields; may
+    /// be repeated
+    #[arg(long = "network-namespace", value_name = "NAMESPACE", value_parser = cluster_model::network_config::permission)]
     pub network_namespaces: Vec<String>,
     /// What else pods may get
     #[command(flatten)]

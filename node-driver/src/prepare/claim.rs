@@ -5,7 +5,7 @@
 
 use crate::prepare::capacities::{Capacities, amounts, bandwidth};
 use crate::prepare::published::Published;
-use cluster_model::network_config::{IpPrefix, NetworkConfig, may_set_guarded};
+use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
@@ -246,14 +246,11 @@ impl AllocatedClaim {
     /// Refuses parameters that users in this namespace may not set. Parameters of a device class
     /// come from the operator and are allowed. The plan rejects malformed ones.
     pub fn check_namespace(&self, allowed: &[String]) -> Result<(), ClaimError> {
-        if may_set_guarded(&self.claim.namespace, allowed) {
-            return Ok(());
-        }
         let claimed = self.devices.iter().filter_map(|device| device.claimed.as_ref());
-        let configs = claimed.filter_map(|claimed| NetworkConfig::parse(claimed).ok());
-        let Some(field) = configs.flat_map(|config| config.guarded_fields()).next() else {
-            return Ok(());
-        };
+        let mut configs = claimed.filter_map(|claimed| NetworkConfig::parse(claimed).ok());
+        let namespace = &self.claim.namespace;
+        let field = configs.find_map(|config| config.forbidden_field(namespace, allowed));
+        let Some(field) = field else { return Ok(()) };
         let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
         Err(ClaimError::Guarded { claim: Box::new(self.claim.clone()), field, allowed })
     }

@@ -13,7 +13,7 @@ mod webhook;
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures::FutureExt;
@@ -90,7 +90,7 @@ static SEEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 /// attempt has its name.
 pub fn attempt<F, T>(name: &'static str, body: F) -> Test
 where
-    F: FnOnce(std::sync::Arc<ControlPlane>) -> T + Send + 'static,
+    F: Fn(Arc<ControlPlane>) -> T + Send + 'static,
     T: Future<Output = anyhow::Result<String>> + 'static,
 {
     Test::new(name, move |plane| {

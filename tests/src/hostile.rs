@@ -95,12 +95,12 @@ where
 {
     Test::new(name, move |plane| {
         body(plane).map(move |seen| {
-            let text = match &seen {
+            let outcome = match &seen {
                 Ok(seen) => seen.clone(),
                 Err(error) => format!("FAILED: {error:#}"),
             };
             let test = name.rsplit("::").next().unwrap_or(name).to_owned();
-            SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert(test, text);
+            SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert(test, outcome);
             seen.map(drop)
         })
     })

@@ -142,7 +142,7 @@ async fn a_taken_address_is_served_once_it_is_free() {
 
 /// A server with few places and little room for bodies, whose handler answers with the length of
 /// the body.
-async fn limited() -> (SocketAddr, CancellationToken) {
+fn limited() -> (SocketAddr, CancellationToken) {
     let bound = Bound::plain(loopback()).unwrap();
     let bodies = BodyLimits { each: 1 << 20, together: 2 << 20, handled: 1 << 20 };
     let bound = bound.with_limits(Limits { connections: 8, bodies });
@@ -166,7 +166,7 @@ async fn begin(address: SocketAddr, length: usize, sent: usize) -> tokio::net::T
 
 #[tokio::test]
 async fn idle_connections_and_half_requests_keep_nobody_out() {
-    let (address, stop) = limited().await;
+    let (address, stop) = limited();
     let mut held = Vec::new();
     for number in 0..200 {
         let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -188,7 +188,7 @@ async fn idle_connections_and_half_requests_keep_nobody_out() {
 
 #[tokio::test]
 async fn slow_bodies_are_given_up_when_there_are_too_many() {
-    let (address, stop) = limited().await;
+    let (address, stop) = limited();
     let mut slow = Vec::new();
     for _ in 0..4 {
         slow.push(begin(address, 1 << 20, (1 << 20) - 1).await);

@@ -102,7 +102,7 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
         for claim in dying {
             api.delete(&claim.name_any(), &DeleteParams::default()).await?;
         }
-        let living = living.len();
+        let left = living.len();
         eventually(SOON, async || {
             let there = addresses.list(&of_pool(&name)).await?.items;
             for address in &there {
@@ -116,21 +116,15 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
                 );
             }
             let status = pools.get(&name).await?.status.unwrap_or_default();
-            let free = i64::try_from(1022 - 1 - 15 - living)?;
-            let is_done = there.len() == living && status.free == free;
-            Ok(Check::that(is_done, || format!("{} of {living}, {status:?}", there.len())))
+            let free = i64::try_from(1022 - 1 - 15 - left)?;
+            let is_done = there.len() == left && status.free == free;
+            Ok(Check::that(is_done, || format!("{} of {left}, {status:?}", there.len())))
         })
         .await?;
 
-        // Also when it loses its allocation and gets one on another node.
-        let moved = living[1].name_any();
-        let (other, its_driver) = &drivers[(DYING + 2) % NODES];
-        nic_claims::deallocate(&api, &moved).await?;
-        let claim = nic_claims::allocate(&api, &moved, other, &name).await?;
-        let mut elsewhere = nic_claims::as_read(&claim, other, &name);
-        reserve(its_driver, other, &mut elsewhere).await?;
-        let address = nic_claims::address(&elsewhere)?;
-        assert_eq!(owners.get(&address), Some(&elsewhere.claim.uid.as_str()), "{address}");
+        let other = &drivers[(DYING + 2) % NODES];
+        let address = moved(&api, &living[1], other, &name).await?;
+        assert_eq!(owners.get(&address).copied(), living[1].metadata.uid.as_deref(), "{address}");
 
         // A pool that shrinks leaves claims their addresses, and assigns none that it no longer
         // has.
@@ -139,7 +133,7 @@ async fn racing_drivers_take_no_address_twice(plane: Arc<ControlPlane>) -> anyho
         pools.patch(&name, &PatchParams::default(), &Patch::Merge(shrunk)).await?;
         reserve(driver, node, &mut again_of(&again, &name)).await?;
         let more = claims_named(scope, "late", 2).await?;
-        allocate(&api, &more, &[node], &name).await?;
+        allocate(&api, &more, &[node.as_str()], &name).await?;
         let mut outcomes = Vec::new();
         for claim in &more {
             outcomes
@@ -259,6 +253,21 @@ async fn drivers(
 
 async fn claims(scope: &Scope, number: usize) -> anyhow::Result<Vec<ResourceClaim>> {
     claims_named(scope, "nic", number).await
+}
+
+/// The address of a claim that loses its allocation and gets one on another node.
+async fn moved(
+    api: &Api<ResourceClaim>,
+    claim: &ResourceClaim,
+    (node, driver): &(String, Client),
+    pool: &str,
+) -> anyhow::Result<String> {
+    let name = claim.name_any();
+    nic_claims::deallocate(api, &name).await?;
+    let claim = nic_claims::allocate(api, &name, node, pool).await?;
+    let mut read = nic_claims::as_read(&claim, node, pool);
+    reserve(driver, node, &mut read).await?;
+    nic_claims::address(&read)
 }
 
 /// Allocates the NIC of one node after the other.

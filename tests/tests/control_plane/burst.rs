@@ -83,9 +83,15 @@ async fn check(scope: &Scope, created: &BTreeSet<String>) -> anyhow::Result<()> 
     let there = scope.api::<Pod>().list(&ListParams::default()).await?.items;
     let names: BTreeSet<_> = there.iter().map(ResourceExt::name_any).collect();
     assert_eq!(names, *created, "what was answered is there, and nothing else");
-    let templates = scope.api::<ResourceClaimTemplate>().list(&ListParams::default()).await?;
-    let templates: BTreeSet<_> = templates.iter().map(ResourceExt::name_any).collect();
-    assert_eq!(templates.len(), 2, "one for each demand");
+    // The leader creates those that the killed replicas did not.
+    let templates: BTreeSet<String> = eventually(SOON, async || {
+        let there = scope.api::<ResourceClaimTemplate>().list(&ListParams::default()).await?;
+        let there: BTreeSet<_> = there.iter().map(ResourceExt::name_any).collect();
+        anyhow::ensure!(there.len() <= 2, "one for each demand: {there:?}");
+        let is_all = there.len() == 2;
+        Ok(if is_all { Check::Done(there) } else { Check::NotYet(format!("{there:?}")) })
+    })
+    .await?;
     for pod in &there {
         let spec = pod.spec.clone().unwrap_or_default();
         let claims = spec.resource_claims.unwrap_or_default();

@@ -131,6 +131,7 @@ async fn a_deleted_template_is_recreated_for_a_waiting_pod(
         create(scope, held).await?;
         let name = template_of(scope, "held").await?;
         let templates = scope.api::<ResourceClaimTemplate>();
+        wait_for_templates(scope, |names| names.contains(&name)).await?;
         let before = templates.get(&name).await?;
         templates.delete(&name, &DeleteParams::default()).await?;
         let claims = scope.api::<ResourceClaim>();

@@ -23,10 +23,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
 ";
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![only_allowed_namespaces_set_addresses_and_routes]
-        .into_iter()
-        .map(Test::alone)
-        .collect()
+    tests::tests![
+        only_allowed_namespaces_set_addresses_and_routes,
+        a_namespace_may_be_allowed_some_fields,
+    ]
+    .into_iter()
+    .map(Test::alone)
+    .collect()
 }
 
 async fn only_allowed_namespaces_set_addresses_and_routes(
@@ -62,6 +65,35 @@ async fn only_allowed_namespaces_set_addresses_and_routes(
             Ok(())
         })
         .await
+    })
+    .await
+}
+
+/// An entry of `networkConfig.namespaces` can name the fields.
+async fn a_namespace_may_be_allowed_some_fields(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let namespace = scope.namespace();
+        let flags = [
+            format!("--set=networkConfig.namespaces[0]={namespace}=interface.dhcp\\,neighbors"),
+            "--set=networkConfig.namespaces[1]=*=interface.vrf".to_owned(),
+        ];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        for object in Helm::offline()?.template(&flags).await? {
+            if object.metadata.name.as_deref() == Some(POLICY) {
+                scope.apply(object).await?;
+            }
+        }
+        let mine = editor(&plane, scope).await?;
+        in_force(&mine, scope).await?;
+        let allowed = ["interface.dhcp", "neighbors", "interface.vrf"];
+        for (parameters, fields) in held().into_iter().filter(|(_, fields)| !fields.contains(',')) {
+            for object in objects(&parameters) {
+                let answer = create(&mine, scope, &object).await;
+                let is_allowed = allowed.contains(&fields);
+                assert_eq!(answer.is_ok(), is_allowed, "{fields}: {answer:?}");
+            }
+        }
+        Ok(())
     })
     .await
 }

@@ -4,6 +4,7 @@
 //! all slices change.
 
 use std::{
+    collections::BTreeMap,
     fs,
     process::ExitCode,
     thread::{self, available_parallelism},
@@ -44,6 +45,8 @@ const NEW_PLANS: usize = 20;
 const FABRIC: &str = "topology.dranet.io/fabric";
 /// The longest time to place a group.
 const LONG: Duration = Duration::from_mins(5);
+/// The interval between looks at pods that wait for a node.
+const LOOK: Duration = Duration::from_millis(20);
 /// The number of parallel requests to kube-apiserver that create or change objects.
 const TOGETHER: usize = 64;
 /// How much lower the niceness of undisturbed threads is.
@@ -64,6 +67,9 @@ struct Args {
     /// Pods of the group to place, each on a separate GB300 node.
     #[arg(long, default_value_t = 512)]
     group: usize,
+    /// Pods that are created together and bound.
+    #[arg(long, default_value_t = 200)]
+    burst: usize,
     /// Reviews per second.
     #[arg(long, default_value_t = 500)]
     rate: u32,
@@ -176,6 +182,7 @@ impl Bench<'_> {
         self.new_plans().await?;
         self.alone().await?;
         self.held()?;
+        self.until_bound().await?;
         self.beside().await?;
         self.while_placing().await?;
         self.while_slices_change().await?;
@@ -190,6 +197,41 @@ impl Bench<'_> {
             say(&format!("{what}: {:.1} MB resident, {:.1} MB at most", now?, peak?));
         }
         Ok(())
+    }
+
+    /// The time from the request that creates a pod until the pod has a node, for pods that are
+    /// created together. The first of them wait for their template.
+    async fn until_bound(&self) -> anyhow::Result<()> {
+        let api: Api<Pod> = self.scope.api();
+        let made = stream::iter(0..self.args.burst).map(async |index| {
+            let mut pod = pod("2");
+            pod["metadata"]["name"] = format!("burst-{index}").into();
+            pod["metadata"]["labels"] = json!({"bench": "burst"});
+            let begin = Instant::now();
+            let pod = api.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+            anyhow::Ok((pod.name_any(), begin))
+        });
+        let bound = async {
+            let mut bound: BTreeMap<String, Instant> = BTreeMap::new();
+            let burst = ListParams::default().labels("bench=burst").match_any();
+            let end = Instant::now() + LONG;
+            while bound.len() < self.args.burst && Instant::now() < end {
+                for pod in api.list(&burst).await? {
+                    if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+                        bound.entry(pod.name_any()).or_insert_with(Instant::now);
+                    }
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            anyhow::Ok(bound)
+        };
+        let made = made.buffer_unordered(TOGETHER).try_collect::<Vec<_>>();
+        let (made, bound) = tokio::try_join!(made, bound)?;
+        let took = made.iter().map(|(name, begin)| {
+            let bound = bound.get(name).with_context(|| format!("`{name}` is not bound"))?;
+            Ok(bound.duration_since(*begin))
+        });
+        report("from the creation of a pod until it is bound", took.collect())
     }
 
     /// Sends reviews while the pods of a group pass the webhook and the fabric controller places

@@ -2,5 +2,6 @@
 //! sets the number of virtual functions.
 
 pub mod attach;
+pub mod memlock;
 pub(crate) mod netlink;
 pub mod sriov;

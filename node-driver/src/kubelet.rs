@@ -13,12 +13,13 @@ mod dra;
 pub mod health;
 mod hooks;
 pub(crate) mod install;
-mod lacking;
 mod leases;
 pub mod metrics;
+mod notices;
 mod registration;
 pub mod run;
 pub(crate) mod socket;
+mod upkeep;
 pub mod wire;
 
 use crate::kubelet::dra::DraService;
@@ -26,12 +27,12 @@ use crate::kubelet::health::{HealthService, Watched};
 use crate::kubelet::registration::RegistrationService;
 use crate::kubelet::socket::{Socket, name, remove_dead};
 use crate::kubelet::wire::{dra_v1, dra_v1beta1, health_v1, health_v1alpha1, registration_v1};
-use crate::prepare::durable::FileError;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
 use crate::prepare::preparer::Preparer;
 use crate::runtime::nri;
+use process::chain::Chain;
 use serve::readiness::{Readiness, Wait};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,12 +59,9 @@ pub enum PluginError {
     /// A gRPC server ended.
     #[error("failed to serve the kubelet")]
     Serve(#[from] tonic::transport::Error),
-    /// The state of an earlier run could not be made consistent.
-    #[error("failed to reconcile with what an earlier run left")]
-    Reconcile(#[from] PrepareError),
-    /// The hook could not be installed.
-    #[error(transparent)]
-    Install(#[from] FileError),
+    /// The state of an earlier run could not be read, or the hook not be installed.
+    #[error("failed to continue what an earlier run left")]
+    Begin(#[from] PrepareError),
     /// The kubelet refused the plugin.
     #[error("the kubelet refused the registration: {0}")]
     Refused(String),
@@ -115,13 +113,10 @@ impl Plugin {
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
         let Self { paths, instance, nri, node, preparer, health, awaited } = self;
         let Awaited { readiness, kubelet, runtime } = awaited;
-        let (reconciling, hook) = (Arc::clone(&node), paths.hook());
-        let begin = move || {
-            reconciling.reconcile()?;
-            reconciling.alone(|| install::install(&hook))
-        };
+        let repairing = Arc::clone(&node);
         remove_dead_sockets(&paths);
-        tokio::task::spawn_blocking(begin).await???;
+        tokio::task::spawn_blocking(move || upkeep::repair(&repairing)).await??;
+        remember_interfaces(&node);
         let suffix = instance.as_deref();
         let endpoint = Socket::bind(&paths.plugin(), &name("dra", suffix))?;
         let registration = Socket::bind(&paths.registry(), &registry_name(&paths, suffix))?;
@@ -153,9 +148,14 @@ impl Plugin {
             told.await;
             Ok(())
         });
-        let lacked = lacking::serve(Arc::clone(&node), hooked.clone(), stop.clone());
+        let noticed = notices::serve(Arc::clone(&node), hooked.clone(), stop.clone());
         tasks.spawn(async {
-            lacked.await;
+            noticed.await;
+            Ok(())
+        });
+        let kept_up = upkeep::serve(hooked.clone(), stop.clone());
+        tasks.spawn(async {
+            kept_up.await;
             Ok(())
         });
         tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
@@ -167,6 +167,16 @@ impl Plugin {
         while tasks.join_next().await.is_some() {}
         outcome
     }
+}
+
+/// Remembers them in the background: a device that does not answer may block the reading.
+fn remember_interfaces(node: &Arc<Node>) {
+    let node = Arc::clone(node);
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = node.remember_interfaces() {
+            tracing::warn!(error = %Chain(&error), "Failed to remember the NICs' interfaces");
+        }
+    });
 }
 
 /// Removes sockets of ended instances. Hidden names are left alone: such a socket may be

@@ -6,20 +6,23 @@
 //! idempotent, as the kubelet requires: a restarted kubelet or driver may repeat either call
 //! after a failure.
 
+mod abandoned;
 mod addresses;
 pub mod capacities;
 pub mod checkpoint;
 pub mod claim;
 pub mod companions;
+pub mod current;
 pub mod durable;
 pub mod effects;
 pub mod error;
 pub mod host_link;
+mod interfaces;
 pub mod inventory;
-pub mod lacking;
 mod leases;
 pub mod metadata;
 pub mod node;
+pub mod notices;
 pub mod paths;
 pub mod plan;
 mod pod_events;
@@ -27,10 +30,12 @@ pub mod pools;
 pub mod preparer;
 pub mod published;
 mod reconcile;
+mod reserve;
 pub mod sandboxes;
 pub(crate) mod turn;
 pub mod wiring;
 
+pub use abandoned::Abandoned;
 pub use claim::ClaimRef;
 pub use node::PreparedDevice;
 pub use plan::Plan;

@@ -7,6 +7,12 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "attach/disk.rs"]
+mod disk;
+#[path = "attach/identity.rs"]
+mod identity;
+#[path = "attach/networks.rs"]
+mod networks;
 #[path = "attach/settings.rs"]
 mod settings;
 #[path = "attach/shares.rs"]
@@ -24,7 +30,9 @@ fn main() -> ExitCode {
     if let Err(error) = enter() {
         return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
-    let trials = [settings::tests(), shares::tests()].into_iter().flatten().map(|(name, body)| {
+    let all =
+        [disk::tests(), identity::tests(), networks::tests(), settings::tests(), shares::tests()];
+    let trials = all.into_iter().flatten().map(|(name, body)| {
         Trial::test(name, move || {
             body();
             Ok(())

@@ -82,13 +82,21 @@ pub fn device_name(address: PciAddress) -> String {
 /// The NICs of a machine: functions by address, then virtual interfaces by name.
 pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
     let withheld = network.withheld();
-    let functions = snapshot
-        .pci
-        .iter()
+    let functions = candidates(snapshot)
         .filter_map(|function| of_function(snapshot, network, function, &withheld));
     let interfaces =
         network.interfaces.iter().filter_map(|interface| of_interface(interface, &withheld));
     functions.chain(interfaces).collect()
+}
+
+/// The functions that may be NICs for pods: network controllers and functions with an RDMA device, to
+/// which a driver is bound. Publication and preparation use this one rule.
+pub(crate) fn candidates(snapshot: &Snapshot) -> impl Iterator<Item = &PciFunction> {
+    let is_candidate = |function: &&PciFunction| {
+        let has_rdma = snapshot.rdma_device(function.address).is_some();
+        is_usable(function) && (has_rdma || function.class >> 16 == CLASS_NETWORK)
+    };
+    snapshot.pci.iter().filter(is_candidate)
 }
 
 fn of_function<'a>(
@@ -98,10 +106,8 @@ fn of_function<'a>(
     withheld: &BTreeMap<u32, Withheld>,
 ) -> Option<Nic<'a>> {
     let rdma = snapshot.rdma_device(function.address);
-    let is_candidate = function.class >> 16 == CLASS_NETWORK || rdma.is_some();
     let interfaces = interfaces_of(snapshot, network, function.address);
-    let is_withheld = interfaces.iter().any(|it| withheld.contains_key(&it.index));
-    if !is_candidate || !is_usable(function) || is_withheld {
+    if interfaces.iter().any(|it| withheld.contains_key(&it.index)) {
         return None;
     }
     let link_type = link_type(function, rdma);

@@ -7,6 +7,7 @@
 //! plugin](crate::runtime::nri). Back to the host: by the driver, when the claim is
 //! unprepared. This module only carries out the plan; it decides nothing.
 
+mod carried;
 mod children;
 mod configure;
 pub mod dhcp;
@@ -23,6 +24,7 @@ pub mod namespaces;
 pub mod netns;
 pub mod rdma;
 pub mod record;
+mod same_network;
 mod settings;
 mod shaping;
 mod sysctl;
@@ -34,7 +36,7 @@ use crate::kernel::attach::netns::NetNs;
 use crate::prepare::claim::ClaimRef;
 use crate::prepare::durable::FileError;
 use crate::prepare::plan::{Plan, PlannedLink};
-use cluster_model::network_config::LinkName;
+use cluster_model::network_config::{IpPrefix, LinkName};
 use std::io;
 
 /// The kernel's network settings of the calling thread's namespace; read-only in most
@@ -116,6 +118,16 @@ pub enum AttachError {
         /// The claim.
         claim: ClaimRef,
     },
+    /// The pod cannot have IPv6 addresses.
+    #[error(
+        "interface `{link}`: the pod's network has no IPv6, but the claim asks for address `{address}`; enable IPv6 for the pod's network, or remove the address"
+    )]
+    NoIpv6 {
+        /// The interface's name in the pod.
+        link: String,
+        /// The address.
+        address: IpPrefix,
+    },
     /// The pod already has another interface with that name.
     #[error(
         "the pod already has an interface `{name}`; set another `interface.name` in the network configuration"
@@ -166,7 +178,7 @@ impl AttachMode {
 /// Whether the pod has a network namespace of its own. Without one, RDMA devices are
 /// already visible and an interface cannot be moved.
 pub fn is_separate(plan: &Plan, host: &NetNs, pod: &NetNs) -> Result<bool, AttachError> {
-    if pod.id()? != host.id()? {
+    if !pod.is_same(host)? {
         return Ok(true);
     }
     let has_link = plan.devices.iter().any(|device| device.link.is_some());

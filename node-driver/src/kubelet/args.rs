@@ -62,6 +62,14 @@ pub struct PluginArgs {
     /// connection parameters
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub ucx_net_devices: bool,
+    /// Set VLLM_GPU_NIC_PCIE_MAPPING in containers to the NIC of each GPU, and
+    /// VLLM_NIC_SELECTION_VARS to UCX_NET_DEVICES
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub vllm_nic_mapping: bool,
+    /// Set NVSHMEM_HCA_PE_MAPPING in containers to the RDMA device of each GPU, and
+    /// NVSHMEM_ENABLE_NIC_PE_MAPPING
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub nvshmem_nic_mapping: bool,
     /// Set NCCL_TOPO_FILE in containers to a file with the paths between their devices
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub container_nccl_topo_file: bool,
@@ -72,6 +80,10 @@ pub struct PluginArgs {
     /// Write the attributes of containers' devices to metadata files (KEP-5304)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub device_metadata: bool,
+    /// Let containers with RDMA devices lock all of their memory (RLIMIT_MEMLOCK), which RDMA needs,
+    /// also if they do not run as root
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub locked_memory: bool,
     /// Namespace whose claims may set addresses, routes, rules, neighbors, forwarding, routing
     /// domains and eBPF programs, or `*` for all; NAMESPACE=FIELD,FIELD allows only these fields; may
     /// be repeated

@@ -184,6 +184,8 @@ mod tests {
                 address: None,
                 rdma: Some(rdma),
                 netdev: None,
+                had_interface: false,
+                is_virtual_function: false,
                 physical_mtu: None,
                 function: None,
             };

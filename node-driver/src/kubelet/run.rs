@@ -9,9 +9,10 @@ use crate::kubelet::args::PluginArgs;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::metrics::PluginMetrics;
 use crate::kubelet::{Awaited, Plugin, capabilities};
+use crate::prepare::Abandoned;
 use crate::prepare::effects::Effects;
-use crate::prepare::lacking::Lacking;
-use crate::prepare::node::Node;
+use crate::prepare::node::{Ended, Node};
+use crate::prepare::notices::Notices;
 use crate::prepare::paths::Paths;
 use crate::prepare::preparer::Preparer;
 use crate::runtime::cdi;
@@ -62,6 +63,8 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let environment = cdi::Environment {
         nccl_ib_hca: args.nccl_ib_hca,
         ucx_net_devices: args.ucx_net_devices,
+        vllm_nic_mapping: args.vllm_nic_mapping,
+        nvshmem_nic_mapping: args.nvshmem_nic_mapping,
         nccl_topo_file: args.container_nccl_topo_file,
         devices_file: args.devices_file,
         device_metadata: args.device_metadata,
@@ -69,11 +72,13 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let faults = args.faults();
     let namespaces = Arc::new(Namespaces::new(&paths.netns));
     let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
-    let settings = cdi::Settings { runtime_root, attach, environment };
+    let locked_memory = args.locked_memory;
+    let settings = cdi::Settings { runtime_root, attach, environment, locked_memory };
     let leases = Keepers::default();
-    let lacking = Lacking::default();
-    let effects = Effects { paths, settings, namespaces, leases, lacking, faults };
+    let notices = Notices::default();
+    let effects = Effects { paths, settings, namespaces, leases, notices, faults };
     let Shared { metrics, servers, ports, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
-    Node { host, ports, servers, policy: args.policy, network_namespaces, effects, metrics }
+    let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());
+    Node { host, ports, servers, policy, network_namespaces, effects, metrics, ended, abandoned }
 }

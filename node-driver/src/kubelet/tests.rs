@@ -13,9 +13,12 @@ use crate::kubelet::wire::dra_v1beta1::dra_plugin_client::DraPluginClient as Cli
 use crate::kubelet::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
 use crate::kubelet::wire::registration_v1::registration_client::RegistrationClient;
 use crate::kubelet::wire::registration_v1::{InfoRequest, RegistrationStatus};
+use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::effects::{Effects, Faults};
-use crate::prepare::lacking::Lacking;
+use crate::prepare::node::Ended;
+use crate::prepare::notices::Notices;
 use crate::prepare::plan::Policy;
+use crate::prepare::{Abandoned, ClaimRef};
 use crate::runtime::cdi;
 use axum::Router;
 use axum::body::Body;
@@ -26,7 +29,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -54,9 +57,13 @@ type Running = (
 
 impl Bench {
     async fn start(instance: Option<&str>) -> Self {
+        Self::start_on("azure-gb300", instance).await
+    }
+
+    async fn start_on(machine: &str, instance: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
-        fixture::plant(fixture::machine("azure-gb300").unwrap(), &root).unwrap();
+        fixture::plant(fixture::machine(machine).unwrap(), &root).unwrap();
         plant_characters(&root);
         let (task, stop, health, readiness) = Self::run(&folder, instance);
         let bench = Self { folder, stop, health, task, readiness };
@@ -64,32 +71,40 @@ impl Bench {
         bench
     }
 
-    fn run(folder: &TempDir, instance: Option<&str>) -> Running {
+    fn node(folder: &TempDir) -> Node {
         let paths = paths(folder);
         let settings = cdi::Settings {
             runtime_root: folder.path().join("root"),
             attach: AttachMode::Hook,
             environment: cdi::Environment::default(),
+            locked_memory: true,
         };
         let namespaces = Arc::new(Namespaces::new(&paths.netns));
         let effects = Effects {
-            paths: paths.clone(),
+            paths,
             settings,
             namespaces,
             leases: Keepers::default(),
-            lacking: Lacking::default(),
+            notices: Notices::default(),
             faults: Faults::default(),
         };
         let host = HostRoot::at(folder.path().join("root"));
-        let node = Arc::new(Node {
+        Node {
             host,
             ports: KnownPorts::default(),
             servers: ApiServers::default(),
             policy: Policy::default(),
             network_namespaces: Vec::new(),
+            ended: Ended::default(),
+            abandoned: Abandoned::default(),
             effects,
             metrics: PluginMetrics::default(),
-        });
+        }
+    }
+
+    fn run(folder: &TempDir, instance: Option<&str>) -> Running {
+        let paths = paths(folder);
+        let node = Arc::new(Self::node(folder));
         let client = Client::new(Router::new().fallback(claims), "default");
         let preparer = Preparer::new(client, NODE, Arc::clone(&node));
         let (health, watched) = watch::channel(Vec::new());
@@ -165,7 +180,11 @@ async fn claims(request: Request<Body>) -> (StatusCode, String) {
     };
     let results = devices.map(|numbers| {
         let result = |number: u32| {
-            let device = format!("pci-010{}-00-00-0", number + 1);
+            // On AWS's machine, NIC 9 is the first EFA.
+            let device = match number {
+                9 => "pci-0000-10-1b-0".to_owned(),
+                _ => format!("pci-010{}-00-00-0", number + 1),
+            };
             json!({"driver": "dra.net", "pool": NODE, "device": device, "request": "nics/near"})
         };
         json!({"devices": {"results": numbers.into_iter().map(result).collect::<Vec<_>>()}})
@@ -347,6 +366,96 @@ async fn a_new_instance_repairs_what_the_old_one_left() {
         serde_json::from_slice(&fs::read(paths.checkpoint()).unwrap()).unwrap();
     assert_eq!(bench_value["data"]["claims"], json!({}));
     bench.end().await.unwrap();
+}
+
+/// An EFA has no interface, and ports whose link layer is neither Ethernet nor InfiniBand.
+#[tokio::test]
+async fn an_rdma_device_without_an_interface_is_prepared() {
+    let bench = Bench::start_on("aws-p4d", None).await;
+    let mut client = ClientV1::new(bench.service().await);
+    assert_eq!(prepare(&mut client, &["nic-9"]).await.claims["uid-nic-9"].error, "");
+    let spec = fs::read_to_string(bench.paths().cdi_spec("uid-nic-9")).unwrap();
+    assert!(spec.contains("/dev/infiniband/uverbs"), "{spec}");
+    assert_eq!(unprepare(&mut client, "nic-9").await, "");
+    bench.end().await.unwrap();
+}
+
+/// Gives the character device of one NIC to another, as after a reset or a hot-plug.
+fn exchange_verbs(root: &Path, [one, other]: [u32; 2]) {
+    let class = root.join("sys/class/infiniband_verbs");
+    let link = |number: u32| class.join(format!("uverbs{number}"));
+    let [first, second] = [one, other].map(|number| fs::canonicalize(link(number)).unwrap());
+    let places = [
+        first.with_file_name(format!("uverbs{other}")),
+        second.with_file_name(format!("uverbs{one}")),
+    ];
+    fs::rename(first, &places[0]).unwrap();
+    fs::rename(second, &places[1]).unwrap();
+    for (number, place) in [(other, &places[0]), (one, &places[1])] {
+        fs::remove_file(link(number)).unwrap();
+        symlink(place, link(number)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_claim_keeps_its_nic_when_the_kernel_numbers_devices_again() {
+    let bench = Bench::start(None).await;
+    let root = bench.folder.path().join("root");
+    let mut client = ClientV1::new(bench.service().await);
+    prepare(&mut client, &["nic-0", "nic-1"]).await;
+    let spec = |nic: u32| {
+        fs::read_to_string(bench.paths().cdi_spec(&format!("uid-nic-{nic}"))).unwrap_or_default()
+    };
+    assert!(spec(0).contains("uverbs0") && spec(1).contains("uverbs1"));
+
+    exchange_verbs(&root, [0, 1]);
+    let again = prepare(&mut client, &["nic-0"]).await;
+    assert_eq!(again.claims["uid-nic-0"].error, "");
+    assert!(spec(0).contains("uverbs1") && !spec(0).contains("uverbs0"), "{}", spec(0));
+    prepare(&mut client, &["nic-1"]).await;
+    assert!(spec(1).contains("uverbs0") && !spec(1).contains("uverbs1"), "{}", spec(1));
+
+    // The NIC has no driver. No container may get the numbers that it had.
+    fs::remove_file(root.join("sys/class/infiniband_verbs/uverbs1")).unwrap();
+    fs::remove_file(root.join("sys/class/infiniband_mad/umad0")).unwrap();
+    let lost = prepare(&mut client, &["nic-0"]).await;
+    let error = &lost.claims["uid-nic-0"].error;
+    assert!(error.contains("device `pci-0101-00-00-0` has no RDMA device now"), "{error}");
+    assert_eq!(spec(0), "");
+    assert_eq!(unprepare(&mut client, "nic-0").await, "");
+    bench.end().await.unwrap();
+}
+
+/// The kubelet has lost its state, and the claim's object is gone. Without an interface no sandbox is
+/// known, so the driver waits before it gives the NIC to another claim.
+#[tokio::test]
+async fn a_nic_of_an_abandoned_claim_is_free_again() {
+    let folder = tempfile::tempdir().unwrap();
+    fixture::plant(fixture::machine("azure-gb300").unwrap(), &folder.path().join("root")).unwrap();
+    plant_characters(&folder.path().join("root"));
+    let node = Arc::new(Bench::node(&folder));
+    let client = Client::new(Router::new().fallback(claims), "default");
+    let preparer = Preparer::new(client, NODE, Arc::clone(&node));
+    let claim = |name: &str| ClaimRef {
+        namespace: "team".to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+    };
+    preparer.prepare(&claim("both")).await.unwrap();
+    let mut checkpoint = Checkpoint::peek(&paths(&folder).checkpoint()).unwrap();
+    let mut record = checkpoint.claims.remove("uid-both").unwrap();
+    record.plan.claim = claim("absent");
+    let uid = record.plan.claim.uid.clone();
+    checkpoint.claims.insert(uid, record);
+    checkpoint.store(&paths(&folder).checkpoint()).unwrap();
+
+    let now = Instant::now();
+    assert_eq!(node.without_sandbox().unwrap(), [claim("absent")]);
+    let error = preparer.prepare(&claim("nic-0")).await.unwrap_err();
+    assert_eq!(error.holder(), Some(&claim("absent")));
+    assert!(!node.undo_abandoned(&claim("absent"), now).unwrap());
+    assert!(node.undo_abandoned(&claim("absent"), now + Duration::from_mins(6)).unwrap());
+    preparer.prepare(&claim("nic-0")).await.unwrap();
 }
 
 /// As during a rolling update of a DaemonSet with `maxSurge`.

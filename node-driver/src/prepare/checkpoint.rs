@@ -177,6 +177,13 @@ impl Checkpoint {
     }
 }
 
+impl CheckpointError {
+    /// Whether the disk is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::File(error) if error.is_full())
+    }
+}
+
 enum Problem {
     Newer(u32),
     Damaged(String),

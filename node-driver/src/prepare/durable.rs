@@ -21,6 +21,13 @@ impl FileError {
     }
 }
 
+impl FileError {
+    /// Whether the disk is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
 /// Suffix of temporary files.
 const TEMPORARY: &str = ".tmp";
 

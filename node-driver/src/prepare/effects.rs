@@ -13,8 +13,8 @@ use crate::kernel::attach::record::AttachRecord;
 use crate::prepare::checkpoint::Unrestored;
 use crate::prepare::claim::{ClaimRef, OtherDevice};
 use crate::prepare::durable::{self, FileError};
-use crate::prepare::lacking::Lacking;
 use crate::prepare::metadata;
+use crate::prepare::notices::{Notices, Subject};
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use crate::prepare::plan::{PlannedGpu, Wiring};
@@ -49,8 +49,8 @@ pub struct Effects {
     pub namespaces: Arc<Namespaces>,
     /// Renews and releases DHCP leases of interfaces in them.
     pub leases: Keepers,
-    /// What could not be restored on the host's interfaces.
-    pub lacking: Lacking,
+    /// What people must know about it.
+    pub notices: Notices,
     /// Where a test kills the process.
     pub faults: Faults,
 }
@@ -208,9 +208,9 @@ impl Effects {
     pub fn tell_unrestored(&self, unrestored: &Unrestored, reason: &str) {
         let Unrestored { claim, device, .. } = unrestored;
         tracing::warn!(%claim, device, reason, "Virtual function not restored");
-        self.lacking.add(format!(
-            "virtual function `{device}` was not restored after claim `{claim}`: {reason}"
-        ));
+        let text =
+            format!("virtual function `{device}` was not restored after claim `{claim}`: {reason}");
+        self.notices.add(Subject::NotRestored, text);
     }
 
     /// Whether everything that [`Self::apply`] writes exists with its current content. It
@@ -291,15 +291,30 @@ impl Effects {
         let host = NetNs::current()?;
         let devices: Vec<_> = plan.devices.iter().collect();
         self.faults.reached("unprepare:link:before");
-        let mut patience = KERNEL_RETURN;
-        if let Some(pod) = self.namespaces.find(uid, record.namespace) {
-            leave(&devices, &record.links, &host, &pod)?;
-            patience = Duration::ZERO;
-        }
+        let find = self.namespaces.find(uid, record.namespace);
+        let left = find.map(|pod| leave(&devices, &record.links, &host, &pod)).transpose();
         self.faults.reached("unprepare:links:left");
+        let is_given_up = left.is_err() && !self.namespaces.is_named(record.namespace);
+        let patience = match &left {
+            Ok(Some(())) => Duration::ZERO,
+            Ok(None) => KERNEL_RETURN,
+            Err(error) if is_given_up => {
+                // The sandbox is stopped. The kernel returns hardware interfaces by itself when
+                // nobody holds the namespace any more.
+                tracing::warn!(claim = %plan.claim, error = %Chain(error), "Namespace given up");
+                self.namespaces.release(uid);
+                KERNEL_RETURN
+            }
+            Err(_) => return Ok(left.map(drop)?),
+        };
         let sysctl = &self.paths.sysctl;
-        let report = |link: &_, returned| self.report(plan, link, returned);
-        Ok(restore(&devices, &host, patience, sysctl, report)?)
+        let mut is_gone = false;
+        let report = |link: &_, returned| {
+            is_gone |= matches!(returned, Returned::Gone);
+            self.report(plan, link, returned);
+        };
+        restore(&devices, &host, patience, sysctl, report)?;
+        if is_gone { Ok(left.map(drop)?) } else { Ok(()) }
     }
 
     fn report(&self, plan: &Plan, link: &PlannedLink, returned: Returned) {
@@ -310,9 +325,10 @@ impl Effects {
                 for error in lacking {
                     let error = Chain(&error).to_string();
                     tracing::warn!(%claim, netdev, error, "Failed to restore the interface");
-                    self.lacking.add(format!(
+                    let text = format!(
                         "the interface was not fully restored after claim `{claim}`: {error}"
-                    ));
+                    );
+                    self.notices.add(Subject::NotRestored, text);
                 }
             }
             Returned::Removed => tracing::info!(%claim, netdev, "Child interface removed"),

@@ -118,6 +118,28 @@ pub enum PrepareError {
         /// The virtual function and its settings.
         unrestored: Box<Unrestored>,
     },
+    /// The kernel names and numbers of a device have changed since it was prepared.
+    #[error(
+        "claim `{claim}`: the kernel numbered its RDMA devices again: {}; the container gets the new numbers at the next try",
+        .changes.join("; ")
+    )]
+    Renumbered {
+        /// The claim.
+        claim: ClaimRef,
+        /// What changed.
+        changes: Vec<String>,
+    },
+    /// A prepared device has no RDMA device any more.
+    #[error(
+        "claim `{claim}`: {} has no RDMA device now; load its kernel driver, or check whether the NIC has failed",
+        .devices.iter().map(|device| format!("device `{device}`")).collect::<Vec<_>>().join(", ")
+    )]
+    Lost {
+        /// The claim.
+        claim: ClaimRef,
+        /// The devices.
+        devices: Vec<String>,
+    },
     /// A vendor's driver is being loaded.
     #[error(
         "claim `{claim}`: version {version} of the NICs' driver is being loaded on this node; the driver tries again"
@@ -146,4 +168,21 @@ pub enum PrepareError {
     /// The work was dropped because the driver stops.
     #[error("the driver stops")]
     Stopped,
+}
+
+impl PrepareError {
+    /// The claim that holds a device of this one, if that is why it was not prepared.
+    pub fn holder(&self) -> Option<&ClaimRef> {
+        let Self::Plan { source, .. } = self else { return None };
+        if let PlanError::Held { holder, .. } = &**source { Some(holder) } else { None }
+    }
+
+    /// Whether the disk is full.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Checkpoint(error) => error.is_full(),
+            Self::File(error) | Self::Effect(EffectError::File(error)) => error.is_full(),
+            _ => false,
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use cluster_model::network_config::{EthtoolConfig, IpPrefix, MacAddress, NeighborConfig};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// One interface of the host.
@@ -46,6 +46,33 @@ pub struct HostLink {
     /// changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethtool: Option<EthtoolConfig>,
+    /// Kinds of the queueing disciplines that an administrator set on it. The kernel drops them with
+    /// their filters when it moves.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub disciplines: BTreeSet<String>,
+    /// Properties that it takes into the pod and back; absent in plans of older drivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Carried>,
+}
+
+/// Properties that an interface keeps when it changes its namespace. A pod may change them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Carried {
+    /// Its alternative names (`ip link property`).
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub alternative_names: BTreeSet<String>,
+    /// Its alias.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Length of its transmit queue, in packets.
+    pub queue_length: u32,
+    /// Its group.
+    pub group: u32,
+    /// Whether an administrator made it receive all packets.
+    pub promiscuous: bool,
+    /// Whether an administrator made it receive all multicast packets.
+    pub all_multicast: bool,
 }
 
 /// Identity of an interface, independent of its name. The kernel sets device and

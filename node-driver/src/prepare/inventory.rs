@@ -1,14 +1,14 @@
 //! The devices of this node as preparation needs them: character devices, RDMA device and
 //! interface of each, by the device's name in the slice.
 
-use crate::decide::nic::{device_name, virtual_interfaces};
+use crate::decide::nic::{candidates, device_name, virtual_interfaces};
 use crate::facts::host;
 use crate::facts::network::{Interface, NetworkFacts};
 use crate::facts::ports::KnownPorts;
 use cluster_model::network_config::VirtualFunctionConfig;
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use topology_graph::{
@@ -42,6 +42,11 @@ pub struct NicFacts {
     pub rdma: Option<RdmaFacts>,
     /// Its network interface, if it is in the host's namespace.
     pub netdev: Option<String>,
+    /// Whether it has been seen with an interface of its own in this boot. If it has none now, a
+    /// pod or a network plugin has it.
+    pub had_interface: bool,
+    /// Whether it is a virtual function, also in a virtual machine, which sees no physical function.
+    pub is_virtual_function: bool,
     /// For a virtual function, the MTU of its physical function's interface.
     pub physical_mtu: Option<u32>,
     /// For a virtual function with configured settings, its place at its physical
@@ -116,11 +121,22 @@ impl Inventory {
             address: None,
             rdma: None,
             netdev: Some(interface.name.clone()),
+            had_interface: true,
+            is_virtual_function: false,
             physical_mtu: None,
             function: None,
         };
         let virtuals = virtual_interfaces(network).into_iter();
         self.devices.extend(virtuals.map(|(name, interface)| (name, nic(interface))));
+        self
+    }
+
+    /// Adds which devices had an interface before.
+    #[must_use]
+    pub fn with_former_interfaces(mut self, names: &BTreeSet<String>) -> Self {
+        for (name, nic) in &mut self.devices {
+            nic.had_interface |= names.contains(name);
+        }
         self
     }
 
@@ -180,20 +196,32 @@ impl Inventory {
                 }
             });
             let netdev = netdev.map(|netdev| netdev.name.clone());
-            let address = Some(function.address);
-            (
-                device_name(function.address),
-                NicFacts { address, rdma, netdev, physical_mtu: None, function: None },
-            )
+            let nic = NicFacts {
+                address: Some(function.address),
+                rdma,
+                had_interface: netdev.is_some(),
+                netdev,
+                is_virtual_function: is_virtual_function(function),
+                physical_mtu: None,
+                function: None,
+            };
+            (device_name(function.address), nic)
         };
-        let devices = snapshot
-            .pci
-            .iter()
-            .map(nic)
-            .filter(|(_, nic)| nic.rdma.is_some() || nic.netdev.is_some())
-            .collect();
+        let has_any = |(_, nic): &(String, NicFacts)| nic.rdma.is_some() || nic.netdev.is_some();
+        let devices = candidates(snapshot).map(nic).filter(has_any).collect();
         Self { devices, rdma_cm: find("rdma_cm"), imex: None }
     }
+}
+
+/// NVIDIA's vendor ID, and the device IDs of its virtual functions: ConnectX-2 and -3, Connect-IB,
+/// ConnectX-4 to -8, BlueField (`mlx4_pci_table` and `mlx5_core_pci_table`).
+const NVIDIA: u16 = 0x15b3;
+const VIRTUAL_FUNCTIONS: [u16; 10] =
+    [0x1002, 0x1004, 0x1012, 0x1014, 0x1016, 0x1018, 0x101a, 0x101c, 0x101e, 0xa2d3];
+
+fn is_virtual_function(function: &PciFunction) -> bool {
+    let is_known = function.vendor == NVIDIA && VIRTUAL_FUNCTIONS.contains(&function.device);
+    function.physical_function.is_some() || is_known
 }
 
 /// The number of a virtual function, from the links `virtfn<N>` of its physical function
@@ -218,7 +246,8 @@ fn speaks_infiniband(port: &RdmaPort) -> bool {
     port.link_layer == Some(LinkLayer::InfiniBand)
 }
 
-fn char_device(directory: &Path, name: &str) -> Option<CharDevice> {
+/// A character device in this directory; `None` if it does not exist.
+pub(super) fn char_device(directory: &Path, name: &str) -> Option<CharDevice> {
     let status = stat(directory.join(name)).ok()?;
     let is_char = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
     let numbers = (major(status.st_rdev), minor(status.st_rdev));

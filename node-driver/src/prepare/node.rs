@@ -5,6 +5,7 @@
 
 mod boot;
 mod hooks;
+mod renewal;
 mod state;
 
 use crate::facts::cloud::{self, CloudMetadata};
@@ -17,12 +18,15 @@ use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::kernel::attach::{AttachError, ethtool, functions, rdma};
 use crate::kubelet::metrics::PluginMetrics;
+use crate::prepare::abandoned::Abandoned;
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
 use crate::prepare::effects::Effects;
 use crate::prepare::error::PrepareError;
+use crate::prepare::interfaces;
 use crate::prepare::inventory::Inventory;
+use crate::prepare::notices::Subject;
 use crate::prepare::plan::{Facts, Plan, PlannedDevice, Policy, plan};
 use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
@@ -31,7 +35,7 @@ use crate::vendor_driver;
 use crate::vendor_driver::state::Stage;
 use process::chain::Chain;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
 
 /// A device as reported to the kubelet.
@@ -66,14 +70,44 @@ pub struct Node {
     pub effects: Effects,
     /// Metrics.
     pub metrics: PluginMetrics,
+    /// Claims that have ended, although the checkpoint could not be written.
+    pub ended: Ended,
+    /// Claims that have no object any more.
+    pub abandoned: Abandoned,
+}
+
+/// UIDs of claims that have ended, although the checkpoint still has them.
+#[derive(Debug, Default)]
+pub struct Ended(Mutex<BTreeSet<String>>);
+
+impl Ended {
+    pub(super) fn add(&self, uid: &str) {
+        self.lock().insert(uid.to_owned());
+    }
+
+    /// Removes them from a checkpoint that was read.
+    fn remove_from(&self, checkpoint: &mut Checkpoint) {
+        let ended = self.lock();
+        checkpoint.claims.retain(|uid, _| !ended.contains(uid));
+    }
+
+    /// Forgets them after the checkpoint was written without them.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Node {
-    /// Returns the devices of a claim that is already prepared, after rewriting files
-    /// that are missing or differ.
+    /// Returns the devices of a claim that is already prepared, after rewriting files that are
+    /// missing, differ, or have kernel names of before.
     pub fn prepared(&self, uid: &str) -> Result<Option<Vec<PreparedDevice>>, PrepareError> {
         let _turn = self.turn()?;
-        let checkpoint = self.load()?;
+        let mut checkpoint = self.load()?;
+        self.renew(&mut checkpoint, uid)?;
         let record = checkpoint.claims.get(uid).filter(|record| record.phase == Phase::Prepared);
         let Some(record) = record else { return Ok(None) };
         if !self.effects.is_applied(&record.plan) {
@@ -85,6 +119,15 @@ impl Node {
     /// Reads the machine.
     pub fn read(&self) -> Result<Snapshot, PrepareError> {
         Ok(host::snapshot(&self.host, &self.ports)?)
+    }
+
+    /// Remembers which devices have an interface now, before a network plugin may take one.
+    pub fn remember_interfaces(&self) -> Result<(), PrepareError> {
+        let machine = self.read()?;
+        let _turn = self.turn()?;
+        let inventory = Inventory::with(&machine, &self.host);
+        interfaces::remember(&self.effects.paths.interfaces(), &inventory, &self.load()?)?;
+        Ok(())
     }
 
     /// Prepares nothing while a vendor's driver replaces modules. It records this under the same
@@ -136,7 +179,25 @@ impl Node {
             return Err(error);
         }
         self.effects.faults.reached("prepare:done");
+        self.tell_unkept(&plan);
         Ok(plan)
+    }
+
+    /// Reports what the host loses when the claim's interfaces move.
+    fn tell_unkept(&self, plan: &Plan) {
+        let moving = plan.links().filter(|link| link.child.is_none());
+        for link in moving.filter(|link| !link.host.disciplines.is_empty()) {
+            let kinds: Vec<_> = link.host.disciplines.iter().map(String::as_str).collect();
+            let text = format!(
+                "interface `{}` has traffic control on the host ({}), which the kernel drops when \
+                 the interface moves into the pod of claim `{}`; set it up again afterwards, or keep \
+                 the NIC out of the published devices",
+                link.host.name,
+                kinds.join(", "),
+                plan.claim
+            );
+            self.effects.notices.add(Subject::NotKept, text);
+        }
     }
 
     /// Rewrites the files of the pod's other claims, which describe the new claim too.
@@ -158,7 +219,9 @@ impl Node {
         let mut checkpoint = self.load()?;
         let Some(record) = checkpoint.claims.get(uid).cloned() else { return Ok(()) };
         self.effects.faults.reached("unprepare:checkpoint:before");
-        self.set(&mut checkpoint, &record.plan, Phase::Unpreparing)?;
+        // Undoing frees room, and can be repeated.
+        let noted = self.set(&mut checkpoint, &record.plan, Phase::Unpreparing);
+        self.unless_full("the checkpoint", noted)?;
         self.effects.faults.reached("unprepare:checkpoint:after");
         self.unwind(&mut checkpoint, uid, &record.plan)?;
         self.effects.faults.reached("unprepare:done");
@@ -191,6 +254,10 @@ impl Node {
             .with_virtual(&interfaces)
             .with_imex(self.policy.imex_channel, &self.host)
             .with_physical_mtus(machine, &interfaces);
+        let former =
+            interfaces::remember(&self.effects.paths.interfaces(), &inventory, checkpoint)?;
+        let inventory = inventory.with_former_interfaces(&former);
+        self.effects.faults.reached("prepare:interfaces:after");
         let asking = claim.devices.iter().filter(|device| device.asks_for("virtualFunction"));
         let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
         let settings = |link: &str, index: u32| functions::read(&host, link, index);
@@ -294,7 +361,34 @@ impl Node {
         }
         self.effects.faults.reached("unprepare:functions:after");
         checkpoint.claims.remove(uid);
-        self.store(checkpoint)
+        self.effects.notices.settle(uid);
+        match self.store(checkpoint) {
+            Err(error) if error.is_full() => {
+                self.ended.add(uid);
+                self.unless_full("the checkpoint", Err(error))
+            }
+            stored => stored,
+        }
+    }
+
+    /// Reports that something could not be written because the disk is full, and continues.
+    pub(crate) fn unless_full<E: Into<PrepareError>>(
+        &self,
+        what: &str,
+        written: Result<(), E>,
+    ) -> Result<(), PrepareError> {
+        let error = match written.map_err(Into::into) {
+            Ok(()) => {
+                self.effects.notices.settle(what);
+                return Ok(());
+            }
+            Err(error) if error.is_full() => error,
+            Err(error) => return Err(error),
+        };
+        let text = format!("{}; the driver continues and tries again", Chain(&error));
+        tracing::warn!(error = %Chain(&error), "Disk full");
+        self.effects.notices.add_new(Subject::NotUndone, what, text);
+        Ok(())
     }
 
     /// Restores virtual functions whose claims have ended, if their physical functions are

@@ -37,6 +37,11 @@ impl Paths {
         self.plugin().join("checkpoint.json")
     }
 
+    /// Room for the checkpoint on a full disk.
+    pub fn reserve(&self) -> PathBuf {
+        self.plugin().join("reserve")
+    }
+
     /// Lock file, held while any driver instance prepares or unprepares a claim.
     pub fn lock(&self) -> PathBuf {
         self.plugin().join("serialize.lock")
@@ -91,6 +96,11 @@ impl Paths {
     /// there. With NRI, a container mounts it, so that it cannot start before.
     pub fn ready(&self, uid: &str) -> PathBuf {
         self.run.join("ready").join(uid)
+    }
+
+    /// The devices that had an interface in this boot.
+    pub fn interfaces(&self) -> PathBuf {
+        self.run.join("interfaces.json")
     }
 
     /// The socket on which the hook hands network namespaces to the driver.

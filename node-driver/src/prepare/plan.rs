@@ -175,8 +175,8 @@ pub struct PlannedLink {
     /// The kind of child interface that the pod gets; `None` if the interface itself moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<Child>,
-    /// A unique name for a child that the kernel moves to the host when the pod's network
-    /// namespace ends. It distinguishes the claim's interface from the host's.
+    /// A unique name for a child, derived from the claim's UID. It distinguishes the claim's
+    /// interface from others of the pod, of other pods and of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<LinkName>,
     /// Rate limit in bits per second, if the claim has a part of the bandwidth.
@@ -283,5 +283,7 @@ impl From<&Plan> for Companion {
     }
 }
 
+#[cfg(test)]
+mod machines;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,6 @@
 
 mod choice;
 mod error;
-mod same_network;
 
 pub use error::PoolError;
 
@@ -119,7 +118,6 @@ impl<'a> Reservation<'a> {
             indices.push(index);
             completed.push(pool.spec.complete(config, addresses));
         }
-        same_network::separate(&mut completed);
         for (index, config) in indices.into_iter().zip(completed) {
             let parameters = serde_json::to_value(config).map_err(PoolError::Config)?;
             claim.devices[index].parameters = Some(parameters);

@@ -18,7 +18,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use process::chain::Chain;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use topology_graph::Snapshot;
 
 /// Longest wait for the slices. Claims can be prepared without them.
@@ -86,7 +86,53 @@ impl Preparer {
         allocated.mark_whole(driver, &published)?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
         pools::reserve(&self.client, &self.name, &mut allocated).await?;
-        self.on_node(move |node| node.prepare(&allocated, &published, &machine)).await
+        let facts = Arc::new((allocated, published, machine));
+        let prepared = self.prepare_on_node(&facts).await;
+        let Some(holder) = prepared.as_ref().err().and_then(PrepareError::holder).cloned() else {
+            return prepared;
+        };
+        // The kubelet may have lost its state, so that nobody ever unprepares the holder.
+        if self.undo_if_abandoned(&holder).await? {
+            return self.prepare_on_node(&facts).await;
+        }
+        prepared
+    }
+
+    async fn prepare_on_node(
+        &self,
+        facts: &Arc<(AllocatedClaim, Published, Snapshot)>,
+    ) -> Result<Plan, PrepareError> {
+        let facts = Arc::clone(facts);
+        self.on_node(move |node| {
+            let (allocated, published, machine) = &*facts;
+            node.prepare(allocated, published, machine)
+        })
+        .await
+    }
+
+    /// Undoes a claim if its object does not exist and no sandbox has it. Returns whether it is
+    /// undone. Without an answer of the API server it is left alone.
+    async fn undo_if_abandoned(&self, claim: &ClaimRef) -> Result<bool, PrepareError> {
+        let is_gone = match self.get(claim).await {
+            Ok(object) => object.metadata.uid.as_deref() != Some(&claim.uid),
+            Err(PrepareError::Absent { .. }) => true,
+            Err(_) => false,
+        };
+        if !is_gone {
+            self.node.abandoned.forget(&claim.uid);
+            return Ok(false);
+        }
+        let claim = claim.clone();
+        self.on_node(move |node| node.undo_abandoned(&claim, Instant::now())).await
+    }
+
+    /// Undoes all claims that nobody will unprepare. Asks only about those that no sandbox is known
+    /// to use.
+    pub async fn undo_abandoned(&self) -> Result<(), PrepareError> {
+        for claim in self.on_node(Node::without_sandbox).await? {
+            self.undo_if_abandoned(&claim).await?;
+        }
+        Ok(())
     }
 
     /// Facts that the claim is checked against. Read while the API server looks up the

@@ -22,6 +22,19 @@ pub(super) enum Step {
     Remove(String),
 }
 
+impl Step {
+    /// The claim's UID.
+    pub(super) fn uid(&self) -> &str {
+        match self {
+            Self::Forget(uid)
+            | Self::Undo(uid)
+            | Self::Finish(uid)
+            | Self::Repair(uid)
+            | Self::Remove(uid) => uid,
+        }
+    }
+}
+
 /// Decides the steps. `stale` are claims that were planned in an earlier boot, `whole`
 /// those whose files are all there, `files` those with any files.
 pub(super) fn steps(

@@ -1,6 +1,7 @@
 //! Pod sandboxes, as the container runtime reports them by NRI: interfaces of the pod's
 //! claims move in when a sandbox runs, and back when it stops.
 
+use crate::kernel::attach::enter::are_inside;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::{AttachRecord, attach_recorded};
 use crate::kernel::attach::{AttachMode, is_separate};
@@ -41,6 +42,8 @@ pub struct Sandbox {
 pub struct Inside {
     /// UIDs of its claims whose interfaces are in the sandbox.
     pub claims: Vec<String>,
+    /// Whether the container has an RDMA device.
+    pub has_rdma: bool,
     /// The plans whose interfaces moved just now.
     pub moved: Vec<Plan>,
 }
@@ -109,15 +112,23 @@ impl Node {
         cdi_devices: &[String],
     ) -> Result<Inside, PrepareError> {
         let _turn = self.turn()?;
-        let checkpoint = self.load()?;
+        let mut checkpoint = self.load()?;
         let driver = &self.effects.paths.driver;
         let is_named = |plan: &&Plan| {
             let mut ids = plan.devices.iter().map(|device| cdi::device_id(driver, plan, device));
             ids.any(|id| cdi_devices.contains(&id))
         };
+        let named = checkpoint.claims.values().map(|record| &record.plan).filter(is_named);
+        let has_rdma = |plan: &Plan| plan.devices.iter().any(|device| device.rdma.is_some());
+        let (uids, with_rdma): (Vec<String>, Vec<bool>) =
+            named.map(|plan| (plan.claim.uid.clone(), has_rdma(plan))).unzip();
+        for uid in &uids {
+            self.check_numbers(&mut checkpoint, uid)?;
+        }
         let plans: Vec<Plan> = moving(&checkpoint).filter(is_named).cloned().collect();
         let claims = plans.iter().map(|plan| plan.claim.uid.clone()).collect();
-        Ok(Inside { claims, moved: self.enter_all(plans, sandbox)? })
+        let has_rdma = with_rdma.contains(&true);
+        Ok(Inside { claims, has_rdma, moved: self.enter_all(plans, sandbox)? })
     }
 
     /// Whether a CDI device is one of this driver's.
@@ -218,13 +229,14 @@ impl Node {
         let is_recorded = AttachRecord::load(&path).as_ref() == Some(&record);
         self.take_back(plan, record.namespace)?;
         namespaces.hold(uid, Arc::clone(&pod));
-        if is_recorded && fs::read_link(paths.ready(uid)).is_ok_and(|name| name == network) {
+        let is_ready = || fs::read_link(paths.ready(uid)).is_ok_and(|name| name == network);
+        if is_recorded && is_ready() && are_inside(plan, &record.links, &pod)? {
             return Ok(None);
         }
         faults.reached("sandbox:record:before");
         record.store(&path)?;
         faults.reached("sandbox:record:after");
-        let given = attach_recorded(plan, &mut record, &path, [&host, &pod])?;
+        let given = attach_recorded(plan, &mut record, [&path, &paths.sysctl], [&host, &pod])?;
         record.attached(given, &path)?;
         faults.reached("sandbox:links:after");
         self.make_ready(uid, network)?;

@@ -10,7 +10,7 @@ use crate::prepare::claim::base_request;
 use crate::prepare::inventory::CharDevice;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedGpu, PlannedRdma};
 use cluster_model::network_config::RdmaConfig;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -41,6 +41,11 @@ pub struct Environment {
     pub nccl_ib_hca: bool,
     /// `UCX_NET_DEVICES`, and UCX's connection parameters from the claim's configuration.
     pub ucx_net_devices: bool,
+    /// `VLLM_GPU_NIC_PCIE_MAPPING` and `VLLM_NIC_SELECTION_VARS`, if each GPU of the pod has a NIC.
+    pub vllm_nic_mapping: bool,
+    /// `NVSHMEM_ENABLE_NIC_PE_MAPPING` and `NVSHMEM_HCA_PE_MAPPING`, if each GPU of the pod has a
+    /// NIC.
+    pub nvshmem_nic_mapping: bool,
     /// `NCCL_TOPO_FILE`, if the machine's topology says anything about the devices.
     pub nccl_topo_file: bool,
     /// `/etc/dranet/devices.json`.
@@ -54,6 +59,8 @@ impl Default for Environment {
         Self {
             nccl_ib_hca: true,
             ucx_net_devices: true,
+            vllm_nic_mapping: true,
+            nvshmem_nic_mapping: true,
             nccl_topo_file: true,
             devices_file: true,
             device_metadata: true,
@@ -131,6 +138,8 @@ pub struct Settings {
     pub attach: AttachMode,
     /// Environment variables and files.
     pub environment: Environment,
+    /// Whether containers with RDMA devices may lock all of their memory.
+    pub locked_memory: bool,
 }
 
 impl Edits {
@@ -238,19 +247,9 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let uid = &plan.claim.uid;
     let moves = plan.devices.iter().any(PlannedDevice::moves);
     let mode = settings.attach.of(plan);
-    let hook = (moves && mode == AttachMode::Hook).then(|| Hook {
-        name: "createRuntime",
-        path: paths.hook(),
-        args: vec![
-            "node-driver".to_owned(),
-            "attach".to_owned(),
-            "--plan".to_owned(),
-            paths.plan(uid).display().to_string(),
-            "--run-dir".to_owned(),
-            paths.run.display().to_string(),
-        ],
-        timeout: HOOK_TIMEOUT_SECONDS,
-    });
+    let has_rdma = plan.devices.iter().any(|device| device.rdma.is_some());
+    let needs_hook = mode == AttachMode::Hook && (moves || has_rdma);
+    let hook = needs_hook.then(|| hook(plan, paths, settings));
     let Environment { nccl_topo_file, devices_file, .. } = settings.environment;
     let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
     let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
@@ -268,6 +267,20 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
         mounts: devices.into_iter().chain(nccl).chain(network).collect(),
         hooks: hook.into_iter().collect(),
     }
+}
+
+/// The hook moves interfaces, checks the numbers of RDMA devices and lifts the limit of locked
+/// memory.
+fn hook(plan: &Plan, paths: &Paths, settings: &Settings) -> Hook {
+    let mut args = vec![
+        "node-driver".to_owned(),
+        "attach".to_owned(),
+        format!("--plan={}", paths.plan(&plan.claim.uid).display()),
+        format!("--run-dir={}", paths.run.display()),
+        format!("--root={}", settings.runtime_root.display()),
+    ];
+    args.extend(settings.locked_memory.then(|| "--locked-memory".to_owned()));
+    Hook { name: "createRuntime", path: paths.hook(), args, timeout: HOOK_TIMEOUT_SECONDS }
 }
 
 /// Environment variables. NCCL matches exact names after `=`; UCX takes devices with
@@ -293,7 +306,50 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     .into_iter()
     .filter_map(|(is_on, variable)| is_on.then_some(variable))
     .chain(parameters)
+    .chain(mappings(plan, environment))
     .collect()
+}
+
+/// Which NIC each GPU uses, for libraries that do not find the nearest one by themselves. Only if
+/// every GPU of the pod has an RDMA device, since both libraries refuse a GPU without one.
+///
+/// vLLM sets the variables that it is told for each worker, before UCX or NVSHMEM starts
+/// (`vllm/v1/executor/vllm_net_devices.py`). NVSHMEM takes device, port and number of processing
+/// elements, in the order of these, which is that of the GPUs.
+fn mappings(plan: &Plan, environment: Environment) -> Vec<String> {
+    let Some(pairs) = pairs(plan).filter(|pairs| !pairs.is_empty()) else { return Vec::new() };
+    let mut variables = Vec::new();
+    if environment.vllm_nic_mapping {
+        let pairs: Vec<_> = pairs.iter().map(|(gpu, nic, _)| format!("{gpu}={nic}")).collect();
+        variables.push(format!("VLLM_GPU_NIC_PCIE_MAPPING={}", pairs.join(",")));
+        variables.push("VLLM_NIC_SELECTION_VARS=UCX_NET_DEVICES:1".to_owned());
+    }
+    if environment.nvshmem_nic_mapping {
+        let hcas: Vec<_> = pairs.iter().map(|(_, _, name)| format!("{name}:1:1")).collect();
+        variables.push("NVSHMEM_ENABLE_NIC_PE_MAPPING=1".to_owned());
+        variables.push(format!("NVSHMEM_HCA_PE_MAPPING={}", hcas.join(",")));
+    }
+    variables
+}
+
+/// GPU, NIC and RDMA device of each GPU with its nearest NIC, by the GPU's address; `None` if a GPU
+/// has no address or no RDMA device.
+fn pairs(plan: &Plan) -> Option<Vec<(&str, &str, &str)>> {
+    let told: Vec<_> = plan.told().into_iter().map(|(_, device)| device).collect();
+    let pairs = plan.wiring.gpus.iter().map(|gpu| pair(gpu, &told));
+    let mut pairs: Vec<_> = pairs.collect::<Option<_>>()?;
+    pairs.sort_unstable();
+    Some(pairs)
+}
+
+fn pair<'p>(
+    gpu: &'p PlannedGpu,
+    told: &[&'p PlannedDevice],
+) -> Option<(&'p str, &'p str, &'p str)> {
+    let nic = gpu.nics.iter().find(|nic| nic.rdma_device.is_some())?;
+    let device = told.iter().find(|device| device.device == nic.device)?;
+    let rdma = device.rdma.as_ref()?;
+    Some((gpu.pci_bus_id.as_deref()?, &device.pci_bus_id, &rdma.name))
 }
 
 /// Connection parameters, if the NICs of all the pod's claims agree. NCCL finds the GID

@@ -55,21 +55,35 @@ impl Stage {
 
     /// The same, with this cloud metadata about the machine's interfaces.
     pub(crate) fn plan_in(&self, cloud_nics: &[CloudNic], parameters: Value) -> Plan {
-        self.decide(cloud_nics, parameters, None)
+        self.decide(&[RAIL], cloud_nics, parameters, None)
+    }
+
+    /// The plan for a claim with several interfaces of the host.
+    pub(crate) fn plan_of(&self, names: &[&str], parameters: Value) -> Plan {
+        self.decide(names, &[], parameters, None)
     }
 
     /// The plan for a claim with a share of the NIC, with this bandwidth in bits per
     /// second.
     pub(crate) fn plan_share(&self, parameters: Value, bandwidth: u64) -> Plan {
-        self.decide(&[], parameters, Some(bandwidth))
+        self.decide(&[RAIL], &[], parameters, Some(bandwidth))
     }
 
-    fn decide(&self, cloud_nics: &[CloudNic], parameters: Value, share: Option<u64>) -> Plan {
+    fn decide(
+        &self,
+        names: &[&str],
+        cloud_nics: &[CloudNic],
+        parameters: Value,
+        share: Option<u64>,
+    ) -> Plan {
         let network = HostNetwork::read(&self.host, &BTreeSet::new()).unwrap();
-        let links = network.links(&self.host, &[RAIL.to_owned()]).unwrap();
+        let owned: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let links = network.links(&self.host, &owned).unwrap();
         let inventory = Inventory::default().with_virtual(&network.facts());
-        let is_rail = |name: &&String| inventory.devices[*name].netdev.as_deref() == Some(RAIL);
-        let device = inventory.devices.keys().find(is_rail).unwrap().clone();
+        let is_named = |name: &&String| {
+            inventory.devices[*name].netdev.as_ref().is_some_and(|it| owned.contains(it))
+        };
+        let devices = inventory.devices.keys().filter(is_named).cloned().collect();
         let facts = Facts {
             inventory: &inventory,
             links: &links,
@@ -80,7 +94,7 @@ impl Stage {
             boot_id: None,
             cloud_nics,
         };
-        plan(&claim(device, parameters, share), &facts).unwrap()
+        plan(&claim(devices, &parameters, share), &facts).unwrap()
     }
 
     /// Attaches the claim.
@@ -92,7 +106,7 @@ impl Stage {
 
     fn attach_again(&self, plan: &Plan, links: &mut Indices) -> Result<(), AttachError> {
         let (leases, before) = (BTreeMap::new(), links.clone());
-        let known = Known { leases: &leases, links: &before };
+        let known = Known { leases: &leases, links: &before, sysctl: Path::new(SYSCTL) };
         let journal = |now: &Indices| {
             links.clone_from(now);
             Ok(())
@@ -103,6 +117,17 @@ impl Stage {
     /// Attaches again, as for another container of the pod.
     pub(crate) fn again(&self, attached: &mut Attached) {
         self.attach_again(&attached.plan, &mut attached.links).unwrap();
+    }
+
+    /// Another plan, whose record says the same about the pod.
+    pub(crate) fn known(&self, plan: Plan, attached: &Attached) -> Attached {
+        Attached { plan, links: attached.links.clone() }
+    }
+
+    /// Moves everything back to the host without restoring it.
+    pub(crate) fn leaves(&self, attached: &Attached) {
+        let devices: Vec<_> = attached.plan.devices.iter().collect();
+        leave(&devices, &attached.links, &self.host, &self.pod).unwrap();
     }
 
     /// Moves everything back to the host.
@@ -129,7 +154,7 @@ impl Stage {
 }
 
 /// A network namespace that exists as long as the value.
-fn namespace() -> NetNs {
+pub(crate) fn namespace() -> NetNs {
     let made = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         NetNs::current().unwrap()
@@ -167,27 +192,35 @@ fn run(namespace: &NetNs, line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn claim(device: String, parameters: Value, bandwidth: Option<u64>) -> AllocatedClaim {
+pub(crate) fn claim(
+    devices: Vec<String>,
+    parameters: &Value,
+    bandwidth: Option<u64>,
+) -> AllocatedClaim {
     let uid = "c1a1f0ea-0000-4000-8000-000000000001".to_owned();
     AllocatedClaim {
         claim: ClaimRef { namespace: "ns".to_owned(), name: "claim".to_owned(), uid },
         pods: vec![PodRef { name: "pod".to_owned(), uid: "p-1".to_owned() }],
         pod_claim_name: None,
-        devices: vec![AllocatedDevice {
-            request: "nic".to_owned(),
-            pool: "n1".to_owned(),
-            device,
-            share_id: bandwidth.map(|_| "5a4e0000-0000-4000-8000-000000000001".to_owned()),
-            consumed: bandwidth
-                .map(|bits| ("dranet.io/bandwidth".to_owned(), i64::try_from(bits).unwrap()))
-                .into_iter()
-                .collect(),
-            is_whole: false,
-            admin_access: false,
-            parameters: Some(parameters),
-            claimed: None,
-            address: None,
-        }],
+        devices: devices.into_iter().map(|name| device(name, parameters, bandwidth)).collect(),
         others: vec![],
+    }
+}
+
+fn device(device: String, parameters: &Value, bandwidth: Option<u64>) -> AllocatedDevice {
+    AllocatedDevice {
+        request: "nic".to_owned(),
+        pool: "n1".to_owned(),
+        device,
+        share_id: bandwidth.map(|_| "5a4e0000-0000-4000-8000-000000000001".to_owned()),
+        consumed: bandwidth
+            .map(|bits| ("dranet.io/bandwidth".to_owned(), i64::try_from(bits).unwrap()))
+            .into_iter()
+            .collect(),
+        is_whole: false,
+        admin_access: false,
+        parameters: Some(parameters.clone()),
+        claimed: None,
+        address: None,
     }
 }

@@ -42,7 +42,8 @@ const NICS: [Nic; 3] = [
 ];
 
 /// All fault points before and after an effect of preparing.
-pub(crate) const ON_THE_WAY_IN: [&str; 7] = [
+pub(crate) const ON_THE_WAY_IN: [&str; 8] = [
+    "prepare:interfaces:after",
     "prepare:checkpoint:before",
     "prepare:checkpoint:after",
     "prepare:files:before",

@@ -1,18 +1,25 @@
-//! Memory that RDMA locks. A pod can lock what the runtime's limit allows (8 MiB if systemd starts
-//! it), and with the capability `IPC_LOCK` as much as it has.
+//! Memory that RDMA locks. A pod with a NIC can lock as much as it has, also if it does not run as
+//! root. Without the driver's help it can lock what the runtime's limit allows (8 MiB if systemd
+//! starts it), and with the capability `IPC_LOCK` as much as it has.
 
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, eventually,
     node::{Machine, device_name, pods, with_machine},
     suite::Test,
 };
 
+use super::nri::NRI;
+
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![a_pod_with_the_capability_locks_memory];
+    let all = tests::tests![
+        a_pod_with_the_capability_locks_memory,
+        a_pod_without_root_locks_memory,
+        by_nri_a_pod_without_root_locks_memory,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -21,7 +28,7 @@ const MIB: u64 = 64;
 
 async fn a_pod_with_the_capability_locks_memory(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_machine(&plane, "memory", &[], async |machine, scope| {
-        machine.start_driver(&[]).await?;
+        machine.start_driver(&["--locked-memory", "false"]).await?;
         let said = lock(scope, machine, "able", ["0101:00:00.0", "IPC_LOCK"]).await?;
         assert_eq!(said, format!("LOCKED {MIB}"));
         // Without it, the limit is the runtime's, which is the limit of this test.
@@ -37,6 +44,30 @@ async fn a_pod_with_the_capability_locks_memory(plane: Arc<ControlPlane>) -> any
     .await
 }
 
+async fn a_pod_without_root_locks_memory(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    locks_without_root(&plane, "memory-user", &[]).await
+}
+
+async fn by_nri_a_pod_without_root_locks_memory(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    locks_without_root(&plane, "memory-nri", &NRI).await
+}
+
+/// Images of inference servers run as user 1000, for whom added capabilities are not effective.
+async fn locks_without_root(
+    plane: &ControlPlane,
+    node: &str,
+    flags: &[&str],
+) -> anyhow::Result<()> {
+    with_machine(plane, node, &[], async |machine, scope| {
+        machine.start_driver(flags).await?;
+        let context = json!({"runAsUser": 1000, "capabilities": {"drop": ["ALL"]}});
+        let said = lock_with(scope, machine, "user", "0101:00:00.0", context).await?;
+        assert_eq!(said, format!("LOCKED {MIB}"));
+        pods::delete(scope, "user").await
+    })
+    .await
+}
+
 /// Tries to lock memory in a pod with a NIC and a capability; returns its output.
 async fn lock(
     scope: &Scope,
@@ -44,14 +75,24 @@ async fn lock(
     name: &str,
     [address, capability]: [&str; 2],
 ) -> anyhow::Result<String> {
+    let context = json!({"capabilities": {"drop": ["ALL"], "add": [capability]}});
+    lock_with(scope, machine, name, address, context).await
+}
+
+async fn lock_with(
+    scope: &Scope,
+    machine: &Machine,
+    name: &str,
+    address: &str,
+    context: Value,
+) -> anyhow::Result<String> {
     let node = machine.name.as_str();
     pods::allocated_claim(scope, name, node, &device_name(address), None).await?;
     let mut pod = pods::pod(name, node, json!({"resourceClaimName": name}))?;
     for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
         let script = format!("/bin/lock {MIB}; exec sleep 100000");
         container.command = Some(["/bin/sh", "-c", &script].map(str::to_owned).into());
-        let context = json!({"capabilities": {"drop": ["ALL"], "add": [capability]}});
-        container.security_context = Some(serde_json::from_value(context)?);
+        container.security_context = Some(serde_json::from_value(context.clone())?);
     }
     pods::create_bound(scope, pod, node).await?;
     pods::running(scope, name).await?;

@@ -36,7 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
     all.into_iter().map(Test::alone).collect()
 }
 
-const NRI: [&str; 2] = ["--attach", "nri"];
+pub(crate) const NRI: [&str; 2] = ["--attach", "nri"];
 
 async fn by_nri_an_interface_goes_in_and_comes_back_as_it_was(
     plane: Arc<ControlPlane>,

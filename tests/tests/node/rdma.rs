@@ -26,11 +26,12 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
         machine.start_driver(&[]).await?;
         let seen = two_pods(scope, machine).await?;
         let all: BTreeSet<_> = seen.iter().flat_map(Told::devices).collect();
-        // uverbs of two NICs, and the one rdma_cm: no device that manages the subnet.
-        assert_eq!(all.len(), 3, "{seen:?}");
+        // uverbs and umad of two virtual functions, and the one rdma_cm.
+        assert_eq!(all.len(), 5, "{seen:?}");
         for told in &seen {
             let number = told.number();
-            let expected = ["rdma_cm".to_owned(), format!("uverbs{number}")];
+            let expected =
+                ["rdma_cm".to_owned(), format!("uverbs{number}"), format!("umad{number}")];
             assert_eq!(told.devices(), BTreeSet::from(expected));
             assert!(told.0.contains(&format!("ENV NCCL_IB_HCA==mlx5_{number}\n")), "{told:?}");
             assert!(told.0.contains(&format!("ENV UCX_NET_DEVICES=mlx5_{number}:1\n")), "{told:?}");

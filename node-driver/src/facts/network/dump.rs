@@ -1,7 +1,7 @@
 //! Consistent rtnetlink dumps. If something changes while the kernel writes a long
 //! answer, entries can be missing or repeated. The kernel then sets a flag in its
 //! messages (`nl_dump_check_consistent` in `include/net/netlink.h`), and the dump is
-//! requested again.
+//! requested again. An error in the last message means that the kernel ended the dump early.
 
 use futures::{Stream, StreamExt};
 use rtnetlink::packet_core::{
@@ -59,15 +59,26 @@ async fn whole<T>(
         match message.payload {
             NetlinkPayload::InnerMessage(inner) if !is_interrupted => kept.extend(keep(inner)),
             NetlinkPayload::Error(error) => return Err(Error::NetlinkError(error)),
+            NetlinkPayload::Done(done) => ended(done.code)?,
             _ => {}
         }
     }
     Ok((!is_interrupted).then_some(kept))
 }
 
+/// The error that `NLMSG_DONE` carries, if any (`netlink_dump_done` in
+/// `net/netlink/af_netlink.c`).
+fn ended(code: i32) -> Result<(), Error> {
+    let Some(code) = NonZeroI32::new(code).filter(|code| code.is_negative()) else { return Ok(()) };
+    let mut error = ErrorMessage::default();
+    error.code = Some(code);
+    Err(Error::NetlinkError(error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtnetlink::packet_core::{DoneMessage, NetlinkHeader};
     use rtnetlink::packet_route::link::LinkMessage;
 
     fn link(index: u32, flags: u16) -> NetlinkMessage<RouteNetlinkMessage> {
@@ -86,5 +97,19 @@ mod tests {
         };
         assert_eq!(answer(2).await.map(|messages| messages.len()), Some(2));
         assert_eq!(answer(2 | NLM_F_DUMP_INTR).await, None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_the_kernel_ended_early_is_an_error() {
+        let done = |code| {
+            let mut done = DoneMessage::default();
+            done.code = code;
+            NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::Done(done))
+        };
+        let answer =
+            async |code| whole(futures::stream::iter([link(1, 2), done(code)]), &Some).await;
+        assert_eq!(answer(0).await.unwrap().map(|messages| messages.len()), Some(1));
+        // `ENOMEM`.
+        assert!(answer(-12).await.is_err());
     }
 }

@@ -5,20 +5,22 @@
 //!
 //! When a pod's network namespace ends, the kernel removes macvlan and ipvlan children, but
 //! moves IPoIB children to the host (`netns_refund`,
-//! `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver removes them. An IPoIB
-//! child is recognized by its mark, which is its first name and later its alias. A pod can
-//! remove the alias. The driver therefore holds the pod's namespace and finds the child there
-//! by its parent interface before the namespace ends.
+//! `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver removes them. A child is
+//! removed only if it is on the claim's NIC and has the claim's mark, which is its first name and
+//! later its alias. A pod can remove the alias. A macvlan or ipvlan then ends with the pod's
+//! namespace. An IPoIB child would not, so the driver holds the namespace and finds the child
+//! there by its parent interface before the namespace ends.
 
 use crate::kernel::attach::AttachError;
-use crate::kernel::attach::identity::{has_alias, name_of};
+use crate::kernel::attach::identity::{
+    has_alias, has_foreign_parent, info_kind, is_on, is_unmarked_on, kind_of, name_of,
+};
 use crate::kernel::attach::link::{all, inside};
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::{Child, MARK, PlannedLink};
-use cluster_model::network_config::{MacvlanMode, PartitionKey};
+use cluster_model::network_config::{MacAddress, MacvlanMode, PartitionKey};
 use netlink_packet_route::link::{
-    InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkInfo, LinkMessage,
-    MacVlanMode,
+    InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkMessage, MacVlanMode,
 };
 use rtnetlink::{Handle, LinkIpVlan, LinkMacVlan, LinkMessageBuilder, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
@@ -116,49 +118,42 @@ pub(super) async fn remove(
     Ok(removed)
 }
 
-/// Whether the found interface is the claim's; others with the same name belong to the
-/// pod or the host.
+/// Whether the found interface is the claim's: its kind, its parent and its mark agree. Others
+/// with the same name belong to another pod, to this pod or to the host.
 fn is_the_claims(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool {
-    let is_named = || match &link.mark {
-        Some(mark) => name_of(found) == mark.as_str() || has_alias(found, mark.as_str()),
-        None => name_of(found) == link.name.as_str(),
-    };
-    kind_of(found) == Some(info_kind(child)) && is_named()
-}
-
-/// Whether an interface is the claim's child of this kind on the interface with this
-/// index.
-pub(super) fn is_child(found: &LinkMessage, link: &PlannedLink, child: Child, parent: u32) -> bool {
-    if link.mark.is_some() {
-        return is_the_claims(found, link, child);
-    }
-    let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Link(index) if *index == parent);
-    // The parent is in another namespace. A child that the pod created has its parent in the
-    // pod.
-    let is_foreign = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
-    let mut attributes = found.attributes.iter();
     kind_of(found) == Some(info_kind(child))
-        && found.attributes.iter().any(is_parent)
-        && attributes.any(is_foreign)
+        && is_on_the_nic(found, link, child)
+        && has_mark(found, link)
 }
 
-fn info_kind(child: Child) -> InfoKind {
-    match child {
-        Child::MacVlan => InfoKind::MacVlan,
-        Child::IpVlan => InfoKind::IpVlan,
-        Child::IpoIb => InfoKind::Ipoib,
-    }
+/// Whether it is on the claim's NIC. An IPoIB child that the kernel moved to the host is in the
+/// namespace of its parent; others have their parent in another namespace.
+fn is_on_the_nic(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool {
+    let Some(identity) = &link.host.identity else { return true };
+    is_on(found, identity.index) && (child == Child::IpoIb || has_foreign_parent(found))
 }
 
-fn kind_of(link: &LinkMessage) -> Option<InfoKind> {
-    let infos = link.attributes.iter().filter_map(|attribute| match attribute {
-        LinkAttribute::LinkInfo(infos) => Some(infos),
-        _ => None,
-    });
-    infos.flatten().find_map(|info| match info {
-        LinkInfo::Kind(kind) => Some(kind.clone()),
-        _ => None,
-    })
+/// Whether it has the claim's mark. Plans of older drivers have none for macvlan and ipvlan; a
+/// macvlan then has the claim's hardware address.
+fn has_mark(found: &LinkMessage, link: &PlannedLink) -> bool {
+    let Some(mark) = &link.mark else {
+        let own = link.config.interface.hardware_addr.as_ref();
+        let has_address =
+            |address: &MacAddress| found.attributes.contains(&address_attribute(address));
+        return name_of(found) == link.name.as_str() && own.is_none_or(has_address);
+    };
+    name_of(found) == mark.as_str() || has_alias(found, mark.as_str())
+}
+
+fn address_attribute(address: &MacAddress) -> LinkAttribute {
+    LinkAttribute::Address(address.bytes().to_vec())
+}
+
+/// Whether an interface in the pod is the claim's child of this kind on the interface with this
+/// index, also if the pod has removed the mark of a macvlan or ipvlan.
+pub(super) fn is_child(found: &LinkMessage, link: &PlannedLink, child: Child, parent: u32) -> bool {
+    let is_unmarked = || child != Child::IpoIb && is_unmarked_on(found, child, parent);
+    is_the_claims(found, link, child) || is_unmarked()
 }
 
 #[cfg(test)]

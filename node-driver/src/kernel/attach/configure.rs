@@ -3,13 +3,17 @@
 //! because the hook runs again for each container of the pod and for each restart of one.
 
 use crate::kernel::attach::dhcp::{Lease, Leases};
-use crate::kernel::attach::enter::Indices;
+use crate::kernel::attach::enter::{Indices, Known};
 use crate::kernel::attach::identity::{in_pod, name_of};
 use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, all, by_name, has_lease, properties, set_attributes,
+    add_address, add_neighbor, add_route, all, by_name, has_lease, metrics_of, properties,
+    set_attributes,
 };
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, host_links, shaping, sysctl};
+use crate::kernel::attach::same_network::{self, Apart};
+use crate::kernel::attach::{
+    AttachError, dhcp, ebpf, ethtool, host_links, settings, shaping, sysctl,
+};
 use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
@@ -17,6 +21,7 @@ use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkUnspec, LinkVrf};
 use std::net::IpAddr;
+use std::path::Path;
 use tokio::time::Instant;
 
 /// `IFA_F_NODAD`: use the address at once. The claim guarantees that no other device has
@@ -36,6 +41,8 @@ struct Asked<'a> {
     known: &'a Leases,
     /// Until when servers may answer.
     deadline: Instant,
+    /// Directory with the kernel's network settings, writable.
+    sysctl: &'a Path,
 }
 
 /// Configures the claim's interfaces, which are already in the pod.
@@ -45,38 +52,64 @@ struct Asked<'a> {
 /// name.
 pub(super) fn configure(
     plan: &Plan,
-    known: &Leases,
-    links: &Indices,
+    Known { leases: known, links, sysctl }: Known<'_>,
     pod: &NetNs,
 ) -> Result<Leases, AttachError> {
-    let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE };
+    let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE, sysctl };
     pod.run(async |handle| {
         let inside = all(&handle).await?;
         let mut leases = Leases::new();
-        for link in plan.links() {
+        let apart = same_network::apart(plan, known);
+        for (link, apart) in plan.links().zip(&apart) {
             let gone = || AttachError::Gone { link: link.name.to_string() };
             let found = in_pod(&inside, link, links).ok_or_else(gone)?;
-            let lease = configure_link(&handle, link, found, asked).await?;
+            let lease = configure_link(&handle, link, apart, found, asked).await?;
             leases.extend(lease.map(|lease| (link.name.clone(), lease)));
+        }
+        if !leases.is_empty() {
+            let all = known.clone().into_iter().chain(leases.clone()).collect();
+            separate_leased(&handle, plan, [&apart, &same_network::apart(plan, &all)], links)
+                .await?;
         }
         Ok(leases)
     })
+}
+
+/// Separates interfaces whose network another one has by a lease that was given now.
+async fn separate_leased(
+    handle: &Handle,
+    plan: &Plan,
+    [before, now]: [&[Apart]; 2],
+    links: &Indices,
+) -> Result<(), AttachError> {
+    let inside = all(handle).await?;
+    for (link, (before, now)) in plan.links().zip(before.iter().zip(now)) {
+        let Some(found) = in_pod(&inside, link, links).filter(|_| before != now) else { continue };
+        let (name, NetworkConfig { routes, rules, .. }) = (name_of(found), &now.config);
+        settings::set_ipv4(handle, name, found, &now.ipv4).await?;
+        add_routes(handle, link, found.header.index, routes).await?;
+        add_rules(handle, name, rules).await?;
+    }
+    Ok(())
 }
 
 /// Configures one interface. Returns a lease that was given now, not a known one.
 async fn configure_link(
     handle: &Handle,
     link: &PlannedLink,
+    Apart { config, ipv4 }: &Apart,
     found: &LinkMessage,
     asked: Asked<'_>,
 ) -> Result<Option<Lease>, AttachError> {
     let (name, index) = (name_of(found), found.header.index);
-    let NetworkConfig { interface, routes, rules, neighbors, ethtool, .. } = &link.config;
+    let config = &possible(link, config, name, asked.sysctl)?;
+    let NetworkConfig { interface, routes, rules, neighbors, ethtool, .. } = config;
     if interface.disable_ebpf_programs == Some(true) {
         ebpf::detach_all(handle, name, found).await?;
     }
     set_properties(handle, link, found).await?;
     ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name, asked))?;
+    settings::set_ipv4(handle, name, found, ipv4).await?;
     sysctl::apply(name, interface)?;
     if let Some(vrf) = &interface.vrf {
         join_vrf(handle, name, index, vrf).await?;
@@ -102,6 +135,35 @@ async fn configure_link(
     Ok(lease)
 }
 
+/// The configuration as far as the pod's network can have it. Without IPv6 there, what the
+/// interface inherits from the host is left out, and what the claim asks for is an error.
+fn possible(
+    link: &PlannedLink,
+    config: &NetworkConfig,
+    name: &str,
+    sysctl: &Path,
+) -> Result<NetworkConfig, AttachError> {
+    let addresses = &config.interface.addresses;
+    let mut of_ipv6 = addresses.iter().filter(|prefix| prefix.address.is_ipv6()).peekable();
+    if of_ipv6.peek().is_none() || settings::enable_ipv6(name, sysctl) {
+        return Ok(config.clone());
+    }
+    let is_the_hosts =
+        |prefix: &IpPrefix| link.host.addresses.iter().any(|address| address.prefix == *prefix);
+    if let Some(asked) = of_ipv6.find(|prefix| !is_the_hosts(prefix)) {
+        return Err(AttachError::NoIpv6 { link: name.to_owned(), address: *asked });
+    }
+    tracing::warn!(name, "The pod's network has no IPv6; the host's IPv6 addresses are left out");
+    let mut config = config.clone();
+    config.interface.addresses.retain(|prefix| prefix.address.is_ipv4());
+    config.routes.retain(|route| route.destination.address.is_ipv4());
+    config.rules.retain(|rule| {
+        rule.source.or(rule.destination).is_none_or(|prefix| prefix.address.is_ipv4())
+    });
+    config.neighbors.retain(|neighbor| neighbor.destination.is_ipv4());
+    Ok(config)
+}
+
 /// Gets an address by DHCP, if the configuration requests it and the interface has none.
 /// An address that is there but unknown was given to a hook that was killed; the server
 /// gives it again.
@@ -109,7 +171,7 @@ async fn obtain(
     handle: &Handle,
     link: &PlannedLink,
     index: u32,
-    Asked { known, deadline }: Asked<'_>,
+    Asked { known, deadline, .. }: Asked<'_>,
 ) -> Result<Option<Lease>, AttachError> {
     let has_it =
         known.contains_key(&link.name) && has_lease(handle, link.name.as_str(), index).await?;
@@ -153,26 +215,30 @@ async fn add_routes(
     let (direct, via): (Vec<_>, Vec<_>) =
         routes.iter().partition(|route| route.scope == SCOPE_LINK);
     for route in direct.into_iter().chain(via) {
-        let onlink = link.host.routes.iter().any(|former| {
-            let of = |table: u32| if table == TABLE_MAIN { 0 } else { table };
-            former.onlink
-                && (former.destination, former.gateway) == (route.destination, route.gateway)
-                && of(former.table) == of(route.table)
-        });
+        let former = link.host.routes.iter().find(|former| is_inherited(route, former));
         let route = HostRoute {
             destination: route.destination,
             gateway: route.gateway,
             source: route.source,
-            priority: None,
+            priority: former.and_then(|former| former.priority),
             table: if route.table == 0 { table } else { route.table },
             scope: route.scope,
             protocol: PROTOCOL_STATIC,
-            onlink,
+            onlink: former.is_some_and(|former| former.onlink),
             message: None,
         };
-        add_route(handle, link.name.as_str(), index, &route).await?;
+        let metrics = former.map(metrics_of).unwrap_or_default();
+        add_route(handle, link.name.as_str(), index, &route, metrics).await?;
     }
     Ok(())
+}
+
+/// Whether a route of the pod is this one of the host. A configuration has no metric and no MTU of
+/// a route; an inherited route has the host's.
+fn is_inherited(route: &RouteConfig, former: &HostRoute) -> bool {
+    let table = |table: u32| if table == TABLE_MAIN { 0 } else { table };
+    (former.destination, former.gateway) == (route.destination, route.gateway)
+        && table(former.table) == table(route.table)
 }
 
 async fn join_vrf(

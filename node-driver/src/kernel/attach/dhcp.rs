@@ -210,7 +210,7 @@ async fn set(
     }
     add_address(handle, name, index, &lease.address()).await?;
     for route in routes_for(link, lease) {
-        add_route(handle, name, index, &route).await?;
+        add_route(handle, name, index, &route, Vec::new()).await?;
     }
     Ok(())
 }

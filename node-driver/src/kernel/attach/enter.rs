@@ -6,10 +6,10 @@
 //! refused early.
 
 use crate::kernel::attach::dhcp::Leases;
-use crate::kernel::attach::identity::{at_home, in_pod, name_of};
+use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
 use crate::kernel::attach::link::{all, to_namespace};
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, SYSCTL, children, configure, leave, rdma};
+use crate::kernel::attach::{AttachError, children, configure, leave, rdma};
 use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::LinkMessage;
@@ -21,13 +21,15 @@ use std::time::Duration;
 /// Indices of interfaces in the pod's namespace, by the names that they get there.
 pub type Indices = BTreeMap<LinkName, u32>;
 
-/// What earlier runs have recorded about a pod's interfaces.
+/// What is known before a pod's interfaces are attached, some of it from earlier runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Leases that DHCP servers have given.
     pub leases: &'a Leases,
     /// Indices of the interfaces in the pod.
     pub links: &'a Indices,
+    /// Directory in which the kernel's network settings can be written.
+    pub sysctl: &'a Path,
 }
 
 /// Moves what the claim's devices have in the host's namespace into the pod's, and
@@ -44,16 +46,26 @@ pub fn attach(
 ) -> Result<Leases, AttachError> {
     let mut entered = Entered { devices: Vec::new(), links: known.links.clone() };
     let attached = enter(plan, [host, pod], &mut entered, journal);
-    let attached =
-        attached.and_then(|()| configure::configure(plan, known.leases, &entered.links, pod));
+    let known = Known { links: &entered.links, ..known };
+    let attached = attached.and_then(|()| configure::configure(plan, known, pod));
     if attached.is_err() {
         // Report the first error; what cannot go back now goes back when the claim is
         // unprepared.
         let _ = leave::leave(&entered.devices, &entered.links, host, pod);
-        let sysctl = Path::new(SYSCTL);
-        let _ = leave::restore(&entered.devices, host, Duration::ZERO, sysctl, |_, _| {});
+        let _ = leave::restore(&entered.devices, host, Duration::ZERO, known.sysctl, |_, _| {});
     }
     attached
+}
+
+/// Whether all interfaces of the claim are in the pod, also if the pod has renamed them.
+pub fn are_inside(plan: &Plan, links: &Indices, pod: &NetNs) -> Result<bool, AttachError> {
+    if plan.links().next().is_none() {
+        return Ok(true);
+    }
+    pod.run(async |handle| {
+        let inside = all(&handle).await?;
+        Ok(plan.links().all(|link| in_pod(&inside, link, links).is_some()))
+    })
 }
 
 /// What has moved, or may have moved.
@@ -104,7 +116,16 @@ impl Inside {
     }
 
     fn named(&self, name: &LinkName) -> Option<&LinkMessage> {
-        self.links.iter().find(|link| name_of(link) == name.as_str())
+        self.links.iter().find(|link| is_called(link, name.as_str()))
+    }
+
+    /// The alternative names with which an interface cannot have this name in the pod: the name
+    /// itself, and those that others in the pod have.
+    fn conflicting(&self, link: &LinkMessage, name: &LinkName) -> Vec<String> {
+        let conflicts = |alternative: &&str| {
+            *alternative == name.as_str() || self.links.iter().any(|it| is_called(it, alternative))
+        };
+        alternative_names(link).into_iter().filter(conflicts).map(str::to_owned).collect()
     }
 
     /// The index for an interface of this name in the pod: its own if that is free, otherwise
@@ -124,10 +145,21 @@ impl Inside {
 enum Step<'p> {
     /// The RDMA device moves.
     Rdma(&'p str),
-    /// The interface with the first index moves, and gets the second index in the pod.
-    Link(&'p PlannedLink, [u32; 2]),
+    /// The interface moves, and gets this index in the pod.
+    Link(&'p PlannedLink, Moving),
     /// A child is created on the interface with this index.
     Child(&'p PlannedLink, Child, u32),
+}
+
+/// An interface that moves.
+#[derive(Debug, PartialEq, Eq)]
+struct Moving {
+    /// Its index on the host.
+    index: u32,
+    /// Its index in the pod.
+    in_pod: u32,
+    /// Alternative names that it cannot take along. The host gets them back.
+    left: Vec<String>,
 }
 
 /// The steps, and the indices that the claim's interfaces will have in the pod.
@@ -151,8 +183,8 @@ fn due<'p>(
         due.steps.extend(moving.map(|rdma| (device, Step::Rdma(&rdma.name))));
         if let Some(link) = &device.link {
             let step = step_of(link, &due.links, inside, outside)?;
-            if let Some(Step::Link(_, [_, index])) = &step {
-                due.links.insert(link.name.clone(), *index);
+            if let Some(Step::Link(_, moving)) = &step {
+                due.links.insert(link.name.clone(), moving.in_pod);
             }
             due.steps.extend(step.map(|step| (device, step)));
         }
@@ -175,15 +207,16 @@ fn step_of<'p>(
     if link.mark.is_some() && in_pod(&inside.links, link, known).is_some() {
         return Ok(None);
     }
-    let here = at_home(outside, &link.host).map(|here| here.header.index);
-    let (Some(index), there) = (here, inside.named(&link.name)) else {
+    let (Some(here), there) = (at_home(outside, &link.host), inside.named(&link.name)) else {
         let there = in_pod(&inside.links, link, known).filter(|_| link.child.is_none());
         return there.map(|_| None).ok_or_else(gone);
     };
+    let index = here.header.index;
     match (link.child, there) {
         (None, None) => {
             let in_pod = inside.free_index(&link.name, index, known);
-            Ok(Some(Step::Link(link, [index, in_pod])))
+            let left = inside.conflicting(here, &link.name);
+            Ok(Some(Step::Link(link, Moving { index, in_pod, left })))
         }
         (Some(child), None) => Ok(Some(Step::Child(link, child, index))),
         (Some(child), Some(there)) if children::is_child(there, link, child, index) => Ok(None),
@@ -199,7 +232,7 @@ impl Step<'_> {
                 let moved = rdma::send(name, pod, "pod's")?;
                 moved.then_some(()).ok_or_else(|| AttachError::NoRdma { name: name.to_owned() })
             }
-            Self::Link(link, indices) => move_link(host, link, indices, pod).await,
+            Self::Link(link, moving) => move_link(host, link, &moving, pod).await,
             Self::Child(link, child, parent) => {
                 children::make(host, link, child, parent, pod).await
             }
@@ -211,10 +244,16 @@ impl Step<'_> {
 async fn move_link(
     host: &Handle,
     link: &PlannedLink,
-    [index, in_pod]: [u32; 2],
+    Moving { index, in_pod, left }: &Moving,
     pod: &NetNs,
 ) -> Result<(), AttachError> {
-    let message = to_namespace(index, pod, Some(link.name.as_str()), Some(in_pod));
+    for name in left {
+        let request = host.link().property_del(*index).alt_ifname(&[name]);
+        let verb = || format!("remove its alternative name `{name}`");
+        let removed = request.execute().await;
+        removed.map_err(|it| AttachError::netlink(&link.host.name, verb(), it))?;
+    }
+    let message = to_namespace(*index, pod, link.name.as_str(), Some(*in_pod));
     let verb = "move it into the pod's network namespace";
     let wrap = |source| AttachError::netlink(&link.host.name, verb, source);
     host.link().set(message).execute().await.map_err(wrap)

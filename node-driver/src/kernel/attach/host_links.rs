@@ -6,7 +6,7 @@ use crate::facts::network::kernel::Dump;
 use crate::facts::network::{NetworkFacts, Withheld};
 use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, settings};
+use crate::kernel::attach::{AttachError, carried, settings};
 use crate::prepare::host_link::{
     HostAddress, HostLink, HostRoute, HostRule, SegmentSizes, TABLE_MAIN,
 };
@@ -22,6 +22,7 @@ use netlink_packet_route::route::{
     RouteType, RouteVia,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,7 @@ pub struct HostNetwork {
     dump: Dump,
     rules: Vec<HostRule>,
     neighbors: Vec<NeighbourMessage>,
+    disciplines: Vec<TcMessage>,
 }
 
 impl HostNetwork {
@@ -69,7 +71,8 @@ impl HostNetwork {
             let mut rules = rules(&handle).await?;
             rules.retain(is_set_for_some);
             let neighbors = neighbors(&handle).await?;
-            Ok(Self { dump, rules, neighbors })
+            let disciplines = disciplines(&handle).await?;
+            Ok(Self { dump, rules, neighbors, disciplines })
         })
     }
 
@@ -99,7 +102,7 @@ fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
 
 /// Reads one interface. Must run on a thread in the host's namespace.
 fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
-    let HostNetwork { dump, rules, neighbors } = network;
+    let HostNetwork { dump, rules, neighbors, disciplines } = network;
     let index = link.header.index;
     let routes: Vec<_> = dump.routes.iter().filter_map(|route| host_route(route, index)).collect();
     let leads = |rule: &&HostRule| routes.iter().any(|route| route.table == rule.table);
@@ -118,6 +121,8 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         settings: settings::read(link),
         router: dump.routes.iter().find_map(|route| ipv6_router(route, index)),
         ethtool: None,
+        carried: Some(carried::read(link)),
+        disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
     };
     for attribute in &link.attributes {
         match attribute {
@@ -327,6 +332,29 @@ async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError
         _ => None,
     };
     Ok(found.filter_map(neighbor).collect())
+}
+
+async fn disciplines(handle: &Handle) -> Result<Vec<TcMessage>, AttachError> {
+    let wrap = |source| AttachError::netlink("any", "read the queueing disciplines", source);
+    let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
+    let discipline = |message| match message {
+        RouteNetlinkMessage::NewQueueDiscipline(discipline) => Some(discipline),
+        _ => None,
+    };
+    Ok(found.filter_map(discipline).collect())
+}
+
+/// The kind of a queueing discipline of this interface that was configured. Those that the kernel
+/// adds by itself have no number (`qdisc_create_dflt` in `net/sched/sch_generic.c`).
+fn configured(message: &TcMessage, index: u32) -> Option<String> {
+    if message.header.index != index.cast_signed() || message.header.handle.major == 0 {
+        return None;
+    }
+    message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Kind(kind) => Some(kind.clone()),
+        _ => None,
+    })
 }
 
 /// A permanent neighbour of this interface that was configured.

@@ -4,11 +4,12 @@
 use crate::facts::network::kernel::kind;
 use crate::kernel::attach::enter::Indices;
 use crate::prepare::host_link::{HostLink, LinkIdentity};
-use crate::prepare::plan::{MARK, PlannedLink};
+use crate::prepare::plan::{Child, MARK, PlannedLink};
 use cluster_model::network_config::MacAddress;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage, Prop};
+use std::collections::BTreeSet;
 
-/// The kind of IP over InfiniBand, the only one whose children have a mark.
+/// The kind of IP over InfiniBand.
 const IPOIB: &str = "ipoib";
 
 /// The properties that identify this interface.
@@ -60,18 +61,17 @@ fn identity_of_parent(link: &LinkMessage, host: &HostLink) -> bool {
 }
 
 /// Finds the claim's interface among those of the pod's namespace: by hardware and recorded
-/// index, or by its first name if an earlier driver recorded no identity. A child that ends
-/// with the pod is found by its name. A child with a mark is found by the mark or, if the pod
-/// has removed it, by its parent interface.
+/// index, or by its first name if an earlier driver recorded no identity. A child is found by its
+/// mark or, if the pod has removed it, by its parent interface; without a mark, by its name.
 pub(super) fn in_pod<'l>(
     links: &'l [LinkMessage],
     link: &PlannedLink,
     indices: &Indices,
 ) -> Option<&'l LinkMessage> {
     let has_name = |found: &&LinkMessage| name_of(found) == link.name.as_str();
-    if let Some(mark) = &link.mark {
+    if let Some((mark, child)) = link.mark.as_ref().zip(link.child) {
         let marked = links.iter().find(|found| has_alias(found, mark.as_str()));
-        return marked.or_else(|| on_the_hosts(links, link));
+        return marked.or_else(|| on_the_hosts(links, link, child));
     }
     let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
     let Some(identity) = identity else { return links.iter().find(has_name) };
@@ -85,19 +85,81 @@ pub(super) fn in_pod<'l>(
 /// Finds an unmarked child by the index of its parent in the host's namespace, which the pod
 /// cannot change. `None` if the pod has an IPoIB interface with that index, which may have
 /// children of its own.
-fn on_the_hosts<'l>(links: &'l [LinkMessage], link: &PlannedLink) -> Option<&'l LinkMessage> {
+fn on_the_hosts<'l>(
+    links: &'l [LinkMessage],
+    link: &PlannedLink,
+    child: Child,
+) -> Option<&'l LinkMessage> {
     let parent = link.host.identity.as_ref()?.index;
-    let is_kind = |found: &&LinkMessage| identity(found).kind.as_deref() == Some(IPOIB);
-    if links.iter().any(|found| found.header.index == parent && is_kind(&found)) {
+    let is_parent = |found: &LinkMessage| {
+        found.header.index == parent && identity(found).kind.as_deref() == Some(IPOIB)
+    };
+    if child == Child::IpoIb && links.iter().any(is_parent) {
         return None;
     }
-    let is_on = |it: &LinkAttribute| matches!(it, LinkAttribute::Link(index) if *index == parent);
-    let is_marked =
+    links.iter().find(|found| is_unmarked_on(found, child, parent))
+}
+
+/// Whether it is a child of this kind, without any claim's mark, on the interface of the host
+/// with this index. A child that the pod created has its parent in the pod.
+pub(super) fn is_unmarked_on(found: &LinkMessage, child: Child, parent: u32) -> bool {
+    let is_mark =
         |it: &LinkAttribute| matches!(it, LinkAttribute::IfAlias(text) if text.starts_with(MARK));
-    let is_it = |found: &&LinkMessage| {
-        found.attributes.iter().any(is_on) && !found.attributes.iter().any(is_marked)
-    };
-    links.iter().filter(is_kind).find(is_it)
+    kind_of(found) == Some(info_kind(child))
+        && is_on(found, parent)
+        && (child == Child::IpoIb || has_foreign_parent(found))
+        && !found.attributes.iter().any(is_mark)
+}
+
+/// Whether its parent interface has this index in its namespace.
+pub(super) fn is_on(found: &LinkMessage, parent: u32) -> bool {
+    found.attributes.contains(&LinkAttribute::Link(parent))
+}
+
+/// Whether its parent interface is in another namespace.
+pub(super) fn has_foreign_parent(found: &LinkMessage) -> bool {
+    found.attributes.iter().any(|it| matches!(it, LinkAttribute::LinkNetNsId(_)))
+}
+
+/// The kernel's kind of a child.
+pub(super) fn info_kind(child: Child) -> InfoKind {
+    match child {
+        Child::MacVlan => InfoKind::MacVlan,
+        Child::IpVlan => InfoKind::IpVlan,
+        Child::IpoIb => InfoKind::Ipoib,
+    }
+}
+
+/// The kind of a found interface.
+pub(super) fn kind_of(link: &LinkMessage) -> Option<InfoKind> {
+    let infos = link.attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => Some(infos),
+        _ => None,
+    });
+    infos.flatten().find_map(|info| match info {
+        LinkInfo::Kind(kind) => Some(kind.clone()),
+        _ => None,
+    })
+}
+
+/// Its alternative names.
+pub(super) fn alternative_names(link: &LinkMessage) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for attribute in &link.attributes {
+        let LinkAttribute::PropList(properties) = attribute else { continue };
+        names.extend(properties.iter().filter_map(alternative_name));
+    }
+    names
+}
+
+fn alternative_name(property: &Prop) -> Option<&str> {
+    if let Prop::AltIfName(name) = property { Some(name) } else { None }
+}
+
+/// Whether it has this name, also as an alternative one. In one namespace the kernel gives a name
+/// to one interface only.
+pub(super) fn is_called(link: &LinkMessage, name: &str) -> bool {
+    name_of(link) == name || alternative_names(link).contains(name)
 }
 
 #[cfg(test)]

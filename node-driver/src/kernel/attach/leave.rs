@@ -6,13 +6,13 @@
 //! back, nothing waits for the restore; what could not be restored is reported.
 
 use crate::kernel::attach::enter::Indices;
-use crate::kernel::attach::identity::{at_home, in_pod, name_of};
+use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, name_of};
 use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, all, by_index, inside, properties, set_attributes,
     to_namespace,
 };
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, children, ethtool, rdma, settings};
+use crate::kernel::attach::{AttachError, carried, children, ethtool, rdma, settings};
 use crate::prepare::host_link::{HostLink, HostRoute};
 use crate::prepare::plan::{Child, PlannedDevice, PlannedLink};
 use netlink_packet_route::link::LinkMessage;
@@ -26,6 +26,9 @@ use tokio::time::Instant;
 pub const KERNEL_RETURN: Duration = Duration::from_secs(3);
 /// Polling interval meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// A name that the kernel completes with a free number.
+const ANY_NAME: &str = "dranet%d";
 
 /// What happened to an interface.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ pub fn leave(
     host: &NetNs,
     pod: &NetNs,
 ) -> Result<(), AttachError> {
-    if host.id()? == pod.id()? {
+    if host.is_same(pod)? {
         return Ok(());
     }
     pod.run(async |handle| {
@@ -76,8 +79,9 @@ async fn leave_one(
             }
         }
         Some(link @ PlannedLink { child: Some(child), .. }) => {
-            // A child that has lost its mark is found by its parent.
-            let found = in_pod(inside, link, indices).filter(|_| link.mark.is_some());
+            // An IPoIB child that has lost its mark is found by its parent.
+            let is_kept = *child == Child::IpoIb && link.mark.is_some();
+            let found = in_pod(inside, link, indices).filter(|_| is_kept);
             let index = found.map(|found| found.header.index);
             children::remove(handle, link, *child, index).await?;
         }
@@ -88,7 +92,7 @@ async fn leave_one(
 }
 
 /// Moves the interface back with its former name and index, unless another interface of the
-/// host has taken them meanwhile.
+/// host has taken them meanwhile. Alternative names that the pod added stay behind.
 async fn move_home(
     handle: &Handle,
     found: &LinkMessage,
@@ -99,11 +103,22 @@ async fn move_home(
     let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
     let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
     handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
+    let added = carried::added_names(former.carried.as_ref(), found);
+    // If one stays, the last attempt removes all.
+    let _ = carried::remove_names(handle, found, &added).await;
     let former_index = former.identity.as_ref().map(|it| it.index);
     let mut moved = Ok(());
-    for (with_name, with_index) in [(true, true), (true, false), (false, false)] {
-        let name = with_name.then_some(former.name.as_str());
-        let message = to_namespace(index, host, name, former_index.filter(|_| with_index));
+    for (name, new_index, with_names) in [
+        (former.name.as_str(), former_index, true),
+        (former.name.as_str(), None, true),
+        (ANY_NAME, None, true),
+        (ANY_NAME, None, false),
+    ] {
+        if !with_names {
+            let names: Vec<_> = alternative_names(found).into_iter().collect();
+            let _ = carried::remove_names(handle, found, &names).await;
+        }
+        let message = to_namespace(index, host, name, new_index);
         moved = handle.link().set(message).execute().await;
         // The kernel may have moved it although it refused the name.
         if moved.is_ok() || by_index(handle, index).await?.is_none() {
@@ -192,7 +207,15 @@ async fn restore_one(
     let index = found.header.index;
     let mut lacking = Vec::new();
     let mut tried = |outcome: Result<(), AttachError>| lacking.extend(outcome.err());
+    // First, because one of them may be the interface's former name.
+    let added = carried::added_names(host.carried.as_ref(), found);
+    tried(carried::remove_names(handle, found, &added).await);
     tried(rename(handle, host, found).await);
+    if let Some(former) = &host.carried {
+        for outcome in carried::restore(handle, &host.name, former, found).await {
+            tried(outcome);
+        }
+    }
     for outcome in set_properties(handle, host, found).await {
         tried(outcome);
     }
@@ -210,7 +233,7 @@ async fn restore_one(
         let wrap = |source| AttachError::netlink(&host.name, "set it up", source);
         tried(handle.link().set(up).execute().await.map_err(wrap));
         for route in in_order(&host.routes) {
-            tried(add_route(handle, &host.name, index, route).await);
+            tried(add_route(handle, &host.name, index, route, Vec::new()).await);
         }
     }
     for neighbor in &host.neighbors {

@@ -86,6 +86,8 @@ fn found_by(message: RouteNetlinkMessage) -> Option<LinkMessage> {
                 | LinkAttribute::IfAlias(_)
                 | LinkAttribute::PropList(_)
                 | LinkAttribute::Link(_)
+                | LinkAttribute::LinkNetNsId(_)
+                | LinkAttribute::Address(_)
                 | LinkAttribute::LinkInfo(_)
                 | LinkAttribute::ParentDevName(_)
                 | LinkAttribute::PermAddress(_)
@@ -166,11 +168,21 @@ pub(super) async fn add_route(
     name: &str,
     index: u32,
     route: &HostRoute,
+    metrics: Vec<RouteAttribute>,
 ) -> Result<(), AttachError> {
     let wrap = |source| {
         AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
     };
-    handle.route().add(route_message(index, route)?).replace().execute().await.map_err(wrap)
+    let mut message = route_message(index, route)?;
+    message.attributes.extend(metrics);
+    handle.route().add(message).replace().execute().await.map_err(wrap)
+}
+
+/// The metrics of a recorded route, such as its MTU (`RTA_METRICS`).
+pub(super) fn metrics_of(route: &HostRoute) -> Vec<RouteAttribute> {
+    let message = route.message.as_deref().and_then(|text| parsed(text).ok());
+    let attributes = message.map(|message| message.attributes).unwrap_or_default();
+    attributes.into_iter().filter(|it| matches!(it, RouteAttribute::Metrics(_))).collect()
 }
 
 /// Removes a route, if it is there.
@@ -221,12 +233,7 @@ fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachEr
 /// Converts the kernel's recorded message into a request for the interface with this
 /// index.
 fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
-    let digits: Vec<u8> = text.bytes().collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
-    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
-    let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
-    let mut message = RouteMessage::parse(bytes.as_slice())?;
+    let mut message = parsed(text)?;
     // The other flags are state from when the route was read.
     message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
     message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
@@ -243,6 +250,15 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
         }
     }
     Ok(message)
+}
+
+fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
+    let digits: Vec<u8> = text.bytes().collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
+    let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
+    RouteMessage::parse(bytes.as_slice())
 }
 
 /// The properties that are given, in the order in which they are set.
@@ -263,19 +279,16 @@ pub(super) fn properties(
 }
 
 /// Builds the message that moves an interface to another namespace with this name and index;
-/// the kernel chooses those that are `None`. A single message, so that the interface never has
+/// the kernel chooses an index that is `None`. A single message, so that the interface never has
 /// a third name.
 pub(super) fn to_namespace(
     index: u32,
     to: &NetNs,
-    name: Option<&str>,
+    name: &str,
     new_index: Option<u32>,
 ) -> LinkMessage {
     let message = LinkUnspec::new_with_index(index).setns_by_fd(to.as_fd().as_raw_fd());
-    let mut message = match name {
-        Some(name) => message.name(name).build(),
-        None => message.build(),
-    };
+    let mut message = message.name(name).build();
     let new_index = new_index.and_then(|it| i32::try_from(it).ok());
     message.attributes.extend(new_index.map(LinkAttribute::NewIfIndex));
     message

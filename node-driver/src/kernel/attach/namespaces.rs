@@ -71,8 +71,7 @@ impl Namespaces {
     /// recorded one if it still has a name.
     pub fn find(&self, uid: &str, recorded: NetNsId) -> Option<Arc<NetNs>> {
         let held = self.lock().get(uid).cloned();
-        let is_recorded = |namespace: &NetNs| namespace.id().is_ok_and(|id| id == recorded);
-        held.filter(|namespace| is_recorded(namespace))
+        held.filter(|namespace| namespace.is(&recorded))
             .or_else(|| self.find_named(recorded).map(Arc::new))
     }
 
@@ -84,7 +83,7 @@ impl Namespaces {
     fn find_named(&self, recorded: NetNsId) -> Option<NetNs> {
         let entries = fs::read_dir(&self.named).ok()?;
         let mut namespaces = entries.flatten().filter_map(|entry| NetNs::open(&entry.path()).ok());
-        namespaces.find(|namespace| namespace.id().is_ok_and(|id| id == recorded))
+        namespaces.find(|namespace| namespace.is(&recorded))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<NetNs>>> {

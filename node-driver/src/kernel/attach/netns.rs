@@ -4,6 +4,8 @@
 //! runtime, which ends with the work, so that no worker of a shared runtime is ever in a
 //! foreign namespace (`setns(2)`).
 
+mod cookie;
+
 use crate::kernel::attach::AttachError;
 use process::chain::Chain;
 use rtnetlink::Handle;
@@ -13,17 +15,38 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
 
 /// A network namespace, kept alive by this value.
 #[derive(Debug)]
-pub struct NetNs(OwnedFd);
+pub struct NetNs {
+    fd: OwnedFd,
+    cookie: OnceLock<Option<u64>>,
+}
 
-/// Identity of a namespace: device and inode of its `nsfs` file.
+/// Identity of a namespace: device and inode of its `nsfs` file, and its cookie. The kernel gives
+/// the inode of a namespace that ended to the next one, but never its cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NetNsId {
     device: u64,
     inode: u64,
+    /// Absent on kernels before 5.14, and in records of older drivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cookie: Option<u64>,
+}
+
+impl NetNsId {
+    /// Whether both identify one namespace. An unknown cookie decides nothing.
+    pub fn is(&self, other: &Self) -> bool {
+        let differ = self.cookie.zip(other.cookie).is_some_and(|(one, other)| one != other);
+        self.is_at(other) && !differ
+    }
+
+    /// Whether both have one `nsfs` file, which a namespace that ended leaves to another.
+    fn is_at(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 impl NetNs {
@@ -31,7 +54,8 @@ impl NetNs {
     pub fn open(path: &Path) -> Result<Self, AttachError> {
         let file = File::open(path);
         let verb = || format!("open network namespace `{}`", path.display());
-        file.map(|file| Self(file.into())).map_err(|source| AttachError::system(verb(), source))
+        file.map(|file| Self::from_fd(file.into()))
+            .map_err(|source| AttachError::system(verb(), source))
     }
 
     /// The namespace of the calling thread.
@@ -41,14 +65,29 @@ impl NetNs {
 
     /// Wraps a descriptor that was received over a socket.
     pub fn from_fd(fd: OwnedFd) -> Self {
-        Self(fd)
+        Self { fd, cookie: OnceLock::new() }
     }
 
     /// Its identity.
     pub fn id(&self) -> Result<NetNsId, AttachError> {
-        let status = fstat(&self.0)
+        let cookie = *self.cookie.get_or_init(|| cookie::cookie(self.fd.as_fd()));
+        Ok(NetNsId { cookie, ..self.place()? })
+    }
+
+    /// Whether both are one namespace. Both exist, so their files tell.
+    pub fn is_same(&self, other: &Self) -> Result<bool, AttachError> {
+        Ok(self.place()?.is_at(&other.place()?))
+    }
+
+    /// Whether it is this namespace. Enters it only if its file is that of the other.
+    pub fn is(&self, id: &NetNsId) -> bool {
+        self.place().is_ok_and(|place| place.is_at(id)) && self.id().is_ok_and(|own| own.is(id))
+    }
+
+    fn place(&self) -> Result<NetNsId, AttachError> {
+        let status = fstat(&self.fd)
             .map_err(|errno| AttachError::system("identify a network namespace", errno.into()))?;
-        Ok(NetNsId { device: status.st_dev, inode: status.st_ino })
+        Ok(NetNsId { device: status.st_dev, inode: status.st_ino, cookie: None })
     }
 
     /// Runs long-lived work in it on a separate thread.
@@ -57,7 +96,7 @@ impl NetNs {
         F: AsyncFnOnce(Handle) + Send + 'static,
     {
         let wrap = |source| AttachError::system("start a thread", source);
-        let fd = self.0.try_clone().map_err(wrap)?;
+        let fd = self.fd.try_clone().map_err(wrap)?;
         let inside = move || {
             let work = async move |handle: Handle| {
                 work(handle).await;
@@ -76,7 +115,7 @@ impl NetNs {
         T: Send,
         F: AsyncFnOnce(Handle) -> Result<T, AttachError> + Send,
     {
-        let fd = self.0.as_fd();
+        let fd = self.fd.as_fd();
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("netns".to_owned());
             let inside = thread
@@ -92,7 +131,7 @@ impl NetNs {
 
 impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

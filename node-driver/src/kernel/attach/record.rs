@@ -42,12 +42,12 @@ impl AttachRecord {
     /// Starts the record for this namespace. If another container of the same pod has
     /// started before, keeps what was recorded then.
     pub fn begin(path: &Path, namespace: NetNsId, sandbox: Option<String>) -> Self {
-        let known = Self::load(path).filter(|record| record.namespace == namespace);
+        let known = Self::load(path).filter(|record| record.namespace.is(&namespace));
         let Some(known) = known else {
             let (leases, links) = (Leases::new(), Indices::new());
             return Self { namespace, sandbox, leases, links, is_attached: false };
         };
-        Self { sandbox, ..known }
+        Self { namespace, sandbox, ..known }
     }
 
     /// Stores the indices that the claim's interfaces will have.
@@ -97,14 +97,17 @@ impl AttachRecord {
 
 /// Attaches the plan's devices and records them: the interfaces' indices are written before
 /// they move.
+///
+/// `path` is the record's, `sysctl` the directory in which the kernel's network settings can be
+/// written.
 pub fn attach_recorded(
     plan: &Plan,
     record: &mut AttachRecord,
-    path: &Path,
+    [path, sysctl]: [&Path; 2],
     [host, pod]: [&NetNs; 2],
 ) -> Result<Leases, AttachError> {
     let AttachRecord { leases, links, .. } = record.clone();
-    let known = Known { leases: &leases, links: &links };
+    let known = Known { leases: &leases, links: &links, sysctl };
     let journal = |links: &Indices| Ok(record.journal(links, path)?);
     attach(plan, known, host, pod, journal)
 }

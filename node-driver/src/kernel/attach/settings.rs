@@ -55,8 +55,22 @@ pub(super) async fn restore(
         .map(|(setting, value)| write(&path(sysctl, &host.name, setting), value))
         .collect();
     let changed = changed(&former.ipv4, &now.ipv4);
-    outcomes.push(restore_ipv4(handle, host, found.header.index, &changed).await);
+    outcomes.push(write_ipv4(handle, &host.name, found.header.index, &changed).await);
     outcomes
+}
+
+/// Lets the interface have IPv6 addresses, which a pod's namespace may forbid. Returns false if it
+/// cannot: the kernel has no IPv6, or the setting cannot be written.
+/// Also lets the kernel tell neighbours its addresses when the interface is set up.
+pub(super) fn enable_ipv6(name: &str, sysctl: &Path) -> bool {
+    // Without it they find out later.
+    let _ = fs::write(path(sysctl, name, "ndisc_notify"), "1");
+    let path = path(sysctl, name, "disable_ipv6");
+    match fs::read_to_string(&path) {
+        Ok(text) if text.trim() == "0" => true,
+        Ok(_) => fs::write(&path, "0").is_ok(),
+        Err(_) => false,
+    }
 }
 
 fn write(path: &Path, value: &str) -> Result<(), AttachError> {
@@ -64,9 +78,25 @@ fn write(path: &Path, value: &str) -> Result<(), AttachError> {
     fs::write(path, value).map_err(wrap)
 }
 
-async fn restore_ipv4(
+/// Sets the IPv4 settings that differ, by their numbers.
+pub(super) async fn set_ipv4(
     handle: &Handle,
-    host: &HostLink,
+    name: &str,
+    found: &LinkMessage,
+    wanted: &BTreeMap<u16, i32>,
+) -> Result<(), AttachError> {
+    let now = ipv4(found);
+    let differs = |(number, value): &(&u16, &i32)| {
+        now.get(usize::from(**number) - 1).is_some_and(|now| now != *value)
+    };
+    let changed: Vec<_> =
+        wanted.iter().filter(differs).map(|(number, value)| (*number, *value)).collect();
+    write_ipv4(handle, name, found.header.index, &changed).await
+}
+
+async fn write_ipv4(
+    handle: &Handle,
+    name: &str,
     index: u32,
     changed: &[(u16, i32)],
 ) -> Result<(), AttachError> {
@@ -74,7 +104,7 @@ async fn restore_ipv4(
         return Ok(());
     }
     let message = LinkUnspec::new_with_index(index).append_extra_attribute(af_spec(changed));
-    let wrap = |source| AttachError::netlink(&host.name, "restore its IPv4 settings", source);
+    let wrap = |source| AttachError::netlink(name, "set its IPv4 settings", source);
     handle.link().set(message.build()).execute().await.map_err(wrap)
 }
 

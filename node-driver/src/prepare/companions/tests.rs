@@ -70,6 +70,7 @@ fn told(plan: &Plan) -> (Value, Value) {
         runtime_root: "/".into(),
         attach: AttachMode::Hook,
         environment: cdi::Environment::default(),
+        locked_memory: true,
     };
     let spec = serde_json::to_value(cdi::spec(plan, &paths, &settings)).unwrap();
     let file = serde_json::to_value(devices_file(plan)).unwrap();

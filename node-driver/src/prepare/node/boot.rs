@@ -7,30 +7,58 @@ use crate::prepare::durable::{self, FileError};
 use crate::prepare::error::PrepareError;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::node::Node;
+use crate::prepare::notices::Subject;
 use crate::prepare::plan::Plan;
 use crate::prepare::reconcile::{Step, holds, steps};
+use process::chain::Chain;
 use std::collections::BTreeSet;
 
 impl Node {
-    /// Makes the checkpoint and the machine consistent after a start.
+    /// Makes the checkpoint and the machine consistent: at the start and, as nothing else works
+    /// meanwhile, at any time. What fails for one claim is reported and does not stop the others;
+    /// nothing that a claim does may end the driver.
     pub fn reconcile(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
-        self.sweep()?;
         let mut checkpoint = self.load()?;
-        let stale = self.stale(&mut checkpoint)?;
-        self.restore_former(&mut checkpoint)?;
+        self.tell("temporary files", self.sweep().map_err(PrepareError::from));
+        let stale = self.stale(&mut checkpoint);
+        let stale = self.tell("plans of an earlier boot", stale).unwrap_or_default();
+        let restored = self.restore_former(&mut checkpoint);
+        self.tell("virtual functions", restored);
         let files = self.claims_with_files();
+        let lost = self.renew_all(&mut checkpoint);
         let is_whole = |uid: &&String| {
             let record = checkpoint.claims.get(*uid);
             record.is_some_and(|record| self.effects.is_applied(&record.plan))
         };
-        let whole = files.iter().filter(is_whole).cloned().collect();
+        // The spec of a claim that has lost a device stays away.
+        let whole = files.iter().filter(is_whole).cloned().chain(lost).collect();
         for step in steps(&checkpoint, &stale, &whole, &files) {
-            tracing::info!(?step, "Reconciling");
-            self.take(&step, &mut checkpoint)?;
+            let taken = self.take(&step, &mut checkpoint);
+            if self.tell(step.uid(), taken).is_some() {
+                tracing::info!(?step, "Reconciled");
+            }
         }
         self.count(&checkpoint);
         Ok(())
+    }
+
+    /// Reports a failure, unless it is the last one again.
+    pub(super) fn tell<T>(&self, about: &str, outcome: Result<T, PrepareError>) -> Option<T> {
+        match outcome {
+            Ok(done) => {
+                self.effects.notices.settle(about);
+                Some(done)
+            }
+            Err(error) => {
+                let error = Chain(&error).to_string();
+                let text = format!("failed to repair `{about}`: {error}; the driver tries again");
+                if self.effects.notices.add_new(Subject::NotUndone, about, text) {
+                    tracing::warn!(about, error, "Failed to reconcile");
+                }
+                None
+            }
+        }
     }
 
     /// Claims that were planned in an earlier boot. Records the current boot in the

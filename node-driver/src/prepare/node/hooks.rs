@@ -19,7 +19,7 @@ impl Node {
     pub fn answer_hook(&self, stream: &UnixStream) -> Result<Option<Plan>, PrepareError> {
         let message = namespaces::receive(stream)?;
         let _turn = self.turn()?;
-        let checkpoint = self.load()?;
+        let mut checkpoint = self.load()?;
         let (uid, namespace) = match message {
             Message::Namespace(uid, namespace) => (uid, namespace),
             Message::Attached(uid) => {
@@ -27,6 +27,8 @@ impl Node {
                 return Ok(self.attached(&checkpoint, &uid));
             }
         };
+        // The hook itself refuses the container; the next one gets the new numbers.
+        self.check_numbers(&mut checkpoint, &uid)?;
         let Some(record) = checkpoint.claims.get(&uid) else { return Ok(None) };
         if let Err(error) = self.take_back(&record.plan, namespace.id()?) {
             if matches!(error, PrepareError::Attach(AttachError::InUse { .. })) {
@@ -48,7 +50,9 @@ impl Node {
         now: NetNsId,
     ) -> Result<(), PrepareError> {
         let before = AttachRecord::load(&self.effects.paths.attached(&plan.claim.uid));
-        let Some(before) = before.filter(|before| before.namespace != now) else { return Ok(()) };
+        let Some(before) = before.filter(|before| !before.namespace.is(&now)) else {
+            return Ok(());
+        };
         if self.effects.namespaces.is_named(before.namespace) {
             return Err(AttachError::InUse { claim: plan.claim.clone() }.into());
         }

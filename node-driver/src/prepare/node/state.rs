@@ -1,11 +1,11 @@
 //! State of the driver's claims on disk: the checkpoint, and the turn to change it.
 
-use crate::prepare::checkpoint::{Checkpoint, Loaded, Phase, Record};
+use crate::prepare::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
 use crate::prepare::claim::is_safe_uid;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::Plan;
-use crate::prepare::turn;
+use crate::prepare::{reserve, turn};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
@@ -25,13 +25,29 @@ impl Node {
         if phase == Phase::Prepared {
             return self.store(checkpoint);
         }
-        checkpoint.note(&self.effects.paths.checkpoint())?;
-        self.count(checkpoint);
-        Ok(())
+        self.write(Checkpoint::note, checkpoint)
     }
 
     pub(super) fn store(&self, checkpoint: &Checkpoint) -> Result<(), PrepareError> {
-        checkpoint.store(&self.effects.paths.checkpoint())?;
+        self.write(Checkpoint::store, checkpoint)
+    }
+
+    /// Writes the checkpoint, on a full disk into the reserved room.
+    fn write(
+        &self,
+        write: fn(&Checkpoint, &Path) -> Result<(), CheckpointError>,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), PrepareError> {
+        let paths = &self.effects.paths;
+        let (path, room) = (paths.checkpoint(), paths.reserve());
+        match write(checkpoint, &path) {
+            Err(error) if error.is_full() && reserve::release(&room) => write(checkpoint, &path)?,
+            written => {
+                written?;
+                reserve::keep(&room);
+            }
+        }
+        self.ended.clear();
         self.count(checkpoint);
         Ok(())
     }
@@ -46,7 +62,10 @@ impl Node {
         let path = self.effects.paths.checkpoint();
         match Checkpoint::load(&path)? {
             Loaded::Absent => Ok(Checkpoint::default()),
-            Loaded::Read(checkpoint) => Ok(checkpoint),
+            Loaded::Read(mut checkpoint) => {
+                self.ended.remove_from(&mut checkpoint);
+                Ok(checkpoint)
+            }
             Loaded::Damaged { set_aside, problem } => {
                 let set_aside = set_aside.display();
                 let rebuilt = self.rebuild();

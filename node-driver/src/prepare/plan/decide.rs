@@ -40,8 +40,8 @@ pub struct Policy {
     /// that file systems mounted over them stay reachable
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub move_ib_interfaces: bool,
-    /// Also give pods the InfiniBand management devices (umad and issm) of their NICs; those of a
-    /// physical function can manage the whole subnet
+    /// Also give pods the InfiniBand management devices (umad and issm) of physical functions, which
+    /// can manage the whole subnet, and issm of virtual functions; pods always get umad of these
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub management_devices: bool,
     /// NVIDIA IMEX channel to give to pods with NICs, if the machine has it and no GPU driver provides
@@ -158,12 +158,18 @@ fn rdma(
         let (device, missing) = (device.device.clone(), missing.clone());
         Err(PlanError::NoCharDevice { device, missing })
     })?;
-    let is_given =
-        |char: &&CharDevice| facts.policy.management_devices || char.name.starts_with("uverbs");
+    let is_given = |char: &&CharDevice| is_given(char, nic, facts.policy);
     let chars = rdma.chars.iter().filter(is_given).cloned().collect();
     let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
     let parameters = config.rdma.unwrap_or_default();
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
+}
+
+/// A physical function's management devices can manage the whole subnet. Management datagrams of a
+/// virtual function are confined to it.
+fn is_given(char: &CharDevice, nic: &NicFacts, policy: Policy) -> bool {
+    let is_confined = nic.is_virtual_function && char.name.starts_with("umad");
+    policy.management_devices || is_confined || char.name.starts_with("uverbs")
 }
 
 /// Plans the settings of a virtual function. They apply to the whole NIC, so shares are refused,

@@ -35,8 +35,7 @@ pub(super) fn link(
     let may_have = facts.policy.move_ib_interfaces || is_child;
     let host = host.filter(|host| may_have || !is_infiniband(host));
     let Some(host) = host else {
-        let needs_none = nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband);
-        if !needs_none {
+        if !needs_no_link(nic) {
             return Err(PlanError::NoLink { device: name() });
         }
         let wrap = |source| PlanError::Config { device: name(), source };
@@ -63,9 +62,17 @@ pub(super) fn link(
         // A child's features are only known once it exists.
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
-    let mark = child.filter(|child| *child == Child::IpoIb).and_then(|_| mark(claim, device));
+    let mark = child.and_then(|_| mark(claim, device));
     let rate = device.bandwidth().filter(|_| child.is_some());
     Ok(Some(PlannedLink { host, child, mark, rate, name: pod_name, config }))
+}
+
+/// Whether a device without a usable interface can be given: its ports are InfiniBand, or it has
+/// only an RDMA device, as those of EFA and eRDMA. The link layer of those says nothing: it is
+/// unspecified, or Ethernet without an interface on the function.
+fn needs_no_link(nic: &NicFacts) -> bool {
+    let never_had_one = nic.netdev.is_none() && !nic.had_interface;
+    nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband || never_had_one)
 }
 
 /// Refuses an MTU larger than the physical function's: drivers of virtual functions

@@ -19,7 +19,7 @@ use cluster_model::network_config::{
 };
 use process::chain::Chain;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 /// A policy that allows pods everything.
@@ -50,6 +50,8 @@ fn inventory() -> Inventory {
         address: Some(format!("{bus}:00:00.0").parse().expect("an address")),
         rdma,
         netdev: netdev.map(str::to_owned),
+        had_interface: true,
+        is_virtual_function: false,
         physical_mtu: None,
         function: None,
     };
@@ -94,6 +96,8 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
         settings: LinkSettings::default(),
         router: None,
         ethtool: None,
+        carried: None,
+        disciplines: BTreeSet::new(),
     }
 }
 
@@ -206,7 +210,8 @@ fn paths() -> Paths {
 }
 
 fn settings(attach: AttachMode) -> cdi::Settings {
-    cdi::Settings { runtime_root: "/".into(), attach, environment: cdi::Environment::default() }
+    let environment = cdi::Environment::default();
+    cdi::Settings { runtime_root: "/".into(), attach, environment, locked_memory: true }
 }
 
 #[test]
@@ -281,6 +286,8 @@ fn every_part_of_the_environment_is_switchable() {
     let environment = cdi::Environment {
         nccl_ib_hca: false,
         ucx_net_devices: false,
+        vllm_nic_mapping: false,
+        nvshmem_nic_mapping: false,
         nccl_topo_file: false,
         devices_file: false,
         device_metadata: false,

@@ -33,8 +33,15 @@ fn inventory(number: u32) -> Inventory {
         missing: vec![],
     };
     let address = Some("0101:00:00.0".parse().unwrap());
-    let nic =
-        NicFacts { address, rdma: Some(rdma), netdev: None, physical_mtu: None, function: None };
+    let nic = NicFacts {
+        address,
+        rdma: Some(rdma),
+        netdev: None,
+        had_interface: false,
+        is_virtual_function: false,
+        physical_mtu: None,
+        function: None,
+    };
     Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None, imex: None }
 }
 

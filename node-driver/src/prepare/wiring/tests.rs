@@ -74,6 +74,26 @@ fn map(wiring: &Wiring) -> Vec<String> {
     wiring.gpus.iter().map(line).collect()
 }
 
+fn paths() -> Paths {
+    Paths {
+        kubelet: "/var/lib/kubelet".into(),
+        driver: "dra.net".into(),
+        cdi: "/var/run/cdi".into(),
+        run: "/run/dranet".into(),
+        netns: "/run/netns".into(),
+        sysctl: "/proc/sys/net".into(),
+    }
+}
+
+fn settings() -> cdi::Settings {
+    cdi::Settings {
+        runtime_root: "/".into(),
+        attach: AttachMode::Hook,
+        environment: cdi::Environment::default(),
+        locked_memory: true,
+    }
+}
+
 fn decide(nics: &[u32], gpus: &[u32]) -> Wiring {
     wiring(&plan(nics, gpus), "dra.net", &topology(), &published())
 }
@@ -161,21 +181,33 @@ fn what_a_container_reads() {
     );
 }
 
+/// Each GPU with its nearest NIC, for libraries that do not find it.
+#[test]
+fn vllm_and_nvshmem_get_the_nic_of_each_gpu() {
+    let variables = |nics: &[u32], gpus: &[u32]| -> Vec<String> {
+        let mut plan = plan(nics, gpus);
+        plan.wiring = wiring(&plan, "dra.net", &topology(), &published());
+        let spec = serde_json::to_value(cdi::spec(&plan, &paths(), &settings())).unwrap();
+        let all = spec["containerEdits"]["env"].as_array().into_iter().flatten();
+        let all = all.map(|variable| variable.as_str().unwrap().to_owned());
+        all.filter(|it| it.starts_with("VLLM") || it.starts_with("NVSHMEM")).collect()
+    };
+    let all = variables(&[1, 2, 3], &[0, 2]);
+    let [vllm, selection, enabled, nvshmem] = &all[..] else { panic!("{all:?}") };
+    assert!(vllm.starts_with("VLLM_GPU_NIC_PCIE_MAPPING="), "{vllm}");
+    assert!(vllm.contains("=0101:00:00.0,") && vllm.ends_with("=0103:00:00.0"), "{vllm}");
+    assert_eq!(selection, "VLLM_NIC_SELECTION_VARS=UCX_NET_DEVICES:1");
+    assert_eq!(enabled, "NVSHMEM_ENABLE_NIC_PE_MAPPING=1");
+    assert_eq!(nvshmem, "NVSHMEM_HCA_PE_MAPPING=mlx5_0:1:1,mlx5_2:1:1");
+    // A GPU without a NIC would stop both libraries.
+    assert_eq!(variables(&[], &[0]), [""; 0]);
+    assert_eq!(variables(&[1], &[]), [""; 0]);
+}
+
 #[test]
 fn a_request_of_two_devices_has_one_metadata_file() {
     let plan = plan(&[1, 2], &[]);
-    let paths = Paths {
-        kubelet: "/var/lib/kubelet".into(),
-        driver: "dra.net".into(),
-        cdi: "/var/run/cdi".into(),
-        run: "/run/dranet".into(),
-        netns: "/run/netns".into(),
-        sysctl: "/proc/sys/net".into(),
-    };
-    let environment = cdi::Environment::default();
-    let settings =
-        cdi::Settings { runtime_root: "/".into(), attach: AttachMode::Hook, environment };
-    let spec = serde_json::to_value(cdi::spec(&plan, &paths, &settings)).unwrap();
+    let spec = serde_json::to_value(cdi::spec(&plan, &paths(), &settings())).unwrap();
     let mounts = |device: usize| spec["devices"][device]["containerEdits"]["mounts"].clone();
     assert_eq!(mounts(1), Value::Null);
     assert_eq!(

@@ -2,6 +2,7 @@
 //! only the events of pod sandboxes, and the creation of containers, because a claim may
 //! be prepared for a pod only then.
 
+use crate::kernel::memlock;
 use crate::kubelet::metrics::Method;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
@@ -13,7 +14,7 @@ use crate::runtime::cdi;
 use crate::runtime::nri::session::{Answer, Call};
 use crate::runtime::nri::wire::nri::{
     ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, CreateContainerRequest,
-    CreateContainerResponse, Empty, Event, Mount, PodSandbox, RemovePodSandboxRequest,
+    CreateContainerResponse, Empty, Event, Mount, PodSandbox, PosixRlimit, RemovePodSandboxRequest,
     RunPodSandboxRequest, StateChangeEvent, StopPodSandboxRequest, SynchronizeRequest,
     SynchronizeResponse,
 };
@@ -116,9 +117,10 @@ impl SandboxPlugin {
             return Ok(nothing());
         }
         let work = move |node: &Node| node.create_container(&sandbox, &devices);
-        let Inside { claims, moved } = self.timed(Method::Attach, work).await?;
+        let Inside { claims, has_rdma, moved } = self.timed(Method::Attach, work).await?;
         self.publish(moved);
-        Ok(adjustment(&container, &claims))
+        let locks = has_rdma && self.node.effects.settings.locked_memory;
+        Ok(adjustment(&container, &claims, locks))
     }
 
     /// Handles sandbox events of runtimes before NRI 0.10.
@@ -170,15 +172,25 @@ fn configure(request: &ConfigureRequest) -> Vec<u8> {
 /// namespace. The CDI library asks for each mount of such a container with mapped user IDs
 /// (`withIDMapForBindMount`), which the kernel does not do for network namespaces. The
 /// interfaces are there, so the container need not wait.
-fn adjustment(container: &Container, claims: &[String]) -> Vec<u8> {
+///
+/// Also lifts the limit of locked memory, if the container may lock its memory.
+fn adjustment(container: &Container, claims: &[String], locks: bool) -> Vec<u8> {
     let mut namespaces = container.linux.iter().flat_map(|linux| &linux.namespaces);
-    if !namespaces.any(|namespace| namespace.r#type == "user") {
+    let has_own_users = namespaces.any(|namespace| namespace.r#type == "user");
+    if !has_own_users && !locks {
         return nothing();
     }
     // A minus sign marks what is removed (`MarkForRemoval`).
     let removed = |uid: &String| Mount { destination: format!("-{}", cdi::network(uid)) };
-    let mounts = claims.iter().map(removed).collect();
-    CreateContainerResponse { adjust: Some(ContainerAdjustment { mounts }) }.encode_to_vec()
+    let mounts = claims.iter().filter(|_| has_own_users).map(removed).collect();
+    let rlimits = locks.then(unlimited).into_iter().collect();
+    CreateContainerResponse { adjust: Some(ContainerAdjustment { mounts, rlimits }) }
+        .encode_to_vec()
+}
+
+/// `RLIM_INFINITY` for locked memory.
+fn unlimited() -> PosixRlimit {
+    PosixRlimit { r#type: memlock::NAME.to_owned(), hard: u64::MAX, soft: u64::MAX }
 }
 
 fn nothing() -> Vec<u8> {
@@ -226,18 +238,26 @@ mod tests {
             Container { linux: Some(LinuxContainer { namespaces }), ..Container::default() }
         };
         let claims = ["u-1".to_owned(), "u-2".to_owned()];
-        let answer = adjustment(&with(&["network", "user"]), &claims);
+        let answer = adjustment(&with(&["network", "user"]), &claims, false);
         let response = CreateContainerResponse::decode(&answer[..]).unwrap();
         let mounts = response.adjust.unwrap().mounts;
         let removed: Vec<_> = mounts.iter().map(|mount| mount.destination.as_str()).collect();
         assert_eq!(removed, ["-/etc/dranet/network/u-1", "-/etc/dranet/network/u-2"]);
 
         for others in [with(&["network"]), Container::default()] {
-            assert_eq!(adjustment(&others, &claims), nothing());
+            assert_eq!(adjustment(&others, &claims, false), nothing());
         }
-        let none = adjustment(&with(&["user"]), &[]);
+        let none = adjustment(&with(&["user"]), &[], false);
         let none = CreateContainerResponse::decode(&none[..]).unwrap();
         assert_eq!(none.adjust.unwrap().mounts, []);
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_lifted_with_an_rdma_device() {
+        let answer = adjustment(&Container::default(), &["u-1".to_owned()], true);
+        let response = CreateContainerResponse::decode(&answer[..]).unwrap();
+        let ContainerAdjustment { mounts, rlimits } = response.adjust.unwrap();
+        assert_eq!((mounts, rlimits), (vec![], vec![unlimited()]));
     }
 
     #[test]

@@ -2,12 +2,16 @@
 //! interfaces are recognized as the claim's.
 
 use super::*;
-use crate::prepare::host_link::{HostLink, LinkSettings, SegmentSizes};
+use crate::prepare::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
 use cluster_model::network_config::NetworkConfig;
 use netlink_packet_core::Emitable;
+use netlink_packet_route::link::LinkInfo;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 const MARK: &str = "dranet012345678";
+/// Index of the NIC's interface.
+const PARENT: u32 = 7;
 
 fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
     let host = HostLink {
@@ -19,14 +23,16 @@ fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
         sizes: SegmentSizes::default(),
         addresses: vec![],
         routes: vec![],
-        identity: None,
+        identity: Some(LinkIdentity { index: PARENT, ..LinkIdentity::default() }),
         neighbors: vec![],
         rules: vec![],
         settings: LinkSettings::default(),
         router: None,
         ethtool: None,
+        carried: None,
+        disciplines: BTreeSet::new(),
     };
-    let mark = (child == Child::IpoIb).then(|| MARK.parse().unwrap());
+    let mark = Some(MARK.parse().unwrap());
     let config = NetworkConfig::parse(config).unwrap();
     PlannedLink {
         host,
@@ -77,31 +83,61 @@ fn ipoib_is_requested_in_datagram_mode_with_its_partition() {
     }
 }
 
+/// An interface of this kind, on an interface with this index in another namespace.
+fn found(name: &str, kind: InfoKind, alias: Option<&str>, parent: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message.attributes.push(LinkAttribute::Link(parent));
+    if kind != InfoKind::Ipoib {
+        message.attributes.push(LinkAttribute::LinkNetNsId(0));
+    }
+    message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+    message.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
+    message
+}
+
 #[test]
 fn the_claims_child_is_recognized_among_others() {
-    let found = |name: &str, kind: InfoKind, alias: Option<&str>| {
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
-        message.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
-        message
-    };
     let planned = link(Child::IpoIb, &json!({"interface": {"type": "ipoib"}}));
-    for (name, kind, alias, expected) in [
-        ("net1", InfoKind::Ipoib, Some(MARK), true),
+    for (name, kind, alias, parent, expected) in [
+        ("net1", InfoKind::Ipoib, Some(MARK), PARENT, true),
         // The kernel renames an interface whose name the host already has.
-        ("dev12", InfoKind::Ipoib, Some(MARK), true),
+        ("dev12", InfoKind::Ipoib, Some(MARK), PARENT, true),
         // From a hook that was killed before it renamed the interface.
-        (MARK, InfoKind::Ipoib, None, true),
-        ("net1", InfoKind::Ipoib, None, false),
-        ("net1", InfoKind::Ipoib, Some("rail 1"), false),
-        ("ib0", InfoKind::Ipoib, None, false),
-        ("net1", InfoKind::MacVlan, Some(MARK), false),
+        (MARK, InfoKind::Ipoib, None, PARENT, true),
+        ("net1", InfoKind::Ipoib, None, PARENT, false),
+        ("net1", InfoKind::Ipoib, Some("rail 1"), PARENT, false),
+        ("net1", InfoKind::Ipoib, Some(MARK), 8, false),
+        ("ib0", InfoKind::Ipoib, None, PARENT, false),
+        ("net1", InfoKind::MacVlan, Some(MARK), PARENT, false),
     ] {
-        let found = found(name, kind, alias);
+        let found = found(name, kind, alias, parent);
         assert_eq!(is_the_claims(&found, &planned, Child::IpoIb), expected, "{found:?}");
     }
-    let planned = link(Child::MacVlan, &json!({}));
-    assert!(is_the_claims(&found("net1", InfoKind::MacVlan, None), &planned, Child::MacVlan));
-    assert!(!is_the_claims(&found("net2", InfoKind::MacVlan, None), &planned, Child::MacVlan));
+    for (child, kind) in [(Child::MacVlan, InfoKind::MacVlan), (Child::IpVlan, InfoKind::IpVlan)] {
+        let planned = link(child, &json!({}));
+        for (name, alias, parent, expected) in [
+            ("net1", Some(MARK), PARENT, true),
+            // Of another pod, whose namespace has the number that this pod's had.
+            ("net1", Some("dranet876543210"), PARENT, false),
+            ("net1", None, PARENT, false),
+            ("net1", Some(MARK), 8, false),
+        ] {
+            let found = found(name, kind.clone(), alias, parent);
+            assert_eq!(is_the_claims(&found, &planned, child), expected, "{found:?}");
+        }
+    }
+}
+
+/// Plans of older drivers have no mark.
+#[test]
+fn a_macvlan_without_a_mark_has_the_claims_address() {
+    let config = json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}});
+    let planned = PlannedLink { mark: None, ..link(Child::MacVlan, &config) };
+    let address = |last| LinkAttribute::Address(vec![2, 0, 0, 0, 0, last]);
+    for (last, expected) in [(1, true), (2, false)] {
+        let mut found = found("net1", InfoKind::MacVlan, None, PARENT);
+        found.attributes.push(address(last));
+        assert_eq!(is_the_claims(&found, &planned, Child::MacVlan), expected, "{last}");
+    }
 }

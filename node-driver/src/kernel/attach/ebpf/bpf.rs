@@ -1,5 +1,5 @@
-//! The part of `bpf(2)` that finds and detaches programs. This is the crate's only unsafe
-//! code, because no crate offers this system call alone. Structures follow
+//! The part of `bpf(2)` that finds and detaches programs. Its code is unsafe,
+//! because no crate offers this system call alone. Structures follow
 //! `include/uapi/linux/bpf.h`.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -25,6 +25,8 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         settings: LinkSettings::default(),
         router: None,
         ethtool: None,
+        carried: None,
+        disciplines: BTreeSet::new(),
     };
     let (name, config) = (name.parse().unwrap(), NetworkConfig::default());
     PlannedLink { host, child, mark: None, rate: None, name, config }
@@ -101,7 +103,9 @@ fn told(inside: &Inside, outside: &[(&str, u32)], known: Option<u32>) -> Vec<Str
 fn text(step: &Step<'_>) -> String {
     match step {
         Step::Rdma(name) => format!("{name} moves"),
-        Step::Link(link, [here, there]) => format!("{here} moves and is {} {there}", link.name),
+        Step::Link(link, Moving { index, in_pod, left }) => {
+            format!("{index} moves and is {} {in_pod}{}", link.name, left.join(", "))
+        }
         Step::Child(link, child, parent) => format!("{child} {} is made on {parent}", link.name),
     }
 }

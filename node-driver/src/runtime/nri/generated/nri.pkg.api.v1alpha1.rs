@@ -140,6 +140,18 @@ pub struct LinuxContainer {
 pub struct ContainerAdjustment {
     #[prost(message, repeated, tag = "3")]
     pub mounts: ::prost::alloc::vec::Vec<Mount>,
+    #[prost(message, repeated, tag = "7")]
+    pub rlimits: ::prost::alloc::vec::Vec<PosixRlimit>,
+}
+/// Container rlimits.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PosixRlimit {
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub hard: u64,
+    #[prost(uint64, tag = "3")]
+    pub soft: u64,
 }
 /// A container mount.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

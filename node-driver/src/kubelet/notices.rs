@@ -1,4 +1,4 @@
-//! Reports on the Node what could not be restored on its interfaces after pods had them.
+//! Reports on the Node what people must know about its claims and interfaces.
 
 use crate::prepare::node::Node;
 use crate::prepare::preparer::Preparer;
@@ -8,10 +8,12 @@ use tokio_util::sync::CancellationToken;
 /// Reports until told to stop.
 pub(super) async fn serve(node: Arc<Node>, preparer: Preparer, stop: CancellationToken) {
     loop {
-        let texts = tokio::select! {
+        let notices = tokio::select! {
             () = stop.cancelled() => return,
-            texts = node.effects.lacking.next() => texts,
+            notices = node.effects.notices.next() => notices,
         };
-        preparer.warn_on_node("InterfaceNotRestored", &texts).await;
+        for (subject, texts) in notices {
+            preparer.warn_on_node(subject.reason(), &texts).await;
+        }
     }
 }

@@ -1,0 +1,128 @@
+//! Properties that an interface takes along when it changes its namespace: alternative names,
+//! alias, queue length, group, and the modes that an administrator sets. What a pod changed must
+//! not stay on the host. An alternative name must be unique in a namespace like a name, so those
+//! in conflict are removed before the move (`__dev_change_net_namespace` in `net/core/dev.c`).
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::identity::{alternative_names, name_of};
+use crate::prepare::host_link::Carried;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec};
+use std::collections::BTreeSet;
+
+/// The properties of an interface.
+pub(super) fn read(link: &LinkMessage) -> Carried {
+    let flags = link.header.flags;
+    let mut carried = Carried {
+        alternative_names: alternative_names(link).into_iter().map(str::to_owned).collect(),
+        promiscuous: flags.contains(LinkFlags::Promisc),
+        all_multicast: flags.contains(LinkFlags::Allmulti),
+        ..Carried::default()
+    };
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfAlias(text) => carried.alias = Some(text.clone()),
+            LinkAttribute::TxQueueLen(length) => carried.queue_length = *length,
+            LinkAttribute::Group(group) => carried.group = *group,
+            _ => {}
+        }
+    }
+    carried
+}
+
+/// Removes alternative names of an interface.
+pub(super) async fn remove_names(
+    handle: &Handle,
+    link: &LinkMessage,
+    names: &[&str],
+) -> Result<(), AttachError> {
+    let mut removed = Ok(());
+    for name in names {
+        let request = handle.link().property_del(link.header.index).alt_ifname(&[name]);
+        let verb = || format!("remove its alternative name `{name}`");
+        let outcome = request.execute().await;
+        let outcome = outcome.map_err(|it| AttachError::netlink(name_of(link), verb(), it));
+        removed = removed.and(outcome);
+    }
+    removed
+}
+
+/// The alternative names that the host's interface did not have. Unknown in plans of older
+/// drivers.
+pub(super) fn added_names<'l>(former: Option<&Carried>, link: &'l LinkMessage) -> Vec<&'l str> {
+    let Some(former) = former else { return Vec::new() };
+    let names = alternative_names(link).into_iter();
+    names.filter(|name| !former.alternative_names.contains(*name)).collect()
+}
+
+/// Restores the properties that differ. Returns the result of each.
+pub(super) async fn restore(
+    handle: &Handle,
+    name: &str,
+    former: &Carried,
+    link: &LinkMessage,
+) -> Vec<Result<(), AttachError>> {
+    let now = read(link);
+    let index = link.header.index;
+    let mut outcomes = vec![add_names(handle, name, index, former, &now).await];
+    for attribute in changed(former, &now) {
+        let verb = format!("set {attribute:?}");
+        let message = LinkUnspec::new_with_index(index).append_extra_attribute(attribute).build();
+        let set = handle.link().set(message).execute().await;
+        outcomes.push(set.map_err(|source| AttachError::netlink(name, verb, source)));
+    }
+    outcomes.push(restore_modes(handle, name, index, [former, &now]).await);
+    outcomes
+}
+
+async fn add_names(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    former: &Carried,
+    now: &Carried,
+) -> Result<(), AttachError> {
+    let lost: BTreeSet<_> = former.alternative_names.difference(&now.alternative_names).collect();
+    let mut added = Ok(());
+    for lost in lost {
+        let request = handle.link().property_add(index).alt_ifname(&[lost]);
+        let verb = || format!("add its alternative name `{lost}`");
+        let outcome = request.execute().await;
+        let outcome = outcome.map_err(|it| AttachError::netlink(name, verb(), it));
+        added = added.and(outcome);
+    }
+    added
+}
+
+fn changed(former: &Carried, now: &Carried) -> Vec<LinkAttribute> {
+    let mut changed = Vec::new();
+    if former.alias != now.alias {
+        // An empty alias removes it.
+        changed.push(LinkAttribute::IfAlias(former.alias.clone().unwrap_or_default()));
+    }
+    if former.queue_length != now.queue_length {
+        changed.push(LinkAttribute::TxQueueLen(former.queue_length));
+    }
+    if former.group != now.group {
+        changed.push(LinkAttribute::Group(former.group));
+    }
+    changed
+}
+
+async fn restore_modes(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    [former, now]: [&Carried; 2],
+) -> Result<(), AttachError> {
+    let modes = |it: &Carried| (it.promiscuous, it.all_multicast);
+    if modes(former) == modes(now) {
+        return Ok(());
+    }
+    let mut message = LinkUnspec::new_with_index(index).build();
+    message.header.flags.set(LinkFlags::Promisc, former.promiscuous);
+    message.header.flags.set(LinkFlags::Allmulti, former.all_multicast);
+    message.header.change_mask = LinkFlags::Promisc | LinkFlags::Allmulti;
+    let wrap = |source| AttachError::netlink(name, "restore its receive modes", source);
+    handle.link().set(message).execute().await.map_err(wrap)
+}

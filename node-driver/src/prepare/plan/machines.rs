@@ -1,0 +1,175 @@
+//! Prepares every device of every recorded machine that has an interface or an RDMA device.
+
+use super::*;
+use crate::decide::nic::{LinkType, nics};
+use crate::facts::network::{Interface, NetworkFacts};
+use crate::kernel::attach::host_links::HostLinks;
+use crate::kernel::attach::rdma::NetnsMode;
+use crate::live;
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
+use crate::prepare::host_link::{HostLink, LinkSettings, SegmentSizes};
+use crate::prepare::inventory::Inventory;
+use process::chain::Chain;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use topology_graph::{HostRoot, Snapshot, fixture};
+
+/// Replaces character devices, which are files in a fixture, by links to one that every machine has.
+fn plant_characters(root: &Path) {
+    let folder = root.join("dev/infiniband");
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        fs::remove_file(entry.path()).unwrap();
+    }
+    fs::create_dir_all(&folder).unwrap();
+    for class in ["infiniband_verbs", "infiniband_mad"] {
+        let entries = fs::read_dir(root.join("sys/class").join(class));
+        for entry in entries.into_iter().flatten().flatten() {
+            symlink("/dev/null", folder.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// The interfaces of a machine whose facts have only the names.
+fn interfaces(snapshot: &Snapshot) -> NetworkFacts {
+    let interface = |(index, netdev): (u32, &topology_graph::Netdev)| Interface {
+        index,
+        name: netdev.name.clone(),
+        ..Interface::default()
+    };
+    let interfaces = (2..).zip(&snapshot.netdevs).map(interface).collect();
+    NetworkFacts { interfaces, ..NetworkFacts::default() }
+}
+
+fn host_link(interface: &Interface) -> HostLink {
+    HostLink {
+        name: interface.name.clone(),
+        parent: None,
+        hardware_addr: interface.mac.as_deref().and_then(|mac| mac.parse().ok()),
+        mtu: interface.mtu.unwrap_or(1500),
+        up: true,
+        sizes: SegmentSizes::default(),
+        addresses: vec![],
+        routes: vec![],
+        identity: None,
+        neighbors: vec![],
+        rules: vec![],
+        settings: LinkSettings::default(),
+        router: None,
+        ethtool: None,
+        disciplines: BTreeSet::new(),
+        carried: None,
+    }
+}
+
+fn claim(device: &str) -> AllocatedClaim {
+    AllocatedClaim {
+        claim: ClaimRef { namespace: "team".into(), name: "nic".into(), uid: "u".into() },
+        pods: vec![PodRef { name: "train-0".into(), uid: "p-1".into() }],
+        pod_claim_name: None,
+        devices: vec![AllocatedDevice {
+            request: "nics".into(),
+            pool: "node-1".into(),
+            device: device.into(),
+            share_id: None,
+            consumed: BTreeMap::new(),
+            is_whole: false,
+            admin_access: false,
+            parameters: None,
+            claimed: None,
+            address: None,
+        }],
+        others: vec![],
+    }
+}
+
+/// Prepares each published device. Returns how many there are, and how many have no interface.
+fn prepare_all(name: &str, root: &Path, network: Option<NetworkFacts>) -> (usize, usize) {
+    plant_characters(root);
+    let host = HostRoot::at(root);
+    let snapshot = topology_graph::read(&host).unwrap();
+    let network = network.unwrap_or_else(|| interfaces(&snapshot));
+    let inventory = Inventory::with(&snapshot, &host).with_virtual(&network);
+    let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
+    let facts = Facts {
+        inventory: &inventory,
+        links: &HostLinks { links, withheld: BTreeMap::new() },
+        abilities: &BTreeMap::new(),
+        netns_mode: NetnsMode::Shared,
+        held: &[],
+        policy: Policy::default(),
+        boot_id: None,
+        cloud_nics: &[],
+    };
+    let mut published = nics(&snapshot, &network);
+    published.retain(|nic| match nic.address() {
+        Some(address) => nic.rdma.is_some() || snapshot.netdev(address).is_some(),
+        None => true,
+    });
+    let mut without = 0;
+    for nic in &published {
+        let made = plan(&claim(&nic.name), &facts);
+        let made = made.unwrap_or_else(|error| panic!("{name} {}: {}", nic.name, Chain(&error)));
+        let [device] = &made.devices[..] else { panic!("one device") };
+        if nic.link_type != LinkType::InfiniBand {
+            assert_eq!(device.link.is_some(), nic.interface.is_some(), "{name} {}", nic.name);
+        }
+        let mut verbs = device.rdma.iter().flat_map(|rdma| &rdma.chars);
+        let has_verbs = verbs.any(|char| char.name.starts_with("uverbs"));
+        let has_it = nic.rdma.is_none_or(|rdma| rdma.uverbs.is_empty() || has_verbs);
+        assert!(has_it, "{name} {}", nic.name);
+        without += usize::from(device.link.is_none());
+    }
+    (published.len(), without)
+}
+
+#[test]
+fn every_nic_of_every_machine_can_be_prepared() {
+    for name in live::MACHINES {
+        let root = live::plant(name);
+        let (count, without) = prepare_all(name, root.path(), Some(live::network(name)));
+        assert!(count > 0, "{name}");
+        // EFAs have no interface.
+        assert!(name != "eks-p4d" || without == 4, "{name}: {without}");
+    }
+    for (name, text) in fixture::MACHINES {
+        let root = tempfile::tempdir().unwrap();
+        fixture::plant(text, root.path()).unwrap();
+        prepare_all(name, root.path(), None);
+    }
+}
+
+/// The interface of a function may be in a pod, or it never had one. Its ports say nothing about it.
+#[test]
+fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
+    for link_layer in ["Ethernet", "Unknown", "InfiniBand"] {
+        let root = live::plant("eks-p4d");
+        plant_characters(root.path());
+        let port = root.path().join("sys/class/infiniband/rdmap16s27/ports/1/link_layer");
+        fs::write(port, link_layer).unwrap();
+        let host = HostRoot::at(root.path());
+        let inventory = Inventory::with(&topology_graph::read(&host).unwrap(), &host);
+        let device = "pci-0000-10-1b-0";
+        for had_one in [false, true] {
+            let former = had_one.then(|| device.to_owned()).into_iter().collect();
+            let inventory = inventory.clone().with_former_interfaces(&former);
+            let facts = Facts {
+                inventory: &inventory,
+                links: &HostLinks::default(),
+                abilities: &BTreeMap::new(),
+                netns_mode: NetnsMode::Shared,
+                held: &[],
+                policy: Policy::default(),
+                boot_id: None,
+                cloud_nics: &[],
+            };
+            let made = plan(&claim(device), &facts).map_err(|error| Chain(&error).to_string());
+            let is_refused = had_one && link_layer != "InfiniBand";
+            assert_eq!(made.is_err(), is_refused, "{link_layer} {made:?}");
+            let spec = made.map(|plan| plan.devices[0].rdma.clone());
+            let has_verbs = |rdma: &PlannedRdma| rdma.chars[0].name == "uverbs0";
+            assert!(spec.map_or(is_refused, |rdma| rdma.is_some_and(|it| has_verbs(&it))));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Claims on a node whose disk is full. The kubelet ends pods to free it, and pods end only if their
+//! claims do.
+
+use crate::stage::{RAIL, Stage, claim};
+use nix::sched::{CloneFlags, unshare};
+use node_driver::facts::network::server::ApiServers;
+use node_driver::facts::ports::KnownPorts;
+use node_driver::kernel::attach::AttachMode;
+use node_driver::kernel::attach::dhcp::keeper::Keepers;
+use node_driver::kernel::attach::namespaces::Namespaces;
+use node_driver::kubelet::metrics::PluginMetrics;
+use node_driver::prepare::Abandoned;
+use node_driver::prepare::checkpoint::Checkpoint;
+use node_driver::prepare::effects::{Effects, Faults};
+use node_driver::prepare::node::{Ended, Node};
+use node_driver::prepare::notices::Notices;
+use node_driver::prepare::paths::Paths;
+use node_driver::prepare::plan::Policy;
+use node_driver::prepare::published::Published;
+use node_driver::runtime::cdi;
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use topology_graph::{HostRoot, fixture};
+
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
+    vec![("claims_end_on_a_full_disk", claims_end_on_a_full_disk)]
+}
+
+fn claims_end_on_a_full_disk() {
+    let stage = Stage::with(&["link set rail0 up"]);
+    let tried = stage.host.run(async |_| {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        end_on_a_full_disk();
+        Ok(())
+    });
+    tried.unwrap();
+}
+
+fn end_on_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("kubelet");
+    fs::create_dir(&disk).unwrap();
+    let _ = Command::new("mount").args(["--make-rprivate", "/"]).status();
+    let mount = ["-t", "tmpfs", "-o", "size=4m", "tmpfs"];
+    assert!(Command::new("mount").args(mount).arg(&disk).status().unwrap().success());
+    let root = folder.path().join("root");
+    fixture::plant(fixture::machine("azure-gb300").unwrap(), &root).unwrap();
+    let node = node(folder.path());
+    let claim = claim(vec![RAIL.to_owned()], &json!({}), None);
+    for has_room in [true, false] {
+        let machine = node.read().unwrap();
+        node.prepare(&claim, &Published::default(), &machine).unwrap();
+        let paths = &node.effects.paths;
+        assert!(paths.reserve().exists());
+        if !has_room {
+            fs::remove_file(paths.reserve()).unwrap();
+        }
+        let other = fill(&disk);
+        node.unprepare(&claim.claim.uid).unwrap();
+        node.reconcile().unwrap();
+        fs::remove_file(other).unwrap();
+        assert!(Checkpoint::peek(&paths.checkpoint()).unwrap().claims.is_empty(), "{has_room}");
+    }
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+}
+
+/// Fills the disk; returns the file.
+fn fill(disk: &Path) -> PathBuf {
+    let path = disk.join("other");
+    let mut file = File::create(&path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    path
+}
+
+fn node(folder: &Path) -> Node {
+    let paths = Paths {
+        kubelet: folder.join("kubelet"),
+        driver: "dra.net".into(),
+        cdi: folder.join("cdi"),
+        run: folder.join("run"),
+        netns: folder.join("netns"),
+        sysctl: "/proc/sys/net".into(),
+    };
+    let settings = cdi::Settings {
+        runtime_root: "/".into(),
+        attach: AttachMode::Hook,
+        environment: cdi::Environment::default(),
+        locked_memory: true,
+    };
+    let effects = Effects {
+        namespaces: Arc::new(Namespaces::new(&paths.netns)),
+        paths,
+        settings,
+        leases: Keepers::default(),
+        notices: Notices::default(),
+        faults: Faults::default(),
+    };
+    Node {
+        host: HostRoot::at(folder.join("root")),
+        ports: KnownPorts::default(),
+        servers: ApiServers::default(),
+        policy: Policy::default(),
+        network_namespaces: Vec::new(),
+        effects,
+        metrics: PluginMetrics::default(),
+        ended: Ended::default(),
+        abandoned: Abandoned::default(),
+    }
+}

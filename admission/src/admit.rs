@@ -1,6 +1,7 @@
 //! Admits one pod: takes a pod, returns a verdict. Needs no server; `kubectl dranet plan`
 //! calls the same function.
 
+use crate::api_limits::{self, TooLarge};
 use crate::denial::Denial;
 use crate::fabric::{self, JoinedGroup};
 use crate::intent::{self, GpuResources, Intent, nic_config};
@@ -48,6 +49,9 @@ pub enum AdmitError {
     /// Denied for a reason that the user can fix.
     #[error("{0}")]
     Denied(Denial),
+    /// Larger than Kubernetes or a plan allows.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     /// The JSON is not a pod.
     #[error("failed to read the pod")]
     Malformed(#[source] serde_json::Error),
@@ -101,6 +105,7 @@ pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict
 /// everything else.
 pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, AdmitError> {
     let decided = |verdict| Ok(Begun::Decided(Box::new(verdict)));
+    api_limits::check(pod)?;
     let typed = typed_of(pod)?;
     let warnings = intent::warnings(&typed);
     let resources = GpuResources::of(&typed, view);

@@ -1,5 +1,6 @@
 //! A denial that the user can act on.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Why a pod is denied: annotation, value, reason, and allowed values.
@@ -43,10 +44,42 @@ impl Denial {
 
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: \"{}\": {}", self.annotation, self.value, self.why)?;
+        let (value, why) = (cut(&self.value, VALUE_MAX), cut(&self.why, WHY_MAX));
+        write!(f, "{}: \"{value}\": {why}", self.annotation)?;
         match &self.allowed {
-            Some(allowed) => write!(f, "; allowed values: {allowed}"),
+            Some(allowed) => write!(f, "; allowed values: {}", cut(allowed, WHY_MAX)),
             None => Ok(()),
         }
+    }
+}
+
+/// The longest value that is quoted, in characters.
+const VALUE_MAX: usize = 200;
+
+/// The longest reason, in characters. It may quote a value too.
+const WHY_MAX: usize = 2_000;
+
+/// The beginning of a text that is too long.
+pub(crate) fn cut(text: &str, characters: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_values_are_cut() {
+        let long = "ä".repeat(1 << 20);
+        let denial = Denial::new("a", long.as_str(), format!("`{long}` is unknown"));
+        let text = denial.allowed(long).to_string();
+        assert!(text.len() < 10_000, "{} bytes", text.len());
+        assert_eq!(
+            Denial::new("a", "b", "c").allowed("d").to_string(),
+            "a: \"b\": c; allowed values: d"
+        );
     }
 }

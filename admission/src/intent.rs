@@ -15,11 +15,12 @@ use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use containers::Limits;
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 use topology_graph::Level;
 
+pub(crate) use resources::of_driver;
 pub use resources::{GpuResource, GpuResources};
 pub(crate) use warnings::memlock;
 pub use warnings::warnings;
@@ -153,6 +154,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
     let named = get(annotation::CONTAINERS).map(|value| values::containers(value, pod));
     let shares = shares(pod, &limits, asked_gpus, named.transpose()?.as_deref(), trigger)?;
+    check_containers(&shares, trigger)?;
     let gpus = shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
     let nics = asked_nics.unwrap_or(gpus);
     check_size(trigger, gpus, nics)?;
@@ -223,7 +225,8 @@ fn shares(
     }
     let mut shares = limits.shares.clone();
     if let Some(named) = named {
-        if let Some(left_out) = shares.iter().find(|share| !named.contains(&share.container)) {
+        let listed: HashSet<&String> = named.iter().collect();
+        if let Some(left_out) = shares.iter().find(|share| !listed.contains(&share.container)) {
             return Err(Denial::new(
                 annotation::CONTAINERS,
                 named.join(","),
@@ -234,7 +237,8 @@ fn shares(
                 ),
             ));
         }
-        let more = named.iter().filter(|name| !limits.has(name));
+        let limited = limits.containers();
+        let more = named.iter().filter(|name| !limited.contains(name.as_str()));
         shares.extend(more.map(|name| share(name, 0..0)));
     }
     Ok(shares)
@@ -251,6 +255,20 @@ fn no_gpus(trigger: &str) -> Denial {
             annotation::GPUS
         ),
     )
+}
+
+/// The maximum number of containers of a pod that get devices.
+const CONTAINERS_MAX: usize = 256;
+
+fn check_containers(shares: &[Share], trigger: &str) -> Result<(), Denial> {
+    if shares.len() <= CONTAINERS_MAX {
+        return Ok(());
+    }
+    let why = format!(
+        "{} containers would get devices; at most {CONTAINERS_MAX} containers of a pod can",
+        shares.len()
+    );
+    Err(Denial::new(annotation::ALIGNED_NICS, trigger, why))
 }
 
 fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {

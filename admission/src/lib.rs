@@ -5,6 +5,7 @@
 //! All of these are pure functions, which kubectl-dranet calls too. Only `server` does IO.
 
 pub mod admit;
+pub mod api_limits;
 mod claim;
 mod cost;
 mod cpus;

@@ -14,7 +14,7 @@ mod selectors;
 mod supply;
 
 use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimName, WireError};
+use dra_allocator::{Budget, Claim, ClaimName, WireError};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::cmp::Reverse;
 use std::fmt;
@@ -66,6 +66,8 @@ pub enum Check {
     RefusedConfig,
     /// Each request can be satisfied alone, but not all together.
     NeverTogether,
+    /// The expressions take too long to evaluate here.
+    NotChecked,
 }
 
 impl Check {
@@ -81,6 +83,7 @@ impl Check {
             Self::OverBudget => "over-budget",
             Self::RefusedConfig => "refused-config",
             Self::NeverTogether => "never-together",
+            Self::NotChecked => "not-checked",
         }
     }
 }
@@ -104,7 +107,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings on a claim, the most severe first. `max_steps` is the search limit per node.
+/// Findings on a claim, the most severe first. `max_steps` is the search limit per node, `budget`
+/// the limit of all expressions and searches. If it does not suffice, the only finding besides those
+/// on configuration says so: what was found with a part of the devices may be wrong.
 ///
 /// # Errors
 /// The claim contains an invalid quantity.
@@ -112,19 +117,36 @@ pub fn lint(
     claim: &ResourceClaimSpec,
     view: &ClusterView,
     max_steps: u64,
+    budget: &Budget<'_>,
 ) -> Result<Vec<Finding>, WireError> {
     let parsed = Claim::from_spec(ClaimName::new("", "linted"), claim)?;
-    let supply = Supply::of(&parsed, view);
     let mut findings = config::check(&parsed);
-    findings.extend(selectors::check(&supply));
-    findings.extend(counts::check(&supply));
-    findings.extend(constraints::check(&supply));
+    let supply = Supply::of(&parsed, view, budget);
+    let mut found = selectors::check(&supply);
+    found.extend(counts::check(&supply));
+    found.extend(constraints::check(&supply));
     // The search is only meaningful if each part can be satisfied alone.
-    if findings.iter().all(|finding| finding.severity < Severity::Error) {
-        findings.extend(search::check(&supply, max_steps));
+    if found.iter().chain(&findings).all(|finding| finding.severity < Severity::Error) {
+        found.extend(search::check(&supply, max_steps));
     }
+    if budget.is_spent() {
+        found = vec![not_checked()];
+    }
+    findings.extend(found);
     findings.sort_by_key(|finding| Reverse(finding.severity));
     Ok(findings)
+}
+
+fn not_checked() -> Finding {
+    Finding {
+        check: Check::NotChecked,
+        severity: Severity::Note,
+        place: "claim".to_owned(),
+        message:
+            "not checked against the cluster's devices: its CEL expressions or the search for \
+                  devices take too long to try here; use simpler expressions"
+                .to_owned(),
+    }
 }
 
 /// The text on one line, cut if it is too long for a warning.

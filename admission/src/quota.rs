@@ -3,7 +3,7 @@
 //! stands for that resource: then the API server counts the claim too.
 
 use crate::claim::class_names;
-use crate::intent::{GpuResource, Intent};
+use crate::intent::{Intent, of_driver};
 use crate::plan::Plan;
 use cluster_model::view::{ClusterView, ObjectKey};
 use std::collections::BTreeSet;
@@ -16,16 +16,34 @@ pub(crate) fn escape(
     namespace: &str,
     view: &ClusterView,
 ) -> Option<String> {
-    let GpuResource { name: resource, class: of, .. } = intent.resource.as_ref()?;
+    let own = intent.resource.as_ref();
     let devices = plan.claim.devices.as_ref();
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
     let class = gpus.flat_map(class_names).next()?;
-    let counts = of.as_deref() == Some(class)
+    let counts = own.is_some_and(|own| own.class.as_deref() == Some(class))
         || view.quotas().of(namespace, &counted(class)).next().is_some();
     if counts {
         return None;
     }
+    match own {
+        Some(own) => {
+            refusal(view, (&own.name, class), namespace, "replaces the limits of this pod")
+        }
+        // Without limits no quota on an extended resource counts the pod at all.
+        None => of_driver(plan.driver, view)
+            .iter()
+            .find_map(|name| refusal(view, (name, class), namespace, "gives this pod its GPUs")),
+    }
+}
+
+/// Why the claim escapes the quotas on an extended resource, if there are any.
+fn refusal(
+    view: &ClusterView,
+    (resource, class): (&str, &str),
+    namespace: &str,
+    claim: &str,
+) -> Option<String> {
     let quotas = escaped(view, resource, class);
     let quotas = quotas.iter().filter(|key| key.namespace == namespace);
     let quotas: Vec<_> = quotas.map(|key| format!("`{}`", key.name)).collect();
@@ -34,8 +52,7 @@ pub(crate) fn escape(
     }
     let verb = if quotas.len() == 1 { "limits" } else { "limit" };
     Some(format!(
-        "quota {} {verb} {}, which does not count the claim that replaces the limits of this \
-         pod; {}",
+        "quota {} {verb} {}, which does not count the claim that {claim}; {}",
         quotas.join(", "),
         limited(resource),
         instead(resource, class)

@@ -8,8 +8,10 @@ use admission::lint::lint;
 use admission::plan::STEPS_MAX;
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index};
+use dra_allocator::Budget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimSpec, ResourceSlice};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +44,7 @@ fn report(name: &str, claim: &ResourceClaimSpec, view: &ClusterView) -> String {
 
 fn within(max_steps: u64, name: &str, claim: &ResourceClaimSpec, view: &ClusterView) -> String {
     let mut text = format!("{name}\n");
-    let findings = lint(claim, view, max_steps).unwrap();
+    let findings = lint(claim, view, max_steps, &Budget::unlimited()).unwrap();
     if findings.is_empty() {
         text.push_str("    nothing\n");
     }
@@ -197,4 +199,21 @@ fn searches_over_the_budget() {
         text.push_str(&within(max_steps, name, &claim, &view));
     }
     insta::assert_snapshot!(text);
+}
+
+/// kube-apiserver accepts it. Half of the devices are no basis for a finding.
+#[test]
+fn a_claim_with_expensive_expressions_is_not_checked() {
+    let heavy = "!lists.range(400).all(a, lists.range(400).all(b, a + b >= 0))";
+    let claim: ResourceClaimSpec = serde_json::from_value(json!({"devices": {"requests": [
+        {"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 100,
+            "selectors": [{"cel": {"expression": heavy}}]}},
+    ]}}))
+    .unwrap();
+    let view = cluster("aks-gb300");
+    let asked = Cell::new(0);
+    let stop = || asked.replace(asked.get() + 1) >= 10;
+    let findings = lint(&claim, &view, STEPS_MAX, &Budget::until(&stop)).unwrap();
+    let checks: Vec<_> = findings.iter().map(|finding| finding.check.name()).collect();
+    assert_eq!(checks, ["not-checked"], "{findings:?}");
 }

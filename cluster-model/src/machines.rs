@@ -10,7 +10,7 @@ use crate::names::{attribute, capacity, cpu, nvme};
 use crate::node_devices::{NodeDevices, is_true, text};
 use crate::remembered;
 use crate::view::ClusterView;
-use dra_allocator::{AttributeValue, Class, Device, QualifiedName, Quantity, Settings};
+use dra_allocator::{AttributeValue, Budget, Class, Device, QualifiedName, Quantity, Settings};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
@@ -131,8 +131,10 @@ fn selected<'a>(
 /// it: a claim of that class would fail everywhere.
 pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
     class.selectors.iter().all(|selector| {
-        let compiled = selector.compiled();
-        compiled.is_ok_and(|compiled| compiled.matches_with(device, settings).unwrap_or(false))
+        // The operator writes classes.
+        let budget = Budget::unlimited();
+        let compiled = selector.compiled(&budget);
+        compiled.is_ok_and(|it| it.matches_with(device, settings, &budget).unwrap_or(false))
     })
 }
 

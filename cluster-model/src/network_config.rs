@@ -8,6 +8,7 @@
 mod check;
 mod guard;
 mod prefix;
+mod shape;
 mod values;
 
 pub use guard::{ALL_NAMESPACES, PermissionError, permission};
@@ -299,6 +300,7 @@ impl NetworkConfig {
     /// Parses the parameters of a claim.
     pub fn parse(parameters: &serde_json::Value) -> Result<Self, ConfigError> {
         let config = Self::deserialize(parameters)?;
+        shape::check(parameters, &config)?;
         config.check()?;
         Ok(config)
     }
@@ -306,6 +308,7 @@ impl NetworkConfig {
     /// Parses JSON text.
     pub fn from_json(text: &[u8]) -> Result<Self, ConfigError> {
         let config: Self = serde_json::from_slice(text)?;
+        shape::check(&serde_json::from_slice(text)?, &config)?;
         config.check()?;
         Ok(config)
     }

@@ -4,7 +4,8 @@
 use crate::names::{alternative, label};
 use crate::view::{ClusterView, KnownClaim, ObjectKey};
 use dra_allocator::{
-    AllocatedState, Attempt, Claim, ClaimAllocation, ClaimName, Limits, Outcome, allocate, survey,
+    AllocatedState, Attempt, Budget, Claim, ClaimAllocation, ClaimName, Limits, Outcome, allocate,
+    survey,
 };
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -14,6 +15,19 @@ use std::sync::Arc;
 /// The number of search steps after which a prediction is given up: the most that a claim from
 /// admission may cost on a node.
 pub const STEPS_MAX: u64 = 10_000;
+
+/// The work that the expressions of a pod's claims may take here, on a cluster with this many nodes.
+///
+/// Tenants write expressions. Usual ones take some hundred units on a node, about ten nanoseconds
+/// each; kube-apiserver accepts ones that take millions.
+pub fn work_max(nodes: usize) -> u64 {
+    4_000_000 + 16_000 * u64::try_from(nodes).unwrap_or(u64::MAX / 16_000 - 250)
+}
+
+/// The budget for the claims of one pod on this cluster.
+pub fn budget(view: &ClusterView) -> Budget<'static> {
+    Budget::of_work(work_max(view.inventory().node_names().count()))
+}
 
 /// The predicted result of claims on a node.
 #[derive(Clone, Debug)]
@@ -31,6 +45,9 @@ pub enum Prediction {
     /// The result is unknown, for this reason.
     Unknown(String),
 }
+
+/// The reason of [`Prediction::Unknown`] if the expressions of the claims take too much work.
+pub const EXPENSIVE: &str = "the CEL expressions of the claims take too long to evaluate here";
 
 /// A pod's claims, allocated or not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -123,13 +140,14 @@ impl OpenClaim {
 /// Replays the allocator for these claims on a node with the current use of devices.
 pub fn predict(view: &ClusterView, node: &str, claims: &[Claim]) -> Prediction {
     let inventory = view.inventory();
-    let limits = Limits::steps(STEPS_MAX);
+    let budget = budget(view);
+    let limits = Limits::within(STEPS_MAX, &budget);
     let attempt = allocate(inventory, node, claims, inventory.state(), view.settings(), limits);
-    prediction(attempt)
+    prediction(attempt, &budget)
 }
 
 /// Runs [`predict`] for each of these nodes with the devices in `in_use`; equivalent nodes share a
-/// search. `stop` ends it early; nodes not reached by then are left out.
+/// search. `stop` ends it early, also within an expression; nodes not reached by then are left out.
 pub fn predict_each<'n>(
     view: &ClusterView,
     nodes: impl IntoIterator<Item = &'n str>,
@@ -138,10 +156,15 @@ pub fn predict_each<'n>(
     stop: &dyn Fn() -> bool,
 ) -> HashMap<&'n str, Prediction> {
     let inventory = view.inventory();
-    let limits = Limits { max_steps: Some(STEPS_MAX), stop: Some(stop) };
+    let budget = Budget::new(work_max(inventory.node_names().count()), stop);
+    let limits = Limits::within(STEPS_MAX, &budget);
     let nodes = nodes.into_iter().take_while(|_| !stop());
     let answers = survey(inventory, nodes, claims, in_use, view.settings(), limits);
-    answers.attempts().map(|(node, attempt)| (node, prediction(attempt))).collect()
+    let is_known = |attempt: &Attempt| {
+        !(budget.is_stopped() && matches!(attempt.outcome, Outcome::OverBudget))
+    };
+    let known = answers.attempts().filter(|(_, attempt)| is_known(attempt));
+    known.map(|(node, attempt)| (node, prediction(attempt, &budget))).collect()
 }
 
 /// Marks the devices of allocations as in use.
@@ -156,12 +179,13 @@ pub fn hold(state: &mut AllocatedState, allocations: &[ClaimAllocation]) {
     }
 }
 
-fn prediction(attempt: Attempt) -> Prediction {
+fn prediction(attempt: Attempt, budget: &Budget<'_>) -> Prediction {
     let is_exact = attempt.is_exact;
     match attempt.outcome {
         Outcome::Allocated(allocations) => Prediction::Fits { allocations, is_exact },
         Outcome::NoFit(reason) => Prediction::NoFit(reason.to_string()),
         Outcome::Failed(error) => Prediction::Unknown(error.to_string()),
+        Outcome::OverBudget if budget.left() == 0 => Prediction::Unknown(EXPENSIVE.to_owned()),
         Outcome::OverBudget => Prediction::Unknown(format!("over {STEPS_MAX} search steps")),
     }
 }

@@ -18,6 +18,7 @@ mod search;
 mod selectable;
 mod shares;
 
+use crate::budget::Budget;
 use crate::claim::Claim;
 use crate::inventory::{Inventory, PoolHealth};
 use crate::node::Node;
@@ -42,6 +43,8 @@ pub fn allocate(
     settings: &Settings,
     limits: Limits<'_>,
 ) -> Attempt {
+    let unlimited = Budget::unlimited();
+    let budget = limits.budget.unwrap_or(&unlimited);
     let is_exact = settings.is_deterministic();
     let failed = |error| Attempt { outcome: Outcome::Failed(error), steps: 0, is_exact };
     let unknown;
@@ -55,18 +58,18 @@ pub fn allocate(
         Ok(pools) => pools,
         Err(error) => return failed(Box::new(error.into())),
     };
-    let problem = match prepare::prepare(inventory, node, &pools, claims, state, settings) {
+    let problem = match prepare::prepare(inventory, node, &pools, claims, state, settings, budget) {
         Ok(problem) => problem,
-        Err(error) => return failed(error),
+        Err(error) => return Attempt { outcome: failure(error), steps: 0, is_exact },
     };
-    let (found, steps) = search::search(&problem, limits);
+    let (found, steps) = search::search(&problem, limits.max_steps);
     let outcome = match found {
         Ok(Some(solution)) => match result::write(&problem, &solution) {
             Ok(allocations) => Outcome::Allocated(allocations),
             Err(error) => Outcome::Failed(error),
         },
         Ok(None) => Outcome::NoFit(no_fit(&problem)),
-        Err(search::Halt::Failed(error)) => Outcome::Failed(error),
+        Err(search::Halt::Failed(error)) => failure(error),
         // More devices than a claim can hold. Kubernetes reports no fit for the first claim; the
         // search has handled the other claims.
         Err(search::Halt::MaxSize) => Outcome::NoFit(NoFit::NoSolution),
@@ -76,6 +79,11 @@ pub fn allocate(
     let is_exact = is_exact || pools.iter().map(|pool| pool.slices.len()).sum::<usize>() <= 1;
     let is_exact = is_exact && !pools.iter().any(|pool| pool.is_disputed);
     Attempt { outcome, steps, is_exact }
+}
+
+/// The outcome of an error. A spent budget says nothing about what Kubernetes does.
+fn failure(error: Box<AllocateError>) -> Outcome {
+    if error.is_over_budget() { Outcome::OverBudget } else { Outcome::Failed(error) }
 }
 
 fn no_fit(problem: &problem::Problem<'_>) -> NoFit {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use self::question::{Question, full_name};
 use crate::allocate::{Attempt, Limits, Outcome, allocate};
+use crate::budget::Budget;
 use crate::cel::{CompileError, RuntimeError, Selector, conjuncts};
 use crate::claim::{AllocationMode, Ask, Claim, Constraint, Request};
 use crate::device::{AttributeValue, Device, DeviceTaint};
@@ -122,7 +123,8 @@ pub enum Failure {
 
 /// Explains the allocator's result for claims on a node.
 ///
-/// `limits` apply to each single search; an explanation takes several searches.
+/// `limits` apply to each single search; an explanation takes several searches. Their budget is that
+/// of all searches together: once it is spent, the rest of the explanation is missing.
 pub fn explain(
     inventory: &Inventory,
     node: &str,
@@ -132,7 +134,9 @@ pub fn explain(
     limits: Limits<'_>,
 ) -> Result<Explanation, GatherError> {
     let attempt = allocate(inventory, node, claims, state, settings, limits);
-    let question = Question { inventory, node, state, settings, limits };
+    let unlimited = Budget::unlimited();
+    let budget = limits.budget.unwrap_or(&unlimited);
+    let question = Question { inventory, node, state, settings, limits, budget };
     let devices = inventory.devices_on(node, settings)?;
     let fits = matches!(attempt.outcome, Outcome::Allocated(_));
     let mut requests = Vec::new();
@@ -220,11 +224,11 @@ impl Question<'_> {
     ) -> Result<(Vec<&'d Device>, Vec<&'d Device>), Failure> {
         let expression = || selector.expression().clone();
         let compiled = selector
-            .compiled()
-            .map_err(|error| Failure::Compile { expression: expression(), error: error.clone() })?;
+            .compiled(self.budget)
+            .map_err(|error| Failure::Compile { expression: expression(), error })?;
         let (mut passed, mut refused) = (Vec::new(), Vec::new());
         for device in devices {
-            match compiled.matches_with(device, self.settings) {
+            match compiled.matches_with(device, self.settings, self.budget) {
                 Ok(true) => passed.push(*device),
                 Ok(false) => refused.push(*device),
                 Err(_) if self.state.contains(&device.id) => refused.push(*device),

@@ -18,6 +18,7 @@
 
 pub mod allocate;
 mod allocation;
+mod budget;
 pub mod cel;
 pub mod claim;
 pub mod device;
@@ -38,6 +39,7 @@ mod wire;
 pub use allocate::{
     AllocateError, Attempt, ClaimAllocation, DeviceResult, Limits, NoFit, Outcome, allocate,
 };
+pub use budget::Budget;
 pub use claim::{Claim, Class};
 pub use device::{AttributeValue, Device};
 pub use explain::{Explanation, explain};

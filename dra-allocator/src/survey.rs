@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use self::key::Keys;
 use crate::allocate::{Attempt, Limits, NoFit, Outcome, allocate};
+use crate::budget::Budget;
 use crate::claim::Claim;
 use crate::hash::HashMap;
 use crate::inventory::Inventory;
@@ -38,7 +39,7 @@ pub struct Survey<'i, 'n> {
 }
 
 /// Predicts which devices claims get on each node, as [`allocate()`] does node by node. `limits`
-/// apply to each search.
+/// apply to each search. Once their budget is spent, no further result is known.
 pub fn survey<'i, 'n>(
     inventory: &'i Inventory,
     nodes: impl IntoIterator<Item = &'n str>,
@@ -47,12 +48,14 @@ pub fn survey<'i, 'n>(
     settings: &Settings,
     limits: Limits<'_>,
 ) -> Survey<'i, 'n> {
+    let unlimited = Budget::unlimited();
+    let budget = limits.budget.unwrap_or(&unlimited);
     let ask = |node| {
         let attempt = allocate(inventory, node, claims, state, settings, limits);
         Group { nodes: vec![node], attempt }
     };
     let mut groups: Vec<Group<'n>> = Vec::new();
-    let mut keys = Keys::new(inventory, claims, state, settings);
+    let mut keys = Keys::new(inventory, claims, state, settings, budget);
     let mut known: HashMap<Box<[usize]>, usize> = HashMap::default();
     for node in nodes {
         let Some(key) = keys.of(node) else {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use dra_allocator::cel::{self, ErrorClass};
-use dra_allocator::{Device, Inventory, MinorVersion, Settings};
+use dra_allocator::{Budget, Device, Inventory, MinorVersion, Settings};
 
 /// Expressions whose types Kubernetes rejects. The API server checks types, so this crate never
 /// gets such an expression and does not reject it.
@@ -82,8 +82,10 @@ fn expected(verdict: &str, error: &str) -> Outcome {
 }
 
 fn evaluate(expression: &str, device: &Device) -> Outcome {
-    let Ok(compiled) = cel::compile(expression) else { return Outcome::CompileError };
-    match compiled.matches(device) {
+    let Ok(compiled) = cel::compile(expression, &Budget::unlimited()) else {
+        return Outcome::CompileError;
+    };
+    match compiled.matches(device, &Budget::unlimited()) {
         Ok(verdict) => Outcome::Verdict(verdict),
         Err(error) => Outcome::Error(error.class),
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use dra_allocator::cel;
-use dra_allocator::{Device, Inventory, MinorVersion, Settings};
+use dra_allocator::{Budget, Device, Inventory, MinorVersion, Settings};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -75,7 +75,8 @@ fn patterns_match_as_in_go() -> Result<()> {
     let mut differences = String::new();
     for row in rows::<PatternRow>("patterns.jsonl")? {
         let pattern = quoted(&row.pattern);
-        let refused = cel::compile(&format!("\"\".matches({pattern})")).is_err();
+        let refused =
+            cel::compile(&format!("\"\".matches({pattern})"), &Budget::unlimited()).is_err();
         if refused != row.error.is_some() {
             writeln!(
                 differences,
@@ -96,7 +97,8 @@ fn patterns_match_as_in_go() -> Result<()> {
                 format!("{name}.find({pattern}) == {}", all.first().map_or("\"\"", |first| first)),
             ];
             for expression in expected {
-                if cel::compile(&expression)?.matches(&device) != Ok(true) {
+                let budget = Budget::unlimited();
+                if cel::compile(&expression, &budget)?.matches(&device, &budget) != Ok(true) {
                     let pattern = &row.pattern;
                     writeln!(differences, "{pattern:?} in {subject:?}: Go finds {found:?}")?;
                     break;
@@ -113,10 +115,10 @@ fn selectors_with_patterns_evaluate_as_in_kubernetes() -> Result<()> {
     let device = device("gpu-3")?;
     for row in rows::<ExpressionRow>("expressions.jsonl")? {
         let text = &row.expression;
-        let compiled = cel::compile(text);
+        let compiled = cel::compile(text, &Budget::unlimited());
         assert_eq!(compiled.is_err(), row.compile_error.is_some(), "{text}: {compiled:?}");
         let Ok(compiled) = compiled else { continue };
-        let matches = compiled.matches(&device);
+        let matches = compiled.matches(&device, &Budget::unlimited());
         assert_eq!(matches.is_err(), row.runtime_error.is_some(), "{text}: {matches:?}");
         assert_eq!(matches.unwrap_or_default(), row.matches, "{text}");
     }

@@ -9,10 +9,13 @@ use super::group::has_devices;
 use super::nodes::Nodes;
 use super::pods::Pods;
 use super::requirements::PodRequirements;
+use super::waiting::WaitingReason;
 use cluster_model::names::label;
-use cluster_model::predict::{STEPS_MAX, hold};
+use cluster_model::predict::{STEPS_MAX, hold, work_max};
 use cluster_model::view::ClusterView;
-use dra_allocator::{AllocatedState, Claim, ClaimAllocation, Limits, Outcome, allocate, survey};
+use dra_allocator::{
+    AllocatedState, Budget, Claim, ClaimAllocation, Limits, Outcome, allocate, survey,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -20,6 +23,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ClusterCapacity<'a> {
     view: &'a ClusterView,
+    budget: &'a Budget<'a>,
     pods: &'a Pods,
     nodes: &'a Nodes,
     fabrics: BTreeMap<String, FabricCapacity<'a>>,
@@ -29,6 +33,7 @@ pub struct ClusterCapacity<'a> {
 #[derive(Clone, Debug)]
 pub struct FabricCapacity<'a> {
     view: &'a ClusterView,
+    budget: &'a Budget<'a>,
     pods: &'a Pods,
     facts: &'a Nodes,
     nodes: Vec<Arc<str>>,
@@ -55,8 +60,15 @@ struct Places {
 }
 
 impl<'a> ClusterCapacity<'a> {
-    /// The current cluster: bound pods use their nodes, allocated devices are in use.
-    pub fn new(view: &'a ClusterView, pods: &'a Pods, nodes: &'a Nodes) -> Self {
+    /// The current cluster: bound pods use their nodes, allocated devices are in use. Tenants write
+    /// the expressions of claims: `budget` limits what they take, for each group
+    /// ([`Self::begin_group`]) and in all.
+    pub fn new(
+        view: &'a ClusterView,
+        pods: &'a Pods,
+        nodes: &'a Nodes,
+        budget: &'a Budget<'a>,
+    ) -> Self {
         let mut fabrics: BTreeMap<String, FabricCapacity<'a>> = BTreeMap::new();
         for name in view.inventory().node_names() {
             let (Some(node), Some(facts)) = (view.inventory().node(name), nodes.get(name)) else {
@@ -65,6 +77,7 @@ impl<'a> ClusterCapacity<'a> {
             let Some(fabric) = node.labels.get(label::NODE_FABRIC) else { continue };
             let fabric = fabrics.entry(fabric.to_string()).or_insert_with(|| FabricCapacity {
                 view,
+                budget,
                 pods,
                 facts: nodes,
                 nodes: Vec::new(),
@@ -83,7 +96,21 @@ impl<'a> ClusterCapacity<'a> {
             fabric.free.push(Free { amounts, pods: facts.pods.saturating_sub(used) });
         }
         fabrics.values_mut().for_each(FabricCapacity::take_in_flight);
-        Self { view, pods, nodes, fabrics }
+        Self { view, budget, pods, nodes, fabrics }
+    }
+
+    /// Gives the next group its share of work.
+    pub fn begin_group(&self) {
+        self.budget.renew(work_max(self.view.inventory().node_names().count()));
+    }
+
+    /// Why the counts of this group are not known, if they are not.
+    pub fn gave_up(&self) -> Option<WaitingReason> {
+        match (self.budget.is_stopped(), self.budget.left()) {
+            (true, _) => Some(WaitingReason::NotReached),
+            (false, 0) => Some(WaitingReason::Expensive),
+            (false, _) => None,
+        }
     }
 
     /// The view.
@@ -114,7 +141,7 @@ impl<'a> ClusterCapacity<'a> {
         for fabric in fabrics.values_mut() {
             fabric.empty(self.nodes);
         }
-        Self { view: self.view, pods: self.pods, nodes: self.nodes, fabrics }
+        Self { view: self.view, budget: self.budget, pods: self.pods, nodes: self.nodes, fabrics }
     }
 }
 
@@ -130,13 +157,14 @@ impl FabricCapacity<'_> {
                     continue;
                 }
                 let Ok(open) = kind.claims(self.view) else { continue };
+                self.budget.renew(work_max(1));
                 let attempt = allocate(
                     self.view.inventory(),
                     &node,
                     &open,
                     &self.state,
                     self.view.settings(),
-                    Limits::steps(STEPS_MAX),
+                    Limits::within(STEPS_MAX, self.budget),
                 );
                 if let Outcome::Allocated(allocations) = attempt.outcome {
                     hold(&mut self.state, &allocations);
@@ -166,7 +194,10 @@ impl FabricCapacity<'_> {
             return *count;
         }
         let count = self.places(kind, usize::MAX).iter().map(|places| places.count).sum();
-        self.counted.insert(kind.clone(), count);
+        // With a spent budget the count is too low.
+        if self.budget.left() > 0 {
+            self.counted.insert(kind.clone(), count);
+        }
         count
     }
 
@@ -254,7 +285,7 @@ impl FabricCapacity<'_> {
         let (inventory, settings) = (self.view.inventory(), self.view.settings());
         let mut total = 0;
         while !open.is_empty() && total < enough {
-            let limits = Limits::steps(STEPS_MAX);
+            let limits = Limits::within(STEPS_MAX, self.budget);
             let answers = survey(inventory, open.drain(..), claims, &state, settings, limits);
             let mut next = Vec::new();
             let mut got = Vec::new();

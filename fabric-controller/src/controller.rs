@@ -18,6 +18,7 @@ use crate::group::{Group, GroupKey};
 use crate::server::metrics::Metrics;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
+use dra_allocator::Budget;
 use futures::stream;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::jiff::Timestamp;
@@ -26,10 +27,11 @@ use process::chain::Chain;
 use report::Reporter;
 use serve::readiness::Readiness;
 use sizes::Sizes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 use watch::{Objects, Watched};
 
 /// The minimum time between rounds while devices and claims change, and the time until a started or
@@ -40,6 +42,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(30);
 /// How long to gather changes before a round, since pods of a job are created together.
 const GATHER: Duration = Duration::from_millis(100);
+/// How long a round may take. Without hostile expressions it takes some milliseconds; 5,000 nodes
+/// that all differ take two seconds.
+const ROUND: Duration = Duration::from_secs(10);
 /// How many groups are written concurrently.
 const GROUPS_TOGETHER: usize = 4;
 
@@ -74,10 +79,12 @@ impl Controller {
         let place = async {
             watched.complete().await;
             let mut sizes = Sizes::default();
+            let mut expensive = BTreeSet::new();
             let mut reporter = Reporter::new(&self.client);
             loop {
                 let seen = self.view.read().revision();
-                let next = self.look(watched.objects(), &mut sizes, &mut reporter).await;
+                let next =
+                    self.look(watched.objects(), &mut sizes, &mut reporter, &mut expensive).await;
                 let view_changed = async {
                     tokio::time::sleep(PAUSE).await;
                     self.view.changed_since(seen, |now| (now.epoch, now.claims)).await;
@@ -102,8 +109,12 @@ impl Controller {
         objects: Objects,
         sizes: &mut Sizes,
         reporter: &mut Reporter,
+        expensive: &mut BTreeSet<GroupKey>,
     ) -> Option<Duration> {
         let mut groups = objects.pods.groups();
+        for group in &mut groups {
+            group.is_expensive = expensive.contains(&group.key);
+        }
         let all_read = sizes.fill(&self.client, &mut groups).await;
         let waits = groups.iter().any(Group::is_unfinished).then_some(LOOK);
         let now = Timestamp::now();
@@ -112,7 +123,7 @@ impl Controller {
         let is_done = if self.pod_groups {
             self.write_pod_groups(&groups, &objects, reporter).await
         } else {
-            self.place_all(groups, objects, reporter).await
+            self.place_all(groups, objects, reporter, expensive).await
         };
         let again = (!is_done || !all_read).then_some(PAUSE);
         [again, waits, due, reporter.next_due(Instant::now())].into_iter().flatten().min()
@@ -124,6 +135,7 @@ impl Controller {
         groups: Vec<Group>,
         objects: Objects,
         reporter: &mut Reporter,
+        expensive: &mut BTreeSet<GroupKey>,
     ) -> bool {
         let (others, own): (Vec<_>, Vec<_>) = groups.into_iter().partition(Group::is_pod_group);
         let own = Arc::new(own);
@@ -134,6 +146,8 @@ impl Controller {
                 return false;
             }
         };
+        let costly = decisions.iter().filter(|it| it.waits_for(&WaitingReason::Expensive));
+        *expensive = costly.map(|decision| decision.group.clone()).collect();
         let by_key: BTreeMap<&GroupKey, &Group> =
             own.iter().map(|group| (&group.key, group)).collect();
         let pairs = decisions.iter().filter_map(|it| Some((it, *by_key.get(&it.group)?)));
@@ -151,7 +165,11 @@ impl Controller {
         self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&decisions, &by_key, &waiting).await;
         // Writes are checked in another round, since they may have failed.
-        decisions.iter().all(|decision| matches!(decision.action, Action::Wait(_)))
+        let is_settled = |decision: &Decision| {
+            matches!(decision.action, Action::Wait(_))
+                && !decision.waits_for(&WaitingReason::NotReached)
+        };
+        decisions.iter().all(is_settled)
     }
 
     /// Decides on a separate thread, because it may take a second.
@@ -164,9 +182,15 @@ impl Controller {
             return Ok(Vec::new());
         }
         let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy);
+        let gone = CancellationToken::new();
+        // Dropped when this replica no longer leads.
+        let _gone_with_the_leader = gone.clone().drop_guard();
         let decided = move || {
             let view = view.read();
-            let capacity = ClusterCapacity::new(&view, &objects.pods, &objects.nodes);
+            let end = Instant::now() + ROUND;
+            let stop = || Instant::now() >= end || gone.is_cancelled();
+            let budget = Budget::until(&stop);
+            let capacity = ClusterCapacity::new(&view, &objects.pods, &objects.nodes, &budget);
             decide(&groups, capacity, &policy, Timestamp::now())
         };
         tokio::task::spawn_blocking(decided).await

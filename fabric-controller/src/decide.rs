@@ -82,6 +82,13 @@ pub struct Decision {
     pub warning: Option<Warning>,
 }
 
+impl Decision {
+    /// Returns true if the group waits for this reason.
+    pub fn waits_for(&self, reason: &WaitingReason) -> bool {
+        matches!(&self.action, Action::Wait(why) if why == reason)
+    }
+}
+
 /// What may go wrong with a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
@@ -173,7 +180,12 @@ impl Placer<'_, '_> {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };
-        let fabric = match self.choose(group, &needs) {
+        self.cluster.begin_group();
+        let chosen = self.choose(group, &needs);
+        if let Some(why) = self.cluster.gave_up() {
+            return self.push(group, Action::Wait(why), None);
+        }
+        let fabric = match chosen {
             Ok(fabric) => fabric,
             Err(why) => return self.push(group, Action::Wait(why), None),
         };
@@ -184,6 +196,9 @@ impl Placer<'_, '_> {
             Some(_) => None,
         };
         let placed = self.take(&fabric, &needs);
+        if let Some(why) = self.cluster.gave_up() {
+            return self.push(group, Action::Wait(why), None);
+        }
         let waiting = group.gated().count() - placed.len();
         let rest = (waiting > 0).then(|| WaitingReason::Full {
             fabric: fabric.clone(),

@@ -199,6 +199,8 @@ pub struct Group {
     pub members: Vec<Member>,
     /// Its size, if known.
     pub size: Option<Size>,
+    /// True if the last round gave up on the expressions of its claims. It comes last.
+    pub is_expensive: bool,
 }
 
 impl Group {
@@ -256,10 +258,12 @@ impl Group {
         chosen.all(|other| other == first).then_some(first)
     }
 
-    /// Sort key: highest priority first, then the creation time of the first gated pod.
-    pub fn rank(&self) -> (std::cmp::Reverse<i32>, Option<Timestamp>) {
+    /// Sort key: groups that waste time last, then highest priority first, then the creation time of
+    /// the first gated pod.
+    pub fn rank(&self) -> (bool, std::cmp::Reverse<i32>, Option<Timestamp>) {
         let priority = self.members.iter().map(|member| member.priority).max().unwrap_or_default();
-        (std::cmp::Reverse(priority), self.gated().map(|member| member.created).min())
+        let created = self.gated().map(|member| member.created).min();
+        (self.is_expensive, std::cmp::Reverse(priority), created)
     }
 }
 

@@ -162,6 +162,7 @@ impl Pods {
             key: key.clone(),
             members: members.values().cloned().collect(),
             size: None,
+            is_expensive: false,
         };
         self.groups.iter().map(group).collect()
     }

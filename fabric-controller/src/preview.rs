@@ -7,6 +7,7 @@ use super::group::{Group, Member};
 use super::nodes::Nodes;
 use super::pods::Pods;
 use super::size::Size;
+use cluster_model::predict::budget;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
@@ -60,16 +61,22 @@ pub fn preview(
         key: key.clone(),
         members: members.collect(),
         size: Some(Size { pods: size, at_once: true }),
+        is_expensive: false,
     };
-    let mut cluster = ClusterCapacity::new(view, pods, nodes);
+    let budget = budget(view);
+    let mut cluster = ClusterCapacity::new(view, pods, nodes, &budget);
     let places =
         cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&member.requirements)));
     let places = places.collect();
     let mut groups = pods.groups();
     groups.retain(|known| known.key != key);
     groups.push(group);
-    let decisions =
-        decide(&groups, ClusterCapacity::new(view, pods, nodes), &PlacementPolicy::default(), now);
+    let decisions = decide(
+        &groups,
+        ClusterCapacity::new(view, pods, nodes, &budget),
+        &PlacementPolicy::default(),
+        now,
+    );
     let own = decisions.into_iter().find(|decision| decision.group == key);
     Some(Preview { size, places, answer: answer(own) })
 }

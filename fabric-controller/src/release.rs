@@ -76,7 +76,7 @@ pub fn gate_removals(
 ) -> Result<Vec<GateRemoval>, Refusal> {
     let read = |pod: &Pod| Member::of(pod).filter(|(key, _)| key == group).map(|(_, it)| it);
     let members: Vec<_> = pods.iter().filter_map(read).collect();
-    let now = Group { key: group.clone(), members, size: None };
+    let now = Group { key: group.clone(), members, size: None, is_expensive: false };
     if now.released().any(|member| member.moves) {
         return Err(Refusal::Evicting);
     }

@@ -53,6 +53,10 @@ pub enum WaitingReason {
     Moving,
     /// The claims of the pods cannot be read.
     Unknown(String),
+    /// The CEL expressions of the pods' claims take too long to evaluate.
+    Expensive,
+    /// The time of this round ended before the group; it comes first in the next one.
+    NotReached,
     /// The API server would drop the topology constraint of a `PodGroup`.
     ConstraintDropped,
     /// Admission prepared the pods for the other placement method.
@@ -73,6 +77,8 @@ impl WaitingReason {
             Self::Full { .. } => "FabricFull",
             Self::Moving => "Moving",
             Self::Unknown(_) => "Unknown",
+            Self::Expensive => "Expensive",
+            Self::NotReached => "NotReached",
             Self::ConstraintDropped => "ConstraintDropped",
             Self::OtherPlacement => "OtherPlacement",
         }
@@ -137,6 +143,14 @@ impl fmt::Display for WaitingReason {
             }
             Self::Moving => f.write_str("the group moves to another fabric, all pods together"),
             Self::Unknown(why) => write!(f, "what the pods need is not known: {why}"),
+            Self::Expensive => f.write_str(
+                "the CEL expressions of the pods' claims take too long to evaluate here, so no \
+                 fabric is chosen; use simpler selectors in the claims of the pods",
+            ),
+            Self::NotReached => f.write_str(
+                "the expressions of other groups' claims took the time of this round; the group is \
+                 tried again in a few seconds",
+            ),
             Self::ConstraintDropped => f.write_str(
                 "kube-apiserver drops the topology constraint of PodGroups, so kube-scheduler would \
                  not keep the group on one fabric: turn on the feature gate \

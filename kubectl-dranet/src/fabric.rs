@@ -8,6 +8,7 @@ use crate::predicted::nodes;
 use crate::source::{self, Source};
 use crate::text::{self, counted, table};
 use cluster_model::names::{CONDITION_FABRIC, annotation, label};
+use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
 use fabric_controller::size::Size;
 use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     for group in &mut groups {
         group.size = said(group);
     }
-    let capacity = || ClusterCapacity::new(&seen.view, &pods, &facts);
+    let budget = budget(&seen.view);
+    let capacity = || ClusterCapacity::new(&seen.view, &pods, &facts, &budget);
     let decisions = decide(&groups, capacity(), &PlacementPolicy::default(), Timestamp::now());
     let messages: BTreeMap<_, _> = seen.of_kind("Pod").filter_map(message).collect();
     let mut waiting = Vec::new();

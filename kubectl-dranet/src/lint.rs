@@ -11,6 +11,7 @@ use admission::lint::{Finding, Severity, lint};
 use admission::plan::Policy;
 use anyhow::Context as _;
 use cluster_model::names::{annotation, label};
+use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde_json::{Value, json};
@@ -162,8 +163,8 @@ fn claim(
     let spec: ResourceClaimSpec = serde_json::from_value(spec.clone())
         .with_context(|| format!("the spec of {quoted} is malformed"))?;
     let name = name(object, with_namespace);
-    let findings =
-        lint(&spec, view, max_steps).with_context(|| format!("failed to read {kind} `{name}`"))?;
+    let findings = lint(&spec, view, max_steps, &budget(view))
+        .with_context(|| format!("failed to read {kind} `{name}`"))?;
     Ok(Some(Linted { kind, name, findings: findings.into_iter().map(Into::into).collect() }))
 }
 

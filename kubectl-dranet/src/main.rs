@@ -2,6 +2,7 @@
 
 use clap::Parser as _;
 use kubectl_dranet::colour;
+use process::printable::printable;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -12,10 +13,11 @@ fn main() -> ExitCode {
 fn print(args: &kubectl_dranet::args::Args) -> anyhow::Result<ExitCode> {
     let output = kubectl_dranet::run(args)?;
     for note in &output.notes {
-        let _ = writeln!(std::io::stderr(), "note: {note}");
+        let _ = writeln!(std::io::stderr(), "note: {}", printable(note));
     }
     let is_painted = args.command.is_for_people() && colour::is_wanted();
-    let text = if is_painted { colour::paint(&output.text) } else { output.text.clone() };
+    let text = printable(&output.text);
+    let text = if is_painted { colour::paint(&text) } else { text.into_owned() };
     // A closed pipe (`| head`) is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(output.exit_code())

@@ -1,6 +1,6 @@
 //! Finds the claims that would have to move so that one more pod fits.
 
-use cluster_model::predict::STEPS_MAX;
+use cluster_model::predict::{STEPS_MAX, budget};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, DeviceId, Limits, Outcome, allocate};
 use std::collections::BTreeMap;
@@ -30,7 +30,8 @@ pub(crate) fn fewest<'n>(
 fn on_node(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<Vec<String>> {
     let inventory = view.inventory();
     let fits = |state: &AllocatedState| {
-        let limits = Limits::steps(STEPS_MAX);
+        let budget = budget(view);
+        let limits = Limits::within(STEPS_MAX, &budget);
         let attempt = allocate(inventory, node, claims, state, view.settings(), limits);
         matches!(attempt.outcome, Outcome::Allocated(_))
     };

@@ -1,5 +1,6 @@
 //! Ends a program: its exit code, and the line that says why it failed.
 
+use crate::printable::printable;
 use std::process::{ExitCode, Termination};
 
 /// Converts the result of a program into its exit code.
@@ -12,7 +13,7 @@ pub fn end<T: Termination>(outcome: anyhow::Result<T>) -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the one line that says why the program ends")]
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {}", one_line(error));
+    eprintln!("error: {}", printable(&one_line(error)));
     ExitCode::FAILURE
 }
 

@@ -13,5 +13,6 @@ pub mod exit;
 pub mod logging;
 #[cfg(feature = "runtime")]
 pub mod memory;
+pub mod printable;
 #[cfg(feature = "runtime")]
 pub mod run;

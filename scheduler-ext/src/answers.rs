@@ -17,9 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle, available_parallelism};
 use topology_graph::ShapeHash;
 
-/// The most questions whose answers are kept; each takes some two megabytes with 5,000
-/// nodes.
-const QUESTIONS_MAX: u64 = 32;
+/// The size of the kept questions and answers, in bytes: some 40 usual ones.
+const BYTES_MAX: u64 = 96 << 20;
+/// What the answers of 5,000 nodes take.
+const ANSWERS: usize = 2 << 20;
+/// What a question takes for each byte of its text: the text, and the claims in the allocator's
+/// form. Tenants write claims, of up to 1.5 megabytes.
+const TEXT_FACTOR: usize = 12;
 
 /// The fewest nodes that justify another thread.
 const PART_MIN: usize = 32;
@@ -84,7 +88,11 @@ impl fmt::Debug for Facts<'_> {
 
 impl Default for Answers {
     fn default() -> Self {
-        let questions = moka::sync::Cache::new(QUESTIONS_MAX);
+        let weight = |key: &String, _: &Arc<Known>| {
+            u32::try_from(ANSWERS + TEXT_FACTOR * key.len()).unwrap_or(u32::MAX)
+        };
+        let questions = moka::sync::Cache::builder().max_capacity(BYTES_MAX).weigher(weight);
+        let questions = questions.build();
         Self { questions, machines: Mutex::default() }
     }
 }

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 /// The maximum size of a request in bytes: a pod of 1.5 MiB (etcd's limit) as JSON, and the names
 /// of all nodes of the largest clusters.
@@ -123,10 +124,13 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
         Err(error) => return refused(&error),
     };
     let deadline = start + app.limit;
+    let gone = CancellationToken::new();
+    // Also dropped at the deadline, and if the scheduler closes the connection.
+    let _gone_with_the_request = gone.clone().drop_guard();
     let task = tokio::task::spawn_blocking({
         let (app, pod) = (app.clone(), args.pod);
         move || {
-            let answer = app.answer(&pod, &names, start, deadline);
+            let answer = app.answer(&pod, &names, (start, deadline), &gone);
             app.metrics.answered(&answer, start.elapsed());
             tracing::debug!(pod = ?pod.metadata.name, ?answer, "Prioritized");
             if !answer.nodes.is_empty() {
@@ -151,7 +155,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
 async fn alive(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     let (start, pod) = (Instant::now(), Pod::default());
     let task = tokio::task::spawn_blocking(move || {
-        app.answer(&pod, &[], start, start + ALIVE);
+        app.answer(&pod, &[], (start, start + ALIVE), &CancellationToken::new());
     });
     match tokio::time::timeout(ALIVE, task).await {
         Ok(Ok(())) => (StatusCode::OK, "ok\n"),
@@ -234,12 +238,19 @@ async fn tell(mut bound: UnboundedReceiver<BoundPod>, events: Events) {
 }
 
 impl App {
-    fn answer(&self, pod: &Pod, nodes: &[String], now: Instant, deadline: Instant) -> Arc<Answer> {
+    /// Answers until the deadline, or until the request is gone.
+    fn answer(
+        &self,
+        pod: &Pod,
+        nodes: &[String],
+        (now, deadline): (Instant, Instant),
+        gone: &CancellationToken,
+    ) -> Arc<Answer> {
         let view = self.view.read();
         self.settle(&view, now);
         // Half of the time is for forecasts; the steps after them take far less than the rest.
         let end = now + deadline.saturating_duration_since(now) / 2;
-        let stop = || Instant::now() >= end;
+        let stop = || Instant::now() >= end || gone.is_cancelled();
         self.ranker.prioritize(pod, nodes, &view, now, &stop)
     }
 

@@ -11,6 +11,7 @@ use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::HashSet;
 
 /// GPU limits of a pod.
 #[derive(Clone, Debug)]
@@ -22,8 +23,9 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn has(&self, container: &str) -> bool {
-        self.shares.iter().any(|share| share.container == container)
+    /// The containers with GPU limits.
+    pub(super) fn containers(&self) -> HashSet<&str> {
+        self.shares.iter().map(|share| share.container.as_str()).collect()
     }
 }
 

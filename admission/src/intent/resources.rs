@@ -78,6 +78,17 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     Some(GpuResource { driver, name, class })
 }
 
+/// Every extended resource that stands for GPUs of a driver: those of its device plugin, and those of
+/// the classes that select its GPUs.
+pub(crate) fn of_driver(driver: &GpuDriver, view: &ClusterView) -> BTreeSet<String> {
+    let by_class = view.inventory().class_names().filter_map(|name| {
+        let resource = view.extended_resource(name)?;
+        let class = view.inventory().class(name)?;
+        selects(view, class, driver.driver).then(|| resource.to_owned())
+    });
+    driver.extended_resources.iter().map(|name| (*name).to_owned()).chain(by_class).collect()
+}
+
 /// Names of the pod's extended resources, in its limits now or before the rewrite.
 /// Kubernetes' own resources have no domain.
 fn mentioned(pod: &Pod) -> BTreeSet<String> {

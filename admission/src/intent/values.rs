@@ -4,6 +4,7 @@ use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, Share, containe
 use crate::denial::Denial;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::HashSet;
 use topology_graph::Level;
 
 /// Value for as many NICs as GPUs.
@@ -156,14 +157,15 @@ pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
 /// Parses a list of container names of the pod.
 pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> {
     let there = containers::names(pod);
-    let mut names: Vec<String> = Vec::new();
+    let known: HashSet<&str> = there.iter().copied().collect();
+    let (mut names, mut seen) = (Vec::new(), HashSet::new());
     for name in value.split(',').map(str::trim) {
-        if !there.contains(&name) {
+        if !known.contains(name) {
             let why = format!("the pod has no container `{name}`");
             let allowed = format!("one or more of {}, separated by commas", there.join(", "));
             return Err(Denial::new(annotation::CONTAINERS, value, why).allowed(allowed));
         }
-        if !names.iter().any(|known| known == name) {
+        if seen.insert(name) {
             names.push(name.to_owned());
         }
     }

@@ -1,6 +1,7 @@
 //! Warnings about a pod that is admitted.
 
 use super::{Intent, annotations, is_triggered};
+use crate::denial::cut;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -33,15 +34,22 @@ const KNOWN: &[&str] = &[
 /// The maximum edit distance to a known key that is suggested as a correction.
 const TYPING_ERRORS_MAX: usize = 3;
 
+/// The maximum number of warnings about annotations.
+const WARNINGS_MAX: usize = 8;
+
+/// The longest key that is quoted, and the longest with which known ones are compared, which takes
+/// the product of both lengths.
+const KEY_MAX: usize = 64;
+
 /// Returns one warning for each annotation in our domain that has no effect, with the most similar
-/// known key.
+/// known key, up to a limit.
 pub fn warnings(pod: &Pod) -> Vec<String> {
     let triggered = is_triggered(pod);
     let ours = annotations(pod).keys().filter(|key| key.starts_with(annotation::DOMAIN));
     let warning = |key: &String| {
         if !KNOWN.contains(&key.as_str()) {
             let nearest = nearest(key).map(|known| format!("; did you mean {known}?"));
-            let hint = nearest.unwrap_or_default();
+            let (hint, key) = (nearest.unwrap_or_default(), cut(key, KEY_MAX));
             return Some(format!(
                 "annotation {key} is not known to this version of dranet and has no effect{hint}"
             ));
@@ -58,7 +66,12 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
         lonely
             .then(|| format!("annotation {key} has no effect without {}", annotation::ALIGNED_NICS))
     };
-    ours.filter_map(warning).collect()
+    let mut found = ours.filter_map(warning);
+    let mut warnings: Vec<_> = found.by_ref().take(WARNINGS_MAX).collect();
+    if found.next().is_some() {
+        warnings.push("more annotations of dranet have no effect".to_owned());
+    }
+    warnings
 }
 
 /// Warns about containers that may not lock memory. RDMA needs it, and fails late and with unclear
@@ -92,6 +105,9 @@ fn may_lock_memory(container: &Container) -> bool {
 }
 
 fn nearest(key: &str) -> Option<&'static str> {
+    if key.len() > KEY_MAX {
+        return None;
+    }
     let distance = |known: &&&str| strsim::damerau_levenshtein(key, known);
     let nearest = KNOWN.iter().min_by_key(distance)?;
     (distance(&nearest) <= TYPING_ERRORS_MAX).then_some(*nearest)

@@ -13,7 +13,7 @@ pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
 
 fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Finding> {
     part.class.as_ref()?;
-    let checked = part.ask.selectors.iter().flatten().all(|it| it.compiled().is_ok());
+    let checked = part.ask.selectors.iter().flatten().all(|it| it.compiled(supply.budget).is_ok());
     let failing = supply.failing.iter().any(|failing| failing.part == index);
     let most = most(supply, index);
     let needed = needed(part);
@@ -57,7 +57,7 @@ fn first_failing_selector(supply: &Supply<'_>, part: &Part<'_>) -> String {
     for selector in class.selectors.iter().chain(part.ask.selectors.iter().flatten()) {
         let before = left.len();
         left.retain(|device| {
-            matches!(super::supply::matches(selector, device, supply.view), Some(Ok(true)))
+            matches!(super::supply::matches(selector, device, supply), Some(Ok(true)))
         });
         if left.is_empty() && before > 0 {
             return format!(

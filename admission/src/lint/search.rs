@@ -164,7 +164,7 @@ fn run(
     max_steps: u64,
 ) -> (Outcome, u64) {
     let view = supply.view;
-    let (claims, limits) = (std::slice::from_ref(claim), Limits::steps(max_steps));
+    let (claims, limits) = (std::slice::from_ref(claim), Limits::within(max_steps, supply.budget));
     let attempt = allocate(view.inventory(), node, claims, state, view.settings(), limits);
     (attempt.outcome, attempt.steps)
 }

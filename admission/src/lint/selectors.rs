@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
     let mut findings: Vec<_> =
         supply.parts.iter().filter_map(|it| unknown_class(supply, it)).collect();
-    findings.extend(supply.parts.iter().flat_map(invalid));
+    findings.extend(supply.parts.iter().flat_map(|part| invalid(supply, part)));
     findings.extend(supply.failing.iter().map(|failing| fails_now(supply, failing)));
     findings.extend(fail_later(supply));
     findings
@@ -34,12 +34,12 @@ fn unknown_class(supply: &Supply<'_>, part: &Part<'_>) -> Option<Finding> {
     })
 }
 
-fn invalid(part: &Part<'_>) -> Vec<Finding> {
+fn invalid(supply: &Supply<'_>, part: &Part<'_>) -> Vec<Finding> {
     let own = part.ask.selectors.iter().flatten();
-    let wrong = own.filter_map(|selector| match selector.compiled() {
+    let wrong = own.filter_map(|selector| match selector.compiled(supply.budget) {
         Err(CompileError::Invalid(why)) => Some((selector, why)),
         // An expression that only this evaluator does not support may be valid.
-        Ok(_) | Err(CompileError::Unsupported(_)) => None,
+        Ok(_) | Err(CompileError::Unsupported(_) | CompileError::OutOfBudget) => None,
     });
     wrong
         .map(|(selector, why)| Finding {
@@ -112,14 +112,14 @@ fn unguarded(supply: &Supply<'_>, part: usize, selector: &Selector) -> Option<St
     let mut seen = BTreeSet::new();
     let devices = supply.nodes.iter().flat_map(|node| &node.devices);
     for device in devices.filter(|device| reaches(supply, part, selector, device)) {
-        for (name, _) in device.attributes() {
+        for (name, _) in device.attributes().filter(|_| !supply.budget.is_spent()) {
             let id = name.as_str().rsplit('/').next().unwrap_or_default();
             let asked = selector.expression().contains(id);
             if !asked || !seen.insert((device.id().driver.clone(), name.clone())) {
                 continue;
             }
             let bare = device.without_attribute(name.as_str());
-            if matches(selector, &bare, supply.view).is_some_and(|verdict| verdict.is_err()) {
+            if matches(selector, &bare, supply).is_some_and(|verdict| verdict.is_err()) {
                 return Some(full_name(device, name.as_str()));
             }
         }
@@ -137,7 +137,7 @@ fn reaches(supply: &Supply<'_>, part: usize, selector: &Selector, device: &Devic
         .selectors
         .iter()
         .chain(own)
-        .all(|before| matches!(matches(before, device, supply.view), Some(Ok(true))))
+        .all(|before| matches!(matches(before, device, supply), Some(Ok(true))))
 }
 
 pub(super) fn place(part: &Part<'_>) -> String {

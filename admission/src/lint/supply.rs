@@ -4,7 +4,7 @@
 use cluster_model::view::ClusterView;
 use dra_allocator::cel::{ErrorClass, RuntimeError, Selector};
 use dra_allocator::claim::{Ask, Constraint};
-use dra_allocator::{AttributeValue, Claim, Class, Device};
+use dra_allocator::{AttributeValue, Budget, Claim, Class, Device};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -48,6 +48,7 @@ pub(super) struct Failing<'a> {
 pub(super) struct Supply<'a> {
     pub(super) claim: &'a Claim,
     pub(super) view: &'a ClusterView,
+    pub(super) budget: &'a Budget<'a>,
     pub(super) parts: Vec<Part<'a>>,
     pub(super) nodes: Vec<NodeSupply<'a>>,
     /// Failing selectors, each once.
@@ -59,11 +60,15 @@ pub(super) struct Supply<'a> {
 type Likeness = (Arc<str>, Vec<bool>, Vec<Option<AttributeValue>>);
 
 impl<'a> Supply<'a> {
-    pub(super) fn of(claim: &'a Claim, view: &'a ClusterView) -> Self {
-        let mut supply =
-            Self { claim, view, parts: parts(claim, view), nodes: Vec::new(), failing: Vec::new() };
+    pub(super) fn of(claim: &'a Claim, view: &'a ClusterView, budget: &'a Budget<'a>) -> Self {
+        let parts = parts(claim, view);
+        let (nodes, failing) = Default::default();
+        let mut supply = Self { claim, view, budget, parts, nodes, failing };
         let mut alike: BTreeMap<Vec<Likeness>, usize> = BTreeMap::new();
         for name in node_names(view) {
+            if budget.is_spent() {
+                break;
+            }
             let devices = view.inventory().devices_on(name, view.settings()).unwrap_or_default();
             let passing = supply.passing(name, &devices);
             let likeness = supply.likeness(&devices, &passing);
@@ -99,7 +104,7 @@ impl<'a> Supply<'a> {
         let own = self.parts[part].ask.selectors.iter().flatten().map(|it| (None, it));
         let of_class = class.selectors.iter().map(|it| (Some(class.name.clone()), it));
         for (class, selector) in of_class.chain(own) {
-            match matches(selector, device, self.view) {
+            match matches(selector, device, self) {
                 Some(Ok(true)) => {}
                 Some(Ok(false)) | None => return false,
                 Some(Err(error)) => {
@@ -147,10 +152,13 @@ impl<'a> NodeSupply<'a> {
 pub(super) fn matches(
     selector: &Selector,
     device: &Device,
-    view: &ClusterView,
+    supply: &Supply<'_>,
 ) -> Option<Result<bool, RuntimeError>> {
-    match selector.compiled().ok()?.matches_with(device, view.settings()) {
-        Err(error) if error.class == ErrorClass::Unsupported => None,
+    let compiled = selector.compiled(supply.budget).ok()?;
+    match compiled.matches_with(device, supply.view.settings(), supply.budget) {
+        Err(error) if matches!(error.class, ErrorClass::Unsupported | ErrorClass::OutOfBudget) => {
+            None
+        }
         verdict => Some(verdict),
     }
 }

@@ -19,6 +19,7 @@ use kube::core::{DynamicObject, Status};
 use process::chain::Chain;
 use serve::readiness::Readiness;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// Largest body of a request, in bytes. kube-apiserver accepts requests of up to 3 MiB
 /// (`MaxRequestBodyBytes`), and etcd stores objects of up to 1.5 MiB. Only reviews of updated
@@ -62,7 +63,9 @@ async fn lint(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response
     };
     let (view, max_steps) = (app.templates.view.read(), app.policy.max_steps);
     let asked = Arc::clone(&request);
-    let advised = app.advice.make(move || advise(&asked, &view, max_steps)).await;
+    let gone = CancellationToken::new();
+    let _gone_with_the_request = gone.clone().drop_guard();
+    let advised = app.advice.make(move || advise(&asked, &view, max_steps, &gone)).await;
     // If there is no slot for advice, admit without any.
     let response = advised.unwrap_or_else(|_| AdmissionResponse::from(&*request));
     let advised = response.warnings.is_some();

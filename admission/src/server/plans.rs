@@ -26,8 +26,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, mpsc};
 
-/// The most plans in the cache; a plan has some kilobytes.
-const PLANS_MAX: u64 = 1_000;
+/// The size of the cache in bytes: some thousand plans.
+const BYTES_MAX: u64 = 32 << 20;
+/// What a plan takes in memory, about.
+const PLAN: usize = 8 << 10;
+/// What a key takes in memory for each byte of its text, about: a list of strings, twice.
+const KEY_FACTOR: usize = 12;
 /// How long an outdated plan is used. While everything in a large cluster changes, making
 /// a new one has to wait for a busy processor.
 const OUTDATED_MAX: Duration = Duration::from_secs(3);
@@ -86,7 +90,10 @@ type Making = Arc<OnceCell<Result<Plan, Denial>>>;
 impl Default for Plans {
     fn default() -> Self {
         let asked = PlanCache::default();
-        Self { cache: Cache::new(PLANS_MAX), asked, renewals: None, making: Arc::default() }
+        let cache =
+            Cache::builder().max_capacity(BYTES_MAX).weigher(|key: &PlanKey, _| key.weight());
+        let cache = cache.build();
+        Self { cache, asked, renewals: None, making: Arc::default() }
     }
 }
 
@@ -198,6 +205,11 @@ impl Plans {
 impl PlanKey {
     fn of(intent: &Intent, placement: &Placement) -> Self {
         Self { intent: intent.clone(), placement: placement.clone() }
+    }
+
+    /// About how many bytes the entry takes. Tenants write keys, of up to 256 kilobytes.
+    fn weight(&self) -> u32 {
+        u32::try_from(PLAN + KEY_FACTOR * format!("{self:?}").len()).unwrap_or(u32::MAX)
     }
 }
 

@@ -132,7 +132,7 @@ fn deny(response: AdmissionResponse, error: &AdmitError) -> Answer {
         response,
         match error {
             AdmitError::Denied(denial) => denial.to_string(),
-            AdmitError::Malformed(_) => Chain(error).to_string(),
+            AdmitError::TooLarge(_) | AdmitError::Malformed(_) => Chain(error).to_string(),
         },
     )
 }

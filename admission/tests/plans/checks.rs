@@ -10,6 +10,7 @@ use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate}
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::resource::v1::DeviceClass;
 use serde_json::{Value, json};
+use std::time::Instant;
 use topology_graph::{Level, PciAddress};
 
 fn denial(pod: &Value, view: &ClusterView, policy: &Policy) -> String {
@@ -72,10 +73,72 @@ fn a_claim_that_escapes_a_quota_is_denied_or_warned_about() {
     assert!(text.contains("quota `limits` limits requests.nvidia.com/gpu"), "{text}");
     let warn = Policy { quota_escape: QuotaEscape::Warn, ..Policy::default() };
     assert_eq!(admit(&one_gpu(), &view, &warn).unwrap().warnings.len(), 1);
+    // Without limits, no quota on an extended resource counts the pod at all.
+    let mut unlimited = one_gpu();
+    unlimited["spec"]["containers"][0].as_object_mut().unwrap().remove("resources");
+    unlimited["metadata"]["annotations"]["dranet.io/gpus"] = "4".into();
+    let text = denial(&unlimited, &view, &Policy::default());
+    assert!(text.contains("quota `limits` limits requests.nvidia.com/gpu"), "{text}");
+    assert!(text.contains("the claim that gives this pod its GPUs"), "{text}");
     // Another quota of the namespace counts the claim.
     let devices = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
     view.apply(quota("devices", json!({devices: "4"}))).unwrap();
     assert_eq!(admitted(&one_gpu(), &view).warnings, [""; 0]);
+    assert_eq!(admitted(&unlimited, &view).warnings, [""; 0]);
+    // The quota is on the extended resource of another class for the same GPUs.
+    let mut other = cluster(&[GB300]);
+    let class: DeviceClass = serde_json::from_value(json!({
+        "metadata": {"name": "company-gpu"},
+        "spec": {
+            "extendedResourceName": "example.com/gpu",
+            "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
+        },
+    }))
+    .unwrap();
+    other.apply(class).unwrap();
+    other.apply(quota("company", json!({"requests.example.com/gpu": "1"}))).unwrap();
+    let mut named = unlimited.clone();
+    named["metadata"]["annotations"]["dranet.io/gpu-class"] = "gpu.nvidia.com".into();
+    let text = denial(&named, &other, &Policy::default());
+    assert!(text.contains("quota `company` limits requests.example.com/gpu"), "{text}");
+}
+
+/// Requests of three megabytes cost their sender nothing, but took seconds and were quoted as a
+/// whole.
+#[test]
+fn large_pods_are_refused_at_once() {
+    let view = cluster(&[GB300]);
+    let begun = Instant::now();
+    let mut pod = one_gpu();
+    pod["metadata"]["annotations"][format!("dranet.io/{}", "a".repeat(2_500_000))] = "".into();
+    let refused = admit(&pod, &view, &Policy::default());
+    assert!(matches!(refused, Err(AdmitError::TooLarge(_))), "{refused:?}");
+    // As large as Kubernetes allows.
+    let mut pod = one_gpu();
+    for number in 0..10_000 {
+        pod["metadata"]["annotations"][format!("dranet.io/key-{number}")] = "".into();
+    }
+    let warnings = admitted(&pod, &view).warnings;
+    assert!(warnings.len() < 12, "{} warnings", warnings.len());
+    let long = "x,".repeat(120_000);
+    for key in ["containers", "nic-config", "gpu-class", "alignment", "fabric", "nic-pool", "gpus"]
+    {
+        let mut pod = one_gpu();
+        pod["metadata"]["annotations"][format!("dranet.io/{key}")] = long.as_str().into();
+        let text = denial(&pod, &view, &Policy::default());
+        assert!(text.len() < 10_000, "{key}: {} bytes", text.len());
+    }
+    let mut pod = one_gpu();
+    let container = pod["spec"]["containers"][0].clone();
+    let more = (0..20_000).map(|number| {
+        let mut more = container.clone();
+        more["name"] = format!("c{number}").into();
+        more
+    });
+    pod["spec"]["containers"].as_array_mut().unwrap().extend(more);
+    let text = denial(&pod, &view, &Policy::default());
+    assert!(text.contains("20001 containers would get devices"), "{text}");
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
 /// A copy of a rewritten pod keeps its claim, unless it asks for something else.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::capacity::CapacityError;
 use super::limits::MAX_DEVICES;
-use crate::cel::{CompileError, RuntimeError};
+use crate::cel::{CompileError, ErrorClass, RuntimeError};
 use crate::inventory::GatherError;
 use crate::name::{ClaimName, DeviceId, PoolId};
 
@@ -202,4 +202,25 @@ pub enum AllocateError {
     /// The claims need a deeper search than this crate supports. Kubernetes has no such limit.
     #[error("the claims need {0} levels of search, more than the supported limit")]
     TooDeep(usize),
+}
+
+impl AllocateError {
+    /// Returns true if the budget was spent. Kubernetes has no such error.
+    pub(super) fn is_over_budget(&self) -> bool {
+        match self {
+            Self::Selector { source, .. } | Self::DerivedAttribute { source, .. } => {
+                source.is_over_budget()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl SelectorFailure {
+    fn is_over_budget(&self) -> bool {
+        match self {
+            Self::Compile(error) => *error == CompileError::OutOfBudget,
+            Self::Runtime { source, .. } => source.class == ErrorClass::OutOfBudget,
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::constraint::Kind;
 use super::error::{AllocateError, Failure};
 use super::limits::MAX_DEVICES;
 use super::problem::{Candidate, PreparedAsk, PreparedClaim, PreparedRequest, Problem};
+use crate::budget::Budget;
 use crate::claim::{AllocationMode, Ask, Claim, ConstraintKind, Request};
 use crate::inventory::{Inventory, Pool, PoolHealth};
 use crate::node::Node;
@@ -30,12 +31,14 @@ pub(super) fn prepare<'a>(
     claims: &'a [Claim],
     state: &'a AllocatedState,
     settings: &'a Settings,
+    budget: &'a Budget<'a>,
 ) -> Result<Problem<'a>, Failure> {
     let candidates = candidates(pools);
     let in_use = pools.iter().map(|pool| state.pool(pool.id)).collect();
     let (claims_done, requests, constraints, asks) = Default::default();
     let mut problem = Problem {
         settings,
+        budget,
         node,
         pools,
         in_use,

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::capacity::CapacityError;
 use super::constraint::Kind;
 use super::error::AllocateError;
+use crate::budget::Budget;
 use crate::claim::{Ask, Claim, Class};
 use crate::device::Device;
 use crate::inventory::Pool;
@@ -74,6 +75,7 @@ pub(super) struct PreparedClaim<'a> {
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     pub(super) settings: &'a Settings,
+    pub(super) budget: &'a Budget<'a>,
     pub(super) node: &'a Node,
     pub(super) pools: &'a [Pool<'a>],
     /// What is in use of each pool.

@@ -14,21 +14,22 @@ mod verdicts;
 
 use self::state::Search;
 use self::verdicts::Verdict;
-use super::limits::{Limits, MAX_DEVICES};
+use super::limits::MAX_DEVICES;
 use super::problem::Problem;
+use crate::budget::Spent;
 
 pub(super) use self::halt::Halt;
 pub(super) use self::solution::{Chosen, Solution};
 
-/// The number of steps between two calls of [`Limits::stop`](crate::Limits::stop).
-const STOP_INTERVAL: u64 = 256;
+/// The work of a step. The number of steps has its own limit.
+const STEP: u64 = 16;
 
 /// Runs the search. Returns the solution and the number of steps.
 pub(super) fn search(
     problem: &Problem<'_>,
-    limits: Limits<'_>,
+    max_steps: Option<u64>,
 ) -> (Result<Option<Solution>, Halt>, u64) {
-    let mut search = Search::new(problem, limits);
+    let mut search = Search::new(problem, max_steps);
     let found = search.one(Position::default(), false, 0);
     let Search { chosen, subrequests, shares, steps, .. } = search;
     (found.map(|found| found.then_some(Solution { chosen, subrequests, shares })), steps)
@@ -54,12 +55,10 @@ impl Position {
 
 impl Search<'_, '_> {
     fn count_step(&mut self) -> Result<(), Halt> {
-        if self.limits.max_steps.is_some_and(|max| self.steps >= max) {
+        if self.max_steps.is_some_and(|max| self.steps >= max) {
             return Err(Halt::OverBudget);
         }
-        if self.steps.is_multiple_of(STOP_INTERVAL) && self.limits.stop.is_some_and(|stop| stop()) {
-            return Err(Halt::OverBudget);
-        }
+        self.problem.budget.pass(STEP).map_err(|Spent| Halt::OverBudget)?;
         self.steps += 1;
         Ok(())
     }

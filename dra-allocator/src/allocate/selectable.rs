@@ -48,9 +48,10 @@ impl Problem<'_> {
     ) -> Result<bool, Failure> {
         for (index, selector) in selectors.enumerate() {
             let failure = |source| AllocateError::Selector { place: place(), index, source };
-            let compiled = selector.compiled();
-            let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e.clone())))?;
-            let passes = compiled.matches_with(device, self.settings).map_err(|source| {
+            let compiled = selector.compiled(self.budget);
+            let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e)))?;
+            let passes = compiled.matches_with(device, self.settings, self.budget);
+            let passes = passes.map_err(|source| {
                 failure(SelectorFailure::Runtime { device: device.id.clone(), source })
             })?;
             if !passes {

@@ -1,45 +1,48 @@
 //! Compiles a parsed expression into an evaluable tree: names become slots, field accesses on the
 //! device become look-ups, calls become function pointers.
 
+use std::sync::Arc;
+
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr,
     SelectExpr, operators,
 };
-use cel::parser::Parser;
 
 use super::error::CompileError;
 use super::functions;
 use super::loops::two_variable_loop;
-use super::nesting::{MAX_NESTING, nesting};
 use super::node::{Comparison, Comprehension, Node};
-use super::re2;
+use super::parse::parse;
+use super::re2::{self, PatternError};
+use super::search::{self, SearchCall, SearchFunction};
 use super::value::Value;
+use crate::budget::{Budget, Spent};
 
-/// The longest expression that the API allows (`CELSelectorExpressionMaxLength`).
-const MAX_LENGTH: usize = 10 * 1024;
+/// The maximum size of all literal patterns of an expression together, in bytes.
+const MAX_PATTERNS: usize = 2 << 20;
+
+/// The work of parsing a byte of an expression: some microseconds.
+const PARSE: u64 = 200;
 
 /// Compiles an expression.
-pub(crate) fn program(expression: &str) -> Result<Node, CompileError> {
-    if expression.len() > MAX_LENGTH {
-        return Err(CompileError::Invalid(format!("longer than {MAX_LENGTH} bytes")));
-    }
-    if nesting(expression) > MAX_NESTING {
-        return Err(CompileError::Unsupported(format!("nesting over {MAX_NESTING} levels")));
-    }
-    let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
-    let tree = parser.parse(expression).map_err(|e| CompileError::Invalid(e.to_string()))?;
-    Scope::default().node(&tree)
+pub(crate) fn program(expression: &str, budget: &Budget<'_>) -> Result<Node, CompileError> {
+    let length = expression.len() as u64;
+    budget.charge(1 + length * PARSE).map_err(|Spent| CompileError::OutOfBudget)?;
+    let tree = parse(expression)?;
+    Scope { names: Vec::new(), patterns: 0, budget }.node(&tree)
 }
 
-/// The visible variables, outermost first; a slot is an index into them.
-#[derive(Default)]
-struct Scope {
+struct Scope<'b> {
+    /// The visible variables, outermost first; a slot is an index into them.
     names: Vec<String>,
+    /// The size of the patterns so far, in bytes.
+    patterns: usize,
+    budget: &'b Budget<'b>,
 }
 
 type Compiled = Result<Node, CompileError>;
 
-impl Scope {
+impl Scope<'_> {
     fn node(&mut self, tree: &IdedExpr) -> Compiled {
         match &tree.expr {
             Expr::Literal(literal) => Ok(Node::Literal(self::literal(literal))),
@@ -167,6 +170,12 @@ impl Scope {
         arguments: &[IdedExpr],
     ) -> Compiled {
         let count = arguments.len() + usize::from(target.is_some());
+        if let Some(function) = SearchFunction::called(name, target.is_some(), count) {
+            let arguments = target.into_iter().chain(arguments).map(|tree| self.node(tree));
+            let arguments: Vec<_> = arguments.collect::<Result<_, _>>()?;
+            let program = self.literal_pattern(arguments.get(1))?;
+            return Ok(Node::Search(Box::new(SearchCall { function, arguments, program })));
+        }
         let function = functions::find(name, target.is_some(), count);
         let Some(function) = function else {
             return Err(if functions::is_unsupported(name) {
@@ -177,10 +186,30 @@ impl Scope {
         };
         let arguments = target.into_iter().chain(arguments).map(|tree| self.node(tree));
         let arguments: Vec<_> = arguments.collect::<Result<_, _>>()?;
-        if matches!(name, "matches" | "find" | "findAll") {
-            check_pattern(arguments.get(1))?;
-        }
         Ok(Node::Call { function, arguments })
+    }
+
+    /// Compiles a literal pattern. Kubernetes compiles it with the expression too, whether it is
+    /// evaluated or not (`ValidateRegexLiterals` and `RegexOptimization` of cel-go).
+    fn literal_pattern(
+        &mut self,
+        pattern: Option<&Node>,
+    ) -> Result<Option<search::Compiled>, CompileError> {
+        let Some(Node::Literal(Value::String(pattern))) = pattern else { return Ok(None) };
+        let program = re2::compile(pattern, self.budget);
+        match &program {
+            Err(PatternError::Syntax(error)) => {
+                return Err(CompileError::Invalid(error.to_string()));
+            }
+            Err(PatternError::Spent) => return Err(CompileError::OutOfBudget),
+            Err(PatternError::TooLarge) => {}
+            Ok(program) => self.patterns += program.bytes(),
+        }
+        if self.patterns > MAX_PATTERNS {
+            let text = format!("patterns that need more than {MAX_PATTERNS} bytes");
+            return Err(CompileError::Unsupported(text));
+        }
+        Ok(Some(Arc::new(program)))
     }
 
     fn operator(
@@ -339,13 +368,6 @@ fn is_two_variable_macro(name: &str, rest: usize) -> bool {
         "transformList" | "transformMap" | "transformMapEntry" => rest == 1 || rest == 2,
         _ => false,
     }
-}
-
-/// Checks a literal pattern. It is compiled with the expression, whether it is evaluated or not
-/// (`ValidateRegexLiterals` and `RegexOptimization` of cel-go).
-fn check_pattern(pattern: Option<&Node>) -> Result<(), CompileError> {
-    let Some(Node::Literal(Value::String(pattern))) = pattern else { return Ok(()) };
-    re2::check(pattern).map_err(|error| CompileError::Invalid(error.to_string()))
 }
 
 fn undeclared(name: &str) -> CompileError {

@@ -1,7 +1,5 @@
 //! The parts of an expression that all have to be true.
 
-use super::nesting::end_of_string;
-
 /// Splits an expression at its outermost `&&`. Returns the whole expression if it is no conjunction,
 /// or if it has a comment, `||` or `?:` outside brackets.
 ///
@@ -34,6 +32,22 @@ pub(crate) fn conjuncts(text: &str) -> Vec<&str> {
     }
     parts.push(text[start.min(text.len())..].trim());
     parts
+}
+
+/// The position after the string that begins at `start`.
+fn end_of_string(bytes: &[u8], start: usize) -> usize {
+    let quote = bytes[start];
+    let raw = start > 0 && matches!(bytes[start - 1], b'r' | b'R');
+    let triple = bytes[start..].starts_with(&[quote; 3]);
+    let end: &[u8] = if triple { &[quote; 3] } else { &[quote] };
+    let mut at = start + end.len();
+    while at < bytes.len() {
+        if bytes[at..].starts_with(end) {
+            return at + end.len();
+        }
+        at += if bytes[at] == b'\\' && !raw { 2 } else { 1 };
+    }
+    bytes.len()
 }
 
 #[cfg(test)]

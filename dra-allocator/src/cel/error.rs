@@ -11,6 +11,9 @@ pub enum CompileError {
     /// Kubernetes supports it, this crate does not.
     #[error("CEL feature `{0}` is not supported")]
     Unsupported(String),
+    /// The [`Budget`](crate::Budget) was spent before the expression was compiled.
+    #[error("given up: the time for expressions is spent")]
+    OutOfBudget,
 }
 
 /// The kinds of runtime errors.
@@ -30,6 +33,8 @@ pub enum ErrorClass {
     OutOfRange,
     /// The evaluation exceeds the work limit.
     TooExpensive,
+    /// The [`Budget`](crate::Budget) was spent; Kubernetes has a result.
+    OutOfBudget,
     /// The expression needs something that this crate does not support; Kubernetes may have a
     /// result.
     Unsupported,
@@ -68,6 +73,11 @@ impl RuntimeError {
     pub(super) fn too_expensive() -> Self {
         let text = "operation cancelled: actual cost limit exceeded";
         Self::new(ErrorClass::TooExpensive, text)
+    }
+
+    pub(super) fn out_of_budget() -> Self {
+        let text = "given up: the time for expressions is spent";
+        Self::new(ErrorClass::OutOfBudget, text)
     }
 
     pub(super) fn not_bool(type_name: &str) -> Self {

@@ -11,24 +11,26 @@ use super::node::{Comparison, Comprehension, Node};
 use super::order::order;
 use super::value::{Value, find};
 use super::work::Work;
+use crate::budget::Budget;
 use crate::device::{AttributeValue, Device};
 use crate::name::QualifiedName;
 
 type Evaluated = Result<Value, RuntimeError>;
 
 /// Evaluates an expression on a device.
-pub(crate) fn evaluate(root: &Node, device: &Device) -> Evaluated {
-    Evaluator { device, slots: Vec::new(), work: Work::default() }.node(root)
+pub(crate) fn evaluate(root: &Node, device: &Device, budget: &Budget<'_>) -> Evaluated {
+    Evaluator { device, slots: Vec::new(), work: Work::new(budget) }.node(root)
 }
 
-struct Evaluator<'a> {
+/// The state of an evaluation.
+pub(super) struct Evaluator<'a> {
     device: &'a Device,
     slots: Vec<Evaluated>,
-    work: Work,
+    pub(super) work: Work<'a>,
 }
 
 impl Evaluator<'_> {
-    fn node(&mut self, node: &Node) -> Evaluated {
+    pub(super) fn node(&mut self, node: &Node) -> Evaluated {
         self.work.charge(1)?;
         match node {
             Node::Literal(value) => Ok(value.clone()),
@@ -85,6 +87,7 @@ impl Evaluator<'_> {
                 self.work.charge_value(&result)?;
                 Ok(result)
             }
+            Node::Search(call) => self.search(call),
             Node::OrElse { optional, otherwise, unwrap } => {
                 self.or_else(optional, otherwise, *unwrap)
             }

@@ -9,7 +9,6 @@ mod kubernetes;
 mod lists;
 mod macros;
 mod network;
-mod patterns;
 mod strings;
 
 use super::function::Function;

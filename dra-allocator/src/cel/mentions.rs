@@ -76,6 +76,7 @@ fn text(node: &Node) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use crate::cel::compile;
 
     #[test]
@@ -99,7 +100,7 @@ mod tests {
         ];
         for (expression, expected) in cases {
             let mut mentions = Mentions::default();
-            compile(expression).unwrap().add_mentions(&mut mentions);
+            compile(expression, &Budget::unlimited()).unwrap().add_mentions(&mut mentions);
             let expected = expected.map_or(Mentions::Any, |names| {
                 Mentions::These(names.iter().map(|name| (*name).to_owned()).collect())
             });

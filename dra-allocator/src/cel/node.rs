@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::function::Function;
+use super::re2::Program;
+use super::search::SearchCall;
 use super::value::Value;
 
 /// A node of a compiled expression.
@@ -49,6 +51,8 @@ pub(crate) enum Node {
         function: &'static Function,
         arguments: Vec<Self>,
     },
+    /// `matches`, `find` or `findAll`.
+    Search(Box<SearchCall>),
     /// `or` and `orValue` of optionals evaluate their argument only if needed.
     OrElse {
         optional: Box<Self>,
@@ -90,6 +94,22 @@ pub(crate) struct Comprehension {
 }
 
 impl Node {
+    /// About how many bytes of memory it takes, with everything below it.
+    pub(crate) fn bytes(&self) -> usize {
+        let own = match self {
+            Self::Literal(Value::String(text)) => text.len(),
+            Self::Literal(Value::Bytes(bytes)) => bytes.len(),
+            Self::Attribute { name, id } => name.len() + id.len(),
+            Self::Search(call) => {
+                let program = call.program.as_deref().and_then(|program| program.as_ref().ok());
+                size_of::<SearchCall>() + program.map_or(0, Program::bytes)
+            }
+            _ => 0,
+        };
+        let children = self.children();
+        size_of::<Self>() + own + children.into_iter().map(Self::bytes).sum::<usize>()
+    }
+
     /// The child nodes.
     pub(crate) fn children(&self) -> Vec<&Self> {
         match self {
@@ -106,6 +126,7 @@ impl Node {
             Self::Not(operand) | Self::NotStrictlyFalse(operand) => vec![operand],
             Self::Conditional(branches) => branches.iter().collect(),
             Self::Call { arguments, .. } => arguments.iter().collect(),
+            Self::Search(call) => call.arguments.iter().collect(),
             Self::OrElse { optional, otherwise, .. } => vec![optional, otherwise],
             Self::List(elements) => elements.iter().map(|(element, _)| element).collect(),
             Self::Map(entries) => entries.iter().flat_map(|(k, v, _)| [k, v]).collect(),

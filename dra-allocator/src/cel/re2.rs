@@ -1,24 +1,32 @@
 //! Regular expressions with the syntax of Go's `regexp`, which is the RE2 that CEL uses.
 //!
-//! Follows `regexp/syntax/parse.go` of Go 1.26. `regex-automata` runs the parsed tree and finds the
-//! same match as Go: the leftmost one, and of several the first alternative. The syntax of the
-//! crate `regex` differs: its `\w`, `\d`, `\s` and `\b` are Unicode's, its classes have operators,
-//! and it has flags and escapes that Go rejects.
+//! Follows `regexp/syntax/parse.go` of Go 1.26, and finds the same match: the leftmost one, and of
+//! several the first alternative. The syntax of the crate `regex` differs: its `\w`, `\d`, `\s` and
+//! `\b` are Unicode's, its classes have operators, and it has flags and escapes that Go rejects. Its
+//! automata match bytes: `\pL{1000}`, which is cheap for Go, would take a hundred megabytes.
+//!
+//! Tenants write patterns. The size of a part is known before it is made, and each step of
+//! compilation and search is charged.
 
 mod class;
 mod cursor;
 mod error;
+mod program;
+mod run;
 mod unicode;
 
 use std::mem;
 
-use regex_automata::meta::{BuildError, Regex};
-use regex_syntax::hir::{Class, Dot, Hir, Look, Repetition};
+use regex_syntax::hir::{ClassUnicode, Look};
 
 use self::cursor::Cursor;
 use self::error::Kind;
+use self::program::{Classes, Code, Instruction, MAX_INSTRUCTIONS};
+use crate::budget::{Budget, Spent};
 
-pub(super) use self::error::SyntaxError;
+pub(crate) use self::error::{PatternError, SyntaxError};
+pub(crate) use self::program::Program;
+pub(super) use self::run::Search;
 
 /// The maximum repeat count, multiplied over nested repetitions.
 const MAX_REPEAT: u32 = 1000;
@@ -26,35 +34,9 @@ const MAX_REPEAT: u32 = 1000;
 /// The maximum nesting of a pattern (`maxHeight`).
 const MAX_HEIGHT: usize = 1000;
 
-/// The maximum size of a compiled pattern, in bytes. Go allows 3.3 million instructions.
-const MAX_SIZE: usize = 32 << 20;
-
-/// A pattern cannot be compiled.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PatternError {
-    /// Go rejects it too.
-    #[error(transparent)]
-    Syntax(#[from] SyntaxError),
-    /// It needs more memory than the limit.
-    #[error("a regular expression that needs more than {MAX_SIZE} bytes is not supported")]
-    TooLarge(#[source] Box<BuildError>),
-}
-
 /// Compiles a pattern.
-pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
-    let tree = parse(pattern)?;
-    let config = Regex::config().nfa_size_limit(Some(MAX_SIZE));
-    let built = Regex::builder().configure(config).build_from_hir(&tree);
-    built.map_err(|error| PatternError::TooLarge(error.into()))
-}
-
-/// Checks the syntax of a pattern without compiling it.
-pub(super) fn check(pattern: &str) -> Result<(), SyntaxError> {
-    parse(pattern).map(|_| ())
-}
-
-fn parse(pattern: &str) -> Result<Hir, SyntaxError> {
-    let mut parser = Parser::new(pattern);
+pub(super) fn compile(pattern: &str, budget: &Budget<'_>) -> Result<Program, PatternError> {
+    let mut parser = Parser::new(pattern, budget);
     while !parser.cursor.rest().is_empty() {
         parser.token()?;
     }
@@ -78,19 +60,22 @@ struct Flags {
 /// A part of a pattern.
 #[derive(Debug)]
 struct Part {
-    tree: Hir,
+    code: Code,
+    /// Whether it can match nothing.
+    nullable: bool,
     height: usize,
     /// The largest repeat count in it, multiplied over nested repetitions.
     repeats: u32,
 }
 
 impl Part {
-    fn leaf(tree: Hir) -> Self {
-        Self { tree, height: 1, repeats: 1 }
+    fn leaf(instruction: Instruction) -> Self {
+        let nullable = matches!(instruction, Instruction::Look(_));
+        Self { code: vec![instruction], nullable, height: 1, repeats: 1 }
     }
 
-    /// Joins several parts into one.
-    fn join(mut parts: Vec<Self>, join: fn(Vec<Hir>) -> Hir) -> Self {
+    /// Joins several parts into one: one after the other, or as alternatives.
+    fn join(mut parts: Vec<Self>, alternatives: bool) -> Self {
         if parts.len() == 1
             && let Some(only) = parts.pop()
         {
@@ -98,7 +83,15 @@ impl Part {
         }
         let height = parts.iter().map(|part| part.height).max().unwrap_or_default() + 1;
         let repeats = parts.iter().map(|part| part.repeats).max().unwrap_or(1);
-        Self { tree: join(parts.into_iter().map(|part| part.tree).collect()), height, repeats }
+        let mut nullable = parts.iter().map(|part| part.nullable);
+        let nullable = if alternatives { nullable.any(|it| it) } else { nullable.all(|it| it) };
+        let codes = parts.into_iter().map(|part| part.code);
+        let code = if alternatives {
+            program::alternation(codes.collect())
+        } else {
+            codes.flatten().collect()
+        };
+        Self { code, nullable, height, repeats }
     }
 }
 
@@ -116,12 +109,12 @@ struct Group {
 impl Group {
     fn end_alternative(&mut self) {
         let parts = mem::take(&mut self.parts);
-        self.alternatives.push(Part::join(parts, Hir::concat));
+        self.alternatives.push(Part::join(parts, false));
     }
 
     fn close(mut self) -> Part {
         self.end_alternative();
-        let mut part = Part::join(self.alternatives, Hir::alternation);
+        let mut part = Part::join(self.alternatives, true);
         part.height += usize::from(self.captures);
         part
     }
@@ -138,10 +131,14 @@ struct Parser<'p> {
     around: Vec<Group>,
     /// The start of the repetition that was just parsed.
     repeated: Option<&'p str>,
+    classes: Classes,
+    /// The instructions that repetitions added.
+    repeated_code: usize,
+    budget: &'p Budget<'p>,
 }
 
 impl<'p> Parser<'p> {
-    fn new(pattern: &'p str) -> Self {
+    fn new(pattern: &'p str, budget: &'p Budget<'p>) -> Self {
         Self {
             pattern,
             cursor: Cursor::new(pattern),
@@ -149,28 +146,49 @@ impl<'p> Parser<'p> {
             group: Group::default(),
             around: Vec::new(),
             repeated: None,
+            classes: Classes::default(),
+            repeated_code: 0,
+            budget,
         }
     }
 
-    /// The tree of the whole pattern.
-    fn end(self) -> Result<Hir, SyntaxError> {
-        if self.around.is_empty() {
-            return Ok(self.group.close().tree);
+    /// The whole pattern.
+    fn end(self) -> Result<Program, PatternError> {
+        if !self.around.is_empty() {
+            return Err(SyntaxError::new(Kind::MissingParenthesis, self.pattern).into());
         }
-        Err(SyntaxError::new(Kind::MissingParenthesis, self.pattern))
+        let is_too_large = self.is_too_large();
+        let code = self.group.close().code;
+        if is_too_large || code.len() > MAX_INSTRUCTIONS {
+            return Err(PatternError::TooLarge);
+        }
+        Ok(Program::new(code, self.classes))
     }
 
-    fn push(&mut self, tree: Hir) {
-        self.group.parts.push(Part::leaf(tree));
+    fn charge(&self, units: usize) -> Result<(), PatternError> {
+        self.budget.charge(units as u64).map_err(|Spent| PatternError::Spent)
+    }
+
+    fn push(&mut self, instruction: Instruction) {
+        self.group.parts.push(Part::leaf(instruction));
+    }
+
+    fn push_class(&mut self, class: &ClassUnicode) {
+        let instruction = self.classes.instruction(class);
+        self.push(instruction);
     }
 
     fn push_char(&mut self, c: char) {
-        let class = class::of_char(c, self.flags.folds);
-        self.push(Hir::class(Class::Unicode(class)));
+        if self.flags.folds {
+            self.push_class(&class::of_char(c, true));
+        } else {
+            self.push(Instruction::Char(c));
+        }
     }
 
     /// Parses the next part of the pattern.
-    fn token(&mut self) -> Result<(), SyntaxError> {
+    fn token(&mut self) -> Result<(), PatternError> {
+        self.charge(4)?;
         let start = self.cursor.rest();
         let repeated = self.repeated.take();
         match start.as_bytes()[0] {
@@ -184,12 +202,11 @@ impl<'p> Parser<'p> {
             b'$' => self.look(if self.flags.multi_line { Look::EndLF } else { Look::End }, 1),
             b'.' => {
                 self.cursor.skip(1);
-                let any = if self.flags.dot_all { Dot::AnyChar } else { Dot::AnyCharExceptLF };
-                self.push(Hir::dot(any));
+                self.push_class(&class::dot(self.flags.dot_all));
             }
             b'[' => {
-                let class = class::brackets(&mut self.cursor, self.flags.folds)?;
-                self.push(Hir::class(Class::Unicode(class)));
+                let class = class::brackets(&mut self.cursor, self.flags.folds, self.budget)?;
+                self.push_class(&class);
             }
             b'*' | b'+' | b'?' | b'{' => self.repetition(repeated)?,
             b'\\' => self.escape()?,
@@ -204,7 +221,7 @@ impl<'p> Parser<'p> {
 
     fn look(&mut self, look: Look, length: usize) {
         self.cursor.skip(length);
-        self.push(Hir::look(look));
+        self.push(Instruction::Look(look));
     }
 
     /// Parses `(`, with what may follow a `?`.
@@ -271,14 +288,15 @@ impl<'p> Parser<'p> {
         Err(SyntaxError::new(Kind::PerlOperator, self.cursor.since(start)))
     }
 
-    fn close(&mut self) -> Result<(), SyntaxError> {
+    fn close(&mut self) -> Result<(), PatternError> {
         self.cursor.skip(1);
         let Some(around) = self.around.pop() else {
-            return Err(SyntaxError::new(Kind::UnexpectedParenthesis, self.pattern));
+            return Err(SyntaxError::new(Kind::UnexpectedParenthesis, self.pattern).into());
         };
         let closed = mem::replace(&mut self.group, around);
         self.flags = closed.flags;
         let part = closed.close();
+        self.charge(part.code.len() / 4)?;
         self.check_height(&part)?;
         self.group.parts.push(part);
         Ok(())
@@ -293,7 +311,7 @@ impl<'p> Parser<'p> {
 
     /// Parses `*`, `+`, `?` or `{…}`; braces that are not a repetition are literal. `repeated` is
     /// the start of a repetition directly before.
-    fn repetition(&mut self, repeated: Option<&'p str>) -> Result<(), SyntaxError> {
+    fn repetition(&mut self, repeated: Option<&'p str>) -> Result<(), PatternError> {
         let start = self.cursor.rest();
         let counted = start.starts_with('{');
         let counts = match start.as_bytes()[0] {
@@ -312,10 +330,10 @@ impl<'p> Parser<'p> {
         }
         let greedy = self.cursor.eat('?') == self.flags.lazy;
         if let Some(before) = repeated {
-            return Err(SyntaxError::new(Kind::RepeatOperator, self.cursor.since(before)));
+            return Err(SyntaxError::new(Kind::RepeatOperator, self.cursor.since(before)).into());
         }
         let Some(part) = self.group.parts.pop() else {
-            return Err(SyntaxError::new(Kind::MissingArgument, self.cursor.since(start)));
+            return Err(SyntaxError::new(Kind::MissingArgument, self.cursor.since(start)).into());
         };
         let repeats = match (counted, max) {
             (true, Some(0)) => 0,
@@ -323,14 +341,36 @@ impl<'p> Parser<'p> {
             (false, _) => part.repeats,
         };
         if counted && (min >= 2 || max >= Some(2)) && repeats > MAX_REPEAT {
-            return Err(SyntaxError::new(Kind::RepeatSize, self.cursor.since(start)));
+            return Err(SyntaxError::new(Kind::RepeatSize, self.cursor.since(start)).into());
         }
-        let tree = Hir::repetition(Repetition { min, max, greedy, sub: Box::new(part.tree) });
-        let part = Part { tree, height: part.height + 1, repeats };
+        let code = self.repeat(&part, (min, max), greedy)?;
+        let nullable = part.nullable || min == 0;
+        let part = Part { code, nullable, height: part.height + 1, repeats };
         self.check_height(&part)?;
         self.group.parts.push(part);
         self.repeated = Some(start);
         Ok(())
+    }
+
+    /// Once this is true, only the syntax of the rest matters.
+    fn is_too_large(&self) -> bool {
+        self.repeated_code > MAX_INSTRUCTIONS
+    }
+
+    /// Code that repeats a part, if it is not too large. Its size is known before it is made.
+    fn repeat(
+        &mut self,
+        part: &Part,
+        counts: (u32, Option<u32>),
+        greedy: bool,
+    ) -> Result<Code, PatternError> {
+        let size = program::repetition_size(&part.code, counts.0, counts.1);
+        self.repeated_code += size.saturating_sub(part.code.len());
+        if self.is_too_large() {
+            return Ok(Code::new());
+        }
+        self.charge(size / 4)?;
+        Ok(program::repetition(&part.code, counts, greedy, part.nullable))
     }
 
     /// Parses `{2}`, `{2,}` or `{2,3}`; `None` if something else comes next.
@@ -353,14 +393,14 @@ impl<'p> Parser<'p> {
         Ok(Some((min, max)))
     }
 
-    fn escape(&mut self) -> Result<(), SyntaxError> {
+    fn escape(&mut self) -> Result<(), PatternError> {
         let start = self.cursor.rest();
         match start.as_bytes().get(1) {
             Some(b'A') => self.look(Look::Start, 2),
             Some(b'z') => self.look(Look::End, 2),
             Some(b'b') => self.look(Look::WordAscii, 2),
             Some(b'B') => self.look(Look::WordAsciiNegate, 2),
-            Some(b'C') => return Err(SyntaxError::new(Kind::Escape, &start[..2])),
+            Some(b'C') => return Err(SyntaxError::new(Kind::Escape, &start[..2]).into()),
             Some(b'Q') => {
                 let quoted = &start[2..];
                 let end = quoted.find(r"\E");
@@ -368,14 +408,15 @@ impl<'p> Parser<'p> {
                 self.cursor.skip(2 + end.map_or(quoted.len(), |end| end + 2));
             }
             _ => {
-                if let Some(class) = class::escape(&mut self.cursor, self.flags.folds)? {
-                    self.push(Hir::class(Class::Unicode(class)));
+                let class = class::escape(&mut self.cursor, self.flags.folds, self.budget)?;
+                if let Some(class) = class {
+                    self.push_class(&class);
                     return Ok(());
                 }
                 match char::from_u32(self.cursor.escape()?) {
                     Some(c) => self.push_char(c),
                     // A surrogate, which no string contains.
-                    None => self.push(Hir::fail()),
+                    None => self.push_class(&ClassUnicode::empty()),
                 }
             }
         }

@@ -6,30 +6,43 @@
 
 use super::error::RuntimeError;
 use super::value::Value;
+use crate::budget::{Budget, Spent};
 
 /// The maximum units per evaluation: nodes visited, and elements of arguments and results.
 const MAX_WORK: u64 = 4_000_000;
 
-/// The work of compiling a regular expression.
-const REGEX: u64 = 50_000;
-
-/// The work so far.
-#[derive(Debug, Default)]
-pub(super) struct Work {
+/// The work so far of one evaluation.
+#[derive(Debug)]
+pub(super) struct Work<'b> {
     done: u64,
+    /// What this and other evaluations may cost together.
+    budget: &'b Budget<'b>,
 }
 
-impl Work {
+impl<'b> Work<'b> {
+    pub(super) fn new(budget: &'b Budget<'b>) -> Self {
+        Self { done: 0, budget }
+    }
+
+    pub(super) fn budget(&self) -> &'b Budget<'b> {
+        self.budget
+    }
+
+    /// Charges work before it is done. Once this fails, it always fails, so no error of it is
+    /// absorbed: a result is not evaluated without a charge.
     pub(super) fn charge(&mut self, work: u64) -> Result<(), RuntimeError> {
         self.done = self.done.saturating_add(work);
-        if self.done > MAX_WORK { Err(RuntimeError::too_expensive()) } else { Ok(()) }
+        if self.done > MAX_WORK {
+            return Err(RuntimeError::too_expensive());
+        }
+        self.budget.charge(work).map_err(|Spent| RuntimeError::out_of_budget())
     }
 
     /// Charges the size of a value.
     pub(super) fn charge_value(&mut self, value: &Value) -> Result<(), RuntimeError> {
         match value {
             Value::List(_) | Value::Map(_) | Value::Optional(_) | Value::String(_) => {
-                let left = MAX_WORK - self.done;
+                let left = MAX_WORK.saturating_sub(self.done);
                 self.charge(weight(value, left))
             }
             _ => Ok(()),
@@ -42,7 +55,7 @@ impl Work {
         name: &str,
         arguments: &[Value],
     ) -> Result<(), RuntimeError> {
-        let left = MAX_WORK - self.done;
+        let left = MAX_WORK.saturating_sub(self.done);
         let weights = arguments.iter().map(|argument| weight(argument, left));
         let work = match name {
             "_+_" => weights.fold(0, u64::saturating_add),
@@ -51,8 +64,7 @@ impl Work {
             }
             _ => weights.fold(1, u64::saturating_mul),
         };
-        let compiles = matches!(name, "matches" | "find" | "findAll");
-        self.charge(work.saturating_add(if compiles { REGEX } else { 0 }))
+        self.charge(work)
     }
 }
 

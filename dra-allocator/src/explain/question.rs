@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::allocate::{Limits, Outcome, allocate};
+use crate::budget::Budget;
 use crate::claim::{Ask, Claim, Request};
 use crate::inventory::Inventory;
 use crate::settings::Settings;
@@ -16,6 +17,7 @@ pub(super) struct Question<'a> {
     pub(super) state: &'a AllocatedState,
     pub(super) settings: &'a Settings,
     pub(super) limits: Limits<'a>,
+    pub(super) budget: &'a Budget<'a>,
 }
 
 impl Question<'_> {

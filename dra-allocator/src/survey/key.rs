@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::budget::Budget;
 use crate::cel::{Mentions, Selector};
 use crate::claim::{Ask, Claim, Request};
 use crate::inventory::{Inventory, Place};
@@ -31,6 +32,7 @@ impl<'a> Keys<'a> {
         claims: &[Claim],
         state: &'a AllocatedState,
         settings: &Settings,
+        budget: &Budget<'_>,
     ) -> Self {
         let quirks = &settings.quirks;
         let counters_elsewhere =
@@ -38,7 +40,7 @@ impl<'a> Keys<'a> {
         Self {
             inventory,
             state,
-            mentions: mentions(inventory, claims),
+            mentions: mentions(inventory, claims, budget),
             can_share: inventory.shared_slices().is_empty()
                 && !quirks.unordered
                 && !counters_elsewhere,
@@ -142,13 +144,13 @@ impl<'a> Keys<'a> {
 const WORD: usize = usize::BITS as usize;
 
 /// The attributes that a result for these claims can depend on.
-fn mentions(inventory: &Inventory, claims: &[Claim]) -> Mentions {
+fn mentions(inventory: &Inventory, claims: &[Claim], budget: &Budget<'_>) -> Mentions {
     let mut mentions = Mentions::default();
     for claim in claims {
         for ask in claim.requests.iter().flat_map(Request::asks) {
             let class = inventory.class(&ask.class);
             let selectors = class.into_iter().flat_map(|class| &class.selectors);
-            selectors.chain(of_ask(ask)).for_each(|selector| add(&mut mentions, selector));
+            selectors.chain(of_ask(ask)).for_each(|selector| add(&mut mentions, selector, budget));
         }
         let constraints = claim.constraints.iter();
         let attributes = constraints.filter_map(|constraint| constraint.kind.attribute());
@@ -162,9 +164,10 @@ fn of_ask(ask: &Ask) -> impl Iterator<Item = &Selector> {
     ask.selectors.iter().flatten().chain(derived)
 }
 
-/// A selector that does not compile reads no attribute: it fails on every device.
-fn add(mentions: &mut Mentions, selector: &Selector) {
-    if let Ok(compiled) = selector.compiled() {
+/// A selector that does not compile reads no attribute: it fails on every device. So does one that
+/// the budget does not suffice for.
+fn add(mentions: &mut Mentions, selector: &Selector, budget: &Budget<'_>) {
+    if let Ok(compiled) = selector.compiled(budget) {
         compiled.add_mentions(mentions);
     }
 }

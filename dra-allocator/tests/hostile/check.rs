@@ -1,11 +1,13 @@
 //! Checks that any input ends without a panic. Used by the fuzz targets and by the test over their
 //! findings.
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use dra_allocator::cel::{CompiledSelector, RuntimeError};
 use dra_allocator::{
-    AllocatedState, Claim, Device, Inventory, Limits, MinorVersion, Settings, allocate, cel,
-    explain,
+    AllocatedState, Budget, Claim, Device, Inventory, Limits, MinorVersion, Settings, allocate,
+    cel, explain,
 };
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::json;
@@ -43,13 +45,42 @@ fn settings() -> [Settings; 2] {
     [MinorVersion::V1_36, MinorVersion::V1_37].map(Settings::defaults_of)
 }
 
+/// Evaluates an expression on the first device.
+#[allow(dead_code, reason = "fuzz targets do not use it")]
+pub(crate) fn on_a_device(
+    compiled: &CompiledSelector,
+    budget: &Budget<'_>,
+) -> Result<bool, RuntimeError> {
+    compiled.matches(first_device(), budget)
+}
+
+#[allow(dead_code, reason = "fuzz targets do not use it")]
+fn first_device() -> &'static Device {
+    INVENTORY.devices_on("n", &settings()[0]).expect("devices")[0]
+}
+
 /// Evaluates any text as an expression, if it compiles.
 pub(crate) fn expression(text: &str) {
-    let Ok(compiled) = cel::compile(text) else { return };
+    let Ok(compiled) = cel::compile(text, &Budget::unlimited()) else { return };
     let devices = INVENTORY.devices_on("n", &settings()[0]).expect("devices");
     for device in devices.into_iter().take(2) {
         let device: &Device = device;
-        drop(compiled.matches(device));
+        drop(compiled.matches(device, &Budget::unlimited()));
+    }
+}
+
+/// Compiles any text as a pattern, and searches a text for it.
+pub(crate) fn pattern(text: &str) {
+    let mut quoted = String::new();
+    for c in text.chars() {
+        write!(quoted, "\\U{:08x}", u32::from(c)).expect("a string takes any text");
+    }
+    for call in ["matches", "find", "findAll"] {
+        for subject in ["", "aab x1_é\\nK"] {
+            expression(&format!(
+                "['', [''], true].exists(x, x == \"{subject}\".{call}(\"{quoted}\"))"
+            ));
+        }
     }
 }
 

@@ -21,6 +21,7 @@ impl Placer<'_, '_> {
             return 0;
         };
         needs.to_come = None;
+        self.cluster.begin_group();
         let placed = match self.cluster.fabric(&fabric) {
             Some(room) => needs.take(room).len(),
             None => 0,
@@ -29,7 +30,8 @@ impl Placer<'_, '_> {
         if stuck == 0 {
             self.settling.entry(fabric).or_default().extend(needs.kinds());
         }
-        stuck.min(pods.count() - placed)
+        // Pods that may have a place are not taken for stuck.
+        if self.cluster.gave_up().is_some() { 0 } else { stuck.min(pods.count() - placed) }
     }
 
     /// Places pods of the group that were created later. `lacking` is the number of
@@ -44,11 +46,15 @@ impl Placer<'_, '_> {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };
+        self.cluster.begin_group();
         let busy = self.is_busy(&fabric, &needs);
         let placed = match self.cluster.fabric(&fabric) {
             Some(room) => needs.take(room),
             None => Vec::new(),
         };
+        if let Some(why) = self.cluster.gave_up().filter(|_| group.gated().next().is_some()) {
+            return self.push(group, Action::Wait(why), None);
+        }
         if busy && !placed.is_empty() {
             return self.push(group, Action::Wait(WaitingReason::Settling { fabric }), None);
         }
@@ -58,6 +64,7 @@ impl Placer<'_, '_> {
         let ready: usize = needs.pods.iter().map(|(_, members)| members.len()).sum();
         let waiting = ready - placed.len();
         let elsewhere = (waiting + lacking > 0) && self.fits_elsewhere(group, &fabric);
+        let elsewhere = elsewhere && self.cluster.gave_up().is_none();
         if elsewhere
             && self.rules.full_fabric == FullFabricPolicy::Evict
             && group.members.iter().all(|member| member.is_controlled)

@@ -26,7 +26,7 @@ fn pod(name: &str, spec: &Value, phase: &str) -> Pod {
 
 fn group(pods: &[Pod], size: Option<Size>) -> Group {
     let (keys, members): (Vec<_>, Vec<_>) = pods.iter().filter_map(Member::of).unzip();
-    Group { key: keys[0].clone(), members, size }
+    Group { key: keys[0].clone(), members, size, is_expensive: false }
 }
 
 fn waiting_pods(count: usize) -> Vec<Pod> {

@@ -6,6 +6,7 @@ use cluster_model::view::{Index, ObjectKey};
 use fabric_controller::FullFabricPolicy;
 use fabric_controller::size::Size;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -227,4 +228,27 @@ fn a_large_gang_is_not_starved_by_small_ones() {
         world.of(gang).iter().for_each(|pod| world.delete(pod));
     }
     assert_eq!(world.told(), told(&[("large", "4 to f0")]));
+}
+
+/// A tenant's expressions, which kube-apiserver accepts, stopped all gangs of the cluster.
+#[test]
+fn gangs_whose_expressions_take_too_long_wait_alone() {
+    let mut world = World::new(2, 2);
+    let heavy = "!lists.range(400).all(a, lists.range(400).all(b, a + b >= 0))";
+    let template = json!({
+        "metadata": {"name": "heavy", "namespace": "n"},
+        "spec": {"spec": {"devices": {"requests": [
+            {"name": "nics", "exactly": {"deviceClassName": "nic", "selectors": [
+                {"cel": {"expression": heavy}},
+            ]}},
+        ]}}},
+    });
+    world.view.apply(from::<ResourceClaimTemplate>(template)).unwrap();
+    world.gang("a", 2, "heavy");
+    world.gang("b", 2, "d4");
+    assert_told(&world, &[("a", "Expensive: the CEL expressions"), ("b", "2 to f0")]);
+    // Next time it comes last.
+    world.expensive.insert("a".to_owned());
+    let order: Vec<_> = world.decide().into_iter().map(|it| it.group.label).collect();
+    assert_eq!(order, ["b", "a"]);
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "the benchmark uses only a part")]
 
 use cluster_model::names::{GATE_FABRIC, annotation, label};
+use cluster_model::predict;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Claim, Limits, Outcome, allocate};
 use fabric_controller::group::GroupKey;
@@ -17,7 +18,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Devices per node. Template `d1` requests one, `d4` all of them.
 pub(crate) const DEVICES: usize = 4;
@@ -30,6 +31,8 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<String, Pod>,
     pub(crate) sizes: BTreeMap<String, Size>,
     pub(crate) rules: PlacementPolicy,
+    /// Groups on which the last round gave up.
+    pub(crate) expensive: BTreeSet<String>,
     /// Seconds since the beginning.
     pub(crate) now: i64,
 }
@@ -57,6 +60,7 @@ impl World {
             pods: BTreeMap::new(),
             sizes: BTreeMap::new(),
             rules: PlacementPolicy::default(),
+            expensive: BTreeSet::new(),
             now: 0,
         };
         for fabric in 0..fabrics {
@@ -125,6 +129,7 @@ impl World {
         let mut groups = pods.groups();
         for group in &mut groups {
             group.size = self.sizes.get(&group.key.label).copied();
+            group.is_expensive = self.expensive.contains(&group.key.label);
         }
         (pods, groups)
     }
@@ -138,7 +143,9 @@ impl World {
     pub(crate) fn decide_at(&self, now: i64) -> Vec<Decision> {
         let (pods, groups) = self.groups();
         let now = Timestamp::from_second(now).unwrap();
-        decide(&groups, ClusterCapacity::new(&self.view, &pods, &self.nodes), &self.rules, now)
+        let budget = predict::budget(&self.view);
+        let cluster = ClusterCapacity::new(&self.view, &pods, &self.nodes, &budget);
+        decide(&groups, cluster, &self.rules, now)
     }
 
     /// The decision on each gang, abbreviated.

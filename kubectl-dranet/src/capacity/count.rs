@@ -3,7 +3,7 @@
 use crate::nodes::{fabric, machine};
 use crate::predicted::nodes;
 use cluster_model::node_devices::{Role, published};
-use cluster_model::predict::{STEPS_MAX, hold};
+use cluster_model::predict::{STEPS_MAX, budget, hold};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
 use std::collections::BTreeMap;
@@ -49,7 +49,8 @@ fn counts<'v>(
     claim: &Claim,
     in_use: &AllocatedState,
 ) -> BTreeMap<&'v str, usize> {
-    let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+    let (inventory, budget) = (view.inventory(), budget(view));
+    let limits = Limits::within(STEPS_MAX, &budget);
     let claims = std::slice::from_ref(claim);
     let answers = survey(inventory, nodes(view), claims, in_use, view.settings(), limits);
     let mut counts = BTreeMap::new();
@@ -63,7 +64,8 @@ fn counts<'v>(
 
 /// Allocates one pod after the other, as the scheduler would.
 fn filled(view: &ClusterView, node: &str, claim: &Claim, in_use: &AllocatedState) -> usize {
-    let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+    let (inventory, budget) = (view.inventory(), budget(view));
+    let limits = Limits::within(STEPS_MAX, &budget);
     let mut state = in_use.clone();
     let mut count = 0;
     loop {

@@ -8,7 +8,7 @@ use crate::text::{counted, short};
 use admission::admit::admit;
 use admission::plan::Policy;
 use cluster_model::names::annotation;
-use cluster_model::predict::STEPS_MAX;
+use cluster_model::predict::{STEPS_MAX, budget};
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::Relaxation;
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
@@ -138,7 +138,8 @@ fn fits(pod: &Value, view: &ClusterView, policy: &Policy, nodes: &[&str]) -> any
     let Ok(verdict) = admit(pod, view, policy) else { return Ok(0) };
     let Some(planned) = verdict.planned else { return Ok(0) };
     let claim = Claim::from_spec(ClaimName::new("", "dranet"), &planned.plan.claim)?;
-    let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+    let (inventory, budget) = (view.inventory(), budget(view));
+    let limits = Limits::within(STEPS_MAX, &budget);
     let nodes = nodes.iter().copied();
     let claims = std::slice::from_ref(&claim);
     let answers = survey(inventory, nodes, claims, inventory.state(), view.settings(), limits);

@@ -1,7 +1,7 @@
 //! The result of claims on each node, and which nodes have the same result.
 
 use crate::text::short;
-use cluster_model::predict::STEPS_MAX;
+use cluster_model::predict::{EXPENSIVE, STEPS_MAX, budget};
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
 use dra_allocator::{Claim, Limits, Outcome, PoolId, PoolProblem, survey};
@@ -36,7 +36,8 @@ pub(super) struct Group {
 impl Outcomes {
     pub(super) fn of(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> anyhow::Result<Self> {
         let (inventory, settings) = (view.inventory(), view.settings());
-        let limits = Limits::steps(STEPS_MAX);
+        let budget = budget(view);
+        let limits = Limits::within(STEPS_MAX, &budget);
         let nodes = nodes.iter().copied();
         let answers = survey(inventory, nodes, claims, inventory.state(), settings, limits);
         let mut found = Self::default();
@@ -88,7 +89,9 @@ fn verdict(explained: &Explanation) -> String {
         Outcome::Allocated(_) => "fits".to_owned(),
         Outcome::NoFit(reason) => format!("does not fit: {reason}"),
         Outcome::Failed(error) => format!("stops scheduling on all nodes: {error}"),
-        Outcome::OverBudget => format!("not known: more than {STEPS_MAX} search steps"),
+        Outcome::OverBudget => {
+            format!("not known: more than {STEPS_MAX} search steps, or {EXPENSIVE}")
+        }
     }
 }
 

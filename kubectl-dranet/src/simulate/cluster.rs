@@ -12,7 +12,7 @@ use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::names::{GATE_FABRIC, label};
 use cluster_model::placement::Placement;
-use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, pod_claims};
+use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, budget, pod_claims};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey};
 use dra_allocator::{Claim, DeviceId, Limits, Outcome, allocate, survey};
 use fabric_controller::nodes::Nodes;
@@ -226,7 +226,8 @@ impl Cluster {
         if claims.is_empty() {
             return open.into_iter().map(str::to_owned).collect();
         }
-        let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+        let (inventory, budget) = (view.inventory(), budget(view));
+        let limits = Limits::within(STEPS_MAX, &budget);
         let state = inventory.state();
         let answers = survey(inventory, open, claims, state, view.settings(), limits);
         let groups = || answers.groups().iter();
@@ -281,7 +282,8 @@ impl Cluster {
     /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
     fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<DeviceId>> {
         let Asked { mut pod, known, claims, .. } = asked;
-        let (inventory, limits) = (self.view.inventory(), Limits::steps(STEPS_MAX));
+        let (inventory, budget) = (self.view.inventory(), budget(&self.view));
+        let limits = Limits::within(STEPS_MAX, &budget);
         let state = inventory.state();
         let attempt = allocate(inventory, node, &claims, state, self.view.settings(), limits);
         let Outcome::Allocated(allocations) = attempt.outcome else {

@@ -9,12 +9,13 @@ use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use scheduler_ext::answer::Reason;
+use scheduler_ext::answer::{Answer, Reason};
 use scheduler_ext::expected::Expected;
 use scheduler_ext::in_flight::{ASSUMED_FOR, Assumptions};
 use scheduler_ext::prioritize::Ranker;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Names of nodes, and what is in use on them.
@@ -414,4 +415,23 @@ fn time_moves_on_without_pods() {
     let view = view(&["none"]);
     ranker.learn(&view);
     assert!(ranker.settle(&view, Instant::now() + Duration::from_hours(1)).landed.is_empty());
+}
+
+/// Two tenths of a second of expressions on each device: the answer is in time, and not remembered.
+#[test]
+fn expressions_end_when_there_is_no_time_left() {
+    let heavy = "!lists.range(400).all(a, lists.range(400).all(b, a + b >= 0))";
+    let mut spec = unaligned("gpu.nvidia.com", 1, 1);
+    let request = &mut spec["devices"]["requests"][0]["exactly"];
+    request["selectors"] = json!([{"cel": {"expression": heavy}}]);
+    let mut view = view(&["none"]);
+    apply(&mut view, &template("heavy", &spec));
+    let (ranker, nodes) = (Ranker::default(), ["none".to_owned()]);
+    let asked = AtomicUsize::new(0);
+    let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 3;
+    let late = ranker.prioritize(&pod_of("heavy"), &nodes, &view, Instant::now(), &stop);
+    let reason = |answer: &Answer| format!("{:?}", answer.nodes[0].reason);
+    assert!(reason(&late).contains("no time was left"), "{late:?}");
+    let unhurried = ranker.prioritize(&pod_of("heavy"), &nodes, &view, Instant::now(), &|| false);
+    assert!(reason(&unhurried).contains("take too long to evaluate"), "{unhurried:?}");
 }

@@ -57,6 +57,14 @@ async fn only_allowed_namespaces_set_addresses_and_routes(
                     create(&theirs, allowed, &object).await?;
                 }
             }
+            // A decoder may read the fields of an object from a list, by position.
+            for parameters in lists() {
+                for object in objects(&parameters) {
+                    let refused = create(&mine, scope, &object).await;
+                    let Err(Error::Api(status)) = &refused else { panic!("{object}: {refused:?}") };
+                    assert!(status.message.contains("an object belongs"), "{}", status.message);
+                }
+            }
             for parameters in free() {
                 for object in objects(&parameters) {
                     create(&mine, scope, &object).await?;
@@ -121,6 +129,17 @@ fn held() -> Vec<(Value, &'static str)> {
             json!({"interface": {"name": "net1", "vrf": {"name": "blue"}}, "routes": [{}]}),
             "routes, interface.vrf",
         ),
+    ]
+}
+
+/// Configurations with lists instead of objects.
+fn lists() -> Vec<Value> {
+    vec![
+        json!({"interface": [null, null, null, null, ["10.0.0.5/24"]]}),
+        json!({"interface": []}),
+        json!({"virtualFunction": [7]}),
+        json!({"routes": [["0.0.0.0/0", "10.0.0.1"]]}),
+        json!({"rules": {"priority": 1}}),
     ]
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::a_gang_that_fits_nowhere_waits_as_a_whole,
         gangs::recreated_pods_join_the_rest_of_their_gang,
         gangs::every_controllers_pods_are_a_group,
+        gangs::expressions_of_a_tenant_stop_no_gang,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,
         pod_groups::no_group_is_placed_where_the_constraint_is_dropped,

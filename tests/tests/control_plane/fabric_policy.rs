@@ -17,6 +17,7 @@ use tests::{
 
 const SOON: Duration = Duration::from_secs(30);
 const POLICY: &str = "fabric-controller.dranet.io";
+const CHOSEN: &str = "fabric-chosen.dranet.io";
 const ALL_RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -102,7 +103,18 @@ async fn the_fabric_controller_writes_only_its_own_fields(
             forbidden(what, label(refused).await);
         }
 
+        // Nobody else chooses, not even a person with all rights.
+        let others: Api<Pod> = scope.api();
+        let forged = Patch::Strategic(annotation("dranet.io/fabric-chosen"));
+        let refused = others.patch("grouped", &PatchParams::default(), &forged).await;
+        forbidden_by(CHOSEN, "another's choice", refused);
+        let chosen =
+            pod("born", &json!({"dranet.io/fabric": "same", "dranet.io/fabric-chosen": "f"}));
+        let refused = others.create(&PostParams::default(), &chosen).await;
+        forbidden_by(CHOSEN, "a new pod's choice", refused);
         patch("grouped", annotation("dranet.io/fabric-chosen")).await?;
+        let labelled = Patch::Strategic(json!({"metadata": {"labels": {"a": "b"}}}));
+        others.patch("grouped", &PatchParams::default(), &labelled).await?;
         patch("grouped", annotation("dranet.io/fabric-moves")).await?;
         status("grouped", condition("dranet.io/FabricChosen")).await?;
         let mut ungated = gate("dranet.io/fabric");
@@ -132,8 +144,14 @@ fn annotation(key: &str) -> Value {
 /// Checks that the policy refuses a request.
 #[track_caller]
 fn forbidden<T>(what: &str, answer: Result<T, Error>) {
+    forbidden_by(POLICY, what, answer);
+}
+
+/// Checks that a policy refuses a request.
+#[track_caller]
+fn forbidden_by<T>(policy: &str, what: &str, answer: Result<T, Error>) {
     match answer {
-        Err(Error::Api(status)) if status.code == 403 && status.message.contains(POLICY) => {}
+        Err(Error::Api(status)) if status.code == 403 && status.message.contains(policy) => {}
         Err(error) => panic!("{what}: {error}"),
         Ok(_) => panic!("{what}: allowed"),
     }

@@ -31,10 +31,9 @@ impl Derived {
                 let device = problem.candidates[candidate].device;
                 let failure =
                     |source| AllocateError::DerivedAttribute { name: name.clone(), source };
-                let compiled = selector.compiled();
-                let compiled =
-                    compiled.map_err(|e| failure(SelectorFailure::Compile(e.clone())))?;
-                let value = compiled.attribute(device).map_err(|source| {
+                let compiled = selector.compiled(problem.budget);
+                let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e)))?;
+                let value = compiled.attribute(device, problem.budget).map_err(|source| {
                     failure(SelectorFailure::Runtime { device: device.id.clone(), source })
                 })?;
                 Ok(entry.insert(value))

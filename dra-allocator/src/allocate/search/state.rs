@@ -5,7 +5,6 @@ use smallvec::SmallVec;
 use super::super::constraint::{ConstraintState, Seen};
 use super::super::counters::Counters;
 use super::super::groups::Groups;
-use super::super::limits::Limits;
 use super::super::problem::Problem;
 use super::super::shares::Shares;
 use super::bits::Bits;
@@ -16,7 +15,7 @@ use super::verdicts::Verdicts;
 /// The state of a search.
 pub(super) struct Search<'p, 'a> {
     pub(super) problem: &'p Problem<'a>,
-    pub(super) limits: Limits<'p>,
+    pub(super) max_steps: Option<u64>,
     pub(super) steps: u64,
     /// The candidates that are in use, either before the search or by it.
     pub(super) busy: Bits,
@@ -35,7 +34,7 @@ pub(super) struct Search<'p, 'a> {
 }
 
 impl<'p, 'a> Search<'p, 'a> {
-    pub(super) fn new(problem: &'p Problem<'a>, limits: Limits<'p>) -> Self {
+    pub(super) fn new(problem: &'p Problem<'a>, max_steps: Option<u64>) -> Self {
         let candidates = problem.candidates.len();
         let constraints = problem
             .constraints
@@ -44,7 +43,7 @@ impl<'p, 'a> Search<'p, 'a> {
         let constraints: Vec<_> = constraints.collect();
         Self {
             problem,
-            limits,
+            max_steps,
             steps: 0,
             busy: busy(problem),
             verdicts: Verdicts::new(problem.asks.len(), candidates),

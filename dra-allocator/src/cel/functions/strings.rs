@@ -1,12 +1,11 @@
-//! Strings: CEL's own functions, `ext.Strings` of cel-go, and Kubernetes' regular expressions.
+//! Strings: CEL's own functions and `ext.Strings` of cel-go. Patterns are in `search.rs`.
 //!
 //! Positions count characters.
 
 use std::sync::Arc;
 
-use super::patterns::pattern;
 use crate::cel::error::{ErrorClass, RuntimeError};
-use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
+use crate::cel::function::{Evaluated, Function, method, no_such_overload};
 use crate::cel::value::Value;
 use crate::device::Device;
 
@@ -14,10 +13,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("contains", (2, 2), |a, _| test(a, |text, part| text.contains(part))),
     method("startsWith", (2, 2), |a, _| test(a, |text, part| text.starts_with(part))),
     method("endsWith", (2, 2), |a, _| test(a, |text, part| text.ends_with(part))),
-    method("matches", (2, 2), matches),
-    global("matches", (2, 2), matches),
-    method("find", (2, 2), find),
-    method("findAll", (2, 3), find_all),
     method("lowerAscii", (1, 1), |a, _| map(a, str::to_ascii_lowercase)),
     method("upperAscii", (1, 1), |a, _| map(a, str::to_ascii_uppercase)),
     method("trim", (1, 1), |a, _| map(a, |text| text.trim().to_owned())),
@@ -41,38 +36,6 @@ fn map(arguments: &[Value], map: fn(&str) -> String) -> Evaluated {
         [Value::String(text)] => Ok(Value::String(map(text).into())),
         _ => Err(no_such_overload()),
     }
-}
-
-fn matches(arguments: &[Value], _: &Device) -> Evaluated {
-    match arguments {
-        [Value::String(text), Value::String(regex)] => {
-            Ok(Value::Bool(pattern(regex)?.is_match(&**text)))
-        }
-        _ => Err(no_such_overload()),
-    }
-}
-
-fn find(arguments: &[Value], _: &Device) -> Evaluated {
-    match arguments {
-        [Value::String(text), Value::String(regex)] => {
-            let found = pattern(regex)?.find(&**text);
-            Ok(Value::string(found.map_or("", |found| &text[found.range()])))
-        }
-        _ => Err(no_such_overload()),
-    }
-}
-
-fn find_all(arguments: &[Value], _: &Device) -> Evaluated {
-    let (text, regex, limit) = match arguments {
-        [Value::String(text), Value::String(regex)] => (text, regex, -1),
-        [Value::String(text), Value::String(regex), Value::Int(limit)] => (text, regex, *limit),
-        _ => return Err(no_such_overload()),
-    };
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let pattern = pattern(regex)?;
-    let found = pattern.find_iter(&**text).take(limit);
-    let found = found.map(|found| Value::string(&text[found.range()]));
-    Ok(Value::list(found.collect()))
 }
 
 /// Converts a position; it must be in `0..=length`.

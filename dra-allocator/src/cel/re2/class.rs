@@ -5,8 +5,9 @@
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
 use super::cursor::Cursor;
-use super::error::{Kind, SyntaxError};
+use super::error::{Kind, PatternError, SyntaxError};
 use super::unicode;
+use crate::budget::{Budget, Spent};
 
 /// The Perl classes; upper-case letters negate them.
 const PERL: &[(char, &[(char, char)])] = &[
@@ -37,7 +38,35 @@ fn of_ranges(ranges: &[(char, char)]) -> ClassUnicode {
     ClassUnicode::new(ranges.iter().map(|(from, to)| ClassUnicodeRange::new(*from, *to)))
 }
 
-/// Applies flags to a named class: case folding first, then negation.
+/// Charges what is done with a class. Folding takes a step for each character.
+fn charge(class: &ClassUnicode, folds: bool, budget: &Budget<'_>) -> Result<(), PatternError> {
+    let ranges = class.ranges().len() as u64;
+    let characters = class.ranges().iter().map(|range| range.len() as u64);
+    let units = ranges + if folds { characters.sum::<u64>() / 4 } else { 0 };
+    budget.charge(1 + units).map_err(|Spent| PatternError::Spent)
+}
+
+/// Applies flags to a class, and charges that.
+fn charged_group(
+    class: ClassUnicode,
+    negated: bool,
+    folds: bool,
+    budget: &Budget<'_>,
+) -> Result<ClassUnicode, PatternError> {
+    charge(&class, folds, budget)?;
+    Ok(group(class, negated, folds))
+}
+
+/// Any character; without `all` none that ends a line.
+pub(super) fn dot(all: bool) -> ClassUnicode {
+    if all {
+        of_ranges(&[('\0', char::MAX)])
+    } else {
+        group(of_ranges(&[('\n', '\n')]), true, false)
+    }
+}
+
+/// Applies flags to a class: case folding first, then negation.
 fn group(mut class: ClassUnicode, negated: bool, folds: bool) -> ClassUnicode {
     if folds {
         class.case_fold_simple();
@@ -58,13 +87,14 @@ pub(super) fn of_char(c: char, folds: bool) -> ClassUnicode {
 pub(super) fn escape(
     cursor: &mut Cursor<'_>,
     folds: bool,
-) -> Result<Option<ClassUnicode>, SyntaxError> {
+    budget: &Budget<'_>,
+) -> Result<Option<ClassUnicode>, PatternError> {
     let start = cursor.rest();
     let Some(name) = start.strip_prefix('\\').and_then(|rest| rest.chars().next()) else {
         return Ok(None);
     };
     if matches!(name, 'p' | 'P') {
-        return unicode_escape(cursor, folds).map(Some);
+        return unicode_escape(cursor, folds, budget).map(Some);
     }
     let perl = PERL.iter().find(|(letter, _)| *letter == name.to_ascii_lowercase());
     Ok(perl.map(|(_, ranges)| {
@@ -73,7 +103,11 @@ pub(super) fn escape(
     }))
 }
 
-fn unicode_escape(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnicode, SyntaxError> {
+fn unicode_escape(
+    cursor: &mut Cursor<'_>,
+    folds: bool,
+    budget: &Budget<'_>,
+) -> Result<ClassUnicode, PatternError> {
     let start = cursor.rest();
     let mut negated = start.starts_with(r"\P");
     cursor.skip(2);
@@ -92,11 +126,15 @@ fn unicode_escape(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnicode, 
     negated ^= positive.is_some();
     let class = unicode::class(positive.unwrap_or(name));
     let class = class.ok_or_else(|| SyntaxError::new(Kind::CharRange, cursor.since(start)))?;
-    Ok(group(class, negated, folds))
+    charged_group(class, negated, folds, budget)
 }
 
 /// Parses a class in brackets.
-pub(super) fn brackets(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnicode, SyntaxError> {
+pub(super) fn brackets(
+    cursor: &mut Cursor<'_>,
+    folds: bool,
+    budget: &Budget<'_>,
+) -> Result<ClassUnicode, PatternError> {
     let start = cursor.rest();
     cursor.skip(1);
     let negated = cursor.eat('^');
@@ -104,12 +142,14 @@ pub(super) fn brackets(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnic
     let mut first = true;
     while first || !cursor.rest().starts_with(']') {
         first = false;
+        // Each union sorts all ranges.
+        charge(&class, false, budget)?;
         if let Some(named) = posix(cursor, folds)? {
             class.union(&named);
-        } else if let Some(named) = escape(cursor, folds)? {
+        } else if let Some(named) = escape(cursor, folds, budget)? {
             class.union(&named);
         } else {
-            class.union(&group(range(cursor, start)?, false, folds));
+            class.union(&charged_group(range(cursor, start)?, false, folds, budget)?);
         }
     }
     cursor.skip(1);

@@ -1,5 +1,7 @@
 //! Errors of patterns, with the texts of Go's `regexp`.
 
+use super::program::MAX_INSTRUCTIONS;
+
 /// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Kind {
@@ -27,6 +29,20 @@ pub(super) enum Kind {
     UnexpectedParenthesis,
     #[error("expression nests too deeply")]
     Nesting,
+}
+
+/// A pattern cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PatternError {
+    /// Go rejects it too.
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    /// It has too many instructions. Go allows more.
+    #[error("a regular expression with more than {MAX_INSTRUCTIONS} instructions is not supported")]
+    TooLarge,
+    /// The budget was spent before it was compiled.
+    #[error("the time for expressions is spent")]
+    Spent,
 }
 
 /// A pattern is invalid.

@@ -1,0 +1,1 @@
+(?i)[\pL\d_[:^alpha:]-]{2,5}?|\P{Greek}+|[^a-z\x{10ffff}]\b

@@ -1,0 +1,138 @@
+//! The functions `matches`, `find` and `findAll`, which search for a pattern.
+//!
+//! A literal pattern is compiled with the expression, as Kubernetes does (`RegexOptimization` of
+//! cel-go). Any other is compiled when it is evaluated, and its size is charged each time.
+
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use super::error::{ErrorClass, RuntimeError};
+use super::eval::Evaluator;
+use super::function::Evaluated;
+use super::node::Node;
+use super::re2::{self, PatternError, Program};
+use super::value::Value;
+use super::work::Work;
+use crate::hash::HashMap;
+
+/// The three functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SearchFunction {
+    Matches,
+    Find,
+    FindAll,
+}
+
+impl SearchFunction {
+    /// The function that is called by this name with this number of arguments, the receiver
+    /// included.
+    pub(super) fn called(name: &str, is_method: bool, arguments: usize) -> Option<Self> {
+        match (name, is_method, arguments) {
+            ("matches", _, 2) => Some(Self::Matches),
+            ("find", true, 2) => Some(Self::Find),
+            ("findAll", true, 2 | 3) => Some(Self::FindAll),
+            _ => None,
+        }
+    }
+}
+
+/// A call of one of these functions.
+#[derive(Debug)]
+pub(crate) struct SearchCall {
+    pub(crate) function: SearchFunction,
+    /// The text, the pattern, and for `findAll` the most matches.
+    pub(crate) arguments: Vec<Node>,
+    /// The pattern if it is a literal.
+    pub(crate) program: Option<Compiled>,
+}
+
+/// A compiled pattern, or the reason why it has none.
+pub(crate) type Compiled = Arc<Result<Program, PatternError>>;
+
+impl Evaluator<'_> {
+    pub(super) fn search(&mut self, call: &SearchCall) -> Evaluated {
+        let arguments = call.arguments.iter().map(|argument| self.node(argument));
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let (text, pattern, limit) = match &*arguments {
+            [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
+            [Value::String(text), Value::String(pattern), Value::Int(limit)] => {
+                (text, pattern, *limit)
+            }
+            _ => return Err(RuntimeError::no_such_overload()),
+        };
+        let program = match &call.program {
+            Some(program) => program.clone(),
+            None => compiled(pattern, &mut self.work)?,
+        };
+        let program = program.as_ref().as_ref().map_err(runtime_error)?;
+        // The search has a mark for each instruction.
+        self.work.charge(1 + program.instructions() as u64 / 64)?;
+        let search = re2::Search::new(program, text);
+        let result = match call.function {
+            SearchFunction::Matches => Value::Bool(search.matches(&mut self.work)?),
+            SearchFunction::Find => Value::string(search.first(&mut self.work)?),
+            SearchFunction::FindAll => {
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                let all = search.all(limit, &mut self.work)?;
+                Value::list(all.into_iter().map(Value::string).collect())
+            }
+        };
+        self.work.charge_value(&result)?;
+        Ok(result)
+    }
+}
+
+fn runtime_error(error: &PatternError) -> RuntimeError {
+    match error {
+        PatternError::Syntax(error) => RuntimeError::invalid(format!("Illegal regex: {error}")),
+        PatternError::TooLarge => RuntimeError::new(ErrorClass::Unsupported, error.to_string()),
+        PatternError::Spent => RuntimeError::out_of_budget(),
+    }
+}
+
+/// The maximum number of remembered patterns.
+const MAX_KNOWN: usize = 256;
+
+/// The maximum total size of remembered patterns, in bytes.
+const MAX_BYTES: usize = 8 << 20;
+
+#[derive(Default)]
+struct Known {
+    patterns: HashMap<Arc<str>, Compiled>,
+    bytes: usize,
+}
+
+/// The patterns that were compiled last. An expression usually builds the same one on each device.
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+/// Compiles a pattern, or remembers it. The charge is the same in both cases.
+fn compiled(pattern: &Arc<str>, work: &mut Work<'_>) -> Result<Compiled, RuntimeError> {
+    work.charge(pattern.len() as u64)?;
+    let remembered = known().patterns.get(pattern).cloned();
+    let compiled = if let Some(compiled) = remembered {
+        compiled
+    } else {
+        // Not under the lock: this takes up to some milliseconds.
+        let compiled = Arc::new(re2::compile(pattern, work.budget()));
+        remember(pattern, &compiled);
+        compiled
+    };
+    work.charge(compiled.as_ref().as_ref().map_or(0, |program| program.bytes() as u64 / 16))?;
+    Ok(compiled)
+}
+
+fn remember(pattern: &Arc<str>, compiled: &Compiled) {
+    if matches!(**compiled, Err(PatternError::Spent)) {
+        return;
+    }
+    let bytes = pattern.len() + compiled.as_ref().as_ref().map_or(64, Program::bytes);
+    let mut known = known();
+    if known.patterns.len() >= MAX_KNOWN || known.bytes + bytes > MAX_BYTES {
+        *known = Known::default();
+    }
+    known.bytes += bytes;
+    known.patterns.insert(pattern.clone(), compiled.clone());
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -18,7 +18,7 @@ use topology_graph::Cell;
 const TOGETHER_MAX: u32 = 8;
 
 /// Blocks of equal size, some of them merged. A group is one block; if each GPU has its
-/// own NICs, each GPU with its NICs is a block.
+/// own NICs, each GPU with its NICs is a block; if GPUs share NICs, each NIC with its GPUs is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Number of blocks.
@@ -57,6 +57,16 @@ impl Demand {
             Pairing::Group => {
                 let parts = parts(intent);
                 Self { blocks: 1, gpus: intent.gpus, nics: intent.nics, sizes: vec![1], parts }
+            }
+            Pairing::Shared => {
+                let gpus = intent.gpus.checked_div(intent.nics).unwrap_or_default();
+                Self {
+                    blocks: intent.nics,
+                    gpus,
+                    nics: 1,
+                    sizes: vec![1; intent.nics as usize],
+                    parts: (0..intent.nics).map(|nic| nic * gpus..(nic + 1) * gpus).collect(),
+                }
             }
             Pairing::Each => Self {
                 blocks: intent.gpus,

@@ -44,6 +44,9 @@ pub enum Pairing {
     Each,
     /// All GPUs and all NICs are near each other.
     Group,
+    /// Every NIC is near as many GPUs, which share it. Never named by a user: it is tried for a group
+    /// that is on no node as near as that.
+    Shared,
 }
 
 /// The pods that must be on one fabric.
@@ -118,6 +121,21 @@ pub struct Intent {
 }
 
 impl Intent {
+    /// The same request with GPUs that share NICs: the GPUs divide evenly among several NICs, and no
+    /// container has a part of the GPUs of one NIC. `None` if the request is not of this kind, or if
+    /// the user named another pairing.
+    pub(crate) fn with_shared_nics(&self) -> Option<Self> {
+        let is_divisible =
+            self.nics > 1 && self.gpus > self.nics && self.gpus.is_multiple_of(self.nics);
+        let each = self.gpus.checked_div(self.nics)?;
+        let is_cut = |share: &Share| {
+            !share.gpus.start.is_multiple_of(each) || !share.gpus.end.is_multiple_of(each)
+        };
+        let is_kind = is_divisible && !self.is_pairing_named && !self.shares.iter().any(is_cut);
+        let is_kind = is_kind && self.pairing == Pairing::Group;
+        is_kind.then(|| Self { pairing: Pairing::Shared, ..self.clone() })
+    }
+
     /// Creates a denial that names the trigger annotation with its value.
     pub(crate) fn deny(&self, why: impl Into<String>) -> Denial {
         Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)

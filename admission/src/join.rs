@@ -93,6 +93,6 @@ pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
 
 /// Claims for named cells, if no other join works at this nearness.
 pub(crate) use pinned::propose as pinned;
+pub(crate) use preferred::propose as preferred;
 /// Any devices, for preferred alignment.
 pub(crate) use preferred::unaligned;
-pub(crate) use preferred::{WEAKEST, propose as preferred};

@@ -2,6 +2,7 @@
 //! nearer than any level, the GPU-NIC pairs of the topology.
 
 use cluster_model::machines::Machine;
+use std::collections::BTreeSet;
 use std::fmt;
 use topology_graph::{Cell, Level};
 
@@ -15,14 +16,36 @@ pub enum Nearness {
 }
 
 impl Nearness {
-    /// All values, nearest first.
-    pub(crate) const ALL: [Self; 5] = [
+    /// All values, nearest first. On machines whose sockets have one NUMA node each, the last adds
+    /// nothing; see [`Nearness::levels`].
+    const ALL: [Self; 6] = [
         Self::Partner,
         Self::Level(Level::Switch),
         Self::Level(Level::RootPort),
         Self::Level(Level::Root),
         Self::Level(Level::Numa),
+        Self::Level(Level::Socket),
     ];
+
+    /// The values that differ on some of these machines, nearest first.
+    pub(crate) fn levels(machines: &[Machine<'_>]) -> impl Iterator<Item = Self> + use<> {
+        let weakest = Self::weakest(machines);
+        Self::ALL.into_iter().filter(move |level| *level <= weakest)
+    }
+
+    /// The farthest level that still counts as near: a NUMA node, or a socket if some socket has
+    /// several of them.
+    pub(crate) fn weakest(machines: &[Machine<'_>]) -> Self {
+        let has_several = |machine: &Machine<'_>| {
+            let devices = |level| {
+                let cells = machine.cells(level).into_iter();
+                cells.map(|cell| (cell.gpus, cell.nics)).collect::<BTreeSet<_>>()
+            };
+            devices(Level::Socket) != devices(Level::Numa)
+        };
+        let is_socket = machines.iter().any(has_several);
+        Self::Level(if is_socket { Level::Socket } else { Level::Numa })
+    }
 
     /// Groups of devices that are this near to each other.
     pub(crate) fn cells(self, machine: &Machine<'_>) -> Vec<Cell> {
@@ -45,6 +68,7 @@ impl Nearness {
             Self::Level(Level::RootPort) => "PCIe root port",
             Self::Level(Level::Root) => "PCIe root",
             Self::Level(Level::Numa) => "NUMA node",
+            Self::Level(Level::Socket) => "CPU socket",
         }
     }
 }

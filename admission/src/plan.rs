@@ -121,9 +121,25 @@ pub struct Plan {
     pairing: Pairing,
 }
 
-/// Chooses the claim. If pairs are preferred only by default and exceed the limits of a claim, all
-/// devices as one group are preferred instead.
+/// Chooses the claim. If a group is on no node as near as requested, and its GPUs can share its NICs
+/// evenly, each NIC is near its GPUs instead. If pairs are preferred only by default and exceed the
+/// limits of a claim, all devices as one group are preferred instead.
 pub fn plan(
+    intent: &Intent,
+    placement: &Placement,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Plan, Denial> {
+    let planned = plan_or_group(intent, placement, view, policy);
+    let Some(shared) = intent.with_shared_nics() else { return planned };
+    if planned.as_ref().is_ok_and(Plan::is_near) {
+        return planned;
+    }
+    let shared = plan_as_read(&shared, placement, view, policy).ok().filter(Plan::is_near);
+    shared.map_or(planned, Ok)
+}
+
+fn plan_or_group(
     intent: &Intent,
     placement: &Placement,
     view: &ClusterView,

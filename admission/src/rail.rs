@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use topology_graph::Level;
+use std::slice;
 
 /// Keeps the NICs of one rail, and the machines that have any. Returns the rail, if the
 /// pod requests one.
@@ -61,7 +61,8 @@ fn serves(intent: &Intent, demand: &Demand, machine: &Machine<'_>, wanted: i64) 
     if intent.policy == AlignmentPolicy::Preferred {
         return true;
     }
-    let mut cells = Nearness::Level(intent.level.unwrap_or(Level::Numa)).cells(machine);
+    let weakest = Nearness::weakest(slice::from_ref(machine));
+    let mut cells = intent.level.map_or(weakest, Nearness::Level).cells(machine);
     for cell in &mut cells {
         cell.nics.retain(|nic| rail(machine.devices.nics[nic]) == Some(wanted));
     }

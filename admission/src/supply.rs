@@ -79,18 +79,19 @@ pub(crate) fn nothing(
 
 /// Why no machine shape can serve, with the largest existing cells.
 pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
-    let numa = Nearness::Level(Level::Numa);
-    let level = intent.level.map_or(numa, Nearness::Level);
     let machines = question.machines;
+    let weakest = Nearness::weakest(machines);
+    let level = intent.level.map_or(weakest, Nearness::Level);
     let enough = |level: Nearness| {
         machines.iter().any(|machine| question.demand.fits(&level.cells(machine)))
     };
     if intent.policy == AlignmentPolicy::Preferred {
         return intent.deny(total_shortage(intent, question));
     }
-    if let Some(asked) = intent.level.filter(|asked| *asked != Level::Numa && enough(numa)) {
-        let possible = Level::ALL.into_iter().filter(|level| *level > asked);
-        let possible = possible.filter(|level| enough(Nearness::Level(*level)));
+    let is_possible = |asked: &Level| Nearness::Level(*asked) != weakest && enough(weakest);
+    if let Some(asked) = intent.level.filter(is_possible) {
+        let possible = Nearness::levels(machines).filter(|level| *level > Nearness::Level(asked));
+        let possible = possible.filter(|level| enough(*level));
         let possible: Vec<_> = possible.map(|level| format!("\"{level}\"")).collect();
         let limit = limit(intent, question, level);
         return Denial::new(annotation::ALIGNMENT, asked.to_string(), limit)
@@ -106,6 +107,11 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
         Pairing::Group => {
             format!("asks for {} on one {place} with {}", count(nics, "NIC"), count(gpus, "GPU"))
         }
+        Pairing::Shared => format!(
+            "asks for {} on one {place} with each {}",
+            count(nics, "NIC"),
+            count(gpus, "GPU")
+        ),
         Pairing::Each => format!(
             "asks for {} with {} each on its {place}",
             count(intent.gpus as usize, "GPU"),
@@ -234,7 +240,7 @@ fn smaller(intent: &Intent, question: Question<'_>) -> String {
             count(intent.gpus as usize, "GPU"),
             annotation::PAIRING
         ),
-        Pairing::Group => "ask for fewer devices".to_owned(),
+        Pairing::Group | Pairing::Shared => "ask for fewer devices".to_owned(),
     }
 }
 

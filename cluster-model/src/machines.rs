@@ -12,7 +12,7 @@ use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Budget, Class, Device, QualifiedName, Quantity, Settings};
 use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, PciAddress, ShapeHash};
+use topology_graph::{Cell, Level, Pair, PciAddress, ShapeHash};
 
 /// The devices that a claim may draw from.
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +217,12 @@ fn uuid<'a>(device: &'a Device, driver: &GpuDriver) -> Option<&'a str> {
     text(device, driver.uuid_attribute?)
 }
 
+fn add_once(addresses: &mut Vec<PciAddress>, address: PciAddress) {
+    if !addresses.contains(&address) {
+        addresses.push(address);
+    }
+}
+
 /// The first GPU with this UUID.
 fn partner(gpus: &[(Option<&str>, PciAddress)], uuid: Option<&str>) -> Option<PciAddress> {
     let mut same = gpus.iter().filter(|(own, _)| own.is_some() && *own == uuid);
@@ -240,22 +246,25 @@ impl Machine<'_> {
         mixed(self.devices.cells(level))
     }
 
-    /// Each GPU with the NICs that the graph pairs with it.
+    /// Each GPU with the NICs that the graph pairs with it. GPUs that share a NIC are together.
     pub fn partners(&self) -> Vec<Cell> {
-        let mut cells: BTreeMap<PciAddress, Cell> = BTreeMap::new();
-        for pair in self.devices.topology.pairs() {
-            let known = self.devices.gpus.contains_key(&pair.gpu)
-                && self.devices.nics.contains_key(&pair.nic);
-            if known {
-                let cell = cells.entry(pair.gpu).or_insert_with(|| Cell {
-                    key: pair.gpu.to_string(),
-                    gpus: vec![pair.gpu],
-                    nics: Vec::new(),
-                });
-                cell.nics.push(pair.nic);
+        let mut cells: Vec<Cell> = Vec::new();
+        for Pair { gpu, nic, .. } in self.devices.topology.pairs() {
+            let known =
+                self.devices.gpus.contains_key(&gpu) && self.devices.nics.contains_key(&nic);
+            let is_in = |cell: &&mut Cell| cell.gpus.contains(&gpu) || cell.nics.contains(&nic);
+            match cells.iter_mut().find(is_in) {
+                _ if !known => {}
+                Some(cell) => {
+                    add_once(&mut cell.gpus, gpu);
+                    add_once(&mut cell.nics, nic);
+                }
+                None => {
+                    cells.push(Cell { key: gpu.to_string(), gpus: vec![gpu], nics: vec![nic] });
+                }
             }
         }
-        cells.into_values().collect()
+        cells
     }
 
     /// Returns true if the NICs that some GPU is paired with are strictly nearer to it than

@@ -78,7 +78,7 @@ pub mod annotation {
     pub const GPU_CLASS: &str = "dranet.io/gpu-class";
     /// The DeviceClass of the NICs.
     pub const NIC_CLASS: &str = "dranet.io/nic-class";
-    /// The alignment level: `switch`, `root-port`, `root`, `numa`.
+    /// The alignment level: `switch`, `root-port`, `root`, `numa`, `socket`.
     pub const ALIGNMENT: &str = "dranet.io/alignment";
     /// The alignment policy: `required`, `preferred`.
     pub const ALIGNMENT_POLICY: &str = "dranet.io/alignment-policy";

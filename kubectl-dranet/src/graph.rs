@@ -4,14 +4,14 @@ mod shapes;
 
 use crate::args::{GraphArgs, LookArgs, MachineArgs};
 use crate::source::{self, Seen, Source};
-use crate::{Output, text};
+use crate::{Output, text as tables};
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
 use std::path::Path;
 use topology_graph::{
-    Fold, Format, HostRoot, Identities, MatrixOptions, NcclXml, Overlay, Theme, Topology, capture,
-    diff, from_json, matrix_with, route, svg,
+    Fold, Format, HostRoot, Identities, MatrixOptions, NcclXml, Overlay, PostedMatrix, Theme,
+    Topology, capture, diff, from_json, listing, matrix_with, route, svg,
 };
 
 /// The start of a graph in JSON; no archive starts with it.
@@ -30,6 +30,9 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
         return write_capture(args.machine.root.as_deref(), identities, out);
     }
     if let Some(topology) = machine(&args.machine)? {
+        if let Some(file) = &args.compare {
+            return compared(&topology, file);
+        }
         return match &args.diff {
             Some(other) => Ok(differences(&topology, &read(other.as_ref(), None)?)),
             None => shown(&topology, args),
@@ -38,6 +41,11 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
     let Seen { view, notes: unread, .. } =
         Source::open(&args.source)?.read(&source::of_view(), &[])?;
     notes.extend(unread);
+    if let Some(file) = &args.compare {
+        let node = args.node.as_ref();
+        let node = node.context("name the node or the machine (--root) to compare with")?;
+        return compared(&of_node(&view, node)?, file);
+    }
     match (&args.node, &args.diff) {
         (Some(node), Some(other)) => {
             Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))
@@ -50,12 +58,12 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
 
 /// Shows every shape of the cluster's nodes; if there is only one, as for a named node.
 fn every_shape(view: &ClusterView, args: &GraphArgs) -> anyhow::Result<String> {
-    let by_shape = text::shapes(view)?;
+    let by_shape = tables::shapes(view)?;
     let firsts: Vec<_> = by_shape.values().filter_map(|nodes| nodes.first()).collect();
     match (firsts.as_slice(), args.output) {
         ([], _) => anyhow::bail!("no node has published a graph"),
         (_, Format::Matrix) if args.path.is_none() => {
-            text::matrices(view, matrix_options(args.look))
+            tables::matrices(view, matrix_options(args.look))
         }
         ([only], _) => shown(&Topology::from_spec(&only.spec)?, args),
         (_, Format::Json) if args.path.is_none() => shapes::json(&by_shape),
@@ -111,6 +119,14 @@ fn differences(one: &Topology, other: &Topology) -> String {
     if text.is_empty() { "no difference\n".to_owned() } else { text }
 }
 
+/// The cells of a posted matrix that differ from the graph.
+fn compared(topology: &Topology, file: &Path) -> anyhow::Result<String> {
+    let named = || format!("failed to read `{}`", file.display());
+    let text = fs::read_to_string(file).with_context(named)?;
+    let matrix = PostedMatrix::parse(&text).with_context(named)?;
+    Ok(topology.compare(&matrix).to_string())
+}
+
 fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
     let object = view.node_topology(node).with_context(|| unknown_node(view, node))?;
     Ok(Topology::from_spec(&object.spec)?)
@@ -137,17 +153,27 @@ fn machine(args: &MachineArgs) -> anyhow::Result<Option<Topology>> {
     read(root, overlay.as_ref()).map(Some)
 }
 
-/// A folder is a mounted root; a file is an archive of one, or a graph.
+/// A folder is a mounted root; a file is an archive of one, a graph, or a listing.
 fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
+    let named = || format!("failed to read `{}`", path.display());
     if path.is_file() {
         let bytes = bytes(path)?;
         if bytes.starts_with(GRAPH) {
             let text = str::from_utf8(&bytes).context("a graph is text in UTF-8")?;
-            return from_json(text).with_context(|| format!("failed to read `{}`", path.display()));
+            return from_json(text).with_context(named);
+        }
+        if let Some(text) = text(&bytes) {
+            let snapshot = listing(text).with_context(named)?;
+            return Ok(Topology::build(&snapshot, overlay).0);
         }
     }
     let snapshot = topology_graph::read(&host(path)?)?;
     Ok(Topology::build(&snapshot, overlay).0)
+}
+
+/// The text, if it is one: archives have bytes of zero, or are no UTF-8.
+fn text(bytes: &[u8]) -> Option<&str> {
+    str::from_utf8(bytes).ok().filter(|text| !text.contains('\0') && !text.trim().is_empty())
 }
 
 fn host(root: &Path) -> anyhow::Result<HostRoot> {

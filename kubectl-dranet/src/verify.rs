@@ -183,6 +183,7 @@ fn promised(pod: &Pod) -> Option<PathKind> {
         Level::RootPort => PathKind::Pxb,
         Level::Root => PathKind::Phb,
         Level::Numa => PathKind::Node,
+        Level::Socket => PathKind::Sys,
     })
 }
 

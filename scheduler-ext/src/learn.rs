@@ -206,7 +206,7 @@ fn count(counts: &mut Vec<(OpenClaim, u32)>, key: &ObjectKey, claim: &KnownClaim
 
 /// Names of the levels of a node's room, near to far.
 pub fn levels() -> impl Iterator<Item = String> {
-    Level::ALL.iter().map(ToString::to_string).chain(["node".to_owned()])
+    Level::WITH_WORDS.iter().map(ToString::to_string).chain(["node".to_owned()])
 }
 
 /// The demand that these devices correspond to.

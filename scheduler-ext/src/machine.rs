@@ -31,7 +31,7 @@ type Addresses = (Box<[PciAddress]>, Box<[PciAddress]>);
 /// The most cached paths per shape, some hundred bytes each.
 const PATHS_MAX: usize = 4096;
 
-const LEVELS: usize = Level::ALL.len();
+const LEVELS: usize = Level::WITH_WORDS.len();
 
 /// The published GPUs and NICs of one node.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Cells {
     pub fn of(topology: Arc<Topology>) -> Self {
         let mut places: HashMap<PciAddress, [Option<usize>; LEVELS]> = HashMap::new();
         let mut counts = [0; LEVELS];
-        for (level, count) in Level::ALL.into_iter().zip(0..) {
+        for (level, count) in Level::WITH_WORDS.into_iter().zip(0..) {
             let cells = topology.cells(level);
             counts[count] = cells.len();
             for (number, cell) in cells.iter().enumerate() {

@@ -7,7 +7,7 @@ use std::hint::black_box;
 mod machines;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use machines::machine_text;
+use machines::{machine_text, with_virtual_functions};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, PciAddress, PlanRequest, Snapshot, Topology, json, matrix, read};
 
@@ -42,6 +42,21 @@ fn building(criterion: &mut Criterion) {
     }
 }
 
+/// Eight NICs with 127 functions each: more than a thousand endpoints.
+fn many_functions(criterion: &mut Criterion) {
+    let snapshot = snapshot(&with_virtual_functions(&machine_text(8, 0), 127));
+    let (topology, _) = Topology::build(&snapshot, None);
+    assert!(topology.nics().len() > 1_000, "{}", topology.nics().len());
+    let mut group = criterion.benchmark_group("1,000 functions");
+    group.sample_size(10);
+    group.bench_function("build", |bencher| {
+        bencher.iter(|| Topology::build(black_box(&snapshot), None));
+    });
+    group.bench_function("all pairs", |bencher| bencher.iter(|| topology.all_paths()));
+    group.bench_function("json", |bencher| bencher.iter(|| json(&topology)));
+    group.finish();
+}
+
 /// The plan of a free part, which is the most frequent request.
 fn planning_a_part(criterion: &mut Criterion) {
     let (topology, _) = Topology::build(&snapshot(&machine_text(8, 0)), None);
@@ -60,5 +75,5 @@ fn showing(criterion: &mut Criterion) {
     criterion.bench_function("json 8+8", |bencher| bencher.iter(|| json(&topology)));
 }
 
-criterion_group!(benches, reading, building, planning_a_part, showing);
+criterion_group!(benches, reading, building, planning_a_part, showing, many_functions);
 criterion_main!(benches);

@@ -56,6 +56,13 @@ impl PciAddress {
         (device < DEVICES && function < FUNCTIONS).then_some(Self { domain, bus, device, function })
     }
 
+    /// The address of function 0 of the same device. With ARI, the functions of one device may have
+    /// several device numbers; they are then several slots.
+    #[must_use]
+    pub fn slot(self) -> Self {
+        Self { function: 0, ..self }
+    }
+
     /// The PCI segment group, 32 bits.
     pub fn domain(self) -> u32 {
         self.domain

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::iter::successors;
 
-use crate::graph::{Branch, NumaPart, Parts, Place, Role, SocketPart};
+use crate::class::is_gpu;
+use crate::graph::{Branch, NumaPart, Parts, Place, SocketPart};
 use crate::identity::Identity;
 use crate::snapshot::{NumaNodeFacts, SocketFacts};
 use crate::{
@@ -30,6 +31,8 @@ pub(crate) struct Built {
     pub(crate) acs: BTreeMap<PciAddress, Acs>,
     /// Memory of NUMA nodes in bytes; it differs between equal machines.
     pub(crate) memory: BTreeMap<NumaNode, u64>,
+    /// The topology file on the machine for NCCL.
+    pub(crate) nccl_file: Option<NcclXml>,
     pub(crate) anomalies: Vec<Anomaly>,
 }
 
@@ -43,7 +46,8 @@ pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
     let mut anomalies = snapshot.anomalies.clone();
     let file = nccl_file(snapshot, &mut anomalies);
     // A file on the machine itself takes precedence over the cloud's description of its size.
-    let overlays: Vec<&Overlay> = file.iter().chain(overlays.iter().copied()).collect();
+    let of_file = file.as_ref().map(Overlay::from_nccl_xml);
+    let overlays: Vec<&Overlay> = of_file.iter().chain(overlays.iter().copied()).collect();
     let overlays = overlays.as_slice();
     let mut branches = Branches::new();
     devices::add(snapshot, &mut branches, &mut anomalies);
@@ -53,13 +57,14 @@ pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
     numa::settle(snapshot, overlays, &mut branches, &mut anomalies);
     running::settle(snapshot, &mut branches);
     let gpu_links = links::between_gpus(snapshot, overlays, &branches, &mut anomalies);
-    anomalies.extend(snapshot.gpus.iter().filter_map(|gpu| absent(gpu.address, &branches)));
+    anomalies.extend(snapshot.gpus.iter().filter_map(|gpu| absent(gpu.address, snapshot)));
     anomalies.sort();
     anomalies.dedup();
     Built {
         identities: identities(snapshot, &branches),
         acs: acs::of_nics(snapshot, &branches),
         memory: memory(&snapshot.numa_nodes),
+        nccl_file: file,
         anomalies,
         parts: Parts {
             branches: branches.into_values().collect(),
@@ -70,12 +75,11 @@ pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
     }
 }
 
-fn nccl_file(snapshot: &Snapshot, anomalies: &mut Vec<Anomaly>) -> Option<Overlay> {
+fn nccl_file(snapshot: &Snapshot, anomalies: &mut Vec<Anomaly>) -> Option<NcclXml> {
     let file = snapshot.nccl_file.as_ref()?;
     let parsed = NcclXml::parse(&file.text);
     let malformed = |error| Anomaly::new(AnomalyKind::Malformed, &file.path, chain(&error));
-    let parsed = parsed.map_err(|error| anomalies.push(malformed(error)));
-    Some(Overlay::from_nccl_xml(&parsed.ok()?))
+    parsed.map_err(|error| anomalies.push(malformed(error))).ok()
 }
 
 /// An error with its causes.
@@ -128,10 +132,10 @@ fn identities(snapshot: &Snapshot, branches: &Branches) -> BTreeMap<PciAddress, 
 }
 
 /// The driver lists a GPU that PCI does not show as a GPU.
-fn absent(address: PciAddress, branches: &Branches) -> Option<Anomaly> {
-    let known = branches.get(&Place::Function(address)).map(Branch::role);
+fn absent(address: PciAddress, snapshot: &Snapshot) -> Option<Anomaly> {
     let detail = "its driver lists this GPU, but it is not on the PCI bus";
-    (known != Some(Role::Gpu)).then(|| about(address, AnomalyKind::GpuAbsent, detail))
+    let is_there = snapshot.function(address).is_some_and(|function| is_gpu(function.class));
+    (!is_there).then(|| about(address, AnomalyKind::GpuAbsent, detail))
 }
 
 /// An anomaly about one device.

@@ -1,14 +1,15 @@
 //! Cells: the partition of a machine's GPUs and NICs that claims use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use crate::graph::{Place, Role, Vertex, root_port_of};
 use crate::text::serde_as_text;
-use crate::{PciAddress, Topology};
+use crate::{NumaNode, PciAddress, Topology};
 
-/// How near the devices of a cell are: one level per PCIe path kind of `nvidia-smi topo -m`.
+/// How near the devices of a cell are: one level per PCIe path kind of `nvidia-smi topo -m`, and the
+/// socket, for which it has no word: it says SYS between NUMA nodes of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Below one PCIe switch: PIX. A root port is not a switch.
@@ -20,13 +21,16 @@ pub enum Level {
     Root,
     /// On one NUMA node: NODE or nearer.
     Numa,
+    /// On one CPU socket: SYS, but without the link between sockets. Differs from [`Level::Numa`] only
+    /// if a socket has several NUMA nodes (NPS, SNC).
+    Socket,
 }
 
 /// A group of devices that are near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The common place of the devices: `numa0`, `pci0000:15`, or the address of a root port or of
-    /// a switch's upstream port.
+    /// The common place of the devices: `socket0`, `numa0`, `pci0000:15`, or the address of a root port or of
+    /// a switch's upstream port; `pci0000:00/numa0` if a root bus has devices of several NUMA nodes.
     pub key: String,
     /// Its GPUs, by address.
     pub gpus: Vec<PciAddress>,
@@ -36,23 +40,28 @@ pub struct Cell {
 
 /// A text is not an alignment level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid alignment `{0}`; allowed values: `switch`, `root-port`, `root`, `numa`")]
+#[error("invalid alignment `{0}`; allowed values: `switch`, `root-port`, `root`, `numa`, `socket`")]
 pub struct ParseLevelError(String);
 
 impl Level {
+    /// The levels for which `nvidia-smi topo -m` has a word, from near to far.
+    pub const WITH_WORDS: [Self; 4] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa];
+
     /// All levels, from near to far.
-    pub const ALL: [Self; 4] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa];
+    pub const ALL: [Self; 5] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa, Self::Socket];
 }
 
 impl Topology {
     /// The cells of a level, ordered by place. A device whose place is unknown is in no cell. A
     /// cell may have only GPUs or only NICs.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
-        let mut cells: BTreeMap<Place, Cell> = BTreeMap::new();
+        let mut cells: BTreeMap<(Place, Option<NumaNode>), Cell> = BTreeMap::new();
+        let divided = if level == Level::Root { self.divided_roots() } else { BTreeSet::new() };
         for (address, vertex) in self.ends() {
-            let Some(key) = self.cell_key(level, address) else { continue };
-            let cell = cells.entry(key).or_insert_with(|| Cell {
-                key: key.to_string(),
+            let Some(place) = self.cell_key(level, address) else { continue };
+            let numa = vertex.numa.filter(|_| divided.contains(&place));
+            let cell = cells.entry((place, numa)).or_insert_with(|| Cell {
+                key: numa.map_or_else(|| place.to_string(), |numa| format!("{place}/numa{numa}")),
                 gpus: Vec::new(),
                 nics: Vec::new(),
             });
@@ -62,6 +71,18 @@ impl Topology {
             }
         }
         cells.into_values().collect()
+    }
+
+    /// The root buses with devices on different NUMA nodes, as hypervisors make them. Their cells are
+    /// divided by NUMA node.
+    fn divided_roots(&self) -> BTreeSet<Place> {
+        let mut nodes: BTreeMap<Place, BTreeSet<NumaNode>> = BTreeMap::new();
+        for (address, vertex) in self.ends() {
+            if let Some(place) = self.cell_key(Level::Root, address) {
+                nodes.entry(place).or_default().extend(vertex.numa);
+            }
+        }
+        nodes.into_iter().filter(|(_, nodes)| nodes.len() > 1).map(|(place, _)| place).collect()
     }
 
     /// The cell of a device. For a NIC it is the cell of its data path, since GPUs are near to
@@ -78,6 +99,12 @@ impl Topology {
                 _ => None,
             },
             Level::Numa => self.graph.vertex(device)?.numa.map(Place::Numa),
+            // Without a known socket, a NUMA node is alone.
+            Level::Socket => {
+                let node = self.graph.vertex(device)?.numa?;
+                let socket = self.graph.socket_of(node).map(Place::Socket);
+                Some(socket.unwrap_or(Place::Numa(node)))
+            }
         }
     }
 }
@@ -89,6 +116,7 @@ impl fmt::Display for Level {
             Self::RootPort => "root-port",
             Self::Root => "root",
             Self::Numa => "numa",
+            Self::Socket => "socket",
         })
     }
 }

@@ -8,6 +8,12 @@ const BRIDGE: u32 = 0x06;
 const ACCELERATOR: u32 = 0x12;
 /// A PCI-to-PCI bridge; every root port and switch port is one.
 pub(crate) const PCI_BRIDGE: u32 = 0x06_0400;
+/// A 3D controller, which most GPUs in servers are.
+pub(crate) const DISPLAY_3D: u32 = 0x03_0200;
+/// An Ethernet controller.
+pub(crate) const ETHERNET: u32 = 0x02_0000;
+/// A display controller of no other kind, which AMD's GPUs in servers are.
+pub(crate) const DISPLAY_OTHER: u32 = 0x03_8000;
 /// The class of NVIDIA's NVSwitch.
 pub(crate) const NVSWITCH: u32 = 0x06_8000;
 

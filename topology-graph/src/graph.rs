@@ -1,8 +1,8 @@
 //! The graph of one machine. CPU sockets, NUMA nodes and the PCI tree are vertices; their
 //! connections are weighted edges. All distances are computed on it.
 //!
-//! Edges point upwards (a device to its port, a host bridge to its NUMA node) and are followed in
-//! both directions.
+//! Edges point upwards: a device to its port, a host bridge to its NUMA node, a NUMA node to its
+//! socket. Edges between equals (two GPUs, two NUMA nodes) start at the one that comes first.
 
 mod edge;
 mod join;
@@ -13,12 +13,13 @@ mod vertex;
 use std::collections::BTreeMap;
 use std::iter::successors;
 
-use petgraph::graph::{EdgeIndex, NodeIndex, UnGraph};
+use petgraph::Direction;
+use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use crate::NumaNode;
 
-pub(crate) use edge::{Edge, Fabric, Link};
+pub(crate) use edge::{Distance, Edge, Fabric, Link};
 pub(crate) use parts::{Branch, GpuLink, Mesh, NumaPart, Parts, SocketPart};
 pub(crate) use vertex::Vertex;
 pub use vertex::{Place, Role};
@@ -26,8 +27,32 @@ pub use vertex::{Place, Role};
 /// Vertices by place, and edges.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
-    graph: UnGraph<Vertex, Edge>,
+    graph: DiGraph<Vertex, Edge>,
     places: BTreeMap<Place, NodeIndex>,
+    /// The ways up from each vertex, by its index.
+    ups: Vec<Up>,
+}
+
+/// The ways up from a vertex: edges with their upper ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Up {
+    /// To the parent on the PCI tree.
+    parent: Option<Rise>,
+    /// To a NUMA node, other than through a parent.
+    numa: Option<Rise>,
+    /// From a NIC to the function that moves its data.
+    data_path: Option<Rise>,
+    /// The number of ancestors on the PCI tree.
+    depth: usize,
+    /// True if the edge to the parent is inside of one device.
+    is_inside: bool,
+}
+
+/// An edge and its upper end.
+#[derive(Clone, Copy, Debug)]
+struct Rise {
+    edge: EdgeIndex,
+    to: NodeIndex,
 }
 
 /// Vertices of the PCI tree that do not form a forest.
@@ -75,14 +100,14 @@ impl Graph {
 
     /// The parent of a vertex on the PCI tree.
     pub(crate) fn parent(&self, place: Place) -> Option<&Vertex> {
-        self.above(*self.places.get(&place)?).map(|(_, parent)| &self.graph[parent])
+        self.above(*self.places.get(&place)?).map(|parent| &self.graph[parent])
     }
 
     /// The children of a vertex on the PCI tree, by place.
     pub(crate) fn children(&self, place: Place) -> Vec<&Vertex> {
         let Some(&index) = self.places.get(&place) else { return Vec::new() };
-        let neighbors = self.graph.neighbors(index);
-        let below = neighbors.filter(|child| self.above(*child).is_some_and(|up| up.1 == index));
+        let below = self.graph.neighbors_directed(index, Direction::Incoming);
+        let below = below.filter(|child| self.above(*child) == Some(index));
         let mut children: Vec<&Vertex> = below.map(|child| &self.graph[child]).collect();
         children.sort_by_key(|vertex| vertex.place);
         children
@@ -97,7 +122,7 @@ impl Graph {
     /// A vertex and its ancestors on the PCI tree, nearest first. Empty if the place does not
     /// exist.
     pub(crate) fn chain(&self, place: Place) -> Vec<&Vertex> {
-        self.up(self.places.get(&place).copied()).map(|index| &self.graph[index]).collect()
+        self.ancestors(self.places.get(&place).copied()).map(|index| &self.graph[index]).collect()
     }
 
     /// The chain that a device's data take: that of its data path, if it has one.
@@ -109,18 +134,14 @@ impl Graph {
     /// The function that moves a NIC's data.
     pub(crate) fn data_path(&self, nic: Place) -> Option<&Vertex> {
         let index = *self.places.get(&nic)?;
-        let mut edges = self.graph.edges(index);
-        let edge = edges.find(|edge| {
-            *edge.weight() == Edge::DataPath && self.lower_end(edge.id()) == Some(index)
-        })?;
-        Some(&self.graph[edge.target()])
+        self.up(index).data_path.map(|mover| &self.graph[mover.to])
     }
 
     /// The switch that a vertex is attached to, represented by its upstream port, or by itself if
     /// it is a whole switch. Two devices of one switch are PIX apart. `None` below a root port or a
-    /// root bus.
+    /// root bus. Ports inside of a device are not a switch.
     pub(crate) fn switch_above(&self, place: Place) -> Option<&Vertex> {
-        let port = self.parent(place)?;
+        let port = self.parent(self.outermost(place)?)?;
         match port.role {
             Role::Switch => Some(port),
             Role::SwitchPort if self.link_above(port.place).is_some() => Some(port),
@@ -129,10 +150,30 @@ impl Graph {
         }
     }
 
+    /// The outermost port of the device that a vertex belongs to; the vertex itself if there are no
+    /// ports inside of the device.
+    pub(crate) fn outermost(&self, place: Place) -> Option<Place> {
+        let mut index = *self.places.get(&place)?;
+        while let Some(parent) = self.up(index).parent.filter(|_| self.up(index).is_inside) {
+            index = parent.to;
+        }
+        Some(self.graph[index].place)
+    }
+
+    /// Returns true for the ports inside of a GPU.
+    pub(crate) fn is_inside_gpu(&self, port: Place) -> bool {
+        let Some(&index) = self.places.get(&port) else { return false };
+        let below = self.graph.neighbors_directed(index, Direction::Incoming);
+        self.graph[index].role.is_port()
+            && below
+                .into_iter()
+                .any(|child| self.above(child) == Some(index) && self.up(child).is_inside)
+    }
+
     /// The PCIe link between a vertex and its parent.
     pub(crate) fn link_above(&self, place: Place) -> Option<Link> {
-        let (edge, _) = self.above(*self.places.get(&place)?)?;
-        match self.graph[edge] {
+        let parent = self.up(*self.places.get(&place)?).parent?;
+        match self.graph[parent.edge] {
             Edge::Pcie(link) => Some(link),
             _ => None,
         }
@@ -146,7 +187,7 @@ impl Graph {
     /// The socket that a NUMA node is on.
     pub(crate) fn socket_of(&self, node: NumaNode) -> Option<u32> {
         let index = *self.places.get(&Place::Numa(node))?;
-        self.graph.neighbors(index).find_map(|other| match self.graph[other].place {
+        self.graph.neighbors(index).find_map(|above| match self.graph[above].place {
             Place::Socket(socket) => Some(socket),
             _ => None,
         })
@@ -158,15 +199,10 @@ impl Graph {
         let is_node = |vertex: &Vertex| vertex.role == Role::NumaNode && vertex.in_shape;
         let nodes = self.places.iter().filter(|(_, index)| is_node(&self.graph[**index]));
         let distance = |to: NodeIndex| {
-            let edge = self.graph.find_edge(from, to)?;
-            match self.graph[edge] {
-                Edge::Slit { there, back } => {
-                    if self.lower_end(edge) == Some(from) {
-                        there
-                    } else {
-                        back
-                    }
-                }
+            let (edge, direction) = self.graph.find_edge_undirected(from, to)?;
+            match (&self.graph[edge], direction) {
+                (Edge::Slit { there, .. }, Direction::Outgoing) => *there,
+                (Edge::Slit { back, .. }, Direction::Incoming) => *back,
                 _ => None,
             }
         };
@@ -192,22 +228,17 @@ impl Graph {
     }
 
     /// A vertex and all its ancestors.
-    fn up(&self, from: Option<NodeIndex>) -> impl Iterator<Item = NodeIndex> {
-        successors(from, |index| self.above(*index).map(|(_, parent)| parent))
+    fn ancestors(&self, from: Option<NodeIndex>) -> impl Iterator<Item = NodeIndex> {
+        successors(from, |index| self.above(*index))
     }
 
-    /// The edge to the parent on the PCI tree, and the parent.
-    fn above(&self, index: NodeIndex) -> Option<(EdgeIndex, NodeIndex)> {
-        let mut edges = self.graph.edges(index).filter(|edge| {
-            matches!(edge.weight(), Edge::Pcie(_) | Edge::Attachment)
-                && self.graph[edge.target()].role.is_pci()
-                && self.lower_end(edge.id()) == Some(index)
-        });
-        edges.next().map(|edge| (edge.id(), edge.target()))
+    /// The parent on the PCI tree.
+    fn above(&self, index: NodeIndex) -> Option<NodeIndex> {
+        self.up(index).parent.map(|parent| parent.to)
     }
 
-    fn lower_end(&self, edge: EdgeIndex) -> Option<NodeIndex> {
-        self.graph.edge_endpoints(edge).map(|(lower, _)| lower)
+    fn up(&self, index: NodeIndex) -> Up {
+        self.ups.get(index.index()).copied().unwrap_or_default()
     }
 }
 

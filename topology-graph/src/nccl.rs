@@ -1,20 +1,25 @@
 //! Reads and writes NCCL's topology files (`NCCL_TOPO_FILE`).
 //!
 //! The document is kept element by element, so that it can be written back unchanged. `import`
-//! interprets it; `export` writes a graph in this format. The format is NCCL's own
-//! (`src/graph/xml.cc`), version 1.
+//! interprets it; `export` writes a graph in this format, and `complete` adds devices to a file. The
+//! format is NCCL's own (`src/graph/xml.cc`). NCCL accepts version 1 only; AMD's RCCL, which has
+//! elements of its own, version 2 only.
 
+mod complete;
 mod export;
 mod import;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use roxmltree::{Document, Node, ParsingOptions};
 
 pub use export::{nccl_xml, nccl_xml_of};
 
-/// The supported version.
+/// The version of NCCL.
 const VERSION: &str = "1";
+/// The version of RCCL.
+const VERSION_OF_RCCL: &str = "2";
 /// The maximum nesting. NCCL gives up at a depth of a few switches.
 const DEEPEST: usize = 64;
 /// The maximum number of XML nodes. NCCL's own limit on vertices is 640, but attributes and text
@@ -42,8 +47,16 @@ pub enum NcclXmlError {
     #[error("failed to read the NCCL topology as XML")]
     Xml(#[source] roxmltree::Error),
     /// The XML is another kind of document.
-    #[error("found `<{0}>`, and an NCCL topology begins with `<system version=\"1\">`")]
+    #[error(
+        "found `<{0}>`, and an NCCL topology begins with `<system version=\"1\">` or, of RCCL, `\"2\"`"
+    )]
     NoSystem(String),
+    /// The file was dumped for a job on several hosts, whose addresses repeat.
+    #[error(
+        "found the devices of {0} hosts; a graph has one machine, so keep only the `<cpu>` elements \
+         with one value of `host_hash`"
+    )]
+    SeveralHosts(usize),
     /// Elements are nested deeper than switches on any machine.
     #[error("found elements nested deeper than {DEEPEST}")]
     TooDeep,
@@ -57,8 +70,13 @@ impl NcclXml {
         let root = document.root_element();
         let system = element(root, DEEPEST)?;
         let version = system.attribute("version").unwrap_or(VERSION);
-        if system.name != "system" || version != VERSION {
+        if system.name != "system" || ![VERSION, VERSION_OF_RCCL].contains(&version) {
             return Err(NcclXmlError::NoSystem(opening(&system)));
+        }
+        let hosts = system.children("cpu").filter_map(|cpu| cpu.attribute("host_hash"));
+        let hosts: BTreeSet<&str> = hosts.collect();
+        if hosts.len() > 1 {
+            return Err(NcclXmlError::SeveralHosts(hosts.len()));
         }
         Ok(Self { system })
     }
@@ -96,6 +114,13 @@ impl Element {
     fn with(mut self, name: &str, value: &impl ToString) -> Self {
         self.attributes.push((name.to_owned(), value.to_string()));
         self
+    }
+
+    fn set(&mut self, name: &str, value: &impl ToString) {
+        match self.attributes.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value.to_string(),
+            None => self.attributes.push((name.to_owned(), value.to_string())),
+        }
     }
 
     fn attribute(&self, name: &str) -> Option<&str> {

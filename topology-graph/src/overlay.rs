@@ -22,6 +22,8 @@ pub struct Overlay {
     pub(crate) cpus: BTreeMap<NumaNode, CpuSet>,
     /// NVLinks between two GPUs, the lower address first.
     pub(crate) nvlinks: BTreeMap<(PciAddress, PciAddress), u32>,
+    /// GPUs with XGMI between them, the lower address first.
+    pub(crate) xgmi: BTreeSet<(PciAddress, PciAddress)>,
 }
 
 /// A whole switch. Its bus ID is invented if a hypervisor hides the real one.
@@ -44,6 +46,8 @@ pub(crate) struct OverlayDevice {
     pub(crate) id: Option<(u16, u16)>,
     /// Its link, if known.
     pub(crate) link: Option<PcieLink>,
+    /// The names of its network devices, as NCCL lists them: those of RDMA devices or interfaces.
+    pub(crate) names: Vec<String>,
 }
 
 impl Overlay {
@@ -63,6 +67,14 @@ impl Overlay {
         &self.evidence
     }
 
+    /// The facts about a function: its own, or those of another function of the same device. NCCL
+    /// too merges the functions of a device.
+    pub(crate) fn device(&self, address: PciAddress) -> Option<&OverlayDevice> {
+        let first = address.slot();
+        let functions = self.devices.range(first..).take_while(|(other, _)| other.slot() == first);
+        self.devices.get(&address).or_else(|| functions.map(|(_, device)| device).next())
+    }
+
     /// Creates an overlay without facts.
     pub(crate) fn empty(evidence: Evidence) -> Self {
         Self {
@@ -71,6 +83,7 @@ impl Overlay {
             devices: BTreeMap::new(),
             cpus: BTreeMap::new(),
             nvlinks: BTreeMap::new(),
+            xgmi: BTreeSet::new(),
         }
     }
 

@@ -1,13 +1,14 @@
 //! The pair plan of a machine or of a part of it: which NIC goes with which GPU.
 //!
-//! Giving each GPU its nearest NIC would give two GPUs of a switch the same NIC. The plan is the
-//! best one for all GPUs: as many GPUs as possible get a NIC, then as many as possible a second
+//! If there are fewer NICs than GPUs, GPUs share the NICs that are nearest to them. Otherwise, giving
+//! each GPU its nearest NIC would give two GPUs of a switch the same NIC. The plan is the best one for
+//! all GPUs: as many GPUs as possible get a NIC, then as many as possible a second
 //! one, and so on. Among those plans, the paths are shortest. Among those, the plan for the
 //! remaining free GPUs is best. Among those, address order decides.
 
 mod matching;
 
-use crate::graph::{Place, Role, Vertex};
+use crate::graph::{Distance, Place, Role, Vertex};
 use crate::{LinkLayer, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
 
@@ -18,7 +19,7 @@ pub struct Pair {
     pub gpu: PciAddress,
     /// The NIC.
     pub nic: PciAddress,
-    /// The path between them, `NODE` or nearer.
+    /// The path between them: `NODE` or nearer, or `SYS` within one socket.
     pub path: PathKind,
 }
 
@@ -46,6 +47,27 @@ enum Tier {
     Asked,
     Rest,
 }
+
+/// The NICs that a group may get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Those of its socket.
+    Socket,
+    /// Those nearest to it.
+    Nearest,
+}
+
+/// How near a NIC is to a GPU; more is nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Nearness {
+    /// By the kind of path.
+    steps: i64,
+    /// Among paths of one kind.
+    shortness: i64,
+}
+
+/// More PCIe links than any path has: buses end at 255.
+const MOST_LINKS: i64 = 512;
 
 /// GPUs that get NICs together.
 struct Group<'r> {
@@ -84,13 +106,21 @@ impl Topology {
     /// all GPUs get equally many. All NICs of a GPU are equally near: a storage or management NIC
     /// does not become a partner only because no other NIC is available.
     ///
+    /// If there are fewer NICs than GPUs, each GPU has one of the NICs that are nearest to it, and
+    /// several GPUs share a NIC. NCCL chooses so too.
+    ///
     /// Physical functions are paired, since one port is one NIC. A virtual function has the partner
     /// of its physical function.
     pub fn pairs(&self) -> Vec<Pair> {
         let all: Vec<PciAddress> = self.gpus().iter().map(|gpu| gpu.address).collect();
         let nics = self.pairable_nics();
-        let per_gpu = nics.len().div_ceil(all.len().max(1));
-        let plan = self.plan(&PlanRequest::each(&all, &nics, per_gpu));
+        let plan = if nics.len() < all.len() {
+            let request = PlanRequest { shared: true, ..PlanRequest::each(&all, &nics, 1) };
+            self.plan_among(&request, Reach::Nearest)
+        } else {
+            let per_gpu = nics.len().div_ceil(all.len().max(1));
+            self.plan(&PlanRequest::each(&all, &nics, per_gpu))
+        };
         let nearest = |gpu| plan.iter().filter(|pair| pair.gpu == gpu).map(|pair| pair.path).min();
         let near = plan.iter().filter(|pair| Some(pair.path) == nearest(pair.gpu)).copied();
         let mut pairs: Vec<Pair> =
@@ -136,18 +166,21 @@ impl Topology {
         [pair].into_iter().chain(functions.map(move |(nic, _)| self.pair(pair.gpu, nic)))
     }
 
-    /// The best plan, by GPU and NIC. A NIC serves only GPUs of its NUMA node. The order within a
-    /// request does not matter.
+    /// The best plan, by GPU and NIC. A NIC serves only GPUs of its socket, or of its NUMA node if
+    /// sockets are unknown. The order within a request does not matter.
     ///
-    /// Six criteria decide, in order of priority. A later one never outweighs an earlier one:
+    /// Eight criteria decide, in order of priority. A later one never outweighs an earlier one:
     ///
     /// 1. As many groups as possible get a first NIC, then a second one, and so on.
     /// 2. If NICs are shared, they serve as equal numbers of groups as possible.
-    /// 3. The paths of the groups are short. Each pair counts 4 for PIX, 3 for PXB, 2 for PHB and 1
-    ///    for NODE, by the farthest GPU of the group.
-    /// 4. As many of the remaining free GPUs as possible can get NICs, as in 1.
-    /// 5. Their paths are short, as in 3.
-    /// 6. Pairs do not cross in address order.
+    /// 3. The paths of the groups are short. Each pair counts 5 for PIX, 4 for PXB, 3 for PHB, 2 for
+    ///    NODE and 1 for SYS within a socket, by the farthest GPU of the group.
+    /// 4. Among paths of one kind, those with a shorter distance by the SLIT and with fewer PCIe links
+    ///    are preferred.
+    /// 5. As many of the remaining free GPUs as possible can get NICs, as in 1.
+    /// 6. Their paths are short, as in 3,
+    /// 7. and as in 4.
+    /// 8. Pairs do not cross in address order.
     ///
     /// Example: a machine has two GPUs and two NICs on each switch, and NIC0 is in use. GPU0 and GPU1
     /// need one NIC each; GPU2 stays free.
@@ -160,9 +193,9 @@ impl Topology {
     ///
     /// NIC1 is nearest to both GPU0 and GPU1. Giving it to both, or to only one of them and nothing
     /// to the other, violates criterion 1. Among the plans with two pairs, criterion 3 prefers those
-    /// with one PIX and one NODE (4 + 1). Four such plans exist: GPU0 or GPU1 gets NIC1, and the other
-    /// one gets NIC2 or NIC3. Each of them leaves a PIX NIC for GPU2, so criteria 4 and 5 do not
-    /// decide. Criterion 6 selects GPU0 with NIC1 and GPU1 with NIC2, which leaves NIC3 for GPU2.
+    /// with one PIX and one NODE (5 + 2). Four such plans exist: GPU0 or GPU1 gets NIC1, and the other
+    /// one gets NIC2 or NIC3. Each of them leaves a PIX NIC for GPU2, so criteria 5 to 7 do not
+    /// decide. Criterion 8 selects GPU0 with NIC1 and GPU1 with NIC2, which leaves NIC3 for GPU2.
     ///
     /// ```
     /// use topology_graph::fixture::{machine, plant};
@@ -184,9 +217,13 @@ impl Topology {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn plan(&self, request: &PlanRequest) -> Vec<Pair> {
+        self.plan_among(request, Reach::Socket)
+    }
+
+    fn plan_among(&self, request: &PlanRequest, reach: Reach) -> Vec<Pair> {
         let request = request.tidy();
         let groups = groups(&request);
-        let pairs = best(&self.problem(&request, &groups)).into_iter();
+        let pairs = best(&self.problem(&request, &groups, reach)).into_iter();
         let asked = pairs.filter(|(group, _)| groups[*group].tier == Tier::Asked);
         let mut pairs: Vec<Pair> = asked
             .flat_map(|(group, nic)| groups[group].gpus.iter().map(move |gpu| (*gpu, nic)))
@@ -196,27 +233,35 @@ impl Topology {
         pairs
     }
 
-    fn problem(&self, request: &PlanRequest, groups: &[Group<'_>]) -> Problem {
+    fn problem(&self, request: &PlanRequest, groups: &[Group<'_>], reach: Reach) -> Problem {
         let PlanRequest { nics, per_group, shared, .. } = request;
         let uses = if *shared { groups.len() } else { 1 };
-        let gain = |at: usize, nic: usize| {
-            let path = self.farthest(groups[at].gpus, nics[nic]);
-            let near = path.satisfies(PathKind::Node).then_some(nearness(path))?;
-            Some(groups[at].tier.near(near) + crossing(at, *per_group, nic))
+        let row = |(at, group): (usize, &Group<'_>)| {
+            let mut near = self.nearness_of(group, nics);
+            if reach == Reach::Nearest {
+                let nearest = near.iter().flatten().max().copied();
+                near.iter_mut().for_each(|near| *near = near.filter(|near| Some(*near) == nearest));
+            }
+            let gains = near
+                .into_iter()
+                .enumerate()
+                .map(|(nic, near)| Some(group.tier.near(near?) + crossing(at, *per_group, nic)));
+            gains.collect()
         };
         Problem {
             seats: groups.iter().map(|group| seats(group.tier, *per_group)).collect(),
             uses: nics.iter().map(|_| (0..uses).map(use_again).collect()).collect(),
-            gains: (0..groups.len())
-                .map(|at| (0..nics.len()).map(|nic| gain(at, nic)).collect())
-                .collect(),
+            gains: groups.iter().enumerate().map(row).collect(),
         }
     }
 
-    /// The path from the group's farthest GPU.
-    fn farthest(&self, gpus: &[PciAddress], nic: PciAddress) -> PathKind {
-        let paths = gpus.iter().map(|gpu| self.path(*gpu, nic));
-        paths.max().unwrap_or(PathKind::Unknown)
+    /// How near each NIC is to the group's farthest GPU.
+    fn nearness_of(&self, group: &Group<'_>, nics: &[PciAddress]) -> Vec<Option<Nearness>> {
+        let near = |nic: &PciAddress| {
+            let near = group.gpus.iter().map(|gpu| Nearness::of(self.distance(*gpu, *nic)?));
+            near.collect::<Option<Vec<_>>>()?.into_iter().min()
+        };
+        nics.iter().map(near).collect()
     }
 
     /// The NICs to plan for: those with InfiniBand, or else with RDMA, or else all. On machines
@@ -252,16 +297,35 @@ impl Tier {
     /// The gain of a NIC; `left` counts down to 1 for the last NIC of the group.
     fn seat(self, left: i64) -> Gain {
         match self {
-            Self::Asked => Gain([left, 0, 0, 0, 0, 0]),
-            Self::Rest => Gain([0, 0, 0, left, 0, 0]),
+            Self::Asked => Gain([left, 0, 0, 0, 0, 0, 0, 0]),
+            Self::Rest => Gain([0, 0, 0, 0, left, 0, 0, 0]),
         }
     }
 
-    fn near(self, steps: i64) -> Gain {
+    fn near(self, Nearness { steps, shortness }: Nearness) -> Gain {
         match self {
-            Self::Asked => Gain([0, 0, steps, 0, 0, 0]),
-            Self::Rest => Gain([0, 0, 0, 0, steps, 0]),
+            Self::Asked => Gain([0, 0, steps, shortness, 0, 0, 0, 0]),
+            Self::Rest => Gain([0, 0, 0, 0, 0, steps, shortness, 0]),
         }
+    }
+}
+
+impl Nearness {
+    /// `None` if the two are too far apart for a pair.
+    fn of(distance: Distance) -> Option<Self> {
+        let kind = distance.kind();
+        let steps = match kind {
+            PathKind::Pix | PathKind::Same | PathKind::NvLink(_) | PathKind::Xgmi => 5,
+            PathKind::Pxb => 4,
+            PathKind::Phb => 3,
+            PathKind::Node => 2,
+            PathKind::Sys if distance.is_in_socket() => 1,
+            PathKind::Sys | PathKind::Unknown => return None,
+        };
+        let (slit, links) = distance.length();
+        // The SLIT counts more than any number of links.
+        let length = i64::from(slit) * MOST_LINKS + i64::from(links).min(MOST_LINKS - 1);
+        Some(Self { steps, shortness: -length })
     }
 }
 
@@ -272,7 +336,7 @@ fn seats(tier: Tier, per_group: usize) -> Vec<Gain> {
 
 /// The gain of using a NIC again; it falls with each use.
 fn use_again(before: usize) -> Gain {
-    Gain([0, -whole(before), 0, 0, 0, 0])
+    Gain([0, -whole(before), 0, 0, 0, 0, 0, 0])
 }
 
 /// The gain for the distance between a NIC and the middle of the NICs that the group would get in
@@ -280,18 +344,7 @@ fn use_again(before: usize) -> Gain {
 fn crossing(group: usize, per_group: usize, nic: usize) -> Gain {
     let middle = (2 * group + 1) * per_group;
     let away = whole(middle.abs_diff(2 * nic + 1));
-    Gain([0, 0, 0, 0, 0, -away.saturating_mul(away)])
-}
-
-/// How near a path is: from 4 for PIX or nearer to 0 for paths too far for a pair.
-fn nearness(path: PathKind) -> i64 {
-    match path {
-        PathKind::Pix | PathKind::Same | PathKind::NvLink(_) | PathKind::Xgmi => 4,
-        PathKind::Pxb => 3,
-        PathKind::Phb => 2,
-        PathKind::Node => 1,
-        PathKind::Sys | PathKind::Unknown => 0,
-    }
+    Gain([0, 0, 0, 0, 0, 0, 0, -away.saturating_mul(away)])
 }
 
 /// Converts a count of devices.

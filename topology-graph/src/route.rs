@@ -43,6 +43,11 @@ pub enum Connection {
         /// The SLIT's distance in the direction of the route; 10 is a node's distance to itself.
         distance: Option<u32>,
     },
+    /// A link between a CPU and a GPU in one package (NVLink-C2C).
+    ChipToChip {
+        /// The bandwidth in one direction, in MB/s, if a source gives it.
+        bandwidth: Option<u32>,
+    },
     /// Parallel NVLinks.
     NvLink {
         /// The number of links.
@@ -85,7 +90,7 @@ impl Connection {
             Self::Pcie { possible, current } => {
                 current.or(possible).map(PcieLink::megabytes_per_second)
             }
-            Self::Xgmi { bandwidth, .. } => bandwidth,
+            Self::Xgmi { bandwidth, .. } | Self::ChipToChip { bandwidth } => bandwidth,
             Self::Attachment | Self::DataPath | Self::Numa { .. } | Self::NvLink { .. } => None,
         }
     }
@@ -116,6 +121,7 @@ fn connection(edge: &Edge, ahead: bool) -> Connection {
         Edge::Slit { there, back } => {
             Connection::Numa { distance: if ahead { there } else { back } }
         }
+        Edge::ChipToChip { bandwidth } => Connection::ChipToChip { bandwidth },
         Edge::Fabric { fabric: Fabric::NvLink { links }, .. } => Connection::NvLink { links },
         Edge::Fabric { fabric: Fabric::Xgmi { hops, bandwidth }, .. } => {
             Connection::Xgmi { hops, bandwidth }

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
 use crate::device::{Gpu, Identities, Nic, Nvme, gpus, nics, nvmes};
-use crate::graph::{Graph, GraphError, Place, Vertex};
-use crate::{Acs, Anomaly, Gdr, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot};
+use crate::graph::{Distance, Graph, GraphError, Vertex};
+use crate::{
+    Acs, Anomaly, Gdr, NcclXml, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot,
+};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct Topology {
     pub(crate) acs: BTreeMap<PciAddress, Acs>,
     /// Memory of NUMA nodes in bytes.
     pub(crate) memory: BTreeMap<NumaNode, u64>,
+    /// The topology file on the machine for NCCL. A published graph does not have it.
+    pub(crate) nccl_file: Option<NcclXml>,
     pub(crate) fabric: Option<String>,
     pub(crate) anomalies: Vec<Anomaly>,
     gpus: Vec<Gpu>,
@@ -27,9 +31,8 @@ pub struct Topology {
     nvmes: Vec<Nvme>,
     /// GPUDirect RDMA verdicts by GPU and NIC; a missing entry is unknown.
     pub(crate) gdr: Verdicts,
-    /// All endpoints by address, and the paths between them, row by row.
+    /// All endpoints by address.
     devices: Vec<PciAddress>,
-    paths: Vec<PathKind>,
 }
 
 impl Topology {
@@ -58,9 +61,9 @@ impl Topology {
 
     /// `hash` is set if another program has already computed the shape's hash.
     pub(crate) fn assemble(built: Built, hash: Option<ShapeHash>) -> (Self, Vec<GraphError>) {
-        let Built { parts, identities, acs, memory, anomalies } = built;
+        let Built { parts, identities, acs, memory, nccl_file, anomalies } = built;
         let (graph, errors) = Graph::new(&parts);
-        let (devices, paths) = paths(&graph);
+        let devices = graph.vertices().filter_map(Vertex::endpoint).collect();
         let topology = Self {
             gpus: gpus(&graph, &identities),
             nics: nics(&graph, &identities, &acs),
@@ -70,11 +73,11 @@ impl Topology {
             identities,
             acs,
             memory,
+            nccl_file,
             fabric: None,
             anomalies,
             gdr: Verdicts::new(),
             devices,
-            paths,
         };
         (topology, errors)
     }
@@ -122,9 +125,12 @@ impl Topology {
 
     /// The path kind between two devices; unknown if one does not exist.
     pub fn path(&self, a: PciAddress, b: PciAddress) -> PathKind {
-        let (a, b) = (self.devices.binary_search(&a), self.devices.binary_search(&b));
-        let (Ok(a), Ok(b)) = (a, b) else { return PathKind::Unknown };
-        self.paths.get(a * self.devices.len() + b).copied().unwrap_or(PathKind::Unknown)
+        self.graph.distance(a, b).map_or(PathKind::Unknown, Distance::kind)
+    }
+
+    /// The distance between two devices; `None` if one does not exist or no path is known.
+    pub(crate) fn distance(&self, a: PciAddress, b: PciAddress) -> Option<Distance> {
+        self.graph.distance(a, b)
     }
 
     /// Whether this NIC can access this GPU's memory directly.
@@ -138,10 +144,10 @@ impl Topology {
         Some(self.route(a, b)?.bottleneck()?.megabytes_per_second)
     }
 
-    /// Recomputes every path between two devices: all endpoints by address, row by row.
-    /// [`Topology::path`] uses cached results; benchmarks measure this function.
+    /// Every path between two devices: all endpoints by address, row by row. For benchmarks.
     pub fn all_paths(&self) -> Vec<PathKind> {
-        paths(&self.graph).1
+        let rows = self.devices.iter();
+        rows.flat_map(|a| self.devices.iter().map(|b| self.path(*a, *b))).collect()
     }
 
     /// The hash of everything that is equal on equal hardware.
@@ -164,20 +170,4 @@ impl Topology {
     pub(crate) fn endpoints(&self) -> &[PciAddress] {
         &self.devices
     }
-}
-
-/// All devices in order, and all paths between them.
-fn paths(graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
-    let devices: Vec<PciAddress> = graph.vertices().filter_map(Vertex::endpoint).collect();
-    let places: Vec<Place> = devices.iter().copied().map(Place::Function).collect();
-    let mut paths = vec![PathKind::Unknown; devices.len() * devices.len()];
-    for (row, from) in places.iter().enumerate() {
-        for (column, kind) in graph.kinds(*from, &places).into_iter().enumerate() {
-            if graph.starts_before(*from, places[column]) {
-                paths[row * devices.len() + column] = kind;
-                paths[column * devices.len() + row] = kind;
-            }
-        }
-    }
-    (devices, paths)
 }

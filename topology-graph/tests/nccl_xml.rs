@@ -107,11 +107,11 @@ fn invalid_nccl_files_are_refused() {
         ("<system", "failed to read the NCCL topology as XML"),
         (
             "<topology/>",
-            "found `<topology>`, and an NCCL topology begins with `<system version=\"1\">`",
+            "found `<topology>`, and an NCCL topology begins with `<system version=\"1\">` or, of RCCL, `\"2\"`",
         ),
         (
-            "<system version=\"2\"/>",
-            "found `<system version=\"2\">`, and an NCCL topology begins with `<system version=\"1\">`",
+            "<system version=\"3\"/>",
+            "found `<system version=\"3\">`, and an NCCL topology begins with `<system version=\"1\">` or, of RCCL, `\"2\"`",
         ),
         (
             &format!("<system version=\"1\"><cpu>{deep}</cpu></system>"),

@@ -89,9 +89,9 @@ fn count(name: &'static str, value: &str, noun: &str, allowed: &str) -> Result<u
 
 pub(super) fn level(value: &str) -> Result<Level, Denial> {
     let deny = |_| Denial::new(annotation::ALIGNMENT, value, "invalid value");
-    value
-        .parse()
-        .map_err(|error| deny(error).allowed("\"switch\", \"root-port\", \"root\" or \"numa\""))
+    value.parse().map_err(|error| {
+        deny(error).allowed("\"switch\", \"root-port\", \"root\", \"numa\" or \"socket\"")
+    })
 }
 
 pub(super) fn policy(value: Option<&str>) -> Result<AlignmentPolicy, Denial> {

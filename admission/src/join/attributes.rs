@@ -118,7 +118,7 @@ fn implies(join: &str, nearness: Nearness) -> bool {
     match nearness {
         Nearness::Partner => join == "partner",
         // A host bridge may have several root ports.
-        Nearness::Level(Level::Switch | Level::RootPort) => false,
+        Nearness::Level(Level::Switch | Level::RootPort | Level::Socket) => false,
         Nearness::Level(Level::Root) => join == "root",
         Nearness::Level(Level::Numa) => matches!(join, "numa" | "numa-alias"),
     }

@@ -9,20 +9,17 @@ use cluster_model::machines::Machine;
 use cluster_model::node_devices::text;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use topology_graph::{Cell, Level, PciAddress};
+use topology_graph::{Cell, PciAddress};
 
 /// The GPUs and NICs of a cell.
 type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 
-/// The farthest level that still counts as near.
-pub(crate) const WEAKEST: Nearness = Nearness::Level(Level::Numa);
-
 /// Candidates that start at the requested nearness, or at the best available one, and go
-/// down to [`WEAKEST`], best first.
+/// down to the farthest level that still counts as near, best first.
 pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
-    let weakest = WEAKEST;
+    let weakest = Nearness::weakest(question.machines);
     let from = |nearness: &Nearness| asked.is_none_or(|asked| *nearness >= asked);
-    let rungs: Vec<_> = Nearness::ALL.into_iter().filter(from).collect();
+    let rungs: Vec<_> = Nearness::levels(question.machines).filter(from).collect();
     let ladders = ladders(question, &rungs, weakest);
     if question.machines.iter().all(|machine| !question.demand.fits(&weakest.cells(machine))) {
         return vec![unaligned(question, weakest)];

@@ -93,7 +93,9 @@ impl Chooser<'_> {
     /// Tries levels from near to far. Pairs that only leave devices unused are the last resort.
     fn required(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
-        let levels = Nearness::ALL.into_iter().filter(|level| asked.is_none_or(|it| it == *level));
+        let levels = Nearness::levels(self.question.machines);
+        let asked_or_all = |level: &Nearness| asked.is_none_or(|it| it == *level);
+        let levels = levels.filter(asked_or_all);
         let strand = join::pairs_strand(self.question);
         let (last, first): (Vec<_>, Vec<_>) =
             levels.partition(|level| strand && *level == Nearness::Partner);
@@ -134,8 +136,8 @@ impl Chooser<'_> {
     fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
         let candidates = join::preferred(self.question, asked);
-        let weakest_only =
-            candidates.iter().filter(|candidate| candidate.nearness == join::WEAKEST);
+        let weakest = Nearness::weakest(self.question.machines);
+        let weakest_only = candidates.iter().filter(|candidate| candidate.nearness == weakest);
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
         let mut candidates = candidates.into_iter().chain(together);
         candidates.find_map(|candidate| self.best(vec![candidate], refusals))
@@ -147,7 +149,7 @@ impl Chooser<'_> {
         let asked = self.intent.level.map(Nearness::Level);
         let strand = join::pairs_strand(self.question);
         let is_required = self.intent.policy == AlignmentPolicy::Required;
-        let levels = Nearness::ALL.into_iter().filter(|level| match asked {
+        let levels = Nearness::levels(self.question.machines).filter(|level| match asked {
             Some(asked) if is_required => *level == asked,
             Some(asked) => *level >= asked,
             None => !(strand && *level == Nearness::Partner),

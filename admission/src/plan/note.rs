@@ -31,6 +31,11 @@ impl Plan {
                 let place = self.nearness.place();
                 format!("{gpus_text} and {} on one {place}", count(nics, "NIC"))
             }
+            (Pairing::Shared, _) => {
+                let share = gpus.checked_div(nics).unwrap_or_default();
+                let place = self.nearness.place();
+                format!("{gpus_text}, each {share} with 1 NIC on their {place}")
+            }
             (Pairing::Each, Nearness::Partner) => {
                 format!("{gpus_text}, each with {} nearest to it", the(each))
             }

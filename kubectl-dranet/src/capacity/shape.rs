@@ -21,7 +21,7 @@ pub struct PodShape {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a shape: write `<GPUs>gpu:<NICs>nic` with an optional level \
-     (`switch`, `root-port`, `root`, `numa`), as in `1gpu:2nic` or `2gpu:2nic:switch`"
+     (`switch`, `root-port`, `root`, `numa`, `socket`), as in `1gpu:2nic` or `2gpu:2nic:switch`"
 )]
 pub struct PodShapeError(String);
 

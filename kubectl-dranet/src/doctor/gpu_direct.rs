@@ -39,7 +39,7 @@ pub(crate) fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
         )),
         Gdr::Iommu => Some((
             "the path between them crosses a root complex whose IOMMU translates",
-            "boot the kernel with `iommu=pt`",
+            "boot the kernel with `iommu=pt` (x86) or `iommu.passthrough=1` (arm64)",
         )),
         Gdr::NoPeerMemory => Some((
             "the GPU's driver exposes no peer memory: nvidia_peermem is not loaded and the driver \

@@ -4,20 +4,19 @@ use super::{Branches, about};
 use crate::class::{PCI_BRIDGE, is_accelerator, is_display, is_network, is_nvme};
 use crate::graph::{Branch, Place, Role, Vertex};
 use crate::snapshot::PciFunction;
+use crate::vendor::{AMD, HABANA, INTEL, NVIDIA};
 use crate::{Anomaly, AnomalyKind, PciAddress, Snapshot};
 
 /// Vendors whose display controllers are GPUs; others are consoles of a BMC or a hypervisor.
 const GPU_VENDORS: [u16; 3] = [NVIDIA, AMD, INTEL];
-const NVIDIA: u16 = 0x10de;
-const AMD: u16 = 0x1002;
-const INTEL: u16 = 0x8086;
-/// Habana: Gaudi is a processing accelerator.
-const HABANA: u16 = 0x1da3;
 
 pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut Vec<Anomaly>) {
     for function in &snapshot.pci {
         let rdma = snapshot.rdma_device(function.address);
         let Some(role) = role(function, rdma.is_some()) else { continue };
+        if role == Role::Gpu && !is_whole_gpu(function, snapshot) {
+            continue;
+        }
         let link_layer = rdma.and_then(|rdma| rdma.ports.iter().find_map(|port| port.link_layer));
         let rdma = rdma.is_some();
         let physical_function = physical_function(function, snapshot).map(Place::Function);
@@ -82,6 +81,28 @@ fn role(function: &PciFunction, has_rdma: bool) -> Option<Role> {
     }
 }
 
+/// Returns false for a virtual function of a GPU that is on this machine, which is a part of it, and
+/// for a GPU that is a part of a CPU and has no PCIe of its own.
+fn is_whole_gpu(function: &PciFunction, snapshot: &Snapshot) -> bool {
+    let physical = function.physical_function.and_then(|address| snapshot.function(address));
+    physical.is_none() && !is_integrated(function)
+}
+
+/// Intel's is always device 2 on the first root bus. AMD's have device IDs of their own (PCI ID
+/// database: from Kaveri to Strix Halo).
+fn is_integrated(function: &PciFunction) -> bool {
+    match (function.vendor, function.device) {
+        (INTEL, _) => {
+            let address = function.address;
+            is_display(function.class)
+                && (address.domain(), address.bus(), address.device()) == (0, 0, 2)
+                && function.max_link.is_none()
+        }
+        (AMD, device) => matches!(device, 0x1300..=0x19ff | 0x9830..=0x98ff),
+        _ => false,
+    }
+}
+
 fn vertex(function: &PciFunction, role: Role) -> Vertex {
     Vertex {
         class: Some(function.class),
@@ -119,9 +140,8 @@ fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Br
         ..Vertex::new(Place::Function(address), Role::SwitchPort)
     };
     let vertex = snapshot.function(address).map_or_else(silent, |f| vertex(f, Role::SwitchPort));
-    // A bridge has the NUMA node of its host bridge, and no distance is measured to it. Its vendor
-    // does not matter either.
-    Branch { vertex: Vertex { numa: None, id: None, ..vertex }, parent, data_path: None }
+    // A bridge has the NUMA node of its host bridge, and no distance is measured to it.
+    Branch { vertex: Vertex { numa: None, ..vertex }, parent, data_path: None }
 }
 
 /// Reports a link that is narrower than both ends support, or for a NIC also slower. The speed of a

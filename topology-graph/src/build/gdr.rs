@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::devices;
 use crate::gdr::Gdr;
-use crate::graph::{Graph, Place, Role, Vertex};
+use crate::graph::{Edge, Graph, Place, Role, Vertex};
 use crate::snapshot::{AcsControl, IommuMode, PciFunction};
 use crate::{PathKind, PciAddress, Snapshot};
 
@@ -41,6 +41,8 @@ struct Way<'s> {
     hidden: bool,
     /// True if a link on the path runs below the capability of its ends.
     degraded: bool,
+    /// True if the path ends with a link between CPU and GPU in one package.
+    is_chip_to_chip: bool,
 }
 
 impl<'s> Way<'s> {
@@ -64,6 +66,7 @@ impl<'s> Way<'s> {
             gpu: gpu_function,
             nic,
             degraded: is_degraded(gpu_function, nic, &ports, snapshot),
+            is_chip_to_chip: steps.iter().any(|step| matches!(step.edge, Edge::ChipToChip { .. })),
             ports,
             peer_memory: peer_memory(gpu_function, snapshot),
             hidden: vertices.iter().any(|vertex| vertex.role == Role::Switch),
@@ -75,6 +78,9 @@ impl<'s> Way<'s> {
             return Gdr::NoPeerMemory;
         }
         let routing = match self.kind {
+            // The memory of such a GPU is a NUMA node of the machine, which NICs reach as they reach
+            // that of CPUs, also through an IOMMU.
+            PathKind::Phb | PathKind::Node | PathKind::Sys if self.is_chip_to_chip => Gdr::Ok,
             PathKind::Pix | PathKind::Pxb => self.through_switches(),
             PathKind::Phb | PathKind::Node => self.through_root(),
             _ => Gdr::Unknown,
@@ -147,6 +153,8 @@ fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, graph: &Graph) -> Vec<&'g Vert
     let turn = way.iter().rposition(|vertex| above.contains(&vertex.place));
     let ports =
         way.iter().enumerate().filter(|(at, vertex)| vertex.role.is_port() && Some(*at) != turn);
+    // Only one device is below the ports inside of a GPU, so they isolate nothing.
+    let ports = ports.filter(|(_, vertex)| !graph.is_inside_gpu(vertex.place));
     ports.map(|(_, vertex)| *vertex).collect()
 }
 

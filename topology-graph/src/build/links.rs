@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Branches, about};
 use crate::class::NVSWITCH;
 use crate::graph::{Fabric, GpuLink, Place, Role};
-use crate::nvlink::{NVIDIA, NvLinks};
+use crate::nvlink::NvLinks;
+use crate::snapshot::GpuFacts;
+use crate::vendor::NVIDIA;
 use crate::{Anomaly, AnomalyKind, Evidence, Overlay, PciAddress, Snapshot, XgmiLink};
 
 /// Links by their GPUs, the lower address first.
@@ -24,23 +26,30 @@ pub(super) fn between_gpus(
         fabric: Fabric::Xgmi { hops, bandwidth },
         evidence: Evidence::Sysfs,
     });
-    let nvlinks = overlays.iter().flat_map(|overlay| nvlinks(overlay));
+    let told = overlays.iter().flat_map(|overlay| of_overlay(overlay));
     let mut links = Links::new();
-    for link in xgmi.chain(nvlinks).filter(|link| are_gpus(link.gpus, branches)) {
+    for link in xgmi.chain(told).filter(|link| are_gpus(link.gpus, branches)) {
         anomalies.extend(add(link, &mut links));
     }
     let has_switches =
         snapshot.pci.iter().any(|function| function.vendor == NVIDIA && function.class == NVSWITCH);
     let mut links: Vec<GpuLink> = links.into_values().collect();
-    links.extend(by_model(branches, &links, has_switches));
+    let is_nvl4 = |gpu: &&GpuFacts| gpu.model.as_ref().is_some_and(|model| model.contains("NVL4"));
+    let named_nvl4 = snapshot.gpus.iter().filter(is_nvl4).map(|gpu| gpu.address).collect();
+    links.extend(by_model(branches, &links, &named_nvl4, has_switches));
     links.sort_unstable_by_key(|link| link.gpus);
     links
 }
 
 /// The NVLinks that follow from the GPU model, for GPUs without links from any source.
 /// `has_switches` is true if the machine shows its NVSwitches; they then connect any number of
-/// GPUs.
-pub(super) fn by_model(branches: &Branches, known: &[GpuLink], has_switches: bool) -> Vec<GpuLink> {
+/// GPUs. `named_nvl4` are GPUs whose driver names them as of a board of four without NVSwitches.
+pub(super) fn by_model(
+    branches: &Branches,
+    known: &[GpuLink],
+    named_nvl4: &BTreeSet<PciAddress>,
+    has_switches: bool,
+) -> Vec<GpuLink> {
     let told: BTreeSet<PciAddress> =
         known.iter().flat_map(|link| [link.gpus.0, link.gpus.1]).collect();
     let mut models: BTreeMap<(u16, u16), Vec<PciAddress>> = BTreeMap::new();
@@ -51,8 +60,14 @@ pub(super) fn by_model(branches: &Branches, known: &[GpuLink], has_switches: boo
     }
     let mut links = Vec::new();
     for (id, gpus) in models {
-        let NvLinks::Switched { links: count, board } = NvLinks::of(id) else { continue };
-        let is_whole = has_switches || gpus.len() == board;
+        // GB200 NVL4 has the PCI ID of GB200.
+        let is_nvl4 = gpus.iter().all(|gpu| named_nvl4.contains(gpu));
+        let (count, is_whole) = match NvLinks::of(id) {
+            NvLinks::Switched { links, board } if is_nvl4 => (links / 3, gpus.len() == board),
+            NvLinks::Switched { links, board } => (links, has_switches || gpus.len() == board),
+            NvLinks::Direct { links, board } => (links, gpus.len() == board),
+            NvLinks::Absent | NvLinks::Unknown => continue,
+        };
         if is_whole && gpus.iter().all(|gpu| !told.contains(gpu)) {
             links.extend(mesh(&gpus, count));
         }
@@ -73,13 +88,14 @@ fn mesh(gpus: &[PciAddress], links: u32) -> impl Iterator<Item = GpuLink> {
     })
 }
 
-/// The NVLinks of an overlay.
-pub(super) fn nvlinks(overlay: &Overlay) -> impl Iterator<Item = GpuLink> {
-    overlay.nvlinks.iter().map(|(&gpus, &links)| GpuLink {
-        gpus,
-        fabric: Fabric::NvLink { links },
-        evidence: overlay.evidence.clone(),
-    })
+/// The links of an overlay. NCCL's files name only neighbours on XGMI.
+pub(super) fn of_overlay(overlay: &Overlay) -> impl Iterator<Item = GpuLink> {
+    let nvlinks = overlay.nvlinks.iter().map(|(gpus, links)| (*gpus, *links));
+    let nvlinks = nvlinks.map(|(gpus, links)| (gpus, Fabric::NvLink { links }));
+    let neighbours = Fabric::Xgmi { hops: Some(1), bandwidth: None };
+    let xgmi = overlay.xgmi.iter().map(move |gpus| (*gpus, neighbours));
+    let link = |(gpus, fabric)| GpuLink { gpus, fabric, evidence: overlay.evidence.clone() };
+    nvlinks.chain(xgmi).map(link)
 }
 
 pub(super) fn are_gpus((a, b): (PciAddress, PciAddress), branches: &Branches) -> bool {
@@ -105,7 +121,7 @@ fn add(link: GpuLink, links: &mut Links) -> Option<Anomaly> {
                 link.evidence,
                 link.fabric.path(),
             );
-            (known.fabric != link.fabric)
+            (known.fabric.path() != link.fabric.path())
                 .then(|| about(link.gpus.0, AnomalyKind::GpuLinksDisagree, detail))
         }
     }

@@ -55,7 +55,7 @@ fn set(vertex: &mut Vertex, known: Option<Known>) {
 }
 
 fn from_overlay(address: PciAddress, overlay: &Overlay) -> Option<Known> {
-    let node = overlay.devices.get(&address)?.numa?;
+    let node = overlay.device(address)?.numa?;
     Some((node, overlay.evidence.clone()))
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Branches, Built, about, links};
 use crate::class::{is_gpu, is_network};
 use crate::graph::{Branch, NumaPart, Parts, Place, Role, Vertex};
+use crate::identity::Identity;
 use crate::overlay::OverlayDevice;
 use crate::{Anomaly, AnomalyKind, Overlay, PciAddress};
 
@@ -28,15 +29,23 @@ pub(crate) fn build(overlay: &Overlay) -> Built {
         }
     }
     let mut gpu_links: Vec<_> =
-        links::nvlinks(overlay).filter(|link| links::are_gpus(link.gpus, &branches)).collect();
-    gpu_links.extend(links::by_model(&branches, &gpu_links, false));
+        links::of_overlay(overlay).filter(|link| links::are_gpus(link.gpus, &branches)).collect();
+    gpu_links.extend(links::by_model(&branches, &gpu_links, &BTreeSet::new(), false));
     let parts = Parts {
         numa: numa(overlay, &branches),
         sockets: Vec::new(),
         gpu_links,
         branches: branches.into_values().collect(),
     };
-    Built { parts, anomalies, ..Built::default() }
+    let identities = overlay.devices.iter().filter(|(_, device)| !device.names.is_empty());
+    let identities = identities.map(|(address, device)| (*address, identity(device))).collect();
+    Built { parts, identities, anomalies, ..Built::default() }
+}
+
+/// NCCL names a NIC by its RDMA device, or else by its interface. RDMA devices usually have several
+/// names of one form (`mlx5_0`, `rdmap79s0`), which no list has; so each name counts as that.
+fn identity(device: &OverlayDevice) -> Identity {
+    Identity { rdma_device: device.names.first().cloned(), ..Identity::default() }
 }
 
 fn vertex(

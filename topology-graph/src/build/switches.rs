@@ -1,12 +1,17 @@
 //! Switches that only the overlay knows. They go between a device and its root bus if sysfs shows
-//! no bridge there. If sysfs shows bridges, those stay, and a disagreement is recorded.
+//! no bridge there, or only bridges that a hypervisor emulates. If sysfs shows hardware, that stays,
+//! and a disagreement is recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 
 use super::{Branches, about};
 use crate::graph::{Branch, Place, Role, Vertex};
+use crate::vendor::is_emulated_bridge;
 use crate::{Anomaly, AnomalyKind, Overlay, PciAddress, Snapshot};
+
+/// The devices of each switch that are on the machine.
+type Members = BTreeMap<PciAddress, Vec<PciAddress>>;
 
 pub(super) fn add(
     overlay: &Overlay,
@@ -14,12 +19,15 @@ pub(super) fn add(
     branches: &mut Branches,
     anomalies: &mut Vec<Anomaly>,
 ) {
-    for (switch, members) in members(overlay, branches, anomalies) {
-        let bridged = |member: &PciAddress| {
-            snapshot.function(*member).is_some_and(|function| !function.bridges.is_empty())
-        };
-        let (visible, hidden): (Vec<_>, Vec<_>) = members.into_iter().partition(bridged);
+    let members = members(overlay, branches, anomalies);
+    let shown = Shown { snapshot, members: &members };
+    for (&switch, members) in &members {
+        let (visible, hidden): (Vec<_>, Vec<_>) =
+            members.iter().copied().partition(|member| shown.is_by_hardware(*member));
         anomalies.extend(disagreement(switch, &visible, &hidden, snapshot));
+        if shown.is_emulated_alike(&hidden) {
+            continue;
+        }
         let told = hidden.iter().filter_map(|member| known_switch(*member, branches));
         let told: Vec<Place> = told.collect();
         if told.is_empty() {
@@ -32,26 +40,60 @@ pub(super) fn add(
             anomalies.push(about(switch, AnomalyKind::SwitchDisagrees, detail));
         }
     }
-    drop_unused_roots(branches);
+    drop_unused(branches);
 }
 
-/// The devices of each switch that are on the machine.
-fn members(
-    overlay: &Overlay,
-    branches: &Branches,
-    anomalies: &mut Vec<Anomaly>,
-) -> BTreeMap<PciAddress, Vec<PciAddress>> {
-    let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (&address, device) in &overlay.devices {
+/// Groups the machine's devices by the switch that the overlay names for them.
+fn members(overlay: &Overlay, branches: &Branches, anomalies: &mut Vec<Anomaly>) -> Members {
+    for &address in overlay.devices.keys() {
         if !branches.contains_key(&Place::Function(address)) {
             let detail =
                 format!("{} names it, but this machine has no such device", overlay.evidence);
             anomalies.push(about(address, AnomalyKind::OverlayDeviceMissing, detail));
-        } else if let Some(switch) = device.switch {
+        }
+    }
+    let mut members = Members::new();
+    for address in branches.values().filter_map(|branch| branch.vertex.endpoint()) {
+        let switch = overlay.device(address).and_then(|device| device.switch);
+        if let Some(switch) = switch {
             members.entry(switch).or_default().push(address);
         }
     }
     members
+}
+
+/// What sysfs shows above the devices of an overlay.
+struct Shown<'s> {
+    snapshot: &'s Snapshot,
+    members: &'s Members,
+}
+
+impl Shown<'_> {
+    /// Returns true if a bridge above the device is hardware.
+    fn is_by_hardware(&self, device: PciAddress) -> bool {
+        self.bridges(device).any(|bridge| {
+            let id = self.snapshot.function(bridge).map(|bridge| (bridge.vendor, bridge.device));
+            !id.is_some_and(is_emulated_bridge)
+        })
+    }
+
+    /// Returns true if the emulated bridges group devices as the overlay does: these share a bridge,
+    /// and no device of another switch has it too.
+    fn is_emulated_alike(&self, devices: &[PciAddress]) -> bool {
+        let bridges = devices.iter().map(|device| self.bridges(*device).collect());
+        let Some(shared) = bridges.reduce(|all: BTreeSet<_>, bridges| &all & &bridges) else {
+            return false;
+        };
+        let others = self.members.values().flatten().filter(|other| !devices.contains(other));
+        let elsewhere: BTreeSet<PciAddress> =
+            others.flat_map(|other| self.bridges(*other)).collect();
+        devices.len() > 1 && !shared.is_subset(&elsewhere)
+    }
+
+    fn bridges(&self, device: PciAddress) -> impl Iterator<Item = PciAddress> {
+        let function = self.snapshot.function(device);
+        function.into_iter().flat_map(|function| function.bridges.iter().copied())
+    }
 }
 
 /// Reports a conflict: members of one switch must share a bridge in sysfs, if sysfs shows bridges
@@ -73,7 +115,7 @@ fn disagreement(
 
 /// The switch below which an earlier overlay put a device.
 fn known_switch(member: PciAddress, branches: &Branches) -> Option<Place> {
-    let switch = branches.get(&parent(member, branches)?)?;
+    let switch = branches.get(&parent(Place::Function(member), branches)?)?;
     (switch.role() == Role::Switch).then_some(switch.place())
 }
 
@@ -86,7 +128,11 @@ fn put_below(
     if members.is_empty() {
         return;
     }
-    let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, branches)).collect();
+    let root = |member: &PciAddress| {
+        let top = successors(Some(Place::Function(*member)), |place| parent(*place, branches));
+        top.last().filter(|place| matches!(place, Place::Root(_)))
+    };
+    let roots: BTreeSet<_> = members.iter().map(root).collect();
     let root = match roots.len() {
         1 => roots.into_iter().flatten().next(),
         // Each virtual function has a separate root, so different roots mean nothing.
@@ -130,16 +176,25 @@ fn add_switches(
 }
 
 fn ancestors(place: Place, branches: &Branches) -> BTreeSet<Place> {
-    let parent = |place: &Place| branches.get(place).and_then(|branch| branch.parent);
+    let parent = |place: &Place| parent(*place, branches);
     successors(parent(&place), parent).collect()
 }
 
-fn parent(address: PciAddress, branches: &Branches) -> Option<Place> {
-    branches.get(&Place::Function(address))?.parent
+fn parent(place: Place, branches: &Branches) -> Option<Place> {
+    branches.get(&place)?.parent
 }
 
-/// Removes roots without vertices below them.
-fn drop_unused_roots(branches: &mut Branches) {
-    let used: BTreeSet<Place> = branches.values().filter_map(|branch| branch.parent).collect();
-    branches.retain(|place, branch| branch.role() != Role::HostBridge || used.contains(place));
+/// Removes root buses and ports without vertices below them.
+fn drop_unused(branches: &mut Branches) {
+    loop {
+        let used: BTreeSet<Place> = branches.values().filter_map(|branch| branch.parent).collect();
+        let before = branches.len();
+        branches.retain(|place, branch| {
+            let is_above = branch.role() == Role::HostBridge || branch.role().is_port();
+            !is_above || used.contains(place)
+        });
+        if branches.len() == before {
+            return;
+        }
+    }
 }

@@ -106,6 +106,7 @@ fn line(edge: &Edge) -> Option<String> {
             };
             Some(format!("style=dotted, label=\"{label}\", constraint=false"))
         }
+        Edge::ChipToChip { .. } => Some("style=bold, label=\"C2C\", constraint=false".to_owned()),
         Edge::Fabric { .. } => None,
     }
 }

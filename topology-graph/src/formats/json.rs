@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Level, NodeTopologySpec, PathKind, PciAddress, SpecError, Topology};
+use crate::{Level, NodeTopologySpec, PathKind, PciAddress, Route, SpecError, Topology};
 
 /// The version of the document that this crate writes and reads.
 const VERSION: u32 = 1;
@@ -96,8 +96,14 @@ fn paths(topology: &Topology) -> Vec<PathBetween> {
 }
 
 fn between(topology: &Topology, a: PciAddress, b: PciAddress) -> PathBetween {
-    let megabytes_per_second = topology.megabytes_per_second(a, b);
-    PathBetween { a, b, path: topology.path(a, b), megabytes_per_second }
+    let route = topology.route(a, b);
+    let bottleneck = route.as_ref().and_then(Route::bottleneck);
+    PathBetween {
+        a,
+        b,
+        path: route.map_or(PathKind::Unknown, |route| route.kind),
+        megabytes_per_second: bottleneck.map(|link| link.megabytes_per_second),
+    }
 }
 
 fn cells(topology: &Topology, level: Level) -> impl Iterator<Item = CellOf> {

@@ -101,6 +101,10 @@ fn words(by: Connection, before: Role, role: Role) -> String {
             format!("between NUMA nodes, distance {distance}")
         }
         Connection::Numa { distance: None } => "between NUMA nodes, distance unknown".to_owned(),
+        Connection::ChipToChip { bandwidth } => {
+            let bandwidth = bandwidth.map(|megabytes| format!(", {}", gigabytes(megabytes)));
+            format!("NVLink-C2C{}", bandwidth.unwrap_or_default())
+        }
         Connection::NvLink { links } => format!("{links} NVLinks"),
         Connection::Xgmi { hops, bandwidth } => xgmi(hops, bandwidth),
     }
@@ -130,6 +134,7 @@ fn attachment(before: Role, role: Role) -> &'static str {
     match (before, role) {
         (Role::NumaNode, _) | (_, Role::NumaNode) => "on that NUMA node",
         (Role::HostBridge, _) | (_, Role::HostBridge) => "on that root bus",
+        (Role::Gpu, _) | (_, Role::Gpu) => "inside of that GPU",
         _ => "in the same switch",
     }
 }

@@ -49,5 +49,7 @@ fn fabrics(topology: &Topology) -> Vec<(String, String)> {
     }
     let pairs =
         pairs.into_iter().map(|((path, name), ends)| (name, format!("{path} {}", ends.join(", "))));
-    boxed.chain(pairs).map(|(name, text)| (name.to_owned(), text)).collect()
+    // What is not known is said as in the matrix.
+    let note = topology.note_on_nvlinks().map(|note| ("NVLink", note.trim().replace('\n', " ")));
+    boxed.chain(pairs).chain(note).map(|(name, text)| (name.to_owned(), text)).collect()
 }

@@ -19,6 +19,9 @@ pub(crate) enum Edge {
     /// Between two NUMA nodes, in both directions, in the SLIT's units: 10 is a node's distance to
     /// itself.
     Slit { there: Option<u32>, back: Option<u32> },
+    /// From a GPU to the NUMA node of a CPU in the same package (NVLink-C2C), with the bandwidth in
+    /// one direction in MB/s, if a source gives it.
+    ChipToChip { bandwidth: Option<u32> },
     /// Between two GPUs, other than PCIe.
     Fabric { fabric: Fabric, evidence: Evidence },
 }
@@ -43,8 +46,12 @@ pub(crate) enum Fabric {
 /// crossings of sockets and NUMA nodes, then root buses, then PCIe links, then edges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Distance {
+    /// The number of crossings between sockets.
+    between_sockets: u32,
     /// The number of crossings between NUMA nodes.
     between_numa_nodes: u32,
+    /// The distance of these crossings by the SLIT.
+    slit: u32,
     /// The number of steps into or out of a NUMA node.
     numa: u32,
     /// The number of steps onto or off a root bus.
@@ -60,11 +67,16 @@ pub(crate) struct Distance {
 const LINKS_OF_ONE_SWITCH: u32 = 2;
 
 impl Edge {
-    /// The distance that this edge adds; `above` is the role of its second end.
+    /// The distance that this edge adds; `above` is the role of its second end. The sockets of NUMA
+    /// nodes are not known here; see [`Distance::between_sockets`].
     pub(crate) fn distance(&self, above: Role) -> Distance {
         let one = Distance { edges: 1, ..Distance::default() };
         match (self, above) {
-            (Self::Slit { .. }, _) => Distance { between_numa_nodes: 1, ..one },
+            (Self::Slit { there, back }, _) => {
+                let slit = there.or(*back).unwrap_or_default();
+                Distance { between_numa_nodes: 1, slit, ..one }
+            }
+            (Self::ChipToChip { .. }, _) => Distance { numa: 1, ..one },
             (Self::Pcie(_) | Self::Attachment, Role::NumaNode) => Distance { numa: 1, ..one },
             (Self::Pcie(_) | Self::Attachment, Role::HostBridge) => {
                 Distance { root_buses: 1, ..one }
@@ -89,6 +101,21 @@ impl Fabric {
 }
 
 impl Distance {
+    /// The same distance between two sockets.
+    pub(crate) fn between_sockets(self) -> Self {
+        Self { between_sockets: 1, ..self }
+    }
+
+    /// Returns true if the path stays within one socket, or if sockets are unknown.
+    pub(crate) fn is_in_socket(self) -> bool {
+        self.between_sockets == 0
+    }
+
+    /// The length of the path within its kind: by the SLIT, then by PCIe links.
+    pub(crate) fn length(self) -> (u32, u32) {
+        (self.slit, self.links)
+    }
+
     /// The path kind for this distance.
     pub(crate) fn kind(self) -> PathKind {
         match self {
@@ -109,7 +136,9 @@ impl Add for Distance {
 
     fn add(self, other: Self) -> Self {
         Self {
+            between_sockets: self.between_sockets + other.between_sockets,
             between_numa_nodes: self.between_numa_nodes + other.between_numa_nodes,
+            slit: self.slit.saturating_add(other.slit),
             numa: self.numa + other.numa,
             root_buses: self.root_buses + other.root_buses,
             links: self.links + other.links,

@@ -2,20 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use petgraph::graph::{NodeIndex, UnGraph};
+use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::{NumaNode, PcieLink};
+use crate::chip_to_chip::ChipToChip;
+use crate::vendor;
+use crate::{NumaNode, PciAddress, PcieLink};
 
 use super::edge::{Edge, Link};
 use super::parts::{Branch, GpuLink, NumaPart, Parts, SocketPart};
 use super::vertex::{Place, Role, Vertex};
-use super::{Graph, GraphError};
+use super::{Graph, GraphError, Rise, Up};
 
 impl Graph {
     /// Builds the graph. Returns the vertices and edges that it skipped because they do not form a
     /// forest.
     pub(crate) fn new(parts: &Parts) -> (Self, Vec<GraphError>) {
-        let mut graph = Self { graph: UnGraph::default(), places: BTreeMap::new() };
+        let mut graph =
+            Self { graph: DiGraph::default(), places: BTreeMap::new(), ups: Vec::new() };
         let mut errors = Vec::new();
         for socket in &parts.sockets {
             graph.add_socket(socket);
@@ -29,13 +32,16 @@ impl Graph {
             }
         }
         errors.extend(branches.iter().filter_map(|branch| graph.hang(branch).err()));
+        graph.tell_depths();
         graph.tell_ports();
+        graph.tell_insides();
         graph.join_links();
         for branch in &branches {
             graph.join_data_path(branch);
         }
         graph.tell_shape();
         graph.join_numa();
+        graph.join_chips();
         for link in &parts.gpu_links {
             graph.join_gpus(link);
         }
@@ -48,9 +54,15 @@ impl Graph {
         if self.places.contains_key(&place) {
             return None;
         }
+        Some(self.add_new(vertex))
+    }
+
+    fn add_new(&mut self, vertex: Vertex) -> NodeIndex {
+        let place = vertex.place;
         let index = self.graph.add_node(vertex);
         self.places.insert(place, index);
-        Some(index)
+        self.ups.push(Up::default());
+        index
     }
 
     fn add_socket(&mut self, part: &SocketPart) {
@@ -92,13 +104,20 @@ impl Graph {
         else {
             return Err(GraphError::NoParent { vertex, parent });
         };
-        if self.up(Some(above)).any(|ancestor| ancestor == index) {
+        if self.ancestors(Some(above)).any(|ancestor| ancestor == index) {
             return Err(GraphError::Loop(vertex));
         }
         if self.above(index).is_none() {
-            self.graph.add_edge(index, above, Edge::Attachment);
+            let edge = self.graph.add_edge(index, above, Edge::Attachment);
+            self.ups[index.index()].parent = Some(Rise { edge, to: above });
         }
         Ok(())
+    }
+
+    fn tell_depths(&mut self) {
+        for index in self.graph.node_indices() {
+            self.ups[index.index()].depth = self.ancestors(Some(index)).count();
+        }
     }
 
     /// Marks a port below a host bridge as a root port.
@@ -107,7 +126,7 @@ impl Graph {
             if !self.graph[index].role.is_port() {
                 continue;
             }
-            let above = self.above(index).map(|(_, parent)| self.graph[parent].role);
+            let above = self.above(index).map(|parent| self.graph[parent].role);
             self.graph[index].role = match above {
                 None | Some(Role::HostBridge) => Role::RootPort,
                 Some(_) => Role::SwitchPort,
@@ -115,10 +134,50 @@ impl Graph {
         }
     }
 
+    /// Marks the ports inside of GPUs: a switch by the maker of the GPU with no other device below
+    /// it. Several GPUs of AMD and Intel have one or more in front of them.
+    fn tell_insides(&mut self) {
+        for gpu in self.graph.node_indices() {
+            if self.graph[gpu].role != Role::Gpu {
+                continue;
+            }
+            let mut outermost = gpu;
+            while let Some((lower, upper)) = self.switch_inside(gpu, outermost) {
+                self.ups[outermost.index()].is_inside = true;
+                self.ups[lower.index()].is_inside = true;
+                outermost = upper;
+            }
+        }
+    }
+
+    /// The lower and the upper port of the switch above this vertex, if it is inside of the GPU.
+    fn switch_inside(&self, gpu: NodeIndex, below: NodeIndex) -> Option<(NodeIndex, NodeIndex)> {
+        let lower = self.above(below)?;
+        let upper = self.above(lower)?;
+        let are_ports =
+            [lower, upper].into_iter().all(|port| self.graph[port].role == Role::SwitchPort);
+        let maker = |index: NodeIndex| self.graph[index].id.map(|(vendor, _)| vendor);
+        let is_own = vendor::are_of_one_maker(maker(upper)?, maker(gpu)?);
+        (are_ports && is_own && self.has_one_device(upper)).then_some((lower, upper))
+    }
+
+    /// Returns true if all endpoints below a vertex are functions of one device.
+    fn has_one_device(&self, top: NodeIndex) -> bool {
+        let below = self.graph.node_indices().filter(|index| {
+            let vertex = &self.graph[*index];
+            vertex.role.is_endpoint() && self.ancestors(Some(*index)).any(|above| above == top)
+        });
+        let slots: BTreeSet<_> = below
+            .filter_map(|index| self.graph[index].place.address())
+            .map(PciAddress::slot)
+            .collect();
+        slots.len() == 1
+    }
+
     /// Marks the edges of the PCI tree that are links, with their speed and width.
     fn join_links(&mut self) {
         for index in self.graph.node_indices() {
-            let Some((edge, parent)) = self.above(index) else { continue };
+            let Some(Rise { edge, to: parent }) = self.up(index).parent else { continue };
             if self.is_link(index, parent) {
                 let (lower, upper) = (&self.graph[index], &self.graph[parent]);
                 let upper = upper.max_link.filter(|_| upper.role.is_port());
@@ -134,10 +193,14 @@ impl Graph {
     /// then a crossing of the switch.
     fn is_link(&self, index: NodeIndex, parent: NodeIndex) -> bool {
         let (vertex, above) = (&self.graph[index], &self.graph[parent]);
+        if self.up(index).is_inside {
+            return false;
+        }
         match (vertex.role, above.role) {
             (_, Role::HostBridge) => !vertex.role.is_port() && vertex.max_link.is_some(),
             (Role::SwitchPort, _) => {
-                let ports = self.up(Some(parent)).take_while(|i| self.graph[*i].role.is_port());
+                let ports =
+                    self.ancestors(Some(parent)).take_while(|i| self.graph[*i].role.is_port());
                 !ports.count().is_multiple_of(2) || !above.role.is_port()
             }
             _ => true,
@@ -147,7 +210,8 @@ impl Graph {
     fn join_data_path(&mut self, branch: &Branch) {
         let mover = branch.data_path.and_then(|place| self.places.get(&place));
         if let (Some(&nic), Some(&mover)) = (self.places.get(&branch.place()), mover) {
-            self.graph.add_edge(nic, mover, Edge::DataPath);
+            let edge = self.graph.add_edge(nic, mover, Edge::DataPath);
+            self.ups[nic.index()].data_path = Some(Rise { edge, to: mover });
         }
     }
 
@@ -158,7 +222,8 @@ impl Graph {
             vertex.role.is_device() || matches!(vertex.role, Role::DataPath | Role::Switch)
         };
         let ends = self.graph.node_indices().filter(|index| stays(&self.graph[*index]));
-        let shape: BTreeSet<NodeIndex> = ends.flat_map(|index| self.up(Some(index))).collect();
+        let shape: BTreeSet<NodeIndex> =
+            ends.flat_map(|index| self.ancestors(Some(index))).collect();
         for vertex in self.graph.node_indices().collect::<Vec<_>>() {
             let is_pci = self.graph[vertex].role.is_pci();
             self.graph[vertex].in_shape = !is_pci || shape.contains(&vertex);
@@ -171,7 +236,7 @@ impl Graph {
     fn join_numa(&mut self) {
         let mut told: BTreeMap<NodeIndex, BTreeSet<Option<NumaNode>>> = BTreeMap::new();
         for (index, numa) in self.endpoints() {
-            for above in self.up(Some(index)) {
+            for above in self.ancestors(Some(index)) {
                 told.entry(above).or_default().insert(numa);
             }
         }
@@ -180,12 +245,26 @@ impl Graph {
             _ => None,
         };
         let highest = self.graph.node_indices().filter_map(|index| {
-            let parent = self.above(index).map(|(_, parent)| parent);
+            let parent = self.above(index);
             Some((index, of(&index).filter(|_| parent.as_ref().and_then(of).is_none())?))
         });
         for (index, node) in highest.collect::<Vec<_>>() {
             let numa = self.numa_index(node, index);
-            self.graph.add_edge(index, numa, Edge::Attachment);
+            let edge = self.graph.add_edge(index, numa, Edge::Attachment);
+            self.ups[index.index()].numa = Some(Rise { edge, to: numa });
+        }
+    }
+
+    /// Adds the links between CPUs and GPUs in one package. Data take them instead of PCIe.
+    fn join_chips(&mut self) {
+        for gpu in self.graph.node_indices() {
+            let vertex = &self.graph[gpu];
+            let chip = vertex.id.filter(|_| vertex.role == Role::Gpu).and_then(ChipToChip::of);
+            let numa = vertex.numa.and_then(|node| self.places.get(&Place::Numa(node)));
+            if let (Some(ChipToChip { bandwidth }), Some(&numa)) = (chip, numa) {
+                let edge = self.graph.add_edge(gpu, numa, Edge::ChipToChip { bandwidth });
+                self.ups[gpu.index()].numa = Some(Rise { edge, to: numa });
+            }
         }
     }
 
@@ -196,13 +275,13 @@ impl Graph {
         }
         let evidence = self.graph[first].numa_evidence.clone();
         let vertex = Vertex::new(Place::Numa(node), Role::NumaNode);
-        let index = self.graph.add_node(Vertex { evidence, in_shape: false, ..vertex });
-        for &other in self.places.values() {
-            if self.graph[other].role == Role::NumaNode {
-                self.graph.add_edge(other, index, Edge::Slit { there: None, back: None });
-            }
+        let others = self.places.values().copied();
+        let others = others.filter(|other| self.graph[*other].role == Role::NumaNode);
+        let others: Vec<NodeIndex> = others.collect();
+        let index = self.add_new(Vertex { evidence, in_shape: false, ..vertex });
+        for other in others {
+            self.graph.add_edge(other, index, Edge::Slit { there: None, back: None });
         }
-        self.places.insert(Place::Numa(node), index);
         index
     }
 

@@ -1,16 +1,17 @@
 //! Writes a graph as an NCCL topology file, usable as `NCCL_TOPO_FILE`.
 //!
-//! The file has only `<cpu>` and `<pci>` elements: NCCL adds GPUs, NICs and everything that it can
-//! read itself (its maintainers' advice for virtual machines). A switch is one element, as NCCL
-//! climbs two bridges at a time. A device with unknown NUMA node is omitted, since NCCL would trust
-//! any place given.
+//! The file has only `<cpu>` and `<pci>` elements, and `<xgmi>` between AMD's GPUs: NCCL adds
+//! everything else that it can read itself (its maintainers' advice for virtual machines). A switch is
+//! one element, as NCCL climbs two bridges at a time. A device with unknown NUMA node is omitted, since
+//! NCCL would trust any place given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 
-use super::{Element, NcclXml, VERSION};
-use crate::class::PCI_BRIDGE;
-use crate::graph::{Place, Role, Vertex};
+use super::{Element, NcclXml, VERSION, VERSION_OF_RCCL};
+use crate::class::{DISPLAY_OTHER, PCI_BRIDGE};
+use crate::graph::{Fabric, GpuLink, Place, Role, Vertex};
+use crate::vendor::AMD;
 use crate::{NumaNode, PciAddress, PcieLink, Topology};
 
 /// The graph as an NCCL topology file.
@@ -19,20 +20,30 @@ pub fn nccl_xml(topology: &Topology) -> String {
     NcclXml { system: system(topology, &all) }.write()
 }
 
-/// The part of the graph with these devices as an NCCL topology file: the devices, their ancestors
-/// and their NUMA nodes. `None` if none of them has a NUMA node, since such a file would be useless
-/// to NCCL.
+/// The NCCL topology file for these devices. If the machine has a file for NCCL, that file with the
+/// devices that it lacks; NCCL ignores the others. Otherwise the part of the graph with these devices,
+/// their ancestors and their NUMA nodes: `None` if none of them has a NUMA node, since such a file
+/// would be useless to NCCL.
 pub fn nccl_xml_of(topology: &Topology, devices: &BTreeSet<PciAddress>) -> Option<String> {
+    if let Some(file) = &topology.nccl_file {
+        return Some(file.completed(topology, devices).write());
+    }
     let system = system(topology, devices);
     (!system.children.is_empty()).then(|| NcclXml { system }.write())
 }
 
 fn system(topology: &Topology, kept: &BTreeSet<PciAddress>) -> Element {
-    let mut system = Element::new("system").with("version", &VERSION);
+    let mut system = Element::new("system").with("version", &version(topology, kept));
     let devices = topology.ends().filter(|(address, _)| kept.contains(address));
     let nodes: BTreeSet<NumaNode> = devices.filter_map(|(_, vertex)| vertex.numa).collect();
     system.children = nodes.into_iter().map(|node| cpu(topology, node, kept)).collect();
     system
+}
+
+/// The version for these devices: AMD's GPUs are used by RCCL.
+pub(super) fn version(topology: &Topology, devices: &BTreeSet<PciAddress>) -> &'static str {
+    let mut gpus = topology.gpus().iter().filter(|gpu| devices.contains(&gpu.address));
+    if gpus.any(|gpu| gpu.vendor == AMD) { VERSION_OF_RCCL } else { VERSION }
 }
 
 fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Element {
@@ -47,7 +58,43 @@ fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Elem
         .filter(|(address, vertex)| vertex.numa == Some(node) && kept.contains(address));
     let ways: Vec<_> = devices.map(|(_, device)| switches(topology, device)).collect();
     cpu.children = forest(&ways);
+    let links: Vec<GpuLink> = topology.graph.gpu_links();
+    let kept = |gpu: PciAddress| kept.contains(&gpu);
+    let links = links.into_iter().filter(|link| kept(link.gpus.0) && kept(link.gpus.1));
+    add_xgmi(&mut cpu, &links.collect::<Vec<_>>());
     cpu
+}
+
+/// Adds the XGMI links between neighbours to the elements of their GPUs. RCCL counts links; those of
+/// the least bandwidth are single.
+fn add_xgmi(element: &mut Element, links: &[GpuLink]) {
+    let neighbours = links.iter().filter_map(|link| match link.fabric {
+        Fabric::Xgmi { hops: None | Some(1), bandwidth } => Some((link.gpus, bandwidth)),
+        _ => None,
+    });
+    let neighbours: Vec<_> = neighbours.collect();
+    let single = neighbours.iter().filter_map(|(_, bandwidth)| *bandwidth).min();
+    for child in &mut element.children {
+        let own = child.attribute("busid").and_then(|at| at.parse::<PciAddress>().ok());
+        let peers = neighbours.iter().filter_map(|(gpus, bandwidth)| match own {
+            Some(own) if gpus.0 == own => Some((gpus.1, bandwidth)),
+            Some(own) if gpus.1 == own => Some((gpus.0, bandwidth)),
+            _ => None,
+        });
+        let peers: Vec<Element> = peers
+            .map(|(peer, bandwidth)| {
+                let count = bandwidth.zip(single).map_or(1, |(all, one)| (all / one.max(1)).max(1));
+                Element::new("xgmi")
+                    .with("target", &peer)
+                    .with("count", &count)
+                    .with("tclass", &format!("{DISPLAY_OTHER:#08x}"))
+            })
+            .collect();
+        if !peers.is_empty() {
+            child.children.push(Element { children: peers, ..Element::new("gpu") });
+        }
+        add_xgmi(child, links);
+    }
 }
 
 /// The devices' elements below those of their switches, in address order.
@@ -74,14 +121,14 @@ fn insert(roots: &mut BTreeMap<Place, Element>, path: &[&Vertex]) {
 }
 
 /// The switches above a device and the device itself, from the top.
-fn switches<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
+pub(super) fn switches<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
     let above = |vertex: &&Vertex| topology.graph.switch_above(vertex.place);
     let mut path: Vec<&Vertex> = successors(Some(device), above).collect();
     path.reverse();
     path
 }
 
-fn pci(vertex: &Vertex) -> Element {
+pub(super) fn pci(vertex: &Vertex) -> Element {
     let class = vertex.class.unwrap_or(PCI_BRIDGE);
     let mut element =
         Element::new("pci").with("busid", &vertex.place).with("class", &format!("{class:#08x}"));

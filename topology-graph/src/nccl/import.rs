@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Element, NcclXml};
-use crate::class::{NVSWITCH, is_bridge};
+use crate::class::{DISPLAY_3D, ETHERNET, NVSWITCH, is_bridge};
 use crate::overlay::{OverlayDevice, OverlaySwitch};
 use crate::{CpuSet, Evidence, NumaNode, Overlay, PciAddress, PcieLink};
 
@@ -51,6 +51,7 @@ impl Walk {
             devices.insert(address, device(pci, numa, switch));
             for gpu in pci.children("gpu") {
                 self.nvlinks(address, gpu);
+                self.xgmi(address, gpu);
             }
         }
     }
@@ -70,6 +71,16 @@ impl Walk {
         }
     }
 
+    fn xgmi(&mut self, gpu: PciAddress, element: &Element) {
+        for link in element.children("xgmi") {
+            if let Some(Ok(peer)) = link.attribute("target").map(str::parse::<PciAddress>)
+                && peer != gpu
+            {
+                self.overlay.xgmi.insert((gpu.min(peer), gpu.max(peer)));
+            }
+        }
+    }
+
     /// GPUs on a common NVSwitch reach each other by as many links as both have.
     fn join_through_switches(&mut self) {
         let gpus: BTreeSet<PciAddress> = self.into_switch.keys().copied().collect();
@@ -84,13 +95,21 @@ impl Walk {
 
 fn device(pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) -> OverlayDevice {
     let id = |name| hex(pci, name).and_then(|id| u16::try_from(id).ok());
+    let nets = pci.children("nic").flat_map(|nic| nic.children("net"));
     OverlayDevice {
         switch,
         numa,
-        class: hex(pci, "class"),
+        class: hex(pci, "class").or_else(|| class_by_content(pci)),
         id: id("vendor").zip(id("device")),
         link: link(pci),
+        names: nets.filter_map(|net| net.attribute("name")).map(str::to_owned).collect(),
     }
+}
+
+/// The class of a device that is written without one but with what it is.
+fn class_by_content(pci: &Element) -> Option<u32> {
+    let has = |name| pci.children(name).next().is_some();
+    has("gpu").then_some(DISPLAY_3D).or_else(|| has("nic").then_some(ETHERNET))
 }
 
 fn link(pci: &Element) -> Option<PcieLink> {

@@ -54,6 +54,7 @@ impl Topology {
             identities: identities(&spec.identities)?,
             acs: acs(&spec.nics)?,
             memory: spec.memory.iter().map(|spec| (NumaNode(spec.node), spec.bytes)).collect(),
+            nccl_file: None,
             anomalies: spec.anomalies.clone(),
         };
         let (mut topology, errors) = Self::assemble(built, Some(hash));

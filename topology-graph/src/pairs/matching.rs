@@ -14,7 +14,7 @@ use std::ops::{Add, Sub};
 pub(super) struct Gain(pub(super) [i64; WISHES]);
 
 /// The number of values in a gain.
-pub(super) const WISHES: usize = 6;
+pub(super) const WISHES: usize = 8;
 
 /// The input of a matching.
 #[derive(Clone, Debug, Default)]
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn gain(first: i64, second: i64) -> Gain {
-        Gain([first, second, 0, 0, 0, 0])
+        Gain([first, second, 0, 0, 0, 0, 0, 0])
     }
 
     fn worth(problem: &Problem, pairs: &[(usize, usize)]) -> Gain {

@@ -127,7 +127,8 @@ fn weighted(rounds: &[usize]) -> usize {
 
 fn nearness(path: PathKind) -> usize {
     let far = [PathKind::Node, PathKind::Phb, PathKind::Pxb, PathKind::Pix];
-    far.iter().position(|known| *known == path).map_or(0, |steps| steps + 1)
+    // 1 is for devices of one socket on different NUMA nodes, which these machines do not have.
+    far.iter().position(|known| *known == path).map_or(0, |steps| steps + 2)
 }
 
 /// The GPUs in groups of `together`, and the NICs.

@@ -1,0 +1,214 @@
+//! The descriptions of `lspci -vvv`: a line for each function, and indented lines about it.
+
+use std::collections::BTreeMap;
+
+use crate::class::{DISPLAY_3D, DISPLAY_OTHER, ETHERNET, NVSWITCH, PCI_BRIDGE};
+use crate::{AcsControl, NumaNode, PciAddress, PciFunction, PcieLink};
+
+/// What is said about a function; `None` if nothing is.
+#[derive(Default)]
+pub(super) struct Details {
+    pub(super) name: String,
+    class: Option<u32>,
+    ids: Option<(u16, u16)>,
+    /// For a bridge: the bus below it.
+    pub(super) secondary: Option<u8>,
+    numa: Option<NumaNode>,
+    iommu_group: Option<u32>,
+    driver: Option<String>,
+    max_link: Option<PcieLink>,
+    current_link: Option<PcieLink>,
+    acs: Option<AcsControl>,
+    ats: Option<bool>,
+}
+
+/// Names of classes with their numbers (PCI ID database).
+const CLASSES: [(&str, u32); 13] = [
+    ("VGA compatible controller", 0x03_0000),
+    ("3D controller", DISPLAY_3D),
+    ("Display controller", DISPLAY_OTHER),
+    ("Processing accelerators", 0x12_0000),
+    ("Ethernet controller", ETHERNET),
+    ("Infiniband controller", 0x02_0700),
+    ("InfiniBand controller", 0x02_0700),
+    ("Network controller", 0x02_8000),
+    ("Non-Volatile memory controller", 0x01_0802),
+    ("PCI bridge", PCI_BRIDGE),
+    ("Host bridge", 0x06_0000),
+    ("Bridge", NVSWITCH),
+    ("Audio device", 0x04_0300),
+];
+
+/// The beginnings of vendors' names, with their IDs (PCI ID database).
+const VENDORS: [(&str, u16); 17] = [
+    ("NVIDIA", 0x10de),
+    ("Advanced Micro Devices, Inc. [AMD/ATI]", 0x1002),
+    ("Advanced Micro Devices", 0x1022),
+    ("Intel", 0x8086),
+    ("Mellanox", 0x15b3),
+    ("mlx5", 0x15b3),
+    ("Broadcom / LSI", 0x1000),
+    ("LSI Logic", 0x1000),
+    ("Broadcom", 0x14e4),
+    ("PMC-Sierra", 0x11f8),
+    ("Microsemi", 0x11f8),
+    ("Amazon", 0x1d0f),
+    ("Google", 0x1ae0),
+    ("Red Hat", 0x1b36),
+    ("Habana", 0x1da3),
+    ("Samsung", 0x144d),
+    ("Microsoft", 0x1414),
+];
+
+/// Words in the names of devices whose class a tree does not show.
+const NICS: [&str; 10] = [
+    "ConnectX",
+    "BlueField",
+    "MT2",
+    "Ethernet",
+    "Elastic Fabric Adapter",
+    "(EFA)",
+    "Elastic Network Adapter",
+    "mlx5",
+    "Network",
+    "NetXtreme",
+];
+const NOT_NICS: [&str; 4] = ["Bridge", "Upstream", "Downstream", "DMA"];
+const NOT_GPUS: [&str; 7] = ["Audio", "USB", "NVSwitch", "Bridge", "Switch", "UCSI", "Grace"];
+
+pub(super) fn read(lines: &[&str]) -> BTreeMap<PciAddress, Details> {
+    let mut all = BTreeMap::new();
+    let mut current: Option<PciAddress> = None;
+    for line in lines {
+        if let Some((address, rest)) = heading(line) {
+            current = Some(address);
+            all.entry(address).or_insert_with(|| Details::of(rest));
+        } else if line.starts_with([' ', '\t']) {
+            let details = current.and_then(|address| all.get_mut(&address));
+            if let Some(details) = details {
+                details.add(line.trim());
+            }
+        } else {
+            current = None;
+        }
+    }
+    all
+}
+
+/// `0000:17:00.0 3D controller: …`, with or without the domain.
+fn heading(line: &str) -> Option<(PciAddress, &str)> {
+    let (address, rest) = line.split_once(' ')?;
+    let address = match address.matches(':').count() {
+        1 => format!("0000:{address}"),
+        2 => address.to_owned(),
+        _ => return None,
+    };
+    Some((address.parse().ok()?, rest))
+}
+
+impl Details {
+    /// `3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)`.
+    fn of(text: &str) -> Self {
+        let (class, name) = text.split_once(": ").unwrap_or(("", text));
+        let number = class.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        let number = number.and_then(|(digits, _)| u32::from_str_radix(digits, 16).ok());
+        let named = CLASSES.iter().find(|(known, _)| class.trim() == *known);
+        let class = number.map(|number| number << 8).or(named.map(|(_, number)| *number));
+        Self { class, ids: ids(name), name: name.to_owned(), ..Self::default() }
+    }
+
+    fn add(&mut self, line: &str) {
+        let Some((key, value)) = line.split_once(':') else { return };
+        let value = value.trim();
+        match key {
+            "NUMA node" => self.numa = value.parse().ok().map(NumaNode),
+            "IOMMU group" => self.iommu_group = value.parse().ok(),
+            "Kernel driver in use" => self.driver = Some(value.to_owned()),
+            "LnkCap" => self.max_link = link(value),
+            "LnkSta" => self.current_link = link(value),
+            "Bus" => self.secondary = secondary(value),
+            "ACSCtl" => self.acs = Some(acs(value)),
+            "ATSCtl" => self.ats = Some(value.starts_with("Enable+")),
+            _ => {}
+        }
+    }
+
+    pub(super) fn apply(&self, function: &mut PciFunction) {
+        by_name(&self.name, function);
+        function.class = self.class.unwrap_or(function.class);
+        if let Some((vendor, device)) = self.ids {
+            (function.vendor, function.device) = (vendor, device);
+        }
+        function.numa_node = self.numa;
+        function.iommu_group = self.iommu_group;
+        function.driver.clone_from(&self.driver);
+        function.max_link = self.max_link;
+        function.current_link = self.current_link;
+        function.acs = self.acs;
+        function.ats_enabled = self.ats;
+    }
+}
+
+/// What the name of a device shows, for a function of which nothing else is known.
+pub(super) fn by_name(name: &str, function: &mut PciFunction) {
+    let Some((_, vendor)) = VENDORS.iter().find(|(known, _)| name.starts_with(known)) else {
+        return;
+    };
+    function.vendor = *vendor;
+    function.device = device(name).unwrap_or(function.device);
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    function.class = match *vendor {
+        _ if function.class != 0 => function.class,
+        0x10de if has(&["NVSwitch"]) => NVSWITCH,
+        0x10de if !has(&NOT_GPUS) => DISPLAY_3D,
+        0x1002 if has(&["Instinct", "Aldebaran", "Aqua Vanjaram", "MI"]) => DISPLAY_OTHER,
+        0x1da3 => 0x12_0000,
+        _ if has(&["NVMe", "NVM Express"]) => 0x01_0802,
+        _ if has(&NICS) && !has(&NOT_NICS) => ETHERNET,
+        _ => 0,
+    };
+}
+
+/// Returns true if the name is that of a virtual function.
+pub(super) fn is_virtual(name: &str) -> bool {
+    name.contains("Virtual Function") || name.ends_with(" VF")
+}
+
+/// `Device 2330`.
+fn device(name: &str) -> Option<u16> {
+    let (_, rest) = name.split_once("Device ")?;
+    u16::from_str_radix(rest.split_whitespace().next()?, 16).ok()
+}
+
+/// The last `[10de:2330]`.
+fn ids(name: &str) -> Option<(u16, u16)> {
+    let pair = |text: &str| {
+        let (vendor, device) = text.split(']').next()?.split_once(':')?;
+        let id = |text| u16::from_str_radix(text, 16).ok();
+        Some((id(vendor)?, id(device)?))
+    };
+    name.rsplit('[').find_map(pair)
+}
+
+/// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`.
+fn link(text: &str) -> Option<PcieLink> {
+    let after = |word: &str| {
+        let (_, rest) = text.split_once(word)?;
+        rest.split([',', ' ', '(']).next()
+    };
+    let speed = after("Speed ")?.strip_suffix("GT/s")?;
+    PcieLink::parse(&format!("{speed} GT/s"), after("Width x")?)
+}
+
+/// `primary=16, secondary=17, subordinate=1a, …`.
+fn secondary(text: &str) -> Option<u8> {
+    let (_, rest) = text.split_once("secondary=")?;
+    u8::from_str_radix(rest.split(',').next()?, 16).ok().filter(|bus| *bus > 0)
+}
+
+/// `SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-`, in the order of
+/// the register's bits.
+fn acs(text: &str) -> AcsControl {
+    let bits = text.split_whitespace().take(7).zip(0..);
+    AcsControl(bits.fold(0, |all, (word, bit)| all | u16::from(word.ends_with('+')) << bit))
+}

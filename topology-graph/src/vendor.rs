@@ -1,0 +1,52 @@
+//! PCI vendor IDs.
+
+pub(crate) const NVIDIA: u16 = 0x10de;
+/// AMD's GPUs.
+pub(crate) const AMD: u16 = 0x1002;
+/// AMD's CPUs, and the ports inside of its newer GPUs.
+const AMD_CPU: u16 = 0x1022;
+pub(crate) const INTEL: u16 = 0x8086;
+/// Habana: Gaudi is a processing accelerator.
+pub(crate) const HABANA: u16 = 0x1da3;
+
+/// Returns true if the same company makes the devices of both vendor IDs.
+pub(crate) fn are_of_one_maker(a: u16, b: u16) -> bool {
+    let company = |vendor| if vendor == AMD_CPU { AMD } else { vendor };
+    company(a) == company(b)
+}
+
+/// Returns true if a hypervisor emulates this bridge, so that its place says nothing about the
+/// hardware: the bridges of QEMU (also those that it models on chips of Intel and TI), of VMware,
+/// Xen, Hyper-V, VirtualBox, Parallels and bhyve, and of the clouds of Amazon, Google and Alibaba
+/// (PCI ID database).
+pub(crate) fn is_emulated_bridge((vendor, device): (u16, u16)) -> bool {
+    match vendor {
+        0x1b36 | 0x1af4 | 0x15ad | 0x5853 | 0x1414 | 0x80ee | 0x1ab8 | 0xfb5d | 0x1d0f | 0x1ae0
+        | 0x1ded => true,
+        // ioh3420 and the two ports of the xio3130.
+        INTEL => device == 0x3420,
+        0x104c => matches!(device, 0x8232 | 0x8233),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bridges_of_hypervisors_are_told_from_hardware() {
+        for id in [(0x1b36, 0x000c), (0x8086, 0x3420), (0x104c, 0x8233), (0x15ad, 0x07a0)] {
+            assert!(is_emulated_bridge(id), "{id:04x?}");
+        }
+        for id in [(0x8086, 0x352a), (0x1022, 0x1483), (0x1000, 0xc030), (0x104c, 0x8231)] {
+            assert!(!is_emulated_bridge(id), "{id:04x?}");
+        }
+    }
+
+    #[test]
+    fn amd_has_two_vendor_ids() {
+        assert!(are_of_one_maker(0x1022, AMD) && are_of_one_maker(INTEL, INTEL));
+        assert!(!are_of_one_maker(0x1000, AMD) && !are_of_one_maker(0x1022, INTEL));
+    }
+}

@@ -114,8 +114,13 @@ fn every_device_is_drawn_once_and_every_pair_is_named() {
         for (disk, named) in topology.nvmes().iter().map(|disk| (disk.address, &disk.name)) {
             assert!(texts(disk).contains(&named.as_str()), "{name} {disk}");
         }
-        for pair in topology.pairs() {
-            let badge = format!("{} {}", pair.path, topology.gpu(pair.gpu).unwrap().name);
+        let pairs = topology.pairs();
+        for pair in &pairs {
+            let mut same = pairs.iter().filter(|other| other.nic == pair.nic);
+            let first = same.next().unwrap();
+            let more = same.count();
+            let more = if more > 0 { format!(" +{more}") } else { String::new() };
+            let badge = format!("{} {}{more}", first.path, topology.gpu(first.gpu).unwrap().name);
             assert!(texts(pair.nic).contains(&badge.as_str()), "{name} {}: {badge}", pair.nic);
         }
     }

@@ -6,7 +6,7 @@ use super::super::gpu_links::is_boxed;
 use super::super::{device_name, endpoints, half_label};
 use super::{Device, DeviceKind, Node, Port, PortKind, Relation, Row};
 use crate::graph::{Place, Role, Vertex};
-use crate::{NumaNode, PciAddress, Topology};
+use crate::{NumaNode, Pair, PciAddress, Topology};
 
 /// One row per NUMA node with devices, by number; devices with unknown node come last.
 pub(in super::super) fn outline(topology: &Topology) -> Vec<Row> {
@@ -38,8 +38,10 @@ struct Source<'t> {
     /// The rows of the devices below a vertex.
     rows: BTreeMap<Place, BTreeSet<RowOf>>,
     relations: BTreeMap<PciAddress, Relation>,
-    /// The GPU that each paired NIC belongs to.
+    /// The GPU that each paired NIC belongs to; the first if several GPUs share it.
     partners: BTreeMap<PciAddress, PciAddress>,
+    /// For each paired GPU, the first GPU that has the same NIC.
+    leaders: BTreeMap<PciAddress, PciAddress>,
     /// The NIC that each data path serves.
     served: BTreeMap<Place, PciAddress>,
 }
@@ -57,12 +59,17 @@ impl<'t> Source<'t> {
         });
         let served = served.collect();
         let pairs = topology.pairs();
-        let partners = pairs.iter().map(|pair| (pair.nic, pair.gpu)).collect();
+        let (mut partners, mut leaders) = (BTreeMap::new(), BTreeMap::new());
+        for pair in &pairs {
+            let leader = *partners.entry(pair.nic).or_insert(pair.gpu);
+            leaders.entry(pair.gpu).or_insert(leader);
+        }
         let mut source = Self {
             topology,
             rows: BTreeMap::new(),
             relations: relations(topology),
             partners,
+            leaders,
             served,
         };
         source.rows = source.rows_of_all();
@@ -148,7 +155,8 @@ impl<'t> Source<'t> {
     }
 
     fn pair_group(&self, address: PciAddress) -> Option<usize> {
-        let gpu = self.partners.get(&address).copied().unwrap_or(address);
+        let gpu = self.partners.get(&address).or_else(|| self.leaders.get(&address));
+        let gpu = gpu.copied().unwrap_or(address);
         let gpus: BTreeSet<PciAddress> = self.partners.values().copied().collect();
         gpus.into_iter().position(|paired| paired == gpu)
     }
@@ -171,17 +179,25 @@ impl<'t> Source<'t> {
     }
 }
 
-/// For GPUs, the path within their mesh; for NICs, the path to the GPU that they are paired with.
+/// For GPUs, the path within their mesh; for NICs, the path to the GPU that they are paired with, and
+/// how many more GPUs share them.
 fn relations(topology: &Topology) -> BTreeMap<PciAddress, Relation> {
     let meshes = topology.graph.meshes().into_iter().filter(is_boxed);
     let gpus = meshes.flat_map(|mesh| {
         let relation = Relation { path: mesh.fabric.path(), gpu: None };
         mesh.gpus.into_iter().map(move |gpu| (gpu, relation.clone()))
     });
-    let pairs = topology.pairs().into_iter();
-    let nics = pairs.map(|pair| {
-        let gpu = topology.gpu(pair.gpu).map(|gpu| gpu.name.clone());
-        (pair.nic, Relation { path: pair.path, gpu })
+    let mut by_nic: BTreeMap<PciAddress, Vec<Pair>> = BTreeMap::new();
+    for pair in topology.pairs() {
+        by_nic.entry(pair.nic).or_default().push(pair);
+    }
+    let nics = by_nic.into_iter().filter_map(|(nic, pairs)| {
+        let first = pairs.first()?;
+        let gpu = topology.gpu(first.gpu).map(|gpu| match pairs.len() {
+            1 => gpu.name.clone(),
+            several => format!("{} +{}", gpu.name, several - 1),
+        });
+        Some((nic, Relation { path: first.path, gpu }))
     });
     gpus.chain(nics).collect()
 }

@@ -26,6 +26,7 @@ pub use vertex::{Place, Role};
 
 /// Vertices by place, and edges.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_field_names, reason = "petgraph's graph is one part of it")]
 pub(crate) struct Graph {
     graph: DiGraph<Vertex, Edge>,
     places: BTreeMap<Place, NodeIndex>,

@@ -240,7 +240,9 @@ impl Topology {
             let mut near = self.nearness_of(group, nics);
             if reach == Reach::Nearest {
                 let nearest = near.iter().flatten().max().copied();
-                near.iter_mut().for_each(|near| *near = near.filter(|near| Some(*near) == nearest));
+                for near in &mut near {
+                    *near = near.filter(|near| Some(*near) == nearest);
+                }
             }
             let gains = near
                 .into_iter()

@@ -16,8 +16,8 @@ pub(crate) fn are_of_one_maker(a: u16, b: u16) -> bool {
 }
 
 /// Returns true if a hypervisor emulates this bridge, so that its place says nothing about the
-/// hardware: the bridges of QEMU (also those that it models on chips of Intel and TI), of VMware,
-/// Xen, Hyper-V, VirtualBox, Parallels and bhyve, and of the clouds of Amazon, Google and Alibaba
+/// hardware: the bridges of QEMU (also those that it models on chips of Intel and TI), of `VMware`,
+/// Xen, Hyper-V, `VirtualBox`, Parallels and bhyve, and of the clouds of Amazon, Google and Alibaba
 /// (PCI ID database).
 pub(crate) fn is_emulated_bridge((vendor, device): (u16, u16)) -> bool {
     match vendor {

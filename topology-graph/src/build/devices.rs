@@ -88,15 +88,16 @@ fn is_whole_gpu(function: &PciFunction, snapshot: &Snapshot) -> bool {
     physical.is_none() && !is_integrated(function)
 }
 
-/// Intel's is always device 2 on the first root bus. AMD's have device IDs of their own (PCI ID
-/// database: from Kaveri to Strix Halo).
+/// Intel's is always device 2 on the first root bus, where a hypervisor may put a card too. AMD's have
+/// device IDs of their own. IDs are those of the PCI ID database: of Intel DG1, Arc, Flex, Max and
+/// Battlemage, and of AMD from Kaveri to Strix Halo.
 fn is_integrated(function: &PciFunction) -> bool {
     match (function.vendor, function.device) {
+        (INTEL, 0x0bd0..=0x0bdb | 0x4905..=0x4909 | 0x5690..=0x56cf | 0xe202..=0xe2ff) => false,
         (INTEL, _) => {
             let address = function.address;
             is_display(function.class)
                 && (address.domain(), address.bus(), address.device()) == (0, 0, 2)
-                && function.max_link.is_none()
         }
         (AMD, device) => matches!(device, 0x1300..=0x19ff | 0x9830..=0x98ff),
         _ => false,

@@ -76,8 +76,9 @@ impl Edge {
                 let slit = there.or(*back).unwrap_or_default();
                 Distance { between_numa_nodes: 1, slit, ..one }
             }
-            (Self::ChipToChip { .. }, _) => Distance { numa: 1, ..one },
-            (Self::Pcie(_) | Self::Attachment, Role::NumaNode) => Distance { numa: 1, ..one },
+            (Self::ChipToChip { .. }, _) | (Self::Pcie(_) | Self::Attachment, Role::NumaNode) => {
+                Distance { numa: 1, ..one }
+            }
             (Self::Pcie(_) | Self::Attachment, Role::HostBridge) => {
                 Distance { root_buses: 1, ..one }
             }

@@ -146,10 +146,8 @@ impl Graph {
 
     fn length_of_turn(&self, from: NodeIndex, to: NodeIndex, turn: Turn) -> Distance {
         let climb = |end, top| {
-            let climbed = self
-                .climb(end, top)
-                .fold(Distance::default(), |sum, rise| sum + self.edge_distance(rise.edge));
-            climbed
+            self.climb(end, top)
+                .fold(Distance::default(), |sum, rise| sum + self.edge_distance(rise.edge))
         };
         match turn {
             Turn::Ancestor(top) => climb(from, top) + climb(to, top),

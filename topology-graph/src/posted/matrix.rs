@@ -65,7 +65,8 @@ impl PostedMatrix {
         }
         for (column, path) in columns.iter().zip(paths) {
             // `rocm-smi` writes 0 for a device and itself.
-            let path = path.or((row == *column).then_some(PostedPath::Word(PathKind::Same)));
+            let path =
+                path.or_else(|| (row == *column).then_some(PostedPath::Word(PathKind::Same)));
             if let Some(path) = path {
                 self.cells.push((row.to_owned(), (*column).to_owned(), path));
             }
@@ -106,7 +107,7 @@ fn is_device(word: &str) -> bool {
     };
     numbered("GPU")
         || numbered("NIC")
-        || word.contains("_")
+        || word.contains('_')
             && word.parse::<PathKind>().is_err()
             && !word.contains("Affinity")
             && !word.contains("NUMA")

@@ -113,7 +113,7 @@ impl Details {
         let number = class.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         let number = number.and_then(|(digits, _)| u32::from_str_radix(digits, 16).ok());
         let named = CLASSES.iter().find(|(known, _)| class.trim() == *known);
-        let class = number.map(|number| number << 8).or(named.map(|(_, number)| *number));
+        let class = number.map(|number| number << 8).or_else(|| named.map(|(_, number)| *number));
         Self { class, ids: ids(name), name: name.to_owned(), ..Self::default() }
     }
 

@@ -148,7 +148,7 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
         pod: ObjectKey::of(&pod.metadata).to_string(),
         node: node.to_owned(),
         pairs: named.collect(),
-        promised: promised(pod),
+        promised: promised(pod, &devices),
         possible: None,
         degraded: nics.values().filter_map(|nic| trouble(nic)).collect(),
         claims,
@@ -168,9 +168,9 @@ fn of_pod<'d>(
     of_pod.map(|(address, device)| (*address, *device)).collect()
 }
 
-/// The path that annotations guarantee: the configured level, otherwise a NUMA node.
-/// Preferred alignment guarantees nothing.
-fn promised(pod: &Pod) -> Option<PathKind> {
+/// The path that annotations guarantee: the configured level, otherwise a NUMA node, or a socket
+/// on a machine whose sockets have several. Preferred alignment guarantees nothing.
+fn promised(pod: &Pod, devices: &NodeDevices<'_>) -> Option<PathKind> {
     let annotations = pod.metadata.annotations.as_ref()?;
     annotations.get(annotation::ALIGNED_NICS)?;
     let policy = annotations.get(annotation::ALIGNMENT_POLICY);
@@ -178,7 +178,12 @@ fn promised(pod: &Pod) -> Option<PathKind> {
         return None;
     }
     let level = annotations.get(annotation::ALIGNMENT).and_then(|level| level.parse().ok());
-    Some(match level.unwrap_or(Level::Numa) {
+    let cells = |level| -> BTreeSet<_> {
+        devices.cells(level).into_iter().map(|cell| (cell.gpus, cell.nics)).collect()
+    };
+    let is_numa = cells(Level::Socket) == cells(Level::Numa);
+    let weakest = if is_numa { Level::Numa } else { Level::Socket };
+    Some(match level.unwrap_or(weakest) {
         Level::Switch => PathKind::Pix,
         Level::RootPort => PathKind::Pxb,
         Level::Root => PathKind::Phb,

@@ -96,12 +96,11 @@ fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
         // No attribute identifies root ports, but often each has its own root.
         Nearness::Level(Level::RootPort | Level::Root) => attribute::PCIE_ROOT,
         Nearness::Level(Level::Switch) => attribute::PCIE_SWITCH,
-        // No attribute identifies sockets.
-        Nearness::Level(Level::Socket) => return None,
         // A single NIC is its own anchor; with several, nothing says which GPU they
         // belong to.
         Nearness::Partner if question.demand.nics == 1 => attribute::PCI_BUS_ID,
-        Nearness::Partner => return None,
+        // Nor does any attribute say which socket a NIC is on.
+        Nearness::Partner | Nearness::Level(Level::Socket) => return None,
     };
     Some(Apart::Anchor { nics_by })
 }

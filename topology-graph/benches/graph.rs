@@ -1,13 +1,14 @@
 //! Measures reading, building and planning: the node driver runs them on every change, admission
 //! and the extender for every shape.
 
+use std::fmt::Write;
 use std::hint::black_box;
 
 #[path = "graph/machine.rs"]
 mod machines;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use machines::{machine_text, with_virtual_functions};
+use machines::machine_text;
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, PciAddress, PlanRequest, Snapshot, Topology, json, matrix, read};
 
@@ -40,6 +41,27 @@ fn building(criterion: &mut Criterion) {
             bencher.iter(|| black_box(&topology).pairs());
         });
     }
+}
+
+/// The same machine, with this number of virtual functions for each NIC.
+fn with_virtual_functions(text: &str, each: usize) -> String {
+    let mut all = text.to_owned();
+    let headers =
+        text.lines().filter_map(|line| line.strip_prefix("[sys/devices/")?.strip_suffix(']'));
+    for path in headers.filter(|path| path.ends_with("04:00.0")) {
+        let Some((above, physical)) = path.rsplit_once('/') else { continue };
+        let Some((bus, _)) = physical.rsplit_once(':') else { continue };
+        for function in 1..=each {
+            let address = format!("{bus}:{:02x}.{}", function / 8, function % 8);
+            let _ = writeln!(
+                all,
+                "[sys/devices/{above}/{address}]\nclass = 0x020700\nvendor = 0x10de\ndevice = 0x2\n\
+                 numa_node = 0\nlocal_cpulist = 0\nphysfn -> /sys/devices/{path}\n\
+                 /sys/bus/pci/devices/{address} -> ."
+            );
+        }
+    }
+    all
 }
 
 /// Eight NICs with 127 functions each: more than a thousand endpoints.

@@ -41,24 +41,3 @@ pub(crate) fn machine_text(switches: usize, others: usize) -> String {
     }
     text
 }
-
-/// The same machine, with this number of virtual functions for each NIC.
-pub(crate) fn with_virtual_functions(text: &str, each: usize) -> String {
-    let mut all = text.to_owned();
-    let headers =
-        text.lines().filter_map(|line| line.strip_prefix("[sys/devices/")?.strip_suffix(']'));
-    for path in headers.filter(|path| path.ends_with("04:00.0")) {
-        let Some((above, physical)) = path.rsplit_once('/') else { continue };
-        let Some((bus, _)) = physical.rsplit_once(':') else { continue };
-        for function in 1..=each {
-            let address = format!("{bus}:{:02x}.{}", function / 8, function % 8);
-            let _ = writeln!(
-                all,
-                "[sys/devices/{above}/{address}]\nclass = 0x020700\nvendor = 0x10de\ndevice = 0x2\n\
-                 numa_node = 0\nlocal_cpulist = 0\nphysfn -> /sys/devices/{path}\n\
-                 /sys/bus/pci/devices/{address} -> ."
-            );
-        }
-    }
-    all
-}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::devices;
+use crate::chip_to_chip::ChipToChip;
 use crate::gdr::Gdr;
 use crate::graph::{Edge, Graph, Place, Role, Vertex};
 use crate::snapshot::{AcsControl, IommuMode, PciFunction};
@@ -41,7 +42,7 @@ struct Way<'s> {
     hidden: bool,
     /// True if a link on the path runs below the capability of its ends.
     degraded: bool,
-    /// True if the path ends with a link between CPU and GPU in one package.
+    /// True if the path ends with a link between CPU and GPU in one package, and the GPU has memory.
     is_chip_to_chip: bool,
 }
 
@@ -66,7 +67,9 @@ impl<'s> Way<'s> {
             gpu: gpu_function,
             nic,
             degraded: is_degraded(gpu_function, nic, &ports, snapshot),
-            is_chip_to_chip: steps.iter().any(|step| matches!(step.edge, Edge::ChipToChip { .. })),
+            is_chip_to_chip: steps.iter().any(|step| matches!(step.edge, Edge::ChipToChip { .. }))
+                && ChipToChip::of((gpu_function.vendor, gpu_function.device))
+                    .is_some_and(|chip| chip.has_memory),
             ports,
             peer_memory: peer_memory(gpu_function, snapshot),
             hidden: vertices.iter().any(|vertex| vertex.role == Role::Switch),

@@ -261,7 +261,7 @@ impl Graph {
             let vertex = &self.graph[gpu];
             let chip = vertex.id.filter(|_| vertex.role == Role::Gpu).and_then(ChipToChip::of);
             let numa = vertex.numa.and_then(|node| self.places.get(&Place::Numa(node)));
-            if let (Some(ChipToChip { bandwidth }), Some(&numa)) = (chip, numa) {
+            if let (Some(ChipToChip { bandwidth, .. }), Some(&numa)) = (chip, numa) {
                 let edge = self.graph.add_edge(gpu, numa, Edge::ChipToChip { bandwidth });
                 self.ups[gpu.index()].numa = Some(Rise { edge, to: numa });
             }

@@ -28,8 +28,6 @@ const INTENTS: &[(u32, &[(&str, &str)])] = &[
     (8, &[("aligned-nics", "per-gpu")]),
     (8, &[("aligned-nics", "per-gpu"), ("alignment-policy", "preferred")]),
     (8, &[("aligned-nics", "8"), ("pairing", "group")]),
-    (8, &[("aligned-nics", "4")]),
-    (8, &[("aligned-nics", "4"), ("alignment-policy", "preferred")]),
 ];
 
 /// The decision on one pod, and for plans the whole claim.

@@ -137,6 +137,7 @@ fn is_possible(
     match pairing {
         Pairing::Group => near.group(free, gpus, nics),
         Pairing::Each => near.each(free, gpus, nics / gpus),
+        Pairing::Shared => unreachable!("no user names it"),
     }
 }
 

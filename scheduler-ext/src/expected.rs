@@ -54,7 +54,7 @@ pub struct FabricRoom {
     /// Nodes on which nothing is in use.
     pub whole_nodes: u32,
     /// How many more pods of each common shape could have each GPU and its NICs in one
-    /// cell, by level: those of [`topology_graph::Level::ALL`], then the whole node.
+    /// cell, by level: those of [`topology_graph::Level::WITH_WORDS`], then the whole node.
     /// Gangs have a single level: how many more find enough whole nodes on the fabric.
     pub pods: BTreeMap<Demand, Vec<u32>>,
 }

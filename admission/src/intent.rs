@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
-use topology_graph::Level;
+use topology_graph::{Level, NicRole};
 
 pub(crate) use resources::of_driver;
 pub use resources::{GpuResource, GpuResources};
@@ -114,6 +114,8 @@ pub struct Intent {
     pub cpus: Option<u32>,
     /// NVMe devices on the NUMA node of the GPUs and NICs, if requested.
     pub nvmes: Option<u32>,
+    /// What the NICs are for.
+    pub nic_role: NicRole,
     /// The pod's share of each NIC, if it shares them with other pods.
     pub share: Option<NicShare>,
     /// The trigger's value as the user wrote it, for messages.
@@ -211,6 +213,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         rail_group: None,
         cpus: cpus.transpose()?,
         nvmes: nvmes.transpose()?,
+        nic_role: values::nic_role(get(annotation::NIC_ROLE))?,
         share,
         trigger: trigger.to_owned(),
     }))

@@ -13,6 +13,7 @@ mod whole;
 
 use crate::demand::Demand;
 use crate::nearness::Nearness;
+use crate::nic_class::NicClass;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use form::Form;
@@ -38,6 +39,8 @@ pub(crate) struct Question<'a> {
     pub(crate) machines: &'a [Machine<'a>],
     /// The rail of the NICs, if set; `machines` then have no other NICs.
     pub(crate) rail: Option<i64>,
+    /// What the NICs are for; `machines` have no others.
+    pub(crate) nic_class: &'a NicClass,
     /// The capacity that the claim requests from each NIC, if the pod shares them; `machines` then
     /// have no other NICs.
     pub(crate) capacity: Option<&'a CapacityRequirements>,

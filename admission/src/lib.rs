@@ -18,6 +18,7 @@ mod join;
 mod leader;
 pub mod lint;
 pub mod nearness;
+mod nic_class;
 mod nic_pool;
 mod numa_beside;
 mod nvmes;

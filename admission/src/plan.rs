@@ -11,6 +11,7 @@ use crate::fabric::{self, FabricPlacement};
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Classes, Question};
 use crate::nearness::Nearness;
+use crate::nic_class::NicClass;
 use crate::pin::Pin;
 use crate::sharing::{self, NicShare};
 use crate::{cpus, nvmes, rail};
@@ -180,6 +181,7 @@ fn plan_as_read(
         gpu_driver: selected.driver,
         gpu_class: &selected.gpu_class,
         nic_class: &selected.nic_class,
+        nic_role: intent.nic_role,
         without_interface: intent.host_network,
         only_shared: intent.share.is_some(),
         cpu_class: cpu_class.map(|class| &**class),
@@ -199,6 +201,7 @@ fn plan_as_read(
     fabric::check_machines(intent, &machines, view)?;
     cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
     nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
+    let nic_class = NicClass::of(intent.nic_role, &machines);
     let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
     let rail = rail::keep_one(intent, &demand, &mut machines)?;
     let classes = selected.classes();
@@ -208,6 +211,7 @@ fn plan_as_read(
         driver: selected.driver,
         machines: &machines,
         rail,
+        nic_class: &nic_class,
         capacity: capacity.as_ref(),
     };
     let choice = choice::choose(intent, question, &classes, view, policy)?;

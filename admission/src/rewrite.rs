@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations with which a pod requests devices.
-const ASKING: [&str; 17] = [
+const ASKING: [&str; 18] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNED_NVMES,
@@ -32,6 +32,7 @@ const ASKING: [&str; 17] = [
     annotation::NIC_CLASS,
     annotation::NIC_CONFIG,
     annotation::NIC_POOL,
+    annotation::NIC_ROLE,
     annotation::NIC_SHARING,
     annotation::PAIRING,
     annotation::RAIL,

@@ -30,6 +30,17 @@ impl Selector {
         self.and(|text, get| write!(text, "{get}.orValue(-1) == {value}"), attribute)
     }
 
+    /// Requires the int attribute `domain/id` to have one of these values, which must not be
+    /// negative.
+    pub(crate) fn and_one_int_of<'a>(
+        self,
+        attribute: &str,
+        values: impl IntoIterator<Item = &'a i64>,
+    ) -> Self {
+        let values = values.into_iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        self.and(|text, get| write!(text, "{get}.orValue(-1) in [{values}]"), attribute)
+    }
+
     /// Requires the bool attribute `domain/id` to be true.
     pub(crate) fn and_true(self, attribute: &str) -> Self {
         self.and(|text, get| write!(text, "{get}.orValue(false) == true"), attribute)

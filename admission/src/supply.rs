@@ -8,11 +8,11 @@ use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
 use cluster_model::names::{self, annotation, attribute};
-use cluster_model::node_devices::{NodeDevices, is_true};
+use cluster_model::node_devices::{NodeDevices, is_true, nic_role};
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, ShapeHash};
+use topology_graph::{Cell, Level, NicRole, ShapeHash};
 
 /// The most shapes that a denial lists.
 const SHAPES_SHOWN: usize = 4;
@@ -37,6 +37,7 @@ pub(crate) fn nothing(
     let with_gpus = devices.iter().filter(has_gpus).count();
     let counts = |nic: &Device| {
         is_true(nic, attribute::dranet::RDMA)
+            && nic_role(nic) == intent.nic_role
             && !(intent.host_network && nic.attribute(attribute::dranet::IF_NAME).is_some())
     };
     let with_nics = |devices: &&NodeDevices<'_>| devices.nics.values().any(|nic| counts(nic));
@@ -65,9 +66,10 @@ pub(crate) fn nothing(
         ),
         _ => format!(
             "no node that the pod can run on has all of a NodeTopology, GPUs of driver {driver} in \
-             class `{}` and RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
+             class `{}` and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
              {with_gpus} with such GPUs and {with_nics} with such NICs{}",
             selection.gpu_class.name,
+            role_words(intent.nic_role),
             names::DRIVER,
             selection.nic_class.name,
             count(devices.len(), "node"),
@@ -75,6 +77,11 @@ pub(crate) fn nothing(
         ),
     };
     intent.deny(what)
+}
+
+/// `storage `, if the pod asks for such NICs.
+fn role_words(role: NicRole) -> String {
+    if role == NicRole::Compute { String::new() } else { format!("{role} ") }
 }
 
 /// Why no machine shape can serve, with the largest existing cells.

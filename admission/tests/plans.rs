@@ -17,6 +17,8 @@ mod cluster;
 mod laws;
 #[path = "plans/matrix.rs"]
 mod matrix;
+#[path = "plans/roles.rs"]
+mod roles;
 #[path = "plans/sharing.rs"]
 mod sharing;
 #[path = "plans/verdicts.rs"]

@@ -7,12 +7,12 @@
 
 use crate::gpu_drivers::GpuDriver;
 use crate::names::{attribute, capacity, cpu, nvme};
-use crate::node_devices::{NodeDevices, is_true, text};
+use crate::node_devices::{self, NodeDevices, is_true, text};
 use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Budget, Class, Device, QualifiedName, Quantity, Settings};
 use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, Pair, PciAddress, ShapeHash};
+use topology_graph::{Cell, Level, NicRole, Pair, PciAddress, ShapeHash};
 
 /// The devices that a claim may draw from.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub struct Selection<'a> {
     pub gpu_class: &'a Class,
     /// The class of the NICs.
     pub nic_class: &'a Class,
+    /// What the NICs are for.
+    pub nic_role: NicRole,
     /// True to exclude NICs with a network interface, which cannot be moved into a pod on the host
     /// network.
     pub without_interface: bool,
@@ -113,18 +115,43 @@ fn selected<'a>(
     selection: &Selection<'_>,
 ) -> Option<NodeDevices<'a>> {
     let mut devices = NodeDevices::of(view, node)?;
-    let Selection { gpu_driver, gpu_class, nic_class, without_interface, only_shared, .. } =
-        *selection;
+    let Selection {
+        gpu_driver,
+        gpu_class,
+        nic_class,
+        nic_role,
+        without_interface,
+        only_shared,
+        ..
+    } = *selection;
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
+            && node_devices::nic_role(nic) == nic_role
             && !(without_interface && nic.attribute(attribute::dranet::IF_NAME).is_some())
             && (!only_shared || nic.allows_multiple_allocations())
             && is_in(nic_class, nic, view.settings())
     });
+    keep_one_class(&mut devices);
     (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
+}
+
+/// Keeps the NICs of one link type and rate class, the fastest. Compute NICs are of one class
+/// already, so that this concerns storage NICs. A NIC that says neither is kept, and so is one whose
+/// rate a capacity replaces.
+fn keep_one_class(devices: &mut NodeDevices<'_>) {
+    let class = |nic: &Device| -> Option<(i64, String)> {
+        let Some(AttributeValue::Int(rate)) = nic.attribute(attribute::RATE_GBPS) else {
+            return None;
+        };
+        Some((*rate, text(nic, attribute::LINK_TYPE)?.to_owned()))
+    };
+    let others =
+        devices.nics.values().filter(|nic| node_devices::nic_role(nic) != NicRole::Compute);
+    let Some(best) = others.filter_map(|nic| class(nic)).max() else { return };
+    devices.nics.retain(|_, nic| class(nic).is_none_or(|class| class == best));
 }
 
 /// Returns true if a class selects a device. A selector that fails on the device does not select
@@ -187,6 +214,7 @@ fn likeness(
         attribute::PCIE_SWITCH,
         attribute::RAIL,
         attribute::SHAPE,
+        attribute::ROLE,
     ];
     // For NICs whose machine cannot be identified otherwise.
     let mentioned = mentioned.into_iter().chain(attribute::MACHINE_TYPES);

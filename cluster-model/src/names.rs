@@ -31,11 +31,11 @@ pub mod label {
     pub const NODE_FABRIC_FROM: &str = "topology.dranet.io/fabric-from";
     /// On a node: the number of GPUs of its machine.
     pub const GPU_COUNT: &str = "topology.dranet.io/gpu-count";
-    /// On a node: the number of NICs of its machine.
+    /// On a node: the number of compute NICs of its machine.
     pub const NIC_COUNT: &str = "topology.dranet.io/nic-count";
     /// On a node: the type of its machine, or else the hash of its shape.
     pub const MACHINE_TYPE: &str = "topology.dranet.io/machine-type";
-    /// On a node: the number of rails of its NICs.
+    /// On a node: the number of rails of its compute NICs.
     pub const RAIL_COUNT: &str = "topology.dranet.io/rail-count";
     /// On a node: the type of its machine, named by its cloud.
     pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -99,6 +99,8 @@ pub mod annotation {
     pub const NIC_CONFIG: &str = "dranet.io/nic-config";
     /// The `NicPool` that the NICs' interfaces get their addresses from.
     pub const NIC_POOL: &str = "dranet.io/nic-pool";
+    /// What the pod's NICs are for: `compute`, `storage`.
+    pub const NIC_ROLE: &str = "dranet.io/nic-role";
     /// Whether the NICs are the pod's alone or shared with other pods: `exclusive`, `shared`.
     pub const NIC_SHARING: &str = "dranet.io/nic-sharing";
     /// The pod's share of the bandwidth of each NIC that it shares.
@@ -150,6 +152,9 @@ pub mod alternative {
     pub const ANY_PAIRS: &str = "any-pairs";
 }
 
+/// The taint of NICs with the role `management`, which pods must not have.
+pub const MANAGEMENT_TAINT: &str = "dranet.io/management";
+
 /// The driver of CPUs (kubernetes-sigs/dra-driver-cpu).
 pub mod cpu {
     /// The driver name of its ResourceSlices.
@@ -192,7 +197,11 @@ pub mod attribute {
     pub const PORT_STATE: &str = "dranet.io/portState";
     /// The rate of an RDMA port in whole gigabits per second.
     pub const RATE_GBPS: &str = "dranet.io/rateGbps";
-    /// The index of a NIC among the node's NICs of its type.
+    /// What a NIC is for: `compute`, `storage`, `management`. Older drivers do not publish it.
+    pub const ROLE: &str = "dranet.io/role";
+    /// The link type of a NIC: `infiniband`, `ethernet`.
+    pub const LINK_TYPE: &str = "dranet.io/linkType";
+    /// The index of a compute NIC among those of its link type.
     pub const RAIL: &str = "dranet.io/rail";
     /// The network within which NICs reach each other.
     pub const FABRIC: &str = "dranet.io/fabric";
@@ -243,6 +252,8 @@ pub mod attribute {
         pub const ALIAS: &str = "dra.net/alias";
         /// The link type of an interface, `ether`.
         pub const ENCAPSULATION: &str = "dra.net/encapsulation";
+        /// Whether the device has an RDMA device and no interface.
+        pub const IB_ONLY: &str = "dra.net/ibOnly";
         /// Name of the interface.
         pub const IF_NAME: &str = "dra.net/ifName";
         /// IPv4 addresses.

@@ -5,7 +5,7 @@ use crate::names::{self, attribute};
 use crate::view::ClusterView;
 use dra_allocator::{AllocatedState, AttributeValue, Device};
 use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, PciAddress, Topology};
+use topology_graph::{Cell, Level, NicRole, PciAddress, Topology};
 
 /// A node with a graph, and its published GPUs and NICs by PCI address.
 ///
@@ -65,9 +65,9 @@ impl<'a> NodeDevices<'a> {
         Some(devices)
     }
 
-    /// The cells of the graph, reduced to published devices.
+    /// The cells of the graph, reduced to published devices. NICs of every role are in them.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
-        let mut cells = self.topology.cells(level);
+        let mut cells = self.topology.cells_of_all(level);
         for cell in &mut cells {
             cell.gpus.retain(|address| self.gpus.contains_key(address));
             cell.nics.retain(|address| self.nics.contains_key(address));
@@ -75,18 +75,29 @@ impl<'a> NodeDevices<'a> {
         cells
     }
 
-    /// The number of cells with GPUs and NICs of which no device is in use.
+    /// The number of cells with GPUs and compute NICs of which no device is in use.
     pub fn whole_cells(&self, level: Level, in_use: &AllocatedState) -> usize {
         let free =
             |device: Option<&&Device>| device.is_some_and(|device| !in_use.contains(device.id()));
+        let is_compute = |nic: &&PciAddress| {
+            self.nics.get(*nic).is_some_and(|nic| nic_role(nic) == NicRole::Compute)
+        };
         let whole = |cell: &&Cell| {
+            let mut nics = cell.nics.iter().filter(is_compute).peekable();
             !cell.gpus.is_empty()
-                && !cell.nics.is_empty()
+                && nics.peek().is_some()
                 && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)))
-                && cell.nics.iter().all(|nic| free(self.nics.get(nic)))
+                && nics.all(|nic| free(self.nics.get(nic)))
         };
         self.cells(level).iter().filter(whole).count()
     }
+}
+
+/// What a published NIC is for. A NIC without a role, of an older driver or of upstream's, counts as
+/// a compute NIC, since a claim cannot tell it from one.
+pub fn nic_role(nic: &Device) -> NicRole {
+    let role = text(nic, attribute::ROLE).and_then(|text| text.parse().ok());
+    role.unwrap_or(NicRole::Compute)
 }
 
 /// The value of a string attribute.

@@ -13,6 +13,7 @@ use cluster_model::view::ClusterView;
 use dra_allocator::AttributeValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use topology_graph::{Nic, NicRole};
 
 /// The nodes whose machine labels are missing or differ, and the labels to merge into
 /// each.
@@ -46,9 +47,10 @@ fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>>
     let labels = &view.inventory().node(node)?.labels;
     let instance = labels.get(INSTANCE_TYPE).map(|value| &**value);
     let machine = machine.or(instance).map(label_value);
+    let is_compute = |nic: &&Nic| nic.role == NicRole::Compute;
     let mut wanted = vec![
         (GPU_COUNT, graph.gpus().len().to_string()),
-        (NIC_COUNT, graph.nics().len().to_string()),
+        (NIC_COUNT, graph.nics().iter().filter(is_compute).count().to_string()),
         (MACHINE_TYPE, machine.unwrap_or_else(|| graph.shape().to_string())),
     ];
     if !rails.is_empty() {

@@ -49,6 +49,10 @@ pub struct Args {
     /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
     #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
     pub filter: Filter,
+    /// What NICs are for: a CEL expression as for `--filter` whose result is `compute`, `storage` or
+    /// `management`; any other result, and an error, leaves the role that the driver finds
+    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
+    pub nic_role: Filter,
     /// Which NICs claims can share
     #[command(flatten)]
     pub sharing: SharingArgs,

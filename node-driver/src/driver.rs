@@ -7,7 +7,7 @@ mod steady;
 mod vendor_driver;
 
 use crate::args::{Args, Mode};
-use crate::decide::decision::{Decision, Facts, decide};
+use crate::decide::decision::{Decision, Facts, decide_with};
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Health, Problems};
@@ -235,6 +235,7 @@ impl Memory {
 struct Settings {
     mode: Mode,
     filter: Filter,
+    nic_role: Filter,
     sharing: SharingArgs,
     taints: TaintArgs,
     /// The directory with the init container's report on modules.
@@ -246,6 +247,7 @@ impl From<&Args> for Settings {
         Self {
             mode: args.mode,
             filter: args.filter.clone(),
+            nic_role: args.nic_role.clone(),
             sharing: args.sharing.clone(),
             taints: args.taints,
             run_dir: args.plugin.run_dir.clone(),
@@ -291,8 +293,9 @@ impl Driver {
         let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision =
-            decide(&facts).without(withheld).with_rdma_namespaces(namespaces, &facts.snapshot);
+        let decision = decide_with(&facts, &self.settings.nic_role)
+            .without(withheld)
+            .with_rdma_namespaces(namespaces, &facts.snapshot);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
         }

@@ -1,13 +1,13 @@
 //! The GPUs and NICs of a node, and the hierarchy of cells that contain them.
 
 use cluster_model::names::{self, attribute};
-use cluster_model::node_devices::{self, Role, is_true, text};
+use cluster_model::node_devices::{self, Role, is_true, nic_role, text};
 use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use topology_graph::{Level, PathKind, PciAddress, Topology};
+use topology_graph::{Level, NicRole, PathKind, PciAddress, Topology};
 
 use crate::score::{Free, Room};
 
@@ -58,7 +58,7 @@ struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Gpu,
-    /// A NIC for RDMA, which GPUs are paired with.
+    /// A compute NIC with RDMA, which GPUs are paired with.
     Nic,
     /// A NIC for storage or management.
     OtherNic,
@@ -70,7 +70,7 @@ impl Cells {
         let mut places: HashMap<PciAddress, [Option<usize>; LEVELS]> = HashMap::new();
         let mut counts = [0; LEVELS];
         for (level, count) in Level::WITH_WORDS.into_iter().zip(0..) {
-            let cells = topology.cells(level);
+            let cells = topology.cells_of_all(level);
             counts[count] = cells.len();
             for (number, cell) in cells.iter().enumerate() {
                 for address in cell.gpus.iter().chain(&cell.nics) {
@@ -103,7 +103,8 @@ impl Machine {
     /// Places the devices of a node in the cells of its topology.
     pub fn of<'d>(devices: impl Iterator<Item = (Role, &'d Device)>, cells: Arc<Cells>) -> Self {
         let devices: Vec<_> = devices.collect();
-        let has_rdma = devices.iter().any(|(_, device)| is_rdma(device));
+        let is_compute = |device: &Device| nic_role(device) == NicRole::Compute;
+        let has_rdma = devices.iter().any(|(_, device)| is_rdma(device) && is_compute(device));
         let part = |(role, device): (Role, &Device)| {
             let address = node_devices::address(device);
             Part {
@@ -111,6 +112,7 @@ impl Machine {
                 address,
                 kind: match role {
                     Role::Gpu => Kind::Gpu,
+                    Role::Nic if !is_compute(device) => Kind::OtherNic,
                     Role::Nic if has_rdma && !is_rdma(device) => Kind::OtherNic,
                     Role::Nic => Kind::Nic,
                 },

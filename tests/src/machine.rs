@@ -23,7 +23,7 @@ spec:
 /// A kind of machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// The name of the fixture.
+    /// The name of the fixture. With `+roce` its InfiniBand ports are Ethernet.
     pub fixture: &'static str,
     /// Azure's name of its size; empty for machines of others.
     pub size: &'static str,
@@ -63,8 +63,11 @@ impl Machine {
     /// The machine as a folder.
     pub fn plant(self) -> anyhow::Result<TempDir> {
         let folder = tempfile::tempdir()?;
-        let text = fixture::machine(self.fixture).context("the fixture is there")?;
-        fixture::plant(text, folder.path())?;
+        let (name, roce) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
+        let layer = if roce.is_empty() { "InfiniBand" } else { "Ethernet" };
+        let text = fixture::machine(name).context("the fixture is there")?;
+        let text = text.replace("link_layer = InfiniBand", &format!("link_layer = {layer}"));
+        fixture::plant(&text, folder.path())?;
         Ok(folder)
     }
 

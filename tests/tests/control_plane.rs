@@ -24,6 +24,7 @@ mod control_plane {
     pub(crate) mod kubectl;
     pub(crate) mod lifecycle;
     pub(crate) mod nic_pools;
+    pub(crate) mod nic_roles;
     pub(crate) mod nic_sharing;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
@@ -42,8 +43,8 @@ use std::{env, process::ExitCode};
 use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
     fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
-    nic_sharing, own_scheduler, pinned, pods, prediction, rights::Audit, scheduling, thin_line,
-    upstream_examples, webhook, worth,
+    nic_roles, nic_sharing, own_scheduler, pinned, pods, prediction, rights::Audit, scheduling,
+    thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         driver_end::tests(),
         fleet::tests(),
         nic_pools::tests(),
+        nic_roles::tests(),
         nic_sharing::tests(),
         worth::tests(),
     ];

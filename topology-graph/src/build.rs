@@ -5,6 +5,7 @@ mod acs;
 mod devices;
 mod gdr;
 mod links;
+mod nics;
 mod numa;
 mod overlay;
 mod running;
@@ -17,6 +18,7 @@ use std::iter::successors;
 use crate::class::is_gpu;
 use crate::graph::{Branch, NumaPart, Parts, Place, SocketPart};
 use crate::identity::Identity;
+use crate::nic_role::FactsOfNics;
 use crate::snapshot::{NumaNodeFacts, SocketFacts};
 use crate::{
     Acs, Anomaly, AnomalyKind, Evidence, NcclXml, NumaNode, Overlay, PciAddress, Snapshot,
@@ -27,6 +29,7 @@ use crate::{
 pub(crate) struct Built {
     pub(crate) parts: Parts,
     pub(crate) identities: BTreeMap<PciAddress, Identity>,
+    pub(crate) nics: FactsOfNics,
     /// The ACS mode of the ports above each NIC.
     pub(crate) acs: BTreeMap<PciAddress, Acs>,
     /// Memory of NUMA nodes in bytes; it differs between equal machines.
@@ -62,6 +65,7 @@ pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
     anomalies.dedup();
     Built {
         identities: identities(snapshot, &branches),
+        nics: nics::facts(snapshot, overlays, &branches),
         acs: acs::of_nics(snapshot, &branches),
         memory: memory(&snapshot.numa_nodes),
         nccl_file: file,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::graph::{Place, Role, Vertex, root_port_of};
 use crate::text::serde_as_text;
-use crate::{NumaNode, PciAddress, Topology};
+use crate::{NicRole, NumaNode, PciAddress, Topology};
 
 /// How near the devices of a cell are: one level per PCIe path kind of `nvidia-smi topo -m`, and the
 /// socket, for which it has no word: it says SYS between NUMA nodes of one socket.
@@ -52,9 +52,19 @@ impl Level {
 }
 
 impl Topology {
-    /// The cells of a level, ordered by place. A device whose place is unknown is in no cell. A
-    /// cell may have only GPUs or only NICs.
+    /// The cells of a level with GPUs and compute NICs, ordered by place. A device whose place is
+    /// unknown is in no cell. A cell may have only GPUs or only NICs.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
+        let mut cells = self.cells_of_all(level);
+        for cell in &mut cells {
+            cell.nics.retain(|nic| self.nic_role(*nic) == Some(NicRole::Compute));
+        }
+        cells.retain(|cell| !cell.gpus.is_empty() || !cell.nics.is_empty());
+        cells
+    }
+
+    /// The same with NICs of every role.
+    pub fn cells_of_all(&self, level: Level) -> Vec<Cell> {
         let mut cells: BTreeMap<(Place, Option<NumaNode>), Cell> = BTreeMap::new();
         let divided = if level == Level::Root { self.divided_roots() } else { BTreeSet::new() };
         for (address, vertex) in self.ends() {

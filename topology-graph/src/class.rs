@@ -3,6 +3,7 @@
 
 const STORAGE_NVME: u32 = 0x01_08;
 const NETWORK: u32 = 0x02;
+const INFINIBAND: u32 = 0x02_07;
 const DISPLAY: u32 = 0x03;
 const BRIDGE: u32 = 0x06;
 const ACCELERATOR: u32 = 0x12;
@@ -20,6 +21,11 @@ pub(crate) const NVSWITCH: u32 = 0x06_8000;
 /// Returns true for network controllers.
 pub(crate) fn is_network(class: u32) -> bool {
     class >> 16 == NETWORK
+}
+
+/// Returns true for InfiniBand controllers, which is a `ConnectX` with an InfiniBand port.
+pub(crate) fn is_infiniband(class: u32) -> bool {
+    class >> 8 == INFINIBAND
 }
 
 /// Returns true for display controllers.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::graph::{Graph, Role, Vertex};
 use crate::identity::Identity;
-use crate::{Acs, LinkLayer, NumaNode, PciAddress, PcieLink};
+use crate::{Acs, LinkLayer, NicRole, NumaNode, PciAddress, PcieLink, PortState};
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,15 @@ pub struct Nic {
     pub netdevs: Vec<String>,
     /// The link layer of its RDMA ports.
     pub link_layer: Option<LinkLayer>,
+    /// What it is for.
+    pub role: NicRole,
+    /// Why it has this role.
+    pub role_reason: String,
+    /// The rate of its best port, in megabits per second. Without a link it is that of an idle
+    /// port.
+    pub rate_megabits: Option<u32>,
+    /// The state of its best port.
+    pub port_state: Option<PortState>,
     /// The PCI vendor ID.
     pub vendor: u16,
     /// The PCI device ID.
@@ -66,6 +75,11 @@ pub struct Nvme {
 }
 
 impl Nic {
+    /// Returns false if none of its ports has a link.
+    pub fn has_link(&self) -> bool {
+        self.port_state != Some(PortState::Down)
+    }
+
     /// The kernel's name: its RDMA device, or else its first interface.
     pub fn kernel_name(&self) -> Option<&String> {
         self.rdma_device.as_ref().or_else(|| self.netdevs.first())
@@ -92,6 +106,7 @@ pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
     of(graph, Role::Gpu).enumerate().map(gpu).collect()
 }
 
+/// The NICs. Their roles depend on the whole graph and are set later.
 pub(crate) fn nics(
     graph: &Graph,
     identities: &Identities,
@@ -106,6 +121,10 @@ pub(crate) fn nics(
             rdma_device: identity.rdma_device,
             netdevs: identity.netdevs,
             link_layer: vertex.link_layer,
+            role: NicRole::Compute,
+            role_reason: String::new(),
+            rate_megabits: None,
+            port_state: None,
             vendor,
             device,
             numa: vertex.numa,

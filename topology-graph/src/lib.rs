@@ -34,6 +34,7 @@ mod graph;
 mod identity;
 mod link;
 mod nccl;
+mod nic_role;
 mod node_topology;
 mod numa;
 mod nvlink;
@@ -66,13 +67,15 @@ pub use gdr::{Gdr, ParseGdrError};
 pub use graph::{Place, Role};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
+pub use nic_role::{NicRole, ParseNicRoleError};
+pub use node_topology::{
+    CellSpec, DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec,
+    NicSpec, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec,
+    PairSpec, PathSpec, ShapeSpec, SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec,
+    conditions,
+};
 #[cfg(feature = "crd")]
 pub use node_topology::{Column, crd, definition};
-pub use node_topology::{
-    DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec, NicSpec,
-    NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec,
-    SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec, conditions,
-};
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
 pub use pairs::{Pair, PlanRequest};

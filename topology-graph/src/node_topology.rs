@@ -54,9 +54,20 @@ pub struct NodeTopologySpec {
     /// The names and IDs of the devices, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<DeviceIdentity>,
-    /// The current connections of the NICs, by address.
+    /// What the NICs are for, and their current connections, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicSpec>,
+    /// The pairs of GPUs and compute NICs. It follows from the other fields, as `cells` and `paths`
+    /// do. These three name GPUs and NICs by number, counted from 0 in address order, and omit
+    /// virtual functions, which are where their physical functions are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<PairSpec>,
+    /// The groups of GPUs and compute NICs that are near each other, by level.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellSpec>,
+    /// The paths from GPUs to NICs of every role, in the words of `nvidia-smi topo -m`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathSpec>,
     /// The PCIe links above switches, data paths and NVMe controllers, at their current speed.
     /// Links above NICs are in `nics`. Links above GPUs are omitted, since an idle GPU slows its
     /// link down.
@@ -139,6 +150,19 @@ pub struct NicSpec {
     /// `redirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acs: Option<String>,
+    /// What it is for: `compute`, `storage` or `management`. Older drivers do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Why it has this role. Not set for virtual functions, which have the role of their physical
+    /// function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role_reason: Option<String>,
+    /// The rate of its best RDMA port in megabits per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// The state of that port: `Active`, `ActiveDefer`, `Armed`, `Initializing` or `Down`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// Whether it can access the memory of GPUs, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_direct: Vec<GpuDirectSpec>,
@@ -153,6 +177,47 @@ pub struct GpuDirectSpec {
     pub verdict: String,
     /// The GPUs by number, counted from 0 in address order.
     pub gpus: Vec<u32>,
+}
+
+/// A GPU and the compute NICs that are its own.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PairSpec {
+    /// The GPU's number.
+    pub gpu: u32,
+    /// The NICs' numbers.
+    pub nics: Vec<u32>,
+}
+
+/// GPUs and compute NICs that are near each other.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CellSpec {
+    /// The level, as in the annotation `dranet.io/alignment`.
+    pub level: String,
+    /// What the devices have in common: a NUMA node, a root bus, a root port or a switch.
+    pub key: String,
+    /// The GPUs' numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
+    /// The NICs' numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<u32>,
+}
+
+/// NICs to which a GPU has the same kind of path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PathSpec {
+    /// The GPU's number.
+    pub gpu: u32,
+    /// The kind of path: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; `?` if unknown.
+    pub path: String,
+    /// The NICs' numbers.
+    pub nics: Vec<u32>,
 }
 
 /// PCIe links with the same current speed and width.

@@ -8,8 +8,8 @@
 
 mod matching;
 
-use crate::graph::{Distance, Place, Role, Vertex};
-use crate::{LinkLayer, PathKind, PciAddress, Topology};
+use crate::graph::{Distance, Place, Role};
+use crate::{NicRole, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
 
 /// A GPU, a NIC, and the path between them.
@@ -102,9 +102,9 @@ impl PlanRequest {
 }
 
 impl Topology {
-    /// The plan of the whole machine, by GPU and NIC. Every NIC meant for GPUs gets one GPU, and
-    /// all GPUs get equally many. All NICs of a GPU are equally near: a storage or management NIC
-    /// does not become a partner only because no other NIC is available.
+    /// The plan of the whole machine, by GPU and NIC. Every compute NIC gets one GPU, and all GPUs
+    /// get equally many. All NICs of a GPU are equally near: a NIC does not become a partner only
+    /// because no other NIC is available.
     ///
     /// If there are fewer NICs than GPUs, each GPU has one of the NICs that are nearest to it, and
     /// several GPUs share a NIC. NCCL chooses so too.
@@ -266,19 +266,14 @@ impl Topology {
         nics.iter().map(near).collect()
     }
 
-    /// The NICs to plan for: those with InfiniBand, or else with RDMA, or else all. On machines
-    /// with InfiniBand, Ethernet with RDMA is for storage and management (`BlueField`, MANA).
+    /// The NICs to plan for: compute NICs that are physical functions.
     fn pairable_nics(&self) -> Vec<PciAddress> {
-        let nics = |wanted: &dyn Fn(&Vertex) -> bool| -> Vec<PciAddress> {
-            let nics = self.ends().filter(|(_, vertex)| {
-                vertex.role == Role::Nic && vertex.physical_function.is_none()
-            });
-            nics.filter(|(_, vertex)| wanted(vertex)).map(|(address, _)| address).collect()
+        let compute = self.nics().iter().filter(|nic| nic.role == NicRole::Compute);
+        let is_physical = |nic: &PciAddress| {
+            let vertex = self.graph.vertex(Place::Function(*nic));
+            vertex.is_some_and(|vertex| vertex.physical_function.is_none())
         };
-        let infiniband = nics(&|vertex| vertex.link_layer == Some(LinkLayer::InfiniBand));
-        let rdma = nics(&|vertex| vertex.rdma);
-        let all = nics(&|_| true);
-        [infiniband, rdma, all].into_iter().find(|nics| !nics.is_empty()).unwrap_or_default()
+        compute.map(|nic| nic.address).filter(is_physical).collect()
     }
 
     fn pair(&self, gpu: PciAddress, nic: PciAddress) -> Pair {

@@ -67,6 +67,7 @@ fn function(address: PciAddress, root: Option<PcieRoot>, bridges: &[PciAddress])
         acs: None,
         ats_enabled: None,
         vpd_v3: None,
+        manages_switches: false,
         current_link: None,
         max_link: None,
     }

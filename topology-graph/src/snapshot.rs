@@ -94,6 +94,10 @@ pub struct PciFunction {
     /// only if an adapter has a separate data path.
     #[serde(default)]
     pub vpd_v3: Option<String>,
+    /// True if the vital product data say that the function manages NVLink switches (`SW_MNG`). Read
+    /// only of InfiniBand adapters with several functions or few lanes.
+    #[serde(default)]
+    pub manages_switches: bool,
     /// The link at its current speed.
     pub current_link: Option<PcieLink>,
     /// The fastest link that the function supports.

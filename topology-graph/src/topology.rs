@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
 use crate::device::{Gpu, Identities, Nic, Nvme, gpus, nics, nvmes};
 use crate::graph::{Distance, Graph, GraphError, Vertex};
-use crate::{
-    Acs, Anomaly, Gdr, NcclXml, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot,
-};
+use crate::nic_role::{self, FactsOfNics, Verdict};
+use crate::{Anomaly, Gdr, NcclXml, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
@@ -18,8 +17,7 @@ pub struct Topology {
     pub(crate) graph: Graph,
     pub(crate) hash: ShapeHash,
     pub(crate) identities: Identities,
-    /// The ACS mode of the ports above each NIC.
-    pub(crate) acs: BTreeMap<PciAddress, Acs>,
+    pub(crate) nic_facts: FactsOfNics,
     /// Memory of NUMA nodes in bytes.
     pub(crate) memory: BTreeMap<NumaNode, u64>,
     /// The topology file on the machine for NCCL. A published graph does not have it.
@@ -61,17 +59,17 @@ impl Topology {
 
     /// `hash` is set if another program has already computed the shape's hash.
     pub(crate) fn assemble(built: Built, hash: Option<ShapeHash>) -> (Self, Vec<GraphError>) {
-        let Built { parts, identities, acs, memory, nccl_file, anomalies } = built;
+        let Built { parts, identities, nics: nic_facts, acs, memory, nccl_file, anomalies } = built;
         let (graph, errors) = Graph::new(&parts);
         let devices = graph.vertices().filter_map(Vertex::endpoint).collect();
-        let topology = Self {
+        let mut topology = Self {
             gpus: gpus(&graph, &identities),
             nics: nics(&graph, &identities, &acs),
             nvmes: nvmes(&graph, &identities),
             hash: hash.unwrap_or_else(|| graph.hash()),
             graph,
             identities,
-            acs,
+            nic_facts,
             memory,
             nccl_file,
             fabric: None,
@@ -79,7 +77,21 @@ impl Topology {
             gdr: Verdicts::new(),
             devices,
         };
+        topology.settle_roles();
         (topology, errors)
+    }
+
+    /// Sets what follows from the facts about NICs.
+    pub(crate) fn settle_roles(&mut self) {
+        let mut verdicts = nic_role::verdicts(self);
+        for nic in &mut self.nics {
+            let facts = self.nic_facts.get(&nic.address);
+            nic.rate_megabits = facts.and_then(|facts| facts.rate_megabits);
+            nic.port_state = facts.and_then(|facts| facts.port_state);
+            if let Some(Verdict { role, reason }) = verdicts.remove(&nic.address) {
+                (nic.role, nic.role_reason) = (role, reason);
+            }
+        }
     }
 
     /// The GPUs by address.
@@ -99,7 +111,8 @@ impl Topology {
 
     /// The network controller at this address.
     pub fn nic(&self, address: PciAddress) -> Option<&Nic> {
-        self.nics.iter().find(|nic| nic.address == address)
+        let index = self.nics.binary_search_by_key(&address, |nic| nic.address).ok()?;
+        self.nics.get(index)
     }
 
     /// The NVMe controllers by address.

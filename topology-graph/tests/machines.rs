@@ -185,7 +185,7 @@ fn graphs_survive_kubernetes() {
             let (topology, _) = Topology::build(&snapshot_of(text), overlay);
             let json = serde_json::to_string(&topology.to_spec()).unwrap();
             if topology.gpus().len() <= 8 && topology.nics().len() <= 16 {
-                assert!(json.len() < 10 << 10, "{name} has {} bytes", json.len());
+                assert!(json.len() < 16 << 10, "{name} has {} bytes", json.len());
             }
             let spec: NodeTopologySpec = serde_json::from_str(&json).unwrap();
             let back = Topology::from_spec(&spec).unwrap();
@@ -248,13 +248,13 @@ fn eight_gpus_and_sixteen_nics() -> Topology {
 }
 
 #[test]
-fn eight_gpus_and_sixteen_nics_are_an_object_below_ten_kibibytes() {
+fn eight_gpus_and_sixteen_nics_are_an_object_below_sixteen_kibibytes() {
     let topology = eight_gpus_and_sixteen_nics();
     assert_eq!((topology.gpus().len(), topology.nics().len()), (8, 16));
     let spec = topology.to_spec();
     let bytes = serde_json::to_string(&spec).unwrap().len();
     println!("{bytes} bytes");
-    assert!(bytes < 10 << 10, "{bytes} bytes");
+    assert!(bytes < 16 << 10, "{bytes} bytes");
     assert_eq!(Topology::from_spec(&spec).unwrap().to_spec(), spec);
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use topology_graph::fixture::{machine, plant};
-use topology_graph::{HostRoot, PciAddress, Topology, read};
+use topology_graph::{HostRoot, NicRole, PciAddress, RdmaDevice, Snapshot, Topology, read};
 
 fn topology(text: &str) -> Topology {
     let root = tempfile::tempdir().unwrap();
@@ -68,4 +68,46 @@ fn published_graphs_know_virtual_functions() {
     let topology = topology(machine("a100-pcie-8gpu").unwrap());
     let back = Topology::from_spec(&topology.to_spec()).unwrap();
     assert_eq!(back.pairs(), topology.pairs());
+}
+
+/// Adds this number of virtual functions to each NIC whose link layer is InfiniBand.
+fn add_virtual_functions(snapshot: &mut Snapshot, number: u8) {
+    let of_nic = |rdma: &RdmaDevice| Some((rdma.clone(), rdma.pci?));
+    let nics: Vec<_> = snapshot.rdma.iter().filter_map(of_nic).collect();
+    for (rdma, address) in nics {
+        let physical = snapshot.function(address).unwrap().clone();
+        if physical.class != 0x02_0700 {
+            continue;
+        }
+        for index in 1..=number {
+            let (device, function) = (index / 8, index % 8);
+            let own = PciAddress::new(address.domain(), address.bus(), device, function).unwrap();
+            let mut made = physical.clone();
+            (made.address, made.physical_function) = (own, Some(address));
+            made.path = made.path.replace(&address.to_string(), &own.to_string());
+            made.device = 0x101e;
+            snapshot.pci.push(made);
+            let name = format!("{}v{index}", rdma.name);
+            snapshot.rdma.push(RdmaDevice { name, pci: Some(own), ..rdma.clone() });
+        }
+    }
+    snapshot.pci.sort_by_key(|function| function.address);
+}
+
+/// Objects in the API server have at most 1.5 MiB, and each node's watchers read all of it.
+#[test]
+fn eight_gpus_and_512_functions_are_an_object_below_256_kibibytes() {
+    let root = tempfile::tempdir().unwrap();
+    plant(machine("dgx-h100").unwrap(), root.path()).unwrap();
+    let mut snapshot = read(&HostRoot::at(root.path())).unwrap();
+    add_virtual_functions(&mut snapshot, 63);
+    let (topology, _) = Topology::build(&snapshot, None);
+    assert_eq!((topology.gpus().len(), topology.nics().len()), (8, 4 + 512));
+    let compute = topology.nics().iter().filter(|nic| nic.role == NicRole::Compute).count();
+    assert_eq!(compute, 512);
+    let spec = topology.to_spec();
+    let bytes = serde_json::to_string(&spec).unwrap().len();
+    println!("{bytes} bytes");
+    assert!(bytes < 256 << 10, "{bytes} bytes");
+    assert_eq!(Topology::from_spec(&spec).unwrap().nics(), topology.nics());
 }

@@ -5,7 +5,7 @@ use crate::denial::Denial;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
-use topology_graph::Level;
+use topology_graph::{Level, NicRole};
 
 /// Value for as many NICs as GPUs.
 const PER_GPU: &str = "per-gpu";
@@ -120,6 +120,18 @@ pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairi
         Some(value) => Err(Denial::new(annotation::PAIRING, value, "invalid value")
             .allowed("\"each\" or \"group\"")),
     }
+}
+
+/// Parses the role of the NICs. Nobody may have NICs that manage NVLink switches.
+pub(super) fn nic_role(value: Option<&str>) -> Result<NicRole, Denial> {
+    let Some(value) = value else { return Ok(NicRole::Compute) };
+    let why = match value.parse() {
+        Ok(NicRole::Management) => "these NICs manage NVLink switches, and no pod can have them",
+        Ok(role) => return Ok(role),
+        Err(_) => "invalid value",
+    };
+    let allowed = format!("\"{}\" or \"{}\"", NicRole::Compute, NicRole::Storage);
+    Err(Denial::new(annotation::NIC_ROLE, value, why).allowed(allowed))
 }
 
 /// Parses the rail, which needs a pod with one NIC: a rail belongs to one NIC of a node.

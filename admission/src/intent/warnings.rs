@@ -21,6 +21,7 @@ const KNOWN: &[&str] = &[
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
     annotation::NIC_POOL,
+    annotation::NIC_ROLE,
     annotation::NIC_SHARING,
     annotation::NIC_BANDWIDTH,
     annotation::RAIL,

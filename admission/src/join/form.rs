@@ -16,6 +16,7 @@ use super::Classes;
 use super::pinned::PinnedCell;
 use crate::claim::{Ask, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
+use crate::nic_class::NicClass;
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{self, attribute};
@@ -106,6 +107,8 @@ pub(crate) struct ClaimParts {
 pub(crate) struct Source<'a> {
     pub(crate) driver: &'static GpuDriver,
     pub(crate) classes: &'a Classes,
+    /// What the NICs are for.
+    pub(crate) nic_class: &'a NicClass,
     /// True to exclude NICs with a network interface.
     pub(crate) without_interface: bool,
     /// The rail of the NICs, if set.
@@ -248,7 +251,8 @@ impl Writer<'_> {
     }
 
     fn nic(&self, way: &Way) -> Selector {
-        let mut selector = Selector::driver(names::DRIVER).and_true(attribute::dranet::RDMA);
+        let selector = Selector::driver(names::DRIVER).and_true(attribute::dranet::RDMA);
+        let mut selector = self.source.nic_class.limit(selector);
         // NICs that are down or slow are not allocated; plans still count them.
         selector = selector
             .and_not_true(attribute::DEGRADED)

@@ -218,6 +218,7 @@ impl Chooser<'_> {
         let source = Source {
             driver: self.question.driver,
             classes: self.classes,
+            nic_class: self.question.nic_class,
             without_interface: self.intent.host_network,
             rail: self.question.rail,
             capacity: self.question.capacity,
@@ -237,6 +238,7 @@ impl Chooser<'_> {
         cpus::add(self.intent, &candidate.demand, &mut written);
         nvmes::add(self.intent, &candidate.demand, &mut written);
         sharing::keep_apart(self.intent, &candidate.demand, &mut written);
+        self.question.nic_class.keep_equal(&mut written, candidate.demand.all_nics());
         written
     }
 

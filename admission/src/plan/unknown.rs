@@ -8,6 +8,7 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
+use crate::nic_class::NicClass;
 use crate::{cpus, nvmes, rail, sharing};
 use cluster_model::names::{alternative, attribute};
 use cluster_model::view::ClusterView;
@@ -30,6 +31,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     let source = Source {
         driver: selected.driver,
         classes: &selected.classes(),
+        nic_class: &NicClass::unseen(intent.nic_role),
         without_interface: intent.host_network,
         rail: None,
         capacity: capacity.as_ref(),

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use node_driver::decide::attribute::Text;
 use node_driver::decide::decision::{Facts, decide};
+use node_driver::decide::health::Problems;
+use node_driver::decide::health::taint::TaintArgs;
 use node_driver::decide::sharing::SharingArgs;
 use node_driver::facts::cloud::CloudMetadata;
 use node_driver::facts::network::NetworkFacts;
@@ -18,7 +20,7 @@ use topology_graph::{HostRoot, NodeTopology, Snapshot, Topology, read};
 /// A machine of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
-    /// Name of the fixture.
+    /// Name of the fixture. With `+roce` its InfiniBand ports are Ethernet.
     pub(crate) fixture: &'static str,
     /// The cloud's name of its size, which selects the overlay of the graph.
     pub(crate) size: Option<&'static str>,
@@ -65,6 +67,16 @@ pub(crate) const HGX: Machine =
     Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
 pub(crate) const DGX_H100: Machine =
     Machine { fixture: "dgx-h100", size: None, gpus: Gpus::Nvidia };
+pub(crate) const DGX_H100_ROCE: Machine =
+    Machine { fixture: "dgx-h100+roce", size: None, gpus: Gpus::NvidiaWithNuma };
+pub(crate) const DGX_B200: Machine =
+    Machine { fixture: "dgx-b200", size: None, gpus: Gpus::NvidiaWithNuma };
+pub(crate) const NVL72: Machine =
+    Machine { fixture: "gb200-nvl72", size: None, gpus: Gpus::NvidiaWithOwnNuma };
+pub(crate) const NVL72_ROCE: Machine =
+    Machine { fixture: "gb200-nvl72+roce", size: None, gpus: Gpus::NvidiaWithOwnNuma };
+pub(crate) const LENOVO: Machine =
+    Machine { fixture: "lenovo-sr680a-v3", size: None, gpus: Gpus::NvidiaWithNuma };
 pub(crate) const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
 
@@ -76,7 +88,11 @@ impl Machine {
 
     fn snapshot(self) -> Snapshot {
         let root = tempfile::tempdir().unwrap();
-        plant(machine(self.fixture).unwrap(), root.path()).unwrap();
+        let (name, roce) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
+        let layer = if roce.is_empty() { "InfiniBand" } else { "Ethernet" };
+        let text = machine(name).unwrap();
+        let text = text.replace("link_layer = InfiniBand", &format!("link_layer = {layer}"));
+        plant(&text, root.path()).unwrap();
         read(&HostRoot::at(root.path())).unwrap()
     }
 }
@@ -117,6 +133,7 @@ pub(crate) fn add_shared(
         cloud: cloud(machine),
     };
     let decision = decide(&facts).shared(sharing);
+    let decision = decision.tainted(&Problems::default(), TaintArgs::default());
     let topology = Topology::from_spec(&decision.topology).unwrap();
     let nics = serde_json::to_value(&decision.devices).unwrap();
     let gpus = gpus(&topology, &snapshot, machine.gpus);
@@ -129,6 +146,29 @@ pub(crate) fn add_shared(
         if let Some((driver, gpus)) = &gpus {
             view.apply(slice(name, driver, &own(gpus, index))).unwrap();
         }
+    }
+}
+
+/// Adds a node whose driver publishes no roles.
+pub(crate) fn add_without_roles(view: &mut ClusterView, name: &str, machine: Machine) {
+    let snapshot = machine.snapshot();
+    let (network, cloud) = (NetworkFacts::default(), cloud(machine));
+    let decision = decide(&Facts { snapshot: snapshot.clone(), network, cloud });
+    let mut spec = decision.topology;
+    for nic in &mut spec.nics {
+        (nic.role, nic.role_reason, nic.rate, nic.state) = (None, None, None, None);
+    }
+    let mut nics = decision.devices;
+    for attributes in nics.iter_mut().filter_map(|nic| nic.attributes.as_mut()) {
+        attributes.remove(attribute::ROLE);
+        attributes.remove(attribute::LINK_TYPE);
+    }
+    let topology = Topology::from_spec(&spec).unwrap();
+    view.apply(node(name, machine)).unwrap();
+    view.apply(NodeTopology::new(name, spec)).unwrap();
+    view.apply(slice(name, "dra.net", &serde_json::to_value(&nics).unwrap())).unwrap();
+    if let Some((driver, gpus)) = gpus(&topology, &snapshot, machine.gpus) {
+        view.apply(slice(name, driver, &gpus)).unwrap();
     }
 }
 

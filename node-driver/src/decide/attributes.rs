@@ -12,19 +12,25 @@ mod slots;
 mod verbs;
 mod virtual_interface;
 
-use crate::decide::attribute::{Attributes, Value};
+use crate::decide::attribute::{Attributes, MAX_ENTRIES, Value};
 use crate::decide::nic::{LinkType, Nic};
 use crate::facts::cloud::CloudMetadata;
 use cluster_model::gpu_drivers::{self, GpuDriver, NIC_KIND};
+use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
 use std::collections::BTreeMap;
-use topology_graph::{Level, NumaNode, PciAddress, Topology};
+use topology_graph::{Level, NicRole, NumaNode, PciAddress, Topology};
 
 /// One attribute of a table: its name, and how its value follows from the facts.
 pub(crate) struct Slot {
     name: &'static str,
     value: fn(&Nic<'_>, &Machine<'_>) -> Option<Value>,
 }
+
+/// What an Ethernet NIC in a cloud omits if it has too many attributes, first to last: the
+/// encapsulation repeats the link type, and only interfaces without a device are virtual.
+pub(crate) const REDUNDANT: [&str; 2] =
+    [attribute::dranet::ENCAPSULATION, attribute::dranet::VIRTUAL];
 
 /// Facts about the machine that a NIC's attributes depend on.
 #[derive(Debug)]
@@ -38,7 +44,7 @@ pub struct Machine<'a> {
     partners: BTreeMap<PciAddress, (&'static GpuDriver, &'a str)>,
     /// The PCIe switch above each NIC that has one.
     switches: BTreeMap<PciAddress, String>,
-    /// The rail number of each physical NIC, counted per link type.
+    /// The rail number of each compute NIC, counted per link type.
     rails: BTreeMap<PciAddress, u32>,
 }
 
@@ -54,8 +60,13 @@ impl<'a> Machine<'a> {
             gpu_driver: gpu_drivers::GPU_DRIVERS.iter().find(present),
             partners: partners(topology),
             switches: switches(topology),
-            rails: rails(nics),
+            rails: rails(nics, topology),
         }
+    }
+
+    /// What a NIC is for; `None` for a virtual interface.
+    fn role(&self, nic: &Nic<'_>) -> Option<NicRole> {
+        role(nic, self.topology)
     }
 
     /// The NUMA node of a NIC in the topology: from firmware, or from what is known about
@@ -78,17 +89,22 @@ fn partners(topology: &Topology) -> BTreeMap<PciAddress, (&'static GpuDriver, &s
 }
 
 fn switches(topology: &Topology) -> BTreeMap<PciAddress, String> {
-    let cells = topology.cells(Level::Switch).into_iter();
+    let cells = topology.cells_of_all(Level::Switch).into_iter();
     cells.flat_map(|cell| cell.nics.into_iter().map(move |nic| (nic, cell.key.clone()))).collect()
 }
 
-/// Numbers the NICs with verbs from 0, each link type separately. A virtual function has
-/// the number of its physical function.
-fn rails(nics: &[Nic<'_>]) -> BTreeMap<PciAddress, u32> {
+fn role(nic: &Nic<'_>, topology: &Topology) -> Option<NicRole> {
+    topology.nic_role(nic.address()?)
+}
+
+/// Numbers the compute NICs with verbs from 0, each link type separately. A virtual function
+/// has the number of its physical function.
+fn rails(nics: &[Nic<'_>], topology: &Topology) -> BTreeMap<PciAddress, u32> {
     let mut next: BTreeMap<LinkType, u32> = BTreeMap::new();
     let mut rails = BTreeMap::new();
+    let compute = nics.iter().filter(|nic| role(nic, topology) == Some(NicRole::Compute));
     let functions =
-        nics.iter().filter(|nic| nic.rdma.is_some()).filter_map(|nic| Some((nic, nic.function?)));
+        compute.filter(|nic| nic.rdma.is_some()).filter_map(|nic| Some((nic, nic.function?)));
     for (nic, function) in
         functions.clone().filter(|(_, function)| function.physical_function.is_none())
     {
@@ -123,7 +139,17 @@ pub fn attributes(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
     let cloud = machine.cloud.iter();
     attributes.extend(cloud.map(|(name, text)| (name.to_owned(), Value::Text(text.clone()))));
     attributes.extend(joins(nic, machine));
+    drop_redundant(&mut attributes, MAX_ENTRIES);
     attributes
+}
+
+/// Drops attributes that repeat others while there are more than `room`.
+pub(crate) fn drop_redundant<V>(attributes: &mut BTreeMap<String, V>, room: usize) {
+    for name in REDUNDANT {
+        if attributes.len() > room {
+            attributes.remove(name);
+        }
+    }
 }
 
 /// The table of a link type.

@@ -13,10 +13,12 @@ use crate::decide::vendor_driver;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::NetworkFacts;
 use crate::facts::rdma::NetnsMode;
+use cluster_model::names::{MANAGEMENT_TAINT, attribute};
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{
-    Anomaly, HostCondition, NodeTopologySpec, Overlay, PortState, Snapshot, Topology,
+    Anomaly, HostCondition, NicRole, NodeTopologySpec, Overlay, PciAddress, PortState, Snapshot,
+    Topology,
 };
 
 /// Everything known about the machine.
@@ -119,15 +121,31 @@ impl Decision {
         self
     }
 
-    /// Taints the NICs that have problems.
+    /// Taints the NICs that pods must not have, and those that have problems.
     #[must_use]
     pub fn tainted(mut self, problems: &Problems, effects: TaintArgs) -> Self {
         for device in &mut self.devices {
-            let Some(problems) = problems.get(&device.name) else { continue };
-            let taints = effects.taints(problems);
+            let problems = problems.get(&device.name).map(|problems| effects.taints(problems));
+            let of_role = is_management(device).then(management_taint);
+            let taints: Vec<_> =
+                of_role.into_iter().chain(problems.into_iter().flatten()).collect();
             device.taints = Some(taints).filter(|taints| !taints.is_empty());
         }
         self
+    }
+}
+
+fn is_management(device: &Device) -> bool {
+    let role = device.attributes.as_ref().and_then(|attributes| attributes.get(attribute::ROLE));
+    let role = role.and_then(|role| role.string.as_deref()?.parse().ok());
+    role == Some(NicRole::Management)
+}
+
+fn management_taint() -> DeviceTaint {
+    DeviceTaint {
+        key: MANAGEMENT_TAINT.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
     }
 }
 
@@ -149,19 +167,41 @@ fn port_up(nic: &Nic<'_>) -> Option<bool> {
     Some(states.any(|state| state == PortState::Active))
 }
 
-/// Decides what to publish for these facts.
+/// Decides what to publish for these facts, with the roles that follow from them.
 pub fn decide(facts: &Facts) -> Decision {
+    decide_with(facts, &Filter::default())
+}
+
+/// Decides what to publish for these facts. `nic_role` is the operator's expression for roles;
+/// it sees the attributes that follow from the facts alone.
+pub fn decide_with(facts: &Facts, nic_role: &Filter) -> Decision {
     let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
     let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
-    let fabric = fabric(snapshot, cloud).map(|fabric| fabric.to_string());
-    let topology = topology.on_fabric(fabric);
     let nics = nic::nics(snapshot, network);
+    let roles = roles(&nics, &Machine::new(&topology, cloud, &nics), nic_role);
+    let topology = topology.with_roles(&roles, "--nic-role of node-driver says so");
+    let fabric = fabric(snapshot, &topology, cloud).map(|fabric| fabric.to_string());
+    let topology = topology.on_fabric(fabric);
     let machine = Machine::new(&topology, cloud, &nics);
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
     let topology = topology.to_spec();
     Decision { devices, vitals: vitals(&nics), topology, anomalies, host: Vec::new() }
+}
+
+/// The roles that the operator's expression gives.
+fn roles(
+    nics: &[Nic<'_>],
+    machine: &Machine<'_>,
+    nic_role: &Filter,
+) -> BTreeMap<PciAddress, NicRole> {
+    if nic_role.is_empty() {
+        return BTreeMap::new();
+    }
+    let devices = attributes::devices(nics, machine);
+    let roles = nics.iter().zip(&devices);
+    roles.filter_map(|(nic, device)| Some((nic.address()?, nic_role.role(device)?))).collect()
 }
 
 #[cfg(test)]

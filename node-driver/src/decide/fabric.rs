@@ -4,22 +4,33 @@
 use crate::decide::attribute::Text;
 use crate::facts::cloud::CloudMetadata;
 use std::collections::BTreeSet;
-use topology_graph::{LinkLayer, PortState, RdmaPort, Snapshot, SubnetPrefix};
+use topology_graph::{
+    LinkLayer, NicRole, PortState, RdmaDevice, RdmaPort, Snapshot, SubnetPrefix, Topology,
+};
 
 /// Prefix for InfiniBand subnets, so that nobody mistakes one for a cloud's group.
 const SUBNET: &str = "ib-";
 
 /// The fabric's name; `None` if nothing distinguishes it from other fabrics.
-pub(crate) fn fabric(snapshot: &Snapshot, cloud: &CloudMetadata) -> Option<Text> {
-    let subnet = || Text::new(&format!("{SUBNET}{}", subnet(snapshot)?));
+pub(crate) fn fabric(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    cloud: &CloudMetadata,
+) -> Option<Text> {
+    let subnet = || Text::new(&format!("{SUBNET}{}", subnet(snapshot, topology)?));
     cloud.fabric().cloned().or_else(subnet)
 }
 
-/// The one subnet of the InfiniBand ports. `None` if the ports are on several subnets,
+/// The one subnet of the InfiniBand ports. NICs for storage, and those that manage NVLink switches,
+/// are on other subnets and do not count. `None` if the ports are on several subnets,
 /// because then it is unknown which one jobs use, and if an active port has the default
 /// prefix. A port that is down keeps the prefix that it was given.
-fn subnet(snapshot: &Snapshot) -> Option<SubnetPrefix> {
-    let ports = snapshot.rdma.iter().flat_map(|device| &device.ports);
+fn subnet(snapshot: &Snapshot, topology: &Topology) -> Option<SubnetPrefix> {
+    let is_compute = |device: &&RdmaDevice| {
+        let role = device.pci.and_then(|address| topology.nic_role(address));
+        role.is_none_or(|role| role == NicRole::Compute)
+    };
+    let ports = snapshot.rdma.iter().filter(is_compute).flat_map(|device| &device.ports);
     let counts = |port: &&RdmaPort| {
         port.link_layer == Some(LinkLayer::InfiniBand)
             && (port.subnet.is_some() || port.state == Some(PortState::Active))
@@ -63,7 +74,9 @@ mod tests {
             (&[("4: ACTIVE", DEFAULT)], None),
             (&[], None),
         ] {
-            let found = fabric(&machine(ports), &CloudMetadata::default());
+            let machine = machine(ports);
+            let (topology, _) = Topology::build(&machine, None);
+            let found = fabric(&machine, &topology, &CloudMetadata::default());
             assert_eq!(found.as_ref().map(Text::as_str), expected, "{ports:?}");
         }
     }
@@ -72,7 +85,27 @@ mod tests {
     fn the_clouds_group_takes_precedence_over_the_subnet() {
         let group = Text::new("group-1").unwrap();
         let cloud = [(attribute::AZURE_PLACEMENT_GROUP.to_owned(), group.clone())];
-        let found = fabric(&machine(&[("4: ACTIVE", EAST)]), &cloud.into_iter().collect());
+        let machine = machine(&[("4: ACTIVE", EAST)]);
+        let (topology, _) = Topology::build(&machine, None);
+        let found = fabric(&machine, &topology, &cloud.into_iter().collect());
         assert_eq!(found, Some(group));
+    }
+
+    /// The managers of the NVLink switches of a DGX B200 are on a subnet of their own.
+    #[test]
+    fn only_compute_nics_count() {
+        let root = tempfile::tempdir().unwrap();
+        fixture::plant(fixture::machine("dgx-b200").unwrap(), root.path()).unwrap();
+        let mut machine = topology_graph::read(&HostRoot::at(root.path())).unwrap();
+        let (topology, _) = Topology::build(&machine, None);
+        for device in &mut machine.rdma {
+            let role = device.pci.and_then(|address| topology.nic_role(address));
+            let gid = if role == Some(NicRole::Compute) { EAST } else { WEST };
+            for port in &mut device.ports {
+                port.subnet = SubnetPrefix::of_gid(gid);
+            }
+        }
+        let found = fabric(&machine, &topology, &CloudMetadata::default());
+        assert_eq!(found.as_ref().map(Text::as_str), Some("ib-fec0000000000001"));
     }
 }

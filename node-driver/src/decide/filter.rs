@@ -1,5 +1,6 @@
 //! Selects the NICs to publish by a CEL expression over a NIC's attributes, as upstream
-//! does.
+//! does. Expressions of the same kind select the NICs that claims can share, and give NICs
+//! roles.
 //!
 //! `attributes` is a map of `resource.k8s.io/v1` device attributes by fully
 //! qualified name, with the fields of the Go type: `StringValue`, `IntValue`,
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use topology_graph::NicRole;
 
 /// Upstream's default: drops veth interfaces, which belong to pods.
 pub const DEFAULT: &str =
@@ -52,6 +54,15 @@ impl Filter {
         self.verdict(device).unwrap_or(true)
     }
 
+    /// The role that the expression gives a device; `None` if there is no expression, if it
+    /// fails, or if its result is no role.
+    pub fn role(&self, device: &Device) -> Option<NicRole> {
+        match self.compiled.as_ref()?.evaluate(device)? {
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Whether the filter selects a device. It does not if the expression fails on the device.
     pub fn selects(&self, device: &Device) -> bool {
         self.verdict(device).unwrap_or(false)
@@ -60,12 +71,16 @@ impl Filter {
     /// The expression's result for a device; `None` if it fails.
     fn verdict(&self, device: &Device) -> Option<bool> {
         let Some(compiled) = &self.compiled else { return Some(true) };
-        let mut context = Context::with_env(Arc::clone(&compiled.functions));
+        Some(compiled.evaluate(device)? == Value::Bool(true))
+    }
+}
+
+impl Compiled {
+    /// The expression's value for a device; `None` if it fails.
+    fn evaluate(&self, device: &Device) -> Option<Value> {
+        let mut context = Context::with_env(Arc::clone(&self.functions));
         context.add_variable_from_value("attributes", attributes(device));
-        match Value::resolve(&compiled.expression, &context) {
-            Ok(verdict) => Some(verdict == Value::Bool(true)),
-            Err(_) => None,
-        }
+        Value::resolve(&self.expression, &context).ok()
     }
 }
 
@@ -152,6 +167,22 @@ mod tests {
             let filter: Filter = expression.parse().unwrap();
             let kept = devices.iter().filter(|device| filter.keeps(device)).count();
             assert_eq!(kept, expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn an_expression_gives_roles() {
+        let devices = decide(&live::facts("eks-p4d")).devices;
+        let roles = |expression: &str| {
+            let filter: Filter = expression.parse().unwrap();
+            devices.iter().filter_map(|device| filter.role(device)).collect::<Vec<_>>()
+        };
+        let numa = r#"attributes["dra.net/numaNode"].IntValue == 0 ? "storage" : """#;
+        assert_eq!(roles(numa), [NicRole::Storage; 3]);
+        let without = r#"attributes["dra.net/ifName"].StringValue != "" ? "management" : """#;
+        assert_eq!(roles(without), [NicRole::Management; 3], "it fails on the others");
+        for none in ["", "true", r#""gpu""#] {
+            assert_eq!(roles(none), [], "{none}");
         }
     }
 

@@ -6,6 +6,7 @@
 //! unknown rate cannot be shared by bandwidth.
 
 use crate::decide::attribute::MAX_ENTRIES;
+use crate::decide::attributes::drop_redundant;
 use crate::decide::filter::Filter;
 use cluster_model::names::{attribute, capacity};
 use k8s_openapi::api::resource::v1::{
@@ -92,10 +93,7 @@ impl SharingArgs {
         if let Some(max) = self.rdma_hca_max {
             capacities.insert(capacity::SHARES.to_owned(), shares(max));
         }
-        // An Ethernet NIC in a cloud can fill all entries. Its encapsulation repeats its type.
-        if attributes.len() + capacities.len() > MAX_ENTRIES {
-            attributes.remove(attribute::dranet::ENCAPSULATION);
-        }
+        drop_redundant(attributes, MAX_ENTRIES - capacities.len());
         device.allow_multiple_allocations = Some(true);
         device.capacity = Some(capacities);
         device

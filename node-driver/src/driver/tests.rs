@@ -23,6 +23,7 @@ pub(super) fn settings() -> Settings {
     Settings {
         mode: Mode::Full,
         filter: filter::DEFAULT.parse().unwrap(),
+        nic_role: Filter::default(),
         sharing: SharingArgs::default(),
         taints: TaintArgs::default(),
         run_dir: PathBuf::from("/nowhere"),

@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use crate::graph::Vertex;
-use crate::{NumaNode, PathKind, PciAddress, Topology};
+use crate::{NicRole, NumaNode, PathKind, PciAddress, Topology};
 use fold::fold;
 
 /// The line width, in characters, above which NICs share rows and columns by default. Eight GPUs
@@ -163,7 +163,8 @@ fn words(topology: &Topology, lines: &[Line]) -> String {
     text
 }
 
-/// The legend of all NICs with their names, below the line that they share.
+/// The legend of all NICs with their names, below the line that they share, and with their role if
+/// they are not for compute.
 fn nic_legend(topology: &Topology, lines: &[Line]) -> String {
     if topology.nics().is_empty() {
         return String::new();
@@ -174,7 +175,9 @@ fn nic_legend(topology: &Topology, lines: &[Line]) -> String {
         for address in &line.devices {
             let Some(nic) = topology.nic(*address) else { continue };
             let known_as = nic.kernel_name().cloned().unwrap_or_else(|| "-".to_owned());
-            rows.push(vec![format!("  {}:", nic.name), known_as, nic.address.to_string()]);
+            let role = Some(nic.role).filter(|role| *role != NicRole::Compute);
+            let role = role.map(|role| role.to_string()).unwrap_or_default();
+            rows.push(vec![format!("  {}:", nic.name), known_as, nic.address.to_string(), role]);
         }
         shared |= line.devices.len() > 1;
     }

@@ -1,20 +1,21 @@
 //! Converts between the model and its Kubernetes form.
 
+mod derived;
+mod nics;
 mod shape;
 mod value;
 
 use std::collections::BTreeMap;
 
 use super::{
-    DeviceIdentity, GpuDirectSpec, LinkSpec, NicSpec, NodeTopologySpec, NumaMemorySpec, ShapeSpec,
-    TopologySummary,
+    DeviceIdentity, LinkSpec, NodeTopologySpec, NumaMemorySpec, ShapeSpec, TopologySummary,
 };
-use crate::build::{Built, Verdicts};
+use crate::build::Built;
 use crate::graph::{Branch, Role};
 use crate::identity::Identity;
-use crate::{Acs, Gdr, NumaNode, PciAddress, Topology};
+use crate::{NumaNode, PciAddress, Topology};
 use shape::{branches_from, parts_from, shape_spec, vertex_specs};
-use value::{link, link_text, optional, place, unexpected, value};
+use value::{link, link_text, optional, place, value};
 
 pub use value::SpecError;
 
@@ -34,7 +35,10 @@ impl Topology {
             rdma_namespace_mode: None,
             shape: ShapeSpec { hash: self.hash.to_string(), ..shape },
             identities: named.map(|(address, names)| identity_spec(*address, names)).collect(),
-            nics: self.nics().iter().filter_map(|nic| self.nic_spec(nic.address)).collect(),
+            nics: self.nics().iter().map(|nic| nics::spec(nic, self)).collect(),
+            pairs: derived::pairs(self),
+            cells: derived::cells(self),
+            paths: derived::paths(self),
             links: self.link_specs(),
             memory: self.memory.iter().map(memory_spec).collect(),
             storage: vertex_specs(&self.graph, false),
@@ -52,7 +56,8 @@ impl Topology {
         let built = Built {
             parts,
             identities: identities(&spec.identities)?,
-            acs: acs(&spec.nics)?,
+            nics: nics::facts(&spec.nics)?,
+            acs: nics::acs(&spec.nics)?,
             memory: spec.memory.iter().map(|spec| (NumaNode(spec.node), spec.bytes)).collect(),
             nccl_file: None,
             anomalies: spec.anomalies.clone(),
@@ -61,30 +66,8 @@ impl Topology {
         if let Some(error) = errors.first() {
             return Err(SpecError::Graph(error.to_string()));
         }
-        topology.gdr = verdicts(&spec.nics, &topology)?;
+        topology.gdr = nics::verdicts(&spec.nics, &topology)?;
         Ok(topology.on_fabric(spec.fabric.clone()))
-    }
-
-    /// `None` if nothing is known about the NIC's connection.
-    fn nic_spec(&self, nic: PciAddress) -> Option<NicSpec> {
-        let runs = self.nic(nic).and_then(|nic| nic.current_link);
-        let mut by_verdict: BTreeMap<Gdr, Vec<u32>> = BTreeMap::new();
-        for (number, gpu) in (0..).zip(self.gpus()) {
-            if let Some(verdict) = self.gdr.get(&(gpu.address, nic)) {
-                by_verdict.entry(*verdict).or_default().push(number);
-            }
-        }
-        let gpu_direct = by_verdict.into_iter();
-        let spec = NicSpec {
-            at: nic.to_string(),
-            link: runs.map(link_text),
-            acs: self.acs.get(&nic).map(ToString::to_string),
-            gpu_direct: gpu_direct
-                .map(|(verdict, gpus)| GpuDirectSpec { verdict: verdict.to_string(), gpus })
-                .collect(),
-        };
-        let says = spec.link.is_some() || spec.acs.is_some() || !spec.gpu_direct.is_empty();
-        says.then_some(spec)
     }
 
     /// The current links of all vertices except NICs, whose links are in `nics`.
@@ -146,14 +129,6 @@ fn identities(specs: &[DeviceIdentity]) -> Result<BTreeMap<PciAddress, Identity>
     specs.iter().map(identity).collect()
 }
 
-fn acs(specs: &[NicSpec]) -> Result<BTreeMap<PciAddress, Acs>, SpecError> {
-    let told = specs.iter().filter_map(|spec| Some((spec, spec.acs.as_ref()?)));
-    let acs = |(spec, acs): (&NicSpec, &String)| {
-        Ok((value("nics.at", &spec.at)?, value("nics.acs", acs)?))
-    };
-    told.map(acs).collect()
-}
-
 /// Sets the current links above the branches.
 fn running(spec: &NodeTopologySpec, branches: &mut [Branch]) -> Result<(), SpecError> {
     let mut links = BTreeMap::new();
@@ -171,22 +146,4 @@ fn running(spec: &NodeTopologySpec, branches: &mut [Branch]) -> Result<(), SpecE
         branch.vertex.current_link = links.get(&branch.place()).copied().flatten();
     }
     Ok(())
-}
-
-fn verdicts(specs: &[NicSpec], topology: &Topology) -> Result<Verdicts, SpecError> {
-    let mut verdicts = Verdicts::new();
-    for spec in specs {
-        let nic = value("nics.at", &spec.at)?;
-        for told in &spec.gpu_direct {
-            let verdict = value("nics.gpuDirect.verdict", &told.verdict)?;
-            for number in &told.gpus {
-                let gpu =
-                    usize::try_from(*number).ok().and_then(|index| topology.gpus().get(index));
-                let gpu =
-                    gpu.ok_or_else(|| unexpected("nics.gpuDirect.gpus", &number.to_string()))?;
-                verdicts.insert((gpu.address, nic), verdict);
-            }
-        }
-    }
-    Ok(verdicts)
 }

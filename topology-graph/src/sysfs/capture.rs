@@ -16,7 +16,7 @@ use super::kfd;
 use super::nccl::{CONFIGURATION, KEY};
 use super::numa::MEMORY;
 use super::tree::Record;
-use super::vpd::with_v3;
+use super::vpd::Vpd;
 use super::{HostRoot, ReadError, read_all};
 use crate::NcclXml;
 
@@ -70,8 +70,9 @@ fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive
             Record::Word { path, offset, word } => {
                 archive.write_word(&format!("{tree}/{path}"), offset, word);
             }
-            Record::Vpd { path, value } => {
-                let bytes = with_v3(&mask.vpd(&value));
+            Record::Vpd { path, vpd } => {
+                let v3 = vpd.v3.map(|value| mask.vpd(&value));
+                let bytes = Vpd { v3, ..vpd }.to_bytes();
                 archive.place(&format!("{tree}/{path}"), Entry::File(bytes));
             }
             Record::Name { path } => archive.place(&format!("{tree}/{path}"), Entry::Directory),

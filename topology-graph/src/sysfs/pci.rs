@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 
 use super::config::extended;
 use super::tree::{Tree, pci_chain};
-use super::vpd;
-use crate::class::{is_gpu, is_network};
+use super::vpd::{self, Vpd};
+use crate::class::{is_gpu, is_infiniband, is_network};
+use crate::nic_role::is_one_adapter;
 use crate::snapshot::{IommuMode, MELLANOX, PciFunction};
 use crate::{AnomalyKind, NumaNode, PciAddress, PcieLink};
 
 const DEVICES: &str = "bus/pci/devices";
+/// Adapters for traffic have at least so many lanes.
+const FEW_LANES: u8 = 8;
 
 pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
     let names = sys.names(DEVICES);
@@ -20,15 +23,36 @@ pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
     functions
 }
 
-/// Reads what the functions of an adapter have in common. Vital product data take milliseconds per
-/// function to read, so they are read only if an adapter has a separate data path.
+/// Reads what the functions of an adapter have in common, and whether they manage NVLink switches.
+/// Vital product data take milliseconds per function to read, so they are read only if an adapter
+/// has a separate data path, or could be a manager.
 fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
-    if functions.iter().any(PciFunction::is_data_direct) {
-        let parts = functions.iter_mut().filter(|function| function.vendor == MELLANOX);
-        for part in parts.filter(|part| part.is_data_direct() || is_network(part.class)) {
-            part.vpd_v3 = vpd::v3(sys, &part.path);
+    let has_data_path = functions.iter().any(PciFunction::is_data_direct);
+    let managers = possible_managers(functions);
+    for part in functions.iter_mut().filter(|function| function.vendor == MELLANOX) {
+        let is_part = has_data_path && (part.is_data_direct() || is_network(part.class));
+        if is_part || managers.contains(&part.address) {
+            let Vpd { v3, manages_switches } = vpd::read(sys, &part.path);
+            part.vpd_v3 = v3.filter(|_| is_part);
+            part.manages_switches = manages_switches;
         }
     }
+}
+
+/// The InfiniBand functions of adapters with several functions or few lanes.
+fn possible_managers(functions: &[PciFunction]) -> BTreeSet<PciAddress> {
+    let physical = functions.iter().filter(|function| {
+        function.vendor == MELLANOX
+            && is_infiniband(function.class)
+            && function.physical_function.is_none()
+    });
+    let physical: Vec<&PciFunction> = physical.collect();
+    let is_manager = |function: &&&PciFunction| {
+        let is_narrow = function.max_link.is_some_and(|link| link.width < FEW_LANES);
+        let is_one = |other: &&&PciFunction| is_one_adapter(other.address, function.address);
+        is_narrow || physical.iter().filter(is_one).count() > 1
+    };
+    physical.iter().filter(is_manager).map(|function| function.address).collect()
 }
 
 /// Reads access control of the bridges above GPUs and NICs, and address translation of NICs. Words
@@ -83,6 +107,7 @@ fn function(sys: &mut Tree, name: &str) -> Option<PciFunction> {
         acs: None,
         ats_enabled: None,
         vpd_v3: None,
+        manages_switches: false,
         current_link: link(sys, &path, "current"),
         max_link: link(sys, &path, "max"),
         path,

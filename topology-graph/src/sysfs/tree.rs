@@ -7,6 +7,7 @@ use std::io;
 use std::str::FromStr;
 
 use super::source::Source;
+use super::vpd::Vpd;
 use crate::{Anomaly, AnomalyKind, PciAddress, PcieRoot};
 
 #[derive(Debug)]
@@ -34,10 +35,10 @@ pub(super) enum Record {
         offset: u32,
         word: u32,
     },
-    /// A keyword of vital product data.
+    /// The used part of vital product data.
     Vpd {
         path: String,
-        value: String,
+        vpd: Vpd,
     },
     /// A name in a listed directory.
     Name {
@@ -101,16 +102,14 @@ impl Tree {
         Some(word)
     }
 
-    /// Parses the first page of a binary file.
-    pub(super) fn vpd(
-        &mut self,
-        path: &str,
-        find: impl FnOnce(&[u8]) -> Option<String>,
-    ) -> Option<String> {
+    /// Parses the first page of vital product data; `None` if they cannot be read or hold nothing
+    /// of use.
+    pub(super) fn vpd(&mut self, path: &str) -> Option<Vpd> {
         let page = self.source.page(path);
-        let value = find(&page.map_err(|error| self.note_error(path, &error)).ok()?)?;
-        self.record(|| Record::Vpd { path: path.to_owned(), value: value.clone() });
-        Some(value)
+        let page = page.map_err(|error| self.note_error(path, &error)).ok()?;
+        let vpd = Some(Vpd::parse(&page)).filter(|vpd| *vpd != Vpd::default())?;
+        self.record(|| Record::Vpd { path: path.to_owned(), vpd: vpd.clone() });
+        Some(vpd)
     }
 
     /// A file's text, parsed by the caller; a rejected text is recorded.

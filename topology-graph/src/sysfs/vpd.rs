@@ -1,6 +1,8 @@
-//! Vital product data: the one keyword that the parts of an adapter share.
+//! Vital product data: the one keyword that the parts of an adapter share, and the mark of the
+//! adapters that manage NVLink switches.
 //!
-//! A `ConnectX`-8 moves data with a separate function below the GPU's switch (Data Direct); its
+//! `SMDL=SW_MNG` marks the functions through which NVIDIA's Fabric Manager and NVLink subnet manager
+//! reach the switches of HGX B200 and later. A `ConnectX`-8 moves data with a separate function below the GPU's switch (Data Direct); its
 //! keyword `V3` equals that of the adapter's network functions. Format: PCI Local Bus Specification
 //! 3.0, appendix I (`drivers/pci/vpd.c`).
 
@@ -12,11 +14,49 @@ const READ_ONLY: u8 = 0x90;
 /// Small resources have their length in the lower three bits; this one ends the list.
 const END: u8 = 0x78;
 const KEYWORD: &[u8; 2] = b"V3";
+const SWITCH_MANAGEMENT: &[u8] = b"SW_MNG";
 /// The maximum length; a UUID has 36 characters.
 const LONGEST: usize = 64;
 
-pub(super) fn v3(sys: &mut Tree, path: &str) -> Option<String> {
-    sys.vpd(&format!("{path}/vpd"), |bytes| keyword(read_only(bytes)?))
+/// The part of the vital product data that is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Vpd {
+    /// Keyword `V3`, which is equal on all functions of an adapter.
+    pub(super) v3: Option<String>,
+    /// True if the function manages NVLink switches.
+    pub(super) manages_switches: bool,
+}
+
+pub(super) fn read(sys: &mut Tree, path: &str) -> Vpd {
+    sys.vpd(&format!("{path}/vpd")).unwrap_or_default()
+}
+
+impl Vpd {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        Self {
+            v3: read_only(bytes).and_then(keyword),
+            manages_switches: bytes
+                .windows(SWITCH_MANAGEMENT.len())
+                .any(|it| it == SWITCH_MANAGEMENT),
+        }
+    }
+
+    /// The smallest vital product data with these facts.
+    #[cfg(feature = "archive")]
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let v3 = self.v3.as_ref().map(|value| field(*KEYWORD, value.as_bytes()));
+        let model = self.manages_switches.then(|| field(*b"V0", b"SMDL=SW_MNG"));
+        let fields: Vec<u8> = v3.into_iter().chain(model).flatten().collect();
+        let length = u8::try_from(fields.len()).unwrap_or(0);
+        [&[READ_ONLY, length, 0], fields.as_slice(), &[END]].concat()
+    }
+}
+
+#[cfg(feature = "archive")]
+fn field(keyword: [u8; 2], value: &[u8]) -> Vec<u8> {
+    let value = &value[..value.len().min(LONGEST)];
+    let length = u8::try_from(value.len()).unwrap_or(0);
+    [&keyword[..], &[length], value].concat()
 }
 
 /// The resource of read-only keywords.
@@ -49,14 +89,6 @@ fn keyword(mut bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// The smallest vital product data with this keyword.
-#[cfg(feature = "archive")]
-pub(super) fn with_v3(value: &str) -> Vec<u8> {
-    let value = &value.as_bytes()[..value.len().min(LONGEST)];
-    let length = u8::try_from(value.len()).unwrap_or(0);
-    [&[READ_ONLY, length + 3, 0][..], KEYWORD, &[length], value, &[END]].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -64,7 +96,14 @@ mod tests {
     use super::*;
 
     fn found(bytes: &[u8]) -> Option<String> {
-        keyword(read_only(bytes)?)
+        Vpd::parse(bytes).v3
+    }
+
+    #[test]
+    fn managers_of_switches_are_marked() {
+        let marked = b"\x90\x0e\x00V0\x0bSMDL=SW_MNG\x78";
+        assert!(Vpd::parse(marked).manages_switches);
+        assert!(!Vpd::parse(b"\x90\x07\x00V3\x04uuid\x78").manages_switches);
     }
 
     #[test]
@@ -90,8 +129,12 @@ mod tests {
 
         #[cfg(feature = "archive")]
         #[test]
-        fn reading_inverts_writing(value in "[0-9a-f-]{1,36}") {
-            prop_assert_eq!(found(&with_v3(&value)), Some(value));
+        fn reading_inverts_writing(
+            v3 in prop::option::of("[0-9a-f-]{1,36}"),
+            manages_switches in any::<bool>(),
+        ) {
+            let vpd = Vpd { v3, manages_switches };
+            prop_assert_eq!(Vpd::parse(&vpd.to_bytes()), vpd);
         }
     }
 }

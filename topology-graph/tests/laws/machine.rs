@@ -147,6 +147,7 @@ pub(crate) fn function_at(
         acs: None,
         ats_enabled: None,
         vpd_v3: None,
+        manages_switches: false,
         current_link: None,
         max_link: None,
     }

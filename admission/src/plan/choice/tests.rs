@@ -3,6 +3,7 @@
 use super::*;
 use crate::demand::Demand;
 use crate::intent::{self, GpuResources};
+use crate::nic_class::NicClass;
 use crate::plan::selection;
 use cluster::{A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
 use cluster_model::machines::{Selection, machines};
@@ -48,6 +49,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let demand = Demand::of(&intent);
     let counts = demand.as_counts(&intent.shares);
     let selection = Selection {
+        nic_role: intent.nic_role,
         only_shared: false,
         gpu_driver: selected.driver,
         gpu_class: &selected.gpu_class,
@@ -63,6 +65,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         driver: selected.driver,
         machines: &machines,
         rail: None,
+        nic_class: &NicClass::unseen(intent.nic_role),
         capacity: None,
     };
     let (classes, view, policy) = (&selected.classes(), &view, &policy);

@@ -4,7 +4,7 @@
 //! table leaves out the alias (free text of the administrator) and the eBPF programs
 //! (`ebpf`, `tcFilterNames`, `tcxProgramNames`), because no claim can rely on them. Of
 //! our own attributes it leaves out the switch, the fabric, and the port's state, which
-//! `state` already shows.
+//! `state` already shows. A NIC that has all others nevertheless omits [`super::REDUNDANT`].
 
 use super::{Slot, slots};
 use cluster_model::names::attribute::{self, dranet};
@@ -34,6 +34,8 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot { name: attribute::PCIE_ROOT, value: slots::pcie_root },
     Slot { name: attribute::NUMA_NODE, value: slots::standard_numa_node },
     Slot { name: attribute::SHAPE, value: slots::shape },
+    Slot { name: attribute::ROLE, value: slots::role },
+    Slot { name: attribute::LINK_TYPE, value: slots::link_layer },
     Slot { name: attribute::RAIL, value: slots::rail },
     Slot { name: attribute::RATE_GBPS, value: slots::rate_gbps },
 ];

@@ -3,7 +3,7 @@
 
 use super::Machine;
 use crate::decide::attribute::{MAX_TEXT_BYTES, Value};
-use crate::decide::nic::Nic;
+use crate::decide::nic::{LinkType, Nic};
 use crate::facts::network::Interface;
 use crate::facts::pci_names;
 use std::fmt::Display;
@@ -170,10 +170,29 @@ pub(super) fn pcie_switch(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     text(machine.switches.get(&nic.address()?)?)
 }
 
-/// The NIC's number among those of its link type. On equal machines, NICs with the same
-/// number are cabled to the same rail.
+/// The NIC's number among the compute NICs of its link type. On equal machines, NICs with the
+/// same number are cabled to the same rail.
 pub(super) fn rail(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Some(Value::Int(*machine.rails.get(&nic.address()?)?))
+}
+
+/// What the NIC is for.
+pub(super) fn role(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
+    text(machine.role(nic)?)
+}
+
+/// `infiniband` or `ethernet`.
+pub(super) fn link_layer(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
+    text(match nic.link_type {
+        LinkType::InfiniBand => "infiniband",
+        LinkType::Ethernet => "ethernet",
+        LinkType::Verbs | LinkType::Virtual => return None,
+    })
+}
+
+/// True for an RDMA device that a pod gets without an interface.
+pub(super) fn ib_only(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
+    nic.rdma.map(|_| Value::Bool(nic.interface.is_none()))
 }
 
 /// The fabric of the whole machine.

@@ -18,6 +18,8 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot { name: attribute::NUMA_NODE, value: slots::standard_numa_node },
     Slot { name: attribute::SHAPE, value: slots::shape },
     Slot { name: attribute::PCIE_SWITCH, value: slots::pcie_switch },
+    Slot { name: attribute::ROLE, value: slots::role },
+    Slot { name: dranet::IB_ONLY, value: slots::ib_only },
     Slot { name: attribute::RAIL, value: slots::rail },
     Slot { name: attribute::FABRIC, value: slots::fabric },
     Slot { name: attribute::PORT_STATE, value: slots::port_state },

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::graph::Place;
-use crate::{Evidence, LinkLayer, PcieLink};
+use crate::{Evidence, LinkLayer, PcieLink, PortState};
 
 /// A `NodeTopology` is not a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,4 +85,27 @@ pub(super) fn layer(field: &'static str, text: &str) -> Result<LinkLayer, SpecEr
     let all = [LinkLayer::InfiniBand, LinkLayer::Ethernet];
     let layer = all.into_iter().find(|layer| layer_text(*layer) == text);
     layer.ok_or_else(|| unexpected(field, text))
+}
+
+/// Port states as `ibstat` spells them.
+pub(super) fn port_state_text(state: PortState) -> &'static str {
+    match state {
+        PortState::Down => "Down",
+        PortState::Init => "Initializing",
+        PortState::Armed => "Armed",
+        PortState::Active => "Active",
+        PortState::ActiveDefer => "ActiveDefer",
+    }
+}
+
+pub(super) fn port_state(field: &'static str, text: &str) -> Result<PortState, SpecError> {
+    let all = [
+        PortState::Down,
+        PortState::Init,
+        PortState::Armed,
+        PortState::Active,
+        PortState::ActiveDefer,
+    ];
+    let state = all.into_iter().find(|state| port_state_text(*state) == text);
+    state.ok_or_else(|| unexpected(field, text))
 }

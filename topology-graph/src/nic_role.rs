@@ -1,0 +1,171 @@
+//! What each NIC of a machine is for, with the reason: traffic between GPUs, storage and the front
+//! end, or the management of NVLink switches.
+//!
+//! A role follows from what a machine is, not from what happens to it: a NIC whose port goes down
+//! keeps its role, and so do all others. Port states decide only between classes of NICs that are
+//! otherwise equal, such as ports that were left InfiniBand and never cabled.
+
+mod candidate;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+pub(crate) use candidate::is_one_adapter;
+
+use crate::graph::Role;
+use crate::text::serde_as_text;
+use crate::{PciAddress, PortState, Snapshot, Topology};
+
+/// What a NIC is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NicRole {
+    /// Traffic between GPUs. All compute NICs of a machine have one link type and one rate class.
+    Compute,
+    /// Storage, the front end, or a data processing unit (DPU).
+    Storage,
+    /// The management of NVLink switches. Pods must not have such a NIC.
+    Management,
+}
+
+/// A text is not a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid NIC role `{0}`; allowed values: `compute`, `storage`, `management`")]
+pub struct ParseNicRoleError(String);
+
+/// A role and why a NIC has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) role: NicRole,
+    pub(crate) reason: String,
+}
+
+/// Facts about a NIC that its vertex does not have. They are not part of the shape.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NicFacts {
+    /// The rate of its best port, in megabits per second.
+    pub(crate) rate_megabits: Option<u32>,
+    /// The state of its best port.
+    pub(crate) port_state: Option<PortState>,
+    /// The subsystem's device ID, which differs between the models of a vendor's chip.
+    pub(crate) subsystem: Option<u16>,
+    /// True if its vital product data say that it manages NVLink switches.
+    pub(crate) manages_switches: bool,
+    /// Whether the description of the machine lists it; `None` if no description lists NICs.
+    pub(crate) is_listed: Option<bool>,
+    /// The role that the operator or the node's driver has decided.
+    pub(crate) decided: Option<Verdict>,
+}
+
+/// Facts by NIC.
+pub(crate) type FactsOfNics = BTreeMap<PciAddress, NicFacts>;
+
+/// Roles by NIC.
+pub(crate) type Verdicts = BTreeMap<PciAddress, Verdict>;
+
+impl NicRole {
+    /// All roles.
+    pub const ALL: [Self; 3] = [Self::Compute, Self::Storage, Self::Management];
+}
+
+impl NicFacts {
+    /// What the kernel reports about a function and its best port: an active one before others,
+    /// then a fast one.
+    pub(crate) fn of(address: PciAddress, snapshot: &Snapshot) -> Self {
+        let function = snapshot.function(address);
+        let ports = snapshot.rdma_device(address).into_iter().flat_map(|rdma| &rdma.ports);
+        let best = ports.max_by_key(|port| (port.state.map(quality), port.rate_megabits));
+        Self {
+            rate_megabits: best.and_then(|port| port.rate_megabits),
+            port_state: best.and_then(|port| port.state),
+            subsystem: function.and_then(|function| function.subsystem_device),
+            manages_switches: function.is_some_and(|function| function.manages_switches),
+            is_listed: None,
+            decided: None,
+        }
+    }
+
+    /// Returns true if nothing is known about its ports.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.port_state.is_none() && self.rate_megabits.is_none()
+    }
+
+    /// Returns false if the port has no link. Its rate is then that of an idle port.
+    pub(crate) fn has_link(&self) -> bool {
+        self.port_state != Some(PortState::Down)
+    }
+}
+
+/// How far a port has come on its way to `Active`.
+fn quality(state: PortState) -> u8 {
+    match state {
+        PortState::Down => 0,
+        PortState::Init => 1,
+        PortState::Armed => 2,
+        PortState::ActiveDefer => 3,
+        PortState::Active => 4,
+    }
+}
+
+/// The role of every NIC. A virtual function has the role of its physical function, unless it was
+/// decided.
+pub(crate) fn verdicts(topology: &Topology) -> Verdicts {
+    let mut verdicts = rules::verdicts(topology);
+    let functions = topology.ends().filter(|(_, vertex)| vertex.role == Role::Nic);
+    let virtual_functions = functions.filter_map(|(address, vertex)| {
+        let physical = vertex.physical_function?.address()?;
+        let decided = topology.nic_facts.get(&address).and_then(|facts| facts.decided.clone());
+        if let Some(decided) = decided {
+            return Some((address, decided));
+        }
+        let Verdict { role, .. } = verdicts.get(&physical)?;
+        let reason = format!("a virtual function of {physical}");
+        Some((address, Verdict { role: *role, reason }))
+    });
+    let virtual_functions: Vec<_> = virtual_functions.collect();
+    verdicts.extend(virtual_functions);
+    verdicts
+}
+
+impl Topology {
+    /// The same machine with these roles, which the operator has decided, for the reason given.
+    #[must_use]
+    pub fn with_roles(mut self, roles: &BTreeMap<PciAddress, NicRole>, reason: &str) -> Self {
+        for (address, role) in roles {
+            let decided = Verdict { role: *role, reason: reason.to_owned() };
+            self.nic_facts.entry(*address).or_default().decided = Some(decided);
+        }
+        self.settle_roles();
+        self
+    }
+
+    /// The role of a NIC; `None` if the machine has no such NIC.
+    pub fn nic_role(&self, nic: PciAddress) -> Option<NicRole> {
+        Some(self.nic(nic)?.role)
+    }
+}
+
+impl fmt::Display for NicRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Compute => "compute",
+            Self::Storage => "storage",
+            Self::Management => "management",
+        })
+    }
+}
+
+impl FromStr for NicRole {
+    type Err = ParseNicRoleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let role = Self::ALL.into_iter().find(|role| role.to_string() == text);
+        role.ok_or_else(|| ParseNicRoleError(text.to_owned()))
+    }
+}
+
+serde_as_text!(NicRole);
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,10 @@ pub(crate) fn warning(intent: &Intent, namespace: &str, view: &ClusterView) -> O
                  the NicPool is created"
             ))
         }
+        KnownPool::Invalid(why) => Some(format!(
+            "NicPool `{pool}` is invalid and gives no addresses: {why}; the pod does not start \
+             before the NicPool is corrected"
+        )),
         KnownPool::For(Some(namespaces)) if !namespaces.iter().any(|it| it == namespace) => {
             Some(format!(
                 "NicPool `{pool}` gives no addresses to namespace `{namespace}`: the pod does not \

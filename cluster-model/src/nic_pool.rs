@@ -46,6 +46,21 @@ pub struct NicPoolSpec {
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+// An error about an absent field is none, since the other operand decides then.
+#[cfg_attr(feature = "crd", schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "cidr(self.cidr).containsIP(self.gateway) || !has(self.gateway)",
+        "message": "gateway must be an address of cidr",
+    },
+    {
+        "rule": "cidr(self.cidr).containsIP(self.first) || !has(self.first)",
+        "message": "first must be an address of cidr",
+    },
+    {
+        "rule": "cidr(self.cidr).containsIP(self.last) || !has(self.last)",
+        "message": "last must be an address of cidr",
+    },
+])))]
 #[serde(rename_all = "camelCase")]
 pub struct NicRange {
     /// The network, `192.168.2.0/24`. Addresses get its prefix length.

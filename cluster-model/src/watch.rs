@@ -9,7 +9,7 @@ use dra_allocator::{MinorVersion, Settings};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
-    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+    DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::WatchStreamExt;
@@ -68,6 +68,8 @@ pub async fn follow<G: Send + 'static>(
     let templates = listed("resourceclaimtemplates");
     spawn::<ResourceClaimTemplate, _>(&mut tasks, &client, &view, templates);
     spawn::<NodeTopology, _>(&mut tasks, &client, &view, listed("nodetopologies"));
+    let rules = listed("devicetaintrules");
+    tasks.spawn(follow_if_served::<DeviceTaintRule, _>(client.clone(), view.clone(), rules));
     tasks.spawn(async move { view.keep_settled().await });
     // A watch that panics ends the program, as it would without a separate task.
     while let Some(ended) = tasks.join_next().await {
@@ -166,11 +168,34 @@ pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
     follow_kind::<PodGroup, _>(client, view, listed).await;
 }
 
+/// Follows one more kind of the view as soon as the API server serves it. `listed` is dropped also
+/// if the API server does not serve it.
+async fn follow_if_served<K, G>(client: Client, view: SharedView, listed: G)
+where
+    K: k8s_openapi::Resource
+        + Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+    ClusterView: Index<K>,
+{
+    let mut listed = Some(listed);
+    wait_for::<K>(&client, || drop(listed.take())).await;
+    follow_kind::<K, _>(client, view, listed).await;
+}
+
 /// Waits until the API server serves `PodGroup`s of `scheduling.k8s.io/v1beta1`. Calls `absent`
 /// after each check that finds none.
-pub async fn wait_for_pod_groups(client: &Client, mut absent: impl FnMut()) {
+pub async fn wait_for_pod_groups(client: &Client, absent: impl FnMut()) {
+    wait_for::<PodGroup>(client, absent).await;
+}
+
+/// Waits until the API server serves a kind. Calls `absent` after each check that does not find it.
+async fn wait_for<K: k8s_openapi::Resource>(client: &Client, mut absent: impl FnMut()) {
     loop {
-        let pause = match serves_pod_groups(client).await {
+        let pause = match serves::<K>(client).await {
             Ok(true) => return,
             Ok(false) => {
                 absent();
@@ -186,15 +211,14 @@ pub async fn wait_for_pod_groups(client: &Client, mut absent: impl FnMut()) {
 }
 
 /// Checks the list of API groups first, since a group that is not installed answers with 404.
-async fn serves_pod_groups(client: &Client) -> kube::Result<bool> {
-    let version = <PodGroup as k8s_openapi::Resource>::API_VERSION;
-    let name = <PodGroup as k8s_openapi::Resource>::URL_PATH_SEGMENT;
+async fn serves<K: k8s_openapi::Resource>(client: &Client) -> kube::Result<bool> {
     let groups = client.list_api_groups().await?.groups;
-    if !groups.iter().flat_map(|group| &group.versions).any(|it| it.group_version == version) {
+    let mut versions = groups.iter().flat_map(|group| &group.versions);
+    if !versions.any(|it| it.group_version == K::API_VERSION) {
         return Ok(false);
     }
-    let list = client.list_api_group_resources(version).await?;
-    Ok(list.resources.iter().any(|it| it.name == name))
+    let list = client.list_api_group_resources(K::API_VERSION).await?;
+    Ok(list.resources.iter().any(|it| it.name == K::URL_PATH_SEGMENT))
 }
 
 /// Feeds the objects that `config` selects into a sink forever. `listed` is dropped when all of

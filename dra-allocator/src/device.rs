@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::name::{DeviceId, QualifiedName};
 use crate::node::NodeTarget;
 use crate::quantity::Quantity;
@@ -222,6 +224,9 @@ pub struct Device {
     /// Sorted by name.
     pub(crate) capacity: Arc<[(QualifiedName, DeviceCapacity)]>,
     pub(crate) extras: Option<Arc<Extras>>,
+    /// The times at which its taints were added, in their order. Not a part of `extras`, which
+    /// devices of other nodes share.
+    pub(crate) taint_times: Option<Arc<[Option<Timestamp>]>>,
 }
 
 impl Device {
@@ -259,9 +264,43 @@ impl Device {
         &self.capacity
     }
 
-    /// The taints in the slice. Taints of `DeviceTaintRules` are not included.
+    /// The taints in the slice, then those of `DeviceTaintRules` by the names of the rules.
     pub fn taints(&self) -> &[DeviceTaint] {
         self.extras.as_ref().map_or(&[], |extras| &extras.taints)
+    }
+
+    /// The taints, with the time at which each was added if it is known.
+    pub fn timed_taints(&self) -> impl Iterator<Item = (&DeviceTaint, Option<Timestamp>)> {
+        let times = self.taint_times.as_deref().unwrap_or_default();
+        let times = times.iter().copied().chain(std::iter::repeat(None));
+        self.taints().iter().zip(times)
+    }
+
+    /// Returns the device with these taints instead of its own.
+    #[must_use]
+    pub(crate) fn with_taints(&self, taints: Vec<(DeviceTaint, Option<Timestamp>)>) -> Self {
+        let (taints, times): (Vec<_>, Vec<_>) = taints.into_iter().unzip();
+        let is_timed = times.iter().any(Option::is_some);
+        let extras = self.extras.as_deref().cloned().unwrap_or_default();
+        let extras = Extras { taints, ..extras };
+        Self {
+            extras: (extras != Extras::default()).then(|| Arc::new(extras)),
+            taint_times: is_timed.then(|| times.into()),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the device with another value of a published attribute; without a change if it does
+    /// not publish the attribute.
+    #[must_use]
+    pub(crate) fn with_value(&self, name: &str, value: &AttributeValue) -> Self {
+        let values = self
+            .attributes
+            .iter()
+            .map(|(known, own)| if known.as_str() == name { value.clone() } else { own.clone() });
+        let values = values.collect();
+        let attributes = Attributes::new(self.attributes.names.clone(), values);
+        Self { attributes, ..self.clone() }
     }
 
     /// Returns true if several claims may hold the device at once.

@@ -1,22 +1,23 @@
 //! The index of a cluster's objects: nodes, slices, classes, and the devices that claims hold.
 //!
 //! A watch feeds it with `apply`, `delete` and `reset`. It holds exactly what the API server
-//! reports. Allocations that a scheduler has in flight are the caller's hypothesis, made on a clone
-//! of [`Inventory::state`]. Taints of `DeviceTaintRules` are not applied here.
+//! reports, with the taints of `DeviceTaintRules` added to the devices. Allocations that a scheduler
+//! has in flight are the caller's hypothesis, made on a clone of [`Inventory::state`].
 
 mod broken;
 mod held;
 mod pools;
 mod slices;
+mod taint_rules;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node as WireNode;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 
 use crate::claim::Class;
-use crate::device::Device;
+use crate::device::{AttributeValue, Device};
 use crate::hash::HashMap;
 use crate::name::{ClaimName, DeviceId, PoolId};
 use crate::node::Node;
@@ -26,6 +27,7 @@ use crate::state::AllocatedState;
 use crate::wire::{self, Interner, WireError};
 use held::Held;
 use slices::SliceIndex;
+use taint_rules::TaintRule;
 
 pub use broken::PoolProblem;
 pub use pools::GatherError;
@@ -53,6 +55,9 @@ pub struct Inventory {
     nodes: BTreeMap<Arc<str>, Arc<Node>>,
     classes: HashMap<Arc<str>, Arc<Class>>,
     slices: SliceIndex,
+    /// The published slices of those to which rules add taints.
+    untainted: HashMap<Arc<str>, Arc<Slice>>,
+    taint_rules: BTreeMap<Arc<str>, Arc<TaintRule>>,
     held: Held,
 }
 
@@ -65,13 +70,79 @@ impl Inventory {
     /// Adds or replaces a `ResourceSlice`.
     pub fn apply_slice(&mut self, slice: &ResourceSlice) -> Result<(), InventoryError> {
         let slice = wire::slice(slice, &mut self.texts);
-        self.slices.apply(slice.map_err(InventoryError::of("ResourceSlice"))?);
+        self.apply_published(Arc::new(slice.map_err(InventoryError::of("ResourceSlice"))?));
         self.texts.tidy();
         Ok(())
     }
 
+    /// Adds or replaces a slice, with the taints of the rules that concern it.
+    fn apply_published(&mut self, slice: Arc<Slice>) {
+        let rules = self.taint_rules.values().filter(|rule| rule.concerns(&slice));
+        let rules: Vec<&TaintRule> = rules.map(|rule| &**rule).collect();
+        if rules.is_empty() {
+            self.untainted.remove(&slice.name);
+            self.slices.apply(Arc::unwrap_or_clone(slice));
+        } else {
+            self.slices.apply(taint_rules::merged(&slice, &rules, &mut self.texts));
+            self.untainted.insert(slice.name.clone(), slice);
+        }
+    }
+
+    /// Adds or replaces a `DeviceTaintRule`. Returns the names of the slices that it changes.
+    ///
+    /// Whether the cluster's scheduler follows rules is its feature gate `DRADeviceTaintRules`; an
+    /// API server with that gate off serves none.
+    pub fn apply_taint_rule(&mut self, rule: &DeviceTaintRule) -> Vec<Arc<str>> {
+        let name = rule.metadata.name.as_deref().unwrap_or_default();
+        let new = TaintRule::of(rule, &mut self.texts).map(Arc::new);
+        self.change_taint_rule(name, new)
+    }
+
+    /// Removes the `DeviceTaintRule` with this name. Returns the names of the slices that change.
+    pub fn delete_taint_rule(&mut self, name: &str) -> Vec<Arc<str>> {
+        self.change_taint_rule(name, None)
+    }
+
+    fn change_taint_rule(&mut self, name: &str, new: Option<Arc<TaintRule>>) -> Vec<Arc<str>> {
+        let old = match new.clone() {
+            Some(new) => self.taint_rules.insert(self.texts.text(name), new),
+            None => self.taint_rules.remove(name),
+        };
+        if old == new {
+            return Vec::new();
+        }
+        let concerns = |slice: &Slice| old.iter().chain(&new).any(|rule| rule.concerns(slice));
+        let changed: Vec<Arc<str>> = self
+            .slices
+            .all()
+            .filter(|slice| concerns(slice))
+            .map(|slice| slice.name.clone())
+            .collect();
+        for name in &changed {
+            let published = self.untainted.get(name).or_else(|| self.slices.get(name)).cloned();
+            published.into_iter().for_each(|slice| self.apply_published(slice));
+        }
+        changed
+    }
+
+    /// Supposes that a device has no taints and that these attributes, as far as it publishes them,
+    /// have these values: what the index would be if the device recovered.
+    pub fn suppose(&mut self, id: &DeviceId, values: &[(&str, AttributeValue)]) {
+        let own = self.slices.all().find(|slice| slice.devices.iter().any(|it| it.id == *id));
+        let Some(mut slice) = own.cloned() else { return };
+        for device in slice.devices.iter_mut().filter(|device| device.id == *id) {
+            let untainted = device.with_taints(Vec::new());
+            *device = values
+                .iter()
+                .fold(untainted, |device, (name, value)| device.with_value(name, value));
+        }
+        slice.likeness = self.texts.likeness(&slice);
+        self.slices.apply(slice);
+    }
+
     /// Removes the `ResourceSlice` with this name, if any.
     pub fn delete_slice(&mut self, name: &str) {
+        self.untainted.remove(name);
         self.slices.delete(name);
     }
 
@@ -81,6 +152,7 @@ impl Inventory {
         slices: impl IntoIterator<Item = &'a ResourceSlice>,
     ) -> Vec<InventoryError> {
         self.slices.clear();
+        self.untainted.clear();
         self.texts.tidy();
         slices.into_iter().filter_map(|slice| self.apply_slice(slice).err()).collect()
     }

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -41,6 +43,8 @@ pub struct Case {
     features: Option<Vec<String>>,
     node: Node,
     slices: Option<Vec<ResourceSlice>>,
+    #[serde(default)]
+    taint_rules: Option<Vec<DeviceTaintRule>>,
     classes: Option<Vec<DeviceClass>>,
     claims: Option<Vec<ResourceClaim>>,
     allocated_devices: Option<Vec<String>>,
@@ -178,6 +182,9 @@ impl Case {
                 slice.metadata.name = Some(format!("{name}\u{1}{number:04}"));
             }
             inventory.apply_slice(&slice)?;
+        }
+        for rule in self.taint_rules.iter().flatten() {
+            inventory.apply_taint_rule(rule);
         }
         for class in self.classes.iter().flatten() {
             inventory.apply_class(class)?;

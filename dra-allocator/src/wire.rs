@@ -15,4 +15,4 @@ pub(crate) use claim::{HeldDevice, allocated_devices, claim_name, class};
 pub use error::WireError;
 pub(crate) use interner::Interner;
 pub(crate) use node::node;
-pub(crate) use slice::slice;
+pub(crate) use slice::{slice, taint};

@@ -44,6 +44,7 @@ type testCase struct {
 	Features           []string
 	Node               *v1.Node
 	Slices             []*resourceapi.ResourceSlice
+	TaintRules         []json.RawMessage
 	Classes            []*resourceapi.DeviceClass
 	Claims             []*resourceapi.ResourceClaim
 	AllocatedDevices   []string
@@ -191,6 +192,9 @@ func prepare(line []byte) (*prepared, error) {
 	}
 	for _, class := range p.Classes {
 		p.classes[class.Name] = class
+	}
+	if p.Slices, err = patched(p.Slices, p.TaintRules); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

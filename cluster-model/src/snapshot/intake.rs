@@ -148,6 +148,9 @@ impl Intake {
             ("resource.k8s.io/v1", "DeviceClass") => {
                 put::<resource::DeviceClass, D>(view, place, object)
             }
+            ("resource.k8s.io/v1", "DeviceTaintRule") => {
+                put::<resource::DeviceTaintRule, D>(view, place, object)
+            }
             ("resource.k8s.io/v1", "ResourceClaim") => {
                 put::<resource::ResourceClaim, D>(view, place, object)
             }

@@ -1,9 +1,10 @@
-//! Indexes slices, classes and nodes.
+//! Indexes slices, taint rules, classes and nodes.
 
 use super::{ClusterView, ExtendedResource, Index, ObjectKey, ViewError, inventory_error, name};
 use crate::gpu_drivers::GPU_DRIVERS;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceSlice};
+use std::sync::Arc;
 
 impl Index<ResourceSlice> for ClusterView {
     fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
@@ -19,6 +20,27 @@ impl Index<ResourceSlice> for ClusterView {
         self.stand_ins.delete(&key.name);
         self.versions.delete_slice(&key.name);
         self.inventory.delete_slice(&key.name);
+    }
+}
+
+/// The taints of rules are added to the slices, as kube-scheduler's slice tracker does.
+impl Index<DeviceTaintRule> for ClusterView {
+    fn apply(&mut self, object: DeviceTaintRule) -> Result<(), ViewError> {
+        let changed = self.inventory.apply_taint_rule(&object);
+        self.taints_changed(&changed);
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let changed = self.inventory.delete_taint_rule(&key.name);
+        self.taints_changed(&changed);
+    }
+}
+
+impl ClusterView {
+    fn taints_changed(&mut self, slices: &[Arc<str>]) {
+        self.revision.epoch += u64::from(!slices.is_empty());
+        slices.iter().for_each(|slice| self.versions.slice_taints_changed(slice));
     }
 }
 
@@ -85,4 +107,79 @@ fn plugins(node: &Node) -> Vec<String> {
             .is_some_and(|quantity| quantity.0 != "0")
     };
     known.filter(offered).map(|resource| (*resource).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dra_allocator::device::DeviceTaint;
+    use serde_json::{Value, json};
+
+    fn slice(node: &str, generation: u32) -> ResourceSlice {
+        let own = json!([{ "key": "own", "effect": "NoSchedule" }]);
+        let object = json!({
+            "metadata": { "name": format!("slice-{node}") },
+            "spec": {
+                "driver": "gpu.nvidia.com", "nodeName": node,
+                "pool": { "name": node, "generation": generation, "resourceSliceCount": 1 },
+                "devices": [{ "name": "gpu-0", "taints": own }, { "name": "gpu-1" }],
+            },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn rule(name: &str, selector: &Value) -> DeviceTaintRule {
+        let taint = json!({ "key": name, "effect": "NoExecute" });
+        let object = json!({
+            "metadata": { "name": name },
+            "spec": { "deviceSelector": selector, "taint": taint },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// The keys of the taints of a node's devices.
+    fn taints(view: &ClusterView, node: &str) -> Vec<Vec<String>> {
+        let devices = view.inventory().devices_on(node, view.settings()).unwrap();
+        let keys =
+            |taints: &[DeviceTaint]| taints.iter().map(|taint| taint.key.to_string()).collect();
+        devices.iter().map(|device| keys(device.taints())).collect()
+    }
+
+    fn delete<K>(view: &mut ClusterView, name: &str)
+    where
+        ClusterView: Index<K>,
+    {
+        Index::<K>::delete(view, &ObjectKey::cluster_wide(name));
+    }
+
+    /// Whichever of a slice and a rule comes, changes or goes, and in whatever order.
+    #[test]
+    fn taints_follow_rules_and_slices_in_any_order() {
+        let mut view = ClusterView::default();
+        view.apply(rule("all", &json!({}))).unwrap();
+        view.apply(slice("a", 1)).unwrap();
+        view.apply(slice("b", 1)).unwrap();
+        view.apply(rule("one", &json!({ "pool": "a", "device": "gpu-1" }))).unwrap();
+        view.apply(rule("none", &Value::Null)).unwrap();
+        view.apply(rule("other", &json!({ "driver": "gpu.amd.com" }))).unwrap();
+        let before = view.node_version("b");
+        assert_eq!(taints(&view, "a"), [vec!["own", "all"], vec!["all", "one"]]);
+        assert_eq!(taints(&view, "b"), [vec!["own", "all"], vec!["all"]]);
+
+        // A new version of a slice keeps the taints of rules.
+        view.apply(slice("a", 2)).unwrap();
+        assert_eq!(taints(&view, "a"), [vec!["own", "all"], vec!["all", "one"]]);
+        view.apply(rule("one", &json!({ "pool": "a", "device": "gpu-0" }))).unwrap();
+        assert_eq!(taints(&view, "a"), [vec!["own", "all", "one"], vec!["all"]]);
+        assert_eq!(view.node_version("b"), before, "nothing changed there");
+
+        let epoch = view.epoch();
+        delete::<DeviceTaintRule>(&mut view, "all");
+        assert!(view.epoch() > epoch && view.node_version("b") != before);
+        assert_eq!(taints(&view, "b"), [vec!["own"], vec![]]);
+        delete::<DeviceTaintRule>(&mut view, "one");
+        assert_eq!(taints(&view, "a"), [vec!["own"], vec![]]);
+        delete::<ResourceSlice>(&mut view, "slice-a");
+        assert!(taints(&view, "a").is_empty());
+    }
 }

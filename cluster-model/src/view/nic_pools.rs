@@ -9,8 +9,16 @@ use std::collections::BTreeMap;
 pub struct NicPools {
     /// True if all existing pools are listed here.
     is_known: bool,
-    /// The namespaces that may use each pool; `None` means all.
-    pools: BTreeMap<String, Option<Vec<String>>>,
+    pools: BTreeMap<String, Pool>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Pool {
+    /// The namespaces that may use it; `None` means all.
+    namespaces: Option<Vec<String>>,
+    /// Why it gives no addresses, if it is invalid.
+    invalid: Option<String>,
 }
 
 /// What is known of a pool.
@@ -18,6 +26,8 @@ pub struct NicPools {
 pub enum KnownPool<'a> {
     /// It does not exist.
     Missing,
+    /// It gives no addresses, for this reason.
+    Invalid(&'a str),
     /// It exists for these namespaces; `None` means all.
     For(Option<&'a [String]>),
 }
@@ -26,7 +36,8 @@ impl NicPools {
     /// Returns a pool; `None` if the existing pools are unknown.
     pub fn get(&self, name: &str) -> Option<KnownPool<'_>> {
         match self.pools.get(name) {
-            Some(namespaces) => Some(KnownPool::For(namespaces.as_deref())),
+            Some(Pool { invalid: Some(why), .. }) => Some(KnownPool::Invalid(why)),
+            Some(Pool { namespaces, .. }) => Some(KnownPool::For(namespaces.as_deref())),
             None => self.is_known.then_some(KnownPool::Missing),
         }
     }
@@ -47,7 +58,9 @@ impl ClusterView {
 impl Index<NicPool> for ClusterView {
     fn apply(&mut self, object: NicPool) -> Result<(), ViewError> {
         let name = object.metadata.name.unwrap_or_default();
-        self.nic_pools.pools.insert(name, object.spec.namespaces);
+        let invalid = object.spec.check().err().map(|error| error.to_string());
+        let pool = Pool { namespaces: object.spec.namespaces, invalid };
+        self.nic_pools.pools.insert(name, pool);
         // A file that contains one pool contains all.
         self.nic_pools.is_known = true;
         Ok(())

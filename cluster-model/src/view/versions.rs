@@ -113,6 +113,12 @@ impl Versions {
         }
     }
 
+    /// The taints of a known slice's devices changed.
+    pub(super) fn slice_taints_changed(&mut self, name: &str) {
+        let Some(place) = self.slices.get(name).cloned() else { return };
+        self.slice_changed(place.node.as_deref());
+    }
+
     pub(super) fn apply_claim(&mut self, claim: &ResourceClaim) {
         let key = ObjectKey::of(&claim.metadata);
         let held = ClaimDevices::of(claim);

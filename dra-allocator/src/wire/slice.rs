@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1;
+use k8s_openapi::jiff::Timestamp;
 
 use super::amounts::{optional_quantity, quantity};
 use super::error::WireError;
@@ -119,7 +120,15 @@ fn device(
         attributes: attributes(wire, texts),
         capacity: capacity.into(),
         extras: (extras != Extras::default()).then(|| Arc::new(extras)),
+        taint_times: taint_times(wire),
     })
+}
+
+/// The times of a device's taints, if any is known.
+fn taint_times(wire: &v1::Device) -> Option<Arc<[Option<Timestamp>]>> {
+    let times = wire.taints.iter().flatten();
+    let times: Vec<_> = times.map(|taint| taint.time_added.as_ref().map(|time| time.0)).collect();
+    times.iter().any(Option::is_some).then(|| times.into())
 }
 
 fn attributes(wire: &v1::Device, texts: &mut Interner) -> Attributes {
@@ -175,13 +184,17 @@ fn request_policy(wire: &v1::CapacityRequestPolicy, at: &str) -> Result<RequestP
     })
 }
 
+/// A taint without its time.
+pub(crate) fn taint(wire: &v1::DeviceTaint, texts: &mut Interner) -> DeviceTaint {
+    DeviceTaint {
+        key: texts.text(&wire.key),
+        value: texts.optional(wire.value.as_ref()),
+        effect: texts.text(&wire.effect),
+    }
+}
+
 fn extras(wire: &v1::Device, at: &str, texts: &mut Interner) -> Result<Extras, WireError> {
-    let taints = wire.taints.iter().flatten().map(|taint| DeviceTaint {
-        key: texts.text(&taint.key),
-        value: texts.optional(taint.value.as_ref()),
-        effect: texts.text(&taint.effect),
-    });
-    let taints = taints.collect();
+    let taints = wire.taints.iter().flatten().map(|wire| taint(wire, texts)).collect();
     let mut consumes = Vec::new();
     for consumption in wire.consumes_counters.iter().flatten() {
         consumes.push(CounterConsumption {

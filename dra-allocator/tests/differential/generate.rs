@@ -132,6 +132,7 @@ pub(crate) fn case(random: &mut Random, channel: Channel, version: Version) -> V
             allocated.push(json!(id));
         }
     }
+    let rules = if version == Version::V1_37 { draw.taint_rules() } else { Vec::new() };
     json!({
         "kubernetes": version.name(),
         "channel": channel.name(),
@@ -140,6 +141,7 @@ pub(crate) fn case(random: &mut Random, channel: Channel, version: Version) -> V
         "classes": draw.classes(),
         "claims": draw.claims(),
         "slices": slices,
+        "taintRules": rules,
         "allocatedDevices": allocated,
         "allocatedShared": shared,
         "aggregatedCapacity": capacity,
@@ -193,6 +195,33 @@ impl Draw<'_> {
     /// Like [`Draw::uses`], with another probability for cases of a theme.
     fn uses_in(&mut self, theme: Theme, feature: &str, percent: usize, otherwise: usize) -> bool {
         self.uses(feature, if self.theme == theme { percent } else { otherwise })
+    }
+
+    /// Rules that add taints, in the names of one another's drivers, pools and devices.
+    fn taint_rules(&mut self) -> Vec<Value> {
+        let percent = if self.theme == Theme::Counters { 60 } else { 15 };
+        let number = if self.percent(percent) { self.between(1, 3) } else { 0 };
+        (0..number).map(|number| self.taint_rule(number)).collect()
+    }
+
+    fn taint_rule(&mut self, number: usize) -> Value {
+        let mut selector = Map::new();
+        if self.percent(60) {
+            selector.insert("driver".to_owned(), json!(self.random.pick(DRIVERS)));
+        }
+        if self.percent(30) {
+            selector.insert("pool".to_owned(), json!(self.random.pick(&["n1", "pool", "x/y"])));
+        }
+        if self.percent(60) {
+            selector.insert("device".to_owned(), json!(format!("d{}", self.between(0, 3))));
+        }
+        let effect = self.random.pick(&["NoSchedule", "NoSchedule", "NoExecute", "None"]);
+        let taint = json!({"key": "example.com/broken", "value": "yes", "effect": effect});
+        let mut spec = json!({"taint": taint});
+        if self.percent(90) {
+            spec["deviceSelector"] = Value::Object(selector);
+        }
+        json!({"metadata": {"name": format!("rule-{number}")}, "spec": spec})
     }
 
     fn node(&mut self) -> Value {

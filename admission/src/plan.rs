@@ -24,6 +24,7 @@ use cluster_model::names::{cpu, nvme};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+pub use selection::drivers;
 pub(crate) use selection::selects;
 use std::sync::Arc;
 

@@ -53,6 +53,24 @@ impl Amounts {
         short.next().map(|(name, _)| &**name)
     }
 
+    /// The names of the resources of which there is any.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, amount)| **amount > 0).map(|(name, _)| &**name)
+    }
+
+    /// The amount of a resource in whole units, rounded up.
+    pub fn units(&self, name: &str) -> i64 {
+        let amount = self.0.get(name).copied().unwrap_or_default();
+        amount.saturating_add(999) / 1000
+    }
+
+    /// The same without these resources.
+    #[must_use]
+    pub fn without(&self, names: &[&str]) -> Self {
+        let kept = self.0.iter().filter(|(name, _)| !names.contains(&&***name));
+        Self(kept.map(|(name, amount)| (name.clone(), *amount)).collect())
+    }
+
     /// Whether there is no resource.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -95,8 +113,12 @@ fn of_container(container: &Container) -> Amounts {
     container.resources.as_ref().map(of_resources).unwrap_or_default()
 }
 
+/// The requests; a resource with a limit alone requests that much, as the API server fills in
+/// (`SetDefaults_Pod` in `pkg/apis/core/v1/defaults.go`). Pods in files are not filled in.
 fn of_resources(resources: &ResourceRequirements) -> Amounts {
-    Amounts::of(resources.requests.as_ref())
+    let mut amounts = Amounts::of(resources.limits.as_ref());
+    amounts.0.extend(Amounts::of(resources.requests.as_ref()).0);
+    amounts
 }
 
 #[cfg(test)]
@@ -123,6 +145,7 @@ mod tests {
             (json!([init("s", json!("Always"), "2")]), json!({}), "3500m"),
             (json!([]), json!({"overhead": {"cpu": "250m"}}), "1750m"),
             (json!([]), json!({"resources": cpu("8")}), "8"),
+            (json!([]), json!({"resources": {"limits": {"cpu": "8"}}}), "8"),
         ] {
             let mut spec = json!({"containers": containers, "initContainers": inits});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use std::collections::BTreeMap;
 
 /// Taint of a cordoned node, which pods may tolerate (`plugins/nodeunschedulable`).
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// The resource that counts pods.
 const PODS: &str = "pods";
@@ -17,6 +17,9 @@ pub struct NodeInfo {
     pub allocatable: Amounts,
     /// The most pods that may run.
     pub pods: usize,
+    /// The time since when the node is not ready; empty if that is unknown. `None` if it is ready.
+    /// The control plane taints such a node soon after.
+    pub not_ready: Option<Box<str>>,
     /// Taints that keep pods away.
     taints: Vec<(Box<str>, Box<str>, Box<str>)>,
 }
@@ -68,8 +71,14 @@ impl NodeInfo {
         Self {
             allocatable: Amounts::of(allocatable),
             pods,
+            not_ready: not_ready(node),
             taints: taints.iter().filter(keeps_away).map(taint).chain(cordon).collect(),
         }
+    }
+
+    /// Whether an operator has cordoned the node.
+    pub fn is_cordoned(&self) -> bool {
+        self.taints.iter().any(|(key, _, _)| **key == *UNSCHEDULABLE)
     }
 
     /// The first taint that no toleration covers.
@@ -78,6 +87,15 @@ impl NodeInfo {
         let mut untolerated = taints.filter(|taint| !tolerations.iter().any(|it| it.covers(taint)));
         untolerated.next().map(|(key, _, _)| &**key)
     }
+}
+
+/// Since when the condition `Ready` of a node is not true.
+fn not_ready(node: &Node) -> Option<Box<str>> {
+    let conditions = node.status.as_ref()?.conditions.iter().flatten();
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    let ready = ready.next().filter(|condition| condition.status != "True")?;
+    let since = ready.last_transition_time.as_ref();
+    Some(since.map(|time| time.0.to_string()).unwrap_or_default().into())
 }
 
 /// A toleration, reduced to the fields that matter for scheduling.

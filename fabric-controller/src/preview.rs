@@ -27,10 +27,10 @@ pub struct Preview {
 }
 
 /// Previews the group of a pod that admission has rewritten, with its template, which is
-/// added to the view. `None` if the pod belongs to no group.
+/// added to the view, and the number of pods of its job, if that is known. `None` if the pod
+/// belongs to no group.
 pub fn preview(
-    pod: &Value,
-    template: &ResourceClaimTemplate,
+    (pod, template, job_size): (&Value, &ResourceClaimTemplate, Option<u64>),
     view: &mut ClusterView,
     (pods, nodes): (&Pods, &Nodes),
     now: Timestamp,
@@ -54,7 +54,8 @@ pub fn preview(
     let mut template = template.clone();
     template.metadata.namespace = Some(key.namespace.clone());
     view.apply(template).ok()?;
-    let size = member.said_size.unwrap_or(1);
+    let job_size = job_size.and_then(|size| usize::try_from(size).ok());
+    let size = member.said_size.or(job_size).unwrap_or(1);
     let members = (0..size)
         .map(|number| Member { name: format!("{}-{number}", member.name), ..member.clone() });
     let group = Group {

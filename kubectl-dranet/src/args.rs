@@ -15,7 +15,7 @@ pub use cluster::{
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
 };
-pub use form::{FailOn, Form, ListForm, PlanFormat};
+pub use form::{FailOn, Form, ListForm, PlanFormat, Shown};
 pub use graph::{GraphArgs, LookArgs, MachineArgs};
 pub use pods::{ExplainArgs, PlanArgs, PolicyArgs, SubjectArgs, VerifyArgs};
 pub use simulate::{AddedNodes, AddedNodesError, SimulateArgs};
@@ -57,14 +57,16 @@ pub enum Command {
 Examples:
   kubectl dranet plan -f job.yaml                  any kind that has pod templates
   kubectl dranet plan pod/train-0 -n training      a pod of the cluster
+  kubectl dranet plan -f pod.yaml --show claim,pod the claim and the pod that it becomes
   kubectl dranet plan -f pod.yaml -o yaml | kubectl apply -f -")]
     Plan(PlanArgs),
     /// Show why a pod is pending: what fails on which nodes, who holds the devices, and the
     /// smallest change that would let it run
     #[command(after_help = "Exit code: 3 if a pod neither runs nor fits, otherwise 0.
 
-It checks devices, node selectors and node affinity. For CPU, memory and node taints see `kubectl \
-describe pod`.
+It checks devices, quotas on them, node selectors and node affinity, whether nodes are ready, their \
+taints, CPU, memory and other requests. A note names rules that only kube-scheduler checks: pod \
+affinity, topology spread, host ports, volumes.
 
 Examples:
   kubectl dranet explain pod/train-0 -n training
@@ -201,6 +203,8 @@ impl Command {
     pub fn is_for_people(&self) -> bool {
         match self {
             Self::Plan(args) => args.output == PlanFormat::Text,
+            Self::Explain(args) => args.output == Form::Text,
+            Self::Simulate(args) => args.output == Form::Text,
             Self::Lint(args) => args.output == Form::Text,
             Self::Doctor(args) => args.output == Form::Text,
             _ => false,
@@ -222,6 +226,21 @@ pub struct SourceArgs {
     /// The live cluster.
     #[command(flatten)]
     pub kube: KubeArgs,
+    /// The user of requests.
+    #[command(flatten)]
+    pub user: UserArgs,
+}
+
+/// On whose behalf to ask, as kubectl's flags of the same names.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct UserArgs {
+    /// User on whose behalf to read the cluster, such as `jane` or
+    /// `system:serviceaccount:NAMESPACE:NAME`
+    #[arg(long = "as", value_name = "USER", conflicts_with = "snapshot")]
+    pub name: Option<String>,
+    /// Group on whose behalf to read the cluster, with --as; may be repeated
+    #[arg(long = "as-group", value_name = "GROUP", requires = "name")]
+    pub groups: Vec<String>,
 }
 
 /// Parses a known Kubernetes version.

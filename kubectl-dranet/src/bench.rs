@@ -9,7 +9,7 @@ mod promise;
 mod state;
 
 use crate::Output;
-use crate::args::{BenchArgs, Form};
+use crate::args::{BenchArgs, Form, UserArgs};
 use crate::kinds::NODES;
 use crate::live::{Cluster, Signals};
 use crate::reply::PodVerb;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Output> {
     if args.dry_run {
         return planned(args);
     }
-    let cluster = Cluster::connect(&args.kube)?;
+    let cluster = Cluster::connect(&args.kube, &UserArgs::default())?;
     let namespace = args.namespace.clone().unwrap_or_else(|| cluster.default_namespace());
     let signals = cluster.catch_signals()?;
     let source = Source::Live(cluster);

@@ -7,22 +7,34 @@ pub use shape::{PodShape, PodShapeError};
 
 use crate::Output;
 use crate::args::{CapacityArgs, Form};
+use crate::kinds::USE;
 use crate::moves::{Move, fewest};
 use crate::predicted::nodes;
 use crate::settings;
 use crate::source::{self, Seen};
 use crate::text::{self, counted, table};
 use admission::admit::{AdmitError, admit};
-use admission::plan::Policy;
+use admission::plan::{Policy, drivers};
+use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::view::ClusterView;
 use count::{Room, rooms};
 use dra_allocator::{Claim, ClaimName};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
+/// The GPUs that are counted: those of one driver, if the cluster has several.
+struct Gpus {
+    /// The driver, if there are several.
+    driver: Option<&'static str>,
+    /// The DeviceClass that a pod names for them.
+    class: Option<String>,
+}
+
 /// The answer for one shape.
 struct Answer {
     shape: PodShape,
+    /// The driver of the GPUs, if the cluster has several.
+    driver: Option<&'static str>,
     /// Why admission denies such pods.
     denied: Option<String>,
     rooms: Vec<Room>,
@@ -38,86 +50,116 @@ impl Answer {
     fn empty(&self) -> usize {
         self.rooms.iter().map(|room| room.empty).sum()
     }
+
+    /// `1gpu:1nic`, with the driver of the GPUs if there are several.
+    fn name(&self) -> String {
+        match self.driver {
+            Some(driver) => format!("{} of {driver}", self.shape),
+            None => self.shape.to_string(),
+        }
+    }
+}
+
+impl Gpus {
+    /// Those of each driver, or without a name if there is only one driver or none.
+    fn all(view: &ClusterView, policy: &Policy) -> Vec<Self> {
+        let drivers = drivers(view, policy);
+        if drivers.len() < 2 {
+            return vec![Self { driver: None, class: None }];
+        }
+        let of = |(driver, class): (&'static GpuDriver, String)| Self {
+            driver: Some(driver.driver),
+            class: Some(class),
+        };
+        drivers.into_iter().map(of).collect()
+    }
 }
 
 pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
-    let Seen { view, kept, namespace, notes, .. } =
-        source::read_as_admission(&args.source, &args.admission, &["Deployment"], &[])?;
+    let seen = source::read_as_admission(&args.source, &args.admission, &["Deployment"], &[])?;
+    seen.must_know(&USE)?;
+    let Seen { view, kept, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let policy = settings::policy(&args.policy, &kept);
     let shapes = if args.shapes.is_empty() { shape::USUAL.to_vec() } else { args.shapes.clone() };
-    let answers: anyhow::Result<Vec<Answer>> =
-        shapes.iter().map(|shape| answer(*shape, namespace, &view, &policy)).collect();
-    let answers = answers?;
-    let largest = largest(namespace, &view, &policy)?;
+    let asked = Asked { view: &view, policy: &policy, namespace };
+    let (mut answers, mut largest) = (Vec::new(), Vec::new());
+    for gpus in Gpus::all(&view, &policy) {
+        for shape in &shapes {
+            answers.push(asked.answer(*shape, &gpus)?);
+        }
+        largest.push((gpus.driver, asked.largest(&gpus)?));
+    }
     let text = match args.output {
-        Form::Text => person(&answers, largest)?,
-        Form::Json => text::document(&program(&answers, largest), false)?,
-        Form::Yaml => text::document(&program(&answers, largest), true)?,
+        Form::Text => person(&answers, &largest)?,
+        Form::Json => text::document(&program(&answers, &largest), false)?,
+        Form::Yaml => text::document(&program(&answers, &largest), true)?,
     };
     Ok(Output { notes, ..Output::from(text) })
 }
 
-fn answer(
-    shape: PodShape,
-    namespace: &str,
-    view: &ClusterView,
-    policy: &Policy,
-) -> anyhow::Result<Answer> {
-    let claim = match claim(shape, namespace, view, policy)? {
-        Ok(claim) => claim,
-        Err(denied) => {
-            return Ok(Answer { shape, denied: Some(denied), rooms: Vec::new(), to_move: None });
+/// The cluster and the namespace of the pods.
+struct Asked<'c> {
+    view: &'c ClusterView,
+    policy: &'c Policy,
+    namespace: &'c str,
+}
+
+impl Asked<'_> {
+    fn answer(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Answer> {
+        let (view, driver) = (self.view, gpus.driver);
+        let claim = match self.claim(shape, gpus)? {
+            Ok(claim) => claim,
+            Err(denied) => {
+                let (denied, rooms) = (Some(denied), Vec::new());
+                return Ok(Answer { shape, driver, denied, rooms, to_move: None });
+            }
+        };
+        let rooms = rooms(view, &claim);
+        let mut answer = Answer { shape, driver, denied: None, rooms, to_move: None };
+        if answer.now() == 0 && answer.empty() > 0 {
+            answer.to_move = fewest(view, nodes(view), std::slice::from_ref(&claim));
         }
-    };
-    let mut answer = Answer { shape, denied: None, rooms: rooms(view, &claim), to_move: None };
-    if answer.now() == 0 && answer.empty() > 0 {
-        answer.to_move = fewest(view, nodes(view), std::slice::from_ref(&claim));
+        Ok(answer)
     }
-    Ok(answer)
-}
 
-/// Returns the claim that admission would create for such a pod, or its denial.
-fn claim(
-    shape: PodShape,
-    namespace: &str,
-    view: &ClusterView,
-    policy: &Policy,
-) -> anyhow::Result<Result<Claim, String>> {
-    let verdict = match admit(&shape.pod(namespace), view, policy) {
-        Ok(verdict) => verdict,
-        Err(AdmitError::Denied(denial)) => return Ok(Err(denial.to_string())),
-        Err(error) => return Err(error.into()),
-    };
-    let Some(planned) = verdict.planned else {
-        anyhow::bail!("admission made no claim for a pod of shape {shape}");
-    };
-    Ok(Ok(Claim::from_spec(ClaimName::new("", "capacity"), &planned.plan.claim)?))
-}
+    /// Returns the claim that admission would create for such a pod, or its denial.
+    fn claim(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Result<Claim, String>> {
+        let pod = shape.pod(self.namespace, gpus.class.as_deref());
+        let verdict = match admit(&pod, self.view, self.policy) {
+            Ok(verdict) => verdict,
+            Err(AdmitError::Denied(denial)) => return Ok(Err(denial.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(planned) = verdict.planned else {
+            anyhow::bail!("admission made no claim for a pod of shape {shape}");
+        };
+        Ok(Ok(Claim::from_spec(ClaimName::new("", "capacity"), &planned.plan.claim)?))
+    }
 
-/// The largest pod, with as many NICs as GPUs, that fits now.
-fn largest(
-    namespace: &str,
-    view: &ClusterView,
-    policy: &Policy,
-) -> anyhow::Result<Option<PodShape>> {
-    for number in (1..=count::most_gpus(view)).rev() {
-        let shape = PodShape { gpus: number, nics: number, level: None };
-        if let Ok(claim) = claim(shape, namespace, view, policy)?
-            && rooms(view, &claim).iter().any(|room| room.now > 0)
-        {
-            return Ok(Some(shape));
+    /// The largest pod, with as many NICs as GPUs, that fits now.
+    fn largest(&self, gpus: &Gpus) -> anyhow::Result<Option<PodShape>> {
+        for number in (1..=count::most_gpus(self.view)).rev() {
+            let shape = PodShape { gpus: number, nics: number, level: None };
+            if let Ok(claim) = self.claim(shape, gpus)?
+                && rooms(self.view, &claim).iter().any(|room| room.now > 0)
+            {
+                return Ok(Some(shape));
+            }
         }
+        Ok(None)
     }
-    Ok(None)
 }
 
-fn person(answers: &[Answer], largest: Option<PodShape>) -> anyhow::Result<String> {
+/// The largest pods that fit now, by the driver of their GPUs if there are several.
+type Largest = [(Option<&'static str>, Option<PodShape>)];
+
+fn person(answers: &[Answer], largest: &Largest) -> anyhow::Result<String> {
     let mut rows = Vec::new();
     for answer in answers {
         for room in &answer.rooms {
             rows.push(vec![
-                answer.shape.to_string(),
+                answer.name(),
                 room.machine.clone(),
                 room.fabric.clone().unwrap_or_else(|| "-".to_owned()),
                 room.nodes.to_string(),
@@ -133,26 +175,37 @@ fn person(answers: &[Answer], largest: Option<PodShape>) -> anyhow::Result<Strin
     }
     for answer in answers {
         if let Some(denied) = &answer.denied {
-            writeln!(out, "{}: admission denies such pods: {denied}", answer.shape)?;
+            writeln!(out, "{}: admission denies such pods: {denied}", answer.name())?;
+        }
+        if answer.denied.is_none() && answer.rooms.is_empty() {
+            writeln!(
+                out,
+                "{}: fits on no node, also if nothing were in use; `kubectl dranet top -o wide` \
+                 names devices that are down or tainted",
+                answer.name()
+            )?;
         }
         if let Some(Move { node, claims }) = &answer.to_move {
             let who = claims.join(", ");
             writeln!(
                 out,
                 "{}: none fits now; one would on node {node} without {}: {who}",
-                answer.shape,
+                answer.name(),
                 counted(claims.len(), "claim"),
             )?;
         }
     }
-    match largest {
-        Some(shape) => writeln!(out, "largest aligned pod that fits now: {shape}")?,
-        None => writeln!(out, "no aligned pod fits now")?,
+    for (driver, largest) in largest {
+        let of = driver.map(|driver| format!(" with GPUs of {driver}")).unwrap_or_default();
+        match largest {
+            Some(shape) => writeln!(out, "largest aligned pod{of} that fits now: {shape}")?,
+            None => writeln!(out, "no aligned pod{of} fits now")?,
+        }
     }
     Ok(out)
 }
 
-fn program(answers: &[Answer], largest: Option<PodShape>) -> Value {
+fn program(answers: &[Answer], largest: &Largest) -> Value {
     let shape = |answer: &Answer| {
         let rooms: Vec<_> = answer
             .rooms
@@ -171,6 +224,7 @@ fn program(answers: &[Answer], largest: Option<PodShape>) -> Value {
             answer.to_move.as_ref().map(|it| json!({ "node": it.node, "claims": it.claims }));
         json!({
             "shape": answer.shape.to_string(),
+            "gpuDriver": answer.driver,
             "denied": answer.denied,
             "fitNow": answer.now(),
             "fitEmpty": answer.empty(),
@@ -179,6 +233,7 @@ fn program(answers: &[Answer], largest: Option<PodShape>) -> Value {
         })
     };
     let shapes: Vec<_> = answers.iter().map(shape).collect();
+    let largest = largest.iter().filter_map(|(_, shape)| *shape).max_by_key(|shape| shape.gpus);
     let largest = largest.map(|shape| shape.to_string());
     json!({ "shapes": shapes, "largest": largest })
 }

@@ -3,8 +3,17 @@
 use std::io::{IsTerminal as _, stdout};
 
 /// Line prefixes and their colours (ECMA-48, SGR).
-const WORDS: [(&str, &str); 4] =
-    [("error:", "31"), ("denied:", "31"), ("warning:", "33"), ("note:", "36")];
+const WORDS: [(&str, &str); 9] = [
+    ("error:", "31"),
+    ("denied:", "31"),
+    ("\u{2717}", "31"),
+    ("warning:", "33"),
+    ("Warning:", "33"),
+    ("note:", "36"),
+    ("Note:", "36"),
+    ("Admitted:", "32"),
+    ("\u{2713}", "32"),
+];
 
 /// Whether standard output should have colours: it is a terminal, and `NO_COLOR` is not
 /// set (<https://no-color.org>).

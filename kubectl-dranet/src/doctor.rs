@@ -1,6 +1,7 @@
 //! `doctor`: what is wrong in the cluster, and what to do.
 
 mod certificate;
+mod checks;
 mod cluster;
 mod devices;
 mod extender;
@@ -10,13 +11,14 @@ mod installation;
 mod kubelet;
 mod machines;
 pub(crate) mod modules;
+mod nodes;
 mod rdma;
 mod rights;
 mod server;
 
 use crate::Output;
 use crate::args::{DoctorArgs, Form};
-use crate::kinds::{PODS, QUOTAS};
+use crate::kinds::{DEVICES, PODS, QUOTAS};
 use crate::live::Cluster;
 use crate::reply::{Probe, Proxied};
 use crate::settings;
@@ -24,6 +26,7 @@ use crate::snapshot::of_installation;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
 use admission::lint::Severity;
+use checks::{Check, Checklist};
 use cluster::{Report, examine};
 use cluster_model::names::{annotation, object};
 use finding::ClusterFinding;
@@ -48,6 +51,20 @@ const KINDS: &[&str] = &[
 /// The namespace of the control plane's pods.
 const CONTROL_PLANE: &str = "kube-system";
 
+/// The pages about what checks find.
+const PAGE: &str = "docs/operate/troubleshooting.md";
+const LINKS: &str = "docs/operate/nic-down.md";
+const DIRECT: &str = "docs/guides/nccl-ucx.md";
+const MODULES: &str = "docs/guides/modules.md";
+
+/// Checks that a snapshot cannot answer, with their pages.
+const LIVE: [(&str, &str); 4] = [
+    ("the webhook is called", PAGE),
+    ("scheduler-ext answers", "docs/guides/scheduler.md"),
+    ("rights of the service accounts", PAGE),
+    ("kubelets place CPUs and memory", "docs/guides/cpu-and-memory.md"),
+];
+
 const RIGHTS_UNKNOWN: &str = "you may not create subjectaccessreviews.authorization.k8s.io, so the \
                               rights of the project's service accounts are not checked";
 
@@ -67,43 +84,80 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     }
     let mut policy = settings::of_cluster(&seen.kept);
     policy.nic_class = args.nic_class.clone().unwrap_or(policy.nic_class);
-    let mut report = examine(&seen.view, &policy.nic_class);
+    let Report { findings, nodes, with_gpus, with_nics, with_graph } =
+        examine(&seen.view, &policy.nic_class);
+    let unknown = unknown(&seen);
+    let mut list = Checklist::default();
+    let facts = seen.groups()?.nodes;
+    list.add("nodes are there and ready", PAGE, nodes::examine(&seen, &facts));
+    list.known("GPUs, NICs, graphs, classes and quotas", PAGE, unknown.as_ref(), findings);
     let (machines, of_machines) = machines::examine(&seen.view, &policy)?;
-    report.findings.extend(of_machines);
-    report.findings.extend(server::examine(&seen));
-    report.findings.extend(devices::examine(&seen));
-    report.findings.extend(gpu_direct::examine(&seen.view));
-    report.findings.extend(modules::examine(&seen.view));
-    report.findings.extend(rdma::examine(&seen.view));
-    report.findings.extend(installation::examine(&seen, Timestamp::now()));
-    if let Source::Live(cluster) = &source {
-        report.findings.extend(called(cluster)?);
-        report.findings.extend(asked_extenders(cluster, &mut seen));
-        for (review, finding) in rights::questions(&seen) {
-            match cluster.is_allowed(&review)? {
-                Some(true) => {}
-                Some(false) => report.findings.push(finding),
-                None => {
-                    seen.notes.push(RIGHTS_UNKNOWN.to_owned());
-                    break;
-                }
+    list.known("every machine type serves a pod", PAGE, unknown.as_ref(), of_machines);
+    list.known("NICs are up", LINKS, unknown.as_ref(), devices::examine(&seen, &facts));
+    list.known("GPUDirect RDMA", DIRECT, unknown.as_ref(), gpu_direct::examine(&seen.view));
+    list.known("kernel modules", MODULES, unknown.as_ref(), modules::examine(&seen.view));
+    list.known("RDMA subsystem", PAGE, unknown.as_ref(), rdma::examine(&seen.view));
+    list.add("control plane", PAGE, server::examine(&seen));
+    list.add("installation", PAGE, installation::examine(&seen, Timestamp::now()));
+    match &source {
+        Source::Live(cluster) => live(cluster, &mut list, &mut seen)?,
+        Source::File(..) => {
+            for (name, page) in LIVE {
+                list.skip(name, page, "only on a live cluster");
             }
         }
-        for node in kubelet::asked(&seen.view) {
-            let (config, note) = cluster.kubelet_config(&node);
-            report.findings.extend(config.and_then(|it| kubelet::examine(&seen.view, &node, &it)));
-            seen.notes.extend(note.filter(|note| !seen.notes.contains(note)));
-        }
     }
+    let Checklist { checks, findings } = list;
+    let mut report = Report { findings, nodes, with_gpus, with_nics, with_graph };
     report.findings.sort_by_key(|finding| Reverse(finding.severity));
     let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();
     let denied = report.findings.iter().any(counts);
     let text = match args.output {
-        Form::Text => person(&report, &machines, &seen)?,
-        Form::Json => text::document(&program(&report, &machines, &seen), false)?,
-        Form::Yaml => text::document(&program(&report, &machines, &seen), true)?,
+        Form::Text => person((&report, &checks), &machines, &seen)?,
+        Form::Json => text::document(&program((&report, &checks), &machines, &seen), false)?,
+        Form::Yaml => text::document(&program((&report, &checks), &machines, &seen), true)?,
     };
     Ok(Output { text, denied, notes: seen.notes })
+}
+
+/// Checks that need the cluster itself.
+fn live(cluster: &Cluster, list: &mut Checklist, seen: &mut Seen) -> anyhow::Result<()> {
+    let [webhook, extender, rights, kubelets] = LIVE;
+    list.add(webhook.0, webhook.1, called(cluster)?);
+    list.add(extender.0, extender.1, asked_extenders(cluster, seen));
+    let mut lacking = Vec::new();
+    let mut is_unknown = false;
+    for (review, finding) in rights::questions(seen) {
+        match cluster.is_allowed(&review)? {
+            Some(true) => {}
+            Some(false) => lacking.push(finding),
+            None => {
+                is_unknown = true;
+                seen.notes.push(RIGHTS_UNKNOWN.to_owned());
+                break;
+            }
+        }
+    }
+    if is_unknown {
+        list.skip(rights.0, rights.1, "you may not create subjectaccessreviews");
+    } else {
+        list.add(rights.0, rights.1, lacking);
+    }
+    let mut found = Vec::new();
+    for node in kubelet::asked(&seen.view) {
+        let (config, note) = cluster.kubelet_config(&node);
+        found.extend(config.and_then(|it| kubelet::examine(&seen.view, &node, &it)));
+        seen.notes.extend(note.filter(|note| !seen.notes.contains(note)));
+    }
+    list.add(kubelets.0, kubelets.1, found);
+    Ok(())
+}
+
+/// Why nothing is known about devices, if the user may not read what they are known from.
+fn unknown(seen: &Seen) -> Option<String> {
+    let kinds = DEVICES.iter().filter(|kind| seen.refused.contains(kind));
+    let kinds: Vec<_> = kinds.map(|kind| kind.resource()).collect();
+    (!kinds.is_empty()).then(|| format!("you may not list {}", text::listed(&kinds)))
 }
 
 /// Checks with a dry run that the API server calls the webhook, which denies this pod.
@@ -160,7 +214,11 @@ fn asked_extenders(cluster: &Cluster, seen: &mut Seen) -> Vec<ClusterFinding> {
     findings
 }
 
-fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Result<String> {
+fn person(
+    (report, checks): (&Report, &[Check]),
+    machines: &[MachineType],
+    seen: &Seen,
+) -> anyhow::Result<String> {
     let Report { nodes, with_gpus, with_nics, with_graph, findings } = report;
     let mut out = String::new();
     if let Some(server) = &seen.server {
@@ -188,6 +246,11 @@ fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Res
         let rows: Vec<_> = machines.iter().map(row).collect();
         write!(out, "\n{}\n", table(&["MACHINE", "NODES", "GPUS", "NICS", "JOIN"], &rows))?;
     }
+    if machines.is_empty() {
+        out.push('\n');
+    }
+    checks.iter().try_for_each(|check| writeln!(out, "{check}"))?;
+    out.push('\n');
     if findings.is_empty() {
         writeln!(out, "no findings")?;
     }
@@ -197,7 +260,7 @@ fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Res
     Ok(out)
 }
 
-fn program(report: &Report, machines: &[MachineType], seen: &Seen) -> Value {
+fn program((report, checks): (&Report, &[Check]), machines: &[MachineType], seen: &Seen) -> Value {
     let finding = |ClusterFinding { severity, place, message }: &ClusterFinding| json!({"severity": severity.to_string(), "place": place, "message": message});
     let machine = |it: &MachineType| {
         json!({
@@ -219,6 +282,7 @@ fn program(report: &Report, machines: &[MachineType], seen: &Seen) -> Value {
         "withGraph": report.with_graph,
         "machines": machines.iter().map(machine).collect::<Vec<_>>(),
         "rdmaNamespaceModes": modes.collect::<Map<_, _>>(),
+        "checks": checks.iter().map(Check::program).collect::<Vec<_>>(),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
     })
 }

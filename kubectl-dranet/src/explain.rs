@@ -2,31 +2,47 @@
 
 mod changes;
 mod devices;
+mod down;
+mod quota;
 
 use crate::Output;
 use crate::args::{ExplainArgs, Form};
+use crate::barriers::{Barriers, Needs};
+use crate::extended::Extended;
+use crate::kinds::USE;
 use crate::predicted::{nodes, pools_of};
 use crate::settings;
 use crate::source::Seen;
-use crate::subject::{self, Subject};
+use crate::subject::{self, Besides, Subject};
 use crate::text::{self, counted, node_list};
-use admission::admit::{AdmitError, admit};
+use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
+use admission::rewrite::CLAIM;
 use changes::Change;
 use cluster_model::names::GATE_FABRIC;
 use cluster_model::placement::Placement;
-use cluster_model::predict::pod_claims;
+use cluster_model::predict::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
 use dra_allocator::{Claim, ClaimName};
+use fabric_controller::requirements::PodRequirements;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Returns why a node is excluded for a pod, other than by its claims and its own selectors; `None`
-/// if it is not excluded.
-pub(crate) type Bar<'b> = &'b dyn Fn(&str) -> Option<String>;
+/// The cluster in which a pod is explained.
+#[derive(Clone, Copy)]
+pub(crate) struct Scene<'c> {
+    pub(crate) view: &'c ClusterView,
+    pub(crate) policy: &'c Policy,
+    pub(crate) barriers: &'c Barriers,
+    /// The fabric that is chosen for the pod's group.
+    pub(crate) fabric: Option<&'c str>,
+    /// ResourceQuotas.
+    pub(crate) quotas: &'c [Value],
+}
 
 /// The explanation of a pod.
 pub(crate) enum Answer {
@@ -48,18 +64,26 @@ pub(crate) struct OnNodes {
     not_selected: Vec<String>,
     /// Other excluded nodes, by reason.
     barred: BTreeMap<String, Vec<String>>,
+    /// Sentences about devices that are down or tainted, and without which it would fit.
+    down: Vec<String>,
     outcomes: Outcomes,
     changes: Vec<Change>,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
-    let (subjects, seen) = subject::read(&args.subject, &args.source, &args.admission)?;
+    let (subjects, mut seen) =
+        subject::read(&args.subject, &args.source, &args.admission, Besides::All)?;
+    seen.must_know(&USE)?;
     let policy = settings::policy(&args.policy, &seen.kept);
+    let barriers = seen.groups()?;
+    let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
     let Seen { view, notes, .. } = seen;
+    let (policy, barriers, quotas) = (&policy, &barriers, &quotas);
+    let scene = Scene { view: &view, policy, barriers, fabric: None, quotas };
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
     for Subject { pod, origin, .. } in &subjects {
-        let answer = answer(pod, &view, &policy, &|_| None)?;
+        let answer = answer(pod, scene)?;
         output.denied |= answer.is_kept();
         match args.output {
             Form::Text => output.text += &person(origin, &answer)?,
@@ -82,15 +106,10 @@ impl Answer {
 }
 
 /// Explains a pod in the cluster as it is.
-pub(crate) fn answer(
-    pod: &Value,
-    view: &ClusterView,
-    policy: &Policy,
-    bar: Bar<'_>,
-) -> anyhow::Result<Answer> {
+pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
+    let Scene { view, policy, .. } = scene;
     let typed: Pod = serde_json::from_value(pod.clone())?;
-    let spec = typed.spec.clone().unwrap_or_default();
-    if let Some(node) = &spec.node_name {
+    if let Some(node) = typed.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) {
         return Ok(Answer::Fine(format!(
             "is bound to node {node}; `kubectl dranet verify` shows what it got there"
         )));
@@ -110,44 +129,104 @@ pub(crate) fn answer(
                 .to_owned(),
         ));
     }
-    let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
-    let remarks = scheduler.into_iter().chain(not_looked_at(&spec)).collect();
-    let mut waits: Vec<String> = spec.scheduling_gates.iter().flatten().map(gate).collect();
-    let mut candidates: Vec<&str> = nodes(view).collect();
-    let mut claims = Vec::new();
-    if let Some(planned) = &verdict.planned {
-        claims.push(Claim::from_spec(ClaimName::new("", "dranet"), &planned.plan.claim)?);
-    }
-    let known = match pod_claims(&typed, view) {
-        Ok(known) => known,
-        Err(reason) => {
-            let reason = not_there(&typed, view).unwrap_or(reason);
-            return Ok(Answer::Refused(format!("cannot be scheduled: {reason}")));
-        }
+    let admitted = Pod::deserialize(&verdict.pod)?;
+    let (claims, known) = match claims(&admitted, &verdict, view) {
+        Ok(found) => found,
+        Err(reason) => return Ok(Answer::Refused(format!("cannot be scheduled: {reason}"))),
     };
-    for open in &known.open {
-        match open.parse() {
-            Ok(claim) => claims.push(claim),
-            Err(reason) => return Ok(Answer::Refused(format!("cannot be scheduled: {reason}"))),
-        }
+    let own = PodRequirements::of(&admitted, None);
+    let extended = Extended::of(&own.requests, view);
+    let needs = Needs { own, extended, fabric: scene.fabric.map(str::to_owned) };
+    if claims.is_empty() && known.allocated.is_empty() && needs.extended.is_none() {
+        return Ok(without_devices(&admitted, &verdict.warnings, &needs, scene));
     }
+    on_nodes((pod, &admitted), (&claims, &known), &needs, scene)
+}
+
+/// The open claims of an admitted pod in the allocator's form, and all its claims.
+///
+/// # Errors
+/// Why the pod cannot be scheduled.
+fn claims(
+    pod: &Pod,
+    verdict: &Verdict,
+    view: &ClusterView,
+) -> Result<(Vec<Claim>, PodClaims), String> {
+    let mut claims = Vec::new();
+    let mut pod = pod.clone();
+    if let Some(planned) = &verdict.planned {
+        let claim = Claim::from_spec(ClaimName::new("", "dranet"), &planned.plan.claim);
+        claims.push(claim.map_err(|error| error.to_string())?);
+        // Its template is not in the view.
+        let spec = pod.spec.get_or_insert_default();
+        spec.resource_claims.iter_mut().for_each(|all| all.retain(|it| it.name != CLAIM));
+    }
+    let known = pod_claims(&pod, view);
+    let known = known.map_err(|reason| not_there(&pod, view).unwrap_or(reason))?;
+    for open in &known.open {
+        claims.push(open.parse()?);
+    }
+    Ok((claims, known))
+}
+
+/// The answer about a pod that requests no devices: usually nothing, but a misspelt annotation is
+/// why it requests none.
+fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'_>) -> Answer {
+    let why = "requests no devices: it has neither a claim nor the annotation \
+               dranet.io/aligned-nics";
+    if let [first, ..] = warnings {
+        return Answer::Refused(format!("{why}; {first}"));
+    }
+    let Scene { view, barriers, .. } = scene;
+    let placement = Placement::of(pod);
+    let mut why_not: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for node in nodes(view) {
+        let is_selected = placement.allows(view, node);
+        let left_out = (!is_selected).then(|| NOT_SELECTED.to_owned());
+        let barred = left_out.or_else(|| barriers.bar(view, needs, node));
+        let Some(reason) = barred else { return Answer::Fine(why.to_owned()) };
+        why_not.entry(reason).or_default().push(node);
+    }
+    if why_not.is_empty() {
+        return Answer::Fine(why.to_owned());
+    }
+    let reasons = why_not.iter().map(|(why, nodes)| format!("{}: {why}", node_list(nodes)));
+    let reasons: Vec<_> = reasons.collect();
+    Answer::Refused(format!("requests no devices and fits on no node; {}", reasons.join("; ")))
+}
+
+/// Why a node is left out by the pod's own selectors.
+const NOT_SELECTED: &str = "excluded by the pod's nodeSelector or node affinity";
+
+/// The answer about a pod with claims, node by node.
+fn on_nodes(
+    (pod, admitted): (&Value, &Pod),
+    (claims, known): (&[Claim], &PodClaims),
+    needs: &Needs,
+    scene: Scene<'_>,
+) -> anyhow::Result<Answer> {
+    let Scene { view, policy, barriers, quotas, .. } = scene;
+    let spec = admitted.spec.clone().unwrap_or_default();
+    let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
+    let remarks = scheduler.into_iter().chain(not_looked_at(&spec)).chain(preempts(&spec));
+    let remarks = remarks.collect();
+    // A pod from a file has no gate yet, except for its group's fabric if that is not chosen.
+    let gates = spec.scheduling_gates.iter().flatten();
+    let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
+    let mut waits: Vec<String> = gates.map(gate).collect();
+    waits.extend(quota::refusal(admitted, known, quotas, view));
+    let mut candidates: Vec<&str> = nodes(view).collect();
     for key in &known.allocated {
         let pools = pools_of(view, key);
         candidates.retain(|node| pools.contains(*node));
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
-        waits.extend(elsewhere(view, key, &typed, &pools));
+        waits.extend(elsewhere(view, key, admitted, &pools));
     }
-    if claims.is_empty() && known.allocated.is_empty() {
-        return Ok(Answer::Fine(
-            "requests no devices: it has neither a claim nor the annotation dranet.io/aligned-nics"
-                .into(),
-        ));
-    }
-    let placement = Placement::of(&typed);
+    let placement = Placement::of(admitted);
     let (candidates, not_selected): (Vec<&str>, Vec<&str>) =
         candidates.into_iter().partition(|node| placement.allows(view, node));
     let mut barred: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut is_open = |node: &&str| match bar(node) {
+    let mut is_open = |node: &&str| match barriers.bar(view, needs, node) {
         None => true,
         Some(why) => {
             barred.entry(why).or_default().push((*node).to_owned());
@@ -155,14 +234,56 @@ pub(crate) fn answer(
         }
     };
     let candidates: Vec<&str> = candidates.into_iter().filter(|node| is_open(node)).collect();
-    let outcomes = Outcomes::of(view, &candidates, &claims)?;
-    let changes = if outcomes.fits.is_empty() {
-        changes::smallest(pod, view, policy, &candidates, (&outcomes, &claims))?
-    } else {
-        Vec::new()
-    };
+    let mut outcomes = Outcomes::default();
+    let mut down = Vec::new();
+    let mut changes = Vec::new();
+    for (nodes, claims) in by_claims(&candidates, claims, needs, barriers)? {
+        outcomes.extend(Outcomes::of(view, &nodes, &claims)?);
+        if outcomes.fits.is_empty() {
+            down.extend(down::sentences(view, &nodes, &claims));
+            changes.extend(changes::smallest(pod, view, policy, &nodes, (&outcomes, &claims))?);
+        }
+    }
+    if !outcomes.fits.is_empty() {
+        (down, changes) = (Vec::new(), Vec::new());
+    }
     let not_selected = not_selected.into_iter().map(str::to_owned).collect();
-    Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, outcomes, changes }))
+    Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, down, outcomes, changes }))
+}
+
+/// The claims that the pod has on each of these nodes: where no device plugin offers an extended
+/// resource, a claim stands for it.
+pub(crate) fn by_claims<'n>(
+    nodes: &[&'n str],
+    claims: &[Claim],
+    needs: &Needs,
+    barriers: &Barriers,
+) -> anyhow::Result<Vec<(Vec<&'n str>, Vec<Claim>)>> {
+    let Some(extended) = &needs.extended else {
+        return Ok(vec![(nodes.to_vec(), claims.to_vec())]);
+    };
+    let mut by_missing: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
+    for node in nodes {
+        let missing = barriers.nodes.get(node).map(|facts| extended.missing_on(facts));
+        by_missing.entry(missing.unwrap_or_default()).or_default().push(node);
+    }
+    let with_claim = |(missing, nodes): (Vec<&str>, Vec<&'n str>)| {
+        let mut claims = claims.to_vec();
+        if !missing.is_empty() {
+            claims.push(extended.claim(&missing)?.0);
+        }
+        anyhow::Ok((nodes, claims))
+    };
+    by_missing.into_iter().map(with_claim).collect()
+}
+
+/// Returns a remark about preemption, which kube-scheduler does not do for devices.
+fn preempts(spec: &PodSpec) -> Option<String> {
+    let class = spec.priority_class_name.as_ref()?;
+    Some(format!(
+        "its PriorityClass {class} does not help it to devices: kube-scheduler evicts no pod for \
+         devices of claims"
+    ))
 }
 
 /// Returns a text about the first missing template or claim that a pod names.
@@ -182,7 +303,7 @@ fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     })
 }
 
-/// Returns a remark about rules on other pods, which only kube-scheduler evaluates.
+/// Returns a remark about rules that only kube-scheduler evaluates.
 pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
     let affinity = spec.affinity.as_ref();
     let near = affinity.and_then(|it| it.pod_affinity.as_ref());
@@ -190,10 +311,15 @@ pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
     let near = near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
     let away = away.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
     let mut spread = spec.topology_spread_constraints.iter().flatten();
+    let mut ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let mut volumes = spec.volumes.iter().flatten();
+    let has_volumes = volumes.any(|it| it.persistent_volume_claim.is_some());
     let rules = [
         (near.is_some_and(|terms| !terms.is_empty()), "pod affinity"),
         (away.is_some_and(|terms| !terms.is_empty()), "pod anti-affinity"),
         (spread.any(|it| it.when_unsatisfiable == "DoNotSchedule"), "topology spread constraints"),
+        (ports.any(|port| port.host_port.is_some()), "host ports"),
+        (has_volumes, "volumes, which may be bound to a zone or node"),
     ];
     let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
     (!rules.is_empty()).then(|| {
@@ -240,18 +366,24 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         Answer::Refused(text) => return Ok(format!("{origin} {text}\n")),
         Answer::Nodes(nodes) => nodes,
     };
-    let OnNodes { waits, remarks, not_selected, barred, outcomes, changes } = nodes;
+    let OnNodes { waits, remarks, not_selected, barred, down, outcomes, changes } = nodes;
     let all =
         outcomes.looked_at() + not_selected.len() + barred.values().map(Vec::len).sum::<usize>();
-    let mut out = match outcomes.fits.len() {
-        0 => format!("{origin} fits on none of {}.\n", counted(all, "node")),
-        fits => format!("{origin} fits on {fits} of {} now.\n", counted(all, "node")),
-    };
+    let mut out = String::new();
     for wait in waits {
-        writeln!(out, "It waits: {wait}.")?;
+        writeln!(out, "{origin} waits: {wait}.")?;
     }
-    for remark in remarks {
-        writeln!(out, "Note: {remark}.")?;
+    let who = if waits.is_empty() { origin } else { "Its claim" };
+    match outcomes.fits.len() {
+        0 => writeln!(out, "{who} fits on none of {}.", counted(all, "node"))?,
+        fits => writeln!(out, "{who} fits on {fits} of {} now.", counted(all, "node"))?,
+    }
+    for sentence in down {
+        writeln!(out, "{sentence}.")?;
+    }
+    if !changes.is_empty() {
+        writeln!(out, "\nEach of these changes would let it run:")?;
+        changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
     }
     if !outcomes.fits.is_empty() {
         let fits: Vec<_> = outcomes.fits.iter().map(String::as_str).collect();
@@ -267,21 +399,19 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     }
     if !not_selected.is_empty() {
         let names: Vec<_> = not_selected.iter().map(String::as_str).collect();
-        writeln!(
-            out,
-            "\n{}: excluded by the pod's nodeSelector or node affinity",
-            node_list(&names)
-        )?;
+        writeln!(out, "\n{}: {NOT_SELECTED}", node_list(&names))?;
     }
     for (why, nodes) in barred {
         let names: Vec<_> = nodes.iter().map(String::as_str).collect();
         writeln!(out, "\n{}: {why}", node_list(&names))?;
     }
-    if !changes.is_empty() {
-        writeln!(out, "\nEach of these changes would let it run:")?;
-        changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
-    } else if outcomes.fits.is_empty() && outcomes.looked_at() > 0 {
+    let has_remedy = !changes.is_empty() || !down.is_empty();
+    if !has_remedy && outcomes.fits.is_empty() && outcomes.looked_at() > 0 {
         writeln!(out, "\nNo single change of its claims or of what is in use would let it run.")?;
+    }
+    if !remarks.is_empty() {
+        out.push('\n');
+        remarks.iter().try_for_each(|remark| writeln!(out, "Note: {remark}."))?;
     }
     Ok(out)
 }
@@ -291,7 +421,8 @@ pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
     match answer {
         Answer::Fine(text) => json!({ "pod": origin, "message": text }),
         Answer::Refused(text) => json!({ "pod": origin, "refused": text }),
-        Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, outcomes, changes }) => {
+        Answer::Nodes(nodes) => {
+            let OnNodes { waits, remarks, not_selected, barred, down, outcomes, changes } = nodes;
             let groups: Vec<_> = outcomes
                 .groups
                 .iter()
@@ -317,6 +448,9 @@ pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
                 "notSelected": not_selected,
                 "changes": changes,
             });
+            if !down.is_empty() {
+                answer["down"] = json!(down);
+            }
             if !barred.is_empty() {
                 let barred =
                     barred.iter().map(|(why, nodes)| json!({ "why": why, "nodes": nodes }));

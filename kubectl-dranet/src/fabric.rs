@@ -2,7 +2,8 @@
 
 use crate::Output;
 use crate::args::{FabricArgs, Form};
-use crate::kinds::PODS;
+use crate::barriers::Barriers;
+use crate::kinds::{PODS, USE};
 use crate::nodes::NodeState;
 use crate::predicted::nodes;
 use crate::source::{self, Source};
@@ -10,6 +11,7 @@ use crate::text::{self, counted, table};
 use cluster_model::names::{CONDITION_FABRIC, annotation, label};
 use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
+use fabric_controller::nodes::Nodes;
 use fabric_controller::size::Size;
 use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
 use jiff::Timestamp;
@@ -42,8 +44,10 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let mut queries = source::of_view();
     queries.push(PODS.all("groups are unknown"));
-    let seen = source.read(&queries, &["Pod", "Node"])?;
-    let (pods, facts) = seen.groups()?;
+    let mut seen = source.read(&queries, &["Pod", "Node"])?;
+    seen.must_know(&USE)?;
+    seen.must_know(&[PODS])?;
+    let Barriers { pods, nodes: facts } = seen.groups()?;
     let mut groups = pods.groups();
     for group in &mut groups {
         group.size = said(group);
@@ -74,7 +78,7 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
             group: name,
         });
     }
-    let rooms = rooms(&seen.view);
+    let rooms = rooms(&seen.view, &facts);
     let text = match args.output {
         Form::Text => person(&rooms, &waiting)?,
         Form::Json => text::document(&program(&rooms, &waiting), false)?,
@@ -101,14 +105,17 @@ fn message(pod: &Value) -> Option<(String, String)> {
     Some((format!("{namespace}/{group}"), message.to_owned()))
 }
 
-fn rooms(view: &ClusterView) -> BTreeMap<String, Room> {
+fn rooms(view: &ClusterView, facts: &Nodes) -> BTreeMap<String, Room> {
     let mut rooms: BTreeMap<String, Room> = BTreeMap::new();
     for node in nodes(view) {
-        let state = NodeState::of(view, node);
+        let state = NodeState::of(view, node, facts);
         let Some(fabric) = state.fabric else { continue };
         let room = rooms.entry(fabric).or_default();
         let (gpus, nics) = (state.gpus, state.nics);
         room.nodes += 1;
+        if state.closed.is_some() {
+            continue;
+        }
         room.whole_nodes += usize::from(gpus.free == gpus.all && nics.free == nics.all);
         room.gpus += gpus.free;
         room.nics += nics.free;

@@ -21,6 +21,8 @@ pub(crate) const CONFIG_MAPS: Kind = kind("v1", "ConfigMap", "configmaps");
 pub(crate) const SLICES: Kind = kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices");
 pub(crate) const CLASSES: Kind = kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses");
 pub(crate) const CLAIMS: Kind = kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims");
+pub(crate) const TAINT_RULES: Kind =
+    kind("resource.k8s.io/v1", "DeviceTaintRule", "devicetaintrules");
 pub(crate) const TEMPLATES: Kind =
     kind("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates");
 pub(crate) const GRAPHS: Kind =
@@ -46,7 +48,13 @@ pub(crate) const DEFINITIONS: Kind =
     kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
 
 /// The kinds that every view needs.
-pub(crate) const VIEW: [Kind; 6] = [NODES, SLICES, CLASSES, CLAIMS, TEMPLATES, GRAPHS];
+pub(crate) const VIEW: [Kind; 7] = [NODES, SLICES, TAINT_RULES, CLASSES, CLAIMS, TEMPLATES, GRAPHS];
+
+/// The kinds without which nothing is known about devices.
+pub(crate) const DEVICES: [Kind; 4] = [NODES, SLICES, CLASSES, GRAPHS];
+
+/// The kinds without which it is not known which devices are free.
+pub(crate) const USE: [Kind; 6] = [NODES, SLICES, TAINT_RULES, CLASSES, CLAIMS, GRAPHS];
 
 /// Selects objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

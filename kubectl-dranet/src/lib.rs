@@ -4,13 +4,16 @@
 //! predictions from dra-allocator.
 
 pub mod args;
+mod barriers;
 mod bench;
 pub mod capacity;
 pub mod colour;
 mod completion;
+mod device_names;
 mod diff;
 mod doctor;
 mod explain;
+mod extended;
 mod fabric;
 mod graph;
 mod kinds;

@@ -1,5 +1,6 @@
 //! A live cluster, read once: the only module with a client and a runtime.
 
+use crate::args::UserArgs;
 use crate::kinds::{PODS, Query, Scope};
 use crate::progress::Progress;
 use crate::reply::{Missing, PodVerb, Probe, Proxied};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,15 +25,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Cluster {
     runtime: Runtime,
     client: Client,
+    /// The address of the API server, and where it is from.
+    place: String,
     progress: RefCell<Progress>,
 }
 
 impl Cluster {
     /// Connects as the flags say. The first request is sent when something is read.
-    pub(crate) fn connect(args: &KubeArgs) -> anyhow::Result<Self> {
+    pub(crate) fn connect(args: &KubeArgs, user: &UserArgs) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(process::client::connect(args))?;
-        Ok(Self { runtime, client, progress: RefCell::new(Progress::start()) })
+        let user = user.name.as_deref().map(|name| (name, user.groups.as_slice()));
+        let (client, server) = runtime.block_on(process::client::connect_as(args, user))?;
+        let place = format!("{server} ({})", kubeconfig(args));
+        Ok(Self { runtime, client, place, progress: RefCell::new(Progress::start()) })
     }
 
     /// Namespace of the kubeconfig's context.
@@ -48,7 +54,8 @@ impl Cluster {
     /// Version of the API server, `v1.37.1`.
     pub(crate) fn version(&self) -> anyhow::Result<String> {
         let version = self.runtime.block_on(self.client.apiserver_version());
-        Ok(version.context("failed to read the version of the API server")?.git_version)
+        let failed = || format!("failed to read the version of the API server at {}", self.place);
+        Ok(version.with_context(failed)?.git_version)
     }
 
     /// Feature gates of the API server, as its metrics show them
@@ -249,6 +256,16 @@ impl Cluster {
             }
         })
     }
+}
+
+/// The file that names the cluster, in words.
+fn kubeconfig(args: &KubeArgs) -> String {
+    let of_environment = || std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
+    let path = args.kubeconfig.clone().or_else(|| of_environment().map(PathBuf::from));
+    path.map_or_else(
+        || "~/.kube/config or the pod's service account".to_owned(),
+        |path| format!("kubeconfig {}", path.display()),
+    )
 }
 
 /// Parses lines such as `kubernetes_feature_enabled{name="A",stage="BETA"} 1`.

@@ -1,6 +1,7 @@
 //! Replaces the live cluster in builds without the feature `live`. Connecting always fails, so no
 //! value of it exists.
 
+use crate::args::UserArgs;
 use crate::kinds::Query;
 use crate::reply::{Missing, PodVerb, Probe, Proxied};
 use process::args::KubeArgs;
@@ -16,7 +17,7 @@ pub(crate) enum Cluster {}
 pub(crate) enum Signals {}
 
 impl Cluster {
-    pub(crate) fn connect(_: &KubeArgs) -> anyhow::Result<Self> {
+    pub(crate) fn connect(_: &KubeArgs, _: &UserArgs) -> anyhow::Result<Self> {
         anyhow::bail!(
             "this build reads files only: name a snapshot with --snapshot, or build with \
              `--features live` to read a live cluster"

@@ -1,14 +1,13 @@
 //! The devices of each node, and how many are free.
 
+use crate::device_names;
 use cluster_model::names::{self, attribute, label};
 use cluster_model::node_devices::{self, NodeDevices, Role, published};
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
+use fabric_controller::nodes::Nodes;
 use std::collections::BTreeMap;
 use topology_graph::Level;
-
-/// Label with which clouds name their machine types.
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// One node's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,19 +20,25 @@ pub(crate) struct NodeState {
     pub(crate) nics: Amount,
     /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph.
     pub(crate) whole_cells: Option<usize>,
-    /// NICs whose port is not active, or whose link is degraded: `nic-0: Down`.
+    /// NICs whose port is not active, or whose link is degraded, and tainted devices:
+    /// `mlx5_0: port is Down`.
     pub(crate) ports: Vec<String>,
+    /// Why the node takes no new pods: `cordoned`, `not ready`.
+    pub(crate) closed: Option<&'static str>,
 }
 
 /// How many are free, and how many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
+    /// Neither in use nor unusable.
     pub(crate) free: usize,
+    /// Down, degraded or tainted, in use or not: no new pod gets them.
+    pub(crate) unusable: usize,
     pub(crate) all: usize,
 }
 
 impl NodeState {
-    pub(crate) fn of(view: &ClusterView, node: &str) -> Self {
+    pub(crate) fn of(view: &ClusterView, node: &str, facts: &Nodes) -> Self {
         let mut state = Self {
             name: node.to_owned(),
             machine: machine(view, node),
@@ -42,47 +47,74 @@ impl NodeState {
             nics: Amount::default(),
             whole_cells: None,
             ports: Vec::new(),
+            closed: closed(facts, node),
         };
         let in_use = view.inventory().state();
+        let mut taken = in_use.clone();
         for (role, device) in published(view, node) {
             let amount = match role {
                 Role::Gpu => &mut state.gpus,
-                Role::Nic => {
-                    state.ports.extend(trouble(device));
-                    &mut state.nics
-                }
+                Role::Nic => &mut state.nics,
             };
+            let trouble = trouble(device).or_else(|| taint(device));
             amount.all += 1;
-            amount.free += usize::from(!in_use.contains(device.id()));
+            amount.unusable += usize::from(trouble.is_some());
+            amount.free += usize::from(trouble.is_none() && !in_use.contains(device.id()));
+            if let Some(trouble) = trouble {
+                state.ports.push(format!("{}: {trouble}", device_names::short(view, node, device)));
+                taken.insert(device.id().clone());
+            }
         }
         let devices = NodeDevices::of(view, node);
-        state.whole_cells = devices.map(|it| it.whole_cells(Level::Numa, in_use));
+        state.whole_cells = devices.map(|it| it.whole_cells(Level::Numa, &taken));
         state
     }
 }
 
+/// Why a node takes no new pods.
+fn closed(facts: &Nodes, node: &str) -> Option<&'static str> {
+    let facts = facts.get(node)?;
+    if facts.not_ready.is_some() {
+        return Some("not ready");
+    }
+    facts.is_cordoned().then_some("cordoned")
+}
+
 /// Returns why a NIC carries less than it could.
 pub(crate) fn trouble(nic: &Device) -> Option<String> {
-    let name = &nic.id().device;
     match node_devices::text(nic, attribute::PORT_STATE) {
         Some(state) if state != names::PORT_ACTIVE => {
-            Some(format!("{name}: port is {state}, not {}", names::PORT_ACTIVE))
+            Some(format!("port is {state}, not {}", names::PORT_ACTIVE))
         }
         _ if node_devices::is_true(nic, attribute::DEGRADED) => {
-            Some(format!("{name}: PCIe link is slower or narrower than possible"))
+            Some("PCIe link is slower or narrower than possible".to_owned())
         }
         _ => None,
     }
 }
 
-/// The machine type of a node, otherwise the hash of its shape.
+/// The taint that keeps new pods from a device.
+fn taint(device: &Device) -> Option<String> {
+    let taint = device.taints().iter().find(|taint| taint.prevents_allocation())?;
+    Some(format!("has the taint {taint}"))
+}
+
+/// The machine type of a node: the label of its cloud, our own label, what its NICs say, and
+/// otherwise the hash of its shape.
 pub(crate) fn machine(view: &ClusterView, node: &str) -> String {
     let labels = view.inventory().node(node).map(|node| &node.labels);
-    if let Some(machine) = labels.and_then(|labels| labels.get(INSTANCE_TYPE)) {
-        return machine.to_string();
-    }
-    view.topology(node)
-        .map_or_else(|| "unknown".to_owned(), |graph| format!("shape {}", graph.shape()))
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(ToString::to_string);
+    let shape = view.topology(node).map(|graph| graph.shape().to_string());
+    let own = label(label::MACHINE_TYPE).filter(|own| Some(own) != shape.as_ref());
+    let of_devices = || {
+        let mut devices = published(view, node);
+        devices.find_map(|(_, device)| {
+            let mut names = attribute::MACHINE_TYPES.iter();
+            names.find_map(|name| node_devices::text(device, name)).map(str::to_owned)
+        })
+    };
+    let known = label(label::INSTANCE_TYPE).or(own).or_else(of_devices);
+    known.or_else(|| Some(format!("shape {}", shape?))).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// The fabric of a node by its label, otherwise by its graph.

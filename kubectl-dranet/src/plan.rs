@@ -1,10 +1,13 @@
 //! `plan`: how admission would rewrite a pod, and where the pod would run.
 
-use crate::args::{PlanArgs, PlanFormat};
-use crate::predicted::devices;
+use crate::args::{PlanArgs, PlanFormat, Shown};
+use crate::barriers::Barriers;
+use crate::kinds::DEVICES;
+use crate::predicted::{devices, is_fit};
 use crate::settings;
 use crate::source::Seen;
-use crate::subject::{self, Subject};
+use crate::subject::{self, Besides, Subject, disown};
+use crate::text::{counted, node_list, wrapped};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
@@ -13,8 +16,6 @@ use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimName};
-use fabric_controller::nodes::Nodes;
-use fabric_controller::pods::Pods;
 use fabric_controller::preview::{Preview, preview};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,7 +23,9 @@ use std::fmt::Write as _;
 use topology_graph::MatrixOptions;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
-    let (subjects, seen) = subject::read(&args.subject, &args.source, &args.admission)?;
+    let (subjects, mut seen) =
+        subject::read(&args.subject, &args.source, &args.admission, Besides::Groups)?;
+    seen.must_know(&DEVICES)?;
     let is_grouped =
         |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let policy = settings::policy(&args.policy, &seen.kept);
@@ -33,8 +36,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     };
     let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
-    for Subject { pod, origin, .. } in &subjects {
-        let decided = decide(pod, &view, groups.as_ref(), (&policy, args.output))?;
+    for subject in &subjects {
+        let origin = &subject.origin;
+        let decided = decide(subject, &view, groups.as_ref(), (&policy, args.output, &args.show))?;
         match args.output {
             PlanFormat::Text if subjects.len() > 1 => {
                 write!(output.text, "# {origin}\n\n{}\n", decided.text)?;
@@ -52,28 +56,32 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
 
 /// `groups` is what the fabric controller sees, if it is enabled.
 fn decide(
-    pod: &Value,
+    Subject { pod, job_size, .. }: &Subject,
     view: &ClusterView,
-    groups: Option<&(Pods, Nodes)>,
-    (policy, output): (&Policy, PlanFormat),
+    groups: Option<&Barriers>,
+    (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
-    let verdict = match admit(pod, view, policy) {
+    let mut verdict = match admit(pod, view, policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
         Err(error) => return Err(error.into()),
     };
-    let Some(planned) = &verdict.planned else { return unchanged(&verdict, output) };
-    let fabric = groups.and_then(|(pods, nodes)| {
-        preview(&verdict.pod, &planned.template, &mut view.clone(), (pods, nodes), Timestamp::now())
+    let Some(planned) = verdict.planned.clone() else {
+        disown(&mut verdict.pod);
+        return unchanged(&verdict, output);
+    };
+    let fabric = groups.and_then(|Barriers { pods, nodes }| {
+        let group = (&verdict.pod, &planned.template, *job_size);
+        preview(group, &mut view.clone(), (pods, nodes), Timestamp::now())
     });
+    disown(&mut verdict.pod);
+    let planned = &planned;
     let mut template = serde_json::to_value(&planned.template)?;
     if let Some(namespace) = pod["metadata"]["namespace"].as_str() {
         template["metadata"]["namespace"] = namespace.into();
     }
     let text = match output {
-        PlanFormat::Text => {
-            person(view, &verdict, planned, &template)? + &fabric_text(fabric.as_ref())
-        }
+        PlanFormat::Text => person(view, &verdict, planned, (&template, shown, fabric.as_ref()))?,
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
@@ -125,25 +133,61 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
     Ok(Output { text, denied: false, notes })
 }
 
+/// The answer first, then the devices on each node, what is wrong, and what was asked for.
 fn person(
     view: &ClusterView,
     verdict: &Verdict,
     planned: &Planned,
-    template: &Value,
+    (template, shown, fabric): (&Value, &[Shown], Option<&Preview>),
 ) -> anyhow::Result<String> {
     let name = planned.template.metadata.name.as_deref().unwrap_or_default();
-    let mut out = text::matrices(view, MatrixOptions::default())?;
-    writeln!(out, "\n# Decision\n\n{}", planned.plan.note(name))?;
-    writeln!(out, "Join {}: {}.", planned.plan.join, planned.plan.why)?;
-    for warning in &verdict.warnings {
-        writeln!(out, "{}", sentence(warning))?;
-    }
-    writeln!(out, "\n# ResourceClaimTemplate\n\n{}", text::yaml(template)?)?;
-    writeln!(out, "# Rewritten pod\n\n{}", text::yaml(&verdict.pod)?)?;
-    writeln!(out, "# Devices per node\n")?;
     let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
-    write!(out, "{}", devices(view, &claim))?;
+    let groups = devices(view, &claim);
+    let mut out = String::new();
+    writeln!(out, "{}", wrapped(&answer(&groups, planned)))?;
+    writeln!(out, "{}", wrapped(&planned.plan.note(name)))?;
+    writeln!(out, "{}\n", wrapped(&format!("Join {}: {}.", planned.plan.join, planned.plan.why)))?;
+    for (outcome, nodes) in &groups {
+        writeln!(out, "{}", wrapped(&format!("{}: {outcome}", node_list(nodes))))?;
+    }
+    if !verdict.warnings.is_empty() {
+        out.push('\n');
+    }
+    for warning in &verdict.warnings {
+        writeln!(out, "{}", wrapped(&sentence(warning)))?;
+    }
+    out += &fabric_text(fabric);
+    if shown.contains(&Shown::Matrix) {
+        write!(out, "\n{}", text::matrices(view, MatrixOptions::default())?)?;
+    }
+    if shown.contains(&Shown::Claim) {
+        write!(out, "\n# ResourceClaimTemplate\n\n{}", text::yaml(template)?)?;
+    }
+    if shown.contains(&Shown::Pod) {
+        write!(out, "\n# Rewritten pod\n\n{}", text::yaml(&verdict.pod)?)?;
+    }
+    if shown.is_empty() {
+        writeln!(out, "\n--show claim,pod,matrix shows more; -o yaml is for `kubectl apply`.")?;
+    }
     Ok(out)
+}
+
+/// `Admitted: GPU0 with mlx5_0 and mlx5_1 (NODE), on 1 of 1 node`.
+fn answer(groups: &[(String, Vec<&str>)], planned: &Planned) -> String {
+    let fitting = || groups.iter().filter(|(outcome, _)| is_fit(outcome));
+    let all = counted(groups.iter().map(|(_, nodes)| nodes.len()).sum(), "node");
+    let fits: usize = fitting().map(|(_, nodes)| nodes.len()).sum();
+    match fitting().next() {
+        Some((outcome, _)) => format!("Admitted: {outcome}, on {fits} of {all} now"),
+        None => {
+            let (serving, of) = planned.plan.nodes;
+            format!(
+                "Admitted: it waits, since no node has such devices free now; {serving} of {} could \
+                 serve it",
+                counted(of, "node")
+            )
+        }
+    }
 }
 
 /// Where a group of such pods would be placed.

@@ -5,7 +5,7 @@ use crate::args::{ListForm, PoolsArgs};
 use crate::kinds::{NIC_ADDRESSES, NIC_POOLS};
 use crate::snapshot;
 use crate::source::{Seen, Source};
-use crate::text::{self, table};
+use crate::text::{self, counted, table};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus, NicRange};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -66,7 +66,10 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
         return Ok("the cluster has no NicPool\n".to_owned());
     }
     let row = |pool: &Pool| {
-        let NicPoolStatus { size, used, free } = pool.status;
+        let NicPoolStatus { size, used, mut free } = pool.status;
+        if pool.object.spec.check().is_err() {
+            free = 0;
+        }
         let namespaces = pool.object.spec.namespaces.as_ref();
         let mut row = vec![pool.name.clone()];
         row.extend([size, used, free].map(|number| number.to_string()));
@@ -77,11 +80,16 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     let rows: Vec<_> = pools.iter().map(row).collect();
     let heading = ["POOL", "SIZE", "USED", "FREE", "RANGES", "NAMESPACES"];
     let mut text = table(&heading, &rows);
+    for pool in pools {
+        if let Err(error) = pool.object.spec.check() {
+            writeln!(text, "\n{} is invalid and gives no addresses: {error}", pool.name)?;
+        }
+    }
     if !with_addresses {
         return Ok(text);
     }
     for pool in pools {
-        writeln!(text, "\n{}: {} addresses taken", pool.name, pool.addresses.len())?;
+        writeln!(text, "\n{}: {} taken", pool.name, counted(pool.addresses.len(), "address"))?;
         let row = |address: &NicAddress| {
             let spec = &address.spec;
             let claim = format!("{}/{}", spec.claim.namespace, spec.claim.name);
@@ -127,6 +135,7 @@ fn program(pools: &[Pool]) -> Value {
             "ranges": ranges(pool),
             "namespaces": pool.object.spec.namespaces,
             "type": pool.object.spec.interface.kind,
+            "invalid": pool.object.spec.check().err().map(|error| error.to_string()),
             "addresses": pool.addresses.iter().map(address).collect::<Vec<_>>(),
         })
     };

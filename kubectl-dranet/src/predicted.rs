@@ -1,11 +1,13 @@
 //! Predicts what each node would allocate for a claim.
 
-use crate::text::node_list;
+use crate::device_names;
+use crate::text::listed;
+use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, predict_each};
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::{Claim, ClaimAllocation, ClaimName};
+use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use topology_graph::{PathKind, PciAddress};
 
 /// The existing nodes, without remembered ones.
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
@@ -20,42 +22,84 @@ pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String
     view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
 }
 
-/// One line per group of nodes that would allocate the same devices now, or none for the
-/// same reason.
-pub(crate) fn devices(view: &ClusterView, claim: &Claim) -> String {
+/// The nodes that would allocate the same devices now, or none for the same reason, as a text and
+/// their names; those where it fits come first.
+pub(crate) fn devices<'v>(view: &'v ClusterView, claim: &Claim) -> Vec<(String, Vec<&'v str>)> {
     let claims = std::slice::from_ref(claim);
     let predictions = predict_each(view, nodes(view), claims, view.inventory().state(), &|| false);
     let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (node, prediction) in predictions {
-        groups.entry(outcome(&prediction)).or_default().push(node);
+        groups.entry(outcome(view, node, &prediction)).or_default().push(node);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     for (_, nodes) in &mut groups {
         nodes.sort_unstable();
     }
-    groups.sort_by(|(_, one), (_, other)| one.cmp(other));
-    let mut out = String::new();
-    for (outcome, nodes) in groups {
-        let _ = writeln!(out, "{}: {outcome}", node_list(&nodes));
-    }
-    out
+    groups.sort_by(|(one, a), (other, b)| (!is_fit(one), a).cmp(&(!is_fit(other), b)));
+    groups
 }
 
-fn outcome(prediction: &Prediction) -> String {
+/// Whether the text of a group says that the pod fits.
+pub(crate) fn is_fit(outcome: &str) -> bool {
+    !outcome.starts_with(NO_FIT) && !outcome.starts_with(UNKNOWN)
+}
+
+const NO_FIT: &str = "does not fit";
+const UNKNOWN: &str = "not known";
+
+fn outcome(view: &ClusterView, node: &str, prediction: &Prediction) -> String {
     match prediction {
         Prediction::Fits { allocations, is_exact } => {
-            let devices: String = allocations.iter().map(results).collect();
+            let devices = given(view, node, allocations);
             if *is_exact { devices } else { format!("{devices} (one of several choices)") }
         }
-        Prediction::NoFit(reason) => format!("does not fit: {reason}"),
-        Prediction::Unknown(reason) => format!("not known: {reason}"),
+        Prediction::NoFit(reason) => format!("{NO_FIT}: {reason}"),
+        Prediction::Unknown(reason) => format!("{UNKNOWN}: {reason}"),
     }
 }
 
-fn results(allocation: &ClaimAllocation) -> String {
-    let results = allocation
-        .results
-        .iter()
-        .map(|result| format!("{} {}", result.device.driver, result.device.device));
-    results.collect::<Vec<_>>().join(", ")
+/// The devices that a node gives: `GPU0 with mlx5_0 and mlx5_1 (NODE)`, then others by name.
+fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> String {
+    let results = allocations.iter().flat_map(|allocation| &allocation.results);
+    let ids: Vec<&DeviceId> = results.map(|result| &result.device).collect();
+    let devices = NodeDevices::of(view, node);
+    let of = |all: &BTreeMap<PciAddress, &Device>| {
+        let own = all.iter().filter(|(_, device)| ids.contains(&device.id()));
+        own.map(|(address, device)| (*address, device_names::short(view, node, device)))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let (gpus, nics) = devices.as_ref().map(|it| (of(&it.gpus), of(&it.nics))).unwrap_or_default();
+    let mut parts = Vec::new();
+    if let Some(devices) = &devices {
+        parts.extend(paired(devices, &gpus, &nics));
+    }
+    let is_paired = |id: &DeviceId| {
+        let known = devices.iter().flat_map(|it| it.gpus.values().chain(it.nics.values()));
+        !parts.is_empty() && known.into_iter().any(|device| device.id() == id)
+    };
+    let others = ids.iter().filter(|id| !is_paired(id));
+    let others: Vec<_> = others.map(|id| format!("{} {}", id.driver, id.device)).collect();
+    parts.extend(others);
+    parts.join(", ")
+}
+
+/// Each GPU with its NICs and the farthest path to them.
+fn paired(
+    devices: &NodeDevices<'_>,
+    gpus: &BTreeMap<PciAddress, String>,
+    nics: &BTreeMap<PciAddress, String>,
+) -> Vec<String> {
+    let addresses = |of: &BTreeMap<PciAddress, String>| of.keys().copied().collect::<Vec<_>>();
+    let mut by_gpu: BTreeMap<PciAddress, (Vec<String>, Option<PathKind>)> = BTreeMap::new();
+    for pair in devices.topology.pairs_of(&addresses(gpus), &addresses(nics)) {
+        let (names, farthest) = by_gpu.entry(pair.gpu).or_default();
+        names.extend(nics.get(&pair.nic).cloned());
+        *farthest = (*farthest).max(Some(pair.path));
+    }
+    let part = |(gpu, (nics, path)): (&PciAddress, &(Vec<String>, Option<PathKind>))| {
+        let path = path.map(|path| format!(" ({path})")).unwrap_or_default();
+        let gpu = gpus.get(gpu).cloned().unwrap_or_default();
+        format!("{gpu} with {}{path}", listed(nics))
+    };
+    by_gpu.iter().map(part).collect()
 }

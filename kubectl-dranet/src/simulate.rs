@@ -7,7 +7,7 @@ mod cluster;
 use crate::Output;
 use crate::args::{Form, SimulateArgs};
 use crate::explain::{self, Answer};
-use crate::kinds::PODS;
+use crate::kinds::{PODS, USE};
 use crate::nodes::{fabric, machine};
 use crate::settings;
 use crate::source;
@@ -23,9 +23,10 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] = &["Deployment", "Node", "Pod"];
+const KINDS: &[&str] = &["Deployment", "Node", "Pod", "ResourceQuota"];
 /// The same, if nodes are added that copy existing ones.
-const WITH_MACHINES: &[&str] = &["Deployment", "Node", "NodeTopology", "Pod", "ResourceSlice"];
+const WITH_MACHINES: &[&str] =
+    &["Deployment", "Node", "NodeTopology", "Pod", "ResourceQuota", "ResourceSlice"];
 
 /// The results of all pods.
 #[derive(Default)]
@@ -45,16 +46,19 @@ struct Kept {
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
-    let mut subjects = Vec::new();
+    let (mut subjects, mut notes) = (Vec::new(), Vec::new());
     for file in &args.files {
-        subjects.extend(subject::of_file(file)?);
+        let (pods, remarks) = subject::of_file(file)?;
+        subjects.extend(pods);
+        notes.extend(remarks);
     }
     let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
     let pods = PODS.all("nodes are assumed to run no pods");
     let seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
+    seen.must_know(&USE)?;
     subject::put_into(&mut subjects, seen.namespace.as_deref().unwrap_or("default"));
     let policy = settings::policy(&args.policy, &seen.kept);
-    let notes = seen.notes.clone();
+    notes.extend(seen.notes.iter().cloned());
     let mut cluster = Cluster::new(seen, policy, &args.added)?;
     let scheduled = schedule(&mut cluster, &subjects)?;
     let text = match args.output {
@@ -78,7 +82,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
                 kept.pods.push(name);
                 continue;
             }
-            match cluster.place(&pod)? {
+            match cluster.place(&pod, subject.job_size)? {
                 Fate::Placed(at) => all.placed.push((name, at)),
                 Fate::Kept(answer) => {
                     kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });
@@ -103,7 +107,7 @@ fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
     let name = name.unwrap_or("pod").trim_end_matches('-').to_owned();
     (0..*count).map(move |number| {
         let name = if *count == 1 { name.clone() } else { format!("{name}-{number}") };
-        let mut pod = pod.clone();
+        let mut pod = subject.pod(number);
         pod["metadata"]["name"] = name.as_str().into();
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
         (format!("{namespace}/{name}"), pod)

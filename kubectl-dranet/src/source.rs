@@ -1,18 +1,21 @@
 //! The cluster, live or from files.
 
 use crate::args::{AdmissionArgs, SourceArgs};
-use crate::kinds::{CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUOTAS, Query, VIEW};
+use crate::barriers::Barriers;
+use crate::kinds::{
+    CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, VIEW,
+};
 use crate::live::Cluster;
 use crate::reply::Missing;
 use crate::settings::ADMISSION;
+use crate::text::listed;
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::snapshot::{self, Gathered, Gathering, Intake};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{MinorVersion, Settings};
-use fabric_controller::nodes::Nodes;
-use fabric_controller::pods::Pods;
-use k8s_openapi::api::core::v1::Pod;
+use fabric_controller::node_label;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,6 +44,18 @@ pub(crate) struct Seen {
     pub(crate) gates: BTreeMap<String, bool>,
     /// What could not be read and may matter.
     pub(crate) notes: Vec<String>,
+    /// Kinds that the user may not read.
+    pub(crate) refused: Vec<Kind>,
+}
+
+/// What could not be read.
+#[derive(Debug, Default)]
+struct Unread {
+    notes: Vec<String>,
+    /// Kinds that the user may not read.
+    refused: Vec<Kind>,
+    /// Whether the API server has `PodGroup`s.
+    pod_groups: bool,
 }
 
 /// The objects of a cluster, for a file.
@@ -60,7 +75,7 @@ impl Source {
     pub(crate) fn open(args: &SourceArgs) -> anyhow::Result<Self> {
         Ok(match &args.snapshot {
             Some(path) => Self::File(path.clone(), args.kubernetes_version),
-            None => Self::Live(Cluster::connect(&args.kube)?),
+            None => Self::Live(Cluster::connect(&args.kube, &args.user)?),
         })
     }
 
@@ -130,7 +145,7 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
 fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> {
     let mut objects = Gathering::default();
     let server = cluster.version()?;
-    let (notes, pod_groups) = each(cluster, queries, &mut |query, text| {
+    let Unread { notes, pod_groups, .. } = each(cluster, queries, &mut |query, text| {
         let mut object: Value = serde_json::from_str(text)?;
         object["apiVersion"] = query.kind.version.into();
         object["kind"] = query.kind.name.into();
@@ -146,15 +161,13 @@ fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> 
     })
 }
 
-/// Calls `take` with each queried object; returns notes about what could not be read, and whether
-/// the API server has `PodGroup`s.
+/// Calls `take` with each queried object; returns what could not be read.
 fn each(
     cluster: &Cluster,
     queries: &[Query],
     take: &mut dyn FnMut(&Query, &str) -> anyhow::Result<()>,
-) -> anyhow::Result<(Vec<String>, bool)> {
-    let mut notes = Vec::new();
-    let mut has_groups = false;
+) -> anyhow::Result<Unread> {
+    let mut unread = Unread::default();
     for query in queries {
         let mut broken = Vec::new();
         let outcome = cluster.read(query, &mut |object| {
@@ -162,13 +175,16 @@ fn each(
                 broken.push(left_out(error.as_ref()));
             }
         })?;
-        notes.extend(broken);
+        unread.notes.extend(broken);
         match outcome {
-            Ok(()) => has_groups |= query.kind == POD_GROUPS,
-            Err(missing) => notes.extend(refused(query, missing)),
+            Ok(()) => unread.pod_groups |= query.kind == POD_GROUPS,
+            Err(missing) => {
+                unread.notes.extend(refused(query, missing));
+                unread.refused.extend((missing == Missing::Right).then_some(query.kind));
+            }
         }
     }
-    Ok((notes, has_groups))
+    Ok(unread)
 }
 
 fn left_out(error: &(dyn Error + 'static)) -> String {
@@ -190,9 +206,15 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
         namespace: None,
         server: None,
         gates: BTreeMap::new(),
+        refused: Vec::new(),
         notes: broken.iter().map(|error| left_out(error)).collect(),
     };
     if let Some(head) = head {
+        let is_refused = |kind: &Kind| {
+            let right = kind.all("").right();
+            head.unread.iter().any(|what| what.contains(&right))
+        };
+        seen.refused.extend(VIEW.into_iter().chain([PODS]).filter(is_refused));
         seen.notes.extend(head.unread.iter().map(|what| when_taken(what)));
         seen.namespace = head.namespace;
         seen.server = head.server_version;
@@ -211,7 +233,7 @@ fn of_cluster(
     let mut intake = Intake::keeping(kinds);
     let server = cluster.version()?;
     intake.set_server_version(&server);
-    let (notes, pod_groups) = each(cluster, queries, &mut |query, text| {
+    let Unread { notes, refused, pod_groups } = each(cluster, queries, &mut |query, text| {
         Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
     })?;
     if pod_groups {
@@ -224,6 +246,7 @@ fn of_cluster(
         server: Some(server),
         gates: BTreeMap::new(),
         notes,
+        refused,
     })
 }
 
@@ -232,7 +255,8 @@ pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
     let Query { kind, without, .. } = query;
     match missing {
         Missing::Right => Some(format!("you may not {}, so {without}", query.right())),
-        Missing::Kind if *kind == POD_GROUPS => None,
+        // Not every version or configuration of Kubernetes has these kinds.
+        Missing::Kind if matches!(*kind, POD_GROUPS | TAINT_RULES) => None,
         Missing::Kind => Some(format!("the API server has no {}, so {without}", kind.resource())),
     }
 }
@@ -242,6 +266,7 @@ pub(crate) fn of_view() -> Vec<Query> {
     let without = |kind: &str| match kind {
         "Node" => "node labels are unknown and node selectors are ignored",
         "ResourceSlice" => "devices are unknown",
+        "DeviceTaintRule" => "taints that rules add to devices are unknown",
         "DeviceClass" => "DeviceClasses are unknown",
         "ResourceClaim" => "all devices are assumed free",
         "ResourceClaimTemplate" => "claim templates are unknown",
@@ -286,17 +311,57 @@ pub(crate) fn read_as_admission(
 }
 
 impl Seen {
-    /// The pods and nodes as fabric-controller sees them.
-    pub(crate) fn groups(&self) -> anyhow::Result<(Pods, Nodes)> {
-        let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
+    /// Fails if the user may not read objects that an answer depends on: what is unknown is not the
+    /// same as nothing.
+    pub(crate) fn must_know(&self, kinds: &[Kind]) -> anyhow::Result<()> {
+        let mut rights: Vec<_> = kinds
+            .iter()
+            .filter(|kind| self.refused.contains(kind))
+            .map(|it| it.resource())
+            .collect();
+        rights.dedup();
+        anyhow::ensure!(
+            rights.is_empty(),
+            "the answer is not known: you may not list {} in the whole cluster; ask for the \
+             ClusterRole `dranet-reader`, as docs/operate/rights.md says",
+            listed(&rights)
+        );
+        Ok(())
+    }
+
+    /// The pods and nodes as fabric-controller sees them, after it has labelled the nodes with
+    /// their fabrics: a snapshot can be older than the labels.
+    pub(crate) fn groups(&mut self) -> anyhow::Result<Barriers> {
+        self.label_fabrics()?;
+        let mut all = Barriers::default();
         for object in &self.kept {
             match object["kind"].as_str() {
-                Some("Pod") => _ = pods.apply(&Deserialize::deserialize(object)?),
-                Some("Node") => _ = nodes.apply(&Deserialize::deserialize(object)?),
+                Some("Pod") => _ = all.pods.apply(&Deserialize::deserialize(object)?),
+                Some("Node") => _ = all.nodes.apply(&Deserialize::deserialize(object)?),
                 _ => {}
             }
         }
-        Ok((pods, nodes))
+        Ok(all)
+    }
+
+    /// Sets the labels that fabric-controller would set on nodes.
+    fn label_fabrics(&mut self) -> anyhow::Result<()> {
+        for (node, labels) in node_label::due(&self.view) {
+            let is_it = |object: &&mut Value| {
+                object["kind"] == "Node" && object["metadata"]["name"] == node.as_str()
+            };
+            let Some(object) = self.kept.iter_mut().find(is_it) else { continue };
+            for (key, value) in labels.as_object().into_iter().flatten() {
+                let known = &mut object["metadata"]["labels"];
+                if value.is_null() {
+                    known.as_object_mut().map(|known| known.remove(key));
+                } else {
+                    known[key] = value.clone();
+                }
+            }
+            self.view.apply(Node::deserialize(&*object)?)?;
+        }
+        Ok(())
     }
 
     /// The pods of a namespace, or of all.

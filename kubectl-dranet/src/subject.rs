@@ -3,7 +3,7 @@
 
 mod workload;
 
-pub(crate) use workload::Subject;
+pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
 use crate::kinds::PODS;
@@ -11,24 +11,35 @@ use crate::source::{self, Seen, Source};
 use cluster_model::names::annotation;
 use serde_json::Value;
 use std::path::Path;
-use workload::of_object;
+use workload::{of_object, remarks};
+
+/// What a command needs besides the pods and admission's view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Besides {
+    /// Pods and nodes, if a pod is in a group.
+    Groups,
+    /// Pods, nodes and quotas, always.
+    All,
+}
 
 /// The pods that the flags name, each with its namespace if known, and the cluster as admission
-/// sees it, with pods and nodes if a pod is in a group.
+/// sees it.
 pub(crate) fn read(
     args: &SubjectArgs,
     from: &SourceArgs,
     admission: &AdmissionArgs,
+    besides: Besides,
 ) -> anyhow::Result<(Vec<Subject>, Seen)> {
     let source = Source::open(from)?;
     let named = admission.namespace.as_deref();
     let name = args.pod.as_deref().map(pod_name).transpose()?;
-    let mut subjects = match (&args.file, name, &source) {
+    let (mut subjects, remarks) = match (&args.file, name, &source) {
         (Some(path), _, _) => of_file(path)?,
         (None, Some(name), Source::Live(cluster)) => {
-            vec![Subject::one(cluster.pod(named, name)?, format!("Pod {name}"))]
+            let pod = Subject::one(cluster.pod(named, name)?, format!("Pod {name}"));
+            (vec![pod], Vec::new())
         }
-        _ => Vec::new(),
+        _ => (Vec::new(), Vec::new()),
     };
     let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
     let namespace = source.namespace(of_pod.or(named));
@@ -36,13 +47,17 @@ pub(crate) fn read(
         |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let mut queries = source::of_admission(admission, namespace.as_deref());
     let is_from_file = matches!(&source, Source::File(..)) && name.is_some();
-    let kinds: &[&str] = if is_from_file || subjects.iter().any(is_grouped) {
+    let kinds: &[&str] = if besides == Besides::All {
+        queries.push(PODS.all("CPU and memory that pods use are not known"));
+        &["Deployment", "Node", "Pod", "ResourceQuota"]
+    } else if is_from_file || subjects.iter().any(is_grouped) {
         queries.push(PODS.all("every fabric counts as empty of pods"));
         &["Deployment", "Node", "Pod"]
     } else {
         &["Deployment"]
     };
     let mut seen = source.read(&queries, kinds)?;
+    seen.notes.extend(remarks);
     if let (Source::File(path, _), Some(name)) = (&source, name) {
         let namespace = named.or(seen.namespace.as_deref()).unwrap_or("default");
         let pod = find(&seen, name, namespace).ok_or_else(|| {
@@ -91,10 +106,11 @@ fn find(seen: &Seen, name: &str, namespace: &str) -> Option<Value> {
     seen.of_kind("Pod").find(is_it).cloned()
 }
 
-/// The pods of a file, in order.
-pub(crate) fn of_file(path: &Path) -> anyhow::Result<Vec<Subject>> {
+/// The pods of a file, in order, and remarks about mistakes around them.
+pub(crate) fn of_file(path: &Path) -> anyhow::Result<(Vec<Subject>, Vec<String>)> {
     let objects = source::objects(path)?;
     let subjects: Vec<Subject> = objects.iter().flat_map(of_object).collect();
+    let remarks = objects.iter().filter_map(remarks).collect();
     if subjects.is_empty() {
         let kinds: Vec<_> =
             objects.iter().map(|object| object["kind"].as_str().unwrap_or("?")).collect();
@@ -104,5 +120,21 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<Vec<Subject>> {
             path.display()
         );
     }
-    Ok(subjects)
+    for Subject { pod, origin, .. } in &subjects {
+        check_annotations(pod, origin)?;
+    }
+    Ok((subjects, remarks))
+}
+
+/// Fails on annotations that are not texts, by name: the API server refuses them without it.
+fn check_annotations(pod: &Value, origin: &str) -> anyhow::Result<()> {
+    let annotations = pod["metadata"]["annotations"].as_object();
+    let wrong = annotations.into_iter().flatten().find(|(_, value)| !value.is_string());
+    if let Some((key, value)) = wrong {
+        anyhow::bail!(
+            "invalid value {value} for annotation {key} of {origin}: annotations are texts; write \
+             {key}: \"{value}\""
+        );
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -82,10 +83,54 @@ pub(crate) fn lines(texts: impl Iterator<Item = String>) -> String {
     texts.fold(String::new(), |all, text| all + &text + "\n")
 }
 
-/// `1 node`, `2 nodes`.
+/// The columns of a terminal.
+const COLUMNS: usize = 80;
+
+/// A sentence in lines of at most 80 characters, where its words allow; further lines are indented.
+pub(crate) fn wrapped(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= COLUMNS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// `1 node`, `2 nodes`, `2 DeviceClasses`, `2 policies`.
 pub(crate) fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {}", plural(noun)) }
+}
+
+/// The plural of a noun.
+fn plural(noun: &str) -> String {
+    let ends_hard = ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end));
+    let before = noun.strip_suffix('y');
+    let is_vowel = |stem: &str| stem.ends_with(['a', 'e', 'i', 'o', 'u']);
+    match before.filter(|stem| !is_vowel(stem)) {
+        Some(stem) => format!("{stem}ies"),
+        None if ends_hard => format!("{noun}es"),
+        None => format!("{noun}s"),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(crate) fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => name.clone(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
+/// A time to the minute: `2026-11-26 02:14 UTC`.
+pub(crate) fn moment(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// The most characters of an expression that are shown.

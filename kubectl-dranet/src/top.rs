@@ -2,11 +2,13 @@
 
 use crate::Output;
 use crate::args::{ListForm, TopArgs};
+use crate::kinds::USE;
 use crate::nodes::{NodeState, labels};
 use crate::predicted::nodes;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
 use cluster_model::view::ClusterView;
+use fabric_controller::nodes::Nodes;
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::Duration;
@@ -34,8 +36,11 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Output> {
 }
 
 fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
-    let Seen { view, notes, .. } = source.read(&source::of_view(), &[])?;
-    let states = states(&view, args);
+    let mut seen = source.read(&source::of_view(), &["Node"])?;
+    seen.must_know(&USE)?;
+    let facts = seen.groups()?.nodes;
+    let Seen { view, notes, .. } = seen;
+    let states = states(&view, &facts, args);
     let text = match args.output {
         ListForm::Text => person(&states, false),
         ListForm::Wide => person(&states, true),
@@ -47,10 +52,10 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
 }
 
 /// The nodes with GPUs or NICs of DRA drivers, by name.
-fn states(view: &ClusterView, args: &TopArgs) -> Vec<NodeState> {
+fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
     let is_asked =
         |node: &&str| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node)));
-    let states = nodes(view).filter(is_asked).map(|node| NodeState::of(view, node));
+    let states = nodes(view).filter(is_asked).map(|node| NodeState::of(view, node, facts));
     let mut states: Vec<_> = states.filter(|it| it.gpus.all + it.nics.all > 0).collect();
     states.sort_by(|one, other| one.name.cmp(&other.name));
     states
@@ -71,21 +76,42 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
         if is_wide {
             row.push(it.machine.clone());
         }
-        row.push(match (it.ports.len(), is_wide) {
+        let ports = match (it.ports.len(), is_wide) {
             (0, _) => "ok".to_owned(),
             (_, true) => it.ports.join("; "),
             (number, false) => format!("{number} in trouble"),
-        });
+        };
+        row.push(it.closed.map_or_else(|| ports.clone(), |closed| format!("{closed}; {ports}")));
         row
     };
     let mut heading = vec!["NODE", "GPUS FREE", "NICS FREE", "WHOLE CELLS", "FABRIC"];
     heading.extend(is_wide.then_some("MACHINE"));
-    heading.push("PORTS");
+    heading.push("STATE");
     let rows: Vec<_> = states.iter().map(row).collect();
-    let gpus: usize = states.iter().map(|it| it.gpus.free).sum();
-    let nics: usize = states.iter().map(|it| it.nics.free).sum();
+    table(&heading, &rows) + "\n" + &total(states)
+}
+
+/// What is free on all nodes that take pods, and what is not usable.
+fn total(states: &[NodeState]) -> String {
+    let open = || states.iter().filter(|it| it.closed.is_none());
+    let gpus: usize = open().map(|it| it.gpus.free).sum();
+    let nics: usize = open().map(|it| it.nics.free).sum();
     let nodes = counted(states.len(), "node");
-    table(&heading, &rows) + &format!("\n{nodes}, {gpus} GPUs and {nics} NICs free\n")
+    let free = format!("{nodes}, {} and {} free", counted(gpus, "GPU"), counted(nics, "NIC"));
+    let closed = states.len() - open().count();
+    let closed = (closed > 0).then(|| {
+        let takes = if closed == 1 { "takes" } else { "take" };
+        format!("{} {takes} no pods", counted(closed, "node"))
+    });
+    let troubled: usize = open().map(|it| it.gpus.unusable + it.nics.unusable).sum();
+    let troubled = (troubled > 0).then(|| {
+        let is = if troubled == 1 { "is" } else { "are" };
+        format!(
+            "{} {is} down, degraded or tainted (-o wide names them)",
+            counted(troubled, "device")
+        )
+    });
+    [Some(free), troubled, closed].into_iter().flatten().collect::<Vec<_>>().join("; ") + "\n"
 }
 
 fn program(states: &[NodeState]) -> Value {
@@ -94,10 +120,11 @@ fn program(states: &[NodeState]) -> Value {
             "name": it.name,
             "machine": it.machine,
             "fabric": it.fabric,
-            "gpus": { "free": it.gpus.free, "all": it.gpus.all },
-            "nics": { "free": it.nics.free, "all": it.nics.all },
+            "gpus": { "free": it.gpus.free, "unusable": it.gpus.unusable, "all": it.gpus.all },
+            "nics": { "free": it.nics.free, "unusable": it.nics.unusable, "all": it.nics.all },
             "wholeCells": it.whole_cells,
             "ports": it.ports,
+            "closed": it.closed,
         })
     };
     json!({ "nodes": states.iter().map(node).collect::<Vec<_>>() })

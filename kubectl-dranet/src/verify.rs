@@ -4,7 +4,8 @@ mod gpu_direct;
 
 use crate::Output;
 use crate::args::{ListForm, VerifyArgs};
-use crate::kinds::PODS;
+use crate::device_names;
+use crate::kinds::{PODS, USE};
 use crate::nodes::trouble;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
@@ -53,6 +54,8 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     let mut queries = source::of_view();
     queries.push(PODS.of(asked, "no pod is known"));
     let seen = source.read(&queries, &["Pod"])?;
+    seen.must_know(&USE)?;
+    seen.must_know(&[PODS])?;
     let namespace = namespace.or_else(|| seen.namespace.clone());
     let namespace = namespace.as_deref().filter(|_| !args.all_namespaces);
     let mut pods = seen.pods(namespace)?;
@@ -150,9 +153,14 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
         pairs: named.collect(),
         promised: promised(pod, &devices),
         possible: None,
-        degraded: nics.values().filter_map(|nic| trouble(nic)).collect(),
+        degraded: nics.values().filter_map(|nic| degraded(nic)).collect(),
         claims,
     }))
+}
+
+/// Returns why a NIC carries less than it could, with its name.
+fn degraded(nic: &Device) -> Option<String> {
+    Some(format!("{} ({}): {}", device_names::nic(nic), nic.id().device, trouble(nic)?))
 }
 
 fn held_by(view: &ClusterView, key: &ObjectKey) -> Vec<DeviceId> {

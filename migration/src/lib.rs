@@ -57,6 +57,7 @@ pub struct Note {
 /// Converts objects; the order among them does not matter.
 pub fn migrate(objects: &[Value], options: &Options) -> Migration {
     let mut notes = Vec::new();
+    objects.iter().for_each(|object| skipped(object, &mut notes));
     let resources = Resources::read(objects, &mut notes);
     let networks = Networks::read(objects, &mut notes);
     let mut converter = pods::Converter::new(&resources, &networks, options);
@@ -70,6 +71,47 @@ pub fn migrate(objects: &[Value], options: &Options) -> Migration {
     documents.extend(workloads);
     let values = values(&resources, uses_shares, &guarded, options);
     Migration { values, documents, notes }
+}
+
+/// API groups of NIC operators.
+const OPERATORS: [&str; 6] = [
+    "configuration.net.nvidia.com/",
+    "mellanox.com/",
+    "nv-ipam.nvidia.com/",
+    "sriovnetwork.openshift.io/",
+    "spectrumx.nvidia.com/",
+    "whereabouts.cni.cncf.io/",
+];
+
+/// Kinds of these groups that are converted, or that operators write themselves.
+const KNOWN: [&str; 10] = [
+    "CIDRPool",
+    "HostDeviceNetwork",
+    "IPoIBNetwork",
+    "IPPool",
+    "MacvlanNetwork",
+    "NicClusterPolicy",
+    "OverlappingRangeIPReservation",
+    "SriovNetwork",
+    "SriovNetworkNodePolicy",
+    "SriovNetworkNodeState",
+];
+
+/// Names an object of a NIC operator that is not converted.
+fn skipped(object: &Value, notes: &mut Vec<Note>) {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let is_of_operator = OPERATORS.iter().any(|group| version.starts_with(group));
+    let is_named_so = kind.starts_with("Nic") || kind.starts_with("SpectrumX");
+    let is_ours = version.starts_with("topology.dranet.io/");
+    if (is_of_operator || is_named_so) && !is_ours && !KNOWN.contains(&kind) {
+        note(
+            notes,
+            object,
+            "this kind is not known to this program and not converted; keep what manages it as \
+             long as pods need it",
+        );
+    }
 }
 
 fn values(

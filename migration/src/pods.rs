@@ -6,14 +6,13 @@
 use crate::networks::{Network, Networks};
 use crate::resources::{Resource, Resources, is_same_resource};
 use crate::{Note, Options, note, object_name};
+use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::{annotation, capacity};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// Multus' annotation.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// Resources of GPUs, which stay in the pod.
-const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
 /// The name of the claim in a pod.
 const CLAIM: &str = "nics";
 const NIC_CLASS: &str = "dranet.net";
@@ -44,6 +43,19 @@ struct Wanted<'a> {
     /// Resources of device plugins, with the amount that the pod requests.
     resources: Vec<(String, Option<&'a Resource>, u64)>,
     gpus: u64,
+    /// Resources of parts of GPUs.
+    partitions: Vec<String>,
+}
+
+/// Whether an extended resource is whole GPUs, which stay in the pod.
+fn is_gpu(name: &str) -> bool {
+    GPU_DRIVERS.iter().any(|driver| driver.extended_resources.contains(&name))
+}
+
+/// Whether an extended resource is parts or shares of GPUs.
+fn is_part_of_gpu(name: &str) -> bool {
+    let mut prefixes = GPU_DRIVERS.iter().flat_map(|driver| driver.partial_resources);
+    prefixes.any(|prefix| name.starts_with(prefix))
 }
 
 impl<'a> Converter<'a> {
@@ -127,6 +139,13 @@ impl<'a> Converter<'a> {
             self.made.uses_shares |= wanted.is_shared();
             annotate(pod, &wanted, self.options, object, notes);
         } else {
+            for partition in &wanted.partitions {
+                let text = format!(
+                    "`{partition}` is a part of a GPU: its NICs are not aligned with it, since an \
+                     annotation is about whole GPUs"
+                );
+                note(notes, object, text);
+            }
             self.claim(pod, &wanted, namespace, name, &holders);
         }
         true
@@ -139,10 +158,15 @@ impl<'a> Converter<'a> {
         };
         let networks: Vec<_> = named.into_iter().map(network).collect();
         let (mut resources, mut gpus): (Vec<(String, _, u64)>, u64) = (Vec::new(), 0);
+        let mut partitions = Vec::new();
         for container in containers(pod) {
             for (name, amount) in limits(container) {
-                if GPUS.contains(&name.as_str()) {
+                if is_gpu(&name) {
                     gpus += amount;
+                    continue;
+                }
+                if is_part_of_gpu(&name) {
+                    partitions.push(name);
                     continue;
                 }
                 let found = self.resources.get(&name);
@@ -155,7 +179,7 @@ impl<'a> Converter<'a> {
                 }
             }
         }
-        Wanted { networks, resources, gpus }
+        Wanted { networks, resources, gpus, partitions }
     }
 
     fn claim(

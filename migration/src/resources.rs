@@ -11,6 +11,8 @@ const VENDORS: [(&str, &str); 4] = [
     ("1d0f", "Amazon.com, Inc."),
     ("8086", "Intel Corporation"),
 ];
+/// Fields of a `NicClusterPolicy` about where its own pods run.
+const SETTINGS: [&str; 3] = ["nodeAffinity", "tolerations", "deploymentTemplate"];
 /// The default prefix of the shared plugin's resources.
 const SHARED_PREFIX: &str = "rdma";
 /// The default prefix of the SR-IOV plugin's resources.
@@ -120,6 +122,16 @@ impl Resources {
                 "`docaTelemetryService`: has no counterpart; keep this part of the operator",
             ),
             (
+                "devicePlugin",
+                "`devicePlugin`: claims replace the device plugin; remove it when no pod uses its \
+                 resources",
+            ),
+            (
+                "nvPeerDriver",
+                "`nvPeerDriver`: the chart value `nodeDriver.modules.peerMemory` loads \
+                 nvidia_peermem where NVIDIA's driver needs it",
+            ),
+            (
                 "nicConfigurationOperator",
                 "`nicConfigurationOperator`: firmware is not changed; keep this part of the \
                  operator",
@@ -127,6 +139,19 @@ impl Resources {
         ];
         for (_, text) in told.iter().filter(|(field, _)| !spec[*field].is_null()) {
             note(notes, object, *text);
+        }
+        let read = ["rdmaSharedDevicePlugin", "sriovDevicePlugin"];
+        let is_known = |field: &str| {
+            read.contains(&field)
+                || SETTINGS.contains(&field)
+                || told.iter().any(|(known, _)| *known == field)
+        };
+        let fields = spec.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        for (field, _) in fields.filter(|(field, _)| !is_known(field)) {
+            let text = format!(
+                "`{field}`: not known to this program and not converted; check whether pods need it"
+            );
+            note(notes, object, text);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::args::KubeArgs;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use std::fmt;
 use std::path::PathBuf;
 
 /// A client cannot be created from the flags.
@@ -30,6 +31,9 @@ pub enum ClientError {
     },
 }
 
+/// A user and its groups.
+pub type User<'u> = (&'u str, &'u [String]);
+
 /// The address of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -39,6 +43,13 @@ pub struct Server {
     pub port: u16,
 }
 
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// Creates a client. It connects at its first request.
 pub async fn connect(args: &KubeArgs) -> Result<Client, ClientError> {
     Ok(connect_to(args).await?.0)
@@ -46,7 +57,20 @@ pub async fn connect(args: &KubeArgs) -> Result<Client, ClientError> {
 
 /// Creates a client, and returns the server's address.
 pub async fn connect_to(args: &KubeArgs) -> Result<(Client, Server), ClientError> {
-    let config = config(args).await?;
+    connect_as(args, None).await
+}
+
+/// Creates a client that acts on behalf of a user, if one is named, and returns the server's
+/// address.
+pub async fn connect_as(
+    args: &KubeArgs,
+    user: Option<User<'_>>,
+) -> Result<(Client, Server), ClientError> {
+    let mut config = config(args).await?;
+    if let Some((name, groups)) = user {
+        config.auth_info.impersonate = Some(name.to_owned());
+        config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.to_vec());
+    }
     let url = &config.cluster_url;
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let default = if url.scheme_str() == Some("http") { 80 } else { 443 };

@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Reason, Scored};
 use crate::expected::Expected;
 use crate::learn;
+use crate::score::{Cost, Gets};
 use cluster_model::node_devices::{Role, address, published};
 use cluster_model::view::{ClusterView, ObjectKey};
 use serde::Serialize;
@@ -76,6 +77,8 @@ struct Row {
     loss: Option<u64>,
     /// As `loss`, for gangs that find enough whole nodes on the node's fabric.
     gangs: Option<u64>,
+    /// Unused NICs that the pod would begin to use.
+    nics: Option<u32>,
     left: Option<u32>,
     /// As `loss`, for pods that want all their devices in one cell.
     cells: Option<u64>,
@@ -169,21 +172,37 @@ impl Row {
             Reason::Likely(outcome, forecast) => ("likely", Some((outcome, forecast)), None),
             Reason::Unknown(reason) => ("unknown", None, Some(reason.to_string())),
         };
-        let outcome = known.map(|(outcome, _)| outcome);
-        let devices = known.into_iter().flat_map(|(_, forecast)| &forecast.taken);
-        Self {
+        let row = Self {
             of,
             score: scored.score,
             basis,
-            alternative: outcome.map(|outcome| outcome.gets.alternative),
-            path: outcome.and_then(|outcome| outcome.gets.path).map(|path| path.to_string()),
-            degraded: outcome.map(|outcome| outcome.gets.degraded),
-            loss: outcome.map(|outcome| outcome.cost.loss),
-            gangs: outcome.map(|outcome| outcome.cost.gangs),
-            left: outcome.map(|outcome| outcome.cost.left),
-            cells: outcome.map(|outcome| outcome.cost.cells),
-            devices: devices.map(ToString::to_string).collect(),
+            alternative: None,
+            path: None,
+            degraded: None,
+            loss: None,
+            gangs: None,
+            nics: None,
+            left: None,
+            cells: None,
+            devices: Vec::new(),
             reason,
+        };
+        let Some((outcome, forecast)) = known else { return row };
+        let devices = forecast.taken.iter().map(ToString::to_string).collect();
+        // Without `..`, so that a new term is shown too.
+        let Gets { alternative, path, degraded } = outcome.gets;
+        let Cost { loss, gangs, nics, left, cells } = outcome.cost;
+        Self {
+            alternative: Some(alternative),
+            path: path.map(|path| path.to_string()),
+            degraded: Some(degraded),
+            loss: Some(loss),
+            gangs: Some(gangs),
+            nics: Some(nics),
+            left: Some(left),
+            cells: Some(cells),
+            devices,
+            ..row
         }
     }
 }
@@ -231,7 +250,7 @@ impl Page for NodePage {
 fn table(of: &str, rows: &[Row]) -> String {
     let mut text = format!(
         "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss\
-         <th>gangs<th>left<th>cells<th>devices"
+         <th>gangs<th>nics<th>left<th>cells<th>devices"
     );
     let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     for node in rows {
@@ -244,6 +263,7 @@ fn table(of: &str, rows: &[Row]) -> String {
             number(node.degraded.map(u64::from)),
             number(node.loss),
             number(node.gangs),
+            number(node.nics.map(u64::from)),
             number(node.left.map(u64::from)),
             number(node.cells),
             node.reason.clone().unwrap_or_else(|| node.devices.join(" ")),

@@ -90,13 +90,45 @@ fn gpus(
     }
     let driver = match &intent.resource {
         Some(resource) => resource.driver,
-        None => only_driver(intent, view)?,
+        // The operator's class may say which of several drivers is meant.
+        None => match driver_of_policy(intent, view, policy) {
+            Some(driver) => driver,
+            None => only_driver(intent, view)?,
+        },
     };
     let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.as_deref());
     let named = of_limits.or(policy.gpu_class.as_deref());
     let name = named.unwrap_or_else(|| default_class(intent, view, driver));
     let class = class(view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
     Ok((driver, class))
+}
+
+/// The driver whose GPUs the operator's class selects, if there is such a class.
+fn driver_of_policy(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Option<&'static GpuDriver> {
+    let class = view.inventory().class(policy.gpu_class.as_deref()?)?;
+    driver_of(intent, view, class)
+}
+
+/// The GPU drivers that publish devices in this cluster, each with the class that pods get which
+/// name no other: what a pod must ask for where there are several.
+pub fn drivers(view: &ClusterView, policy: &Policy) -> Vec<(&'static GpuDriver, String)> {
+    let published: BTreeSet<&str> =
+        view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
+    let there = GPU_DRIVERS.iter().filter(|driver| published.contains(driver.driver));
+    let class = |driver: &'static GpuDriver| {
+        let operators = policy.gpu_class.as_deref().filter(|name| {
+            let class = view.inventory().class(name);
+            class.is_some_and(|class| selects(view, class, driver.driver))
+        });
+        operators
+            .unwrap_or_else(|| standing_for(driver.extended_resources, view, driver))
+            .to_owned()
+    };
+    there.map(|driver| (driver, class(driver))).collect()
 }
 
 /// The default GPU class. A class that stands for the extended resource is preferred,
@@ -106,10 +138,18 @@ fn default_class<'a>(
     view: &'a ClusterView,
     driver: &'static GpuDriver,
 ) -> &'a str {
-    let resources: Vec<&str> = match &intent.resource {
-        Some(resource) => vec![resource.name.as_str()],
-        None => driver.extended_resources.to_vec(),
-    };
+    match &intent.resource {
+        Some(resource) => standing_for(&[resource.name.as_str()], view, driver),
+        None => standing_for(driver.extended_resources, view, driver),
+    }
+}
+
+/// The class that stands for one of these extended resources, or else the one named like the driver.
+fn standing_for<'a>(
+    resources: &[&str],
+    view: &'a ClusterView,
+    driver: &'static GpuDriver,
+) -> &'a str {
     let standing_for = |resource: &&str| {
         view.class_of_extended_resource(resource).filter(|name| {
             view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))

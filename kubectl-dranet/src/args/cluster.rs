@@ -52,7 +52,7 @@ pub struct LintArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
     pub max_steps: u64,
     /// Minimum severity that sets exit code 3
-    #[arg(long, value_enum, default_value_t = FailOn::Warning)]
+    #[arg(long, value_enum, default_value_t = FailOn::Error)]
     pub fail_on: FailOn,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]

@@ -31,12 +31,23 @@ pub enum ListForm {
 /// Output format of a plan.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanFormat {
-    /// Everything, for a person.
+    /// The answer, for a person.
     Text,
     /// The template and the rewritten pod as YAML documents.
     Yaml,
     /// One JSON object: pod, template, join, level, steps, and the devices of each node.
     Json,
+}
+
+/// What `plan` shows besides its answer.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The ResourceClaimTemplate.
+    Claim,
+    /// The rewritten pod.
+    Pod,
+    /// The matrix of paths of each shape of node.
+    Matrix,
 }
 
 /// A severity as a flag.

@@ -1,6 +1,6 @@
 //! Flags of the commands about pods.
 
-use super::form::{Form, ListForm, PlanFormat};
+use super::form::{Form, ListForm, PlanFormat, Shown};
 use super::{AdmissionArgs, SourceArgs};
 use crate::selector::Selector;
 use std::path::PathBuf;
@@ -56,6 +56,9 @@ pub struct PlanArgs {
     /// Admission's settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
+    /// Also show these, with text output
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS")]
+    pub show: Vec<Shown>,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
     pub output: PlanFormat,

@@ -33,8 +33,8 @@ const fn equal(number: u32) -> PodShape {
 }
 
 impl PodShape {
-    /// A pod that requests this shape.
-    pub(crate) fn pod(self, namespace: &str) -> Value {
+    /// A pod that requests this shape, with GPUs of a class if one is named.
+    pub(crate) fn pod(self, namespace: &str, gpu_class: Option<&str>) -> Value {
         let mut pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -48,6 +48,9 @@ impl PodShape {
             },
             "spec": { "containers": [{ "name": "main", "image": "main" }] },
         });
+        if let Some(class) = gpu_class {
+            pod["metadata"]["annotations"][annotation::GPU_CLASS] = class.into();
+        }
         if let Some(level) = self.level {
             pod["metadata"]["annotations"][annotation::ALIGNMENT] = level.to_string().into();
         }

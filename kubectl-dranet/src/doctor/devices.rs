@@ -4,11 +4,13 @@ use super::finding::ClusterFinding;
 use crate::nodes::NodeState;
 use crate::predicted::nodes;
 use crate::source::Seen;
+use crate::text::counted;
 use admission::lint::Severity;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{Role, published, text};
 use cluster_model::view::ClusterView;
+use fabric_controller::nodes::Nodes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Extended resources by which device plugins give NICs to pods: those of
@@ -25,10 +27,10 @@ const NIC_PLUGINS: [&str; 6] = [
 /// Maximum number of NICs that a finding names.
 const NAMED: usize = 5;
 
-pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
+pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Vec<ClusterFinding> {
     let view = &seen.view;
     let states: BTreeMap<&str, NodeState> =
-        nodes(view).map(|node| (node, NodeState::of(view, node))).collect();
+        nodes(view).map(|node| (node, NodeState::of(view, node, facts))).collect();
     let mut findings = Vec::new();
     findings.extend(ports(&states));
     findings.extend(plugins(seen, &states));
@@ -47,11 +49,12 @@ fn ports(states: &BTreeMap<&str, NodeState>) -> Option<ClusterFinding> {
         more => format!("; and {more} more"),
     };
     (!troubles.is_empty()).then(|| {
+        let is = if troubles.len() == 1 { "is" } else { "are" };
         let message = format!(
-            "are down or degraded: {named}{more}; check the cable, the switch port and, for a slow \
+            "{is} down, degraded or tainted: {named}{more}; check the cable, the switch port and, for a slow \
              link, the slot (`kubectl dranet graph NODE --path`)"
         );
-        ClusterFinding::new(Severity::Warning, format!("{} NICs", troubles.len()), message)
+        ClusterFinding::new(Severity::Warning, counted(troubles.len(), "device"), message)
     })
 }
 

@@ -59,7 +59,7 @@ pub(super) fn examine(
 
 /// Admission's decision on a pod that can only run on this node.
 fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Result<String, String>> {
-    let mut pod = PodShape { gpus: 1, nics: 1, level: None }.pod("default");
+    let mut pod = PodShape { gpus: 1, nics: 1, level: None }.pod("default", None);
     pod["spec"]["affinity"] = only(node);
     if let Some(resource) = resource(node, view) {
         pod["spec"]["containers"][0]["resources"] = json!({ "limits": { resource: 1 } });

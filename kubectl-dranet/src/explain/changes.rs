@@ -6,12 +6,16 @@ use super::devices::Outcomes;
 use crate::moves::{Move, fewest};
 use crate::text::{counted, short};
 use admission::admit::admit;
+use admission::intent::GpuResources;
 use admission::plan::Policy;
+use admission::rewrite;
 use cluster_model::names::annotation;
 use cluster_model::predict::{STEPS_MAX, budget};
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::Relaxation;
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::fmt;
 use topology_graph::Level;
@@ -43,17 +47,46 @@ pub(super) fn smallest(
     nodes: &[&str],
     (outcomes, claims): (&Outcomes, &[Claim]),
 ) -> anyhow::Result<Vec<Change>> {
-    let is_annotated = pod["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string()
-        && pod["spec"]["resourceClaims"].as_array().is_none_or(Vec::is_empty);
-    let mut found: Vec<Change> = of_use(view, nodes, claims).into_iter().collect();
-    if is_annotated {
+    let own = original(pod, view)?;
+    let mut found = Vec::new();
+    if let Some(own) = own.as_ref().filter(|own| *own != pod) {
+        found.extend(anew(own, view, policy, nodes)?);
+    }
+    found.extend(of_use(view, nodes, claims));
+    match &own {
         // Users do not edit the claim that admission writes, only annotations.
-        found.extend(of_annotations(pod, view, policy, nodes)?);
-    } else {
-        found.extend(of_claims(outcomes));
+        Some(own) => found.extend(of_annotations(own, view, policy, nodes)?),
+        None => found.extend(of_claims(outcomes)),
     }
     found.truncate(SHOWN_MAX);
     Ok(found)
+}
+
+/// The pod as its user wrote it, if its only claim is admission's; `None` if the user wrote claims.
+fn original(pod: &Value, view: &ClusterView) -> anyhow::Result<Option<Value>> {
+    if !pod["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string() {
+        return Ok(None);
+    }
+    let typed = Pod::deserialize(pod)?;
+    let mut pod = pod.clone();
+    if pod["metadata"]["annotations"][annotation::PLAN].is_string() {
+        pod = rewrite::original(&pod, &GpuResources::of(&typed, view));
+    }
+    let has_claims = pod["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
+    Ok((!has_claims).then_some(pod))
+}
+
+/// The pod was planned for the machines that existed then; a new one may fit.
+fn anew(
+    original: &Value,
+    view: &ClusterView,
+    policy: &Policy,
+    nodes: &[&str],
+) -> anyhow::Result<Option<Change>> {
+    let nodes = fits(original, view, policy, nodes)?;
+    let text = "delete the pod and create it again: its claim was planned for the machines that \
+                existed then, and cannot change";
+    Ok((nodes > 0).then(|| Change { text: text.to_owned(), nodes }))
 }
 
 /// What would have to be freed, on the node where that is least.

@@ -1,10 +1,12 @@
 //! The result of claims on each node, and which nodes have the same result.
 
+use crate::device_names;
 use crate::text::short;
+use cluster_model::node_devices::published;
 use cluster_model::predict::{EXPENSIVE, STEPS_MAX, budget};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
-use dra_allocator::{Claim, Limits, Outcome, PoolId, PoolProblem, survey};
+use dra_allocator::{Claim, ClaimName, Limits, Outcome, PoolId, PoolProblem, survey};
 use std::collections::BTreeMap;
 
 /// Maximum number of devices in use that are named.
@@ -60,7 +62,7 @@ impl Outcomes {
                 nodes: Vec::new(),
                 verdict,
                 reasons,
-                holders: holders(&explained),
+                holders: holders(view, first, &explained),
                 relaxations: Vec::new(),
             });
             group.nodes.extend(names);
@@ -76,6 +78,13 @@ impl Outcomes {
         // The most common reason first.
         found.groups.sort_by_key(|group| std::cmp::Reverse(group.nodes.len()));
         Ok(found)
+    }
+
+    /// Adds the results on other nodes.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.fits.extend(other.fits);
+        self.groups.extend(other.groups);
+        self.fits.sort_unstable();
     }
 
     /// Number of nodes that were examined.
@@ -198,14 +207,19 @@ fn reason(report: &RequestReport) -> String {
     }
 }
 
-fn holders(explained: &Explanation) -> Vec<String> {
+/// Who holds suitable devices: `mlx5_0 by pod train/train-0`.
+fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for report in &explained.requests {
         let Some(Failure::InUse(devices)) = &report.failure else { continue };
-        for (device, holder) in devices {
+        for (id, holder) in devices {
+            let mut published = published(view, node).map(|(_, device)| device);
+            let device = published.find(|device| device.id() == id);
+            let name = device.map(|device| device_names::short(view, node, device));
+            let name = name.unwrap_or_else(|| id.device.to_string());
             let text = match holder {
-                Some(claim) => format!("{} by claim {claim}", device.device),
-                None => device.device.to_string(),
+                Some(claim) => format!("{name} by {}", user(view, claim)),
+                None => name,
             };
             if !all.contains(&text) {
                 all.push(text);
@@ -218,4 +232,13 @@ fn holders(explained: &Explanation) -> Vec<String> {
         all.push(format!("and {rest} more"));
     }
     all
+}
+
+/// The pod that uses a claim, or else the claim.
+fn user(view: &ClusterView, claim: &ClaimName) -> String {
+    let key = ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
+    match view.claim(&key).and_then(|known| known.pod.as_ref()) {
+        Some((pod, _)) => format!("pod {}/{pod}", key.namespace),
+        None => format!("claim {key}"),
+    }
 }

@@ -5,9 +5,11 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::ClaimAllocation;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus,
+    AllocationResult, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec,
+    ResourceClaimStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
 
 /// Replaces the random ID of a device share.
 const SHARE: &str = "simulated";
@@ -43,6 +45,32 @@ pub(super) fn allocated(
         let template = view.template(&open.key);
         template.and_then(|template| template.metadata.as_ref()?.labels.clone())
     };
+    let spec = (*open.spec).clone();
+    with_devices(pod, key, (labels, spec), allocation)
+}
+
+/// The claim that kube-scheduler makes for a pod's extended resources, with a free name.
+pub(super) fn of_extended(
+    view: &ClusterView,
+    pod: &Pod,
+    spec: ResourceClaimSpec,
+    allocation: &ClaimAllocation,
+) -> ResourceClaim {
+    let name = pod.metadata.name.as_deref().unwrap_or("pod");
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let mut key = ObjectKey { namespace, name: format!("{name}-extended-resources") };
+    while view.claim(&key).is_some() {
+        key.name.push_str("-simulated");
+    }
+    with_devices(pod, &key, (None, spec), allocation)
+}
+
+fn with_devices(
+    pod: &Pod,
+    key: &ObjectKey,
+    (labels, spec): (Option<BTreeMap<String, String>>, ResourceClaimSpec),
+    allocation: &ClaimAllocation,
+) -> ResourceClaim {
     let mut result = AllocationResult::from(allocation);
     let results = result.devices.iter_mut().flat_map(|it| it.results.iter_mut().flatten());
     for (wire, own) in results.zip(&allocation.results) {
@@ -62,7 +90,7 @@ pub(super) fn allocated(
             labels,
             ..ObjectMeta::default()
         },
-        spec: Some((*open.spec).clone()),
+        spec: Some(spec),
         status: Some(ResourceClaimStatus {
             allocation: Some(result),
             reserved_for: Some(vec![consumer]),

@@ -3,10 +3,11 @@
 
 use super::{added, claim};
 use crate::args::AddedNodes;
-use crate::explain::{self, Answer, Bar};
+use crate::barriers::{Barriers, Needs};
+use crate::explain::{self, Answer, Scene};
+use crate::extended::Extended;
 use crate::predicted::{nodes, pools_of};
 use crate::source::Seen;
-use crate::text::node_list;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
@@ -15,12 +16,11 @@ use cluster_model::placement::Placement;
 use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, budget, pod_claims};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey};
 use dra_allocator::{Claim, DeviceId, Limits, Outcome, allocate, survey};
-use fabric_controller::nodes::Nodes;
-use fabric_controller::pods::Pods;
 use fabric_controller::preview::preview;
 use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use scheduler_ext::answer::Scored;
 use scheduler_ext::expected::Expected;
 use scheduler_ext::prioritize::Ranker;
@@ -33,8 +33,8 @@ use topology_graph::PathKind;
 /// The cluster with the pods placed so far.
 pub(super) struct Cluster {
     view: ClusterView,
-    pods: Pods,
-    nodes: Nodes,
+    barriers: Barriers,
+    quotas: Vec<Value>,
     policy: Policy,
     ranker: Ranker,
     /// The last pod that admission decided on, without its name, and the verdict: pods of a
@@ -69,22 +69,26 @@ struct Asked {
     pod: Pod,
     known: PodClaims,
     claims: Vec<Claim>,
-    needs: PodRequirements,
-    fabric: Option<String>,
+    needs: Needs,
 }
 
 impl Cluster {
-    pub(super) fn new(seen: Seen, policy: Policy, added: &[AddedNodes]) -> anyhow::Result<Self> {
-        let (pods, mut nodes) = seen.groups()?;
+    pub(super) fn new(
+        mut seen: Seen,
+        policy: Policy,
+        added: &[AddedNodes],
+    ) -> anyhow::Result<Self> {
+        let mut barriers = seen.groups()?;
+        let quotas = seen.of_kind("ResourceQuota").cloned().collect();
         let Seen { mut view, kept, .. } = seen;
         let mut count = 0;
         for asked in added {
-            count += added::add(&mut view, &mut nodes, &kept, (asked, count))?;
+            count += added::add(&mut view, &mut barriers.nodes, &kept, (asked, count))?;
         }
         Ok(Self {
             view,
-            pods,
-            nodes,
+            barriers,
+            quotas,
             policy,
             ranker: Ranker::new(Expected::default()),
             admitted: None,
@@ -98,28 +102,30 @@ impl Cluster {
         &self.view
     }
 
-    /// Creates a pod and schedules it.
-    pub(super) fn place(&mut self, pod: &Value) -> anyhow::Result<Fate> {
-        let asked = match self.query(pod)? {
+    /// Creates a pod and schedules it. `size` is the number of pods of its job, if that is known.
+    pub(super) fn place(&mut self, pod: &Value, size: Option<u64>) -> anyhow::Result<Fate> {
+        let asked = match self.query(pod, size)? {
             Ok(asked) => asked,
             Err(answer) => return Ok(Fate::Kept(answer)),
         };
-        let fits = {
-            let bar = |node: &str| self.bar(&asked, node);
-            let fits = self.fits(&asked, &bar);
-            if fits.is_empty() {
-                return Ok(Fate::Kept(self.kept(pod, &asked, &bar)?));
-            }
-            fits
-        };
+        let fits = self.fits(&asked)?;
+        if fits.is_empty() {
+            let fabric = asked.needs.fabric.as_deref();
+            return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
+        }
         let (node, path, score, equal) = self.choose(&asked.pod, &fits);
         let devices = self.bind(asked, &node)?;
         Ok(Fate::Placed(Placed { node, devices, path, score, equal }))
     }
 
+    fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
+        let Self { view, policy, barriers, quotas, .. } = self;
+        Scene { view, policy, barriers, fabric, quotas }
+    }
+
     /// Returns the pod as admitted, or the answer if nodes need not be examined.
-    fn query(&mut self, pod: &Value) -> anyhow::Result<Result<Asked, Answer>> {
-        let explained = |it: &Self| explain::answer(pod, &it.view, &it.policy, &|_| None);
+    fn query(&mut self, pod: &Value, size: Option<u64>) -> anyhow::Result<Result<Asked, Answer>> {
+        let explained = |it: &Self| explain::answer(pod, it.scene(None));
         let Some(verdict) = self.admit(pod) else { return Ok(Err(explained(self)?)) };
         let typed = Pod::deserialize(&verdict.pod)?;
         let mut gates = typed.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
@@ -138,12 +144,14 @@ impl Cluster {
             Ok((claims.collect::<Result<Vec<_>, _>>()?, known))
         });
         let Ok((claims, known)) = claims else { return Ok(Err(explained(self)?)) };
-        let fabric = match self.fabric(&verdict, &typed) {
+        let fabric = match self.fabric(&verdict, &typed, size) {
             Ok(fabric) => fabric,
             Err(why) => return Ok(Err(Answer::Refused(format!("waits for a fabric: {why}")))),
         };
-        let needs = PodRequirements::of(&typed, None);
-        Ok(Ok(Asked { pod: typed, known, claims, needs, fabric }))
+        let own = PodRequirements::of(&typed, None);
+        let extended = Extended::of(&own.requests, &self.view);
+        let needs = Needs { own, extended, fabric };
+        Ok(Ok(Asked { pod: typed, known, claims, needs }))
     }
 
     /// Returns admission's verdict on a pod; `None` if the pod is denied.
@@ -164,7 +172,12 @@ impl Cluster {
     }
 
     /// Returns the fabric of the pod's group, if it is in one.
-    fn fabric(&mut self, verdict: &Verdict, pod: &Pod) -> Result<Option<String>, String> {
+    fn fabric(
+        &mut self,
+        verdict: &Verdict,
+        pod: &Pod,
+        size: Option<u64>,
+    ) -> Result<Option<String>, String> {
         let labels = pod.metadata.labels.as_ref();
         let group = labels.and_then(|labels| labels.get(label::FABRIC_GROUP));
         let (Some(group), Some(planned)) = (group, &verdict.planned) else { return Ok(None) };
@@ -176,53 +189,37 @@ impl Cluster {
         if let Some(known) = self.fabrics.get(&key) {
             return known.clone().map(Some);
         }
-        let (facts, now) = ((&self.pods, &self.nodes), self.start.1);
-        let asked = preview(&verdict.pod, &planned.template, &mut self.view.clone(), facts, now);
+        let Barriers { pods, nodes } = &self.barriers;
+        let (facts, group) = ((pods, nodes), (&verdict.pod, &planned.template, size));
+        let asked = preview(group, &mut self.view.clone(), facts, self.start.1);
         let Some(asked) = asked else { return Ok(None) };
         self.fabrics.insert(key, asked.answer.clone());
         asked.answer.map(Some)
     }
 
-    /// Returns why a node is excluded, other than by claims and the pod's own selectors.
-    fn bar(&self, asked: &Asked, node: &str) -> Option<String> {
-        let Asked { needs, fabric, .. } = asked;
-        if let Some(fabric) = fabric {
-            let labels = self.view.inventory().node(node).map(|node| &node.labels);
-            let own = labels.and_then(|labels| labels.get(label::NODE_FABRIC));
-            if own.is_none_or(|own| **own != **fabric) {
-                return Some(format!("not on fabric {fabric}, which is chosen for the group"));
-            }
-        }
-        let facts = self.nodes.get(node)?;
-        if let Some(taint) = facts.untolerated(&needs.tolerations) {
-            return Some(format!("has the taint {taint}, which the pod does not tolerate"));
-        }
-        // Nothing is known about nodes that are written by hand or remembered.
-        if facts.allocatable.is_empty() {
-            return None;
-        }
-        let mut free = facts.allocatable.clone();
-        let usage = self.pods.usage(node);
-        if let Some(usage) = usage {
-            free.subtract(&usage.amounts, 1);
-        }
-        if usage.map_or(0, |usage| usage.pods) >= facts.pods {
-            return Some("runs its maximum number of pods".to_owned());
-        }
-        needs.requests.first_short(&free).map(|name| format!("has too little `{name}` free"))
-    }
-
     /// The nodes on which the pod fits.
-    fn fits(&self, asked: &Asked, bar: Bar<'_>) -> Vec<String> {
-        let Asked { pod, known, claims, .. } = asked;
+    fn fits(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
+        let Asked { pod, known, claims, needs } = asked;
         let placement = Placement::of(pod);
-        let view = &self.view;
-        let is_open = |node: &&str| placement.allows(view, node) && bar(node).is_none();
+        let Self { view, barriers, .. } = self;
+        let is_open =
+            |node: &&str| placement.allows(view, node) && barriers.bar(view, needs, node).is_none();
         let mut open: Vec<&str> = nodes(view).filter(is_open).collect();
         for claim in &known.allocated {
             let pools = pools_of(view, claim);
             open.retain(|node| pools.contains(*node));
         }
+        let mut fits = Vec::new();
+        for (open, claims) in explain::by_claims(&open, claims, needs, barriers)? {
+            fits.extend(self.fits_of(open, &claims));
+        }
+        fits.sort_unstable();
+        Ok(fits)
+    }
+
+    /// The nodes among these on which claims fit.
+    fn fits_of(&self, open: Vec<&str>, claims: &[Claim]) -> Vec<String> {
+        let view = &self.view;
         if claims.is_empty() {
             return open.into_iter().map(str::to_owned).collect();
         }
@@ -237,27 +234,7 @@ impl Cluster {
         }
         let fitting =
             groups().filter(|group| matches!(group.attempt.outcome, Outcome::Allocated(_)));
-        let mut fits: Vec<String> =
-            fitting.flat_map(|group| group.nodes.iter().map(|node| (*node).to_owned())).collect();
-        fits.sort_unstable();
-        fits
-    }
-
-    /// Explains why the pod fits nowhere.
-    fn kept(&self, pod: &Value, asked: &Asked, bar: Bar<'_>) -> anyhow::Result<Answer> {
-        if !asked.claims.is_empty() || !asked.known.allocated.is_empty() {
-            return explain::answer(pod, &self.view, &self.policy, bar);
-        }
-        let placement = Placement::of(&asked.pod);
-        let mut why: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for node in nodes(&self.view) {
-            let reason = if placement.allows(&self.view, node) { bar(node) } else { None };
-            let left_out = || "excluded by the pod's nodeSelector or node affinity".to_owned();
-            why.entry(reason.unwrap_or_else(left_out)).or_default().push(node);
-        }
-        let why: Vec<_> =
-            why.iter().map(|(why, nodes)| format!("{}: {why}", node_list(nodes))).collect();
-        Ok(Answer::Refused(format!("requests no devices and fits on no node; {}", why.join("; "))))
+        fitting.flat_map(|group| group.nodes.iter().map(|node| (*node).to_owned())).collect()
     }
 
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
@@ -279,9 +256,23 @@ impl Cluster {
         (node.cloned().unwrap_or_default(), path, score, equal)
     }
 
+    /// The claim that stands for extended resources on this node, with its spec.
+    fn claim_for_extended(
+        &self,
+        needs: &Needs,
+        node: &str,
+    ) -> anyhow::Result<Option<(Claim, ResourceClaimSpec)>> {
+        let facts = self.barriers.nodes.get(node);
+        let Some((extended, facts)) = needs.extended.as_ref().zip(facts) else { return Ok(None) };
+        let missing = extended.missing_on(facts);
+        (!missing.is_empty()).then(|| extended.claim(&missing)).transpose()
+    }
+
     /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
     fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<DeviceId>> {
-        let Asked { mut pod, known, claims, .. } = asked;
+        let Asked { mut pod, known, mut claims, needs } = asked;
+        let by_claim = self.claim_for_extended(&needs, node)?;
+        claims.extend(by_claim.as_ref().map(|(claim, _)| claim.clone()));
         let (inventory, budget) = (self.view.inventory(), budget(&self.view));
         let limits = Limits::within(STEPS_MAX, &budget);
         let state = inventory.state();
@@ -297,6 +288,9 @@ impl Cluster {
             .map(|entry| entry.name.clone())
             .collect::<Vec<_>>()
             .into_iter();
+        if let Some(((_, spec), allocation)) = by_claim.zip(allocations.get(known.open.len())) {
+            self.view.apply(claim::of_extended(&self.view, &pod, spec, allocation))?;
+        }
         let mut statuses = Vec::new();
         for (open, allocation) in known.open.iter().zip(&allocations) {
             let entry = if open.is_made { None } else { made.next() };
@@ -309,7 +303,7 @@ impl Cluster {
             self.view.apply(claim)?;
         }
         pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
-        self.pods.apply_usage(&pod);
+        self.barriers.pods.apply_usage(&pod);
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
         Ok(results.map(|result| result.device.clone()).collect())

@@ -1,7 +1,49 @@
 //! Reads the pods in a file's objects, including those that controllers would create from
 //! them.
 
-use serde_json::{Map, Value};
+use cluster_model::names::annotation;
+use serde_json::{Map, Value, json};
+
+/// Kinds without pods that often stand beside workloads. Others are named when they are skipped.
+const WITHOUT_PODS: &[&str] = &[
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "CustomResourceDefinition",
+    "DeviceClass",
+    "HorizontalPodAutoscaler",
+    "Ingress",
+    "LimitRange",
+    "Namespace",
+    "NetworkPolicy",
+    "NicPool",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceQuota",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "StorageClass",
+];
+
+/// The beginning of the UID of a workload that may not exist yet.
+const PLANNED: &str = "planned-";
+
+/// Removes an owner that may not exist yet, so that the pod can be created.
+pub(crate) fn disown(pod: &mut Value) {
+    let uid = pod.pointer("/metadata/ownerReferences/0/uid").and_then(Value::as_str);
+    if uid.is_some_and(|uid| uid.starts_with(PLANNED))
+        && let Some(metadata) = pod["metadata"].as_object_mut()
+    {
+        metadata.remove("ownerReferences");
+    }
+}
 
 /// A pod, or pods that a controller would create.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,13 +54,54 @@ pub(crate) struct Subject {
     pub(crate) origin: String,
     /// How many such pods exist at a time: `replicas`, `parallelism`.
     pub(crate) count: u64,
+    /// The number of jobs that these pods belong to, in equal parts and in order: a group of a
+    /// `LeaderWorkerSet` is a job of its own.
+    pub(crate) jobs: u64,
+    /// The number of pods of such a job, of this and other templates of the workload; `None` for a
+    /// pod without a workload.
+    pub(crate) job_size: Option<u64>,
 }
 
 impl Subject {
     /// A single pod.
     pub(super) fn one(pod: Value, origin: String) -> Self {
-        Self { pod, origin, count: 1 }
+        Self { pod, origin, count: 1, jobs: 1, job_size: None }
     }
+
+    /// The pod with this number, starting from 0, as its controller would create it.
+    pub(crate) fn pod(&self, number: u64) -> Value {
+        let mut pod = self.pod.clone();
+        if self.job_size.is_some() && self.jobs > 1 {
+            let job = number * self.jobs / self.count.max(1);
+            if let Some(uid) = pod.pointer_mut("/metadata/ownerReferences/0/uid") {
+                *uid = format!("{}-{job}", uid.as_str().unwrap_or_default()).into();
+            }
+        }
+        pod
+    }
+}
+
+/// Mistakes in an object around its pods: annotations beside the pod template, where they have no
+/// effect, and a kind without a pod template.
+pub(super) fn remarks(object: &Value) -> Option<String> {
+    let kind = object["kind"].as_str().unwrap_or("?");
+    if kind == "Pod" || WITHOUT_PODS.contains(&kind) {
+        return None;
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
+    let mut found = Vec::new();
+    templates(&object["spec"], &mut Place::default(), &mut found);
+    let Some(first) = found.first() else {
+        return Some(format!("skipped {kind} {name}: it has no pod template"));
+    };
+    let own = object["metadata"]["annotations"].as_object()?;
+    let keys: Vec<_> = own.keys().filter(|key| key.starts_with(annotation::DOMAIN)).collect();
+    let key = keys.first()?;
+    Some(format!(
+        "{kind} {name} has the annotation {key} on itself, where it has no effect; move it to \
+         spec.{}metadata.annotations",
+        first.keys.iter().map(|key| format!("{key}.")).collect::<String>()
+    ))
 }
 
 /// The pod that an object is, or those that its controller would create.
@@ -30,64 +113,106 @@ pub(super) fn of_object(object: &Value) -> Vec<Subject> {
         return vec![Subject::one(object.clone(), owner)];
     }
     let mut found = Vec::new();
-    templates(&object["spec"], (&mut Vec::new(), 1), &mut found);
-    let subject = |PodTemplate { path, count, object: template }: PodTemplate<'_>| {
+    templates(&object["spec"], &mut Place::default(), &mut found);
+    let jobs = if is_set_of_jobs(object) { times(&object["spec"]) } else { 1 };
+    let all: u64 = found.iter().map(|template| template.count).sum();
+    let subject = |PodTemplate { path, count, object: template, .. }: PodTemplate<'_>| {
         let pod = pod_of(template, object, &path);
         let origin = if path.is_empty() { owner.clone() } else { format!("{owner}, {path}") };
-        Subject { pod, origin, count }
+        Subject { pod, origin, count, jobs, job_size: Some(all / jobs.max(1)) }
     };
     found.into_iter().map(subject).collect()
+}
+
+/// Whether each replica of the object is a job of its own.
+fn is_set_of_jobs(object: &Value) -> bool {
+    object["spec"]["leaderWorkerTemplate"].is_object()
 }
 
 /// A pod template within an object.
 struct PodTemplate<'o> {
     /// The names on the path that distinguish it from other templates.
     path: String,
+    /// The keys and indexes from `spec` to it.
+    keys: Vec<String>,
     /// How many pods are created from it.
     count: u64,
     object: &'o Value,
 }
 
+/// A place in an object.
+struct Place {
+    /// The names that distinguish it from others.
+    path: Vec<String>,
+    /// The keys and indexes that lead to it.
+    keys: Vec<String>,
+    /// The number of copies of the value there.
+    count: u64,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { path: Vec::new(), keys: Vec::new(), count: 1 }
+    }
+}
+
 /// Finds every value with `spec.containers`: a pod template, whatever the kind around it.
-/// `count` is the number of copies of the value.
-fn templates<'o>(
-    value: &'o Value,
-    (path, count): (&mut Vec<String>, u64),
-    found: &mut Vec<PodTemplate<'o>>,
-) {
+fn templates<'o>(value: &'o Value, place: &mut Place, found: &mut Vec<PodTemplate<'o>>) {
     if value["spec"]["containers"].is_array() {
-        found.push(PodTemplate { path: path.join(" "), count, object: value });
+        let Place { path, keys, count } = place;
+        found.push(PodTemplate {
+            path: path.join(" "),
+            keys: keys.clone(),
+            count: *count,
+            object: value,
+        });
         return;
     }
-    let count = count * times(value);
+    let before = place.count;
+    place.count *= times(value);
     match value {
         Value::Object(fields) => {
             for (key, below) in fields {
-                // Keys that every kind has distinguish nothing.
-                let tells = !matches!(
-                    key.as_str(),
-                    "spec" | "template" | "jobTemplate" | "leaderWorkerTemplate"
-                );
-                let tells = tells && !key.ends_with("Specs") && key != "replicatedJobs";
-                if tells {
-                    path.push(key.clone());
-                }
-                let count = if key == "workerTemplate" { count * workers(value) } else { count };
-                templates(below, (path, count), found);
-                if tells {
-                    path.pop();
-                }
+                let many = if key == "workerTemplate" { workers(value) } else { 1 };
+                below_key(below, (key, many), place, found);
             }
         }
         Value::Array(items) => {
-            for item in items {
-                let name = item["name"].as_str();
-                path.extend(name.map(str::to_owned));
-                templates(item, (path, count), found);
-                path.truncate(path.len() - usize::from(name.is_some()));
+            for (index, item) in items.iter().enumerate() {
+                let name = ["name", "groupName"].iter().find_map(|key| item[key].as_str());
+                place.path.extend(name.map(str::to_owned));
+                place.keys.push(index.to_string());
+                templates(item, place, found);
+                place.keys.pop();
+                place.path.truncate(place.path.len() - usize::from(name.is_some()));
             }
         }
         _ => {}
+    }
+    place.count = before;
+}
+
+/// Finds the templates in the value of a key, of which there are `many`.
+fn below_key<'o>(
+    below: &'o Value,
+    (key, many): (&str, u64),
+    place: &mut Place,
+    found: &mut Vec<PodTemplate<'o>>,
+) {
+    // Keys that every kind has distinguish nothing.
+    let tells = !matches!(key, "spec" | "template" | "jobTemplate" | "leaderWorkerTemplate");
+    let tells = tells && !key.ends_with("Specs") && key != "replicatedJobs";
+    if tells {
+        place.path.push(key.to_owned());
+    }
+    place.keys.push(key.to_owned());
+    let before = place.count;
+    place.count *= many;
+    templates(below, place, found);
+    place.count = before;
+    place.keys.pop();
+    if tells {
+        place.path.pop();
     }
 }
 
@@ -120,7 +245,16 @@ fn pod_of(template: &Value, owner: &Value, path: &str) -> Value {
     if let Some(namespace) = owner["metadata"]["namespace"].as_str() {
         metadata.insert("namespace".to_owned(), namespace.into());
     }
-    serde_json::json!({
+    // Its controller would own it, which tells admission to which job it belongs.
+    let controller = json!({
+        "apiVersion": owner["apiVersion"].as_str().unwrap_or("v1"),
+        "kind": owner["kind"],
+        "name": owner_name,
+        "uid": format!("{PLANNED}{}-{owner_name}", owner["kind"].as_str().unwrap_or_default()),
+        "controller": true,
+    });
+    metadata.insert("ownerReferences".to_owned(), json!([controller]));
+    json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
@@ -131,7 +265,6 @@ fn pod_of(template: &Value, owner: &Value, path: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn template() -> Value {
         json!({ "metadata": { "annotations": { "a": "b" } }, "spec": { "containers": [] } })

@@ -187,8 +187,10 @@ pub(crate) struct ExplainNodes {
     pub(crate) groups: Vec<ExplainGroup>,
     /// Nodes that its own selectors exclude.
     pub(crate) not_selected: Vec<String>,
-    /// Nodes that are excluded for other reasons; only in `simulate`.
+    /// Nodes that are excluded for other reasons: not ready, cordoned, tainted, full.
     pub(crate) barred: Option<Vec<Barred>>,
+    /// Devices that are down or tainted, and when the pod would fit: a sentence for each node.
+    pub(crate) down: Option<Vec<String>>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
 }
@@ -306,6 +308,8 @@ pub(crate) struct CapacityShape {
     pub(crate) fit_now: u64,
     /// How many would fit with nothing in use.
     pub(crate) fit_empty: u64,
+    /// The driver of the GPUs, in a cluster with several.
+    pub(crate) gpu_driver: Option<String>,
     /// The same by machine type and fabric.
     pub(crate) rooms: Vec<CapacityRoom>,
     /// What would have to move for one to fit.
@@ -510,6 +514,8 @@ pub(crate) struct Doctor {
     pub(crate) machines: Vec<DoctorMachine>,
     /// Numbers of nodes by the mode of their RDMA subsystem, `shared` or `exclusive`.
     pub(crate) rdma_namespace_modes: BTreeMap<String, u64>,
+    /// What was checked.
+    pub(crate) checks: Vec<DoctorCheck>,
     /// Problems to fix.
     pub(crate) findings: Vec<DoctorFinding>,
 }
@@ -530,6 +536,20 @@ pub(crate) struct DoctorMachine {
     pub(crate) join: Option<String>,
     /// Why there is none.
     pub(crate) denied: Option<String>,
+}
+
+/// A check.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorCheck {
+    /// What is checked.
+    pub(crate) name: String,
+    /// `passed`, `failed` or `skipped`.
+    pub(crate) state: String,
+    /// Why it was skipped.
+    pub(crate) why: Option<String>,
+    /// The page of the documentation about what it finds.
+    pub(crate) page: String,
 }
 
 /// A problem to fix.
@@ -608,8 +628,10 @@ pub(crate) struct TopNode {
     pub(crate) nics: Amount,
     /// NUMA nodes with GPUs and NICs, all of them free.
     pub(crate) whole_cells: Option<u64>,
-    /// A text for each NIC in trouble.
+    /// A text for each NIC that is down or degraded, and for each tainted device.
     pub(crate) ports: Vec<String>,
+    /// Why it takes no pods: `cordoned`, `not ready`.
+    pub(crate) closed: Option<String>,
 }
 
 /// `kubectl dranet pools -o json`.
@@ -638,6 +660,8 @@ pub(crate) struct Pool {
     pub(crate) namespaces: Option<Vec<String>>,
     /// Type of the interface that goes with an address, if set.
     pub(crate) r#type: Option<String>,
+    /// Why it gives no addresses, if it is invalid.
+    pub(crate) invalid: Option<String>,
     /// The addresses that claims have.
     pub(crate) addresses: Vec<PoolAddress>,
 }
@@ -664,6 +688,8 @@ pub(crate) struct PoolAddress {
 pub(crate) struct Amount {
     /// Those that are free.
     pub(crate) free: u64,
+    /// Those that are down, degraded or tainted.
+    pub(crate) unusable: u64,
     /// All.
     pub(crate) all: u64,
 }

@@ -1,0 +1,114 @@
+//! Devices that are down or tainted, and whether the pod would fit if they recovered: in words,
+//! since the claim's selectors say it in CEL.
+
+use crate::device_names;
+use crate::text::{listed, moment};
+use cluster_model::names::{self, attribute};
+use cluster_model::node_devices::{self, published};
+use cluster_model::predict::{STEPS_MAX, budget};
+use cluster_model::view::ClusterView;
+use dra_allocator::{Claim, Device, DeviceId, Limits, Outcome, allocate};
+use std::collections::BTreeMap;
+
+/// The most nodes for which it is tried.
+const NODES_MAX: usize = 16;
+
+/// The taint of a NIC without an active port (`node-driver/src/decide/health.rs`).
+const PORT_DOWN: &str = "dranet.io/port-down";
+
+/// Sentences about nodes where the claims would fit if devices recovered.
+pub(super) fn sentences(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Vec<String> {
+    nodes.iter().filter_map(|node| sentence(view, node, claims)).take(NODES_MAX).collect()
+}
+
+/// `gb300-0: mlx5_1 and mlx5_2 are down since 02:14; the pod fits when either is up`.
+fn sentence(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<String> {
+    let mut troubles: BTreeMap<Trouble, Vec<&Device>> = BTreeMap::new();
+    for (_, device) in published(view, node) {
+        if let Some(trouble) = Trouble::of(device) {
+            troubles.entry(trouble).or_default().push(device);
+        }
+    }
+    let all: Vec<&Device> = troubles.values().flatten().copied().collect();
+    let fits_with = |devices: &[&Device]| {
+        let ids = devices.iter().map(|device| device.id());
+        fits_when_recovered(view, node, ids, claims)
+    };
+    if all.is_empty() || !fits_with(&all) {
+        return None;
+    }
+    let alone: Vec<&Device> = all.iter().copied().filter(|device| fits_with(&[*device])).collect();
+    let name = |device: &&Device| device_names::short(view, node, device);
+    let parts = troubles.iter().map(|(trouble, devices)| {
+        let names: Vec<_> = devices.iter().map(name).collect();
+        trouble.text(&names)
+    });
+    let parts: Vec<_> = parts.collect();
+    let is_up = troubles.keys().all(|trouble| matches!(trouble, Trouble::Down(_)));
+    let recovered = if is_up { "up" } else { "usable again" };
+    let when = match (all.len(), alone.as_slice()) {
+        (1, _) => format!("it is {recovered}"),
+        (2, [_, _]) => format!("either is {recovered}"),
+        (_, []) => format!("all of them are {recovered}"),
+        (_, [one]) => format!("{} is {recovered}", name(one)),
+        (_, some) => {
+            let names: Vec<_> = some.iter().map(name).collect();
+            format!("one of {} is {recovered}", listed(&names))
+        }
+    };
+    Some(format!("{node}: {}; the pod fits when {when}", parts.join(", ")))
+}
+
+/// Whether the claims fit on a node if these devices recover.
+fn fits_when_recovered<'d>(
+    view: &ClusterView,
+    node: &str,
+    devices: impl Iterator<Item = &'d DeviceId>,
+    claims: &[Claim],
+) -> bool {
+    let mut supposed = view.clone();
+    devices.for_each(|device| supposed.suppose_recovered(device));
+    let (inventory, budget) = (supposed.inventory(), budget(&supposed));
+    let limits = Limits::within(STEPS_MAX, &budget);
+    let state = inventory.state();
+    let attempt = allocate(inventory, node, claims, state, supposed.settings(), limits);
+    matches!(attempt.outcome, Outcome::Allocated(_))
+}
+
+/// Why a device is not allocated, and since when.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    Down(Option<String>),
+    /// The PCIe link of a NIC is degraded, which excludes it from claims.
+    Degraded,
+    Tainted(String, Option<String>),
+}
+
+impl Trouble {
+    fn of(device: &Device) -> Option<Self> {
+        let mut taints = device.timed_taints().filter(|(taint, _)| taint.prevents_allocation());
+        let port = node_devices::text(device, attribute::PORT_STATE);
+        let is_down = port.is_some_and(|state| state != names::PORT_ACTIVE);
+        let of_port = device.timed_taints().find(|(taint, _)| *taint.key == *PORT_DOWN);
+        if is_down || of_port.is_some() {
+            return Some(Self::Down(of_port.and_then(|(_, since)| since).map(moment)));
+        }
+        if let Some((taint, since)) = taints.next() {
+            return Some(Self::Tainted(taint.to_string(), since.map(moment)));
+        }
+        node_devices::is_true(device, attribute::DEGRADED).then_some(Self::Degraded)
+    }
+
+    fn text(&self, names: &[String]) -> String {
+        let who = listed(names);
+        let (is, has) = if names.len() == 1 { ("is", "has") } else { ("are", "have") };
+        let since = |since: &Option<String>| {
+            since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default()
+        };
+        match self {
+            Self::Down(at) => format!("{who} {is} down{}", since(at)),
+            Self::Degraded => format!("the PCIe link of {who} is slower or narrower than possible"),
+            Self::Tainted(taint, at) => format!("{who} {has} the taint {taint}{}", since(at)),
+        }
+    }
+}

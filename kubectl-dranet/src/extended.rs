@@ -1,0 +1,68 @@
+//! Extended resources that DeviceClasses stand for: on a node where no device plugin offers them,
+//! kube-scheduler makes a claim (`DRAExtendedResource`, `plugins/dynamicresources/extended`).
+
+use cluster_model::view::ClusterView;
+use dra_allocator::{Claim, ClaimName, MinorVersion};
+use fabric_controller::amounts::Amounts;
+use fabric_controller::nodes::NodeInfo;
+use k8s_openapi::api::resource::v1::{
+    DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec,
+};
+use std::collections::BTreeMap;
+
+/// The prefix of a class's own extended resource (`ResourceDeviceClassPrefix` of
+/// `resource.k8s.io/v1`).
+const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
+
+/// The extended resources of a pod that a claim can stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct Extended {
+    /// Class and number, by resource.
+    wanted: BTreeMap<String, (String, i64)>,
+}
+
+impl Extended {
+    /// Reads a pod's requests; `None` if no class stands for any of them, or if the cluster is too
+    /// old: the gate is on by default since 1.36.
+    pub(crate) fn of(requests: &Amounts, view: &ClusterView) -> Option<Self> {
+        if view.settings().version < MinorVersion::V1_36 {
+            return None;
+        }
+        let class = |name: &str| {
+            let implicit = name.strip_prefix(IMPLICIT);
+            let implicit = implicit.filter(|class| view.inventory().class(class).is_some());
+            implicit.or_else(|| view.class_of_extended_resource(name)).map(str::to_owned)
+        };
+        let wanted = requests
+            .names()
+            .filter_map(|name| Some((name.to_owned(), (class(name)?, requests.units(name)))));
+        let wanted: BTreeMap<_, _> = wanted.collect();
+        (!wanted.is_empty()).then_some(Self { wanted })
+    }
+
+    /// The resources that no device plugin of the node offers.
+    pub(crate) fn missing_on(&self, node: &NodeInfo) -> Vec<&str> {
+        let names = self.wanted.keys().map(String::as_str);
+        names.filter(|name| node.allocatable.units(name) == 0).collect()
+    }
+
+    /// The claim for these resources, with its spec.
+    pub(crate) fn claim(&self, names: &[&str]) -> anyhow::Result<(Claim, ResourceClaimSpec)> {
+        let wanted = self.wanted.iter().filter(|(name, _)| names.contains(&name.as_str()));
+        let request =
+            |(index, (_, (class, count))): (usize, (&String, &(String, i64)))| DeviceRequest {
+                name: format!("container-0-request-{index}"),
+                exactly: Some(ExactDeviceRequest {
+                    device_class_name: class.clone(),
+                    allocation_mode: Some("ExactCount".to_owned()),
+                    count: Some(*count),
+                    ..ExactDeviceRequest::default()
+                }),
+                ..DeviceRequest::default()
+            };
+        let requests = wanted.enumerate().map(request).collect();
+        let devices = DeviceClaim { requests: Some(requests), ..DeviceClaim::default() };
+        let spec = ResourceClaimSpec { devices: Some(devices) };
+        Ok((Claim::from_spec(ClaimName::new("", "extended-resources"), &spec)?, spec))
+    }
+}

@@ -129,6 +129,10 @@ impl Example {
         };
         let mut metadata = template.metadata.unwrap_or_default();
         metadata.name = Some("example".to_owned());
+        // Fabric-controller does not run here, and would wait for the other workers.
+        if let Some(annotations) = &mut metadata.annotations {
+            annotations.remove("dranet.io/fabric");
+        }
         Ok(Pod { metadata, spec: template.spec, status: None })
     }
 }

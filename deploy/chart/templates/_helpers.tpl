@@ -16,7 +16,7 @@ app.kubernetes.io/part-of: dranet
 {{- $root := index . 0 }}{{ $program := index . 1 }}
 {{- $image := $root.Values.image }}
 {{- $digest := get $image.digests $program }}
-{{- $image.registry }}/{{ $program }}
+{{- required "image.registry is empty: set it to the registry and path that has the images, for example --set image.registry=ghcr.io/you (deploy/images builds them)" $image.registry }}/{{ $program }}
 {{- if $digest }}@{{ $digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 

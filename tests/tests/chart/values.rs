@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::offline()?;
     for (set, path) in [
-        ("image.registry=", "/image/registry"),
+        ("image.registry=", "image.registry is empty: set it to the registry"),
         ("image.registry=https://example.org", "/image/registry"),
         ("image.digests.admission=latest", "/image/digests/admission"),
         ("image.digests.webhook=latest", "/image/digests"),

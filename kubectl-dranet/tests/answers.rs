@@ -131,7 +131,9 @@ fn taint_rules_are_followed() {
     let all = taint_rule(&json!({ "driver": "gpu.nvidia.com", "pool": NODE }));
     let cluster = Cluster::of(&[all], |_| {});
     insta::assert_snapshot!(cluster.run(&["top"]) + &cluster.run(&["capacity"]));
-    let one = Cluster::of(&[taint_rule(&json!({ "device": "gpu-0" }))], |_| {});
+    let mut older = taint_rule(&json!({ "device": "gpu-0" }));
+    older["apiVersion"] = "resource.k8s.io/v1beta2".into();
+    let one = Cluster::of(&[older], |_| {});
     assert!(one.run(&["top"]).contains("3/4"), "{}", one.run(&["top"]));
     let none = taint_rule(&Value::Null);
     assert!(Cluster::of(&[none], |_| {}).run(&["top"]).contains("4/4"));

@@ -148,7 +148,8 @@ impl Intake {
             ("resource.k8s.io/v1", "DeviceClass") => {
                 put::<resource::DeviceClass, D>(view, place, object)
             }
-            ("resource.k8s.io/v1", "DeviceTaintRule") => {
+            // The fields of both versions are the same.
+            ("resource.k8s.io/v1" | "resource.k8s.io/v1beta2", "DeviceTaintRule") => {
                 put::<resource::DeviceTaintRule, D>(view, place, object)
             }
             ("resource.k8s.io/v1", "ResourceClaim") => {

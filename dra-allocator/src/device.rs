@@ -4,6 +4,7 @@
 //! says which node a device belongs to, [`crate::state`] whether it is free.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -272,7 +273,7 @@ impl Device {
     /// The taints, with the time at which each was added if it is known.
     pub fn timed_taints(&self) -> impl Iterator<Item = (&DeviceTaint, Option<Timestamp>)> {
         let times = self.taint_times.as_deref().unwrap_or_default();
-        let times = times.iter().copied().chain(std::iter::repeat(None));
+        let times = times.iter().copied().chain(iter::repeat(None));
         self.taints().iter().zip(times)
     }
 

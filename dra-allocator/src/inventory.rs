@@ -95,7 +95,7 @@ impl Inventory {
     pub fn apply_taint_rule(&mut self, rule: &DeviceTaintRule) -> Vec<Arc<str>> {
         let name = rule.metadata.name.as_deref().unwrap_or_default();
         let new = TaintRule::of(rule, &mut self.texts).map(Arc::new);
-        self.change_taint_rule(name, new)
+        self.change_taint_rule(name, new.as_ref())
     }
 
     /// Removes the `DeviceTaintRule` with this name. Returns the names of the slices that change.
@@ -103,15 +103,15 @@ impl Inventory {
         self.change_taint_rule(name, None)
     }
 
-    fn change_taint_rule(&mut self, name: &str, new: Option<Arc<TaintRule>>) -> Vec<Arc<str>> {
-        let old = match new.clone() {
-            Some(new) => self.taint_rules.insert(self.texts.text(name), new),
+    fn change_taint_rule(&mut self, name: &str, new: Option<&Arc<TaintRule>>) -> Vec<Arc<str>> {
+        let old = match new {
+            Some(new) => self.taint_rules.insert(self.texts.text(name), new.clone()),
             None => self.taint_rules.remove(name),
         };
-        if old == new {
+        if old.as_ref() == new {
             return Vec::new();
         }
-        let concerns = |slice: &Slice| old.iter().chain(&new).any(|rule| rule.concerns(slice));
+        let concerns = |slice: &Slice| old.iter().chain(new).any(|rule| rule.concerns(slice));
         let changed: Vec<Arc<str>> = self
             .slices
             .all()
@@ -120,7 +120,9 @@ impl Inventory {
             .collect();
         for name in &changed {
             let published = self.untainted.get(name).or_else(|| self.slices.get(name)).cloned();
-            published.into_iter().for_each(|slice| self.apply_published(slice));
+            if let Some(published) = published {
+                self.apply_published(published);
+            }
         }
         changed
     }

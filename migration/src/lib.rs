@@ -57,7 +57,9 @@ pub struct Note {
 /// Converts objects; the order among them does not matter.
 pub fn migrate(objects: &[Value], options: &Options) -> Migration {
     let mut notes = Vec::new();
-    objects.iter().for_each(|object| skipped(object, &mut notes));
+    for object in objects {
+        skipped(object, &mut notes);
+    }
     let resources = Resources::read(objects, &mut notes);
     let networks = Networks::read(objects, &mut notes);
     let mut converter = pods::Converter::new(&resources, &networks, options);

@@ -40,7 +40,9 @@ impl Index<DeviceTaintRule> for ClusterView {
 impl ClusterView {
     fn taints_changed(&mut self, slices: &[Arc<str>]) {
         self.revision.epoch += u64::from(!slices.is_empty());
-        slices.iter().for_each(|slice| self.versions.slice_taints_changed(slice));
+        for slice in slices {
+            self.versions.slice_taints_changed(slice);
+        }
     }
 }
 

@@ -67,7 +67,9 @@ fn fits_when_recovered<'d>(
     claims: &[Claim],
 ) -> bool {
     let mut supposed = view.clone();
-    devices.for_each(|device| supposed.suppose_recovered(device));
+    for device in devices {
+        supposed.suppose_recovered(device);
+    }
     let (inventory, budget) = (supposed.inventory(), budget(&supposed));
     let limits = Limits::within(STEPS_MAX, &budget);
     let state = inventory.state();

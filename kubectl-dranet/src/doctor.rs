@@ -108,7 +108,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
         }
     }
     let Checklist { checks, findings } = list;
-    let mut report = Report { findings, nodes, with_gpus, with_nics, with_graph };
+    let mut report = Report { nodes, with_gpus, with_nics, with_graph, findings };
     report.findings.sort_by_key(|finding| Reverse(finding.severity));
     let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();
     let denied = report.findings.iter().any(counts);

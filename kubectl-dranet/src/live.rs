@@ -26,7 +26,7 @@ pub(crate) struct Cluster {
     runtime: Runtime,
     client: Client,
     /// The address of the API server, and where it is from.
-    place: String,
+    place: Box<str>,
     progress: RefCell<Progress>,
 }
 
@@ -36,7 +36,7 @@ impl Cluster {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let user = user.name.as_deref().map(|name| (name, user.groups.as_slice()));
         let (client, server) = runtime.block_on(process::client::connect_as(args, user))?;
-        let place = format!("{server} ({})", kubeconfig(args));
+        let place = format!("{server} ({})", kubeconfig(args)).into();
         Ok(Self { runtime, client, place, progress: RefCell::new(Progress::start()) })
     }
 

@@ -177,17 +177,14 @@ fn answer(groups: &[(String, Vec<&str>)], planned: &Planned) -> String {
     let fitting = || groups.iter().filter(|(outcome, _)| is_fit(outcome));
     let all = counted(groups.iter().map(|(_, nodes)| nodes.len()).sum(), "node");
     let fits: usize = fitting().map(|(_, nodes)| nodes.len()).sum();
-    match fitting().next() {
-        Some((outcome, _)) => format!("Admitted: {outcome}, on {fits} of {all} now"),
-        None => {
-            let (serving, of) = planned.plan.nodes;
-            format!(
-                "Admitted: it waits, since no node has such devices free now; {serving} of {} could \
-                 serve it",
-                counted(of, "node")
-            )
-        }
+    if let Some((outcome, _)) = fitting().next() {
+        return format!("Admitted: {outcome}, on {fits} of {all} now");
     }
+    let (serving, of) = planned.plan.nodes;
+    format!(
+        "Admitted: it waits, since no node has such devices free now; {serving} of {} could serve it",
+        counted(of, "node")
+    )
 }
 
 /// Where a group of such pods would be placed.

@@ -100,7 +100,7 @@ pub(super) fn remarks(object: &Value) -> Option<String> {
     Some(format!(
         "{kind} {name} has the annotation {key} on itself, where it has no effect; move it to \
          spec.{}metadata.annotations",
-        first.keys.iter().map(|key| format!("{key}.")).collect::<String>()
+        first.keys.iter().fold(String::new(), |all, key| all + key + ".")
     ))
 }
 

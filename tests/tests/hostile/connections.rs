@@ -2,24 +2,23 @@
 //! each program. Meanwhile the program does its work and stays within its memory.
 
 use std::{
-    net::SocketAddr,
+    io::Write as _,
+    net::{self, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use axum::body::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
-use http_body_util::StreamBody;
-use hyper::body::Frame;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::{Api, Client, ResourceExt, api::ListParams, client::Body};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::{ClientConfig, ClientConnection as Tls, RootCertStore, pki_types::ServerName};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, eventually, figures,
-    installation::{Installation, gb300_machine, review},
+    installation::{Installation, Webhook, gb300_machine, review},
     ports,
     suite::Test,
     with_scope,
@@ -27,7 +26,6 @@ use tests::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    task::JoinSet,
 };
 
 const SOON: Duration = Duration::from_mins(1);
@@ -70,7 +68,7 @@ async fn idle_connections_and_slow_bodies_do_not_stop_the_webhook(
         let operations = loopback(installation.replicas()[0].operations);
         let address = webhook.url.trim_start_matches("https://").parse()?;
         let flood = Flood::new(&[address, operations]).await?;
-        let slow = SlowBodies::new(&webhook.client()?, "/mutate");
+        let slow = unfinished_reviews(webhook.clone()).await?;
         let took = measure(&client, scope.namespace()).await?;
         let new = measure(&webhook.client()?, scope.namespace()).await?;
         healthy(operations).await?;
@@ -110,8 +108,7 @@ async fn idle_connections_and_slow_bodies_do_not_stop_the_extender(
         let extender = installation.extender()?;
         let operations = loopback(extender.operations());
         let flood = Flood::new(&[address, operations]).await?;
-        let config = kube::Config::new(extender.url().parse()?);
-        let slow = SlowBodies::new(&Client::try_from(config)?, "/prioritize");
+        let slow = unfinished_requests(address, "/prioritize").await?;
         let args = json!({"Pod": {"metadata": {"name": "p"}, "spec": {"containers": []}}, "NodeNames": []});
         let mut took = Vec::new();
         for _ in 0..MEASURED {
@@ -200,30 +197,42 @@ impl Flood {
     }
 }
 
-/// Requests whose bodies never end.
-struct SlowBodies {
-    _requests: JoinSet<()>,
+/// A request whose body never ends.
+fn unfinished(path: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
+         content-length: 1000000\r\n\r\n{{\"a\":"
+    )
 }
 
-impl SlowBodies {
-    fn new(client: &Client, path: &'static str) -> Self {
-        let mut requests = JoinSet::new();
-        for _ in 0..BODIES {
-            let client = client.clone();
-            requests.spawn(async move {
-                let piece = |()| async {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    Some((Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"{\"a\":"))), ()))
-                };
-                let body = Body::wrap_body(StreamBody::new(Box::pin(stream::unfold((), piece))));
-                let request = Request::post(path).header("content-type", "application/json");
-                if let Ok(request) = request.body(body) {
-                    let _ = client.send(request).await;
-                }
-            });
-        }
-        Self { _requests: requests }
+/// Such requests over TLS. They are open until this is dropped.
+async fn unfinished_reviews(webhook: Webhook) -> anyhow::Result<Vec<(Tls, net::TcpStream)>> {
+    let open = move || (0..BODIES).map(|_| unfinished_review(&webhook)).collect();
+    tokio::task::spawn_blocking(open).await?
+}
+
+fn unfinished_review(webhook: &Webhook) -> anyhow::Result<(Tls, net::TcpStream)> {
+    let mut roots = RootCertStore::empty();
+    roots.add(webhook.authority.clone().into())?;
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from(webhook.name.clone())?;
+    let mut tls = Tls::new(Arc::new(config), name)?;
+    let mut socket = net::TcpStream::connect(webhook.url.trim_start_matches("https://"))?;
+    rustls::Stream::new(&mut tls, &mut socket).write_all(unfinished("/mutate").as_bytes())?;
+    Ok((tls, socket))
+}
+
+/// Such requests to a plain port.
+async fn unfinished_requests(address: SocketAddr, path: &str) -> anyhow::Result<Vec<TcpStream>> {
+    let text = unfinished(path);
+    let mut open = Vec::new();
+    for _ in 0..BODIES {
+        let mut socket = TcpStream::connect(address).await?;
+        // It may be closed already.
+        let _ = socket.write_all(text.as_bytes()).await;
+        open.push(socket);
     }
+    Ok(open)
 }
 
 /// The time in which 99 of 100 reviews are answered.

@@ -76,7 +76,7 @@ fn a_claim_that_escapes_a_quota_is_denied_or_warned_about() {
     // Without limits, no quota on an extended resource counts the pod at all.
     let mut unlimited = one_gpu();
     unlimited["spec"]["containers"][0].as_object_mut().unwrap().remove("resources");
-    unlimited["metadata"]["annotations"]["dranet.io/gpus"] = "4".into();
+    unlimited["metadata"]["annotations"]["dranet.io/gpus"] = "1".into();
     let text = denial(&unlimited, &view, &Policy::default());
     assert!(text.contains("quota `limits` limits requests.nvidia.com/gpu"), "{text}");
     assert!(text.contains("the claim that gives this pod its GPUs"), "{text}");

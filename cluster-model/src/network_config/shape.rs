@@ -12,6 +12,7 @@ pub(super) fn check(parameters: &Value, config: &NetworkConfig) -> Result<(), Co
     match first_list(parameters, &parsed, String::new()) {
         None => Ok(()),
         Some(field) => {
+            let field = if field.is_empty() { "configuration".to_owned() } else { field };
             let problem = "is a list, and must be an object".to_owned();
             Err(ConfigError::Value { field, problem })
         }
@@ -43,7 +44,7 @@ mod tests {
     #[test]
     fn lists_are_no_objects() {
         for (parameters, field) in [
-            (json!([]), ""),
+            (json!([]), "configuration"),
             (json!({"interface": [null, null, null, null, ["10.0.0.5/24"]]}), "interface"),
             (json!({"interface": []}), "interface"),
             (json!({"ethtool": []}), "ethtool"),

@@ -106,10 +106,18 @@ pub(super) fn alternation(mut alternatives: Vec<Code>) -> Code {
     code
 }
 
-/// The number of instructions of a repetition.
+/// The number of instructions of a repetition, before it is made.
 pub(super) fn repetition_size(code: &Code, min: u32, max: Option<u32>) -> usize {
-    let copies = max.unwrap_or(min).max(1) as usize;
-    copies.saturating_mul(code.len().saturating_add(1)).saturating_add(2)
+    let (once, times) = (code.len(), |count: u32| count as usize);
+    let required = times(min).saturating_mul(once);
+    match max {
+        // The last copy is the one that is repeated.
+        None => required.max(once).saturating_add(2),
+        Some(max) => {
+            let optional = times(max.saturating_sub(min)).saturating_mul(once.saturating_add(1));
+            required.saturating_add(optional)
+        }
+    }
 }
 
 /// Code that repeats other code. `nullable` is true if that code can match nothing.

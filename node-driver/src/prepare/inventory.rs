@@ -214,7 +214,7 @@ impl Inventory {
 }
 
 /// NVIDIA's vendor ID, and the device IDs of its virtual functions: ConnectX-2 and -3, Connect-IB,
-/// ConnectX-4 to -8, BlueField (`mlx4_pci_table` and `mlx5_core_pci_table`).
+/// `ConnectX`-4 to -8, `BlueField` (`mlx4_pci_table` and `mlx5_core_pci_table`).
 const NVIDIA: u16 = 0x15b3;
 const VIRTUAL_FUNCTIONS: [u16; 10] =
     [0x1002, 0x1004, 0x1012, 0x1014, 0x1016, 0x1018, 0x101a, 0x101c, 0x101e, 0xa2d3];

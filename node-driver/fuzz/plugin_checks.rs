@@ -66,7 +66,8 @@ pub(crate) fn cdi(bytes: &[u8]) {
     };
     for attach in [AttachMode::Hook, AttachMode::Nri] {
         let environment = Environment::default();
-        let settings = Settings { runtime_root: "/".into(), attach, environment };
+        let settings =
+            Settings { runtime_root: "/".into(), attach, environment, locked_memory: true };
         let spec = serde_json::to_value(spec(&plan, &paths, &settings)).expect("a text");
         let edits = spec["devices"].as_array().into_iter().flatten();
         let edits = edits.map(|device| &device["containerEdits"]).chain([&spec["containerEdits"]]);

@@ -189,7 +189,7 @@ mod tests {
             "interface": {"addresses": ["10.9.0.10/16"]},
             "rules": [{"priority": 100, "source": "10.9.0.10/32", "table": 100}],
         });
-        assert_eq!(separated(&[own.clone()], &["10.9.0.11/16"]), [own]);
+        assert_eq!(separated(std::slice::from_ref(&own), &["10.9.0.11/16"]), [own]);
     }
 
     #[test]

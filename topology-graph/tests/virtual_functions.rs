@@ -72,13 +72,13 @@ fn published_graphs_know_virtual_functions() {
 
 /// Adds this number of virtual functions to each NIC whose link layer is InfiniBand.
 fn add_virtual_functions(snapshot: &mut Snapshot, number: u8) {
-    let of_nic = |rdma: &RdmaDevice| Some((rdma.clone(), rdma.pci?));
-    let nics: Vec<_> = snapshot.rdma.iter().filter_map(of_nic).collect();
-    for (rdma, address) in nics {
-        let physical = snapshot.function(address).unwrap().clone();
-        if physical.class != 0x02_0700 {
-            continue;
-        }
+    let nics = snapshot.rdma.iter().filter_map(|rdma| {
+        let physical = snapshot.function(rdma.pci?)?;
+        (physical.class == 0x02_0700).then(|| (rdma.clone(), physical.clone()))
+    });
+    let nics: Vec<_> = nics.collect();
+    for (rdma, physical) in nics {
+        let address = physical.address;
         for index in 1..=number {
             let (device, function) = (index / 8, index % 8);
             let own = PciAddress::new(address.domain(), address.bus(), device, function).unwrap();

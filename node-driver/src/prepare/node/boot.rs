@@ -10,6 +10,7 @@ use crate::prepare::node::Node;
 use crate::prepare::notices::Subject;
 use crate::prepare::plan::Plan;
 use crate::prepare::reconcile::{Step, holds, steps};
+use crate::prepare::reserve;
 use process::chain::Chain;
 use std::collections::BTreeSet;
 
@@ -20,6 +21,7 @@ impl Node {
     pub fn reconcile(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
+        reserve::keep(&self.effects.paths.reserve());
         self.tell("temporary files", self.sweep().map_err(PrepareError::from));
         let stale = self.stale(&mut checkpoint);
         let stale = self.tell("plans of an earlier boot", stale).unwrap_or_default();

@@ -59,7 +59,8 @@ impl Node {
         let renewed = |uid: &String| {
             let renewed = self.renew(checkpoint, uid);
             let is_lost = matches!(renewed, Err(PrepareError::Lost { .. }));
-            self.tell(uid, renewed);
+            // Not the UID alone: what else fails for the claim is told separately.
+            self.tell(&format!("RDMA numbers of {uid}"), renewed);
             is_lost
         };
         uids.into_iter().filter(renewed).collect()

@@ -22,34 +22,42 @@ impl Node {
     ) -> Result<(), PrepareError> {
         let record = Record { phase, plan: plan.clone() };
         checkpoint.claims.insert(plan.claim.uid.clone(), record);
-        if phase == Phase::Prepared {
-            return self.store(checkpoint);
+        let path = self.effects.paths.checkpoint();
+        match phase {
+            Phase::Preparing => checkpoint.note(&path)?,
+            Phase::Prepared => checkpoint.store(&path)?,
+            Phase::Unpreparing => self.write_anyway(Checkpoint::note, checkpoint)?,
         }
-        self.write(Checkpoint::note, checkpoint)
+        self.written(checkpoint);
+        Ok(())
     }
 
     pub(super) fn store(&self, checkpoint: &Checkpoint) -> Result<(), PrepareError> {
-        self.write(Checkpoint::store, checkpoint)
+        self.write_anyway(Checkpoint::store, checkpoint)?;
+        self.written(checkpoint);
+        Ok(())
     }
 
-    /// Writes the checkpoint, on a full disk into the reserved room.
-    fn write(
+    /// Writes the checkpoint, on a full disk into the reserved room, which is for claims that end.
+    fn write_anyway(
         &self,
         write: fn(&Checkpoint, &Path) -> Result<(), CheckpointError>,
         checkpoint: &Checkpoint,
-    ) -> Result<(), PrepareError> {
+    ) -> Result<(), CheckpointError> {
         let paths = &self.effects.paths;
-        let (path, room) = (paths.checkpoint(), paths.reserve());
+        let path = paths.checkpoint();
         match write(checkpoint, &path) {
-            Err(error) if error.is_full() && reserve::release(&room) => write(checkpoint, &path)?,
-            written => {
-                written?;
-                reserve::keep(&room);
+            Err(error) if error.is_full() && reserve::release(&paths.reserve()) => {
+                write(checkpoint, &path)
             }
+            written => written,
         }
+    }
+
+    fn written(&self, checkpoint: &Checkpoint) {
         self.ended.clear();
+        reserve::keep(&self.effects.paths.reserve());
         self.count(checkpoint);
-        Ok(())
     }
 
     /// Takes the exclusive right to change anything; it ends when dropped.

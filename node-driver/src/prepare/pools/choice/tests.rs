@@ -81,7 +81,6 @@ fn an_address_of_another_node_or_device_is_only_tried_again() {
 
 #[test]
 fn forged_addresses_are_not_used() {
-    let family = addresses("10.0.0.0/24");
     let gateway: NicPool = serde_json::from_value(json!({"metadata": {"name": POOL}, "spec": {
         "ranges": [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}]}}))
     .unwrap();
@@ -112,6 +111,7 @@ fn forged_addresses_are_not_used() {
     }
     // A pool that has shrunk since leaves claims their addresses.
     let shrunk = pool("10.0.0.0/30", "2026-01-01T00:00:20Z");
+    let family = shrunk.spec.addresses().remove(0);
     let listed = vec![reserved("n", "a", "10.0.0.9/24")];
     let mut reserved = Reserved::new(listed, &claim(), "n", &["a".to_owned()]);
     let kept = reserved.keep(&shrunk, &family, "a");

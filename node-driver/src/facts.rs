@@ -4,6 +4,7 @@
 pub(crate) mod boot_file;
 pub(crate) mod claims;
 pub mod cloud;
+pub mod errors;
 pub mod held;
 pub(crate) mod host;
 pub(crate) mod modules;
@@ -12,6 +13,7 @@ pub mod node;
 pub(crate) mod pci_names;
 pub mod ports;
 pub mod rdma;
+pub mod reads;
 pub mod seen;
 pub(crate) mod uevents;
 pub mod vendor_driver;

@@ -3,17 +3,18 @@
 //! The driver uses the host's network, where two instances cannot listen on the same port
 //! during an update: an HTTP probe would reach whichever of them has it. So each instance
 //! has a socket named after its pod's UID, and `node-driver probe` asks that one. The
-//! answer lists what the instance is still waiting for, one per line; it is empty when
-//! the instance is ready.
+//! answer lists what the instance is still waiting for and what is wrong with it, one per
+//! line; it is empty when the instance is ready.
 
 use crate::kubelet::SocketError;
 use crate::kubelet::socket::{Published, Socket, name};
 use anyhow::Context;
+use serve::progress::Progress;
 use serve::readiness::Readiness;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -21,12 +22,18 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for the instance's answer; the kubelet itself waits a second by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Begins a line about a condition that the instance waits for.
+const WAITING: &str = "waiting ";
+/// Begins a line about a main loop that makes no progress.
+const STUCK: &str = "stuck ";
+
 /// Ask an instance of the driver whether it works; exit code 0 if it does
 #[derive(clap::Parser, Clone, Debug)]
 #[command(name = "node-driver probe")]
 pub struct ProbeArgs {
-    /// What to ask: live if it answers, ready if it has published its devices and if the
-    /// kubelet and, with --attach=nri, the container runtime have registered it
+    /// What to ask: live if it answers and its main loop makes progress, ready if it has published
+    /// its devices and if the kubelet and, with --attach=nri, the container runtime have registered
+    /// it
     #[arg(value_enum)]
     pub question: Question,
     /// The driver's --run-dir
@@ -40,7 +47,7 @@ pub struct ProbeArgs {
 /// What a probe asks.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the instance answers at all.
+    /// Whether the instance answers and its main loop makes progress.
     Live,
     /// Whether it has started completely.
     Ready,
@@ -52,7 +59,12 @@ pub(crate) fn socket(run: &Path, instance: &str) -> Result<Published, SocketErro
 }
 
 /// Answers until told to stop.
-pub(crate) async fn serve(socket: Published, readiness: Readiness, stop: CancellationToken) {
+pub(crate) async fn serve(
+    socket: Published,
+    readiness: Readiness,
+    progress: Progress,
+    stop: CancellationToken,
+) {
     let (mut incoming, _removal) = socket.into_incoming();
     loop {
         let stream = tokio::select! {
@@ -61,21 +73,32 @@ pub(crate) async fn serve(socket: Published, readiness: Readiness, stop: Cancell
         };
         let Some(Ok(mut stream)) = stream else { continue };
         // If the probe has gone, its answer is not needed.
-        let _ = stream.write_all(readiness.waiting().join("\n").as_bytes()).await;
+        let _ = stream.write_all(answer(&readiness, &progress).as_bytes()).await;
     }
+}
+
+fn answer(readiness: &Readiness, progress: &Progress) -> String {
+    let waiting = readiness.waiting().into_iter().map(|what| format!("{WAITING}{what}\n"));
+    let stuck = progress.complaint(Instant::now()).map(|what| format!("{STUCK}{what}\n"));
+    waiting.chain(stuck).collect()
 }
 
 /// Asks the instance that the flags name.
 pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
     let ProbeArgs { question, run_dir, instance } = args;
     let path = run_dir.join(name("probe", Some(instance)));
-    let waiting = ask(&path).with_context(|| {
+    let answer = ask(&path).with_context(|| {
         format!("instance `{instance}` does not answer on `{}`", path.display())
     })?;
+    let starting_with = |start: &str| {
+        answer.lines().filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>()
+    };
+    let (stuck, waiting) = (starting_with(STUCK), starting_with(WAITING));
+    anyhow::ensure!(stuck.is_empty(), "instance `{instance}` is stuck: {}", stuck.join(", "));
     anyhow::ensure!(
         *question == Question::Live || waiting.is_empty(),
         "instance `{instance}` still waits for {}",
-        waiting.lines().collect::<Vec<_>>().join(", ")
+        waiting.join(", ")
     );
     Ok(())
 }
@@ -83,9 +106,9 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
 fn ask(path: &Path) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut waiting = String::new();
-    stream.read_to_string(&mut waiting)?;
-    Ok(waiting)
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -100,9 +123,10 @@ mod tests {
         let (old, new) = (Readiness::default(), Readiness::default());
         let publication = new.wait_for("the first publication");
         let registration = new.wait_for("the kubelet's registration");
+        let progress = Progress::default();
         let answer = |instance: &str, readiness: &Readiness| {
             let socket = socket(run.path(), instance).unwrap();
-            tokio::spawn(serve(socket, readiness.clone(), stop.clone()))
+            tokio::spawn(serve(socket, readiness.clone(), progress.clone(), stop.clone()))
         };
         let tasks = [answer("old", &old), answer("new", &new)];
         let probe = async |instance: &str, question| {
@@ -119,6 +143,15 @@ mod tests {
         );
         drop((publication, registration));
         assert_eq!(probe("new", Question::Ready).await, Ok(()));
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
+        progress.expect_within(Duration::from_secs(1), long_ago);
+        for question in [Question::Live, Question::Ready] {
+            let error = probe("new", question).await.unwrap_err();
+            let expected = "instance `new` is stuck: the main loop has not turned for";
+            assert!(error.starts_with(expected), "{error}");
+        }
+        progress.turned(Instant::now());
+        assert_eq!(probe("new", Question::Live).await, Ok(()));
         let error = probe("third", Question::Live).await.unwrap_err();
         assert!(error.starts_with("instance `third` does not answer on"), "{error}");
         stop.cancel();

@@ -10,14 +10,16 @@
 use futures::TryStreamExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
-use node_driver::facts::network::kernel::{Changes, Kernel};
+use node_driver::facts::network::changes::Changes;
+use node_driver::facts::network::kernel::Kernel;
 use node_driver::facts::network::server::ApiServers;
 use node_driver::facts::network::{DefaultRoute, Encapsulation, NetworkFacts, Withheld};
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
 use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::runtime::Builder;
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         trial("links_addresses_and_routes", links_addresses_and_routes),
         trial("every_change_is_notified", every_change_is_notified),
         trial("the_route_to_the_api_server_is_an_uplink", the_route_to_the_api_server_is_an_uplink),
+        trial("a_flood_of_changes_blocks_no_read", a_flood_of_changes_blocks_no_read),
     ];
     // All tests share one namespace; each starts with it empty.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -212,11 +215,46 @@ async fn the_route_to_the_api_server_is_an_uplink(namespace: Namespace) {
     }
 }
 
+/// Routes that come and go, more than the sockets' buffers hold, while the machine is read.
+async fn a_flood_of_changes_blocks_no_read(namespace: Namespace) {
+    let (kernel, mut changes) = Kernel::open().unwrap();
+    let known = ApiServers::default();
+    known.set((1..6).map(|last| IpAddr::V4(Ipv4Addr::new(10, 9, 0, last))).collect());
+    let kernel = kernel.reaching(known);
+    namespace.add(LinkVeth::new("left", "right").build()).await;
+    let index = namespace.index("left").await;
+    namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
+    let flood = std::thread::spawn(|| {
+        for verb in ["add", "del"].repeat(4) {
+            let lines: Vec<_> = (0..8_000_u32)
+                .map(|it| format!("route {verb} 10.{}.{}.0/24 dev left\n", 64 + it / 250, it % 250))
+                .collect();
+            let mut ip = Command::new("ip");
+            let mut ip = ip.args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+            ip.stdin.take().unwrap().write_all(lines.concat().as_bytes()).unwrap();
+            assert!(ip.wait().unwrap().success());
+        }
+    });
+    let mut reads = 0;
+    while !flood.is_finished() {
+        let read = tokio::time::timeout(SETTLED_WITHIN, kernel.read()).await;
+        // A dump that changes interrupt each time is an error, and not a wait.
+        let _ = read.expect("a read that ends");
+        reads += 1;
+    }
+    flood.join().unwrap();
+    assert!(reads > 1, "{reads} reads during the flood");
+    heard(&mut changes, "the flood").await;
+    assert!(kernel.read().await.unwrap().interface("left").is_some());
+    namespace.delete("left").await;
+    heard(&mut changes, "a change after the flood").await;
+}
+
 /// Waits for a change, and discards further notifications of it. The kernel notifies
 /// before it answers the request that made the change.
 async fn heard(changes: &mut Changes, what: &str) {
     let told = tokio::time::timeout(HEARD_WITHIN, changes.next()).await;
-    assert!(told.is_ok_and(|is_open| is_open), "{what}: not heard");
+    assert!(told.is_ok_and(|heard| heard.is_ok()), "{what}: not heard");
     tokio::task::yield_now().await;
     changes.forget();
 }

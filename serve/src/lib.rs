@@ -8,5 +8,6 @@ mod connections;
 pub mod http;
 pub mod lease;
 pub mod operations;
+pub mod progress;
 pub mod readiness;
 pub mod tls;

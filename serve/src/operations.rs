@@ -1,5 +1,6 @@
 //! Endpoints for operators: `/healthz`, `/readyz`, `/metrics`.
 
+use crate::progress::Progress;
 use crate::readiness::Readiness;
 use axum::Router;
 use axum::extract::State;
@@ -9,11 +10,17 @@ use axum::routing::{MethodRouter, get};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The routes. `/healthz` shows that the process responds, `/readyz` lists what it still waits for,
 /// `/metrics` is the registry in OpenMetrics text.
 pub fn router(readiness: Readiness, registry: Registry) -> Router {
     router_with_health(readiness, registry, get(|| async { "ok\n" }))
+}
+
+/// The same routes for a process with a main loop: `/healthz` fails if the loop makes no progress.
+pub fn router_with_progress(readiness: Readiness, registry: Registry, progress: Progress) -> Router {
+    router_with_health(readiness, registry, get(healthy).with_state(progress))
 }
 
 /// The same routes, with a handler for `/healthz` that tries what the program is for.
@@ -27,6 +34,13 @@ pub fn router_with_health(
         .route("/healthz", health)
         .route("/readyz", get(ready).with_state(readiness))
         .route("/metrics", get(metrics).with_state(registry))
+}
+
+async fn healthy(State(progress): State<Progress>) -> (StatusCode, String) {
+    match progress.complaint(Instant::now()) {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(complaint) => (StatusCode::SERVICE_UNAVAILABLE, format!("{complaint}\n")),
+    }
 }
 
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {

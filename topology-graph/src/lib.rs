@@ -91,5 +91,5 @@ pub use snapshot::{
 pub use subnet::{ParseSubnetPrefixError, SubnetPrefix};
 #[cfg(feature = "archive")]
 pub use sysfs::{ArchiveError, CaptureError, Identities, capture};
-pub use sysfs::{HostRoot, ReadError, read};
+pub use sysfs::{HostRoot, ReadError, ReadObserver, read};
 pub use topology::Topology;

@@ -26,9 +26,9 @@ mod tree;
 mod vpd;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-#[cfg(feature = "archive")]
 use std::sync::Arc;
 
 use crate::snapshot::{GpuFacts, PciFunction, SNAPSHOT_VERSION, Snapshot};
@@ -42,6 +42,14 @@ pub use archive::ArchiveError;
 #[cfg(feature = "archive")]
 pub use capture::{CaptureError, Identities, capture};
 
+/// Follows a read of a machine. A file of a device that does not answer blocks the reading thread
+/// in the kernel; only another thread can notice.
+pub trait ReadObserver: fmt::Debug + Send + Sync {
+    /// Called before a file, link or directory is read, with its path below the host's root, such
+    /// as `sys/devices/pci0000:00/0000:00:01.0/class`. `false` skips it.
+    fn begins(&self, file: &str) -> bool;
+}
+
 /// The root directory of a host's files.
 #[derive(Clone, Debug)]
 pub struct HostRoot {
@@ -51,6 +59,8 @@ pub struct HostRoot {
     nccl_file: Option<String>,
     /// RDMA devices whose ports are skipped.
     unread_ports: BTreeSet<String>,
+    /// Learns of each file before it is read.
+    observer: Option<Arc<dyn ReadObserver>>,
     /// An archive and the directory in it, used instead of the real directories.
     #[cfg(feature = "archive")]
     archive: Option<(Arc<Archive>, String)>,
@@ -80,6 +90,7 @@ impl HostRoot {
             proc: None,
             nccl_file: None,
             unread_ports: BTreeSet::new(),
+            observer: None,
             #[cfg(feature = "archive")]
             archive: None,
         }
@@ -117,6 +128,12 @@ impl HostRoot {
     #[must_use]
     pub fn without_ports_of(self, devices: BTreeSet<String>) -> Self {
         Self { unread_ports: devices, ..self }
+    }
+
+    /// Tells this observer of each file before it is read.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn ReadObserver>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Checks that a machine can be read below this root.
@@ -179,8 +196,9 @@ type Records = Vec<(&'static str, Record)>;
 fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadError> {
     host.check()?;
     let [sys, proc, root] = host.sources();
-    let (mut sys, mut proc) = (Tree::new("sys", sys, record), Tree::new("proc", proc, record));
-    let mut root = Tree::new("", root, record);
+    let tree = |name, source| Tree::new(name, source, record, host.observer.clone());
+    let (mut sys, mut proc) = (tree("sys", sys), tree("proc", proc));
+    let mut root = tree("", root);
     let pci = pci::functions(&mut sys);
     let numa_nodes = numa::nodes(&mut sys);
     let kfd = kfd::read(&mut sys);

@@ -2,10 +2,12 @@
 
 use crate::facts::ports::KnownPorts;
 use crate::facts::rdma::{self, NetnsMode};
+use crate::facts::reads::{MachineError, RDMA_NETLINK, Watched};
 use process::chain::Chain;
 use std::fs;
 use std::path::Path;
-use topology_graph::{HostRoot, ReadError, Snapshot};
+use std::sync::Arc;
+use topology_graph::{HostRoot, ReadError, ReadObserver, Snapshot};
 
 /// Below procfs: a UUID that the kernel generates at every boot.
 const BOOT_ID: &str = "sys/kernel/random/boot_id";
@@ -21,12 +23,24 @@ pub(crate) fn is_this_machine(host: &HostRoot) -> bool {
     boot_id(host).is_some_and(|boot| read(Path::new("/proc")) == Some(boot))
 }
 
-/// Reads a machine from sysfs and, if the root is this machine, from RDMA netlink. RDMA
-/// devices that do not answer keep the port data that was read last. Blocks.
-pub(crate) fn snapshot(host: &HostRoot, ports: &KnownPorts) -> Result<Snapshot, ReadError> {
+/// Reads a machine from sysfs and, if the root is this machine, from RDMA netlink. Devices that
+/// do not answer keep the facts that were read last. Blocks, with a limit.
+pub(crate) fn snapshot(host: &HostRoot, ports: &KnownPorts) -> Result<Snapshot, MachineError> {
+    let (host, known) = (host.clone(), ports.clone());
+    ports.reads().read(move |observer| read_with(&host, &known, &observer))
+}
+
+/// Reads the machine. Blocks as long as a device that does not answer; the observer notices.
+fn read_with(
+    host: &HostRoot,
+    ports: &KnownPorts,
+    observer: &Arc<Watched>,
+) -> Result<Snapshot, ReadError> {
     let unread = ports.unresponsive();
-    let mut snapshot = topology_graph::read(&host.clone().without_ports_of(unread.clone()))?;
-    if is_this_machine(host) {
+    let observed =
+        host.clone().without_ports_of(unread.clone()).observed_by(Arc::<Watched>::clone(observer));
+    let mut snapshot = topology_graph::read(&observed)?;
+    if is_this_machine(host) && observer.begins(RDMA_NETLINK) {
         match rdma::read(&unread) {
             Ok(devices) => {
                 let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();

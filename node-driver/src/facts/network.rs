@@ -5,9 +5,14 @@
 //! everything derived from them here is pure. Interfaces in other namespaces are
 //! invisible: a NIC whose interface is in a pod is known only by its PCI function.
 
+pub mod changes;
 pub(crate) mod dump;
+mod host_nics;
 pub mod kernel;
 pub mod server;
+pub mod uplinks;
+
+pub use host_nics::{HostNics, NicPattern};
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +29,11 @@ pub struct NetworkFacts {
     pub default_routes: Vec<DefaultRoute>,
     /// Indices of the interfaces through which the host reaches its API server.
     pub to_server: BTreeSet<u32>,
+    /// Indices of the interfaces that were uplinks earlier in this boot. A default route can be
+    /// absent for a moment.
+    pub earlier_uplinks: BTreeSet<u32>,
+    /// The operator's choice.
+    pub choice: HostNics,
 }
 
 /// One network interface.
@@ -50,6 +60,10 @@ pub struct Interface {
     pub master: Option<u32>,
     /// Bus of its device, for example `pci` or `vmbus`.
     pub bus: Option<String>,
+    /// Its device on that bus, for PCI its address.
+    pub parent: Option<String>,
+    /// Whether an administrator has set it up (`IFF_UP`).
+    pub is_up: Option<bool>,
     /// Index of its lower interface in the same namespace (`IFLA_LINK`).
     pub lower: Option<u32>,
     /// Its addresses.
@@ -75,13 +89,34 @@ pub enum Encapsulation {
 }
 
 /// Why an interface stays with the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Withheld {
     /// The node's own traffic uses it: an effective default route, or the route to the
     /// API server.
     Uplink,
+    /// The node's own traffic has used it earlier in this boot.
+    EarlierUplink,
     /// It is a member of this interface of the host.
     Member(String),
+    /// The operator keeps it for the host.
+    Operator,
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uplink => f.write_str(
+                "the node's own traffic uses it: a default route of the lowest metric, or the route \
+                 to the API server; raise the metric of its default route, or name it by --pod-nic",
+            ),
+            Self::EarlierUplink => f.write_str(
+                "the node's own traffic used it earlier in this boot; name it by --pod-nic if pods \
+                 may get it",
+            ),
+            Self::Member(master) => write!(f, "it is a member of the host's interface `{master}`"),
+            Self::Operator => f.write_str("--host-nic keeps it for the host"),
+        }
+    }
 }
 
 /// An address with the length of its network.
@@ -162,8 +197,25 @@ impl NetworkFacts {
             (!is_netvsc).then_some((interface.index, Withheld::Member(name)))
         };
         let mut withheld: BTreeMap<_, _> = self.interfaces.iter().filter_map(member).collect();
-        withheld.extend(self.uplinks().into_iter().map(|index| (index, Withheld::Uplink)));
+        let earlier = self.earlier_uplinks.iter().map(|index| (*index, Withheld::EarlierUplink));
+        let now = self.uplinks().into_iter().map(|index| (index, Withheld::Uplink));
+        // Whatever the operator says, pods never get what leads to the API server.
+        let is_necessary = self.closure(self.to_server.clone());
+        let is_for_pods = |index: &u32| {
+            !is_necessary.contains(index)
+                && self.by_index(*index).is_some_and(|it| self.choice.is_for_pods(it))
+        };
+        withheld.extend(earlier.chain(now).filter(|(index, _)| !is_for_pods(index)));
+        let of_operator = self.interfaces.iter().filter(|it| self.choice.is_for_host(it));
+        for interface in of_operator {
+            withheld.entry(interface.index).or_insert(Withheld::Operator);
+        }
         withheld
+    }
+
+    /// Whether the operator keeps a PCI function for the host, by its address.
+    pub fn is_for_host(&self, address: &str) -> bool {
+        self.choice.keeps(address)
     }
 
     fn by_index(&self, index: u32) -> Option<&Interface> {
@@ -180,7 +232,12 @@ impl NetworkFacts {
         let v4 = self.default_routes_in_force(|route| !route.ipv6);
         let v6 = self
             .default_routes_in_force(|route| route.ipv6 && (!route.advertised || v4.is_empty()));
-        let mut uplinks: BTreeSet<u32> = v4.union(&v6).chain(&self.to_server).copied().collect();
+        self.closure(v4.union(&v6).chain(&self.to_server).copied().collect())
+    }
+
+    /// These interfaces with their lower interfaces, and the members of bonds and bridges among
+    /// them.
+    fn closure(&self, mut uplinks: BTreeSet<u32>) -> BTreeSet<u32> {
         loop {
             let more: BTreeSet<u32> = self
                 .interfaces

@@ -6,6 +6,8 @@
 //! the kernel for a minute or more. That thread is then abandoned, and the ports of that
 //! device are not read until it has answered.
 
+use crate::facts::errors::{self, PortErrors};
+use crate::facts::reads::Reads;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,21 +23,40 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 /// Longest time that one device may take for a read of its ports.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How many polls are between two reads of error counters.
+const ERRORS_EVERY: u32 = 30;
+
 /// The files that show the state of a port.
 const FILES: [&str; 2] = ["state", "rate"];
 
-/// The last known ports of devices that do not answer. Clones share them.
+/// The last known ports of devices that do not answer, and how far reads of the machine are. Clones
+/// share them.
 #[derive(Clone, Debug, Default)]
-pub struct KnownPorts(Arc<Mutex<Known>>);
+pub struct KnownPorts {
+    known: Arc<Mutex<Known>>,
+    reads: Reads,
+}
 
 #[derive(Debug, Default)]
 struct Known {
     /// The ports as they were last read, by device.
     ports: BTreeMap<String, Vec<RdmaPort>>,
     unresponsive: BTreeSet<String>,
+    /// Error counters, by device.
+    errors: BTreeMap<String, PortErrors>,
 }
 
 impl KnownPorts {
+    /// The error counters of RDMA devices, as they were read last.
+    pub fn errors(&self) -> BTreeMap<String, PortErrors> {
+        self.lock().errors.clone()
+    }
+
+    /// Reads of the machine.
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.reads
+    }
+
     /// The RDMA devices that do not answer.
     pub fn unresponsive(&self) -> BTreeSet<String> {
         self.lock().unresponsive.clone()
@@ -66,7 +87,7 @@ impl KnownPorts {
     /// A poisoned lock is harmless: each change is a single call, so the value is always
     /// complete.
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,6 +103,8 @@ pub(crate) struct Ports {
     /// The devices that do not answer, with the thread that waits for each.
     waiting: BTreeMap<String, JoinHandle<States>>,
     known: KnownPorts,
+    /// Polls until error counters are read again.
+    until_errors: u32,
 }
 
 /// The device that a reading thread is at.
@@ -96,13 +119,20 @@ impl Ports {
     /// Polls this machine's ports; nothing is known about them yet.
     pub(crate) fn of(host: &HostRoot, known: KnownPorts) -> Self {
         let devices = host.sys().join("class/infiniband");
-        Self { devices, patience: PATIENCE, seen: None, waiting: BTreeMap::new(), known }
+        Self {
+            devices,
+            patience: PATIENCE,
+            seen: None,
+            waiting: BTreeMap::new(),
+            known,
+            until_errors: 0,
+        }
     }
 
     /// Whether anything has changed since the last poll. Each device that does not answer
     /// delays one poll by at most [`PATIENCE`].
     pub(crate) async fn changed(&mut self) -> bool {
-        let mut changed = self.resume_answering();
+        let mut changed = self.resume_answering() | self.known.reads().resume();
         loop {
             match self.look().await {
                 Ok(now) => {
@@ -134,10 +164,15 @@ impl Ports {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let (devices, skipped) = (self.devices.clone(), self.waiting.keys().cloned().collect());
         let theirs = Arc::clone(&progress);
-        let mut thread = tokio::task::spawn_blocking(move || read(&devices, &skipped, &theirs));
+        let known = (self.until_errors == 0).then(|| self.known.clone());
+        let mut thread =
+            tokio::task::spawn_blocking(move || read(&devices, &skipped, &theirs, known.as_ref()));
         loop {
             match timeout(self.patience, &mut thread).await {
-                Ok(states) => return Ok(states.unwrap_or_default()),
+                Ok(states) => {
+                    self.until_errors = self.until_errors.checked_sub(1).unwrap_or(ERRORS_EVERY);
+                    return Ok(states.unwrap_or_default());
+                }
                 Err(_) => {
                     if let Some(device) = overdue(&progress, self.patience) {
                         self.known.set(&device, true);
@@ -159,8 +194,14 @@ fn overdue(progress: &Mutex<Progress>, patience: Duration) -> Option<String> {
     progress.is_abandoned.then_some(device)
 }
 
-/// Reads device by device. A port that disappears meanwhile is left out.
-fn read(devices: &Path, skipped: &BTreeSet<String>, progress: &Mutex<Progress>) -> States {
+/// Reads device by device; with `known`, also its error counters. A port that disappears meanwhile is
+/// left out.
+fn read(
+    devices: &Path,
+    skipped: &BTreeSet<String>,
+    progress: &Mutex<Progress>,
+    known: Option<&KnownPorts>,
+) -> States {
     let mut states = States::new();
     for (name, device) in entries(devices) {
         if skipped.contains(&name) {
@@ -176,7 +217,11 @@ fn read(devices: &Path, skipped: &BTreeSet<String>, progress: &Mutex<Progress>) 
         let files = ports.into_iter().flat_map(|(_, port)| FILES.map(|file| port.join(file)));
         let line =
             |file: PathBuf| Some(format!("{} {}", file.display(), fs::read_to_string(&file).ok()?));
-        states.insert(name, files.filter_map(line).collect());
+        let lines = files.filter_map(line).collect();
+        if let Some((known, errors)) = known.zip(errors::of_ports(&device)) {
+            known.lock().errors.insert(name.clone(), errors);
+        }
+        states.insert(name, lines);
     }
     states
 }

@@ -4,7 +4,7 @@
 
 use crate::facts::boot_file::BootFile;
 use crate::facts::held::Claims;
-use crate::facts::network::kernel::Changes;
+use crate::facts::network::changes::Changes;
 use crate::facts::ports::{self, Ports};
 use crate::facts::rdma::monitor::Monitor;
 use crate::facts::uevents::Uevents;
@@ -18,10 +18,13 @@ use kube::{Api, Client, Resource};
 use process::chain::Chain;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use topology_graph::NodeTopology;
 
@@ -79,66 +82,106 @@ where
     store
 }
 
+/// How long a listener rests after an event. Changes come in bursts, and the machine is read
+/// once for all of them.
+const REST: Duration = Duration::from_millis(20);
+
+/// How long a listener waits before it opens its socket again.
+const REOPENED_AFTER: Duration = Duration::from_secs(5);
+
+/// A socket on which the kernel announces changes.
+trait Listener: Sized + Send + 'static {
+    /// What it announces.
+    const EVENTS: &'static str;
+
+    /// Opens the socket; `None` if this kernel never announces anything on it.
+    fn open() -> io::Result<Option<Self>>;
+
+    /// Waits for an announcement.
+    fn next(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Discards pending announcements.
+    fn forget(&mut self) {}
+}
+
+impl Listener for Changes {
+    const EVENTS: &'static str = "interface changes";
+
+    fn open() -> io::Result<Option<Self>> {
+        Self::open().map(Some)
+    }
+
+    async fn next(&mut self) -> io::Result<()> {
+        self.next().await
+    }
+
+    fn forget(&mut self) {
+        self.forget();
+    }
+}
+
+impl Listener for Uevents {
+    const EVENTS: &'static str = "device events";
+
+    fn open() -> io::Result<Option<Self>> {
+        Self::open().map(Some)
+    }
+
+    async fn next(&mut self) -> io::Result<()> {
+        self.next().await.map(drop)
+    }
+}
+
+/// Port interface changes cause no uevent. Changes of the devices themselves also arrive as
+/// uevents, on every kernel.
+impl Listener for Monitor {
+    const EVENTS: &'static str = "RDMA notifications";
+
+    fn open() -> io::Result<Option<Self>> {
+        Self::open()
+    }
+
+    async fn next(&mut self) -> io::Result<()> {
+        self.next().await
+    }
+}
+
 /// Starts listening to this machine's kernel.
 pub(crate) fn kernel(tasks: &mut JoinSet<()>, changes: Changes, wake: &Arc<Notify>) {
-    interfaces(tasks, changes, wake);
-    devices(tasks, wake);
-    rdma_devices(tasks, wake);
+    tasks.spawn(listen(Ok(Some(changes)), Arc::clone(wake)));
+    tasks.spawn(listen(<Uevents as Listener>::open(), Arc::clone(wake)));
+    tasks.spawn(listen(<Monitor as Listener>::open(), Arc::clone(wake)));
 }
 
-fn interfaces(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<Notify>) {
-    let waker = Arc::clone(wake);
-    tasks.spawn(async move {
-        while changes.next().await {
-            changes.forget();
-            waker.notify_one();
-        }
-        tracing::error!("Netlink socket ended; changes are found only by periodic reads");
-    });
-}
-
-fn devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
-    let waker = Arc::clone(wake);
-    tasks.spawn(async move {
-        let error = match Uevents::open() {
-            Ok(mut uevents) => loop {
-                match uevents.next().await {
-                    Ok(subsystem) => {
-                        tracing::debug!(subsystem, "Device event");
-                        waker.notify_one();
-                    }
-                    Err(error) => break error,
-                }
-            },
-            Err(error) => error,
-        };
-        tracing::warn!(%error, "No device events; changes are found only by periodic reads");
-    });
-}
-
-/// Listens for port interface changes, which cause no uevent. Changes of the devices
-/// themselves also arrive as uevents, on every kernel.
-fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
-    let waker = Arc::clone(wake);
-    tasks.spawn(async move {
-        let error = match Monitor::open() {
-            Ok(Some(mut monitor)) => loop {
-                match monitor.next().await {
-                    Ok(()) => {
-                        tracing::debug!("RDMA notification");
-                        waker.notify_one();
-                    }
-                    Err(error) => break error,
-                }
-            },
+/// Wakes the main loop at every announcement. A socket that fails is opened again.
+async fn listen<L: Listener>(mut opened: io::Result<Option<L>>, wake: Arc<Notify>) {
+    loop {
+        let error = match opened {
+            Ok(Some(listener)) => announce(listener, &wake).await,
             Ok(None) => {
-                tracing::debug!("The kernel sends no RDMA notifications; using device events");
+                tracing::debug!(events = L::EVENTS, "The kernel does not send these");
                 return;
             }
             Err(error) => error,
         };
-        tracing::warn!(%error, "No RDMA notifications; only device events report changes");
-    });
+        tracing::warn!(events = L::EVENTS, %error, "Events lost; listening again");
+        sleep(REOPENED_AFTER).await;
+        opened = L::open();
+        // Whatever changed in between was not announced.
+        wake.notify_one();
+    }
+}
+
+async fn announce<L: Listener>(mut listener: L, wake: &Notify) -> io::Error {
+    loop {
+        if let Err(error) = listener.next().await {
+            return error;
+        }
+        tracing::debug!(events = L::EVENTS, "Heard");
+        wake.notify_one();
+        sleep(REST).await;
+        listener.forget();
+    }
 }
 
 /// Starts polling facts without change events: the ports of RDMA devices, which devices pods

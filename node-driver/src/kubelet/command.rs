@@ -1,6 +1,7 @@
 //! Selects the program that the binary runs.
 
 use crate::args::Args;
+use crate::inspect::InspectArgs;
 use crate::kernel::attach::hook::AttachArgs;
 use crate::modules::ModulesArgs;
 use crate::probe::ProbeArgs;
@@ -16,6 +17,8 @@ pub enum Command {
     Drive(Box<Args>),
     /// The hook, `node-driver attach`.
     Attach(AttachArgs),
+    /// What this node would publish, `node-driver inspect`.
+    Inspect(Box<InspectArgs>),
     /// The loader of kernel modules, `node-driver modules`.
     Modules(ModulesArgs),
     /// The probe, `node-driver probe`.
@@ -30,6 +33,7 @@ impl Command {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         match arguments.get(1).and_then(|argument| argument.to_str()) {
             Some("attach") => Self::Attach(AttachArgs::parse_from(&arguments[1..])),
+            Some("inspect") => Self::Inspect(Box::new(InspectArgs::parse_from(&arguments[1..]))),
             Some("modules") => Self::Modules(ModulesArgs::parse_from(&arguments[1..])),
             Some("probe") => Self::Probe(ProbeArgs::parse_from(&arguments[1..])),
             Some("vendor-driver") => {

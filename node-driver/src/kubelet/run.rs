@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::facts::network::server::ApiServers;
+use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
 use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::namespaces::Namespaces;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub metrics: PluginMetrics,
     /// The API servers, whose route must stay with the host.
     pub servers: ApiServers,
+    /// Interfaces that were uplinks in this boot, and the operator's choice.
+    pub uplinks: Uplinks,
     /// The ports of RDMA devices that do not answer.
     pub ports: KnownPorts,
     /// The devices' health, as publication observes it.
@@ -77,8 +80,19 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let leases = Keepers::default();
     let notices = Notices::default();
     let effects = Effects { paths, settings, namespaces, leases, notices, faults };
-    let Shared { metrics, servers, ports, .. } = shared.clone();
+    let Shared { metrics, servers, uplinks, ports, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
     let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());
-    Node { host, ports, servers, policy, network_namespaces, effects, metrics, ended, abandoned }
+    Node {
+        host,
+        ports,
+        servers,
+        uplinks,
+        policy,
+        network_namespaces,
+        effects,
+        metrics,
+        ended,
+        abandoned,
+    }
 }

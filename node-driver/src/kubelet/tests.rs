@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::facts::network::server::ApiServers;
+use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
 use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::dhcp::keeper::Keepers;
@@ -93,6 +94,7 @@ impl Bench {
             host,
             ports: KnownPorts::default(),
             servers: ApiServers::default(),
+            uplinks: Uplinks::default(),
             policy: Policy::default(),
             network_namespaces: Vec::new(),
             ended: Ended::default(),

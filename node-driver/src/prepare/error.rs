@@ -1,5 +1,6 @@
 //! Why a claim is not prepared.
 
+use crate::facts::reads::MachineError;
 use crate::kernel::attach::AttachError;
 use crate::prepare::checkpoint::{CheckpointError, Unrestored};
 use crate::prepare::claim::{ClaimError, ClaimRef};
@@ -8,7 +9,6 @@ use crate::prepare::effects::EffectError;
 use crate::prepare::plan::PlanError;
 use crate::prepare::pools::PoolError;
 use std::time::Duration;
-use topology_graph::ReadError;
 
 /// Longest wait for the API server; well below the kubelet's limit of 45 s.
 pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
@@ -152,7 +152,7 @@ pub enum PrepareError {
     },
     /// The machine could not be read.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] MachineError),
     /// An interface could not be read.
     #[error(transparent)]
     Attach(#[from] AttachError),

@@ -5,6 +5,7 @@ use crate::decide::nic::{candidates, device_name, virtual_interfaces};
 use crate::facts::host;
 use crate::facts::network::{Interface, NetworkFacts};
 use crate::facts::ports::KnownPorts;
+use crate::facts::reads::MachineError;
 use cluster_model::network_config::VirtualFunctionConfig;
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use topology_graph::{
-    HostRoot, LinkLayer, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort, ReadError,
-    Snapshot,
+    HostRoot, LinkLayer, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort, Snapshot,
 };
 
 /// Directory of RDMA character devices below `/dev`.
@@ -96,7 +96,7 @@ pub struct CharDevice {
 
 impl Inventory {
     /// Reads the machine.
-    pub fn read(host: &HostRoot, ports: &KnownPorts) -> Result<Self, ReadError> {
+    pub fn read(host: &HostRoot, ports: &KnownPorts) -> Result<Self, MachineError> {
         Ok(Self::with(&host::snapshot(host, ports)?, host))
     }
 

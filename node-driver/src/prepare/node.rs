@@ -11,8 +11,9 @@ mod state;
 use crate::facts::cloud::{self, CloudMetadata};
 use crate::facts::host::{self, is_this_machine};
 use crate::facts::network::server::ApiServers;
+use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
-use crate::kernel::attach::host_links::HostNetwork;
+use crate::kernel::attach::host_links::{HostNetwork, withheld};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
@@ -62,6 +63,8 @@ pub struct Node {
     pub ports: KnownPorts,
     /// Addresses of the API servers, whose route must stay with the host.
     pub servers: ApiServers,
+    /// Interfaces that were uplinks in this boot, and the operator's choice.
+    pub uplinks: Uplinks,
     /// What the administrator allows pods to get.
     pub policy: Policy,
     /// Namespaces whose claims may use settings with effects beyond their pods.
@@ -249,7 +252,7 @@ impl Node {
     ) -> Result<(Plan, Vec<Plan>), PrepareError> {
         let host = NetNs::current()?;
         let network = HostNetwork::read(&host, &self.servers.now())?;
-        let interfaces = network.facts();
+        let interfaces = self.uplinks.complete(network.facts());
         let inventory = Inventory::with(machine, &self.host)
             .with_virtual(&interfaces)
             .with_imex(self.policy.imex_channel, &self.host)
@@ -266,7 +269,8 @@ impl Node {
         let netdev =
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
-        let links = network.links(&host, &names)?;
+        let mut links = network.links(&host, &names)?;
+        links.withheld = withheld(&interfaces);
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
         let asking = asking.filter_map(netdev).filter(|name| links.links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;

@@ -42,6 +42,11 @@ impl Paths {
         self.plugin().join("reserve")
     }
 
+    /// The NICs that the machine has had, over which rails are counted.
+    pub fn rails(&self) -> PathBuf {
+        self.plugin().join("rails.json")
+    }
+
     /// Lock file, held while any driver instance prepares or unprepares a claim.
     pub fn lock(&self) -> PathBuf {
         self.plugin().join("serialize.lock")

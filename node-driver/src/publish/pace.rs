@@ -1,12 +1,14 @@
-//! Rate limit for publications: a burst, then a steady rate. Pure; time is an argument.
+//! Rate limit for publications, and for reads of the machine: a burst, then a steady rate.
+//! Pure; time is an argument.
 //!
-//! A flapping link must not make every node of a cluster write slices endlessly. Yet each
+//! A flapping link must not make every node of a cluster write slices endlessly, and routes
+//! that change all the time must not make the driver read the machine endlessly. Yet each
 //! change should reach the API within about a second, no matter how much changes.
 //! Upstream's limit, five at once and one every two seconds, is slower.
 
 use std::time::{Duration, Instant};
 
-/// Publications that may follow each other at once.
+/// Publications or reads that may follow each other at once.
 const BURST: u32 = 10;
 /// Time until one more is allowed.
 const REFILL: Duration = Duration::from_secs(1);

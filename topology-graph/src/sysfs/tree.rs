@@ -5,7 +5,9 @@
 
 use std::io;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use super::ReadObserver;
 use super::source::Source;
 use super::vpd::Vpd;
 use crate::{Anomaly, AnomalyKind, PciAddress, PcieRoot};
@@ -17,6 +19,7 @@ pub(super) struct Tree {
     anomalies: Vec<Anomaly>,
     /// Everything that was read, for a capture; `None` without one.
     record: Option<Vec<Record>>,
+    observer: Option<Arc<dyn ReadObserver>>,
 }
 
 /// Something that was read.
@@ -47,8 +50,27 @@ pub(super) enum Record {
 }
 
 impl Tree {
-    pub(super) fn new(name: &'static str, source: Source, record: bool) -> Self {
-        Self { name, source, anomalies: Vec::new(), record: record.then(Vec::new) }
+    pub(super) fn new(
+        name: &'static str,
+        source: Source,
+        record: bool,
+        observer: Option<Arc<dyn ReadObserver>>,
+    ) -> Self {
+        Self { name, source, anomalies: Vec::new(), record: record.then(Vec::new), observer }
+    }
+
+    /// The source of a file that is to be read now.
+    fn source(&self, path: &str) -> io::Result<&Source> {
+        let skips = |observer: &Arc<dyn ReadObserver>| !observer.begins(&self.full(path));
+        if self.observer.as_ref().is_some_and(skips) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the device does not answer"));
+        }
+        Ok(&self.source)
+    }
+
+    /// The path below the host's root.
+    fn full(&self, path: &str) -> String {
+        format!("{}/{path}", self.name).trim_start_matches('/').to_owned()
     }
 
     /// Returns the name, the anomalies and the records.
@@ -58,7 +80,8 @@ impl Tree {
 
     /// The sorted names in a directory; empty if it does not exist.
     pub(super) fn names(&mut self, directory: &str) -> Vec<String> {
-        let mut names = self.source.names(directory).unwrap_or_else(|error| {
+        let names = self.source(directory).and_then(|source| source.names(directory));
+        let mut names = names.unwrap_or_else(|error| {
             self.note_error(directory, &error);
             Vec::new()
         });
@@ -72,7 +95,7 @@ impl Tree {
 
     /// A file's text, trimmed.
     pub(super) fn text(&mut self, path: &str) -> Option<String> {
-        match self.source.page(path) {
+        match self.source(path).and_then(|source| source.page(path)) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes).trim().to_owned();
                 self.record(|| Record::File { path: path.to_owned(), text: text.clone() });
@@ -87,7 +110,7 @@ impl Tree {
 
     /// The text of a longer file.
     pub(super) fn document(&mut self, path: &str) -> Option<String> {
-        let bytes = self.source.document(path);
+        let bytes = self.source(path).and_then(|source| source.document(path));
         let bytes = bytes.map_err(|error| self.note_error(path, &error)).ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         self.record(|| Record::File { path: path.to_owned(), text: text.clone() });
@@ -96,7 +119,7 @@ impl Tree {
 
     /// A little-endian word of a binary file; `None` beyond its end.
     pub(super) fn word(&mut self, path: &str, offset: u32) -> Option<u32> {
-        let word = self.source.word(path, offset);
+        let word = self.source(path).and_then(|source| source.word(path, offset));
         let word = word.map_err(|error| self.note_error(path, &error)).ok()??;
         self.record(|| Record::Word { path: path.to_owned(), offset, word });
         Some(word)
@@ -105,7 +128,7 @@ impl Tree {
     /// Parses the first page of vital product data; `None` if they cannot be read or hold nothing
     /// of use.
     pub(super) fn vpd(&mut self, path: &str) -> Option<Vpd> {
-        let page = self.source.page(path);
+        let page = self.source(path).and_then(|source| source.page(path));
         let page = page.map_err(|error| self.note_error(path, &error)).ok()?;
         let vpd = Some(Vpd::parse(&page)).filter(|vpd| *vpd != Vpd::default())?;
         self.record(|| Record::Vpd { path: path.to_owned(), vpd: vpd.clone() });
@@ -140,7 +163,7 @@ impl Tree {
     /// A link's target, resolved against the link's directory by name: links in sysfs do not lead
     /// through other links.
     pub(super) fn link(&mut self, path: &str) -> Option<String> {
-        match self.source.target(path) {
+        match self.source(path).and_then(|source| source.target(path)) {
             Ok(target) => {
                 let resolved = resolve(path, &target);
                 self.record(|| Record::Link { path: path.to_owned(), target });
@@ -165,11 +188,7 @@ impl Tree {
     }
 
     pub(super) fn note(&mut self, kind: AnomalyKind, path: &str, detail: String) {
-        self.anomalies.push(Anomaly::new(
-            kind,
-            format!("{}/{path}", self.name).trim_start_matches('/'),
-            detail,
-        ));
+        self.anomalies.push(Anomaly::new(kind, self.full(path), detail));
     }
 
     /// Records an error. A missing file is normal; so is one that the kernel refuses for this

@@ -9,16 +9,54 @@ use rtnetlink::packet_core::{
 };
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::{Error, Handle};
+use std::io;
 use std::num::NonZeroI32;
 use std::pin::pin;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Attempts before giving up on interfaces that keep changing.
 const TRIES: u32 = 10;
 /// `EINTR`, which libnl returns in the same case.
 const INTERRUPTED: NonZeroI32 = NonZeroI32::new(-4).expect("it is not zero");
+/// `ETIMEDOUT`.
+const LATE: NonZeroI32 = NonZeroI32::new(-110).expect("it is not zero");
+/// Longest wait for one answer. The kernel drops replies that do not fit into the socket's
+/// buffer, and then never completes the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A socket for requests about the thread's network namespace. It ends with this value, and
+/// with it every answer that is still awaited.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    handle: Handle,
+    connection: JoinHandle<()>,
+}
+
+impl Requests {
+    /// Opens the socket.
+    pub(crate) fn open() -> io::Result<Self> {
+        let (mut connection, handle, _) = rtnetlink::new_connection()?;
+        // It has the error of a dump that was cut short.
+        connection.set_forward_done(true);
+        Ok(Self { handle, connection: tokio::spawn(connection) })
+    }
+
+    /// Sends requests.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
 
 /// Requests all entries of the request's kind. Returns `EINTR` if every attempt was
-/// interrupted.
+/// interrupted, `ETIMEDOUT` if the kernel does not answer.
 pub(crate) async fn dump(
     handle: &Handle,
     request: RouteNetlinkMessage,
@@ -37,13 +75,18 @@ pub(crate) async fn dump_each<T>(
         let mut message = NetlinkMessage::from(request.clone());
         message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         let answer = handle.clone().request(message)?;
-        if let Some(whole) = whole(answer, &keep).await? {
+        let answer = timeout(PATIENCE, whole(answer, &keep)).await;
+        if let Some(whole) = answer.map_err(|_| failed(LATE))?? {
             return Ok(whole);
         }
     }
+    Err(failed(INTERRUPTED))
+}
+
+fn failed(code: NonZeroI32) -> Error {
     let mut error = ErrorMessage::default();
-    error.code = Some(INTERRUPTED);
-    Err(Error::NetlinkError(error))
+    error.code = Some(code);
+    Error::NetlinkError(error)
 }
 
 /// What is kept of an answer; `None` if it was interrupted.
@@ -69,10 +112,10 @@ async fn whole<T>(
 /// The error that `NLMSG_DONE` carries, if any (`netlink_dump_done` in
 /// `net/netlink/af_netlink.c`).
 fn ended(code: i32) -> Result<(), Error> {
-    let Some(code) = NonZeroI32::new(code).filter(|code| code.is_negative()) else { return Ok(()) };
-    let mut error = ErrorMessage::default();
-    error.code = Some(code);
-    Err(Error::NetlinkError(error))
+    match NonZeroI32::new(code) {
+        Some(code) if code.is_negative() => Err(failed(code)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -1,31 +1,35 @@
-//! Reads the interfaces of this process's network namespace by rtnetlink, and subscribes
-//! to their changes. Follows `include/uapi/linux/{if_link,rtnetlink}.h`.
+//! Reads the interfaces of this process's network namespace by rtnetlink. Follows
+//! `include/uapi/linux/{if_link,rtnetlink}.h`.
 //!
-//! A dump that a change interrupts is requested again.
+//! Each read has its own socket and a time limit, so that a lost reply never blocks a later
+//! read. `changes` has the notifications, on another socket.
 
-use super::dump::dump;
+use super::changes::Changes;
+use super::dump::{Requests, dump_each};
 use super::server::ApiServers;
+use super::uplinks::Uplinks;
 use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
-use futures::channel::mpsc::UnboundedReceiver;
-use futures::stream::StreamExt;
-use futures::{FutureExt, TryStreamExt};
+use futures::TryStreamExt;
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{
-    InfoKind, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage, State,
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
-use rtnetlink::sys::SocketAddr;
-use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
+use rtnetlink::{Handle, RouteMessageBuilder};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use tokio::task::JoinHandle;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// `RT_TABLE_MAIN`.
 const MAIN_TABLE: u32 = 254;
+
+/// Longest wait for the route to one API server.
+const ROUTE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interfaces could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,44 +50,18 @@ pub enum NetworkError {
     },
 }
 
-/// A netlink socket of this process's network namespace.
+/// Reads this process's network namespace.
+#[derive(Clone, Debug, Default)]
 pub struct Kernel {
-    handle: Handle,
-    connection: JoinHandle<()>,
     servers: ApiServers,
-}
-
-/// Change notifications of the kernel.
-#[derive(Debug)]
-pub struct Changes(UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>);
-
-impl Changes {
-    /// Waits for a change of any interface, address or route. Returns false if the socket
-    /// has ended.
-    pub async fn next(&mut self) -> bool {
-        self.0.next().await.is_some()
-    }
-
-    /// Discards pending notifications, before everything is read anyway.
-    pub fn forget(&mut self) {
-        while let Some(Some(_change)) = self.0.next().now_or_never() {}
-    }
+    uplinks: Uplinks,
 }
 
 impl Kernel {
-    /// Opens the socket and subscribes to changes.
+    /// Subscribes to changes, and returns the reader.
     pub fn open() -> Result<(Self, Changes), NetworkError> {
-        let groups = [
-            MulticastGroup::Link,
-            MulticastGroup::Ipv4Ifaddr,
-            MulticastGroup::Ipv6Ifaddr,
-            MulticastGroup::Ipv4Route,
-            MulticastGroup::Ipv6Route,
-        ];
-        let (connection, handle, changes) = rtnetlink::new_multicast_connection(&groups)
-            .map_err(|source| NetworkError::Open { source })?;
-        let connection = tokio::spawn(connection);
-        Ok((Self { handle, connection, servers: ApiServers::default() }, Changes(changes)))
+        let changes = Changes::open().map_err(|source| NetworkError::Open { source })?;
+        Ok((Self::default(), changes))
     }
 
     /// Also looks up the routes to these API servers.
@@ -93,9 +71,16 @@ impl Kernel {
         self
     }
 
+    /// Also remembers uplinks.
+    #[must_use]
+    pub fn remembering(mut self, uplinks: Uplinks) -> Self {
+        self.uplinks = uplinks;
+        self
+    }
+
     /// Reads everything.
     pub async fn read(&self) -> Result<NetworkFacts, NetworkError> {
-        Ok(Dump::read(&self.handle, &self.servers.now()).await?.facts())
+        Ok(self.uplinks.complete(Dump::read(&self.servers.now()).await?.facts()))
     }
 }
 
@@ -109,24 +94,23 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Requests everything, including the routes to these addresses of the API server.
-    pub(crate) async fn read(
-        handle: &Handle,
-        servers: &BTreeSet<IpAddr>,
-    ) -> Result<Self, NetworkError> {
+    /// Requests everything about the thread's namespace, including the routes to these
+    /// addresses of the API server.
+    pub(crate) async fn read(servers: &BTreeSet<IpAddr>) -> Result<Self, NetworkError> {
+        let requests = Requests::open().map_err(|source| NetworkError::Open { source })?;
+        let handle = requests.handle();
         let failed = |what| move |error| NetworkError::List { what, source: Box::new(error) };
-        let links = dump(handle, RouteNetlinkMessage::GetLink(LinkMessage::default())).await;
-        let links = links.map_err(failed("interfaces"))?.into_iter().filter_map(link).collect();
+        let links = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let links = dump_each(handle, links, link).await.map_err(failed("interfaces"))?;
         let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let addresses = dump(handle, addresses).await.map_err(failed("addresses"))?;
-        let addresses = addresses.into_iter().filter_map(address).collect();
+        let addresses = dump_each(handle, addresses, address).await.map_err(failed("addresses"))?;
         let mut routes = Vec::new();
         for message in [
             RouteMessageBuilder::<Ipv4Addr>::new().build(),
             RouteMessageBuilder::<Ipv6Addr>::new().build(),
         ] {
-            let of_family = dump(handle, RouteNetlinkMessage::GetRoute(message)).await;
-            routes.extend(of_family.map_err(failed("routes"))?.into_iter().filter_map(route));
+            let of_family = dump_each(handle, RouteNetlinkMessage::GetRoute(message), route).await;
+            routes.extend(of_family.map_err(failed("routes"))?);
         }
         let to_server = to_server(handle, servers).await;
         Ok(Self { links, addresses, routes, to_server })
@@ -157,12 +141,12 @@ async fn to_server(handle: &Handle, servers: &BTreeSet<IpAddr>) -> BTreeSet<u32>
     let mut interfaces = BTreeSet::new();
     for server in servers {
         let Some(question) = question(*server) else { continue };
-        let answer = handle.route().get(question).execute().try_collect::<Vec<_>>().await;
-        let routes = answer.unwrap_or_else(|error| {
-            tracing::debug!(%server, %error, "No route to the API server");
-            Vec::new()
-        });
-        interfaces.extend(routes.iter().flat_map(interfaces_of));
+        let answer = handle.route().get(question).execute().try_collect::<Vec<_>>();
+        match timeout(ROUTE_PATIENCE, answer).await {
+            Ok(Ok(routes)) => interfaces.extend(routes.iter().flat_map(interfaces_of)),
+            Ok(Err(error)) => tracing::debug!(%server, %error, "No route to the API server"),
+            Err(_) => tracing::warn!(%server, "No answer to the request for a route"),
+        }
     }
     interfaces
 }
@@ -206,18 +190,6 @@ fn facts(
     NetworkFacts { interfaces, default_routes, ..NetworkFacts::default() }
 }
 
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel").finish_non_exhaustive()
-    }
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
-}
-
 fn addresses_by_index(messages: &[AddressMessage]) -> BTreeMap<u32, Vec<Cidr>> {
     let mut by_index: BTreeMap<u32, Vec<Cidr>> = BTreeMap::new();
     for message in messages {
@@ -246,8 +218,12 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
         LinkLayerType::Loopback => Encapsulation::Loopback,
         _ => Encapsulation::Other,
     };
-    let mut interface =
-        Interface { index: message.header.index, encapsulation, ..Interface::default() };
+    let mut interface = Interface {
+        index: message.header.index,
+        encapsulation,
+        is_up: Some(message.header.flags.contains(LinkFlags::Up)),
+        ..Interface::default()
+    };
     let mut foreign_lower = false;
     for attribute in &message.attributes {
         match attribute {
@@ -265,6 +241,7 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
                 interface.lower = Some(*index).filter(|index| *index != 0);
             }
             LinkAttribute::ParentDevBusName(name) => interface.bus = Some(name.clone()),
+            LinkAttribute::ParentDevName(name) => interface.parent = Some(name.clone()),
             LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
             LinkAttribute::LinkInfo(infos) => interface.kind = kind(infos),
             _ => {}

@@ -67,7 +67,7 @@ impl HostNetwork {
     /// with the host.
     pub fn read(host: &NetNs, servers: &BTreeSet<IpAddr>) -> Result<Self, AttachError> {
         host.run(async move |handle| {
-            let dump = Dump::read(&handle, servers).await?;
+            let dump = Dump::read(servers).await?;
             let mut rules = rules(&handle).await?;
             rules.retain(is_set_for_some);
             let neighbors = neighbors(&handle).await?;
@@ -94,7 +94,8 @@ impl HostNetwork {
     }
 }
 
-fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
+/// The interfaces that stay with the host, by name.
+pub(crate) fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
     let withheld = network.withheld();
     let of = |name: &str, index| Some((name.to_owned(), withheld.get(&index)?.clone()));
     network.interfaces.iter().filter_map(|link| of(&link.name, link.index)).collect()

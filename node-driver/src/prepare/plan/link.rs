@@ -166,7 +166,9 @@ fn refuse_withheld(
         Some(Withheld::Member(master)) => {
             Err(PlanError::Member { device, link, master: master.clone() })
         }
-        Some(Withheld::Uplink) if child.is_none() => Err(PlanError::Uplink { device, link }),
+        Some(Withheld::Uplink | Withheld::EarlierUplink) if child.is_none() => {
+            Err(PlanError::Uplink { device, link })
+        }
         _ => Ok(()),
     }
 }

@@ -4,7 +4,8 @@
 //! or replaces a module, so running pods are not affected. The image has no `modprobe`: modules
 //! are found in the `modules.dep` of depmod(8) and loaded by `finit_module(2)`, which decompresses
 //! them if the kernel supports it. Of modprobe.d(5), lines that forbid a module
-//! (`install NAME /bin/false`) or set its options are obeyed.
+//! (`install NAME /bin/false`) or set its options are obeyed, also for the modules that a
+//! requested one needs, and so are options on the kernel's command line.
 //!
 //! The result for each module is stored in a file until the next boot. The driver publishes it
 //! (`crate::facts::modules`).
@@ -129,7 +130,7 @@ fn carry_out(
 fn why(error: &io::Error, file: &LoadFile) -> String {
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM) => {
-            "the container lacks SYS_MODULE, or the kernel allows no modules (lockdown, kernel.modules_disabled)"
+            "the container lacks SYS_MODULE, the kernel allows no modules (lockdown, kernel.modules_disabled), or its command line forbids this one (module_blacklist=)"
         }
         Some(Errno::OPNOTSUPP | Errno::INVAL) if file.is_compressed() => {
             "the kernel cannot read compressed modules (CONFIG_MODULE_DECOMPRESS is off): load it when the node starts, by modules-load.d"

@@ -32,7 +32,7 @@ pub(super) struct LoadFile {
     pub(super) name: String,
     /// Path below the root directory.
     pub(super) path: String,
-    /// Options from modprobe.d.
+    /// Options from modprobe.d, then from the kernel's command line.
     pub(super) options: String,
 }
 
@@ -63,8 +63,16 @@ pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
         };
         return settled(Outcome::Absent, detail);
     };
-    let needed = file.needs.iter().rev().chain([&file.path]);
-    let files = needed.filter_map(|path| {
+    let needed = || file.needs.iter().rev().chain([&file.path]);
+    let missing = needed().filter_map(|path| module_of(path));
+    let mut missing = missing.filter(|name| !tree.loaded.contains(name));
+    if let Some((needed, file)) =
+        missing.find_map(|needed| tree.forbidden.get(&needed).map(|file| (needed, file)))
+    {
+        let detail = format!("it needs {needed}, which modprobe.d/{file} forbids");
+        return settled(Outcome::Forbidden, detail);
+    }
+    let files = needed().filter_map(|path| {
         let name = module_of(path).filter(|name| !tree.loaded.contains(name))?;
         let path = match path.strip_prefix('/') {
             Some(path) => path.to_owned(),

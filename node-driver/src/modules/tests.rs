@@ -119,6 +119,42 @@ fn modules_that_cannot_be_loaded_do_not_stop_the_others() {
     );
 }
 
+/// The administrator forbids a module, whatever needs it.
+#[test]
+fn a_module_is_not_loaded_as_a_dependency_if_it_is_forbidden() {
+    let forbids = [("lib/modprobe.d/hard.conf", "install ib-core /bin/false\n")];
+    let root = plant(DEBIAN, &[], &forbids);
+    assert_eq!(
+        run_on(&root, &["ib_uverbs", "configfs"], None),
+        [
+            "< lib/modules/6.1.0-32-amd64/kernel/fs/configfs/configfs.ko",
+            "ib_uverbs is forbidden: it needs ib_core, which modprobe.d/hard.conf forbids",
+            "configfs loaded",
+        ]
+    );
+    let root = plant(DEBIAN, &["ib_core"], &forbids);
+    assert_eq!(run_on(&root, &["ib_uverbs"], None).last().unwrap(), "ib_uverbs loaded");
+}
+
+/// The kernel applies its command line to modules that are built in only.
+#[test]
+fn options_come_from_modprobe_d_and_the_kernels_command_line() {
+    let settings = [
+        ("usr/local/lib/modprobe.d/a.conf", "options ib_core netns_mode=1\n"),
+        (
+            "proc/cmdline",
+            "BOOT_IMAGE=/vmlinuz-6.1 root=UUID=1.2 ib-core.netns_mode=0 ib_core.name=\"a b\" \
+             ib_core.flag quiet . x. .y -- ib_core.late=1\n",
+        ),
+    ];
+    let root = plant(DEBIAN, &[], &settings);
+    assert_eq!(
+        run_on(&root, &["ib_core"], None)[0],
+        "< lib/modules/6.1.0-32-amd64/kernel/drivers/infiniband/core/ib_core.ko \
+         netns_mode=1 netns_mode=0 name=\"a b\" flag"
+    );
+}
+
 #[test]
 fn kernel_errors_are_reported_with_a_hint() {
     let failed = |tree, name: &str, error| {
@@ -190,6 +226,7 @@ proptest::proptest! {
         let root = plant((DEBIAN.0, &format!("{index}\n")), &[&loaded], &[
             ("lib/modules/RELEASE/modules.builtin", &builtin),
             ("etc/modprobe.d/a.conf", &settings),
+            ("proc/cmdline", &settings),
         ]);
         let tree = ModuleTree::read(root.path()).unwrap();
         for name in tree.files.keys() {

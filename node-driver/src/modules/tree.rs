@@ -1,5 +1,7 @@
 //! Reads which modules the kernel has: files below `lib/modules`, and loaded modules. The indices
-//! are those of depmod: `modules.dep`, `modules.builtin` (depmod(8), modules.dep(5)).
+//! are those of depmod: `modules.dep`, `modules.builtin` (depmod(8), modules.dep(5)). Options come
+//! from modprobe.d(5) and from the kernel's command line: the kernel itself applies those only to
+//! modules that are built in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +20,7 @@ pub(super) struct ModuleTree {
     pub(super) loaded: BTreeSet<String>,
     /// Modules that modprobe.d forbids, each with the file that does.
     pub(super) forbidden: BTreeMap<String, String>,
-    /// Module options that modprobe.d sets.
+    /// Module options that modprobe.d and the kernel's command line set, in this order.
     pub(super) options: BTreeMap<String, String>,
     /// The version text of NVIDIA's driver, if it is loaded.
     pub(super) nvidia: Option<String>,
@@ -34,7 +36,13 @@ pub(super) struct ModuleFile {
 }
 
 /// The directories of modprobe.d(5). For files of the same name, the first directory wins.
-const SETTINGS: [&str; 3] = ["etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d"];
+const SETTINGS: [&str; 5] = [
+    "etc/modprobe.d",
+    "run/modprobe.d",
+    "usr/local/lib/modprobe.d",
+    "usr/lib/modprobe.d",
+    "lib/modprobe.d",
+];
 
 /// Converts a name to the kernel's spelling: `-` becomes `_`.
 pub(super) fn kernel_name(text: &str) -> String {
@@ -59,7 +67,13 @@ impl ModuleTree {
         let release = release.trim().to_owned();
         let folder = root.join("lib/modules").join(&release);
         let index = text(&folder.join("modules.dep"))?;
-        let (forbidden, options) = settings(root)?;
+        let (forbidden, mut options) = settings(root)?;
+        let command_line = text(&root.join("proc/cmdline"))?.unwrap_or_default();
+        for (module, option) in kernel_options(&command_line) {
+            let set = options.entry(module).or_default();
+            set.push_str(if set.is_empty() { "" } else { " " });
+            set.push_str(&option);
+        }
         let mut tree = Self {
             is_indexed: index.is_some(),
             files: files(index.as_deref().unwrap_or_default()),
@@ -108,6 +122,26 @@ fn builtin(index: &str) -> BTreeSet<String> {
 /// Parses `/proc/modules`: `NAME SIZE USES USERS STATE …`. A module that is being loaded counts.
 fn loaded(text: &str) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// Module options on the kernel's command line, `MODULE.OPTION=VALUE`, as modprobe(8) takes them.
+/// White space in double quotes belongs to a value.
+fn kernel_options(command_line: &str) -> Vec<(String, String)> {
+    let mut is_quoted = false;
+    let words = command_line.split(|character: char| {
+        is_quoted ^= character == '"';
+        character.is_whitespace() && !is_quoted
+    });
+    // What follows is for the first program.
+    let words = words.take_while(|word| *word != "--");
+    let option = |word: &str| {
+        let word = word.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(word);
+        let key = word.split('=').next()?;
+        let (module, _) =
+            key.split_once('.').filter(|(module, name)| !module.is_empty() && !name.is_empty())?;
+        Some((kernel_name(module), word.get(module.len() + 1..)?.to_owned()))
+    };
+    words.filter_map(option).collect()
 }
 
 /// The modules that modprobe.d forbids, and the options that it sets.

@@ -3,13 +3,17 @@
 //!
 //! A DaemonSet has this program as the first process of the vendor's container. It starts the
 //! image's own entry point only if nothing uses the loaded modules: no prepared claim of this
-//! node, and no process that holds a device of theirs open. Otherwise it waits. If the same
-//! version was loaded before in this boot, it starts nothing, so a container that restarts
-//! reloads nothing.
+//! node, no process that holds a device of theirs open, no virtual function of a virtual machine,
+//! no interface that another plugin has moved or uses, and not the node's own traffic. Otherwise
+//! it waits. If the same version was loaded before in this boot, it starts nothing, so a container
+//! that restarts reloads nothing. If the node went down during the last attempt, it waits for a
+//! person.
 //!
 //! What it does is in a file that lasts until the next boot (module `state`). The driver reads it,
 //! evicts pods, withholds NICs and publishes a condition (`crate::decide::vendor_driver`).
 
+mod attempt;
+mod functions;
 mod loaded;
 mod plan;
 pub(crate) mod state;
@@ -19,10 +23,14 @@ mod tests;
 
 use crate::facts::boot_file::BootFile;
 use crate::facts::held::Claims;
+use crate::facts::host;
+use crate::facts::network::NetworkFacts;
+use crate::facts::network::kernel::Kernel;
 use crate::kubelet::install::install;
 use crate::prepare::paths::Paths;
 use crate::prepare::turn;
 use anyhow::Context;
+use attempt::{Attempt, AttemptFile};
 use cluster_model::names::DRIVER;
 use plan::{Step, Users};
 use rustix::process::{Pid, Signal, kill_process};
@@ -88,6 +96,11 @@ pub struct RunArgs {
     /// Kubelet's root directory, below which the driver records prepared claims
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
+    /// Replace modules although other network plugins, virtual machines or the node's own traffic
+    /// use their NICs, which then lose their connections, and although the node went down during the
+    /// last attempt. Claims and open devices are still waited for
+    #[arg(long)]
+    pub force: bool,
     /// Entry point of the image, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -124,6 +137,10 @@ struct Loader {
     args: RunArgs,
     file: BootFile<VendorDriverState>,
     paths: Paths,
+    attempts: AttemptFile,
+    boot_id: String,
+    /// The interfaces of the host; none for a recorded machine.
+    network: NetworkFacts,
 }
 
 impl Loader {
@@ -138,12 +155,18 @@ impl Loader {
             sysctl: PathBuf::new(),
             run,
         };
-        Ok(Self { args, file, paths })
+        let attempts = AttemptFile::of(&paths.plugin());
+        let boot_id = host::boot_id(&HostRoot::at(&args.state.root)).unwrap_or_default();
+        Ok(Self { args, file, paths, attempts, boot_id, network: NetworkFacts::default() })
     }
 
-    async fn run(self) -> anyhow::Result<()> {
+    async fn run(mut self) -> anyhow::Result<()> {
         let stop = process::run::stop_on_signal()?;
+        let is_this_machine = host::is_this_machine(&HostRoot::at(&self.args.state.root));
         loop {
+            if is_this_machine {
+                self.network = Kernel::default().read().await?;
+            }
             match self.step()? {
                 Step::Keep => {
                     say(&format!("version {} was loaded before", self.args.state.version));
@@ -166,10 +189,15 @@ impl Loader {
         let _turn = turn::take(&self.paths)?;
         let before = self.file.load();
         let users = self.users()?;
-        let step = plan::next(&self.args.state.version, before.as_ref(), &users);
+        let version = &self.args.state.version;
+        let step = plan::next(version, before.as_ref(), &users);
         match &step {
             Step::Keep => {}
-            Step::Load => self.record(Stage::Loading, "")?,
+            Step::Load => {
+                let (version, boot_id) = (version.clone(), self.boot_id.clone());
+                self.attempts.begin(&Attempt { version, boot_id })?;
+                self.record(Stage::Loading, "")?;
+            }
             Step::Wait(why) => {
                 let detail = before.as_ref().map(|it| it.detail.as_str());
                 if before.as_ref().is_none_or(|it| it.stage != Stage::Waiting)
@@ -185,7 +213,15 @@ impl Loader {
     fn users(&self) -> anyhow::Result<Users> {
         let claims = Claims::of(Some(self.paths.checkpoint()));
         let claims = claims.claims().context("failed to read which claims are prepared")?;
-        Ok(Users { claims, modules: self.loaded() })
+        let RunArgs { state, modules, force, .. } = &self.args;
+        let others = if *force {
+            Vec::new()
+        } else {
+            let uses = functions::uses(&state.root.join("sys"), modules, &self.network);
+            let objection = self.attempts.objection(&state.version, &self.boot_id);
+            uses.into_iter().chain(objection).collect()
+        };
+        Ok(Users { claims, modules: self.loaded(), others })
     }
 
     fn loaded(&self) -> state::Modules {
@@ -201,7 +237,11 @@ impl Loader {
             detail: detail.to_owned(),
         };
         say(&record.to_string());
-        Ok(self.file.store(&record)?)
+        self.file.store(&record)?;
+        if matches!(stage, Stage::Ready | Stage::Failed) {
+            self.attempts.end()?;
+        }
+        Ok(())
     }
 
     async fn load(&self, stop: &CancellationToken) -> anyhow::Result<()> {

@@ -13,6 +13,8 @@ pub(super) struct Users {
     pub(super) claims: BTreeSet<String>,
     /// The loaded modules.
     pub(super) modules: Modules,
+    /// Other uses, and what else speaks against loading, as text.
+    pub(super) others: Vec<String>,
 }
 
 /// What to do.
@@ -64,5 +66,5 @@ fn reasons(users: &Users) -> Vec<String> {
         1 => format!("a process has a device of {name} open"),
         count => format!("{count} references to devices of {name} are open"),
     });
-    claims.into_iter().chain(open).collect()
+    claims.into_iter().chain(open).chain(users.others.iter().cloned()).collect()
 }

@@ -3,6 +3,7 @@
 use super::plan::{Step, Users, next};
 use super::state::{LoadedModule, Modules};
 use super::*;
+use crate::facts::network::Interface;
 use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
 use crate::prepare::claim::ClaimRef;
 use crate::prepare::plan::{Plan, Wiring};
@@ -51,7 +52,7 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
         ("loaded anew by somebody else", Some(ready), modules(&[("mlx5_core", "x", 0)]), &one),
     ];
     let line = |(what, before, modules, claims): (&str, Option<_>, Modules, &BTreeSet<String>)| {
-        let users = Users { claims: claims.clone(), modules };
+        let users = Users { claims: claims.clone(), modules, others: Vec::new() };
         format!("{what}: {:?}", next("2", before.as_ref(), &users))
     };
     insta::assert_snapshot!(cases.into_iter().map(line).collect::<Vec<_>>().join("\n"), @r#"
@@ -124,6 +125,7 @@ impl Machine {
             modules: vec!["mlx5_ib".to_owned(), "not_loaded".to_owned()],
             ready_file: self.path("ready"),
             kubelet_dir: self.path("kubelet"),
+            force: false,
             command: ["sh", "-c", script, "sh", &ready].map(str::to_owned).to_vec(),
         };
         Loader::of(args).unwrap()
@@ -218,4 +220,65 @@ fn references_of_other_modules_are_not_those_of_programs() {
     fs::remove_file(machine.path("sys/module/mlx5_ib/srcversion")).unwrap();
     machine.write("sys/module/mlx5_ib/notes/.note.gnu.build-id", "\u{4}\u{2}");
     assert_eq!(read()["mlx5_ib"].build, "0402");
+}
+
+/// Nothing of this is a claim, and nothing holds a device open.
+#[test]
+fn virtual_machines_other_plugins_and_the_nodes_own_traffic_are_users() {
+    let machine = Machine::new();
+    let function = |address: &str, class: &str, driver: &str| {
+        let directory = format!("sys/devices/pci0000:3b/{address}");
+        machine.write(&format!("{directory}/class"), class);
+        let link = |from: &str, to: &str| {
+            let from = machine.path(from);
+            fs::create_dir_all(from.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(machine.path(to), from).unwrap();
+        };
+        link(&format!("sys/bus/pci/devices/{address}"), &directory);
+        link(&format!("sys/bus/pci/drivers/{driver}/{address}"), &directory);
+        link(&format!("{directory}/driver"), &format!("sys/bus/pci/drivers/{driver}"));
+        directory
+    };
+    let physical = function("0000:3b:00.0", "0x020000\n", "mlx5_ib");
+    machine.write(&format!("{physical}/net/rail0/type"), "1\n");
+    let of_machine = function("0000:3b:00.2", "0x020000\n", "vfio-pci");
+    std::os::unix::fs::symlink(machine.path(&of_machine), machine.path(&physical).join("virtfn0"))
+        .unwrap();
+    function("0000:3b:00.1", "0x020000\n", "mlx5_ib");
+    function("0000:3c:00.0", "0x020700\n", "mlx5_ib");
+    let interface = |index, name: &str, kind: Option<&str>, lower| Interface {
+        index,
+        name: name.to_owned(),
+        kind: kind.map(str::to_owned),
+        lower,
+        ..Interface::default()
+    };
+    let mut loader = machine.loader("1", "exit 1");
+    loader.network.interfaces =
+        vec![interface(2, "rail0", None, None), interface(3, "net1", Some("macvlan"), Some(2))];
+    let Step::Wait(why) = loader.step().unwrap() else { panic!("it loads") };
+    assert_eq!(
+        why,
+        "driver vfio-pci has virtual function 0000:3b:00.2; interface net1 uses rail0; \
+         the interface of function 0000:3b:00.1 is in another network namespace"
+    );
+    loader.network.to_server.insert(2);
+    let Step::Wait(why) = loader.step().unwrap() else { panic!("it loads") };
+    assert!(why.contains("the node's own traffic goes through rail0"), "{why}");
+    loader.args.force = true;
+    assert_eq!(loader.step().unwrap(), Step::Load);
+}
+
+/// Otherwise it would go down after each reboot.
+#[test]
+fn a_node_that_went_down_while_loading_waits_for_a_person() {
+    let machine = Machine::new();
+    assert_eq!(machine.loader("1", "exit 1").step().unwrap(), Step::Load);
+    assert_eq!(machine.loader("1", "exit 1").step().unwrap(), Step::Load, "the same boot");
+    machine.write("proc/sys/kernel/random/boot_id", "1b1c2d3e-0000-4000-8000-000000000002\n");
+    let Step::Wait(why) = machine.loader("1", "exit 1").step().unwrap() else {
+        panic!("it loads again")
+    };
+    assert!(why.starts_with("the node went down while version 1 was being loaded"), "{why}");
+    assert_eq!(machine.loader("2", "exit 1").step().unwrap(), Step::Load, "another version");
 }

@@ -5,6 +5,7 @@ use crate::decide::health::taint::TaintArgs;
 use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver::Drain;
 use crate::facts::cloud::CloudProvider;
+use crate::facts::network::HostNics;
 use crate::facts::vendor_driver::NodeLabels;
 use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
@@ -19,7 +20,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
 #[command(
-    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet runs `node-driver probe`, an init container runs `node-driver modules`, and the container of a vendor's NIC driver `node-driver vendor-driver`; all have --help."
+    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet runs `node-driver probe`, people run `node-driver inspect`, an init container runs `node-driver modules`, and the container of a vendor's NIC driver `node-driver vendor-driver`; all have --help."
 )]
 pub struct Args {
     /// Directory that contains the host's sys, proc, dev, run and etc
@@ -53,6 +54,9 @@ pub struct Args {
     /// `management`; any other result, and an error, leaves the role that the driver finds
     #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
     pub nic_role: Filter,
+    /// NICs of the host and of pods
+    #[command(flatten)]
+    pub host_nics: HostNics,
     /// Which NICs claims can share
     #[command(flatten)]
     pub sharing: SharingArgs,

@@ -12,50 +12,47 @@ use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Health, Problems};
 use crate::decide::modules;
+use crate::decide::rails::KnownRails;
 use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver::VendorDriverDecision;
+use crate::decide::withheld::WithheldReason;
 use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
+use crate::facts::errors;
 use crate::facts::held::Claims;
 use crate::facts::host;
 use crate::facts::modules::KernelFacts;
 use crate::facts::network::NetworkFacts;
-use crate::facts::network::kernel::{Changes, Kernel, NetworkError};
+use crate::facts::network::changes::Changes;
+use crate::facts::network::kernel::{Kernel, NetworkError};
+use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::NodeIdentity;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rdma::NetnsMode;
-use crate::facts::seen::Seen;
+use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::Known;
 use crate::kubelet;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
+use crate::prepare::durable;
 use crate::prepare::inventory::Inventory;
 use crate::publish::publisher::{Published, Publisher};
-use anyhow::Context;
 use cluster_model::names::DRIVER;
 use functions::Functions;
 use kube::Client;
 use process::chain::Chain;
 use process::client::Server;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 use steady::{Operations, Surroundings};
 use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
-use tokio::time::timeout;
-use topology_graph::{HostRoot, Snapshot};
+use topology_graph::{HostRoot, PciAddress, Snapshot};
 use vendor_driver::VendorDriver;
-
-/// The file that records NICs as they were before pods got them.
-const SEEN: &str = "nics.json";
-/// Time limit for one read of the machine. Devices that do not answer are detected sooner
-/// and read without their ports.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The format version of that file.
-const SEEN_VERSION: u32 = 1;
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -66,12 +63,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = NodeIdentity::get(&client, &args.node_name).await?;
-        let shared = &Shared::default();
+        let uplinks = Uplinks::of(&host, args.host_nics.clone());
+        let shared = &Shared { uplinks, ..Shared::default() };
         let (args, host, client, server) = (&args, &host, &client, &server);
         return Start { args, host, client, server, shared, node }.once().await;
     }
-    let shared = Shared::default();
-    let operations = Operations::start(&args, &shared.metrics)?;
+    let uplinks = Uplinks::of(&host, args.host_nics.clone());
+    let shared = Shared { uplinks, ..Shared::default() };
+    let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
     // The order matters: the plugin's requirements are waited for before anything is published.
     let plugin = beside(&args, &client, &host, &shared, &readiness);
@@ -123,15 +122,15 @@ impl Start<'_> {
 
     async fn driver(self) -> Result<(Driver, Surroundings), NetworkError> {
         let Self { args, host, client, server, shared, node } = self;
-        let Shared { servers, ports, health, .. } = shared.clone();
+        let Shared { servers, uplinks, ports, health, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         let wake = Arc::new(Notify::new());
         // Of a recorded machine it is unknown which interfaces the host needs.
-        let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &wake));
+        let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &ports, &wake));
         let vendor =
             VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
         servers.look(client, server).await;
-        let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
+        let kernel = kernel.map(|it| it.reaching(servers.clone()).remembering(uplinks));
         let source = CloudSource::new(args, host);
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
@@ -144,7 +143,8 @@ impl Start<'_> {
             device_health: health,
             health: Health::default(),
             problems: Problems::default(),
-            memory: Memory::of(host),
+            pcie_errors: BTreeMap::new(),
+            memory: Memory::of(host, args.plugin.paths(DRIVER).map(|paths| paths.rails())),
             functions,
             vendor,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
@@ -194,6 +194,8 @@ struct Driver {
     health: Health,
     /// The problems at the last look.
     problems: Problems,
+    /// Corrected errors of the NICs' PCIe links at the last look.
+    pcie_errors: BTreeMap<PciAddress, u64>,
     memory: Memory,
     /// Virtual functions, if there are policies for them.
     functions: Option<Functions>,
@@ -204,17 +206,37 @@ struct Driver {
     publisher: Publisher,
 }
 
-/// NICs as they were before pods got them. Survives restarts of the driver.
+/// NICs as they were before pods got them, which survives restarts of the driver, and the NICs that
+/// the machine has had, which survives reboots.
 #[derive(Debug, Default)]
 struct Memory {
     seen: Seen,
     file: Option<BootFile<Seen>>,
+    rails: KnownRails,
+    rails_file: Option<PathBuf>,
 }
 
 impl Memory {
-    fn of(host: &HostRoot) -> Self {
+    fn of(host: &HostRoot, rails_file: Option<PathBuf>) -> Self {
         let file = BootFile::of(host, SEEN, SEEN_VERSION);
-        Self { seen: file.as_ref().and_then(BootFile::load).unwrap_or_default(), file }
+        let seen = file.as_ref().and_then(BootFile::load).unwrap_or_default();
+        let rails = rails_file.as_ref().and_then(|file| fs::read(file).ok());
+        // An unreadable file is the same as none: the NICs are counted as they are.
+        let rails = rails.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Self { seen, file, rails, rails_file }
+    }
+
+    /// Replaces the NICs that rails are counted over, and stores them if they changed.
+    fn set_rails(&mut self, rails: &KnownRails) {
+        if *rails == self.rails {
+            return;
+        }
+        self.rails.clone_from(rails);
+        let Some(file) = &self.rails_file else { return };
+        let stored = file.parent().map_or(Ok(()), durable::create_dir);
+        if let Err(error) = stored.and_then(|()| durable::write_json(file, rails)) {
+            tracing::warn!(error = %Chain(&error), "Rails not saved for a reboot");
+        }
     }
 
     /// Replaces the value and stores it if it changed.
@@ -228,6 +250,16 @@ impl Memory {
             tracing::warn!(%error, "State of NICs not saved for a restart");
         }
     }
+}
+
+/// What is read of the machine at each look.
+#[derive(Debug)]
+struct Machine {
+    snapshot: Snapshot,
+    /// The mode of its RDMA subsystem.
+    namespaces: Option<NetnsMode>,
+    /// Corrected errors of the NICs' PCIe links.
+    pcie_errors: BTreeMap<PciAddress, u64>,
 }
 
 /// The administrator's settings.
@@ -258,7 +290,8 @@ impl From<&Args> for Settings {
 impl Driver {
     /// Reads the machine and decides what to publish.
     async fn look(&mut self) -> anyhow::Result<Decision> {
-        let snapshot = self.snapshot().await?;
+        let Machine { snapshot, namespaces, pcie_errors } = self.machine().await?;
+        self.pcie_errors = pcie_errors;
         let network = self.network().await?;
         let withheld = match &mut self.functions {
             Some(functions) => {
@@ -266,17 +299,19 @@ impl Driver {
             }
             None => BTreeSet::new(),
         };
-        let namespaces = host::rdma_namespaces(&self.host);
         Ok(self.decide(snapshot, network, namespaces, &withheld))
     }
 
-    /// Reads the machine on a separate thread, because a device that does not answer blocks it.
-    async fn snapshot(&self) -> anyhow::Result<Snapshot> {
+    /// Reads the machine on a separate thread, because that blocks.
+    async fn machine(&self) -> anyhow::Result<Machine> {
         let (host, ports) = (self.host.clone(), self.ports.clone());
-        let read = tokio::task::spawn_blocking(move || host::snapshot(&host, &ports));
-        let read = timeout(PATIENCE, read).await;
-        read.with_context(|| format!("the machine could not be read within {PATIENCE:?}"))??
-            .map_err(Into::into)
+        let read = move || {
+            let snapshot = host::snapshot(&host, &ports)?;
+            let namespaces = host::rdma_namespaces(&host);
+            let pcie_errors = errors::of_links(&host.sys(), &snapshot);
+            Ok(Machine { snapshot, namespaces, pcie_errors })
+        };
+        tokio::task::spawn_blocking(read).await?
     }
 
     /// Decides what to publish. `withheld` are the devices that are not ready.
@@ -293,9 +328,10 @@ impl Driver {
         let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision = decide_with(&facts, &self.settings.nic_role)
-            .without(withheld)
+        let decision = decide_with(&facts, &self.settings.nic_role, &self.memory.rails)
+            .without(withheld, &WithheldReason::NotReady)
             .with_rdma_namespaces(namespaces, &facts.snapshot);
+        self.memory.set_rails(&decision.rails);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
         }
@@ -304,8 +340,13 @@ impl Driver {
         seen.remember(&decision.devices, &facts, &held);
         self.memory.set(seen);
         let Settings { filter, sharing, run_dir, .. } = &self.settings;
-        let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot);
-        let wanted = decision.with_gone(gone).filtered(filter).shared(sharing);
+        let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot).with_errors(
+            &self.ports.errors(),
+            &self.pcie_errors,
+            &facts.snapshot,
+        );
+        let wanted = decision.with_gone(gone).filtered(filter);
+        let wanted = wanted.one_function_per_port(&facts.snapshot, &held).shared(sharing);
         let host = modules::conditions(&KernelFacts::read(&self.host, run_dir));
         let wanted = self.judge(wanted.with_host(host), Instant::now());
         self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty())
@@ -323,7 +364,7 @@ impl Driver {
         let devices = vendor.devices(snapshot);
         decision.host.extend(condition);
         if withholds {
-            decision = decision.without(&devices);
+            decision = decision.without(&devices, &WithheldReason::VendorDriver);
         }
         if evicts {
             decision = decision.evicting(&devices);

@@ -12,6 +12,7 @@ mod driver;
 pub mod facts;
 #[cfg(test)]
 mod fake_server;
+pub mod inspect;
 pub mod kernel;
 pub mod kubelet;
 #[cfg(test)]

@@ -24,10 +24,15 @@ impl Identity {
             model: gpu.and_then(|gpu| gpu.model.clone()),
             rdma_device: rdma.map(|rdma| rdma.name.clone()),
             netdevs: snapshot.netdevs_of(address).map(|netdev| netdev.name.clone()).collect(),
-            node_guid: rdma.and_then(|rdma| rdma.node_guid.clone()),
+            node_guid: rdma.and_then(|rdma| rdma.node_guid.clone()).filter(|guid| is_set(guid)),
             sys_image_guid: rdma.and_then(|rdma| rdma.sys_image_guid.clone()),
             drm_card: gpu.and_then(|gpu| gpu.drm_card.clone()),
             nvme: snapshot.nvme_of(address).map(|controller| controller.name.clone()),
         }
     }
+}
+
+/// Whether a GUID has digits other than zero.
+fn is_set(guid: &str) -> bool {
+    guid.bytes().any(|byte| !matches!(byte, b'0' | b':'))
 }

@@ -198,7 +198,7 @@ pub struct RdmaDevice {
     /// The scalable function that it belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The node GUID.
+    /// The node GUID. Zeros mean that it is not set, as on a new virtual function.
     pub node_guid: Option<String>,
     /// The GUID of the whole adapter, equal on all its functions.
     pub sys_image_guid: Option<String>,

@@ -14,6 +14,7 @@ mod virtual_interface;
 
 use crate::decide::attribute::{Attributes, MAX_ENTRIES, Value};
 use crate::decide::nic::{LinkType, Nic};
+use crate::decide::rails::KnownRails;
 use crate::facts::cloud::CloudMetadata;
 use cluster_model::gpu_drivers::{self, GpuDriver, NIC_KIND};
 use cluster_model::names::attribute;
@@ -51,7 +52,12 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Collects the machine's facts from the topology, the cloud's metadata and these
     /// NICs.
-    pub fn new(topology: &'a Topology, cloud: &'a CloudMetadata, nics: &[Nic<'_>]) -> Self {
+    pub fn new(
+        topology: &'a Topology,
+        cloud: &'a CloudMetadata,
+        nics: &[Nic<'_>],
+        known: &KnownRails,
+    ) -> Self {
         let present =
             |driver: &&GpuDriver| topology.gpus().iter().any(|gpu| gpu.vendor == driver.pci_vendor);
         Self {
@@ -60,7 +66,7 @@ impl<'a> Machine<'a> {
             gpu_driver: gpu_drivers::GPU_DRIVERS.iter().find(present),
             partners: partners(topology),
             switches: switches(topology),
-            rails: rails(nics, topology),
+            rails: rails(nics, topology, known),
         }
     }
 
@@ -97,22 +103,16 @@ fn role(nic: &Nic<'_>, topology: &Topology) -> Option<NicRole> {
     topology.nic_role(nic.address()?)
 }
 
-/// Numbers the compute NICs with verbs from 0, each link type separately. A virtual function
-/// has the number of its physical function.
-fn rails(nics: &[Nic<'_>], topology: &Topology) -> BTreeMap<PciAddress, u32> {
-    let mut next: BTreeMap<LinkType, u32> = BTreeMap::new();
-    let mut rails = BTreeMap::new();
+/// The rail of each compute NIC with verbs. A virtual function has that of its physical function.
+fn rails(
+    nics: &[Nic<'_>],
+    topology: &Topology,
+    known: &KnownRails,
+) -> BTreeMap<PciAddress, u32> {
+    let mut rails = known.numbers();
     let compute = nics.iter().filter(|nic| role(nic, topology) == Some(NicRole::Compute));
-    let functions =
-        compute.filter(|nic| nic.rdma.is_some()).filter_map(|nic| Some((nic, nic.function?)));
-    for (nic, function) in
-        functions.clone().filter(|(_, function)| function.physical_function.is_none())
-    {
-        let rail = next.entry(nic.link_type).or_default();
-        rails.insert(function.address, *rail);
-        *rail += 1;
-    }
-    for (_, function) in functions {
+    let functions = compute.filter(|nic| nic.rdma.is_some()).filter_map(|nic| nic.function);
+    for function in functions {
         let rail = function.physical_function.and_then(|physical| rails.get(&physical).copied());
         rails.extend(rail.map(|rail| (function.address, rail)));
     }

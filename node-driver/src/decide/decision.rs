@@ -6,13 +6,18 @@ use crate::decide::fabric::fabric;
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Problems, Vitals};
-use crate::decide::nic::{self, LinkType, Nic, device_name};
+use crate::decide::nic::{self, LinkType, Nic, Offer, device_name};
 use crate::decide::order;
+use crate::decide::rails::KnownRails;
 use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver;
+use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::cloud::CloudMetadata;
+use crate::facts::errors::PortErrors;
+use crate::facts::held::Held;
 use crate::facts::network::NetworkFacts;
 use crate::facts::rdma::NetnsMode;
+use cluster_model::names::attribute::dranet;
 use cluster_model::names::{MANAGEMENT_TAINT, attribute};
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +50,10 @@ pub struct Decision {
     pub anomalies: Vec<Anomaly>,
     /// Conditions of the host's kernel.
     pub host: Vec<HostCondition>,
+    /// What could be a NIC of pods and is not published.
+    pub withheld: Vec<WithheldNic>,
+    /// The NICs that rails are counted over.
+    pub rails: KnownRails,
 }
 
 impl Decision {
@@ -66,11 +75,52 @@ impl Decision {
         self
     }
 
-    /// Leaves out devices that must not be allocated yet.
+    /// Leaves out devices that must not be allocated now.
     #[must_use]
-    pub fn without(mut self, names: &BTreeSet<String>) -> Self {
-        self.devices.retain(|device| !names.contains(&device.name));
-        self.vitals.retain(|name, _| !names.contains(name));
+    pub fn without(mut self, names: &BTreeSet<String>, reason: &WithheldReason) -> Self {
+        self.withhold(|device| names.contains(&device.name).then(|| reason.clone()));
+        self
+    }
+
+    /// Leaves out the devices that have a reason.
+    fn withhold(&mut self, reason: impl Fn(&Device) -> Option<WithheldReason>) {
+        let withheld = self.devices.extract_if(.., |device| reason(device).is_some());
+        let withheld: Vec<Device> = withheld.collect();
+        for device in withheld {
+            let Some(reason) = reason(&device) else { continue };
+            self.vitals.remove(&device.name);
+            self.withheld.push(WithheldNic {
+                interface: interface_name(&device),
+                name: device.name,
+                reason,
+            });
+        }
+    }
+
+    /// Gives out each port once: whoever has a physical function controls its virtual functions,
+    /// and both have one link. A physical function with virtual functions that pods or virtual
+    /// machines can have is withheld; if a pod has it already, its virtual functions are.
+    #[must_use]
+    pub fn one_function_per_port(mut self, snapshot: &Snapshot, held: &Held) -> Self {
+        let published: BTreeSet<String> =
+            self.devices.iter().map(|device| device.name.clone()).collect();
+        let mut reasons = BTreeMap::new();
+        for function in &snapshot.pci {
+            let Some(physical) = function.physical_function else { continue };
+            let (function_name, physical) = (device_name(function.address), device_name(physical));
+            let is_reserved = function.driver.is_some() && !nic::is_usable(function);
+            let is_given_out = published.contains(&function_name) || is_reserved;
+            if held.contains_key(&physical) {
+                if !held.contains_key(&function_name) {
+                    let reason = WithheldReason::PhysicalFunctionInPod { physical };
+                    reasons.insert(function_name, reason);
+                }
+            } else if is_given_out {
+                let reason = WithheldReason::HasVirtualFunctions { function: function_name };
+                reasons.entry(physical).or_insert(reason);
+            }
+        }
+        self.withhold(|device| reasons.get(&device.name).cloned());
         self
     }
 
@@ -97,6 +147,31 @@ impl Decision {
         self
     }
 
+    /// Adds the error counters of the NICs: of their ports by RDMA device, and of their `PCIe` links.
+    #[must_use]
+    pub fn with_errors(
+        mut self,
+        ports: &BTreeMap<String, PortErrors>,
+        links: &BTreeMap<PciAddress, u64>,
+        snapshot: &Snapshot,
+    ) -> Self {
+        let published: BTreeSet<&str> = self.devices.iter().map(|it| it.name.as_str()).collect();
+        for function in &snapshot.pci {
+            let name = device_name(function.address);
+            let rdma = snapshot.rdma_device(function.address);
+            let errors = rdma.and_then(|rdma| ports.get(&rdma.name));
+            let pcie_errors = links.get(&function.address).copied();
+            if !published.contains(name.as_str()) || errors.is_none() && pcie_errors.is_none() {
+                continue;
+            }
+            let vitals = self.vitals.entry(name).or_default();
+            vitals.port_errors = errors.map(|errors| errors.broken);
+            vitals.link_downs = errors.map(|errors| errors.link_downs);
+            vitals.pcie_errors = pcie_errors;
+        }
+        self
+    }
+
     /// Records which network namespaces may use the RDMA devices, if the machine has any.
     #[must_use]
     pub fn with_rdma_namespaces(mut self, mode: Option<NetnsMode>, snapshot: &Snapshot) -> Self {
@@ -108,9 +183,7 @@ impl Decision {
     /// Leaves out the NICs that the administrator's filter drops.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
-        self.devices.retain(|device| filter.keeps(device));
-        let kept: BTreeSet<&str> = self.devices.iter().map(|device| device.name.as_str()).collect();
-        self.vitals.retain(|name, _| kept.contains(name.as_str()));
+        self.withhold(|device| (!filter.keeps(device)).then_some(WithheldReason::Filter));
         self
     }
 
@@ -153,41 +226,65 @@ fn management_taint() -> DeviceTaint {
 fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
     let vitals = |nic: &Nic<'_>| {
         let link_degraded = nic.link_degraded;
-        let vitals = Vitals { port_up: port_up(nic), link_degraded, ..Vitals::default() };
+        let port_up = port_up(nic);
+        let is_ethernet = port_up.is_some() && nic.link_type == LinkType::Ethernet;
+        let vitals = Vitals { port_up, is_ethernet, link_degraded, ..Vitals::default() };
         (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
     };
     nics.iter().filter_map(vitals).collect()
 }
 
-/// Whether an InfiniBand NIC has an active port; `None` if no port state is known.
+/// Whether an InfiniBand NIC has an active port, or an Ethernet NIC with verbs whose interface is
+/// set up; `None` if no port state is known. An Ethernet port is down until somebody sets its
+/// interface up.
 fn port_up(nic: &Nic<'_>) -> Option<bool> {
-    let rdma = nic.rdma.filter(|_| nic.link_type == LinkType::InfiniBand)?;
+    let is_judged = match nic.link_type {
+        LinkType::InfiniBand => true,
+        LinkType::Ethernet => nic.interface.is_some_and(|it| it.is_up == Some(true)),
+        LinkType::Verbs | LinkType::Virtual => false,
+    };
+    let rdma = nic.rdma.filter(|_| is_judged)?;
     let mut states = rdma.ports.iter().filter_map(|port| port.state).peekable();
     states.peek()?;
     Some(states.any(|state| state == PortState::Active))
 }
 
-/// Decides what to publish for these facts, with the roles that follow from them.
+/// The name of a device's interface.
+fn interface_name(device: &Device) -> Option<String> {
+    device.attributes.as_ref()?.get(dranet::IF_NAME)?.string.clone()
+}
+
+/// Decides what to publish for these facts about a machine that was never seen before, with the
+/// roles that follow from them.
 pub fn decide(facts: &Facts) -> Decision {
-    decide_with(facts, &Filter::default())
+    decide_with(facts, &Filter::default(), &KnownRails::default())
 }
 
 /// Decides what to publish for these facts. `nic_role` is the operator's expression for roles;
-/// it sees the attributes that follow from the facts alone.
-pub fn decide_with(facts: &Facts, nic_role: &Filter) -> Decision {
+/// it sees the attributes that follow from the facts alone. `known` are the NICs that the machine
+/// had before.
+pub fn decide_with(facts: &Facts, nic_role: &Filter, known: &KnownRails) -> Decision {
     let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
     let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
-    let nics = nic::nics(snapshot, network);
-    let roles = roles(&nics, &Machine::new(&topology, cloud, &nics), nic_role);
+    let (mut nics, mut withheld) = (Vec::new(), Vec::new());
+    for offer in nic::offers(snapshot, network) {
+        match offer {
+            Offer::Nic(nic) => nics.push(nic),
+            Offer::Withheld(nic) => withheld.push(nic),
+        }
+    }
+    let roles = roles(&nics, &Machine::new(&topology, cloud, &nics, known), nic_role);
     let topology = topology.with_roles(&roles, "--nic-role of node-driver says so");
     let fabric = fabric(snapshot, &topology, cloud).map(|fabric| fabric.to_string());
     let topology = topology.on_fabric(fabric);
-    let machine = Machine::new(&topology, cloud, &nics);
+    let rails = known.with(&nics, &topology);
+    let machine = Machine::new(&topology, cloud, &nics, &rails);
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
     let topology = topology.to_spec();
-    Decision { devices, vitals: vitals(&nics), topology, anomalies, host: Vec::new() }
+    let vitals = vitals(&nics);
+    Decision { devices, vitals, topology, anomalies, host: Vec::new(), withheld, rails }
 }
 
 /// The roles that the operator's expression gives.

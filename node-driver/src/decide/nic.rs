@@ -1,11 +1,13 @@
 //! Finds the NICs of a machine that can be published, with their device name and link
 //! type. Pure; `attributes` derives their attributes.
 //!
-//! The link type comes from the ports. A missing network interface proves nothing: the
-//! interface of an Ethernet function may be in a pod's namespace. NICs that the host
-//! itself needs are not published.
+//! The link type comes from the ports: the interface of an Ethernet function may be in a
+//! pod's namespace. NICs that the host itself needs are not published, nor those that no
+//! pod can get; each has a [reason](WithheldReason).
 
+use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology_graph::{LinkLayer, PciAddress, PciFunction, RdmaDevice, Snapshot};
 
@@ -37,7 +39,7 @@ const PLUGIN_PREFIXES: [&str; 12] = [
 ];
 
 /// The kind of link that a NIC has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LinkType {
     /// InfiniBand, with or without IP over it.
     InfiniBand,
@@ -67,6 +69,15 @@ pub struct Nic<'a> {
     pub link_degraded: Option<bool>,
 }
 
+/// A function or interface that could be a NIC of pods.
+#[derive(Clone, Debug)]
+pub enum Offer<'a> {
+    /// Pods can get it.
+    Nic(Nic<'a>),
+    /// They cannot.
+    Withheld(WithheldNic),
+}
+
 impl Nic<'_> {
     /// Its PCI address; `None` for a virtual interface.
     pub fn address(&self) -> Option<PciAddress> {
@@ -81,8 +92,19 @@ pub fn device_name(address: PciAddress) -> String {
 
 /// The NICs of a machine: functions by address, then virtual interfaces by name.
 pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
+    let nic = |offer| match offer {
+        Offer::Nic(nic) => Some(nic),
+        Offer::Withheld(_) => None,
+    };
+    offers(snapshot, network).into_iter().filter_map(nic).collect()
+}
+
+/// The NICs of a machine, and what could be one but is withheld.
+pub fn offers<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Offer<'a>> {
     let withheld = network.withheld();
-    let functions = candidates(snapshot)
+    let functions = snapshot
+        .pci
+        .iter()
         .filter_map(|function| of_function(snapshot, network, function, &withheld));
     let interfaces =
         network.interfaces.iter().filter_map(|interface| of_interface(interface, &withheld));
@@ -104,22 +126,55 @@ fn of_function<'a>(
     network: &'a NetworkFacts,
     function: &'a PciFunction,
     withheld: &BTreeMap<u32, Withheld>,
-) -> Option<Nic<'a>> {
+) -> Option<Offer<'a>> {
     let rdma = snapshot.rdma_device(function.address);
-    let interfaces = interfaces_of(snapshot, network, function.address);
-    if interfaces.iter().any(|it| withheld.contains_key(&it.index)) {
+    let is_network = function.class >> 16 == CLASS_NETWORK;
+    if !is_network && rdma.is_none() {
         return None;
+    }
+    let interfaces = interfaces_of(snapshot, network, function.address);
+    let of_host = interfaces.iter().find_map(|it| Some((*it, withheld.get(&it.index)?)));
+    let reason = unusable(function).or_else(|| {
+        let has_any = rdma.is_some() || snapshot.netdev(function.address).is_some();
+        match of_host {
+            Some((_, reason)) => Some(WithheldReason::Host(reason.clone())),
+            None if network.is_for_host(&function.address.to_string()) => {
+                Some(WithheldReason::Host(Withheld::Operator))
+            }
+            None if !has_any => Some(WithheldReason::Nothing),
+            None => None,
+        }
+    });
+    if let Some(reason) = reason {
+        let interface = of_host.map(|(interface, _)| interface).or(interfaces.first().copied());
+        return Some(Offer::Withheld(WithheldNic {
+            name: device_name(function.address),
+            interface: interface.map(|it| it.name.clone()),
+            reason,
+        }));
     }
     let link_type = link_type(function, rdma);
     let has_interface = link_type != LinkType::InfiniBand;
-    Some(Nic {
+    Some(Offer::Nic(Nic {
         name: device_name(function.address),
         link_type,
         function: Some(function),
         rdma,
         interface: interfaces.into_iter().next().filter(|_| has_interface),
         link_degraded: snapshot.is_link_degraded(function),
-    })
+    }))
+}
+
+/// Why no pod can get a function, as far as its driver shows.
+fn unusable(function: &PciFunction) -> Option<WithheldReason> {
+    let is_virtual = function.physical_function.is_some();
+    match &function.driver {
+        None => Some(WithheldReason::Unbound { is_virtual }),
+        Some(driver) if HOLDERS.contains(&driver.as_str()) => {
+            Some(WithheldReason::Reserved { driver: driver.clone() })
+        }
+        Some(_) => None,
+    }
 }
 
 /// The interfaces of a function. Sysfs links them to functions, but only by name. If sysfs
@@ -138,7 +193,7 @@ fn interfaces_of<'a>(
 
 /// Whether a driver other than the [`HOLDERS`] is bound to the function.
 pub(super) fn is_usable(function: &PciFunction) -> bool {
-    function.driver.as_deref().is_some_and(|driver| !HOLDERS.contains(&driver))
+    unusable(function).is_none()
 }
 
 /// The link type, from the ports; without an RDMA device, from the PCI class.
@@ -160,27 +215,37 @@ fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
 /// The virtual interfaces that a pod can be given, by device name in a slice.
 pub fn virtual_interfaces(network: &NetworkFacts) -> BTreeMap<String, &Interface> {
     let withheld = network.withheld();
-    let nics = network.interfaces.iter().filter_map(|it| of_interface(it, &withheld));
-    nics.filter_map(|nic| Some((nic.name, nic.interface?))).collect()
+    let nics = network.interfaces.iter().filter_map(|it| match of_interface(it, &withheld)? {
+        Offer::Nic(nic) => Some((nic.name, nic.interface?)),
+        Offer::Withheld(_) => None,
+    });
+    nics.collect()
 }
 
 fn of_interface<'a>(
     interface: &'a Interface,
     withheld: &BTreeMap<u32, Withheld>,
-) -> Option<Nic<'a>> {
+) -> Option<Offer<'a>> {
     let kind = interface.kind.as_deref()?;
     let is_plugin = PLUGIN_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix));
-    let is_withheld = withheld.contains_key(&interface.index);
-    if !VIRTUAL_KINDS.contains(&kind) || is_plugin || is_withheld {
+    if !VIRTUAL_KINDS.contains(&kind) || is_plugin {
         return None;
     }
-    Some(Nic {
-        name: interface_device_name(&interface.name),
-        link_type: LinkType::Virtual,
-        function: None,
-        rdma: None,
-        interface: Some(interface),
-        link_degraded: None,
+    let name = interface_device_name(&interface.name);
+    Some(match withheld.get(&interface.index) {
+        Some(reason) => Offer::Withheld(WithheldNic {
+            name,
+            interface: Some(interface.name.clone()),
+            reason: WithheldReason::Host(reason.clone()),
+        }),
+        None => Offer::Nic(Nic {
+            name,
+            link_type: LinkType::Virtual,
+            function: None,
+            rdma: None,
+            interface: Some(interface),
+            link_degraded: None,
+        }),
     })
 }
 

@@ -267,8 +267,9 @@ impl<'a> Machine<'a> {
         interfaces.find_map(|it| {
             let interface = it.name.clone();
             Some(match withheld.get(&it.index)? {
-                Withheld::Uplink => Obstacle::Uplink { interface },
+                Withheld::Uplink | Withheld::EarlierUplink => Obstacle::Uplink { interface },
                 Withheld::Member(master) => Obstacle::Member { interface, master: master.clone() },
+                Withheld::Operator => return None,
             })
         })
     }

@@ -10,6 +10,7 @@ use crate::decide::virtual_functions::{
 use crate::facts::claims;
 use crate::facts::held::Claims;
 use crate::facts::network::NetworkFacts;
+use crate::facts::ports::KnownPorts;
 use crate::facts::seen::Seen;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, functions as settings};
@@ -68,6 +69,8 @@ struct Place {
     sysfs: PathBuf,
     paths: Paths,
     faults: Faults,
+    /// Reads of the machine, which leave out a function that is being changed.
+    ports: KnownPorts,
     /// Sets the GUIDs of the virtual functions of the physical function with this interface.
     give_guids: fn(&str, &[u64]) -> Result<(), AttachError>,
 }
@@ -123,10 +126,16 @@ enum WriteError {
 impl Functions {
     /// Creates it from the flags; `None` if they hold no policies, if claims are not prepared,
     /// or with `--once`.
-    pub(super) fn of(args: &Args, client: &Client, wake: &Arc<Notify>) -> Option<Self> {
+    pub(super) fn of(
+        args: &Args,
+        client: &Client,
+        ports: &KnownPorts,
+        wake: &Arc<Notify>,
+    ) -> Option<Self> {
         let paths = args.plugin.paths(DRIVER)?;
         let sysfs = args.plugin.sysfs_dir.clone().unwrap_or_else(|| args.root.join("sys"));
-        let place = Place { sysfs, paths, faults: args.plugin.faults(), give_guids };
+        let (faults, ports) = (args.plugin.faults(), ports.clone());
+        let place = Place { sysfs, paths, faults, ports, give_guids };
         let policies = args.plugin.virtual_functions.clone();
         let functions = Self::new(policies, place, client.clone(), &args.node_name, wake);
         (!args.once && !functions.policies.is_empty()).then_some(functions)
@@ -221,11 +230,8 @@ impl Functions {
         let (Action::Make(physical) | Action::Withdraw(physical) | Action::Replace(physical)) =
             action;
         let Some(judged) = judged.get_mut(&physical) else { return };
-        if action == Action::Make(physical) {
-            self.write(physical, judged, false);
-            return;
-        }
-        match (self.allocated(judged).await, action) {
+        match (self.allocated(physical, judged).await, action) {
+            (Ok(None), Action::Make(_)) => self.write(physical, judged, false),
             (Ok(None), Action::Replace(_)) => self.write(physical, judged, true),
             (Ok(None), _) => {
                 let (name, functions) = (name(physical, judged), &judged.functions);
@@ -247,8 +253,12 @@ impl Functions {
         }
     }
 
-    /// Whether one of the virtual functions is allocated to a claim.
-    async fn allocated(&self, judged: &Judged) -> Result<Option<Obstacle>, String> {
+    /// Whether the physical function or one of its virtual functions is allocated to a claim.
+    async fn allocated(
+        &self,
+        physical: PciAddress,
+        judged: &Judged,
+    ) -> Result<Option<Obstacle>, String> {
         let asked = timeout(PATIENCE, claims::allocated(&self.client, &self.pool)).await;
         let allocated = asked
             .map_err(|_| format!("no answer to `list resourceclaims` within {PATIENCE:?}"))?
@@ -257,7 +267,7 @@ impl Functions {
             let user = User::Allocated(allocated.get(device)?.clone());
             Some(Obstacle::InUse { device: device.clone(), user })
         };
-        Ok(judged.functions.iter().find_map(obstacle))
+        Ok(judged.functions.iter().chain([&device_name(physical)]).find_map(obstacle))
     }
 
     /// Writes on a separate thread: it takes seconds, and other NICs are published meanwhile.
@@ -369,6 +379,7 @@ impl Place {
     /// their driver reads a GUID only when it starts.
     fn write(&self, order: &Order) -> Result<Guids, WriteError> {
         let Order { path, removed, present, number, guids } = order;
+        let _changing = self.ports.reads().change(path);
         self.faults.reached("functions:before");
         if present != number {
             if let Some(removed) = removed {

@@ -7,16 +7,23 @@ use super::vendor_driver::VendorDriver;
 use crate::args::Args;
 use crate::decide::decision::Decision;
 use crate::decide::health::Problem;
+use crate::decide::withheld::WithheldNic;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
-use crate::facts::network::kernel::Changes;
+use crate::facts::held::Claims;
+use crate::facts::network::changes::Changes;
+use crate::facts::node::NodeIdentity;
 use crate::facts::ports::Ports;
 use crate::facts::watch::{self, Known};
-use crate::kubelet::metrics::PluginMetrics;
+use crate::kubelet::run::Shared;
 use crate::probe;
-use crate::publish::events::{NodeEvents, modules_notice, notices, vendor_driver_notice};
+use crate::publish::events::{
+    NodeEvents, modules_notice, nothing_notice, notices, vendor_driver_notice,
+};
 use crate::publish::metrics::Metrics;
+use crate::publish::nic_counters::NicCounters;
 use crate::publish::pace::Pace;
+use cluster_model::names::DRIVER;
 use futures::future::BoxFuture;
 use kube::Client;
 use process::chain::Chain;
@@ -24,13 +31,14 @@ use process::memory;
 use prometheus_client::registry::Registry;
 use serve::http::{Bound, ServeError};
 use serve::operations;
+use serve::progress::Progress;
 use serve::readiness::{Readiness, Wait};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch as value};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Interval, interval, sleep, sleep_until};
+use tokio::time::{Interval, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use topology_graph::HostCondition;
 
@@ -43,6 +51,13 @@ const CLOUD_PERIOD: Duration = Duration::from_secs(30);
 
 /// The longest pause after a publication that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Longest duration of one turn. An API server that does not answer, or a machine that cannot be
+/// read, ends the turn and not the loop.
+const TURN_PATIENCE: Duration = Duration::from_mins(2);
+
+/// How many rescan intervals the loop may take for one turn until it counts as stuck.
+const RESCANS_UNTIL_STUCK: u32 = 3;
 
 /// What the loop needs besides the driver.
 pub(super) struct Surroundings {
@@ -66,13 +81,15 @@ pub(super) struct Operations {
     metrics: Metrics,
     /// What the process is still waiting for.
     pub(super) readiness: Readiness,
+    /// Whether the loop turns.
+    progress: Progress,
     served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Operations {
     /// Starts serving. The process is ready after its first publication and after the
     /// registrations that its plugin adds.
-    pub(super) fn start(args: &Args, plugin: &PluginMetrics) -> anyhow::Result<Self> {
+    pub(super) fn start(args: &Args, shared: &Shared) -> anyhow::Result<Self> {
         let stop = process::run::stop_on_signal()?;
         let readiness = Readiness::default();
         let first = Some(readiness.wait_for("the first publication"));
@@ -81,14 +98,21 @@ impl Operations {
         let bound = Bound::plain_or_later(args.operations.operations_listen)?;
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        plugin.register(&mut registry);
+        shared.metrics.register(&mut registry);
+        if let Some(paths) = args.plugin.paths(DRIVER) {
+            let claims = Claims::of(Some(paths.checkpoint()));
+            let sys = args.root.join("sys");
+            let ports = shared.ports.clone();
+            NicCounters::new(&sys, claims, ports, &args.node_name).register(&mut registry);
+        }
+        let progress = Progress::default();
         if let Some(instance) = &args.plugin.instance {
             let socket = probe::socket(&args.plugin.run_dir, instance)?;
-            tokio::spawn(probe::serve(socket, readiness.clone(), stop.clone()));
+            tokio::spawn(probe::serve(socket, readiness.clone(), progress.clone(), stop.clone()));
         }
-        let router = operations::router(readiness.clone(), registry);
+        let router = operations::router_with(readiness.clone(), progress.clone(), registry);
         let served = tokio::spawn(bound.serve(router, stop.clone()));
-        Ok(Self { stop, first, metrics, readiness, served })
+        Ok(Self { stop, first, metrics, readiness, progress, served })
     }
 
     /// Waits until the HTTP server ends, which the signal causes.
@@ -135,8 +159,14 @@ pub(super) async fn run(
         metrics,
         lacking,
         vendor_driver: None,
+        progress: operations.progress.clone(),
+        client: client.clone(),
+        withheld: Vec::new(),
     };
-    steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &operations.stop).await;
+    let rescan = Duration::from_secs(args.rescan_seconds);
+    let limit = RESCANS_UNTIL_STUCK * rescan + TURN_PATIENCE;
+    steady.progress.expect_within(limit, Instant::now());
+    steady.run(&wake, interval(rescan), &operations.stop).await;
     tasks.shutdown().await;
 }
 
@@ -180,24 +210,31 @@ struct Steady {
     lacking: String,
     /// What was said last of the vendor's driver.
     vendor_driver: Option<HostCondition>,
+    progress: Progress,
+    client: Client,
+    /// What was withheld at the last look.
+    withheld: Vec<WithheldNic>,
 }
 
 impl Steady {
     /// Runs a turn at once, after every change and at every tick.
     async fn run(mut self, wake: &Notify, mut tick: Interval, stop: &CancellationToken) {
-        let mut pace = Pace::new(Instant::now());
+        let (mut writes, mut looks) = (Pace::new(Instant::now()), Pace::new(Instant::now()));
         while self.due(wake, &mut tick, stop).await {
             if self.first.is_none() {
-                let pause = GATHER.max(pace.wait(Instant::now()));
+                let now = Instant::now();
+                let pause = GATHER.max(writes.wait(now)).max(looks.wait(now));
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = sleep(pause) => {}
                 }
             }
+            looks.spend(Instant::now());
             // A refused write costs the server as much as an accepted one.
             if self.turn().await != Turn::Quiet {
-                pace.spend(Instant::now());
+                writes.spend(Instant::now());
             }
+            self.progress.turned(Instant::now());
             self.looked.cancel();
             // Reading the machine needs more memory for a moment than the driver keeps.
             memory::give_back();
@@ -233,7 +270,9 @@ impl Steady {
     /// Reads the machine, and publishes if the server's objects differ.
     async fn turn(&mut self) -> Turn {
         self.driver.cloud.clone_from(&self.metadata.borrow_and_update());
-        match self.look_and_publish().await {
+        let late = |_| anyhow::anyhow!("the turn was not complete within {TURN_PATIENCE:?}");
+        let turn = timeout(TURN_PATIENCE, self.look_and_publish()).await;
+        match turn.map_err(late).flatten() {
             Ok(writes) => {
                 self.failures = 0;
                 if writes > 0 { Turn::Wrote } else { Turn::Quiet }
@@ -251,9 +290,12 @@ impl Steady {
         let before = self.driver.problems.clone();
         let decision = self.driver.look().await?;
         self.count(&decision);
+        let nothing = nothing_notice(&self.withheld, &decision);
+        self.tell_withheld(&decision);
         let mut notices = notices(&before, &self.driver.problems);
         notices.extend(modules_notice(&mut self.lacking, &decision.host));
         notices.extend(vendor_driver_notice(&mut self.vendor_driver, &decision.host));
+        notices.extend(nothing);
         if let Some(functions) = &mut self.driver.functions {
             notices.extend(functions.notices());
         }
@@ -275,11 +317,39 @@ impl Steady {
             self.driver.said();
             return Ok(0);
         }
+        if self.first.is_none() {
+            self.renew_node().await?;
+        }
         let published = self.driver.publish(decision).await?;
         self.driver.said();
         self.first = None;
         self.metrics.writes.inc_by(u64::try_from(published.writes).unwrap_or(u64::MAX));
         Ok(published.writes)
+    }
+
+    /// Gets the Node again before something is written. If it was created anew, the objects that
+    /// belonged to the former one are collected, which is why there is something to write.
+    async fn renew_node(&mut self) -> anyhow::Result<()> {
+        let before = self.driver.publisher.node().clone();
+        let node = NodeIdentity::get(&self.client, &before.name).await?;
+        if node != before {
+            tracing::info!(node = node.name, uid = node.uid, "The Node was created anew");
+            self.driver.publisher.set_node(node.clone());
+            self.events = NodeEvents::new(&self.client, node);
+        }
+        Ok(())
+    }
+
+    /// Logs what is withheld, if that has changed.
+    fn tell_withheld(&mut self, decision: &Decision) {
+        if decision.withheld == self.withheld {
+            return;
+        }
+        for nic in decision.withheld.iter().filter(|nic| !self.withheld.contains(nic)) {
+            let WithheldNic { name, interface, reason } = nic;
+            tracing::info!(device = name, interface, %reason, "Not published");
+        }
+        self.withheld.clone_from(&decision.withheld);
     }
 
     fn count(&self, decision: &Decision) {
@@ -289,6 +359,7 @@ impl Steady {
         self.metrics.devices.set(gauge(decision.devices.len()));
         self.metrics.tainted_devices.set(gauge(tainted));
         self.metrics.anomalies.set(gauge(decision.anomalies.len()));
+        self.metrics.count_withheld(decision.withheld.iter().map(|nic| nic.reason.word()));
         let functions = self.driver.functions.as_ref();
         self.metrics.missing_functions.set(functions.map_or(0, Functions::missing));
         for problem in Problem::ALL {

@@ -16,6 +16,20 @@ pub struct Holding {
     pub rdma: bool,
 }
 
+/// A port of an RDMA device that a pod has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPort {
+    /// Namespace of the claim and the pod.
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) claim: String,
+    /// The device in the slice.
+    pub(crate) device: String,
+    /// Kernel name of the RDMA device.
+    pub(crate) rdma_device: String,
+    pub(crate) port: u32,
+}
+
 /// The devices that claims have allocated, by device name.
 pub type Held = BTreeMap<String, Holding>;
 
@@ -40,6 +54,30 @@ impl Claims {
             let holding = held.entry(device.device.clone()).or_default();
             holding.interface |= device.link.is_some();
             holding.rdma |= device.moving_rdma().is_some();
+        }
+        held
+    }
+
+    /// The ports of RDMA devices that pods have, one entry for each pod of a claim.
+    pub(crate) fn ports(&self) -> Vec<HeldPort> {
+        let checkpoint = self.checkpoint.as_deref().and_then(Checkpoint::peek).unwrap_or_default();
+        let mut held = Vec::new();
+        for plan in checkpoint.claims.into_values().map(|record| record.plan) {
+            let devices = plan.devices.iter().filter(|device| !device.admin_access);
+            for (device, rdma) in devices.filter_map(|it| Some((&it.device, it.rdma.as_ref()?))) {
+                for (pod, port) in
+                    plan.pods.iter().flat_map(|pod| rdma.ports.iter().map(move |port| (pod, port)))
+                {
+                    held.push(HeldPort {
+                        namespace: plan.claim.namespace.clone(),
+                        pod: pod.name.clone(),
+                        claim: plan.claim.name.clone(),
+                        device: device.clone(),
+                        rdma_device: rdma.name.clone(),
+                        port: *port,
+                    });
+                }
+            }
         }
         held
     }

@@ -15,6 +15,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Netdev, PciAddress, RdmaDevice, Snapshot};
 
+/// The file that records NICs as they were before pods got them.
+pub(crate) const SEEN: &str = "nics.json";
+/// The format version of that file.
+pub(crate) const SEEN_VERSION: u32 = 1;
+
 /// The NICs as last seen in the host's namespace, by device name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {

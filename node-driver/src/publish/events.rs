@@ -3,9 +3,11 @@
 //!
 //! [`event`] also creates the events on other objects.
 
+use crate::decide::decision::Decision;
 use crate::decide::health::{Problem, Problems};
 use crate::decide::modules::KERNEL_MODULES;
 use crate::decide::vendor_driver::{VENDOR_DRIVER, reason};
+use crate::decide::withheld::WithheldNic;
 use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -77,6 +79,23 @@ pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Opt
     is_new.then(|| Notice::warning("KernelModulesLacking", &now))
 }
 
+/// The event for a node that publishes no NIC although it has some, if what is withheld has
+/// changed.
+pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Option<Notice> {
+    let Decision { devices, withheld, .. } = decision;
+    if !devices.is_empty() || withheld.is_empty() || before == withheld {
+        return None;
+    }
+    let reasons: Vec<_> = withheld
+        .iter()
+        .map(|WithheldNic { name, interface, reason }| match interface {
+            Some(interface) => format!("{name} ({interface}): {reason}"),
+            None => format!("{name}: {reason}"),
+        })
+        .collect();
+    Some(Notice::warning("NoNICPublished", &reasons.join("; ")))
+}
+
 /// What is to be said of a vendor's driver where it was something else before, which is
 /// remembered.
 pub(crate) fn vendor_driver_notice(
@@ -114,6 +133,20 @@ fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'st
         Problem::PortFlapping => (
             ("NICPortFlapping", "the port goes down repeatedly; check the cable and the switch"),
             ("NICPortSteady", "the port has been steady for two minutes"),
+        ),
+        Problem::PortErrors => (
+            (
+                "NICPortErrors",
+                "the port has many errors or loses its link often; check the cable and the switch",
+            ),
+            ("NICPortErrorsEnded", "the port has had few errors for ten minutes"),
+        ),
+        Problem::PcieErrors => (
+            (
+                "NICPCIeErrors",
+                "the PCIe link has many errors that the hardware corrects; check slot and riser",
+            ),
+            ("NICPCIeErrorsEnded", "the PCIe link has had few errors for ten minutes"),
         ),
         Problem::LinkDegraded => (
             (

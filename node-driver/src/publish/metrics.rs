@@ -17,6 +17,8 @@ pub(crate) struct Metrics {
     pub(crate) tainted_devices: Gauge,
     /// NICs per problem.
     problems: Family<ProblemLabel, Gauge>,
+    /// NICs that are not published, per reason.
+    withheld: Family<ReasonLabel, Gauge>,
     /// Problems that appeared or disappeared.
     pub(crate) notices: Counter,
     /// Anomalies of the machine.
@@ -29,6 +31,11 @@ pub(crate) struct Metrics {
     pub(crate) writes: Counter,
     /// Publications that failed.
     pub(crate) failures: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,6 +55,14 @@ impl Metrics {
         self.problems.get_or_create(&ProblemLabel { problem }).clone()
     }
 
+    /// Counts the NICs that are not published, by these reasons.
+    pub(crate) fn count_withheld(&self, reasons: impl Iterator<Item = &'static str>) {
+        self.withheld.clear();
+        for reason in reasons {
+            self.withheld.get_or_create(&ReasonLabel { reason }).inc();
+        }
+    }
+
     /// Registers the metrics.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -61,6 +76,11 @@ impl Metrics {
             "tainted_devices",
             "NICs that are tainted",
             metrics.tainted_devices.clone(),
+        );
+        registry.register(
+            "withheld_devices",
+            "NICs that are not published, by reason",
+            metrics.withheld.clone(),
         );
         registry.register("device_problems", "NICs by problem", metrics.problems.clone());
         registry.register(
@@ -97,6 +117,7 @@ mod tests {
         metrics.devices.set(4);
         metrics.writes.inc_by(2);
         metrics.problems_of(Problem::PortDown).set(1);
+        metrics.count_withheld(["uplink", "uplink"].into_iter());
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         insta::assert_snapshot!(text);

@@ -112,6 +112,12 @@ impl Publisher {
         &self.node
     }
 
+    /// Publishes for the node as it is now: a Node that was deleted and created again has another
+    /// UID, and the server collects objects of the former one.
+    pub fn set_node(&mut self, node: NodeIdentity) {
+        self.node = node;
+    }
+
     /// Makes the node's slices contain these devices.
     pub async fn slices(&mut self, devices: &[Device]) -> Result<Published, PublishError> {
         let mut published = Published::default();

@@ -42,7 +42,7 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
     RdmaDevice {
         pci: place.as_deref().and_then(pci_parent).or_else(|| soft_parent(sys, &path)),
         part: place.as_deref().and_then(subfunction),
-        node_guid: guid(sys, &format!("{path}/node_guid")),
+        node_guid: sys.text(&format!("{path}/node_guid")).filter(|guid| !guid.is_empty()),
         sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
         ports: Vec::new(),
         uverbs: named(verbs, "uverbs"),

@@ -7,12 +7,18 @@ use std::collections::BTreeSet;
 /// The effect of each problem.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaintArgs {
-    /// Taint of an InfiniBand NIC while its port is down
+    /// Taint of a NIC while its port is down; an Ethernet port while its interface is set up
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub port_down_taint: TaintEffect,
-    /// Taint of an InfiniBand NIC while its port keeps going up and down
+    /// Taint of a NIC while its port keeps going up and down
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub port_flapping_taint: TaintEffect,
+    /// Taint of a NIC while its port has many errors or loses its link often
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
+    pub port_errors_taint: TaintEffect,
+    /// Taint of a NIC while its PCIe link has many errors that the hardware corrects
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
+    pub pcie_errors_taint: TaintEffect,
     /// Taint of a NIC while its PCIe link runs slower or narrower than both of its ends support
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
     pub link_degraded_taint: TaintEffect,
@@ -53,7 +59,9 @@ impl TaintArgs {
         match problem {
             Problem::PortDown => self.port_down_taint,
             Problem::PortFlapping => self.port_flapping_taint,
+            Problem::PortErrors => self.port_errors_taint,
             Problem::LinkDegraded => self.link_degraded_taint,
+            Problem::PcieErrors => self.pcie_errors_taint,
             Problem::Unresponsive => self.unresponsive_taint,
             Problem::Gone => self.gone_taint,
         }
@@ -65,6 +73,8 @@ impl Default for TaintArgs {
         Self {
             port_down_taint: TaintEffect::NoSchedule,
             port_flapping_taint: TaintEffect::NoSchedule,
+            port_errors_taint: TaintEffect::None,
+            pcie_errors_taint: TaintEffect::None,
             link_degraded_taint: TaintEffect::None,
             unresponsive_taint: TaintEffect::NoSchedule,
             gone_taint: TaintEffect::NoSchedule,
@@ -119,6 +129,8 @@ mod tests {
             "--port-down-taint=none",
             "--port-flapping-taint=no-execute",
             "--link-degraded-taint=no-schedule",
+            "--port-errors-taint=no-schedule",
+            "--pcie-errors-taint=no-schedule",
             "--unresponsive-taint=none",
             "--gone-taint=no-execute",
         ];
@@ -126,7 +138,9 @@ mod tests {
             text(parsed(&flags)),
             [
                 "dranet.io/port-flapping:NoExecute",
+                "dranet.io/port-errors:NoSchedule",
                 "dranet.io/link-degraded:NoSchedule",
+                "dranet.io/pcie-errors:NoSchedule",
                 "dranet.io/gone:NoExecute"
             ]
         );

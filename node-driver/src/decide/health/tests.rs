@@ -7,6 +7,9 @@ fn vitals(what: &str) -> BTreeMap<String, Vitals> {
     let vitals = match what {
         "absent" => return BTreeMap::new(),
         "up" | "down" => Vitals { port_up: Some(what == "up"), ..Vitals::default() },
+        "link" | "no-link" => {
+            Vitals { port_up: Some(what == "link"), is_ethernet: true, ..Vitals::default() }
+        }
         "fast" | "slow" => Vitals { link_degraded: Some(what == "slow"), ..Vitals::default() },
         "silent" => Vitals { unresponsive: true, ..Vitals::default() },
         "gone" => Vitals { gone: true, ..Vitals::default() },
@@ -121,4 +124,27 @@ fn next_change_is_the_end_of_a_problem() {
     assert_eq!(observe("up", 18), Some(at(27)), "the port counts as up");
     assert_eq!(observe("up", 27), Some(at(137)), "the port no longer counts as flapping");
     assert_eq!(observe("up", 137), None);
+}
+
+/// An interface that enters a pod takes the port down for seconds; that is no problem.
+#[test]
+fn an_ethernet_port_is_down_after_a_while() {
+    insta::assert_snapshot!(
+        walk(&[(0, "link"), (5, "no-link"), (12, "link"), (20, "no-link"), (34, "no-link"),
+               (35, "no-link"), (40, "link"), (50, "look")]),
+        @"
+    0 link: well
+    5 no-link: well
+    12 link: well
+    20 no-link: well
+    34 no-link: well
+    35 no-link: port-down
+    40 link: port-down
+    50 look: well
+    "
+    );
+    let start = Instant::now();
+    let mut health = Health::default();
+    health.observe(&vitals("no-link"), start);
+    assert_eq!(health.next_change(start), Some(start + ETHERNET_PATIENCE), "it is looked at then");
 }

@@ -102,7 +102,7 @@ impl Progress {
     }
 
     /// The devices that must not be published now: virtual functions that are being created or
-    /// recreated, and new ones that still lack an interface or RDMA device. `was_published`
+    /// recreated, their physical function, and new ones that still lack an interface or RDMA device. `was_published`
     /// tells whether a device was complete before.
     pub fn withheld(
         &mut self,
@@ -116,6 +116,7 @@ impl Progress {
         for (physical, judged) in judged {
             if matches!(self.stages.get(physical), Some(Stage::Withdrawn(_) | Stage::Writing)) {
                 withheld.extend(judged.functions.iter().cloned());
+                withheld.insert(device_name(*physical));
             }
             for function in machine.incomplete(*physical) {
                 let device = device_name(function);

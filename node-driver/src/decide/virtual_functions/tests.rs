@@ -369,3 +369,42 @@ fn a_new_function_is_published_when_it_is_complete() {
     known.held.insert("pci-0000-86-10-0".to_owned());
     assert_eq!(withheld(&known, never, after(0)), (vec![], false));
 }
+
+/// From a machine's files, as adapters create virtual functions: `node_guid` is there, and zero.
+#[test]
+fn virtual_functions_with_a_zero_guid_in_sysfs_are_made_again() {
+    let function = |address: &str, rdma: &str, guid: &str, more: &str| {
+        format!(
+            "[sys/devices/pci0000:80/{address}]\n\
+             class = 0x020700\nvendor = 0x15b3\ndevice = 0x101e\n\
+             driver -> /sys/bus/pci/drivers/mlx5_core\n\
+             /sys/bus/pci/devices/{address} -> .\n\
+             infiniband/{rdma}/node_guid = {guid}\n\
+             infiniband/{rdma}/ports/1/link_layer = InfiniBand\n\
+             infiniband/{rdma}/device -> .\n\
+             /sys/class/infiniband/{rdma} -> ./infiniband/{rdma}\n{more}"
+        )
+    };
+    let physical = "sriov_totalvfs = 8\nsriov_numvfs = 1\nnet/ib0/type = 32\n\
+                    /sys/class/net/ib0 -> ./net/ib0\n";
+    let virtual_function = format!("physfn -> /sys/devices/pci0000:80/{PHYSICAL}\n");
+    for (guid, expected) in
+        [("0000:0000:0000:0000", Verdict::Replace), ("0e42:a103:0065:4c3e", Verdict::Nothing)]
+    {
+        let text = [
+            function(PHYSICAL, "mlx5_0", "0c42:a103:0065:4c3e", physical),
+            function(FIRST, "mlx5_1", guid, &virtual_function),
+        ];
+        let root = tempfile::tempdir().unwrap();
+        fixture::plant(&text.concat(), root.path()).unwrap();
+        let snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
+        let ib0 = Interface { index: 2, name: "ib0".to_owned(), ..Interface::default() };
+        let network = NetworkFacts { interfaces: vec![ib0], ..NetworkFacts::default() };
+        let (held, guided) = (BTreeSet::new(), BTreeSet::new());
+        let machine =
+            Machine { snapshot: &snapshot, network: &network, held: &held, guided: &guided };
+        let policies = policies(&[&format!("numVfs=1,rootDevice={PHYSICAL}")]);
+        let judged = judge(&policies, machine);
+        assert_eq!(judged[&address(PHYSICAL)].verdict, expected, "{guid}");
+    }
+}

@@ -38,6 +38,7 @@ impl Stage {
                 sysctl: folder.path().join("sysctl"),
             },
             faults: Faults::default(),
+            ports: KnownPorts::default(),
             give_guids: |link, _| Err(AttachError::Gone { link: link.to_owned() }),
         };
         fs::create_dir_all(place.paths.plugin()).unwrap();

@@ -49,6 +49,9 @@ async fn start_with(rescan: Duration) -> Running {
         metrics,
         lacking,
         vendor_driver: None,
+        progress: Progress::default(),
+        client: client.clone(),
+        withheld: Vec::new(),
     };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {

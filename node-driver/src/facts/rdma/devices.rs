@@ -10,7 +10,7 @@ use topology_graph::{LinkLayer, PortState};
 pub struct Device {
     /// Its name, `mlx5_0`.
     pub name: String,
-    /// GUID of the node, as sysfs writes it.
+    /// GUID of the node, as sysfs writes it; zeros if it is not set.
     pub node_guid: Option<String>,
     /// GUID of the whole adapter.
     pub sys_image_guid: Option<String>,
@@ -93,8 +93,8 @@ fn devices(replies: &[Reply]) -> Vec<Device> {
 fn device(reply: &Reply) -> Option<Device> {
     Some(Device {
         name: reply.text(wire::NAME)?.to_owned(),
-        node_guid: reply.long(wire::NODE_GUID).and_then(guid),
-        sys_image_guid: reply.long(wire::SYS_IMAGE_GUID).and_then(guid),
+        node_guid: reply.long(wire::NODE_GUID).map(guid),
+        sys_image_guid: reply.long(wire::SYS_IMAGE_GUID).filter(|guid| *guid != 0).map(guid),
         link_layer: reply.text(wire::PROTOCOL).and_then(link_layer),
         ports: Vec::new(),
     })
@@ -133,8 +133,8 @@ fn link_layer(protocol: &str) -> Option<LinkLayer> {
     }
 }
 
-/// Formats a GUID as sysfs does, `b859:9f03:00a1:b2c4`; `None` if it is zero (not set).
-fn guid(guid: u64) -> Option<String> {
+/// Formats a GUID as sysfs does, `b859:9f03:00a1:b2c4`.
+fn guid(guid: u64) -> String {
     let group = |shift: u32| format!("{:04x}", (guid >> shift) & 0xffff);
-    (guid != 0).then(|| [48, 32, 16, 0].map(group).join(":"))
+    [48, 32, 16, 0].map(group).join(":")
 }

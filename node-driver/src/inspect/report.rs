@@ -1,0 +1,103 @@
+//! The report of `node-driver inspect`, as text and as JSON.
+
+use crate::decide::decision::Decision;
+use crate::decide::health::Problems;
+use crate::decide::withheld::WithheldNic;
+use crate::facts::held::Held;
+use cluster_model::names::attribute::{self, dranet};
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use topology_graph::Anomaly;
+
+/// What a node publishes and withholds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Whether the machine's kernel was asked for its interfaces.
+    has_network: bool,
+    /// The NICs, as in a slice.
+    published: Vec<Device>,
+    withheld: Vec<WithheldNic>,
+    /// Problems by device; the driver's flags decide which of them are taints.
+    problems: BTreeMap<String, BTreeSet<&'static str>>,
+    /// Devices that claims on this node have.
+    held: BTreeSet<String>,
+    anomalies: Vec<Anomaly>,
+}
+
+impl Report {
+    pub(super) fn new(
+        decision: Decision,
+        problems: Problems,
+        held: &Held,
+        has_network: bool,
+    ) -> Self {
+        let words = problems.into_iter().map(|(device, problems)| {
+            (device, problems.into_iter().map(|problem| problem.word()).collect())
+        });
+        let Decision { devices, withheld, anomalies, .. } = decision;
+        Self {
+            has_network,
+            published: devices,
+            withheld,
+            problems: words.collect(),
+            held: held.keys().cloned().collect(),
+            anomalies,
+        }
+    }
+
+    /// What a person wants to know of a published NIC.
+    fn line(&self, device: &Device) -> String {
+        let value = |name: &str| device.attributes.as_ref()?.get(name);
+        let text = |name: &str| value(name).and_then(shown);
+        let mut words = vec![device.name.clone()];
+        words.extend(text(dranet::IF_NAME));
+        words.extend(text(dranet::RDMA_DEVICE));
+        words.extend(text(attribute::RATE_GBPS).map(|rate| format!("{rate} Gbit/s")));
+        words.extend(text(attribute::RAIL).map(|rail| format!("rail {rail}")));
+        words.extend(text(attribute::NUMA_NODE).map(|node| format!("NUMA node {node}")));
+        let is_function = value(dranet::IS_SRIOV_VF).is_some_and(|it| it.bool == Some(true));
+        words.extend(is_function.then(|| "virtual function".to_owned()));
+        words.extend(self.held.contains(&device.name).then(|| "a claim has it".to_owned()));
+        words
+            .extend(self.problems.get(&device.name).into_iter().flatten().map(ToString::to_string));
+        words.join(", ")
+    }
+}
+
+/// An attribute's value as text.
+fn shown(attribute: &DeviceAttribute) -> Option<String> {
+    let number = attribute.int.map(|number| number.to_string());
+    attribute.string.clone().or(number).or(attribute.bool.map(|it| it.to_string()))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { has_network, published, withheld, anomalies, .. } = self;
+        writeln!(f, "Published: {}", published.len())?;
+        for device in published {
+            writeln!(f, "  {}", self.line(device))?;
+        }
+        writeln!(f, "Withheld: {}", withheld.len())?;
+        for WithheldNic { name, interface, reason } in withheld {
+            let interface = interface.as_ref().map(|name| format!(" ({name})"));
+            writeln!(f, "  {name}{}: {reason}", interface.unwrap_or_default())?;
+        }
+        if !anomalies.is_empty() {
+            writeln!(f, "Inconsistent or missing facts: {}", anomalies.len())?;
+            for anomaly in anomalies {
+                writeln!(f, "  {anomaly}")?;
+            }
+        }
+        if !has_network {
+            writeln!(
+                f,
+                "The root is not this machine, so its interfaces and routes are unknown: which NICs \
+                 the host itself uses is not taken into account."
+            )?;
+        }
+        Ok(())
+    }
+}

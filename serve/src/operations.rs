@@ -19,7 +19,11 @@ pub fn router(readiness: Readiness, registry: Registry) -> Router {
 }
 
 /// The same routes for a process with a main loop: `/healthz` fails if the loop makes no progress.
-pub fn router_with_progress(readiness: Readiness, registry: Registry, progress: Progress) -> Router {
+pub fn router_with_progress(
+    readiness: Readiness,
+    registry: Registry,
+    progress: Progress,
+) -> Router {
     router_with_health(readiness, registry, get(healthy).with_state(progress))
 }
 

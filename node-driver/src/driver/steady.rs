@@ -110,7 +110,8 @@ impl Operations {
             let socket = probe::socket(&args.plugin.run_dir, instance)?;
             tokio::spawn(probe::serve(socket, readiness.clone(), progress.clone(), stop.clone()));
         }
-        let router = operations::router_with(readiness.clone(), progress.clone(), registry);
+        let router =
+            operations::router_with_progress(readiness.clone(), registry, progress.clone());
         let served = tokio::spawn(bound.serve(router, stop.clone()));
         Ok(Self { stop, first, metrics, readiness, progress, served })
     }

@@ -14,5 +14,6 @@ pub mod rails;
 pub mod sharing;
 pub mod slices;
 pub mod vendor_driver;
+pub mod versions;
 pub mod virtual_functions;
 pub mod withheld;

@@ -4,6 +4,7 @@
 mod arrival;
 mod functions;
 mod steady;
+mod too_old;
 mod vendor_driver;
 
 use crate::args::{Args, Mode};

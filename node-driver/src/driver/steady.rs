@@ -3,6 +3,7 @@
 
 use super::Driver;
 use super::functions::Functions;
+use super::too_old;
 use super::vendor_driver::VendorDriver;
 use crate::args::Args;
 use crate::decide::decision::Decision;
@@ -164,6 +165,13 @@ pub(super) async fn run(
         client: client.clone(),
         withheld: Vec::new(),
     };
+    let (asking, node, speaker) = (client, args.node_name.clone(), steady.events.clone());
+    let looked = steady.looked.clone();
+    tasks.spawn(async move {
+        // Pods wait for the first publication.
+        looked.cancelled().await;
+        speaker.say(too_old::notices(&asking, &node).await).await;
+    });
     let rescan = Duration::from_secs(args.rescan_seconds);
     let limit = RESCANS_UNTIL_STUCK * rescan + TURN_PATIENCE;
     steady.progress.expect_within(limit, Instant::now());

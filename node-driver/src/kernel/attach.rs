@@ -28,6 +28,7 @@ mod same_network;
 mod settings;
 mod shaping;
 mod sysctl;
+mod uplink;
 
 use crate::facts::network::kernel::NetworkError;
 use crate::kernel::attach::dhcp::LeaseError;
@@ -69,6 +70,14 @@ pub enum AttachError {
         "interface `{link}` is not in the host's network namespace; it was removed, or another pod has it"
     )]
     Gone {
+        /// Its name on the host.
+        link: String,
+    },
+    /// The node uses the interface itself.
+    #[error(
+        "the node's own traffic now goes through interface `{link}`, by a default route that it did not have when the claim was prepared; it stays with the host"
+    )]
+    Uplink {
         /// Its name on the host.
         link: String,
     },

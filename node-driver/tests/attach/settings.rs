@@ -27,6 +27,10 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
             "the_kernel_reads_guids_of_virtual_functions",
             the_kernel_reads_guids_of_virtual_functions,
         ),
+        (
+            "an_interface_that_has_become_the_uplink_stays_with_the_host",
+            an_interface_that_has_become_the_uplink_stays_with_the_host,
+        ),
     ]
 }
 
@@ -196,4 +200,19 @@ fn the_kernel_reads_guids_of_virtual_functions() {
     let text = Chain(&error).to_string();
     assert!(text.contains("failed to set the node GUID of virtual function 0"), "{text}");
     assert!(text.contains("Operation not supported"), "{text}");
+}
+
+/// The default route was absent for a moment, just when the claim was prepared.
+fn an_interface_that_has_become_the_uplink_stays_with_the_host() {
+    let stage = Stage::with(&["addr add 10.9.0.2/24 dev rail0", "link set rail0 up"]);
+    let plan = stage.plan(json!({}));
+    stage.on_host("ip route add default via 10.9.0.1 dev rail0");
+    let refusal = stage.refusal(&plan);
+    assert!(
+        refusal.contains("the node's own traffic now goes through interface `rail0`"),
+        "{refusal}"
+    );
+    assert!(stage.on_host("ip -br link show rail0").starts_with(RAIL));
+    stage.on_host("ip route del default");
+    stage.attach(plan);
 }

@@ -104,6 +104,11 @@ impl Stage {
         Attached { plan, links }
     }
 
+    /// Attaches the claim; why that is refused.
+    pub(crate) fn refusal(&self, plan: &Plan) -> String {
+        self.attach_again(plan, &mut Indices::new()).unwrap_err().to_string()
+    }
+
     fn attach_again(&self, plan: &Plan, links: &mut Indices) -> Result<(), AttachError> {
         let (leases, before) = (BTreeMap::new(), links.clone());
         let known = Known { leases: &leases, links: &before, sysctl: Path::new(SYSCTL) };

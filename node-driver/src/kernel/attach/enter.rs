@@ -9,7 +9,7 @@ use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
 use crate::kernel::attach::link::{all, to_namespace};
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, children, configure, leave, rdma};
+use crate::kernel::attach::{AttachError, children, configure, leave, rdma, uplink};
 use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::LinkMessage;
@@ -84,6 +84,11 @@ fn enter<'p>(
     host.run(async |handle| {
         let outside = all(&handle).await?;
         let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
+        let moving = steps.iter().filter_map(|(_, step)| match step {
+            Step::Link(link, moving) => Some((&link.host, moving.index)),
+            _ => None,
+        });
+        uplink::refuse(&moving.collect::<Vec<_>>()).await?;
         if links != entered.links {
             journal(&links)?;
         }

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 use std::time::Duration;
 use tokio::runtime::Builder;
 
@@ -224,7 +225,7 @@ async fn a_flood_of_changes_blocks_no_read(namespace: Namespace) {
     namespace.add(LinkVeth::new("left", "right").build()).await;
     let index = namespace.index("left").await;
     namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
-    let flood = std::thread::spawn(|| {
+    let flood = thread::spawn(|| {
         for verb in ["add", "del"].repeat(4) {
             let lines: Vec<_> = (0..8_000_u32)
                 .map(|it| format!("route {verb} 10.{}.{}.0/24 dev left\n", 64 + it / 250, it % 250))

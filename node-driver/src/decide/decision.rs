@@ -304,7 +304,10 @@ fn roles(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::held::Holding;
+    use crate::facts::network::Interface;
     use crate::live::facts;
+    use topology_graph::{LinkLayer, Netdev};
 
     #[test]
     fn the_rdma_namespace_mode_is_published_only_with_rdma_devices() {
@@ -318,5 +321,95 @@ mod tests {
         assert_eq!(mode(&facts, None), None, "a recorded machine has no kernel to ask");
         facts.snapshot.rdma.clear();
         assert_eq!(mode(&facts, Some(NetnsMode::Shared)), None);
+    }
+
+    const PHYSICAL: &str = "pci-0101-00-00-0";
+    const VIRTUAL: &str = "pci-0101-00-00-1";
+
+    /// A machine on which one NIC has a virtual function with this driver.
+    fn with_function(driver: Option<&str>) -> Facts {
+        let mut facts = facts("aks-gb300");
+        let snapshot = &mut facts.snapshot;
+        let physical = "0101:00:00.0".parse().unwrap();
+        let mut function = snapshot.function(physical).unwrap().clone();
+        function.address = "0101:00:00.1".parse().unwrap();
+        function.physical_function = Some(physical);
+        function.driver = driver.map(str::to_owned);
+        let mut rdma = snapshot.rdma_device(physical).unwrap().clone();
+        rdma.name = "mlx5_9".to_owned();
+        rdma.pci = Some(function.address);
+        snapshot.rdma.push(rdma);
+        snapshot.pci.push(function);
+        snapshot.pci.sort_by_key(|function| function.address);
+        facts
+    }
+
+    /// Which of both functions are published, and why the other is not.
+    fn given_out(facts: &Facts, held: &[&str]) -> (Vec<String>, Vec<String>) {
+        let holding = |name: &&str| ((*name).to_owned(), Holding::default());
+        let held = held.iter().map(holding).collect();
+        let decision = decide(facts).one_function_per_port(&facts.snapshot, &held);
+        let of_both = |name: &&String| [PHYSICAL, VIRTUAL].contains(&name.as_str());
+        let published = decision.devices.iter().map(|device| &device.name).filter(of_both);
+        let withheld = decision.withheld.iter().filter(|nic| of_both(&&nic.name));
+        let reason = |nic: &WithheldNic| format!("{} {}", nic.name, nic.reason.word());
+        (published.cloned().collect(), withheld.map(reason).collect())
+    }
+
+    #[test]
+    fn a_physical_function_and_its_virtual_functions_are_not_given_out_together() {
+        let one = |name: &str| vec![name.to_owned()];
+        let facts = with_function(Some("mlx5_core"));
+        let (published, withheld) = given_out(&facts, &[]);
+        assert_eq!(published, one(VIRTUAL));
+        assert_eq!(withheld, one("pci-0101-00-00-0 has-virtual-functions"));
+        let (published, withheld) = given_out(&facts, &[PHYSICAL]);
+        assert_eq!(published, one(PHYSICAL), "a pod has had it before");
+        assert_eq!(withheld, one("pci-0101-00-00-1 physical-function-in-pod"));
+        let (published, _) = given_out(&facts, &[PHYSICAL, VIRTUAL]);
+        assert_eq!(published.len(), 2, "what pods have stays published");
+
+        let (published, withheld) = given_out(&with_function(Some("vfio-pci")), &[]);
+        assert_eq!(published, [""; 0], "a virtual machine has the virtual function");
+        assert_eq!(withheld.len(), 2);
+        let (published, withheld) = given_out(&with_function(None), &[]);
+        assert_eq!(published, one(PHYSICAL), "nobody has the virtual function");
+        assert_eq!(withheld, one("pci-0101-00-00-1 no-driver"));
+    }
+
+    #[test]
+    fn every_virtual_function_says_so() {
+        let decision = decide(&with_function(Some("mlx5_core")));
+        let is_virtual = |device: &&Device| {
+            let value = device.attributes.as_ref().unwrap().get(dranet::IS_SRIOV_VF);
+            value.is_some_and(|value| value.bool == Some(true))
+        };
+        let names: Vec<_> =
+            decision.devices.iter().filter(is_virtual).map(|device| &device.name).collect();
+        assert_eq!(names, [VIRTUAL]);
+    }
+
+    /// An Ethernet port is down until its interface is set up.
+    #[test]
+    fn an_ethernet_port_counts_while_its_interface_is_set_up() {
+        let mut facts = facts("aks-gb300");
+        let physical = "0101:00:00.0".parse().unwrap();
+        let rdma = facts.snapshot.rdma.iter_mut().find(|it| it.pci == Some(physical)).unwrap();
+        for port in &mut rdma.ports {
+            port.link_layer = Some(LinkLayer::Ethernet);
+            port.state = Some(PortState::Down);
+        }
+        facts.snapshot.netdevs.retain(|netdev| netdev.pci != Some(physical));
+        let name = "rail0".to_owned();
+        facts.snapshot.netdevs.push(Netdev { name: name.clone(), pci: Some(physical), part: None });
+        for (is_up, expected) in [(Some(true), Some(false)), (Some(false), None), (None, None)] {
+            let interface =
+                Interface { index: 99, name: name.clone(), is_up, ..Interface::default() };
+            facts.network.interfaces.retain(|it| it.name != name);
+            facts.network.interfaces.push(interface);
+            let vitals = decide(&facts).vitals.get(PHYSICAL).copied().unwrap_or_default();
+            assert_eq!(vitals.port_up, expected, "{is_up:?}");
+            assert_eq!(vitals.is_ethernet, expected.is_some());
+        }
     }
 }

@@ -158,6 +158,13 @@ impl Reads {
     /// Fills in what is known about functions with files that were left out, and remembers the
     /// network functions.
     fn complete(&self, snapshot: &mut Snapshot, watched: &Watched) {
+        // What is left out on purpose is no fault of the machine.
+        let is_in = |path: &str, directory: &String| {
+            path.strip_prefix(directory.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        snapshot
+            .anomalies
+            .retain(|anomaly| !watched.changing.iter().any(|it| is_in(&anomaly.subject, it)));
         let mut state = self.lock();
         for known in state.functions.values() {
             let directory = format!("sys/{}", known.path);

@@ -8,6 +8,7 @@ use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
 use crate::prepare::claim::ClaimRef;
 use crate::prepare::plan::{Plan, Wiring};
 use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -232,7 +233,7 @@ fn virtual_machines_other_plugins_and_the_nodes_own_traffic_are_users() {
         let link = |from: &str, to: &str| {
             let from = machine.path(from);
             fs::create_dir_all(from.parent().unwrap()).unwrap();
-            std::os::unix::fs::symlink(machine.path(to), from).unwrap();
+            symlink(machine.path(to), from).unwrap();
         };
         link(&format!("sys/bus/pci/devices/{address}"), &directory);
         link(&format!("sys/bus/pci/drivers/{driver}/{address}"), &directory);
@@ -242,8 +243,7 @@ fn virtual_machines_other_plugins_and_the_nodes_own_traffic_are_users() {
     let physical = function("0000:3b:00.0", "0x020000\n", "mlx5_ib");
     machine.write(&format!("{physical}/net/rail0/type"), "1\n");
     let of_machine = function("0000:3b:00.2", "0x020000\n", "vfio-pci");
-    std::os::unix::fs::symlink(machine.path(&of_machine), machine.path(&physical).join("virtfn0"))
-        .unwrap();
+    symlink(machine.path(&of_machine), machine.path(&physical).join("virtfn0")).unwrap();
     function("0000:3b:00.1", "0x020000\n", "mlx5_ib");
     function("0000:3c:00.0", "0x020700\n", "mlx5_ib");
     let interface = |index, name: &str, kind: Option<&str>, lower| Interface {

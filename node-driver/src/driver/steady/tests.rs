@@ -4,7 +4,7 @@
 use super::*;
 use crate::driver::tests::{NODE, driver};
 use crate::facts::node::NodeIdentity;
-use crate::fake_server::{EVENTS, FakeServer, Objects, SLICES, TOPOLOGIES};
+use crate::fake_server::{EVENTS, FakeServer, NODES, Objects, SLICES, TOPOLOGIES};
 use crate::live;
 use serde_json::{Value, json};
 use std::fs;
@@ -166,4 +166,21 @@ async fn simultaneous_changes_share_one_write() {
 fn pauses_grow_to_half_a_minute() {
     let pauses: Vec<_> = (1..8).map(|failures| pause_after(failures).as_secs()).collect();
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+}
+
+/// The server collects objects of the former Node, and then those of its UID at any time.
+#[tokio::test]
+async fn a_node_that_was_made_anew_owns_what_is_published() {
+    let running = start().await;
+    running.server.edit(|objects| {
+        let node = objects.get_mut(&format!("{NODES}/{NODE}")).unwrap();
+        node["metadata"]["uid"] = json!("n-2");
+        objects.retain(|path, _| !path.starts_with(SLICES) && !path.starts_with(TOPOLOGIES));
+    });
+    let owner = |objects: &[Value]| {
+        objects.iter().all(|object| object["metadata"]["ownerReferences"][0]["uid"] == "n-2")
+            && !objects.is_empty()
+    };
+    running.server.until(SLICES, owner).await;
+    running.server.until(TOPOLOGIES, owner).await;
 }

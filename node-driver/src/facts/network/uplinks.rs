@@ -62,3 +62,71 @@ impl Uplinks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::network::{DefaultRoute, Interface, Withheld};
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    /// Three interfaces; a default route leads through those with these indices.
+    fn network(defaults: &[u32]) -> NetworkFacts {
+        let interface = |index| Interface {
+            index,
+            name: format!("eth{index}"),
+            parent: Some(format!("0000:0{index}:00.0")),
+            ..Interface::default()
+        };
+        let route =
+            |interface| DefaultRoute { ipv6: false, metric: 0, interface, advertised: false };
+        NetworkFacts {
+            interfaces: (2..5).map(interface).collect(),
+            default_routes: defaults.iter().copied().map(route).collect(),
+            ..NetworkFacts::default()
+        }
+    }
+
+    fn choice(host: &[&str], pods: &[&str]) -> HostNics {
+        let patterns = |all: &[&str]| all.iter().map(|it| it.parse().unwrap()).collect();
+        HostNics { host: patterns(host), pods: patterns(pods) }
+    }
+
+    #[test]
+    fn an_uplink_stays_one_in_its_boot() {
+        let root = tempfile::tempdir().unwrap();
+        let boot = root.path().join("proc/sys/kernel/random");
+        fs::create_dir_all(&boot).unwrap();
+        let set_boot = |id: &str| fs::write(boot.join("boot_id"), id).unwrap();
+        set_boot("1b1c2d3e-0000-4000-8000-000000000001\n");
+        let start = || Uplinks::of(&HostRoot::at(root.path()), HostNics::default());
+        let uplinks = start();
+        let is = |reason| BTreeMap::from([(2, reason)]);
+        assert_eq!(uplinks.complete(network(&[2])).withheld(), is(Withheld::Uplink));
+        let earlier = is(Withheld::EarlierUplink);
+        assert_eq!(uplinks.complete(network(&[])).withheld(), earlier, "a lease is renewed");
+        assert_eq!(start().complete(network(&[])).withheld(), earlier, "the driver restarts");
+        set_boot("1b1c2d3e-0000-4000-8000-000000000002\n");
+        assert!(start().complete(network(&[])).withheld().is_empty(), "after a reboot");
+    }
+
+    #[test]
+    fn the_operator_chooses_nics_for_the_host_and_for_pods() {
+        let uplinks = Uplinks::default();
+        uplinks.lock().choice = choice(&["eth4"], &["eth2", "0000:03:00.0"]);
+        // DHCP on all ports, with one metric.
+        let facts = uplinks.complete(network(&[2, 3, 4]));
+        assert_eq!(facts.withheld(), BTreeMap::from([(4, Withheld::Uplink)]));
+        let facts = uplinks.complete(network(&[]));
+        let withheld: Vec<_> = facts.withheld().into_iter().collect();
+        assert_eq!(withheld, [(4, Withheld::EarlierUplink)]);
+        let mut facts = uplinks.complete(network(&[2]));
+        facts.to_server.insert(2);
+        assert_eq!(facts.withheld().get(&2), Some(&Withheld::Uplink), "the API server is beyond");
+        let unseen = Uplinks::default();
+        unseen.lock().choice = choice(&["eth*"], &[]);
+        let withheld = unseen.complete(network(&[])).withheld();
+        assert_eq!(withheld.len(), 3);
+        assert!(withheld.values().all(|reason| *reason == Withheld::Operator));
+    }
+}

@@ -104,11 +104,7 @@ fn role(nic: &Nic<'_>, topology: &Topology) -> Option<NicRole> {
 }
 
 /// The rail of each compute NIC with verbs. A virtual function has that of its physical function.
-fn rails(
-    nics: &[Nic<'_>],
-    topology: &Topology,
-    known: &KnownRails,
-) -> BTreeMap<PciAddress, u32> {
+fn rails(nics: &[Nic<'_>], topology: &Topology, known: &KnownRails) -> BTreeMap<PciAddress, u32> {
     let mut rails = known.numbers();
     let compute = nics.iter().filter(|nic| role(nic, topology) == Some(NicRole::Compute));
     let functions = compute.filter(|nic| nic.rdma.is_some()).filter_map(|nic| nic.function);

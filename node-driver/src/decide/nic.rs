@@ -134,16 +134,12 @@ fn of_function<'a>(
     }
     let interfaces = interfaces_of(snapshot, network, function.address);
     let of_host = interfaces.iter().find_map(|it| Some((*it, withheld.get(&it.index)?)));
-    let reason = unusable(function).or_else(|| {
-        let has_any = rdma.is_some() || snapshot.netdev(function.address).is_some();
-        match of_host {
-            Some((_, reason)) => Some(WithheldReason::Host(reason.clone())),
-            None if network.is_for_host(&function.address.to_string()) => {
-                Some(WithheldReason::Host(Withheld::Operator))
-            }
-            None if !has_any => Some(WithheldReason::Nothing),
-            None => None,
+    let reason = unusable(function).or_else(|| match of_host {
+        Some((_, reason)) => Some(WithheldReason::Host(reason.clone())),
+        None if network.is_for_host(&function.address.to_string()) => {
+            Some(WithheldReason::Host(Withheld::Operator))
         }
+        None => None,
     });
     if let Some(reason) = reason {
         let interface = of_host.map(|(interface, _)| interface).or(interfaces.first().copied());

@@ -34,8 +34,6 @@ pub enum WithheldReason {
         /// The driver.
         driver: String,
     },
-    /// It has neither a network interface nor an RDMA device.
-    Nothing,
     /// It is a physical function whose virtual functions are given out.
     HasVirtualFunctions {
         /// One of them, as a device in a slice.
@@ -64,7 +62,6 @@ impl WithheldReason {
             Self::Host(Withheld::Operator) => "host-nic",
             Self::Unbound { .. } => "no-driver",
             Self::Reserved { .. } => "reserved",
-            Self::Nothing => "no-interface",
             Self::HasVirtualFunctions { .. } => "has-virtual-functions",
             Self::PhysicalFunctionInPod { .. } => "physical-function-in-pod",
             Self::NotReady => "not-ready",
@@ -88,10 +85,6 @@ impl fmt::Display for WithheldReason {
             Self::Reserved { driver } => {
                 write!(f, "driver `{driver}` reserves it for a virtual machine or a program")
             }
-            Self::Nothing => f.write_str(
-                "it has neither a network interface nor an RDMA device in the host's network \
-                 namespace; another plugin may have moved them into a pod",
-            ),
             Self::HasVirtualFunctions { function } => write!(
                 f,
                 "it has virtual functions, among them `{function}`, and whoever has it controls \

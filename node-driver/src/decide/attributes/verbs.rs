@@ -6,8 +6,6 @@ use cluster_model::names::attribute::{self, dranet};
 
 /// The table.
 pub(super) const SLOTS: &[Slot] = &[
-    Slot { name: dranet::SRIOV, value: slots::sriov },
-    Slot { name: dranet::SRIOV_VFS, value: slots::sriov_vfs },
     Slot { name: dranet::IS_SRIOV_VF, value: slots::is_sriov_vf },
     Slot { name: dranet::PCI_ADDRESS, value: slots::pci_address },
     Slot { name: dranet::PCI_VENDOR, value: slots::pci_vendor },

@@ -8,6 +8,7 @@ use crate::names;
 use crate::nic_pool::NicPool;
 use crate::view::{ClusterView, Index};
 use dra_allocator::{MinorVersion, Settings};
+use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
 use k8s_openapi::api::resource::v1 as resource;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
@@ -148,9 +149,8 @@ impl Intake {
             ("resource.k8s.io/v1", "DeviceClass") => {
                 put::<resource::DeviceClass, D>(view, place, object)
             }
-            // The fields of both versions are the same.
             ("resource.k8s.io/v1" | "resource.k8s.io/v1beta2", "DeviceTaintRule") => {
-                put::<resource::DeviceTaintRule, D>(view, place, object)
+                put_taint_rule(view, place, object)
             }
             ("resource.k8s.io/v1", "ResourceClaim") => {
                 put::<resource::ResourceClaim, D>(view, place, object)
@@ -216,6 +216,21 @@ where
     let object = K::deserialize(object).map_err(|source| malformed(path, typed, source))?;
     view.apply(object)
         .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
+}
+
+/// Adds a rule of either version: their fields are the same, and types expect their own version.
+fn put_taint_rule<'de, D>(
+    view: &mut ClusterView,
+    (path, typed): (&Path, &Typed),
+    object: D,
+) -> Result<(), SnapshotError>
+where
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    let wrap = |source| malformed(path, typed, source);
+    let mut object = Value::deserialize(object).map_err(wrap)?;
+    object["apiVersion"] = <resource::DeviceTaintRule as Resource>::API_VERSION.into();
+    put::<resource::DeviceTaintRule, _>(view, (path, typed), object)
 }
 
 fn malformed(path: &Path, typed: &Typed, source: serde_json::Error) -> SnapshotError {

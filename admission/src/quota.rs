@@ -31,9 +31,13 @@ pub(crate) fn escape(
             refusal(view, (&own.name, class), namespace, "replaces the limits of this pod")
         }
         // Without limits no quota on an extended resource counts the pod at all.
-        None => of_driver(plan.driver, view)
-            .iter()
-            .find_map(|name| refusal(view, (name, class), namespace, "gives this pod its GPUs")),
+        None => {
+            let is_limited =
+                |name: &str| view.quotas().of(namespace, &limited(name)).next().is_some();
+            of_driver(plan.driver, view, is_limited)
+                .iter()
+                .find_map(|name| refusal(view, (name, class), namespace, "gives this pod its GPUs"))
+        }
     }
 }
 

@@ -78,11 +78,16 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     Some(GpuResource { driver, name, class })
 }
 
-/// Every extended resource that stands for GPUs of a driver: those of its device plugin, and those of
-/// the classes that select its GPUs.
-pub(crate) fn of_driver(driver: &GpuDriver, view: &ClusterView) -> BTreeSet<String> {
+/// The limited extended resources that stand for GPUs of a driver: those of its device plugin, and
+/// those of the classes that select its GPUs.
+pub(crate) fn of_driver(
+    driver: &GpuDriver,
+    view: &ClusterView,
+    is_limited: impl Fn(&str) -> bool,
+) -> BTreeSet<String> {
     let by_class = view.inventory().class_names().filter_map(|name| {
-        let resource = view.extended_resource(name)?;
+        // Whether a class selects the GPUs takes longer: it is evaluated on devices.
+        let resource = view.extended_resource(name).filter(|resource| is_limited(resource))?;
         let class = view.inventory().class(name)?;
         selects(view, class, driver.driver).then(|| resource.to_owned())
     });

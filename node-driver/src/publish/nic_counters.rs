@@ -191,7 +191,7 @@ mod tests {
             "pods": [{"name": "train-0", "uid": "p-1"}],
             "devices": [device], "rdmaCm": null, "others": [],
         });
-        let claims = json!({"c-1": {"phase": "Prepared", "plan": plan}});
+        let claims = json!({"c-1": {"phase": "prepared", "plan": plan}});
         let checkpoint: Checkpoint = serde_json::from_value(json!({"claims": claims})).unwrap();
         let path = root.path().join("checkpoint.json");
         checkpoint.store(&path).unwrap();

@@ -4,6 +4,7 @@
 use crate::stage::{RAIL, Stage, claim};
 use nix::sched::{CloneFlags, unshare};
 use node_driver::facts::network::server::ApiServers;
+use node_driver::facts::network::uplinks::Uplinks;
 use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::AttachMode;
 use node_driver::kernel::attach::dhcp::keeper::Keepers;
@@ -103,6 +104,7 @@ fn node(folder: &Path) -> Node {
         host: HostRoot::at(folder.join("root")),
         ports: KnownPorts::default(),
         servers: ApiServers::default(),
+        uplinks: Uplinks::default(),
         policy: Policy::default(),
         network_namespaces: Vec::new(),
         effects,

@@ -146,7 +146,7 @@ async fn functions_are_replaced_when_no_claim_has_one() {
     assert!(stage.look(&known, 59).await.is_empty(), "said once");
     stage.no_claim("mine");
     assert!(stage.look(&known, 61).await.is_empty());
-    assert_eq!(stage.functions.withheld.len(), 2, "withdrawn");
+    assert_eq!(stage.functions.withheld.len(), 3, "withdrawn, with their physical function");
     // A scheduler that had not seen the withdrawal yet.
     stage.claim("late", NODE);
     let notices = texts(&stage.look(&known, 72).await);

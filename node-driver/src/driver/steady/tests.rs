@@ -111,7 +111,8 @@ async fn a_port_that_goes_down_is_published() {
     assert_eq!(event["regarding"]["name"], NODE);
     let writes = running.server.take_writes();
     let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
-    assert_eq!((slices, writes.len()), (1, 2), "one fact is one write of a slice, and an event");
+    let count = (slices, writes.len());
+    assert_eq!(count, (1, 2), "one fact is one write of a slice, and an event: {writes:?}");
 }
 
 #[tokio::test]

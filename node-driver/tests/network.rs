@@ -16,8 +16,10 @@ use node_driver::facts::network::server::ApiServers;
 use node_driver::facts::network::{DefaultRoute, Encapsulation, NetworkFacts, Withheld};
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
 use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rustix::process::{getegid, geteuid};
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
@@ -31,8 +33,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    let own = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
-    if let Err(error) = unshare(own).or_else(|_| unshare(CloneFlags::CLONE_NEWNET)) {
+    if let Err(error) = enter() {
         return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
     let trials = vec![
@@ -44,6 +45,18 @@ fn main() -> ExitCode {
     // All tests share one namespace; each starts with it empty.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Enters new namespaces before any thread exists. The user is root in them, and processes
+/// that a test starts have the same privileges.
+fn enter() -> io::Result<()> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    if unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).is_err() {
+        return Ok(unshare(CloneFlags::CLONE_NEWNET)?);
+    }
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
 #[expect(clippy::print_stderr, reason = "a test program")]

@@ -25,14 +25,24 @@ fn cells(devices: &[Device]) -> BTreeMap<i64, BTreeSet<String>> {
     cells
 }
 
-/// Live machines with NICs in several cells, and one whose addresses alternate between
+/// What is published for the compute NICs. Those of other roles follow them.
+fn compute(facts: &Facts) -> Decision {
+    let mut decision = decide(facts);
+    decision.devices.retain(|device| {
+        let role = device.attributes.as_ref().unwrap().get(attribute::ROLE);
+        role.is_some_and(|role| role.string.as_deref() == Some("compute"))
+    });
+    decision
+}
+
+/// Live machines with compute NICs in several cells, and one whose addresses alternate between
 /// its NUMA nodes.
 fn machines() -> Vec<(&'static str, Decision)> {
     let mut to_and_fro = live::facts("aks-mi300x");
     to_and_fro.cloud = [].into_iter().collect();
     alternate(&mut to_and_fro);
-    let live = live::MACHINES.map(|machine| (machine, decide(&live::facts(machine))));
-    let all = live.into_iter().chain([("to and fro", decide(&to_and_fro))]);
+    let live = live::MACHINES.map(|machine| (machine, compute(&live::facts(machine))));
+    let all = live.into_iter().chain([("to and fro", compute(&to_and_fro))]);
     all.filter(|(_, decision)| cells(&decision.devices).len() > 1).collect()
 }
 

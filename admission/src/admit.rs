@@ -58,9 +58,9 @@ pub enum AdmitError {
 }
 
 /// Warning on a pod that is admitted although no machine is known.
-const UNKNOWN: &str = "no machine with GPUs and NICs is known yet: the claim ties them by \
-                       resource.kubernetes.io/numaNode, and the pod waits for a node whose drivers \
-                       both publish it";
+const UNKNOWN: &str = "no machine with GPUs and NICs that the pod can run on is known yet: the claim \
+                       ties them by what drivers publish on every machine, and the pod waits for \
+                       such a node";
 
 /// A pod after all checks that need no plan.
 #[derive(Debug)]
@@ -169,11 +169,15 @@ impl Pending {
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
         warnings.extend(nic_pool::warning(&intent, &namespace, view));
         warnings.extend(intent::memlock(&typed, &intent));
+        warnings.extend(intent::preemption(&typed));
         warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
         if plan.machines.is_empty() {
             warnings.push(UNKNOWN.to_owned());
         }
-        if let Some(escape) = quota::escape(&intent, &plan, &namespace, view) {
+        warnings.extend(plan.warning());
+        warnings.extend(plan.offered_twice(&placement, view));
+        let spec = typed.spec.clone().unwrap_or_default();
+        if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &spec), view) {
             match policy.quota_escape {
                 QuotaEscape::Deny => return Err(AdmitError::Denied(intent.deny(escape))),
                 QuotaEscape::Warn => warnings.push(escape),
@@ -218,6 +222,32 @@ pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<
     let plan = plan(&intent, &placement, view, policy).ok()?;
     let (own, other) = pin::elsewhere(&plan, template, &placement, view)?;
     Some((own.to_owned(), other.to_owned()))
+}
+
+/// For a rewritten pod whose claim no node can serve now: the nodes that could serve the claim that a
+/// new pod like it would get, if that is another claim. The claim of a pod never changes, so it does
+/// not know machines that came later.
+pub fn fits_anew(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Vec<String>> {
+    let resources = GpuResources::of(pod, view);
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let pod = serde_json::to_value(pod).ok()?;
+    let name = rewrite::own_template(&pod).ok()??.to_owned();
+    let placement = Placement::of(&typed_of(&pod).ok()?);
+    let own = view.template(&ObjectKey { namespace, name: name.clone() })?;
+    if !pin::with_room(own.spec.as_ref()?, &placement, view).is_empty() {
+        return None;
+    }
+    let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
+    let intent = intent_of(&original, &resources).ok()??;
+    let placement = Placement::of(&original);
+    let plan = plan(&intent, &placement, view, policy).ok()?;
+    let plan = pin::choose(plan, &placement, view, |_| 0);
+    if template::build(&plan.claim).metadata.name.as_deref() == Some(name.as_str()) {
+        return None;
+    }
+    let nodes = pin::with_room(&plan.claim, &placement, view);
+    let nodes: Vec<_> = nodes.into_iter().map(str::to_owned).collect();
+    (!nodes.is_empty()).then_some(nodes)
 }
 
 fn intent_of(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denial> {

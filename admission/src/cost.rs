@@ -30,12 +30,13 @@ pub(crate) enum CostError {
     Unreadable(#[source] WireError),
 }
 
-/// The most steps that the claim takes on any machine in any state.
+/// The most steps that the claim takes on any machine in any state. `levels` has the nearness on
+/// each machine, if the claim guarantees one there.
 pub(crate) fn worst(
     view: &ClusterView,
     machines: &[Machine<'_>],
     demand: &Demand,
-    nearness: Nearness,
+    (levels, nearness): (&[Option<Nearness>], Nearness),
     claim: &ResourceClaimSpec,
     budget: u64,
 ) -> Result<u64, CostError> {
@@ -43,8 +44,9 @@ pub(crate) fn worst(
         Claim::from_spec(ClaimName::new("", "plan"), claim).map_err(CostError::Unreadable)?;
     let claims = [claim];
     let mut worst = 0;
-    for machine in machines {
+    for (index, machine) in machines.iter().enumerate() {
         let Some(node) = machine.nodes.first() else { continue };
+        let nearness = levels.get(index).copied().flatten().unwrap_or(nearness);
         for state in states(machine, demand, nearness) {
             let limits = Limits::steps(budget);
             let attempt =

@@ -22,8 +22,8 @@ use topology_graph::{Level, NicRole};
 
 pub(crate) use resources::of_driver;
 pub use resources::{GpuResource, GpuResources};
-pub(crate) use warnings::memlock;
 pub use warnings::warnings;
+pub(crate) use warnings::{memlock, preemption};
 
 /// The maximum number of devices of a claim (`AllocationResultsMaxSize` of `resource.k8s.io/v1`).
 pub const CLAIM_DEVICES_MAX: u32 = 32;

@@ -9,6 +9,7 @@ mod cells;
 pub(crate) mod form;
 pub(crate) mod pinned;
 mod preferred;
+mod ways;
 mod whole;
 
 use crate::demand::Demand;
@@ -18,6 +19,9 @@ use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use form::Form;
 use k8s_openapi::api::resource::v1::CapacityRequirements;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use topology_graph::{Cell, Level};
 
 /// The join without constraints: any devices, since none can be near.
 pub(crate) const UNALIGNED: &str = "any";
@@ -53,49 +57,102 @@ pub(crate) struct Candidate {
     pub(crate) join: &'static str,
     /// Explains to the user why it ties the right devices.
     pub(crate) why: String,
-    /// The nearness that it guarantees.
+    /// The nearness that it guarantees on most nodes.
     pub(crate) nearness: Nearness,
+    /// For each machine of the question, the nearness that it guarantees there; for preferred
+    /// alignment, the nearest that it tries. `None` if it does not serve the machine, or with any
+    /// devices.
+    pub(crate) levels: Vec<Option<Nearness>>,
     /// The blocks that the claim requests.
     pub(crate) demand: Demand,
     /// How the blocks are tied.
     pub(crate) form: Form,
     /// For each machine of the question, whether it can serve the claim.
     pub(crate) serves: Vec<bool>,
+    /// Why some pods get devices that are not near.
+    pub(crate) far_because: &'static str,
 }
+
+/// The reason why a pod gets any devices, if no machine can serve near ones.
+pub(crate) const FAR: &str = "no node can align them";
 
 impl Candidate {
-    /// The number of nodes that can serve the claim.
-    pub(crate) fn nodes(&self, machines: &[Machine<'_>]) -> usize {
+    /// How many nodes can serve the claim: present ones, and remembered machines.
+    pub(crate) fn nodes(&self, machines: &[Machine<'_>]) -> (usize, usize) {
         let serving = machines.iter().zip(&self.serves).filter(|(_, serves)| **serves);
-        serving.map(|(machine, _)| machine.nodes.len()).sum()
+        serving.fold((0, 0), |(present, all), (machine, _)| {
+            let (more, more_in_all) = machine.weight();
+            (present + more, all + more_in_all)
+        })
+    }
+
+    /// Returns true if the claim is valid only on known shapes.
+    pub(crate) fn needs_shapes(&self) -> bool {
+        let listed = |way: &form::Way| match way {
+            form::Way::Attribute { only, .. } => only.is_some(),
+            form::Way::Cell(_) => true,
+            form::Way::Pinned(_) | form::Way::Any => false,
+        };
+        self.form.only.is_some() || self.form.ways.iter().any(listed)
     }
 }
 
-/// The candidates that require this nearness, best join first.
-pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
-    // A pair has one GPU; a larger block has no partners.
-    if nearness == Nearness::Partner && question.demand.gpus > 1 {
-        return Vec::new();
+/// The nearness on most of the served nodes, and the level of each served machine.
+pub(super) fn guarantee(
+    question: Question<'_>,
+    levels: &[Option<Nearness>],
+    serves: &[bool],
+) -> (Nearness, Vec<Option<Nearness>>) {
+    let guaranteed: Vec<_> =
+        levels.iter().zip(serves).map(|(level, serves)| level.filter(|_| *serves)).collect();
+    let mut nodes: BTreeMap<Nearness, (usize, usize)> = BTreeMap::new();
+    for (machine, level) in question.machines.iter().zip(&guaranteed) {
+        let Some(level) = level else { continue };
+        let (present, all) = machine.weight();
+        let known = nodes.entry(*level).or_default();
+        *known = (known.0 + present, known.1 + all);
     }
-    let mut candidates = attributes::propose(question, nearness);
-    candidates.extend(whole::propose(question, nearness));
-    candidates.extend(cells::propose(question, nearness));
+    let most = nodes.into_iter().max_by_key(|(level, nodes)| (*nodes, Reverse(*level)));
+    (most.map_or(Nearness::Level(Level::Numa), |(level, _)| level), guaranteed)
+}
+
+/// The cells of a machine at a level, with devices that are not published now.
+pub(super) fn full_cells(machine: &Machine<'_>, nearness: Nearness) -> Vec<Cell> {
+    let topology = machine.devices.topology;
+    match nearness {
+        Nearness::Level(level) => topology.cells(level),
+        Nearness::Partner => machine.all_partners(),
+    }
+}
+
+/// The candidates in which each machine has the nearness of its level, best join first. They have
+/// at most `room` alternatives.
+pub(crate) fn required(
+    question: Question<'_>,
+    levels: &[Option<Nearness>],
+    room: usize,
+) -> Vec<Candidate> {
+    let mut candidates = attributes::propose(question, levels);
+    candidates.extend(attributes::mixed(question, levels, room));
+    candidates.extend(cells::propose(question, levels, room));
     candidates
 }
 
-/// Returns true if pairs only leave devices unused: no machine has paired NICs that are nearer
-/// than its other NICs. If pods share NICs, also returns true if a machine has GPUs without a
-/// pair, which could share the NICs of others.
-pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
-    let leaves_gpus = |machine: &Machine<'_>| machine.partners().len() < machine.devices.gpus.len();
-    if question.capacity.is_some() && question.machines.iter().any(leaves_gpus) {
-        return true;
-    }
-    !question.machines.iter().any(Machine::has_nearer_partners)
+/// The candidates for whole machines in which each machine has the nearness of its level.
+pub(crate) fn whole(question: Question<'_>, levels: &[Option<Nearness>]) -> Vec<Candidate> {
+    whole::propose(question, levels)
+}
+
+/// Returns true if pairs only leave devices of the machine unused: the NICs of its pairs are not
+/// nearer than its other NICs. If pods share NICs, also returns true if the machine has GPUs
+/// without a pair, which could share the NICs of others.
+pub(crate) fn pairs_strand(question: Question<'_>, machine: &Machine<'_>) -> bool {
+    let leaves_gpus = machine.partners().len() < machine.devices.gpus.len();
+    (question.capacity.is_some() && leaves_gpus) || !machine.has_nearer_partners()
 }
 
 /// Claims for named cells, if no other join works at this nearness.
-pub(crate) use pinned::propose as pinned;
-pub(crate) use preferred::propose as preferred;
+pub(crate) use pinned::{machine_types, propose as pinned};
 /// Any devices, for preferred alignment.
 pub(crate) use preferred::unaligned;
+pub(crate) use preferred::{Preferred, propose as preferred};

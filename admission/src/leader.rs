@@ -1,5 +1,5 @@
 //! Tasks of the leading replica: certificates, garbage collection of unused templates, events on
-//! pods that wait for a cell, and remembered machines. Each task makes a decision from its inputs,
+//! pods whose claim is outdated, and remembered machines. Each task makes a decision from its inputs,
 //! then one write that carries the version of those inputs. It runs when an input changes, and when
 //! the time comes that the last decision named.
 
@@ -7,7 +7,7 @@ mod certificates;
 mod clock;
 mod lifecycle;
 mod machines;
-mod pinned_pods;
+mod outdated_pods;
 mod recreate;
 mod templates;
 

@@ -109,12 +109,22 @@ pub fn elsewhere<'p>(
 
 /// How many nodes can serve a claim now, according to the scheduler's allocator.
 fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
-    let Ok(claim) = Claim::from_spec(ClaimName::new("", "plan"), &pin.claim) else { return 0 };
+    with_room(&pin.claim, placement, view).len()
+}
+
+/// The nodes that can serve a claim now, according to the scheduler's allocator.
+pub(crate) fn with_room<'v>(
+    claim: &ResourceClaimSpec,
+    placement: &Placement,
+    view: &'v ClusterView,
+) -> Vec<&'v str> {
+    let Ok(claim) = Claim::from_spec(ClaimName::new("", "plan"), claim) else { return Vec::new() };
     let nodes = view.inventory().node_names().map(|name| &**name);
     let nodes = nodes.filter(|node| !view.is_remembered(node) && placement.allows(view, node));
     let state = view.inventory().state();
     let found = predict_each(view, nodes, &[claim], state, &|| false);
-    found.values().filter(|it| matches!(it, Prediction::Fits { .. })).count()
+    let fits = found.into_iter().filter(|(_, it)| matches!(it, Prediction::Fits { .. }));
+    fits.map(|(node, _)| node).collect()
 }
 
 /// Number of claims that were created from a template.

@@ -9,7 +9,7 @@ use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
 use crate::fabric::{self, FabricPlacement};
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
-use crate::join::{self, Classes, Question};
+use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use crate::pin::Pin;
@@ -19,13 +19,14 @@ use crate::{supply, template};
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::machines::{Selection, machines};
 use cluster_model::names::{cpu, nvme};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub use selection::drivers;
 pub(crate) use selection::selects;
+use std::slice;
 use std::sync::Arc;
 
 /// The default maximum of search steps that a claim may take on one node: 20 ms in the scheduler.
@@ -54,7 +55,7 @@ pub struct Policy {
     pub max_steps: u64,
     /// Namespaces whose pods may set addresses and routes; `*` is all.
     pub network_namespaces: Vec<String>,
-    /// True to admit pods while no machine is known.
+    /// True to admit pods while no machine is known that they can run on.
     pub admit_unknown: bool,
     /// The component that puts the pods of a job on one fabric.
     pub fabric: FabricPlacement,
@@ -100,9 +101,11 @@ pub struct Plan {
     /// The number of nodes that can serve the claim when nothing is in use, and the number of all
     /// nodes with a graph.
     pub nodes: (usize, usize),
-    /// One node of each distinct machine, and whether the plan serves it. On such a machine, the
-    /// claim is satisfied whenever suitable devices are free.
-    pub machines: Vec<(String, bool)>,
+    /// The distinct machines. On one that the plan serves, the claim is satisfied whenever suitable
+    /// devices are free.
+    pub machines: Vec<PlannedMachine>,
+    /// Why some pods get devices that are not near.
+    pub(crate) far_because: &'static str,
     /// The most search steps that the claim takes on a node.
     pub steps: u64,
     /// Names of the requests for NICs.
@@ -121,6 +124,23 @@ pub struct Plan {
     pub pins: Vec<Pin>,
     devices: (u32, u32),
     pairing: Pairing,
+}
+
+/// A distinct machine of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMachine {
+    /// Some of its nodes, at least one.
+    pub nodes: Vec<String>,
+    /// The number of its present nodes; 0 for a machine that is only remembered.
+    pub present: usize,
+    /// Whether the plan serves it.
+    pub is_served: bool,
+    /// Whether it has enough devices that are as near as the pod requires, or, for preferred
+    /// alignment, as near as a NUMA node or socket.
+    pub could: bool,
+    /// The nearness that the plan guarantees there, or tries first. `None` if the plan does not
+    /// serve the machine, or with any devices.
+    pub nearness: Option<Nearness>,
 }
 
 /// Chooses the claim. If a group is on no node as near as requested, and its GPUs can share its NICs
@@ -150,13 +170,14 @@ fn plan_or_group(
     let is_open = intent.policy == AlignmentPolicy::Preferred
         && intent.pairing == Pairing::Each
         && !intent.is_pairing_named;
-    let denial = match plan_as_read(intent, placement, view, policy) {
-        Err(denial) if is_open => denial,
-        planned => return planned,
-    };
+    let planned = plan_as_read(intent, placement, view, policy);
+    let pairs = planned.as_ref().map(Plan::aligned_nodes).unwrap_or_default();
+    if !is_open || planned.as_ref().is_ok_and(|plan| pairs == plan.nodes_that_could()) {
+        return planned;
+    }
     let together = Intent { pairing: Pairing::Group, ..intent.clone() };
     let plan = plan_as_read(&together, placement, view, policy).ok().filter(Plan::is_near);
-    let plan = plan.ok_or(denial)?;
+    let Some(plan) = plan.filter(|plan| plan.aligned_nodes() > pairs) else { return planned };
     let why = format!("{}; in pairs they would be too much for a claim", plan.why);
     Ok(Plan { why, ..plan })
 }
@@ -167,7 +188,7 @@ fn plan_as_read(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
-    if policy.admit_unknown && unknown::is_all_unknown(view) {
+    if policy.admit_unknown && unknown::is_unknown(placement, view) {
         return unknown::plan(intent, view, policy);
     }
     let selected = selection::select(intent, view, policy)?;
@@ -225,6 +246,24 @@ impl Plan {
         self.join != join::UNALIGNED
     }
 
+    /// The nodes on which near devices are tried: present ones, and remembered machines.
+    fn aligned_nodes(&self) -> (usize, usize) {
+        self.count(|machine| machine.nearness.is_some())
+    }
+
+    /// The nodes that have near devices.
+    fn nodes_that_could(&self) -> (usize, usize) {
+        self.count(|machine| machine.could)
+    }
+
+    fn count(&self, counts: impl Fn(&PlannedMachine) -> bool) -> (usize, usize) {
+        let counted = self.machines.iter().filter(|machine| counts(machine));
+        counted.fold((0, 0), |(present, remembered), machine| {
+            let is_remembered = usize::from(machine.present == 0);
+            (present + machine.present, remembered + is_remembered)
+        })
+    }
+
     /// Returns the plan with one of its pinned claims.
     pub(crate) fn pinned(self, index: usize) -> Self {
         let Some(pin) = self.pins.get(index).cloned() else { return self };
@@ -236,22 +275,22 @@ impl Plan {
 fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
     let machines = question.machines;
     let Choice { best: Chosen { candidate, claim, nic_requests, steps }, pins } = choice;
-    let is_served = |(index, serves): (usize, &bool)| {
-        *serves || pins.iter().any(|pin| pin.candidate.serves[index])
-    };
-    let serves: Vec<_> = candidate.serves.iter().enumerate().map(is_served).collect();
+    let planned =
+        (0..machines.len()).map(|index| planned(intent, question, (&candidate, &pins), index));
+    let planned: Vec<PlannedMachine> = planned.collect();
     let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
     let claim = with_config(claim, intent, &nic_requests);
-    let all = machines.iter().map(Machine::live_nodes).sum();
-    let serving = machines.iter().zip(&serves).filter(|(_, serves)| **serves);
-    let serving = serving.map(|(machine, _)| machine.live_nodes()).sum();
+    let all = planned.iter().map(|machine| machine.present).sum();
+    let serving = planned.iter().filter(|machine| machine.is_served);
+    let serving = serving.map(|machine| machine.present).sum();
     Plan {
         driver: question.driver,
         join: candidate.join,
         nearness: candidate.nearness,
         policy: intent.policy,
         nodes: (serving, all),
-        machines: representatives(machines, &serves),
+        machines: planned,
+        far_because: candidate.far_because,
         grants: candidate.demand.grants(&intent.shares),
         why: candidate.why,
         claim,
@@ -286,11 +325,28 @@ fn with_config(
     claim
 }
 
-fn representatives(machines: &[Machine<'_>], serves: &[bool]) -> Vec<(String, bool)> {
-    let pairs = machines.iter().zip(serves);
-    pairs
-        .filter_map(|(machine, serves)| Some(((*machine.nodes.first()?).to_owned(), *serves)))
-        .collect()
+/// The most nodes of a machine that a plan keeps, to name them.
+const NODES_KEPT: usize = 3;
+
+fn planned(
+    intent: &Intent,
+    question: Question<'_>,
+    (best, pins): (&Candidate, &[Chosen]),
+    index: usize,
+) -> PlannedMachine {
+    let machine = &question.machines[index];
+    let all = || std::iter::once(best).chain(pins.iter().map(|pin| &pin.candidate));
+    let level = match (intent.policy, intent.level) {
+        (AlignmentPolicy::Required, Some(level)) => Nearness::Level(level),
+        _ => Nearness::weakest(slice::from_ref(machine)),
+    };
+    PlannedMachine {
+        nodes: machine.nodes.iter().take(NODES_KEPT).map(|name| (*name).to_owned()).collect(),
+        present: machine.live_nodes(),
+        is_served: all().any(|candidate| candidate.serves[index]),
+        could: question.demand.fits(&level.cells(machine)),
+        nearness: all().filter_map(|candidate| candidate.levels[index]).min(),
+    }
 }
 
 /// The GPU driver and the device classes of a plan.

@@ -6,6 +6,7 @@ use crate::claim::class_names;
 use crate::intent::{Intent, of_driver};
 use crate::plan::Plan;
 use cluster_model::view::{ClusterView, ObjectKey};
+use k8s_openapi::api::core::v1::PodSpec;
 use std::collections::BTreeSet;
 
 /// Why the claim escapes the quotas of its namespace: some limit the replaced resource,
@@ -13,9 +14,10 @@ use std::collections::BTreeSet;
 pub(crate) fn escape(
     intent: &Intent,
     plan: &Plan,
-    namespace: &str,
+    place: (&str, &PodSpec),
     view: &ClusterView,
 ) -> Option<String> {
+    let (namespace, _) = place;
     let own = intent.resource.as_ref();
     let devices = plan.claim.devices.as_ref();
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
@@ -26,30 +28,26 @@ pub(crate) fn escape(
     if counts {
         return None;
     }
-    match own {
-        Some(own) => {
-            refusal(view, (&own.name, class), namespace, "replaces the limits of this pod")
-        }
-        // Without limits no quota on an extended resource counts the pod at all.
-        None => {
-            let is_limited =
-                |name: &str| view.quotas().of(namespace, &limited(name)).next().is_some();
-            of_driver(plan.driver, view, is_limited)
-                .iter()
-                .find_map(|name| refusal(view, (name, class), namespace, "gives this pod its GPUs"))
-        }
+    if let Some(own) = own {
+        return refusal(view, (&own.name, class), place, "replaces the limits of this pod");
     }
+    // Without limits no quota on an extended resource counts the pod at all.
+    let is_limited = |name: &str| view.quotas().of(namespace, &limited(name)).next().is_some();
+    of_driver(plan.driver, view, is_limited)
+        .iter()
+        .find_map(|name| refusal(view, (name, class), place, "gives this pod its GPUs"))
 }
 
 /// Why the claim escapes the quotas on an extended resource, if there are any.
 fn refusal(
     view: &ClusterView,
     (resource, class): (&str, &str),
-    namespace: &str,
+    (namespace, pod): (&str, &PodSpec),
     claim: &str,
 ) -> Option<String> {
     let quotas = escaped(view, resource, class);
     let quotas = quotas.iter().filter(|key| key.namespace == namespace);
+    let quotas = quotas.filter(|key| view.quotas().counts(key, pod));
     let quotas: Vec<_> = quotas.map(|key| format!("`{}`", key.name)).collect();
     if quotas.is_empty() {
         return None;

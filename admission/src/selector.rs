@@ -73,6 +73,29 @@ impl Selector {
         self.and(|text, get| write!(text, "{get}.orValue(\"\") in [{values}]"), attribute)
     }
 
+    /// No condition, to begin an alternative of [`Self::and_either`].
+    pub(crate) fn anything() -> Self {
+        Self { text: String::new() }
+    }
+
+    /// Requires one of these to hold.
+    pub(crate) fn and_either(mut self, alternatives: Vec<Self>) -> Self {
+        let texts: Vec<_> = alternatives.into_iter().map(|it| it.text).collect();
+        let text = match texts.as_slice() {
+            [only] => only.clone(),
+            several => format!("({})", several.join(" || ")),
+        };
+        self.begin_condition();
+        self.text.push_str(&text);
+        self
+    }
+
+    fn begin_condition(&mut self) {
+        if !self.text.is_empty() {
+            self.text.push_str(" && ");
+        }
+    }
+
     /// The expression.
     pub(crate) fn into_text(self) -> String {
         self.text
@@ -84,7 +107,7 @@ impl Selector {
         attribute: &str,
     ) -> Self {
         let (domain, id) = attribute.split_once('/').unwrap_or(("", attribute));
-        self.text.push_str(" && ");
+        self.begin_condition();
         let get = format!("device.attributes[{}].?{id}", literal(domain));
         condition(&mut self.text, get).expect("writing to a string cannot fail");
         self

@@ -3,7 +3,7 @@
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join::Question;
-use crate::join::form::{CLAIM_PARTS_MAX, WAYS_MAX};
+use crate::join::form::CLAIM_PARTS_MAX;
 use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
@@ -30,7 +30,8 @@ pub(crate) fn nothing(
     filter: impl Fn(&str) -> bool,
 ) -> Denial {
     let driver = selection.gpu_driver.driver;
-    let nodes: Vec<_> = view.inventory().node_names().filter(|node| filter(node)).collect();
+    let nodes = view.inventory().node_names().filter(|node| filter(node));
+    let nodes: Vec<_> = nodes.filter(|node| !view.is_remembered(node)).collect();
     let devices: Vec<_> = nodes.iter().filter_map(|node| NodeDevices::of(view, node)).collect();
     let has_gpus =
         |devices: &&NodeDevices<'_>| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver);
@@ -183,37 +184,11 @@ fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
     let gpus = most(&|machine| machine.devices.gpus.len());
     let nics = most(&|machine| machine.devices.nics.len());
     let asked = demand(intent.gpus, intent.nics);
-    if gpus >= intent.gpus as usize && nics >= intent.nics as usize {
-        return format!("asks for {asked}, near ones first; {}", unlisted(question));
-    }
     format!(
         "asks for {asked}; no node in this cluster has more than {} + {} with RDMA{}",
         count(gpus, "GPU"),
         count(nics, "NIC"),
         on_the_host(intent)
-    )
-}
-
-/// Why near and far devices cannot be listed as alternatives.
-fn unlisted(question: Question<'_>) -> String {
-    let driver = question.driver;
-    let has_kind = |machine: &Machine<'_>| {
-        let mut nics = machine.devices.nics.values();
-        driver.kind_attribute.is_some_and(|kind| nics.all(|nic| nic.attribute(kind).is_some()))
-    };
-    if question.machines.iter().all(has_kind) {
-        return format!(
-            "the node shapes in this cluster have more such places than the {} alternatives that \
-             one request can list; choose one node shape by a node selector, or another {}",
-            WAYS_MAX - 1,
-            annotation::ALIGNMENT
-        );
-    }
-    format!(
-        "a claim for this needs an attribute that distinguishes GPUs of {} from NICs, and some \
-         devices in this cluster do not publish one; {}: \"required\" may work without it",
-        driver.driver,
-        annotation::ALIGNMENT_POLICY
     )
 }
 
@@ -254,16 +229,29 @@ fn smaller(intent: &Intent, question: Question<'_>) -> String {
 fn shapes(machines: &[Machine<'_>], level: Nearness) -> BTreeMap<ShapeHash, (usize, Vec<Cell>)> {
     let mut shapes: BTreeMap<ShapeHash, (usize, Vec<Cell>)> = BTreeMap::new();
     for machine in machines {
-        let entry = shapes.entry(machine.shape()).or_insert_with(|| (0, level.cells(machine)));
+        let Some(shape) = machine.shapes.first() else { continue };
+        let entry = shapes.entry(*shape).or_insert_with(|| (0, level.cells(machine)));
         entry.0 += machine.live_nodes();
     }
     shapes
 }
 
+/// The shapes of present nodes; remembered machines take one line.
 fn describe(shapes: &BTreeMap<ShapeHash, (usize, Vec<Cell>)>) -> String {
-    let mut texts: Vec<_> = shapes.iter().take(SHAPES_SHOWN).map(describe_shape).collect();
-    if shapes.len() > SHAPES_SHOWN {
-        texts.push(format!("and {} more shapes", shapes.len() - SHAPES_SHOWN));
+    let (present, remembered): (Vec<_>, Vec<_>) =
+        shapes.iter().partition(|(_, (nodes, _))| *nodes > 0);
+    let mut texts: Vec<_> =
+        present.iter().take(SHAPES_SHOWN).map(|shape| describe_shape(*shape)).collect();
+    if present.len() > SHAPES_SHOWN {
+        texts.push(format!("and {} more shapes", present.len() - SHAPES_SHOWN));
+    }
+    match remembered.as_slice() {
+        [] => {}
+        [only] => texts.push(describe_shape(*only)),
+        [first, ..] if present.is_empty() => {
+            texts.push(format!("{}; and {} more", describe_shape(*first), remembered.len() - 1));
+        }
+        several => texts.push(format!("{} remembered machines", several.len())),
     }
     texts.join("; ")
 }

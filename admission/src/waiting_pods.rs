@@ -46,15 +46,6 @@ pub(crate) struct UnschedulablePod {
     pub(crate) templates: Vec<String>,
 }
 
-impl UnschedulablePod {
-    /// The templates that it refers to.
-    pub(crate) fn templates(&self) -> impl Iterator<Item = ObjectKey> {
-        let namespace = &self.key.namespace;
-        let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-        self.templates.iter().map(key)
-    }
-}
-
 impl WaitingPods {
     /// The pods that the scheduler found no node for.
     pub(crate) fn unschedulable(&self) -> Vec<UnschedulablePod> {

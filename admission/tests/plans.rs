@@ -13,6 +13,8 @@ mod cache;
 mod checks;
 #[path = "plans/cluster.rs"]
 mod cluster;
+#[path = "plans/fleets.rs"]
+mod fleets;
 #[path = "plans/laws.rs"]
 mod laws;
 #[path = "plans/matrix.rs"]

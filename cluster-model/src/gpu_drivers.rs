@@ -23,6 +23,8 @@ pub struct GpuDriver {
     pub gpu_kind: &'static str,
     /// The attribute with the GPU's UUID, if the driver publishes one.
     pub uuid_attribute: Option<&'static str>,
+    /// The driver's own attribute with the PCI address, from before the standard one.
+    pub address_attribute: Option<&'static str>,
     /// The driver's own NUMA attribute, if it has one besides the standard one.
     pub numa_attribute: Option<&'static str>,
     /// Extended resources in container limits that stand for one whole GPU.
@@ -42,6 +44,8 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         kind_attribute: Some("gpu.nvidia.com/type"),
         gpu_kind: "gpu",
         uuid_attribute: Some("gpu.nvidia.com/uuid"),
+        // Renamed to the standard name in 2026 (dra-driver-nvidia-gpu, pull request 800).
+        address_attribute: Some("gpu.nvidia.com/pcieBusID"),
         numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
         // Resource names of MIG and time-sliced devices in NVIDIA's device plugin.
@@ -53,6 +57,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu",
         uuid_attribute: None,
+        address_attribute: None,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
         // Resource names of partitions in AMD's device plugin.
@@ -65,6 +70,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         kind_attribute: None,
         gpu_kind: "",
         uuid_attribute: None,
+        address_attribute: None,
         numa_attribute: None,
         extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe"],
         // Resource names of tiles, shares and monitors of GPUs.

@@ -6,12 +6,14 @@
 //! use a given client.
 
 pub mod gpu_drivers;
+pub mod layout;
 pub mod machines;
 pub mod names;
 pub mod network_config;
 pub mod nic_pool;
 pub mod node_devices;
 pub mod placement;
+pub mod pod_containers;
 pub mod predict;
 #[cfg(feature = "live")]
 pub mod read;

@@ -1,18 +1,22 @@
 //! The distinct machines of a cluster. Nodes that no plan can distinguish are one machine, so that
 //! a decision examines a few machines instead of thousands of nodes.
 //!
-//! Two nodes are alike if their graphs have the same shape and their devices agree in everything
+//! Two nodes are alike if their graphs have the same layout and their devices agree in everything
 //! that one of our claims may mention. Identities of single devices (UUIDs, MAC addresses) matter
-//! only for which devices they tie together.
+//! only for which devices they tie together. Shapes are identities too: a claim lists all shapes of
+//! a machine.
 
 use crate::gpu_drivers::GpuDriver;
+use crate::layout::Layout;
 use crate::names::{attribute, capacity, cpu, nvme};
 use crate::node_devices::{self, NodeDevices, is_true, text};
 use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Budget, Class, Device, QualifiedName, Quantity, Settings};
-use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, NicRole, Pair, PciAddress, ShapeHash};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use topology_graph::{Cell, Level, NicRole, Pair, PciAddress, ShapeHash, Topology};
 
 /// The devices that a claim may draw from.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,10 @@ pub struct Machine<'a> {
     pub nodes: Vec<&'a str>,
     /// The devices of the first node.
     pub devices: NodeDevices<'a>,
+    /// The shapes of the nodes' graphs. Graphs of several shapes can have the same layout.
+    pub shapes: BTreeSet<ShapeHash>,
+    /// What claims can read of these graphs.
+    pub layout: Arc<Layout>,
     /// The CPUs by NUMA node, if the selection asks for them.
     pub cpus: Vec<NumaAmount>,
     /// The NVMe devices by NUMA node, if the selection asks for them.
@@ -62,7 +70,8 @@ pub struct Machine<'a> {
 /// Everything that a plan can see of a machine.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Likeness {
-    shape: ShapeHash,
+    /// The index of the layout.
+    layout: usize,
     devices: Vec<DeviceLikeness>,
     /// CPUs and NVMe devices.
     beside: [Vec<NumaAmount>; 2],
@@ -72,6 +81,7 @@ struct Likeness {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DeviceLikeness {
     address: PciAddress,
+    has_shape: bool,
     values: Vec<Option<AttributeValue>>,
     partner: Option<PciAddress>,
     on_fabric: bool,
@@ -80,13 +90,15 @@ struct DeviceLikeness {
 }
 
 /// Returns the machines with at least one selected GPU and NIC, among the nodes that pass the
-/// filter; the most frequent first.
+/// filter; those with most present nodes first. Remembered machines yield to present ones: they are
+/// left out if a present machine is the same, or the same without lost devices.
 pub fn machines<'a>(
     view: &'a ClusterView,
     selection: &Selection<'_>,
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
+    let mut layouts = Layouts::default();
     let nodes = || view.inventory().node_names().filter(|name| filter(name));
     // Remembered machines last: if a real node is alike, the remembered one is not listed.
     let remembered = nodes().filter(|name| view.is_remembered(name));
@@ -95,18 +107,63 @@ pub fn machines<'a>(
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
         let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
         let beside = [cpus.clone(), nvmes.clone()];
-        let likeness = likeness(&devices, selection, beside);
+        let (index, layout) = layouts.of(devices.topology);
+        let shape = devices.topology.shape();
+        let likeness = likeness(index, &devices, selection, beside);
         let machine = alike.entry(likeness).or_insert_with(|| {
-            let nodes = Vec::new();
-            Machine { nodes, devices, cpus, nvmes }
+            let (nodes, shapes) = (Vec::new(), BTreeSet::new());
+            Machine { nodes, devices, shapes, layout, cpus, nvmes }
         });
+        machine.shapes.insert(shape);
         if machine.nodes.is_empty() || !view.is_remembered(name) {
             machine.nodes.push(name);
         }
     }
     let mut machines: Vec<_> = alike.into_values().collect();
-    machines.sort_by_key(|machine| std::cmp::Reverse(machine.nodes.len()));
-    machines
+    machines.sort_by_key(|machine| (Reverse(machine.weight()), machine.devices_missing()));
+    yielding(machines)
+}
+
+/// The layouts of graphs, each stored once.
+#[derive(Default)]
+struct Layouts {
+    shapes: BTreeMap<ShapeHash, (usize, Arc<Layout>)>,
+    all: BTreeMap<Arc<Layout>, usize>,
+}
+
+impl Layouts {
+    /// The layout of a graph, and its index.
+    fn of(&mut self, topology: &Topology) -> (usize, Arc<Layout>) {
+        if let Some(known) = self.shapes.get(&topology.shape()) {
+            return known.clone();
+        }
+        let layout = Arc::new(Layout::of(topology));
+        let next = self.all.len();
+        let known = self.all.get_key_value(&layout).map(|(layout, index)| (*index, layout.clone()));
+        let found = known.unwrap_or_else(|| {
+            self.all.insert(layout.clone(), next);
+            (next, layout)
+        });
+        self.shapes.insert(topology.shape(), found.clone());
+        found
+    }
+}
+
+/// The machines without remembered ones that another machine stands for.
+fn yielding(machines: Vec<Machine<'_>>) -> Vec<Machine<'_>> {
+    let mut kept: Vec<Machine<'_>> = Vec::new();
+    for machine in machines {
+        let stands = |other: &Machine<'_>| {
+            let (has, own) = (&other.devices, &machine.devices);
+            own.gpus.keys().all(|gpu| has.gpus.contains_key(gpu))
+                && own.nics.keys().all(|nic| has.nics.contains_key(nic))
+                && machine.layout.is_condition_of(&other.layout)
+        };
+        if machine.live_nodes() > 0 || !kept.iter().any(stands) {
+            kept.push(machine);
+        }
+    }
+    kept
 }
 
 fn selected<'a>(
@@ -202,6 +259,7 @@ fn numa(device: &Device) -> Option<&AttributeValue> {
 }
 
 fn likeness(
+    layout: usize,
     devices: &NodeDevices<'_>,
     selection: &Selection<'_>,
     beside: [Vec<NumaAmount>; 2],
@@ -209,11 +267,11 @@ fn likeness(
     let driver = selection.gpu_driver;
     let all = devices.gpus.iter().chain(&devices.nics);
     let mentioned = [
+        attribute::PCI_BUS_ID,
         attribute::PCIE_ROOT,
         attribute::NUMA_NODE,
         attribute::PCIE_SWITCH,
         attribute::RAIL,
-        attribute::SHAPE,
         attribute::ROLE,
     ];
     // For NICs whose machine cannot be identified otherwise.
@@ -226,13 +284,14 @@ fn likeness(
         let values = mentioned.iter().map(|name| device.attribute(name).cloned()).collect();
         DeviceLikeness {
             address: *address,
+            has_shape: device.attribute(attribute::SHAPE).is_some(),
             values,
             partner: partner(&gpus, uuid(device, driver)),
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
             shared: if selection.only_shared { amounts(device) } else { Vec::new() },
         }
     };
-    Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect(), beside }
+    Likeness { layout, devices: all.map(describe).collect(), beside }
 }
 
 /// The capacities of a device.
@@ -263,9 +322,14 @@ impl Machine<'_> {
         self.nodes.iter().filter(|node| !remembered::is_name(node)).count()
     }
 
-    /// The hash of the graph.
-    pub fn shape(&self) -> ShapeHash {
-        self.devices.topology.shape()
+    /// How much the machine counts: by its present nodes, or else as a remembered one.
+    pub fn weight(&self) -> (usize, usize) {
+        (self.live_nodes(), self.nodes.len())
+    }
+
+    /// Sorts machines with more devices first.
+    fn devices_missing(&self) -> Reverse<usize> {
+        Reverse(self.devices.gpus.len() + self.devices.nics.len())
     }
 
     /// The cells of a level, reduced to selected devices. Only cells with both GPUs and NICs are
@@ -276,36 +340,30 @@ impl Machine<'_> {
 
     /// Each GPU with the NICs that the graph pairs with it. GPUs that share a NIC are together.
     pub fn partners(&self) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = Vec::new();
-        for Pair { gpu, nic, .. } in self.devices.topology.pairs() {
-            let known =
-                self.devices.gpus.contains_key(&gpu) && self.devices.nics.contains_key(&nic);
-            let is_in = |cell: &&mut Cell| cell.gpus.contains(&gpu) || cell.nics.contains(&nic);
-            match cells.iter_mut().find(is_in) {
-                _ if !known => {}
-                Some(cell) => {
-                    add_once(&mut cell.gpus, gpu);
-                    add_once(&mut cell.nics, nic);
-                }
-                None => {
-                    cells.push(Cell { key: gpu.to_string(), gpus: vec![gpu], nics: vec![nic] });
-                }
-            }
-        }
-        cells
+        let known = |pair: &Pair| {
+            self.devices.gpus.contains_key(&pair.gpu) && self.devices.nics.contains_key(&pair.nic)
+        };
+        paired(self.devices.topology.pairs().into_iter().filter(known))
     }
 
-    /// Returns true if the NICs that some GPU is paired with are strictly nearer to it than
-    /// its other NICs.
+    /// The same, with devices that are not published now.
+    pub fn all_partners(&self) -> Vec<Cell> {
+        paired(self.devices.topology.pairs().into_iter())
+    }
+
+    /// Returns true if the NICs that each GPU is paired with are strictly nearer to it than its
+    /// other NICs.
     pub fn has_nearer_partners(&self) -> bool {
         let topology = &self.devices.topology;
-        self.partners().iter().any(|cell| {
-            let path =
-                |nic: &PciAddress| cell.gpus.iter().map(|gpu| topology.path(*gpu, *nic)).max();
-            let farthest = cell.nics.iter().filter_map(path).max();
-            let others = self.devices.nics.keys().filter(|nic| !cell.nics.contains(nic));
-            others.filter_map(path).min().is_none_or(|nearest| farthest < Some(nearest))
-        })
+        let pairs = self.partners();
+        !pairs.is_empty()
+            && pairs.iter().all(|cell| {
+                let path =
+                    |nic: &PciAddress| cell.gpus.iter().map(|gpu| topology.path(*gpu, *nic)).max();
+                let farthest = cell.nics.iter().filter_map(path).max();
+                let others = self.devices.nics.keys().filter(|nic| !cell.nics.contains(nic));
+                others.filter_map(path).min().is_none_or(|nearest| farthest < Some(nearest))
+            })
     }
 
     /// The cells that a constraint on an attribute creates: devices with the same value. Only cells
@@ -339,6 +397,22 @@ impl Machine<'_> {
     pub fn nics_have(&self, attribute: &str) -> bool {
         self.devices.nics.values().all(|nic| nic.attribute(attribute).is_some())
     }
+}
+
+/// Paired devices; GPUs that share a NIC are together.
+fn paired(pairs: impl Iterator<Item = Pair>) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for Pair { gpu, nic, .. } in pairs {
+        let is_in = |cell: &&mut Cell| cell.gpus.contains(&gpu) || cell.nics.contains(&nic);
+        match cells.iter_mut().find(is_in) {
+            Some(cell) => {
+                add_once(&mut cell.gpus, gpu);
+                add_once(&mut cell.nics, nic);
+            }
+            None => cells.push(Cell { key: gpu.to_string(), gpus: vec![gpu], nics: vec![nic] }),
+        }
+    }
+    cells
 }
 
 fn mixed(mut cells: Vec<Cell>) -> Vec<Cell> {

@@ -3,7 +3,7 @@
 use crate::gpu_drivers::{self, GpuDriver};
 use crate::names::{self, attribute};
 use crate::view::ClusterView;
-use dra_allocator::{AllocatedState, AttributeValue, Device};
+use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, NicRole, PciAddress, Topology};
 
@@ -20,6 +20,8 @@ pub struct NodeDevices<'a> {
     pub gpus: BTreeMap<PciAddress, &'a Device>,
     /// The NICs of our driver.
     pub nics: BTreeMap<PciAddress, &'a Device>,
+    /// The partitions of the GPUs.
+    pub partitions: BTreeMap<PciAddress, Vec<DeviceId>>,
 }
 
 /// The role of a published device.
@@ -41,6 +43,21 @@ pub fn published<'a>(
     published.into_iter().filter_map(|device| Some((role(device)?, device)))
 }
 
+/// The partitions of GPUs on a node (MIG and the like), by the address that they share with their GPU.
+/// A GPU is not free while one of its partitions is in use.
+pub fn partitions(view: &ClusterView, node: &str) -> BTreeMap<PciAddress, Vec<DeviceId>> {
+    let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    let mut partitions: BTreeMap<PciAddress, Vec<DeviceId>> = BTreeMap::new();
+    for device in published {
+        let driver = gpu_drivers::by_name(&device.id().driver);
+        let is_part = driver.is_some_and(|driver| !is_whole(device, driver));
+        if let (true, Some(address)) = (is_part, address(device)) {
+            partitions.entry(address).or_default().push(device.id().clone());
+        }
+    }
+    partitions
+}
+
 fn role(device: &Device) -> Option<Role> {
     let driver = &*device.id().driver;
     if driver == names::DRIVER {
@@ -54,9 +71,11 @@ impl<'a> NodeDevices<'a> {
     /// The devices of a node; `None` if it has published no graph.
     pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
         let topology = view.topology(node)?;
-        let mut devices = Self { node, topology, gpus: BTreeMap::new(), nics: BTreeMap::new() };
+        let partitions = partitions(view, node);
+        let (gpus, nics) = (BTreeMap::new(), BTreeMap::new());
+        let mut devices = Self { node, topology, gpus, nics, partitions };
         for (role, device) in published(view, node) {
-            let Some(address) = address(device) else { continue };
+            let Some(address) = address_on(view, node, device) else { continue };
             match role {
                 Role::Nic => devices.nics.insert(address, device),
                 Role::Gpu => devices.gpus.insert(address, device),
@@ -82,11 +101,15 @@ impl<'a> NodeDevices<'a> {
         let is_compute = |nic: &&PciAddress| {
             self.nics.get(*nic).is_some_and(|nic| nic_role(nic) == NicRole::Compute)
         };
+        let undivided = |gpu: &PciAddress| {
+            let mut parts = self.partitions.get(gpu).into_iter().flatten();
+            parts.all(|part| !in_use.is_taken(part))
+        };
         let whole = |cell: &&Cell| {
             let mut nics = cell.nics.iter().filter(is_compute).peekable();
             !cell.gpus.is_empty()
                 && nics.peek().is_some()
-                && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)))
+                && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)) && undivided(gpu))
                 && nics.all(|nic| free(self.nics.get(nic)))
         };
         self.cells(level).iter().filter(whole).count()
@@ -113,13 +136,24 @@ pub fn is_true(device: &Device, attribute: &str) -> bool {
     matches!(device.attribute(attribute), Some(AttributeValue::Bool(true)))
 }
 
-/// The PCI address of a device, from the standard attribute, or else from that of upstream DRANET.
+/// The PCI address of a device of a node. If its driver does not publish it, the node's graph has it
+/// by the UUID of a GPU.
+pub fn address_on(view: &ClusterView, node: &str, device: &Device) -> Option<PciAddress> {
+    address(device).or_else(|| {
+        let driver = gpu_drivers::by_name(&device.id().driver)?;
+        view.gpu_address(node, text(device, driver.uuid_attribute?)?)
+    })
+}
+
+/// The PCI address of a device, from the standard attribute, or else from that of upstream DRANET or
+/// of an old GPU driver.
 pub fn address(device: &Device) -> Option<PciAddress> {
+    let own = gpu_drivers::by_name(&device.id().driver).and_then(|driver| driver.address_attribute);
     let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
-    names.iter().find_map(|name| text(device, name))?.parse().ok()
+    names.into_iter().chain(own).find_map(|name| text(device, name))?.parse().ok()
 }
 
 /// Returns true for a whole GPU. Partitions (MIG and the like) share its address.
-fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
+pub fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
     driver.kind_attribute.is_none_or(|name| text(device, name) == Some(driver.gpu_kind))
 }

@@ -1,6 +1,7 @@
 //! Finds machines in a view that should be remembered: those that no entry describes yet.
 //! [`crate::retention`] decides how long entries are kept.
 
+use crate::layout::Layout;
 use crate::names::attribute;
 use crate::node_devices::NodeDevices;
 use crate::remembered;
@@ -8,7 +9,8 @@ use crate::view::ClusterView;
 use dra_allocator::Device;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::PciAddress;
+use std::sync::Arc;
+use topology_graph::{PciAddress, ShapeHash};
 
 /// Labels with which clouds and autoscalers name a node pool. Pods select the pool by them, and new
 /// nodes of the pool have them too.
@@ -21,8 +23,8 @@ const POOL_LABELS: &[&str] = &[
     "oci.oraclecloud.com/node-pool-id",
 ];
 
-/// The present machines by key: for each shape, GPU driver and pool with GPUs and NICs, the first
-/// node by name.
+/// The present machines by key: for each layout, GPU driver and pool with GPUs and NICs, the first
+/// node by name. A machine that lost devices is not remembered beside a complete one of its pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
     /// The keys of all present machines.
@@ -37,37 +39,75 @@ pub fn present(view: &ClusterView) -> Present {
     let mut nodes: Vec<&str> = view.inventory().node_names().map(|name| &**name).collect();
     nodes.retain(|name| !view.is_remembered(name));
     nodes.sort_unstable();
-    let mut first: BTreeMap<String, NodeDevices<'_>> = BTreeMap::new();
+    let mut layouts: BTreeMap<ShapeHash, Arc<Layout>> = BTreeMap::new();
+    let mut first: BTreeMap<String, Kind<'_>> = BTreeMap::new();
     for name in nodes {
         let Some(devices) = NodeDevices::of(view, name) else { continue };
-        if !devices.gpus.is_empty() && !devices.nics.is_empty() {
-            first.entry(key(view, &devices)).or_insert(devices);
+        if devices.gpus.is_empty() || devices.nics.is_empty() {
+            continue;
         }
+        let shape = devices.topology.shape();
+        let layout = layouts.entry(shape).or_insert_with(|| Arc::new(Layout::of(devices.topology)));
+        let pool = pool(view, &devices);
+        first.entry(key(layout, &pool)).or_insert_with(|| Kind {
+            layout: layout.clone(),
+            pool,
+            devices,
+        });
     }
+    let complete = complete(first);
     let is_known = |key: &str, devices: &NodeDevices<'_>| {
         let known = remembered::name(key);
         let known = NodeDevices::of(view, &known).map(|known| appearance(&known));
         known == Some(appearance(devices))
     };
-    let keys = first.keys().cloned().collect();
-    let unknown = first.into_iter().filter(|(key, devices)| !is_known(key, devices));
+    let keys = complete.keys().cloned().collect();
+    let unknown = complete.into_iter().filter(|(key, devices)| !is_known(key, devices));
     let unremembered = unknown.map(|(key, devices)| (key, devices.node.to_owned())).collect();
     Present { keys, unremembered }
 }
 
-/// The hash of everything that defines a kind of machine and a pool.
-fn key(view: &ClusterView, devices: &NodeDevices<'_>) -> String {
-    let mut hash = Sha256::new();
-    hash.update(devices.topology.shape().to_string());
+/// A kind of machine in a pool, with its first node.
+struct Kind<'a> {
+    layout: Arc<Layout>,
+    pool: Vec<String>,
+    devices: NodeDevices<'a>,
+}
+
+/// The machines without those that are another one of their pool without lost devices.
+fn complete(kinds: BTreeMap<String, Kind<'_>>) -> BTreeMap<String, NodeDevices<'_>> {
+    let is_condition = |kind: &Kind<'_>| {
+        kinds.values().any(|other| {
+            let size = |kind: &Kind<'_>| kind.devices.gpus.len() + kind.devices.nics.len();
+            kind.pool == other.pool
+                && size(kind) < size(other)
+                && kind.layout.is_condition_of(&other.layout)
+        })
+    };
+    let kept: BTreeSet<String> =
+        kinds.iter().filter(|(_, kind)| !is_condition(kind)).map(|(key, _)| key.clone()).collect();
+    let kinds = kinds.into_iter().filter(|(key, _)| kept.contains(key));
+    kinds.map(|(key, kind)| (key, kind.devices)).collect()
+}
+
+/// What defines the pool of a node, and the drivers of its GPUs.
+fn pool(view: &ClusterView, devices: &NodeDevices<'_>) -> Vec<String> {
     let drivers: BTreeSet<&str> = devices.gpus.values().map(|gpu| &*gpu.id().driver).collect();
-    for driver in drivers {
-        hash.update([0]);
-        hash.update(driver);
-    }
     let node = view.inventory().node(devices.node);
-    for label in POOL_LABELS {
+    let label = |label: &&str| {
+        node.and_then(|node| node.labels.get(*label)).map_or(String::new(), ToString::to_string)
+    };
+    let drivers = drivers.into_iter().map(str::to_owned);
+    drivers.chain(POOL_LABELS.iter().map(label)).collect()
+}
+
+/// The hash of everything that defines a kind of machine and a pool.
+fn key(layout: &Layout, pool: &[String]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{layout:?}"));
+    for part in pool {
         hash.update([0]);
-        hash.update(node.and_then(|node| node.labels.get(*label)).map_or("", |value| value));
+        hash.update(part);
     }
     let digest = hash.finalize();
     let digits = digest.iter().take(8).fold(0, |sum: u64, byte| (sum << 8) | u64::from(*byte));

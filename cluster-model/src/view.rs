@@ -32,7 +32,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use topology_graph::{NodeTopology, SpecError, Topology};
+use topology_graph::{NodeTopology, PciAddress, SpecError, Topology};
 use versions::Versions;
 
 /// An object cannot be added to the view; the view is unchanged.
@@ -245,6 +245,11 @@ impl ClusterView {
     /// share it, so its identities (UUIDs, names) may be those of another node.
     pub fn topology(&self, node: &str) -> Option<&Arc<Topology>> {
         self.graphs.of(node).or_else(|| self.stand_ins.topology(node))
+    }
+
+    /// The PCI address of a GPU of a node, from its graph.
+    pub fn gpu_address(&self, node: &str, uuid: &str) -> Option<PciAddress> {
+        self.graphs.gpu(node, uuid)
     }
 
     /// The network of a node's NICs, from its graph.

@@ -1,5 +1,6 @@
 //! Quantities of CPU, memory and other resources, counted as the scheduler does.
 
+use cluster_model::pod_containers::in_order;
 use dra_allocator::Quantity as Parsed;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -88,20 +89,16 @@ impl Amounts {
 /// container with the sidecars before it (`PodRequests` in
 /// `k8s.io/component-helpers/resource/helpers.go`).
 pub fn requests(spec: &PodSpec) -> Amounts {
-    let mut sum = Amounts::default();
-    spec.containers.iter().for_each(|container| sum.add(&of_container(container)));
-    let (mut sidecars, mut most) = (Amounts::default(), Amounts::default());
-    for container in spec.init_containers.iter().flatten() {
-        let own = of_container(container);
-        let mut now = sidecars.clone();
-        now.add(&own);
-        most.raise_to(&now);
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars.add(&own);
+    // The running containers, and the most at any time.
+    let (mut running, mut sum) = (Amounts::default(), Amounts::default());
+    for (kind, container) in in_order(spec) {
+        let mut now = running.clone();
+        now.add(&of_container(container));
+        sum.raise_to(&now);
+        if kind.stays() {
+            running = now;
         }
     }
-    sum.add(&sidecars);
-    sum.raise_to(&most);
     if let Some(whole) = &spec.resources {
         sum.0.extend(of_resources(whole).0);
     }
@@ -143,6 +140,11 @@ mod tests {
             (json!([init("i", Value::Null, "4")]), json!({}), "4"),
             (json!([init("s", json!("Always"), "2"), init("i", Value::Null, "3")]), json!({}), "5"),
             (json!([init("s", json!("Always"), "2")]), json!({}), "3500m"),
+            (
+                json!([init("i", Value::Null, "3"), init("s", json!("Always"), "2")]),
+                json!({}),
+                "3500m",
+            ),
             (json!([]), json!({"overhead": {"cpu": "250m"}}), "1750m"),
             (json!([]), json!({"resources": cpu("8")}), "8"),
             (json!([]), json!({"resources": {"limits": {"cpu": "8"}}}), "8"),

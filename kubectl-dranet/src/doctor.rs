@@ -15,6 +15,7 @@ mod nodes;
 mod rdma;
 mod rights;
 mod server;
+mod waiting;
 
 use crate::Output;
 use crate::args::{DoctorArgs, Form};
@@ -31,10 +32,11 @@ use cluster::{Report, examine};
 use cluster_model::names::{annotation, object};
 use finding::ClusterFinding;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use machines::MachineType;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Kinds that findings are made from in addition to the view.
@@ -64,6 +66,8 @@ const LIVE: [(&str, &str); 4] = [
     ("rights of the service accounts", PAGE),
     ("kubelets place CPUs and memory", "docs/guides/cpu-and-memory.md"),
 ];
+/// The most machine types that a line names.
+const NAMED: usize = 3;
 
 const RIGHTS_UNKNOWN: &str = "you may not create subjectaccessreviews.authorization.k8s.io, so the \
                               rights of the project's service accounts are not checked";
@@ -93,6 +97,9 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     list.known("GPUs, NICs, graphs, classes and quotas", PAGE, unknown.as_ref(), findings);
     let (machines, of_machines) = machines::examine(&seen.view, &policy)?;
     list.known("every machine type serves a pod", PAGE, unknown.as_ref(), of_machines);
+    let pods = waiting_pods(&source, &mut seen)?;
+    let outdated = waiting::examine(&seen.view, &policy, &pods);
+    list.known("waiting pods have claims for today's machines", PAGE, unknown.as_ref(), outdated);
     list.known("NICs are up", LINKS, unknown.as_ref(), devices::examine(&seen, &facts));
     list.known("GPUDirect RDMA", DIRECT, unknown.as_ref(), gpu_direct::examine(&seen.view));
     list.known("kernel modules", MODULES, unknown.as_ref(), modules::examine(&seen.view));
@@ -160,6 +167,29 @@ fn unknown(seen: &Seen) -> Option<String> {
     (!kinds.is_empty()).then(|| format!("you may not list {}", text::listed(&kinds)))
 }
 
+/// The pods that wait for devices: of a snapshot all that it has, of a cluster those with an open
+/// claim.
+fn waiting_pods(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<Pod>> {
+    if let Source::File(..) = source {
+        return seen.pods(None);
+    }
+    let named = waiting::pods(&seen.view).into_iter();
+    let queries: Vec<_> = named
+        .map(|key| {
+            PODS.one(
+                &key.namespace,
+                &key.name,
+                "it is not checked whether waiting pods are outdated",
+            )
+        })
+        .collect();
+    let read = source.read(&queries, &["Pod"])?;
+    let notes: Vec<_> =
+        read.notes.iter().filter(|note| !seen.notes.contains(note)).cloned().collect();
+    seen.notes.extend(notes);
+    read.pods(None)
+}
+
 /// Checks with a dry run that the API server calls the webhook, which denies this pod.
 fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
     let pod = json!({
@@ -214,6 +244,17 @@ fn asked_extenders(cluster: &Cluster, seen: &mut Seen) -> Vec<ClusterFinding> {
     findings
 }
 
+/// What would give machine types a better join, with these types.
+fn betters(machines: &[MachineType]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut betters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for machine in machines {
+        if let Some(better) = &machine.better {
+            betters.entry(better).or_default().insert(&machine.name);
+        }
+    }
+    betters
+}
+
 fn person(
     (report, checks): (&Report, &[Check]),
     machines: &[MachineType],
@@ -245,6 +286,11 @@ fn person(
         };
         let rows: Vec<_> = machines.iter().map(row).collect();
         write!(out, "\n{}\n", table(&["MACHINE", "NODES", "GPUS", "NICS", "JOIN"], &rows))?;
+        for (better, machines) in betters(machines) {
+            let names = machines.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            let more = if machines.len() > NAMED { " and others" } else { "" };
+            writeln!(out, "join of {names}{more}: {better}")?;
+        }
     }
     if machines.is_empty() {
         out.push('\n');

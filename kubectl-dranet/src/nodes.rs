@@ -2,7 +2,7 @@
 
 use crate::device_names;
 use cluster_model::names::{self, attribute, label};
-use cluster_model::node_devices::{self, NodeDevices, Role, published};
+use cluster_model::node_devices::{self, NodeDevices, Role, partitions, published};
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use fabric_controller::nodes::Nodes;
@@ -51,6 +51,11 @@ impl NodeState {
         };
         let in_use = view.inventory().state();
         let mut taken = in_use.clone();
+        let partitions = partitions(view, node);
+        let is_divided = |device: &Device| {
+            let parts = node_devices::address(device).and_then(|address| partitions.get(&address));
+            parts.into_iter().flatten().any(|part| in_use.is_taken(part))
+        };
         for (role, device) in published(view, node) {
             let amount = match role {
                 Role::Gpu => &mut state.gpus,
@@ -59,7 +64,9 @@ impl NodeState {
             let trouble = trouble(device).or_else(|| taint(device));
             amount.all += 1;
             amount.unusable += usize::from(trouble.is_some());
-            amount.free += usize::from(trouble.is_none() && !in_use.contains(device.id()));
+            let is_free =
+                !in_use.contains(device.id()) && (role == Role::Nic || !is_divided(device));
+            amount.free += usize::from(trouble.is_none() && is_free);
             if let Some(trouble) = trouble {
                 state.ports.push(format!("{}: {trouble}", device_names::short(view, node, device)));
                 taken.insert(device.id().clone());

@@ -92,7 +92,7 @@ async fn publish_steadily(
     if let Some(node) = node {
         let start = Start { args, host, client, server, shared, node };
         let (driver, surroundings) = start.driver().await?;
-        steady::run(driver, surroundings, &mut operations, args).await;
+        Box::pin(steady::run(driver, surroundings, &mut operations, args)).await;
     }
     operations.end().await
 }

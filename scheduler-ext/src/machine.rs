@@ -5,7 +5,7 @@ use cluster_model::node_devices::{self, Role, is_true, nic_role, text};
 use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
 use foldhash::fast::RandomState;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{Level, NicRole, PathKind, PciAddress, Topology};
 
@@ -53,6 +53,8 @@ struct Part {
     /// Whether a new pod could get it if it were free.
     is_usable: bool,
     is_degraded: bool,
+    /// The partitions of a GPU, which is not free while one of them is in use.
+    partitions: Box<[DeviceId]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +103,12 @@ impl Cells {
 
 impl Machine {
     /// Places the devices of a node in the cells of its topology.
-    pub fn of<'d>(devices: impl Iterator<Item = (Role, &'d Device)>, cells: Arc<Cells>) -> Self {
+    /// `partitions` are those of its GPUs, by address.
+    pub fn of<'d>(
+        devices: impl Iterator<Item = (Role, &'d Device)>,
+        partitions: &BTreeMap<PciAddress, Vec<DeviceId>>,
+        cells: Arc<Cells>,
+    ) -> Self {
         let devices: Vec<_> = devices.collect();
         let is_compute = |device: &Device| nic_role(device) == NicRole::Compute;
         let has_rdma = devices.iter().any(|(_, device)| is_rdma(device) && is_compute(device));
@@ -121,6 +128,11 @@ impl Machine {
                     .unwrap_or_default(),
                 is_usable: !device.taints().iter().any(DeviceTaint::prevents_allocation),
                 is_degraded: is_degraded(device),
+                partitions: address
+                    .filter(|_| role == Role::Gpu)
+                    .and_then(|address| partitions.get(&address))
+                    .map(|all| all.as_slice().into())
+                    .unwrap_or_default(),
             }
         };
         let parts = devices.into_iter().map(part).collect();
@@ -144,7 +156,11 @@ impl Machine {
     }
 
     fn free(&self, in_use: &AllocatedState) -> impl Iterator<Item = &Part> {
-        self.parts.iter().filter(|part| part.is_usable && !in_use.is_taken(&part.id))
+        self.parts.iter().filter(|part| {
+            part.is_usable
+                && !in_use.is_taken(&part.id)
+                && !part.partitions.iter().any(|partition| in_use.is_taken(partition))
+        })
     }
 
     fn room_of<'p>(&self, free: impl Iterator<Item = &'p Part>) -> Room {

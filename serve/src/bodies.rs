@@ -152,10 +152,9 @@ impl Hold {
     /// Counts more bytes. If there are too many, gives up the oldest incomplete bodies.
     fn add(&self, bytes: usize) -> Result<(), BodyError> {
         let mut held = self.bodies.lock();
+        // One that is given up already holds nothing.
+        held.bodies.get_mut(&self.id).ok_or(BodyError::Busy)?.bytes += bytes;
         held.bytes += bytes;
-        if let Some(own) = held.bodies.get_mut(&self.id) {
-            own.bytes += bytes;
-        }
         while held.bytes > self.bodies.0.limits.together {
             let incomplete =
                 |(id, it): (&u64, &Holding)| (it.given_up.is_some() && it.bytes > 0).then_some(*id);
@@ -237,7 +236,8 @@ mod tests {
         assert_eq!(bodies.lock().bytes, 110);
         assert_eq!(new.add(60), Err(BodyError::Busy), "it is the oldest now");
         drop((complete, new, slow));
-        assert_eq!((bodies.lock().bytes, bodies.lock().bodies.len()), (0, 0));
+        let held = bodies.lock();
+        assert_eq!((held.bytes, held.bodies.len()), (0, 0));
     }
 
     #[test]

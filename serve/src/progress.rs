@@ -52,7 +52,7 @@ mod tests {
         let (progress, start) = (Progress::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(progress.complaint(at(1000)), None, "nothing is expected yet");
-        progress.expect_within(Duration::from_secs(60), start);
+        progress.expect_within(Duration::from_mins(1), start);
         assert_eq!(progress.complaint(at(60)), None);
         assert_eq!(
             progress.complaint(at(61)).as_deref(),

@@ -3,12 +3,13 @@
 //!
 //! Follows how kube-scheduler sums a pod's resources (`resourcehelpers.PodRequests`):
 //! main containers and sidecars run together. An ordinary init container runs alone
-//! beside the sidecars, and uses devices that main containers get later.
+//! beside the sidecars that started before it, and uses devices that others get later.
 
 use super::{GpuResource, GpuResources, Share};
 use crate::denial::Denial;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
+use cluster_model::pod_containers::{ContainerKind, in_order};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::HashSet;
@@ -27,14 +28,6 @@ impl Limits {
     pub(super) fn containers(&self) -> HashSet<&str> {
         self.shares.iter().map(|share| share.container.as_str()).collect()
     }
-}
-
-/// When a container runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ContainerKind {
-    Init,
-    Sidecar,
-    Main,
 }
 
 pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Result<Limits, Denial> {
@@ -61,39 +54,23 @@ pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Resu
     Ok(Limits { resource: resource.cloned(), shares: share_out(&counts) })
 }
 
-/// Assigns GPUs to sidecars first, then to the main containers one after the other. Each
-/// init container starts after the sidecars' GPUs and overlaps the main containers'.
+/// Assigns GPUs in the order in which containers start. A container that stays keeps its GPUs; an
+/// init container's are free again when it has ended.
 fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
-    let of = |kind| counts.iter().filter(move |(of, ..)| *of == kind);
     let mut next = 0_u32;
     let mut shares = Vec::new();
-    let mut take = |name: &String, from: u32, count: u32| {
-        let end = from.saturating_add(count);
-        shares.push(Share { container: name.clone(), gpus: from..end });
-        end
-    };
-    for (_, name, count) in of(ContainerKind::Sidecar) {
-        next = take(name, next, *count);
-    }
-    for (_, name, count) in of(ContainerKind::Init) {
-        take(name, next, *count);
-    }
-    for (_, name, count) in of(ContainerKind::Main) {
-        next = take(name, next, *count);
+    for (kind, name, count) in counts {
+        let end = next.saturating_add(*count);
+        shares.push(Share { container: (*name).clone(), gpus: next..end });
+        if kind.stays() {
+            next = end;
+        }
     }
     shares
 }
 
 fn all(pod: &Pod) -> impl Iterator<Item = (ContainerKind, &Container)> {
-    let spec = pod.spec.as_ref();
-    let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
-    let kind = |container: &Container| match container.restart_policy.as_deref() {
-        Some("Always") => ContainerKind::Sidecar,
-        _ => ContainerKind::Init,
-    };
-    let main = main.iter().map(|container| (ContainerKind::Main, container));
-    init.iter().map(move |container| (kind(container), container)).chain(main)
+    pod.spec.iter().flat_map(in_order)
 }
 
 /// Names of all containers, main ones first.

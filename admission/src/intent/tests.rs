@@ -69,9 +69,15 @@ fn init_containers_use_the_gpus_of_main_containers() {
     init[1].restart_policy = Some("Always".to_owned());
     pod.spec.as_mut().unwrap().init_containers = Some(init);
     let expected =
+        [("first", 0..4), ("side", 0..1), ("a", 1..2), ("b", 2..4)].map(|(n, r)| (n.to_owned(), r));
+    assert_eq!(shares(&pod), expected);
+    assert_eq!(read(&pod).unwrap().unwrap().gpus, 4, "it has ended when the sidecar starts");
+
+    pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap().reverse();
+    let expected =
         [("side", 0..1), ("first", 1..5), ("a", 1..2), ("b", 2..4)].map(|(n, r)| (n.to_owned(), r));
     assert_eq!(shares(&pod), expected);
-    assert_eq!(read(&pod).unwrap().unwrap().gpus, 5);
+    assert_eq!(read(&pod).unwrap().unwrap().gpus, 5, "it runs beside the sidecar");
 }
 
 #[test]

@@ -98,6 +98,19 @@ pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
         .collect()
 }
 
+/// Warns that a priority does not help a pod to get devices: kube-scheduler evicts pods for CPU and
+/// memory, but not for devices of claims (kubernetes/enhancements issue 5690).
+pub(crate) fn preemption(pod: &Pod) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let class = spec.priority_class_name.as_deref().filter(|class| !class.is_empty())?;
+    (spec.preemption_policy.as_deref() != Some("Never")).then(|| {
+        format!(
+            "PriorityClass {class} does not help the pod to get devices: the scheduler evicts no \
+             pod for devices of a claim, so this pod waits until they are free"
+        )
+    })
+}
+
 fn may_lock_memory(container: &Container) -> bool {
     let Some(context) = &container.security_context else { return false };
     let added = context.capabilities.as_ref().and_then(|capabilities| capabilities.add.as_ref());

@@ -11,15 +11,17 @@
 //! Equal names are not enough: GPUs have been seen to publish the NUMA node of their own
 //! memory. So a join is used on machines where "same value" and "near in the topology"
 //! agree for every GPU and NIC. If a value would tie devices that are not near, the claim
-//! excludes that machine shape.
+//! excludes that machine shape. Each machine has its own level.
 
 use super::form::{Apart, Form, Way};
-use super::{Candidate, Question};
+use super::{Candidate, Question, cells, guarantee};
 use crate::nearness::Nearness;
-use cluster_model::gpu_drivers::GpuDriver;
+use cluster_model::gpu_drivers::{GpuDriver, NIC_KIND};
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
+use cluster_model::node_devices::text;
 use std::collections::BTreeSet;
+use std::slice;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
 /// How an attribute and the topology agree on a machine.
@@ -41,76 +43,156 @@ pub(super) fn attributes(driver: &GpuDriver) -> Vec<(&'static str, &'static str)
     partner.into_iter().chain(standard).chain(alias).collect()
 }
 
-/// One candidate for each attribute that is right on at least one machine.
-pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
+/// One candidate for each attribute that is right on at least one machine, at the machine's level.
+pub(super) fn propose(question: Question<'_>, levels: &[Option<Nearness>]) -> Vec<Candidate> {
     let attributes = attributes(question.driver).into_iter();
-    attributes.filter_map(|(join, name)| candidate(question, nearness, join, name)).collect()
+    attributes.filter_map(|known| candidate(question, levels, known)).collect()
 }
 
 fn candidate(
     question: Question<'_>,
-    nearness: Nearness,
-    join: &'static str,
-    name: &'static str,
+    levels: &[Option<Nearness>],
+    known: (&'static str, &'static str),
 ) -> Option<Candidate> {
-    let Question { demand, machines, .. } = question;
-    let agreements: Vec<_> =
-        machines.iter().map(|machine| agreement(machine, nearness, name)).collect();
-    let shapes = |wanted: &dyn Fn(Agreement) -> bool| -> BTreeSet<ShapeHash> {
-        let machines = machines.iter().zip(&agreements).filter(|(_, found)| wanted(**found));
-        machines.map(|(machine, _)| machine.shape()).collect()
-    };
-    let wrong = shapes(&|found| found == Agreement::Wrong);
-    let right = shapes(&|found| found == Agreement::Exact);
-    // On future machines the attribute means what its name says. Anything beyond that
-    // holds only for the known machines.
-    let only = !wrong.is_empty() || !implies(join, nearness);
-    let serves: Vec<_> = machines
-        .iter()
-        .zip(&agreements)
-        .map(|(machine, found)| {
-            *found == Agreement::Exact
-                && !wrong.contains(&machine.shape())
-                && (!only || machine.nics_have(attribute::SHAPE))
-                && demand.fits(&nearness.cells(machine))
-        })
-        .collect();
-    let only = only.then(|| right.difference(&wrong).copied().collect());
-    serves.contains(&true).then(|| Candidate {
-        join,
-        why: why(join, name),
-        nearness,
-        demand: demand.clone(),
-        form: Form {
-            ways: vec![Way::Attribute { join, name, only: None }],
-            only,
-            apart: Apart::Kind,
-        },
-        serves,
+    let (way, serves) = way(question, levels, known)?;
+    let serves = fitting(question, levels, serves);
+    serves.contains(&true).then(|| {
+        let (nearness, levels) = guarantee(question, levels, &serves);
+        Candidate {
+            join: known.0,
+            why: why(known.0, known.1),
+            nearness,
+            levels,
+            demand: question.demand.clone(),
+            form: Form { ways: vec![way], only: None, apart: Apart::Kind },
+            serves,
+            far_because: super::FAR,
+        }
     })
 }
 
-/// The way to select by an attribute, if it agrees with the topology on every machine
-/// that could serve. If other machines exist too, or the name alone does not imply the
-/// nearness, it is limited to the shapes on which it agrees.
-pub(super) fn way(
+/// Attributes where they are right, and cells on the other machines.
+pub(super) fn mixed(
     question: Question<'_>,
-    nearness: Nearness,
-    (join, name): (&'static str, &'static str),
-) -> Option<Way> {
-    let exact = |machine: &&Machine<'_>| agreement(machine, nearness, name) == Agreement::Exact;
-    let (right, other): (Vec<_>, Vec<_>) = question.machines.iter().partition(exact);
-    let could = |machine: &&Machine<'_>| {
-        nearness.cells(machine).iter().any(|cell| question.demand.capacity(cell) > 0)
-    };
-    let shapes: BTreeSet<_> = right.iter().map(|machine| machine.shape()).collect();
-    let unlike = other.iter().all(|machine| !shapes.contains(&machine.shape()));
-    if !right.iter().any(could) || other.iter().any(could) || !unlike {
+    levels: &[Option<Nearness>],
+    room: usize,
+) -> Option<Candidate> {
+    question.driver.kind_attribute?;
+    let mut ways = Vec::new();
+    let mut serves = vec![false; question.machines.len()];
+    for known in attributes(question.driver) {
+        let Some((way, found)) = way(question, levels, known) else { continue };
+        let found = fitting(question, levels, found);
+        let has_kind = |machine: &Machine<'_>| nics_are(machine, question);
+        let found: Vec<_> = question
+            .machines
+            .iter()
+            .zip(found)
+            .map(|(machine, found)| found && has_kind(machine))
+            .collect();
+        let is_new = found.iter().zip(&serves).any(|(found, served)| *found && !served);
+        if is_new && ways.len() < room {
+            ways.push(way);
+            serves.iter_mut().zip(found).for_each(|(served, found)| *served |= found);
+        }
+    }
+    let left: Vec<_> =
+        levels.iter().zip(&serves).map(|(level, served)| level.filter(|_| !served)).collect();
+    let collected = cells::collect(question, &left, Apart::Kind, room - ways.len());
+    let by_cells = !collected.ways.is_empty();
+    // With attributes or cells only, there is another candidate.
+    if ways.is_empty() || (ways.len() == 1 && !by_cells) {
         return None;
     }
-    let only = !other.is_empty() || !implies(join, nearness);
-    let only = only.then(|| shapes.into_iter().collect());
-    Some(Way::Attribute { join, name, only })
+    let joins: BTreeSet<_> = ways
+        .iter()
+        .filter_map(|way| match way {
+            Way::Attribute { name, .. } => Some(*name),
+            Way::Cell(_) | Way::Pinned(_) | Way::Any => None,
+        })
+        .collect();
+    let joins: Vec<_> = joins.into_iter().collect();
+    ways.extend(collected.ways);
+    serves.iter_mut().zip(collected.serves).for_each(|(served, found)| *served |= found);
+    let (nearness, levels) = guarantee(question, levels, &serves);
+    let cells = if by_cells { "; on the others the claim lists cells of the graph" } else { "" };
+    Some(Candidate {
+        join: "mixed",
+        why: format!(
+            "GPUs and NICs both publish {} on some machine types, where it agrees with the \
+             graph{cells}",
+            joins.join(" or ")
+        ),
+        nearness,
+        levels,
+        demand: question.demand.clone(),
+        form: Form { ways, only: None, apart: Apart::Kind },
+        serves,
+        far_because: super::FAR,
+    })
+}
+
+/// Which of these machines can serve the whole demand at their level.
+fn fitting(
+    question: Question<'_>,
+    levels: &[Option<Nearness>],
+    mut serves: Vec<bool>,
+) -> Vec<bool> {
+    for ((machine, level), serves) in question.machines.iter().zip(levels).zip(&mut serves) {
+        *serves &= level.is_some_and(|level| question.demand.fits(&level.cells(machine)));
+    }
+    serves
+}
+
+/// The way to select by an attribute, and on which machines it finds exactly the devices that are
+/// as near as their level. `None` if it does so on no machine. It is limited to known shapes if it
+/// would tie devices that are not near on some machine, or if its name does not imply the nearness.
+pub(super) fn way(
+    question: Question<'_>,
+    levels: &[Option<Nearness>],
+    (join, name): (&'static str, &'static str),
+) -> Option<(Way, Vec<bool>)> {
+    let machines = || question.machines.iter().zip(levels);
+    let agreements: Vec<_> = machines()
+        .map(|(machine, level)| {
+            let farthest = || Nearness::weakest(slice::from_ref(machine));
+            agreement(machine, level.unwrap_or_else(farthest), name)
+        })
+        .collect();
+    let wrong: BTreeSet<ShapeHash> = question
+        .machines
+        .iter()
+        .zip(&agreements)
+        .filter(|(_, found)| **found == Agreement::Wrong)
+        .flat_map(|(machine, _)| machine.shapes.iter().copied())
+        .collect();
+    let is_right = |(((machine, level), found), _): &(
+        ((&Machine<'_>, &Option<Nearness>), &Agreement),
+        usize,
+    )| {
+        level.is_some() && **found == Agreement::Exact && machine.shapes.is_disjoint(&wrong)
+    };
+    let right: Vec<usize> =
+        machines().zip(&agreements).zip(0..).filter(is_right).map(|(_, index)| index).collect();
+    let implied = right.iter().all(|index| levels[*index].is_some_and(|it| implies(join, it)));
+    let only = !wrong.is_empty() || !implied;
+    let serves: Vec<bool> = (0..question.machines.len())
+        .map(|index| {
+            right.contains(&index)
+                && (!only || question.machines[index].nics_have(attribute::SHAPE))
+        })
+        .collect();
+    let shapes = || right.iter().flat_map(|index| &question.machines[*index].shapes).copied();
+    let only = only.then(|| shapes().collect::<BTreeSet<_>>().into_iter().collect());
+    serves.contains(&true).then_some((Way::Attribute { join, name, only }, serves))
+}
+
+/// Whether all NICs of a machine have the kind attribute, which constraints between alternatives
+/// need.
+pub(super) fn nics_are(machine: &Machine<'_>, question: Question<'_>) -> bool {
+    let mut nics = machine.devices.nics.values();
+    let is_nic = |kind| nics.all(|nic| text(nic, kind) == Some(NIC_KIND));
+    question.driver.kind_attribute.is_some_and(is_nic)
 }
 
 /// Whether the join's name implies that devices are this near.

@@ -1,96 +1,111 @@
-//! The cells join: no attribute locates both GPUs and NICs, so every cell of the topology
-//! is a separate alternative that lists PCI bus IDs.
+//! The cells join: no attribute locates both GPUs and NICs, so cells of the topology are separate
+//! alternatives that list PCI bus IDs.
 //!
-//! Bus IDs mean different cells on different machines, so each alternative also names the
-//! machine shape, which the NICs publish.
+//! Bus IDs mean different cells on different machines, so each alternative also names the machine
+//! shapes, which the NICs publish.
 
-use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
-use super::{Candidate, Question};
+use super::form::{Apart, Form, Way};
+use super::ways::{CellWays, Kind};
+use super::{Candidate, Question, full_cells, guarantee};
 use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, attribute};
-use cluster_model::node_devices::text;
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, PciAddress, ShapeHash};
+use cluster_model::node_devices::{address, text};
+use std::collections::BTreeSet;
+use topology_graph::{Cell, Level, PciAddress};
 
-/// One candidate with the cells of the shapes that can serve.
-pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
-    let Question { demand, driver, machines, .. } = question;
-    let apart = apart(question, nearness)?;
-    let cells = ways(question, nearness, WAYS_MAX);
-    let serves: Vec<_> = machines
-        .iter()
-        .map(|machine| {
-            let listed = |cell: &Cell| cells.iter().any(|way| way.holds(machine.shape(), cell));
-            let mut serving = serving(machine, question, nearness);
-            serving.retain(listed);
-            demand.fits(&serving)
-        })
-        .collect();
-    let shapes = cells.iter().map(|way| way.shape).collect::<std::collections::BTreeSet<_>>().len();
-    serves.contains(&true).then(|| Candidate {
-        join: match apart {
-            Apart::Kind => "cells",
-            Apart::Anchor { .. } | Apart::Pinned => "anchored cells",
-        },
-        why: format!(
-            "{} and {} publish no common attribute that says which {} a device is on, so the \
-             claim lists those of the graph that are large enough: {} on {} of node",
-            driver.driver,
-            names::DRIVER,
-            nearness.place(),
-            cells.len(),
-            count(shapes, "shape")
-        ),
-        nearness,
-        demand: demand.clone(),
-        form: Form { ways: cells.into_iter().map(Way::Cell).collect(), only: None, apart },
-        serves,
+/// The cells of several machines as ways, and for each machine whether all of its cells are there.
+pub(super) struct Collected {
+    pub(super) ways: Vec<Way>,
+    pub(super) serves: Vec<bool>,
+}
+
+/// One candidate with the cells of the machines that can serve.
+pub(super) fn propose(
+    question: Question<'_>,
+    levels: &[Option<Nearness>],
+    room: usize,
+) -> Option<Candidate> {
+    let apart = apart(question, levels)?;
+    let Collected { ways, serves } = collect(question, levels, apart, room);
+    serves.contains(&true).then(|| {
+        let (nearness, levels) = guarantee(question, levels, &serves);
+        Candidate {
+            join: name(apart),
+            why: why(question, nearness, &ways, &serves),
+            nearness,
+            levels,
+            demand: question.demand.clone(),
+            form: Form { ways, only: None, apart },
+            serves,
+            far_because: super::FAR,
+        }
     })
 }
 
-/// The cells that can serve a block, by shape. If not all fit into one request, prefers
-/// the shapes with most nodes.
-pub(super) fn ways(question: Question<'_>, nearness: Nearness, most: usize) -> Vec<CellWay> {
-    let mut by_shape: BTreeMap<ShapeHash, (usize, Vec<CellWay>)> = BTreeMap::new();
-    for machine in question.machines {
-        let shape = machine.shape();
-        let served = serving(machine, question, nearness);
-        let (count, known) = by_shape.entry(shape).or_default();
-        *count += if served.is_empty() { 0 } else { machine.nodes.len() };
-        for Cell { gpus, nics, .. } in served {
-            // Nodes of one shape may publish different devices of a cell.
-            match known.iter_mut().find(|cell| overlap(&cell.nics, &nics)) {
-                Some(cell) => {
-                    extend(&mut cell.gpus, gpus);
-                    extend(&mut cell.nics, nics);
-                }
-                None => known.push(CellWay { shape, gpus, nics }),
-            }
-        }
+pub(super) fn name(apart: Apart) -> &'static str {
+    match apart {
+        Apart::Kind => "cells",
+        Apart::Anchor { .. } | Apart::Pinned => "anchored cells",
     }
-    let mut shapes: Vec<_> = by_shape.into_values().collect();
-    shapes.sort_by_key(|(count, _)| Reverse(*count));
-    let mut ways = Vec::new();
-    for (_, cells) in shapes {
-        if ways.len() + cells.len() <= most {
-            ways.extend(cells);
-        }
+}
+
+pub(super) fn why(
+    question: Question<'_>,
+    nearness: Nearness,
+    ways: &[Way],
+    serves: &[bool],
+) -> String {
+    let serving = question.machines.iter().zip(serves).filter(|(_, serves)| **serves);
+    let shapes: BTreeSet<_> = serving.flat_map(|(machine, _)| &machine.shapes).collect();
+    format!(
+        "{} and {} publish no common attribute that says which {} a device is on, so the claim \
+         lists those of the graph that are large enough: {} on {} of node",
+        question.driver.driver,
+        names::DRIVER,
+        nearness.place(),
+        ways.iter().filter(|way| matches!(way, Way::Cell(_))).count(),
+        count(shapes.len(), "shape")
+    )
+}
+
+/// The cells that can serve a block, each machine's at its level. If not all fit into one request,
+/// leaves out machines, those with the fewest nodes first.
+pub(super) fn collect(
+    question: Question<'_>,
+    levels: &[Option<Nearness>],
+    apart: Apart,
+    room: usize,
+) -> Collected {
+    let mut all = CellWays::default();
+    let mut serves = Vec::new();
+    for (machine, level) in question.machines.iter().zip(levels) {
+        let cells = level.map_or_else(Vec::new, |level| serving(machine, question, level, apart));
+        let is_added = question.demand.fits(&cells)
+            && level.is_some_and(|level| {
+                all.add(&Kind::new(machine, full_cells(machine, level)), &cells, room)
+            });
+        serves.push(is_added);
     }
-    ways
+    Collected { ways: all.into_ways().map(Way::Cell).collect(), serves }
 }
 
 /// How the alternatives are kept apart: by the kind of a device, otherwise by an anchor.
 /// An anchor needs containers without GPUs of their own, and an attribute on which NICs
 /// differ between cells.
-fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
+pub(super) fn apart(question: Question<'_>, levels: &[Option<Nearness>]) -> Option<Apart> {
     if question.driver.kind_attribute.is_some() {
         return Some(Apart::Kind);
     }
     question.counts?;
+    // A claim has one such attribute, so the machine with most nodes decides.
+    levels.iter().flatten().find_map(|level| anchor(question, *level))
+}
+
+/// The attribute by which the other NICs follow an anchor at this level.
+fn anchor(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
     let nics_by = match nearness {
         Nearness::Level(Level::Numa) => attribute::NUMA_NODE,
         // No attribute identifies root ports, but often each has its own root.
@@ -107,9 +122,13 @@ fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
 
 /// The cells of a machine that can serve a block and whose NICs have the attribute that
 /// keeps cells apart.
-fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) -> Vec<Cell> {
+pub(super) fn serving(
+    machine: &Machine<'_>,
+    question: Question<'_>,
+    nearness: Nearness,
+    apart: Apart,
+) -> Vec<Cell> {
     let mut cells = nearness.cells(machine);
-    let Some(apart) = apart(question, nearness) else { return Vec::new() };
     let known = |nic: &PciAddress| {
         let nic = machine.devices.nics[nic];
         match (apart, question.driver.kind_attribute) {
@@ -118,8 +137,10 @@ fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) ->
             (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
         }
     };
+    let has_address = |gpu: &PciAddress| address(machine.devices.gpus[gpu]).is_some();
     for cell in &mut cells {
         cell.nics.retain(known);
+        cell.gpus.retain(has_address);
     }
     if let Apart::Anchor { nics_by } = apart
         && question.demand.nics > 1
@@ -146,19 +167,9 @@ fn distinguishes_cells(machine: &Machine<'_>, cells: &[Cell], attribute: &str) -
     })
 }
 
-fn overlap(one: &[PciAddress], other: &[PciAddress]) -> bool {
-    one.iter().any(|address| other.contains(address))
-}
-
 /// Merges addresses into a sorted list without duplicates.
 pub(super) fn extend(known: &mut Vec<PciAddress>, more: Vec<PciAddress>) {
     known.extend(more);
     known.sort_unstable();
     known.dedup();
-}
-
-impl CellWay {
-    fn holds(&self, shape: ShapeHash, cell: &Cell) -> bool {
-        self.shape == shape && overlap(&self.nics, &cell.nics)
-    }
 }

@@ -21,6 +21,7 @@ use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{self, attribute};
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
+use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
 
 /// The maximum number of alternatives of a request (`FirstAvailableDeviceRequestMaxSize`).
@@ -50,11 +51,20 @@ pub(crate) enum Way {
     Any,
 }
 
-/// A cell on nodes of one shape.
+/// A cell of each of several machine types. On no machine that it lists does it select devices of
+/// two cells, so the GPUs need no shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellWay {
-    pub(crate) shape: ShapeHash,
+    /// The GPUs of all these cells.
     pub(crate) gpus: Vec<PciAddress>,
+    /// The NICs, by machine type.
+    pub(crate) places: Vec<Place>,
+}
+
+/// The NICs of a cell on nodes of these shapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) shapes: BTreeSet<ShapeHash>,
     pub(crate) nics: Vec<PciAddress>,
 }
 
@@ -115,6 +125,8 @@ pub(crate) struct Source<'a> {
     pub(crate) rail: Option<i64>,
     /// The capacity that the claim requests from each NIC, if NICs are shared.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
+    /// The attributes that have the PCI address of a GPU, one of them on each GPU.
+    pub(crate) gpu_addresses: &'a [&'static str],
     /// The name of the alternative of any devices.
     pub(crate) last_resort: &'static str,
 }
@@ -178,6 +190,19 @@ impl Form {
         keys.dedup();
         let machine = &pinned.map(|cell| &cell.machine.1).next()?;
         Some(format!("{} of {machine}", keys.join(" and ")))
+    }
+}
+
+impl Place {
+    /// Selects the NICs on nodes of these shapes.
+    fn selector(&self) -> Selector {
+        let shapes: Vec<_> = self.shapes.iter().map(ToString::to_string).collect();
+        let selector = match shapes.as_slice() {
+            [only] => Selector::anything().and_string(attribute::SHAPE, only),
+            several => Selector::anything()
+                .and_one_of(attribute::SHAPE, several.iter().map(String::as_str)),
+        };
+        selector.and_addresses(attribute::PCI_BUS_ID, &self.nics)
     }
 }
 
@@ -273,9 +298,9 @@ impl Writer<'_> {
             selector = selector.and_one_of(attribute::SHAPE, shapes.iter().map(String::as_str));
         }
         match way {
-            Way::Cell(cell) => selector
-                .and_string(attribute::SHAPE, &cell.shape.to_string())
-                .and_addresses(attribute::PCI_BUS_ID, &cell.nics),
+            Way::Cell(cell) => {
+                selector.and_either(cell.places.iter().map(Place::selector).collect())
+            }
             Way::Pinned(cell) => selector
                 .and_string(cell.machine.0, &cell.machine.1)
                 .and_addresses(cell.address_attribute, &cell.nics),
@@ -290,7 +315,9 @@ impl Writer<'_> {
         let selector = driver.kind_attribute.into_iter().fold(selector, whole);
         match way {
             Way::Cell(CellWay { gpus, .. }) | Way::Pinned(PinnedCell { gpus, .. }) => {
-                selector.and_addresses(attribute::PCI_BUS_ID, gpus)
+                let names = self.source.gpu_addresses.iter();
+                let listed = names.map(|name| Selector::anything().and_addresses(name, gpus));
+                selector.and_either(listed.collect())
             }
             Way::Attribute { .. } | Way::Any => selector,
         }

@@ -12,7 +12,7 @@ use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::text;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use topology_graph::{Cell, PciAddress};
 
 /// The most claims per demand. Blocks can be spread over cells in many ways, and each
@@ -22,24 +22,41 @@ const PINS_MAX: usize = 32;
 /// Attributes with a NIC's PCI address, the standard one first.
 const ADDRESS_ATTRIBUTES: [&str; 2] = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
 
+/// The NIC attribute that names the machine type, and its value.
+pub(crate) type MachineType = (&'static str, String);
+
 /// A cell on the nodes of one machine type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PinnedCell {
     /// The cell's name in the topology.
     pub(crate) key: String,
     /// The NIC attribute that names the machine type, and its value.
-    pub(crate) machine: (&'static str, String),
+    pub(crate) machine: MachineType,
     /// The NIC attribute with the bus ID.
     pub(crate) address_attribute: &'static str,
     pub(crate) gpus: Vec<PciAddress>,
     pub(crate) nics: Vec<PciAddress>,
 }
 
-/// One candidate for each choice of cells on each machine type.
-pub(crate) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
-    let types: BTreeSet<_> = question.machines.iter().filter_map(machine_type).collect();
-    let all = types.into_iter().flat_map(|of| choices(question, nearness, &of));
-    let all: Vec<Vec<PinnedCell>> = all.collect();
+/// The machine types whose cells can be pinned, each with an example.
+pub(crate) fn machine_types<'q, 'm>(
+    question: Question<'q>,
+) -> BTreeMap<MachineType, &'q Machine<'m>>
+where
+    'q: 'm,
+{
+    let types =
+        question.machines.iter().filter_map(|machine| Some((machine_type(machine)?, machine)));
+    types.collect()
+}
+
+/// One candidate for each choice of cells on a machine type.
+pub(crate) fn propose(
+    question: Question<'_>,
+    of: &MachineType,
+    nearness: Nearness,
+) -> Vec<Candidate> {
+    let all = choices(question, nearness, of);
     let step = all.len().div_ceil(PINS_MAX).max(1);
     all.into_iter()
         .step_by(step)
@@ -48,11 +65,7 @@ pub(crate) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candida
 }
 
 /// Every choice of cells for the blocks on machines of a type: one cell per block.
-fn choices(
-    question: Question<'_>,
-    nearness: Nearness,
-    of: &(&'static str, String),
-) -> Vec<Vec<PinnedCell>> {
+fn choices(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<Vec<PinnedCell>> {
     let cells = cells(question, nearness, of);
     let rooms: Vec<_> =
         cells.iter().map(|cell| question.demand.capacity(&cell.as_cell())).collect();
@@ -65,11 +78,7 @@ fn choices(
 }
 
 /// The cells of machines of a type. Nodes may publish different devices of a cell.
-fn cells(
-    question: Question<'_>,
-    nearness: Nearness,
-    of: &(&'static str, String),
-) -> Vec<PinnedCell> {
+fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<PinnedCell> {
     let mut cells: BTreeMap<String, PinnedCell> = BTreeMap::new();
     for machine in question.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
         let Some(address_attribute) = address_attribute(machine) else { continue };
@@ -119,6 +128,7 @@ fn candidate(
         Some(_) => (demand.in_sizes(&sizes), cells.as_slice()),
         None => (demand.clone(), blocks),
     };
+    let levels = serves.iter().map(|serves| serves.then_some(nearness)).collect();
     serves.contains(&true).then(|| Candidate {
         join: "pinned cells",
         why: "GPUs and NICs publish no attribute in common, and the NICs none that tells them \
@@ -126,6 +136,7 @@ fn candidate(
               was created"
             .to_owned(),
         nearness,
+        levels,
         demand,
         form: Form {
             ways: ways.iter().cloned().map(Way::Pinned).collect(),
@@ -133,12 +144,13 @@ fn candidate(
             apart: Apart::Pinned,
         },
         serves,
+        far_because: super::FAR,
     })
 }
 
 /// The NIC attribute that names the machine type, and its value. `None` if NICs publish
 /// their node's shape: then other joins can list cells.
-fn machine_type(machine: &Machine<'_>) -> Option<(&'static str, String)> {
+fn machine_type(machine: &Machine<'_>) -> Option<MachineType> {
     let mut nics = machine.devices.nics.values();
     if nics.any(|nic| text(nic, attribute::SHAPE).is_some()) {
         return None;

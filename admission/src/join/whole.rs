@@ -2,8 +2,9 @@
 //! all NICs near a GPU, then every GPU has its own near NICs without any constraint. The
 //! search is short; with pairs it would take millions of steps.
 
-use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
-use super::{Candidate, Question};
+use super::form::{Apart, Form, WAYS_MAX, Way};
+use super::ways::{CellWays, Kind};
+use super::{Candidate, Question, guarantee};
 use crate::demand::Demand;
 use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
@@ -11,94 +12,116 @@ use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::text;
 use std::collections::BTreeSet;
-use topology_graph::{PciAddress, ShapeHash};
+use topology_graph::{Cell, PciAddress, ShapeHash};
 
 /// Candidates without a list of devices, and with one for nodes with spare NICs.
-pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
+pub(super) fn propose(question: Question<'_>, levels: &[Option<Nearness>]) -> Vec<Candidate> {
     let Some(counts) = question.counts.filter(|_| question.demand.blocks > 1) else {
         return Vec::new();
     };
-    let all = all(question, counts, nearness);
-    all.into_iter().chain(listed(question, counts, nearness)).collect()
+    let all = all(question, counts, levels);
+    all.into_iter().chain(listed(question, counts, levels)).collect()
 }
 
 /// The candidate for all devices of a node.
-fn all(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Candidate> {
+fn all(question: Question<'_>, counts: &Demand, levels: &[Option<Nearness>]) -> Option<Candidate> {
     let machines = question.machines;
-    let is_whole = |machine: &Machine<'_>| is_whole(machine, question.demand, nearness);
+    let whole: Vec<bool> = machines
+        .iter()
+        .zip(levels)
+        .map(|(machine, level)| level.is_some_and(|it| is_whole(machine, question.demand, it)))
+        .collect();
     let larger = |machine: &Machine<'_>| {
         let devices = &machine.devices;
-        devices.gpus.len() >= counts.gpus as usize
-            && devices.nics.len() >= counts.nics as usize
-            && !is_whole(machine)
+        devices.gpus.len() >= counts.gpus as usize && devices.nics.len() >= counts.nics as usize
     };
-    let shapes = |wanted: &dyn Fn(&Machine<'_>) -> bool| -> BTreeSet<ShapeHash> {
-        machines.iter().filter(|machine| wanted(machine)).map(Machine::shape).collect()
+    let shapes = |wanted: &dyn Fn(&Machine<'_>, bool) -> bool| -> BTreeSet<ShapeHash> {
+        let wanted =
+            machines.iter().zip(&whole).filter(|(machine, whole)| wanted(machine, **whole));
+        wanted.flat_map(|(machine, _)| machine.shapes.iter().copied()).collect()
     };
-    let (whole, wrong) = (shapes(&is_whole), shapes(&larger));
+    let right = shapes(&|_, whole| whole);
+    let wrong = shapes(&|machine, whole| !whole && larger(machine));
     let serves: Vec<_> = machines
         .iter()
-        .map(|machine| {
-            is_whole(machine)
-                && !wrong.contains(&machine.shape())
-                && machine.nics_have(attribute::SHAPE)
+        .zip(&whole)
+        .map(|(machine, whole)| {
+            *whole && machine.shapes.is_disjoint(&wrong) && machine.nics_have(attribute::SHAPE)
         })
         .collect();
-    serves.contains(&true).then(|| Candidate {
-        join: "whole",
-        why: "the pod takes every GPU and NIC of its node, so that each GPU has its own NICs \
-              near it without any constraint"
-            .to_owned(),
-        nearness,
-        demand: counts.clone(),
-        // Larger machines may be added at any time, so the claim names the shapes.
-        form: Form {
-            ways: vec![Way::Any],
-            only: Some(whole.difference(&wrong).copied().collect()),
-            apart: Apart::Kind,
-        },
-        serves,
+    serves.contains(&true).then(|| {
+        let (nearness, levels) = guarantee(question, levels, &serves);
+        Candidate {
+            join: "whole",
+            why: "the pod takes every GPU and NIC of its node, so that each GPU has its own NICs \
+                  near it without any constraint"
+                .to_owned(),
+            nearness,
+            levels,
+            demand: counts.clone(),
+            // Larger machines may be added at any time, so the claim names the shapes.
+            form: Form {
+                ways: vec![Way::Any],
+                only: Some(right.difference(&wrong).copied().collect()),
+                apart: Apart::Kind,
+            },
+            serves,
+            far_because: super::FAR,
+        }
     })
 }
 
-/// The candidate for all GPUs, and the NICs near them by bus ID: one way per shape.
-fn listed(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Candidate> {
+/// The candidate for all GPUs, and the NICs near them by bus ID.
+fn listed(
+    question: Question<'_>,
+    counts: &Demand,
+    levels: &[Option<Nearness>],
+) -> Option<Candidate> {
     let Question { demand, machines, driver, .. } = question;
-    if machines.iter().all(|machine| is_whole(machine, demand, nearness)) {
+    let known = || machines.iter().zip(levels);
+    if known().all(|(machine, level)| level.is_some_and(|it| is_whole(machine, demand, it))) {
         return None;
     }
-    let near: Vec<_> = machines.iter().map(|machine| near(machine, question, nearness)).collect();
+    let near: Vec<_> = known().map(|(machine, level)| near(machine, question, (*level)?)).collect();
     // Only the kind of a device keeps several shapes apart.
     let most = if driver.kind_attribute.is_some() { WAYS_MAX } else { 1 };
-    let ways = ways(&near, most);
-    let serves: Vec<_> =
-        near.iter().map(|way| way.as_ref().is_some_and(|way| ways.contains(way))).collect();
-    serves.contains(&true).then(|| Candidate {
-        join: "whole",
-        why: "the pod takes every GPU of its node and every NIC that is near one, so that each \
-              GPU has its own NICs near it without any constraint"
-            .to_owned(),
-        nearness,
-        demand: counts.clone(),
-        form: Form {
-            ways: ways.into_iter().map(Way::Cell).collect(),
-            only: None,
-            apart: Apart::Kind,
-        },
-        serves,
+    let (ways, serves) = ways(question, &near, most);
+    serves.contains(&true).then(|| {
+        let (nearness, levels) = guarantee(question, levels, &serves);
+        Candidate {
+            join: "whole",
+            why:
+                "the pod takes every GPU of its node and every NIC that is near one, so that each \
+                  GPU has its own NICs near it without any constraint"
+                    .to_owned(),
+            nearness,
+            levels,
+            demand: counts.clone(),
+            form: Form { ways, only: None, apart: Apart::Kind },
+            serves,
+            far_because: super::FAR,
+        }
     })
 }
 
-/// The list for each shape, in the order of the machines.
-pub(super) fn ways(near: &[Option<CellWay>], most: usize) -> Vec<CellWay> {
-    let mut ways: Vec<CellWay> = Vec::new();
-    for way in near.iter().flatten() {
-        let is_known = ways.iter().any(|known| known.shape == way.shape);
-        if !is_known && ways.len() < most {
-            ways.push(way.clone());
-        }
-    }
-    ways
+/// The lists of the machines, those with most nodes first, and which machines they serve.
+pub(super) fn ways(
+    question: Question<'_>,
+    near: &[Option<Cell>],
+    most: usize,
+) -> (Vec<Way>, Vec<bool>) {
+    let mut ways = CellWays::default();
+    let serves = question
+        .machines
+        .iter()
+        .zip(near)
+        .map(|(machine, near)| {
+            near.as_ref().is_some_and(|near| {
+                ways.add(&Kind::new(machine, vec![near.clone()]), std::slice::from_ref(near), most)
+            })
+        })
+        .collect();
+    (ways.into_ways().map(Way::Cell).collect(), serves)
 }
 
 /// Whether the demand takes all devices of the machine.
@@ -115,7 +138,7 @@ pub(super) fn near(
     machine: &Machine<'_>,
     question: Question<'_>,
     nearness: Nearness,
-) -> Option<CellWay> {
+) -> Option<Cell> {
     let demand = question.demand;
     let mut cells = nearness.cells(machine);
     cells.retain(|cell| demand.capacity(cell) > 0);
@@ -131,8 +154,8 @@ pub(super) fn near(
             && text(nic, attribute::PCI_BUS_ID).is_some()
             && kind.is_none_or(|kind| text(nic, kind) == Some(NIC_KIND))
     };
-    (takes_all && nics.iter().all(tells)).then(|| CellWay {
-        shape: machine.shape(),
+    (takes_all && nics.iter().all(tells)).then(|| Cell {
+        key: String::new(),
         gpus: gpus.into_iter().collect(),
         nics: nics.into_iter().collect(),
     })

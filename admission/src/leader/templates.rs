@@ -2,7 +2,7 @@
 //! missing template that a waiting pod refers to is recreated.
 
 use super::lifecycle::{TemplateAction, TemplateUse, due};
-use super::pinned_pods::Looked;
+use super::outdated_pods::Looked;
 use super::recreate::recreate;
 use super::{Leader, LeaderError, after, reading, writing};
 use crate::rewrite;
@@ -47,7 +47,7 @@ impl Leader {
             let next = [
                 self.recreate_missing(waiting, &mut lost).await,
                 self.carry_out_due(waiting).await,
-                self.report_pinned(waiting, &mut looked).await,
+                self.report_outdated(waiting, &mut looked).await,
             ];
             tokio::time::sleep(PAUSE).await;
             tokio::select! {

@@ -1,22 +1,30 @@
-//! Chooses among all candidates: the one that most nodes can serve, at the nearest level that all
-//! of these can guarantee, in the cheapest form.
+//! Chooses among all candidates: the one that most nodes can serve, each at the nearest level that
+//! it can guarantee itself, in the cheapest form.
+//!
+//! The level of a machine is what it could serve if it were the only one, so no machine gets less
+//! because of another. Only a machine that a claim has no room for is left out, or served at a
+//! farther level.
 
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
 use crate::cpus;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source};
-use crate::join::{self, Candidate, Classes, Question};
+use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source, WAYS_MAX};
+use crate::join::{self, Candidate, Classes, Preferred, Question};
 use crate::nearness::Nearness;
 use crate::nvmes;
 use crate::plan::Policy;
 use crate::sharing;
 use crate::supply;
+use cluster_model::machines::Machine;
 use cluster_model::names::{alternative, attribute};
 use cluster_model::view::ClusterView;
+use dra_allocator::Device;
 use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use topology_graph::ShapeHash;
 
 /// Attributes that are equal on NICs of one fabric.
 pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
@@ -37,6 +45,15 @@ pub(super) struct Chosen {
     pub(super) claim: ResourceClaimSpec,
     pub(super) nic_requests: Vec<String>,
     pub(super) steps: u64,
+}
+
+/// The nearest levels that a machine can serve.
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    /// With requests as the pod asks.
+    own: Option<Nearness>,
+    /// With plain counts, as the pod takes the whole machine.
+    whole: Option<Nearness>,
 }
 
 /// Why no candidate was chosen.
@@ -65,10 +82,13 @@ pub(super) fn choose(
     }
     // For preferred alignment, if a claim could require near devices, a pinned claim would be
     // worse.
-    let is_needed = intent.policy == AlignmentPolicy::Required
-        || chooser.required(&mut Refusals::default()).is_none();
+    let is_preferred = intent.policy == AlignmentPolicy::Preferred;
+    let is_needed = !is_preferred || chooser.required(&mut Refusals::default()).is_none();
     let pins = if is_needed { chooser.pinned(&mut refusals) } else { Vec::new() };
     if let Some(best) = pins.first().cloned() {
+        return Ok(Choice { best, pins });
+    }
+    if is_preferred && let Some(best) = chooser.unaligned(&mut refusals) {
         return Ok(Choice { best, pins });
     }
     Err(match refusals {
@@ -81,6 +101,7 @@ pub(super) fn choose(
     })
 }
 
+#[derive(Clone, Copy)]
 struct Chooser<'a> {
     intent: &'a Intent,
     question: Question<'a>,
@@ -89,81 +110,227 @@ struct Chooser<'a> {
     policy: &'a Policy,
 }
 
+/// The level of each machine.
+type Levels = Vec<Option<Nearness>>;
+
+/// The most machines for which another level is tried because a claim has no room for theirs.
+const LOWERED_MAX: usize = 8;
+
 impl Chooser<'_> {
-    /// Tries levels from near to far. Pairs that only leave devices unused are the last resort.
+    /// The claim in which each machine has the nearest level that it can serve.
     fn required(&self, refusals: &mut Refusals) -> Option<Chosen> {
-        let asked = self.intent.level.map(Nearness::Level);
-        let levels = Nearness::levels(self.question.machines);
-        let asked_or_all = |level: &Nearness| asked.is_none_or(|it| it == *level);
-        let levels = levels.filter(asked_or_all);
-        let strand = join::pairs_strand(self.question);
-        let (last, first): (Vec<_>, Vec<_>) =
-            levels.partition(|level| strand && *level == Nearness::Partner);
-        self.nearest(&first, refusals).or_else(|| self.nearest(&last, refusals))
+        let machines = self.question.machines;
+        if let [machine] = machines {
+            return self.levels(machine).into_iter().find_map(|level| {
+                let mut candidates = join::required(self.question, &[Some(level)], WAYS_MAX);
+                candidates.extend(join::whole(self.question, &[Some(level)]));
+                self.with_together(&mut candidates);
+                self.best(candidates, refusals)
+            });
+        }
+        let alone: Vec<Alone> = (0..machines.len()).map(|it| self.alone(it, refusals)).collect();
+        let own = self.one_of_a_shape(alone.iter().map(|it| it.own).collect());
+        let whole = self.one_of_a_shape(alone.iter().map(|it| it.whole).collect());
+        let whole = self.best(join::whole(self.question, &whole), refusals);
+        let own = self.together_at(&own, refusals).map(|found| self.lowered(found, own, refusals));
+        match (own, whole) {
+            (Some(own), Some(whole)) => Some(self.better(own, whole)),
+            (own, whole) => own.or(whole),
+        }
     }
 
-    /// The best candidate of these levels; a farther level is used only if it serves more nodes.
-    fn nearest(&self, levels: &[Nearness], refusals: &mut Refusals) -> Option<Chosen> {
-        let mut best: Option<(usize, Chosen)> = None;
-        for level in levels.iter().copied() {
-            let mut candidates = join::required(self.question, level);
-            let together: Vec<_> = candidates.iter().filter_map(|it| self.together(it)).collect();
-            candidates.extend(together);
-            let Some(found) = self.best(candidates, refusals) else { continue };
-            let nodes = found.candidate.nodes(self.question.machines);
-            if best.as_ref().is_none_or(|(most, _)| nodes > *most) {
-                best = Some((nodes, found));
+    /// The levels that a machine can have, best first. Pairs that only leave devices unused are the
+    /// last resort.
+    fn levels(&self, machine: &Machine<'_>) -> Vec<Nearness> {
+        let own = std::slice::from_ref(machine);
+        let weakest = Nearness::weakest(own);
+        let asked = self.intent.level.map(|level| Nearness::Level(level).min(weakest));
+        let strand = join::pairs_strand(self.question, machine);
+        // A pair has one GPU; a larger block has no partners.
+        let has_pairs = self.question.demand.gpus == 1;
+        let levels = Nearness::levels(own).filter(|level| {
+            asked.is_none_or(|asked| asked == *level) && (has_pairs || *level != Nearness::Partner)
+        });
+        let (last, mut levels): (Vec<_>, Vec<_>) =
+            levels.partition(|level| strand && *level == Nearness::Partner);
+        levels.extend(last);
+        levels
+    }
+
+    /// The nearest levels that a machine could serve if it were the only one.
+    fn alone(&self, index: usize, refusals: &mut Refusals) -> Alone {
+        let machines = std::slice::from_ref(&self.question.machines[index]);
+        let alone = Self { question: Question { machines, ..self.question }, ..*self };
+        let levels = alone.levels(&machines[0]);
+        let is_own = |level: &Nearness, refusals: &mut Refusals| {
+            let mut candidates = join::required(alone.question, &[Some(*level)], WAYS_MAX);
+            alone.with_together(&mut candidates);
+            candidates.into_iter().any(|it| alone.cheapest(it, refusals).is_some())
+        };
+        let is_whole = |level: &Nearness, refusals: &mut Refusals| {
+            let mut candidates = join::whole(alone.question, &[Some(*level)]).into_iter();
+            candidates.any(|it| alone.cheapest(it, refusals).is_some())
+        };
+        Alone {
+            own: levels.iter().copied().find(|level| is_own(level, refusals)),
+            whole: levels.iter().copied().find(|level| is_whole(level, refusals)),
+        }
+    }
+
+    /// Gives machines of one shape one level, that of the machine with most nodes: a claim cannot
+    /// distinguish them.
+    fn one_of_a_shape(&self, mut levels: Levels) -> Levels {
+        let mut known: BTreeMap<ShapeHash, Nearness> = BTreeMap::new();
+        for (machine, level) in self.question.machines.iter().zip(&mut levels) {
+            let of_shape = machine.shapes.iter().find_map(|shape| known.get(shape)).copied();
+            if let (Some(of_shape), true) = (of_shape, level.is_some()) {
+                let fits = self.question.demand.fits(&of_shape.cells(machine));
+                *level = fits.then_some(of_shape);
+            }
+            if let Some(level) = level {
+                known.extend(machine.shapes.iter().map(|shape| (*shape, *level)));
             }
         }
-        best.map(|(_, chosen)| chosen)
+        levels
+    }
+
+    /// The best claim with these levels. If a claim has no room for all machines, or would take too
+    /// long, leaves out those with the fewest nodes.
+    fn together_at(&self, levels: &Levels, refusals: &mut Refusals) -> Option<Chosen> {
+        let machines = self.question.machines;
+        let mut best: Option<Chosen> = None;
+        for room in (1..=WAYS_MAX).rev() {
+            let mut candidates = join::required(self.question, levels, room);
+            self.with_together(&mut candidates);
+            let Some(most) = candidates.iter().map(|it| it.nodes(machines)).max() else { break };
+            let has = best.as_ref().map(|best| best.candidate.nodes(machines));
+            if has.is_some_and(|has| has >= most) {
+                break;
+            }
+            let found = self.best(candidates, refusals);
+            let gains =
+                |found: &Chosen| has.is_none_or(|has| found.candidate.nodes(machines) > has);
+            best = found.filter(gains).or(best);
+        }
+        best
+    }
+
+    /// Tries farther levels for machines that the claim leaves out although they could serve it. No
+    /// other machine loses anything.
+    fn lowered(&self, found: Chosen, mut levels: Levels, refusals: &mut Refusals) -> Chosen {
+        let machines = self.question.machines;
+        let left_out = |found: &Chosen, levels: &Levels| -> Vec<usize> {
+            let left_out = (0..machines.len())
+                .filter(|it| !found.candidate.serves[*it] && levels[*it].is_some());
+            left_out.take(LOWERED_MAX).collect()
+        };
+        let mut best = found;
+        for index in left_out(&best, &levels) {
+            let farther = self.levels(&machines[index]).into_iter();
+            for level in farther.filter(|level| Some(*level) > levels[index]) {
+                let mut tried = levels.clone();
+                tried[index] = Some(level);
+                let Some(other) = self.together_at(&tried, refusals) else { continue };
+                let keeps = best.candidate.serves.iter().zip(&other.candidate.serves);
+                if other.candidate.serves[index] && keeps.clone().all(|(had, has)| *has || !had) {
+                    (best, levels) = (other, tried);
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    /// The claim that gives more nodes nearer devices, otherwise the one with fewer steps.
+    fn better(&self, own: Chosen, whole: Chosen) -> Chosen {
+        let level = |chosen: &Chosen, index: usize| {
+            (!chosen.candidate.serves[index], chosen.candidate.levels[index])
+        };
+        let nearer = |one: &Chosen, other: &Chosen| {
+            let machines = self.question.machines.iter().enumerate();
+            machines
+                .filter(|(index, _)| level(one, *index) < level(other, *index))
+                .map(|(_, machine)| machine.weight())
+                .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+        };
+        let rank = |one: &Chosen, other: &Chosen| (Reverse(nearer(one, other)), one.steps);
+        if rank(&whole, &own) < rank(&own, &whole) { whole } else { own }
+    }
+
+    /// Adds the candidates with merged blocks.
+    fn with_together(&self, candidates: &mut Vec<Candidate>) {
+        let together: Vec<_> = candidates.iter().filter_map(|it| self.together(it)).collect();
+        candidates.extend(together);
     }
 
     /// The candidate with merged blocks, if near means in the same cell.
     fn together(&self, candidate: &Candidate) -> Option<Candidate> {
-        let Nearness::Level(_) = candidate.nearness else { return None };
         if candidate.form.apart != Apart::Kind {
             return None;
         }
-        let machines = self.question.machines.iter().zip(&candidate.serves);
-        let serving = machines.filter(|(_, serves)| **serves);
-        let cells: Vec<_> = serving.map(|(machine, _)| candidate.nearness.cells(machine)).collect();
-        let demand = candidate.demand.together(&self.intent.shares, &cells)?;
+        let machines = self.question.machines.iter().zip(&candidate.levels);
+        let levels = machines.filter_map(|(machine, level)| Some((machine, (*level)?)));
+        let cells: Option<Vec<_>> = levels
+            .map(|(machine, level)| (level != Nearness::Partner).then(|| level.cells(machine)))
+            .collect();
+        let demand = candidate.demand.together(&self.intent.shares, &cells?)?;
         Some(Candidate { demand, ..candidate.clone() })
     }
 
-    /// The first candidate that is cheap enough; those with the best ladder come first. Merged
+    /// The first candidate that is cheap enough; those with the best ladders come first. Merged
     /// blocks come last, since they allow only the weakest level.
     fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
+        let Question { machines, demand, .. } = self.question;
+        let weakest = Nearness::weakest(machines);
+        if machines.iter().all(|machine| !demand.fits(&weakest.cells(machine))) {
+            return self.unaligned(refusals);
+        }
         let asked = self.intent.level.map(Nearness::Level);
-        let candidates = join::preferred(self.question, asked);
-        let weakest = Nearness::weakest(self.question.machines);
-        let weakest_only = candidates.iter().filter(|candidate| candidate.nearness == weakest);
+        let Preferred { complete, whole, partial } = join::preferred(self.question, asked);
+        let weakest_only = complete
+            .iter()
+            .chain(&whole)
+            .filter(|candidate| candidate.levels.iter().flatten().all(|level| *level == weakest));
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
-        let mut candidates = candidates.into_iter().chain(together);
+        let candidates = complete.into_iter().chain(whole).chain(together).chain(partial);
+        let mut candidates = candidates.into_iter();
         candidates.find_map(|candidate| self.best(vec![candidate], refusals))
     }
 
-    /// Claims for named cells of the nearest level, and for preferred alignment also one for any
-    /// devices. A farther level is used only if it serves more nodes.
+    /// Any devices.
+    fn unaligned(&self, refusals: &mut Refusals) -> Option<Chosen> {
+        let weakest = Nearness::weakest(self.question.machines);
+        self.best(vec![join::unaligned(self.question, weakest)], refusals)
+    }
+
+    /// Claims for named cells of the nearest level of each machine type, and for preferred
+    /// alignment also one for any devices.
     fn pinned(&self, refusals: &mut Refusals) -> Vec<Chosen> {
-        let asked = self.intent.level.map(Nearness::Level);
-        let strand = join::pairs_strand(self.question);
         let is_required = self.intent.policy == AlignmentPolicy::Required;
-        let levels = Nearness::levels(self.question.machines).filter(|level| match asked {
-            Some(asked) if is_required => *level == asked,
-            Some(asked) => *level >= asked,
-            None => !(strand && *level == Nearness::Partner),
-        });
-        let mut best: (usize, Vec<Chosen>) = (0, Vec::new());
-        for level in levels {
-            let candidates = join::pinned(self.question, level).into_iter();
-            let found: Vec<_> = candidates.filter_map(|it| self.cheapest(it, refusals)).collect();
-            let nodes = found.iter().map(|it| it.candidate.nodes(self.question.machines)).max();
-            if nodes.is_some_and(|nodes| nodes > best.0) {
-                best = (nodes.unwrap_or_default(), found);
+        let mut found = Vec::new();
+        for (of, machine) in join::machine_types(self.question) {
+            let strand = join::pairs_strand(self.question, machine);
+            let own = std::slice::from_ref(machine);
+            let weakest = Nearness::weakest(own);
+            let asked = self.intent.level.map(|level| Nearness::Level(level).min(weakest));
+            let levels = Nearness::levels(own).filter(|level| match asked {
+                Some(asked) if is_required => *level == asked,
+                Some(asked) => *level >= asked,
+                None => !(strand && *level == Nearness::Partner),
+            });
+            let mut best: ((usize, usize), Vec<Chosen>) = ((0, 0), Vec::new());
+            for level in levels {
+                let candidates = join::pinned(self.question, &of, level).into_iter();
+                let pins: Vec<_> =
+                    candidates.filter_map(|it| self.cheapest(it, refusals)).collect();
+                let nodes = pins.iter().map(|it| it.candidate.nodes(self.question.machines));
+                let nodes = nodes.max().unwrap_or_default();
+                if nodes > best.0 {
+                    best = (nodes, pins);
+                }
             }
+            found.extend(best.1);
         }
-        let mut found = best.1;
         if !is_required && let Some(first) = found.first() {
             let any = join::unaligned(self.question, first.candidate.nearness);
             found.extend(self.cheapest(any, refusals));
@@ -171,17 +338,20 @@ impl Chooser<'_> {
         found
     }
 
-    /// The candidate with most nodes, then fewest steps, then the first one.
+    /// The candidate with most nodes, then one that needs no list of shapes, then fewest steps, then
+    /// the first one.
     fn best(&self, candidates: Vec<Candidate>, refusals: &mut Refusals) -> Option<Chosen> {
         let machines = self.question.machines;
         let mut measured = Vec::new();
-        for candidate in candidates.into_iter().filter(|one| one.nodes(machines) > 0) {
+        for candidate in candidates.into_iter().filter(|one| one.nodes(machines) > (0, 0)) {
             measured.extend(self.cheapest(candidate, refusals));
         }
         // Among equal ones, `min_by_key` returns the first.
-        measured
-            .into_iter()
-            .min_by_key(|chosen: &Chosen| (Reverse(chosen.candidate.nodes(machines)), chosen.steps))
+        measured.into_iter().min_by_key(|chosen: &Chosen| {
+            let candidate = &chosen.candidate;
+            let lists = candidate.needs_shapes() && candidate.join != "whole";
+            (Reverse(candidate.nodes(machines)), lists, chosen.steps)
+        })
     }
 
     /// The candidate in the order of requests that takes the fewest steps.
@@ -222,6 +392,7 @@ impl Chooser<'_> {
             without_interface: self.intent.host_network,
             rail: self.question.rail,
             capacity: self.question.capacity,
+            gpu_addresses: &gpu_addresses(self.question),
             last_resort: if self.intent.are_pairs_grouped() {
                 alternative::ANY_PAIRS
             } else {
@@ -254,11 +425,20 @@ impl Chooser<'_> {
             self.view,
             self.question.machines,
             &candidate.demand,
-            candidate.nearness,
+            (&candidate.levels, candidate.nearness),
             &claim(written),
             self.policy.max_steps,
         )
     }
+}
+
+/// The attributes by which claims select GPUs by address: the standard one, and that of an old driver
+/// if some GPU has only that.
+fn gpu_addresses(question: Question<'_>) -> Vec<&'static str> {
+    let lacks = |gpu: &&Device| gpu.attribute(attribute::PCI_BUS_ID).is_none();
+    let mut gpus = question.machines.iter().flat_map(|it| it.devices.gpus.values().copied());
+    let own = question.driver.address_attribute.filter(|_| gpus.any(|gpu| lacks(&gpu)));
+    std::iter::once(attribute::PCI_BUS_ID).chain(own).collect()
 }
 
 pub(super) fn claim(written: &ClaimParts) -> ResourceClaimSpec {

@@ -1,19 +1,27 @@
 //! Describes a plan in one sentence, for the pod's annotation and for users.
 
-use super::Plan;
+use super::{Plan, PlannedMachine};
 use crate::intent::{AlignmentPolicy, Pairing};
 use crate::nearness::Nearness;
-use crate::wording::count;
+use crate::wording::{count, nodes};
+use cluster_model::node_devices::published;
+use cluster_model::placement::Placement;
+use cluster_model::view::ClusterView;
+use std::collections::BTreeMap;
+
+/// The most nodes that a text names.
+const NAMED: usize = 3;
 
 impl Plan {
     /// Describes the devices, join, nodes, cost and template of the plan.
     pub fn note(&self, template: &str) -> String {
         let (can, of) = self.nodes;
         format!(
-            "{} (join {}); {can} of {} can serve it; at most {} a node; template {template}",
+            "{} (join {}); {can} of {} can serve it{}; at most {} a node; template {template}",
             [self.promise(), self.beside()].concat(),
             self.join,
             count(of, "node"),
+            self.exceptions(),
             count(usize::try_from(self.steps).unwrap_or(usize::MAX), "search step"),
         )
     }
@@ -48,7 +56,8 @@ impl Plan {
             _ if !self.pins.is_empty() => self.pinned_promise(&near),
             AlignmentPolicy::Required => near,
             AlignmentPolicy::Preferred if !self.is_near() => {
-                format!("any {gpus_text} and {}, as no node can align them", count(nics, "NIC"))
+                let nics = count(nics, "NIC");
+                format!("any {gpus_text} and {nics}, as {}", self.far_because)
             }
             AlignmentPolicy::Preferred => format!("{near} where possible, else farther ones"),
         }
@@ -80,6 +89,97 @@ impl Plan {
         let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
         let (gpus, nics) = (count(gpus, "GPU"), count(nics, "NIC"));
         format!("any {gpus} and {nics}, as no near ones are free now")
+    }
+}
+
+impl Plan {
+    /// Names the nodes that give less than the plan promises, or get nothing although they could.
+    fn exceptions(&self) -> String {
+        let farther = self.lesser().into_iter().map(|(nearness, machines)| {
+            let what = match nearness {
+                Some(nearness) => format!("on one {}", nearness.place()),
+                None => "with any devices".to_owned(),
+            };
+            format!(", {} only {what}", named(&machines))
+        });
+        let left_out: Vec<_> = self.left_out().collect();
+        let left_out = (!left_out.is_empty())
+            .then(|| format!(", but not {}, for which the claim has no room", named(&left_out)));
+        farther.chain(left_out).collect()
+    }
+
+    /// The present machines that give less than the plan promises, by what they give.
+    fn lesser(&self) -> BTreeMap<Option<Nearness>, Vec<&PlannedMachine>> {
+        let mut lesser: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let served = self.machines.iter().filter(|it| it.is_served && it.present > 0);
+        for machine in served.filter(|_| self.pins.is_empty() && self.is_near()) {
+            let is_less = match machine.nearness {
+                Some(nearness) => nearness > self.nearness,
+                None => machine.could,
+            };
+            if is_less {
+                lesser.entry(machine.nearness).or_default().push(machine);
+            }
+        }
+        lesser
+    }
+
+    /// A warning about nodes that could serve the pod, but have no place in its claim.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let left_out: Vec<_> = self.left_out().collect();
+        (!left_out.is_empty()).then(|| {
+            format!(
+                "the claim has no room for all machine types that could serve the pod, so it cannot \
+                 run {}; a node selector for these nodes would give it a claim for them",
+                named(&left_out)
+            )
+        })
+    }
+
+    /// A warning about nodes whose GPUs a device plugin offers too: the kubelet and the scheduler do not
+    /// know what the other one gave away.
+    pub(crate) fn offered_twice(
+        &self,
+        placement: &Placement,
+        view: &ClusterView,
+    ) -> Option<String> {
+        let resources = self.driver.extended_resources.iter();
+        let names: Vec<String> = resources
+            .flat_map(|resource| view.nodes_with_plugin(resource))
+            .filter(|node| placement.allows(view, node))
+            .filter(|node| {
+                published(view, node).any(|(_, gpu)| *gpu.id().driver == *self.driver.driver)
+            })
+            .map(str::to_owned)
+            .collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "a device plugin offers the GPUs of {} too, so another pod that requests them by its \
+                 limits can get the same GPU; run either the device plugin or the DRA driver there",
+                nodes(&names)
+            )
+        })
+    }
+
+    /// The present machines that the plan does not serve although they have near devices.
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = &PlannedMachine> {
+        self.machines.iter().filter(|it| !it.is_served && it.could && it.present > 0)
+    }
+}
+
+/// `on node a`, `on 3 nodes (a, b and others)`.
+pub(crate) fn named(machines: &[&PlannedMachine]) -> String {
+    let all: usize = machines.iter().map(|machine| machine.present).sum();
+    let names: Vec<_> = machines
+        .iter()
+        .flat_map(|machine| &machine.nodes)
+        .take(NAMED)
+        .map(String::as_str)
+        .collect();
+    let others = if names.len() < all { " and others" } else { "" };
+    match all {
+        1 => format!("on node {}", names.join(", ")),
+        all => format!("on {all} nodes ({}{others})", names.join(", ")),
     }
 }
 

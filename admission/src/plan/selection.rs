@@ -6,6 +6,7 @@ use crate::intent::Intent;
 use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use cluster_model::machines::is_in;
 use cluster_model::names::{self, annotation};
+use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
 use std::collections::BTreeSet;
@@ -81,6 +82,12 @@ fn gpus(
     if let Some(name) = intent.gpu_class.as_ref() {
         let class = class(view, annotation::GPU_CLASS, name, name)?;
         let driver = driver_of(intent, view, &class);
+        if driver.is_some_and(|driver| !selects_whole(view, &class, driver)) {
+            let why = "the class selects only parts of GPUs, and only whole GPUs can be aligned \
+                       with NICs";
+            return Err(Denial::new(annotation::GPU_CLASS, name, why)
+                .allowed("a DeviceClass that selects whole GPUs"));
+        }
         return driver.map(|driver| (driver, class.clone())).ok_or_else(|| {
             let wanted = intent.resource.as_ref();
             let wanted = wanted.map_or("known GPU drivers", |resource| resource.driver.driver);
@@ -184,6 +191,15 @@ fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver
             )))
         }
     }
+}
+
+/// Whether the class selects a currently published whole GPU of the driver.
+fn selects_whole(view: &ClusterView, class: &Class, driver: &GpuDriver) -> bool {
+    let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
+    slices.any(|slice| {
+        let mut devices = slice.devices.iter().filter(|device| is_whole(device, driver));
+        devices.any(|device| is_in(class, device, view.settings()))
+    })
 }
 
 /// Whether the class selects a currently published device of the driver.

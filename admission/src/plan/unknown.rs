@@ -1,22 +1,34 @@
 //! A claim for machines that are not known yet, if the operator prefers that pods wait instead of
-//! being denied. GPUs and NICs are tied by the standard NUMA attribute, which drivers publish since
-//! Kubernetes 1.37.
+//! being denied: no node that the pod can run on has devices, for example because its pool is scaled
+//! to zero and was never seen. GPUs and NICs are tied by attributes that need no graph: the UUID of a
+//! partner GPU, which our NICs publish, and the standard NUMA attribute, which GPU drivers publish
+//! since Kubernetes 1.37.
 
 use super::{Plan, Policy, choice, selection, with_config};
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::intent::Intent;
+use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
-use crate::{cpus, nvmes, rail, sharing};
+use crate::{cpus, join, nvmes, rail, sharing};
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use cluster_model::names::{alternative, attribute};
+use cluster_model::node_devices::published;
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
+use std::collections::BTreeSet;
 use topology_graph::Level;
 
-/// Returns true if no machine is known, neither present nor remembered.
-pub(super) fn is_all_unknown(view: &ClusterView) -> bool {
-    !view.has_graphs()
+/// Returns true if nothing is known about the nodes that a pod can run on: none of them has GPUs or
+/// NICs, by a DRA driver or a device plugin, and no such machine is remembered.
+pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
+    let plugins = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+    let offered: BTreeSet<&str> =
+        plugins.flat_map(|resource| view.nodes_with_plugin(resource)).collect();
+    let mut nodes =
+        view.inventory().node_names().filter(|node| placement.allows(view, node)).map(|it| &**it);
+    nodes.all(|node| !offered.contains(node) && published(view, node).next().is_none())
 }
 
 pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
@@ -25,8 +37,9 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     }
     let selected = selection::unseen(intent, view, policy)?;
     let demand = Demand::of(intent);
-    let numa = Way::Attribute { join: "numa", name: attribute::NUMA_NODE, only: None };
-    let form = Form { ways: vec![numa], only: None, apart: Apart::Kind };
+    let ways = ways(intent, &demand, selected.driver);
+    let name = if ways.len() == 1 { "numa" } else { "mixed" };
+    let form = Form { ways, only: None, apart: Apart::Kind };
     let capacity = sharing::unseen(intent);
     let source = Source {
         driver: selected.driver,
@@ -35,6 +48,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         without_interface: intent.host_network,
         rail: None,
         capacity: capacity.as_ref(),
+        gpu_addresses: &[],
         last_resort: alternative::ANY,
     };
     let mut written = form.write(&demand, source, Order::NicThenGpu);
@@ -43,14 +57,17 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     sharing::keep_apart(intent, &demand, &mut written);
     Ok(Plan {
         driver: selected.driver,
-        join: "numa",
+        join: name,
         nearness: Nearness::Level(Level::Numa),
         policy: intent.policy,
-        why: "no machine is known yet, and this is what drivers have in common".to_owned(),
+        why: "no machine that the pod can run on is known yet, and this is what drivers have in \
+              common"
+            .to_owned(),
         claim: with_config(choice::claim(&written), intent, &written.nic_requests),
         grants: demand.grants(&intent.shares),
         nodes: (0, 0),
         machines: Vec::new(),
+        far_because: join::FAR,
         steps: 0,
         nic_requests: written.nic_requests,
         place: None,
@@ -62,4 +79,19 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,
     })
+}
+
+/// The attributes that need no graph, near to far, and for preferred alignment any devices. Several
+/// need the GPU driver's kind attribute to keep them apart.
+fn ways(intent: &Intent, demand: &Demand, driver: &GpuDriver) -> Vec<Way> {
+    let way = |join, name| Way::Attribute { join, name, only: None };
+    let numa = way("numa", attribute::NUMA_NODE);
+    if driver.kind_attribute.is_none() {
+        return vec![numa];
+    }
+    // A pair has one GPU, and need not be below one switch or root.
+    let pairs = demand.gpus == 1 && intent.level.is_none_or(|level| level == Level::Numa);
+    let partner = driver.uuid_attribute.filter(|_| pairs).map(|name| way("partner", name));
+    let any = (intent.policy == AlignmentPolicy::Preferred).then_some(Way::Any);
+    partner.into_iter().chain([numa]).chain(any).collect()
 }

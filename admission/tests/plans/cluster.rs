@@ -15,7 +15,9 @@ use node_driver::facts::cloud::CloudMetadata;
 use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::fixture::{machine, plant};
-use topology_graph::{HostRoot, NodeTopology, Snapshot, Topology, read};
+use topology_graph::{
+    HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, read,
+};
 
 /// A machine of a test.
 #[derive(Clone, Copy, Debug)]
@@ -126,26 +128,53 @@ pub(crate) fn add_shared(
     machine: Machine,
     sharing: &SharingArgs,
 ) {
-    let snapshot = machine.snapshot();
-    let facts = Facts {
-        snapshot: snapshot.clone(),
-        network: NetworkFacts::default(),
-        cloud: cloud(machine),
-    };
-    let decision = decide(&facts).shared(sharing);
-    let decision = decision.tainted(&Problems::default(), TaintArgs::default());
-    let topology = Topology::from_spec(&decision.topology).unwrap();
-    let nics = serde_json::to_value(&decision.devices).unwrap();
-    let gpus = gpus(&topology, &snapshot, machine.gpus);
+    let built = Built::new(machine, &[], sharing);
     for (index, name) in names.iter().enumerate() {
-        view.apply(node(name, machine)).unwrap();
-        let mut published = NodeTopology::new(name, decision.topology.clone());
-        published.metadata.name = Some(name.clone());
+        built.put(view, name, index);
+    }
+}
+
+/// What the drivers of a machine publish.
+#[derive(Clone, Debug)]
+pub(crate) struct Built {
+    machine: Machine,
+    spec: NodeTopologySpec,
+    nics: Value,
+    gpus: Option<(&'static str, Value)>,
+}
+
+impl Built {
+    /// A machine without these devices, which it has lost.
+    pub(crate) fn new(machine: Machine, lost: &[PciAddress], sharing: &SharingArgs) -> Self {
+        let mut snapshot = machine.snapshot();
+        snapshot.pci.retain(|function| !lost.contains(&function.address));
+        let facts = Facts {
+            snapshot: snapshot.clone(),
+            network: NetworkFacts::default(),
+            cloud: cloud(machine),
+        };
+        let decision = decide(&facts).shared(sharing);
+        let decision = decision.tainted(&Problems::default(), TaintArgs::default());
+        let topology = Topology::from_spec(&decision.topology).unwrap();
+        let nics = serde_json::to_value(&decision.devices).unwrap();
+        let gpus = gpus(&topology, &snapshot, machine.gpus);
+        Self { machine, spec: decision.topology, nics, gpus }
+    }
+
+    /// Adds a node with such a machine. `index` makes its UUIDs unique.
+    pub(crate) fn put(&self, view: &mut ClusterView, name: &str, index: usize) {
+        view.apply(node(name, self.machine)).unwrap();
+        let mut published = NodeTopology::new(name, self.spec.clone());
+        published.metadata.name = Some(name.to_owned());
         view.apply(published).unwrap();
-        view.apply(slice(name, "dra.net", &own(&nics, index))).unwrap();
-        if let Some((driver, gpus)) = &gpus {
+        view.apply(slice(name, "dra.net", &own(&self.nics, index))).unwrap();
+        if let Some((driver, gpus)) = &self.gpus {
             view.apply(slice(name, driver, &own(gpus, index))).unwrap();
         }
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        Topology::from_spec(&self.spec).unwrap()
     }
 }
 

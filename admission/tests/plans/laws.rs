@@ -146,12 +146,21 @@ impl Case {
         is_possible(self.pairing, near, free, self.gpus, self.nics)
     }
 
-    /// The farthest level that still counts as aligned.
-    fn promise(&self) -> Nearness {
+    /// The farthest level that still counts as aligned on a node; `None` if the claim is for any
+    /// devices there.
+    fn promise(&self, node: &str) -> Option<Nearness> {
         let plan = &self.planned.plan;
-        match plan.policy {
-            AlignmentPolicy::Preferred if plan.why.contains("numa") => Nearness::Level(Level::Numa),
-            _ => plan.nearness,
+        let mut machines = plan.machines.iter();
+        let own = machines.find(|machine| machine.nodes.iter().any(|name| name == node));
+        match (plan.policy, own.and_then(|machine| machine.nearness)) {
+            (AlignmentPolicy::Preferred, None) => None,
+            // With several types, a claim may have room for some levels of each only.
+            (AlignmentPolicy::Preferred, _) if plan.machines.len() > 1 => None,
+            (AlignmentPolicy::Preferred, _) if plan.why.contains("numa") => {
+                Some(Nearness::Level(Level::Numa))
+            }
+            (_, Some(nearness)) => Some(nearness),
+            (AlignmentPolicy::Required, None) => Some(plan.nearness),
         }
     }
 
@@ -163,8 +172,9 @@ impl Case {
         let gpus = keep(devices.gpus.iter(), busy_gpus, &mut state);
         let nics = keep(devices.nics.iter(), busy_nics, &mut state);
         let free = Devices { gpus, nics };
-        let near = Near::new(devices.topology, self.promise());
-        let possible = self.is_possible(&near, &free) && self.serves(node);
+        let promise = self.promise(node);
+        let near = Near::new(devices.topology, promise.unwrap_or(self.planned.plan.nearness));
+        let possible = promise.is_some() && self.is_possible(&near, &free) && self.serves(node);
         let found = self.allocate(node, &state)?;
         let what = format!("{} on {node}, free {free:?}", self.name);
         match (&found, self.planned.plan.policy) {
@@ -204,7 +214,8 @@ impl Case {
 
     /// A plan may exclude machines, and then says so.
     fn serves(&self, node: &str) -> bool {
-        self.planned.plan.machines.iter().any(|(name, serves)| name == node && *serves)
+        let mut machines = self.planned.plan.machines.iter().filter(|machine| machine.is_served);
+        machines.any(|machine| machine.nodes.iter().any(|name| name == node))
     }
 
     fn devices<'a>(&'a self, node: &'a str) -> NodeDevices<'a> {
@@ -252,7 +263,7 @@ impl Case {
 }
 
 /// The devices that a claim can get, without those that are degraded or down now.
-fn usable<'a>(view: &'a ClusterView, node: &'a str) -> NodeDevices<'a> {
+pub(crate) fn usable<'a>(view: &'a ClusterView, node: &'a str) -> NodeDevices<'a> {
     let mut devices = NodeDevices::of(view, node).unwrap();
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)

@@ -3,7 +3,12 @@
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use topology_graph::{NodeTopology, NodeTopologySpec, ShapeHash, ShapeSpec, SpecError, Topology};
+use topology_graph::{
+    NodeTopology, NodeTopologySpec, PciAddress, ShapeHash, ShapeSpec, SpecError, Topology,
+};
+
+/// The addresses of a node's GPUs by UUID.
+type GpuAddresses = Box<[(Box<str>, PciAddress)]>;
 
 /// Graphs by node.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +17,8 @@ pub(super) struct Graphs {
     shapes: BTreeMap<ShapeHash, Shape>,
     /// The fabrics of nodes, which are not part of their shapes.
     fabrics: HashMap<String, String>,
+    /// The addresses of GPUs by UUID, for drivers that publish no address.
+    gpus: HashMap<String, GpuAddresses>,
     /// The published objects, if they are kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
@@ -37,6 +44,11 @@ impl Graphs {
         self.fabrics.get(node).map(String::as_str)
     }
 
+    pub(super) fn gpu(&self, node: &str, uuid: &str) -> Option<PciAddress> {
+        let known = self.gpus.get(node)?.iter().find(|(known, _)| **known == *uuid);
+        known.map(|(_, address)| *address)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -50,7 +62,7 @@ impl Graphs {
     }
 
     /// Adds or replaces the graph of a node. Returns true if the node had no graph, or one of
-    /// another shape.
+    /// another shape or with other GPUs.
     fn put(&mut self, object: NodeTopology) -> Result<bool, ViewError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let graph = self
@@ -68,6 +80,13 @@ impl Graphs {
             Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
             None => self.fabrics.remove(&name),
         };
+        let named =
+            object.spec.identities.iter().filter_map(|device| {
+                Some((device.uuid.as_deref()?.into(), device.at.parse().ok()?))
+            });
+        let named: Box<[(Box<str>, PciAddress)]> = named.collect();
+        let had = self.gpus.insert(name.clone(), named.clone());
+        let is_new = is_new || had.is_none_or(|had| had != named);
         if let Some(objects) = &mut self.objects {
             objects.insert(name, object);
         }
@@ -90,6 +109,7 @@ impl Graphs {
             objects.remove(node);
         }
         self.fabrics.remove(node);
+        self.gpus.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };
         // One reference is `graph`, the other is the entry in `shapes`.
         if Arc::strong_count(&graph) == 2 {

@@ -192,11 +192,18 @@ fn classes(
     }
 }
 
-/// Reports GPUs that no claim can get.
+/// Reports GPUs that no claim can get, and GPUs that two pods can get.
 fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
     for driver in GPU_DRIVERS {
         let served = census.with(driver.driver);
         for resource in driver.extended_resources {
+            let twice = view.nodes_with_plugin(resource).filter(|node| served.contains(node));
+            let message = format!(
+                "{resource} by a device plugin and the same GPUs by the DRA driver {}, so two pods \
+                 can get one GPU; run either there",
+                driver.driver
+            );
+            findings.extend(ClusterFinding::on(&twice.collect(), ("offers", "offer"), &message));
             let nodes = view.nodes_with_plugin(resource).filter(|node| !served.contains(node));
             let message = format!(
                 "{resource} only by a device plugin, whose GPUs no claim can join with NICs; \

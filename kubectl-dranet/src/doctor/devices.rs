@@ -8,7 +8,7 @@ use crate::text::counted;
 use admission::lint::Severity;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{Role, published, text};
+use cluster_model::node_devices::{Role, address_on, published};
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,7 @@ fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
     let mut without: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for node in nodes(view) {
         for (role, device) in published(view, node) {
-            let has_address = text(device, attribute::PCI_BUS_ID).is_some();
+            let has_address = address_on(view, node, device).is_some();
             let driver = GPU_DRIVERS.iter().find(|it| it.driver == &*device.id().driver);
             if let (Role::Gpu, false, Some(driver)) = (role, has_address, driver) {
                 without.entry(driver.driver).or_default().insert(node);

@@ -4,15 +4,15 @@ use super::finding::ClusterFinding;
 use crate::capacity::PodShape;
 use crate::nodes::machine;
 use crate::predicted::nodes;
-use admission::admit::{AdmitError, admit};
+use admission::admit::{AdmitError, Planned, admit};
 use admission::lint::Severity;
 use admission::plan::{Policy, QuotaEscape};
 use cluster_model::gpu_drivers::GPU_DRIVERS;
-use cluster_model::names::annotation;
+use cluster_model::names::{annotation, attribute};
 use cluster_model::node_devices::{Role, published};
 use cluster_model::view::ClusterView;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A machine type with GPUs and NICs of DRA drivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct MachineType {
     pub(crate) nics: usize,
     /// The join and nearness for a pod with one GPU and one NIC, or why there is none.
     pub(crate) join: Result<String, String>,
+    /// What would give it a join that holds on machines that are not known yet.
+    pub(crate) better: Option<String>,
 }
 
 /// The machine types of the cluster, and findings about what they cannot serve.
@@ -30,18 +32,26 @@ pub(super) fn examine(
     view: &ClusterView,
     policy: &Policy,
 ) -> anyhow::Result<(Vec<MachineType>, Vec<ClusterFinding>)> {
-    let mut types: BTreeMap<(String, usize, usize), Vec<&str>> = BTreeMap::new();
+    let mut types: BTreeMap<(String, usize, usize, BTreeSet<String>), Vec<&str>> = BTreeMap::new();
     for node in nodes(view) {
         let count = |wanted| published(view, node).filter(|(role, _)| *role == wanted).count();
         let (gpus, nics) = (count(Role::Gpu), count(Role::Nic));
         if gpus > 0 && nics > 0 {
-            types.entry((machine(view, node), gpus, nics)).or_default().push(node);
+            let key = (machine(view, node), gpus, nics, attributes(view, node));
+            types.entry(key).or_default().push(node);
         }
     }
-    let (mut machines, mut findings) = (Vec::new(), Vec::new());
-    for ((name, gpus, nics), nodes) in types {
+    let (mut machines, mut findings) = (Vec::<MachineType>::new(), Vec::new());
+    for ((name, gpus, nics, _), nodes) in types {
         let Some(first) = nodes.first() else { continue };
-        let join = join(first, view, policy)?;
+        let (join, better) = join(first, view, policy)?;
+        let same = |known: &&mut MachineType| {
+            (&known.name, known.gpus, known.nics, &known.join) == (&name, gpus, nics, &join)
+        };
+        if let Some(known) = machines.iter_mut().find(same) {
+            known.nodes += nodes.len();
+            continue;
+        }
         // Without the NIC class no machine can serve; that is a separate finding.
         let has_class = view.inventory().class(&policy.nic_class).is_some();
         if let (Err(why), true) = (&join, has_class) {
@@ -52,13 +62,23 @@ pub(super) fn examine(
                 message,
             ));
         }
-        machines.push(MachineType { name, nodes: nodes.len(), gpus, nics, join });
+        machines.push(MachineType { name, nodes: nodes.len(), gpus, nics, join, better });
     }
     Ok((machines, findings))
 }
 
+/// The names of the attributes that the devices of a node have: drivers of several versions differ in
+/// them.
+fn attributes(view: &ClusterView, node: &str) -> BTreeSet<String> {
+    let devices = published(view, node).map(|(_, device)| device);
+    devices.flat_map(|device| device.attributes().map(|(name, _)| name.to_string())).collect()
+}
+
+/// A decision on a pod that can only run on one node: the join, and what would give a better one.
+type Decided = (Result<String, String>, Option<String>);
+
 /// Admission's decision on a pod that can only run on this node.
-fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Result<String, String>> {
+fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Decided> {
     let mut pod = PodShape { gpus: 1, nics: 1, level: None }.pod("default", None);
     pod["spec"]["affinity"] = only(node);
     if let Some(resource) = resource(node, view) {
@@ -71,12 +91,36 @@ fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Resul
     let policy = Policy { quota_escape: QuotaEscape::Warn, ..policy.clone() };
     Ok(match admit(&pod, view, &policy) {
         Ok(verdict) => match verdict.planned {
-            Some(planned) => Ok(format!("{}, {}", planned.plan.join, planned.plan.nearness)),
-            None => Err("admission made no claim".to_owned()),
+            Some(Planned { plan, .. }) => {
+                (Ok(format!("{}, {}", plan.join, plan.nearness)), better(node, view, plan.join))
+            }
+            None => (Err("admission made no claim".to_owned()), None),
         },
-        Err(AdmitError::Denied(denial)) => Err(denial.to_string()),
+        Err(AdmitError::Denied(denial)) => (Err(denial.to_string()), None),
         Err(error) => return Err(error.into()),
     })
+}
+
+/// What would give a node whose claims list bus IDs a join by an attribute.
+fn better(node: &str, view: &ClusterView, join: &str) -> Option<String> {
+    if !join.ends_with("cells") {
+        return None;
+    }
+    let lacks = |wanted: Role| {
+        let mut devices = published(view, node).filter(|(role, _)| *role == wanted);
+        devices.any(|(_, device)| device.attribute(attribute::NUMA_NODE).is_none())
+    };
+    let who = match (lacks(Role::Gpu), lacks(Role::Nic)) {
+        (true, false) => "a GPU driver that publishes",
+        (false, true) => "a NIC driver that publishes",
+        (true, true) => "drivers of GPUs and NICs that publish",
+        (false, false) => return None,
+    };
+    Some(format!(
+        "claims list the bus IDs of its cells; {who} {} would join them by NUMA node, also on machines \
+         that come later",
+        attribute::NUMA_NODE
+    ))
 }
 
 /// The extended resource with which pods request the GPUs of a node.

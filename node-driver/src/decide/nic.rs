@@ -142,7 +142,8 @@ fn of_function<'a>(
         None => None,
     });
     if let Some(reason) = reason {
-        let interface = of_host.map(|(interface, _)| interface).or(interfaces.first().copied());
+        let interface =
+            of_host.map(|(interface, _)| interface).or_else(|| interfaces.first().copied());
         return Some(Offer::Withheld(WithheldNic {
             name: device_name(function.address),
             interface: interface.map(|it| it.name.clone()),

@@ -37,9 +37,9 @@ fn read_with(
     observer: &Arc<Watched>,
 ) -> Result<Snapshot, ReadError> {
     let unread = ports.unresponsive();
-    let observed =
+    let machine =
         host.clone().without_ports_of(unread.clone()).observed_by(Arc::<Watched>::clone(observer));
-    let mut snapshot = topology_graph::read(&observed)?;
+    let mut snapshot = topology_graph::read(&machine)?;
     if is_this_machine(host) && observer.begins(RDMA_NETLINK) {
         match rdma::read(&unread) {
             Ok(devices) => {

@@ -1,7 +1,7 @@
 //! The report of `node-driver inspect`, as text and as JSON.
 
 use crate::decide::decision::Decision;
-use crate::decide::health::Problems;
+use crate::decide::health::{Problem, Problems};
 use crate::decide::withheld::WithheldNic;
 use crate::facts::held::Held;
 use cluster_model::names::attribute::{self, dranet};
@@ -34,9 +34,9 @@ impl Report {
         held: &Held,
         has_network: bool,
     ) -> Self {
-        let words = problems.into_iter().map(|(device, problems)| {
-            (device, problems.into_iter().map(|problem| problem.word()).collect())
-        });
+        let words = problems
+            .into_iter()
+            .map(|(device, problems)| (device, problems.into_iter().map(Problem::word).collect()));
         let Decision { devices, withheld, anomalies, .. } = decision;
         Self {
             has_network,
@@ -70,7 +70,7 @@ impl Report {
 /// An attribute's value as text.
 fn shown(attribute: &DeviceAttribute) -> Option<String> {
     let number = attribute.int.map(|number| number.to_string());
-    attribute.string.clone().or(number).or(attribute.bool.map(|it| it.to_string()))
+    attribute.string.clone().or(number).or_else(|| attribute.bool.map(|it| it.to_string()))
 }
 
 impl fmt::Display for Report {

@@ -59,7 +59,7 @@ async fn a_slow_api_server_delays_only_templates(plane: Arc<ControlPlane>) -> an
 
         proxy.hold(true);
         let begin = Instant::now();
-        create(scope, "slow", "4").await?;
+        create(scope, "slow", "1").await?;
         let took = begin.elapsed();
         assert!(took < PATIENCE, "admitted after {took:?}");
         proxy.hold(false);

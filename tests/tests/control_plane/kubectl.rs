@@ -145,6 +145,7 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
             let answers = [&live[..], &offline].map(|source| answer(&[command, source].concat()));
             let [live, offline] = answers;
             let (live, offline) = (live?, offline?);
+            let (live, offline) = (comparable(live), comparable(offline));
             assert_eq!(live, offline, "{command:?}");
             assert!(!live.0.is_empty(), "{command:?}");
         }
@@ -154,6 +155,18 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
         Ok(())
     })
     .await
+}
+
+/// An answer without the checks of `doctor` that need the cluster itself.
+fn comparable((text, code): (String, Option<i32>)) -> (String, Option<i32>) {
+    const LIVE: [&str; 4] = [
+        "the webhook is called",
+        "scheduler-ext answers",
+        "rights of the service accounts",
+        "kubelets place CPUs and memory",
+    ];
+    let lines = text.lines().filter(|line| !LIVE.iter().any(|check| line.contains(check)));
+    (lines.collect::<Vec<_>>().join("\n"), code)
 }
 
 async fn missing_permissions_are_named(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
@@ -206,7 +219,7 @@ async fn doctor_names_missing_permissions_of_a_component(
         scope.apply_yaml(&RIGHTS.replace("NAMESPACE", namespace)).await?;
         eventually(SOON, async || {
             let (text, _) = doctor()?;
-            Ok(Check::that(!text.contains("service account"), || text.clone()))
+            Ok(Check::that(!text.contains("error: service account"), || text.clone()))
         })
         .await
     })

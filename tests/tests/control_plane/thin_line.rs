@@ -261,7 +261,7 @@ async fn kubectl_shows_the_live_cluster(plane: Arc<ControlPlane>) -> anyhow::Res
 
         let pod = binaries::in_tests("../deploy/examples/aks-gb300/2nic-aligned.yaml");
         let plan = show(&["plan", "-f", &pod.display().to_string()]).await?;
-        let devices = "dra.net pci-0101-00-00-0, dra.net pci-0102-00-00-0, gpu.nvidia.com gpu-0";
+        let devices = "GPU0 with mlx5_0 and mlx5_1 (NODE)";
         for part in [
             "on one NUMA node (join cells); 2 of 2 nodes can serve it",
             &format!("2 nodes ({node}, {other}): {devices}"),

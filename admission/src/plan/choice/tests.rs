@@ -71,11 +71,16 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let (classes, view, policy) = (&selected.classes(), &view, &policy);
     let chooser = Chooser { intent: &intent, question, classes, view, policy };
     let chosen = chooser.required(&mut Refusals::default()).unwrap();
-    let mut candidates = join::required(question, chosen.candidate.nearness);
+    let levels = &chosen.candidate.levels;
+    let mut candidates = join::required(question, levels, WAYS_MAX);
+    candidates.extend(join::whole(question, levels));
     let together: Vec<_> = candidates.iter().filter_map(|it| chooser.together(it)).collect();
     candidates.extend(together);
     let as_many = chosen.candidate.nodes(&machines);
     candidates.retain(|candidate| candidate.nodes(&machines) == as_many);
+    // Lists of shapes are a last resort.
+    let lists = |it: &Candidate| it.needs_shapes() && it.join != "whole";
+    candidates.retain(|candidate| lists(candidate) == lists(&chosen.candidate));
     let mut all = Vec::new();
     for candidate in &candidates {
         for order in Order::all(&candidate.demand, &candidate.form) {

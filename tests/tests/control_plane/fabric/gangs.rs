@@ -282,7 +282,8 @@ pub(super) async fn expressions_of_a_tenant_stop_no_gang(
         let template: ResourceClaimTemplate = serde_json::from_value(hostile())?;
         scope.api::<ResourceClaimTemplate>().create(&PostParams::default(), &template).await?;
         for number in 0..HOSTILE {
-            let mut hostile = pod(&format!("hostile-{number}"), &format!("g{number}"), 1, false);
+            let group = format!("g{}", number / 2);
+            let mut hostile = pod(&format!("hostile-{number}"), &group, 2, false);
             let spec = hostile.spec.get_or_insert_default();
             spec.resource_claims = Some(vec![PodResourceClaim {
                 name: "hostile".to_owned(),
@@ -295,7 +296,6 @@ pub(super) async fn expressions_of_a_tenant_stop_no_gang(
         let gang = run(scope, &job("gang", 2, true)).await?;
         placed(scope, &gang, 2).await?;
         let took = begun.elapsed();
-        eprintln!("with {HOSTILE} hostile pods, a gang was placed after {took:?}");
         // Programs of development are not optimised, and other suites run beside this one.
         anyhow::ensure!(took < Duration::from_secs(20), "{took:?}");
         Ok(())

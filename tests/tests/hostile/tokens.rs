@@ -111,7 +111,7 @@ async fn a_node_token_takes_no_address_under_another_name_or_label(
             ("a finalizer", kept),
         ];
         for (what, forged) in &forged {
-            refused(what, addresses.create(&dry_run(), forged).await)?;
+            refused(what, &addresses.create(&dry_run(), forged).await)?;
         }
         Ok(format!("{} refused by the policy", forged.len()))
     })
@@ -204,7 +204,7 @@ async fn a_node_token_publishes_no_slice_in_the_pool_of_another_node(
         let slices: Api<ResourceSlice> = Api::all(nodes.stolen.clone());
         let created =
             slices.create(&PostParams::default(), &slice(&nodes.own, &nodes.other)?).await;
-        refused("another node's pool", created)?;
+        refused("another node's pool", &created)?;
         let mut own =
             slices.create(&PostParams::default(), &slice(&nodes.own, &nodes.own)?).await?;
         let name = own.name_any();
@@ -243,7 +243,7 @@ async fn a_node_token_reports_no_event_of_another(
             ("a claim", scope.namespace(), event(scope.namespace(), "dra.net", own, &claim)),
         ];
         for (what, namespace, event) in &forged {
-            refused(what, create(namespace, event.clone()).await?)?;
+            refused(what, &create(namespace, event.clone()).await?)?;
         }
         Ok(format!("{} refused by the policy", forged.len()))
     })
@@ -322,7 +322,7 @@ fn is_refused<T>(answer: &Result<T, Error>) -> bool {
 }
 
 /// Fails unless the policy refused the request.
-fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, Error>) -> anyhow::Result<()> {
-    anyhow::ensure!(is_refused(&answer), "{what}: {answer:?}");
+fn refused<T: std::fmt::Debug>(what: &str, answer: &Result<T, Error>) -> anyhow::Result<()> {
+    anyhow::ensure!(is_refused(answer), "{what}: {answer:?}");
     Ok(())
 }

@@ -103,7 +103,6 @@ fn node(folder: &Path) -> Node {
     Node {
         host: HostRoot::at(folder.join("root")),
         ports: KnownPorts::default(),
-        uplinks: Uplinks::default(),
         servers: ApiServers::default(),
         uplinks: Uplinks::default(),
         policy: Policy::default(),

@@ -38,6 +38,7 @@ fn inode(namespace: &NetNs) -> Value {
 }
 
 /// The kernel gives the number of a namespace that ended to the next one, usually at once.
+#[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel has freed the number")]
 fn a_namespace_with_the_number_of_another_is_another() {
     let ended = namespace();
     let (id, number) = (ended.id().unwrap(), inode(&ended));
@@ -71,7 +72,7 @@ fn a_child_of_another_claim_with_the_same_name_stays() {
     assert!(!stage.in_pod("ip link").contains("rail0"));
 }
 
-/// A pod with NET_ADMIN removes the alias and renames the interface.
+/// A pod with `NET_ADMIN` removes the alias and renames the interface.
 fn a_child_without_its_mark_is_found_by_its_parent() {
     let stage = Stage::with(&["link set rail0 up"]);
     let mut attached = stage.attach(stage.plan_share(json!({}), 1_000_000_000));

@@ -91,7 +91,9 @@ fn nics_of_two_claims_on_one_network_have_a_table_each() {
     [one.wiring.beside, other.wiring.beside] = beside.map(|claim| vec![claim]);
     let attached = [one, other].map(|plan| stage.attach(plan));
     is_apart(&stage);
-    attached.iter().for_each(|attached| stage.take_back(attached));
+    for attached in &attached {
+        stage.take_back(attached);
+    }
 }
 
 fn a_host_that_is_set_up_keeps_its_tables_and_settings_in_the_pod() {

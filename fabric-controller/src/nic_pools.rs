@@ -216,8 +216,12 @@ mod tests {
     use cluster_model::view::Index as _;
     use serde_json::json;
 
-    const UIDS: [&str; 2] =
-        ["11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"];
+    const UIDS: [&str; 4] = [
+        "11111111-1111-4111-8111-111111111111",
+        "22222222-2222-4222-8222-222222222222",
+        "33333333-3333-4333-8333-333333333333",
+        "44444444-4444-4444-8444-444444444444",
+    ];
 
     fn pools(addresses: &[(&str, &str)]) -> NicPools {
         let mut pools = NicPools::default();
@@ -263,13 +267,13 @@ mod tests {
 
     #[test]
     fn an_address_is_free_if_its_claim_is_gone_or_recreated() {
-        let pools = pools(&[("a", UIDS[0]), ("b", UIDS[0]), ("c", UIDS[0])]);
-        let mut view = view(&[("c", UIDS[1])]);
+        let pools = pools(&[("a", UIDS[0]), ("b", UIDS[1]), ("c", UIDS[2])]);
+        let mut view = view(&[("c", UIDS[3])]);
         view.apply(allocated("a", UIDS[0], "n")).unwrap();
         let doubtful = pools.doubtful(&view);
         assert_eq!(names(&doubtful), ["b", "c"]);
-        assert!(!doubtful[1].is_held_by(&allocated("c", UIDS[1], "n")));
-        assert!(doubtful[1].is_held_by(&allocated("c", UIDS[0], "n")), "the view was outdated");
+        assert!(!doubtful[1].is_held_by(&allocated("c", UIDS[3], "n")));
+        assert!(doubtful[1].is_held_by(&allocated("c", UIDS[2], "n")), "the view was outdated");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tests::{
 };
 
 /// Flags that are on no page: clap's own, and one for tests of restarts.
-const UNLISTED_FLAGS: [&str; 3] = ["help", "version", "kill-at"];
+const UNLISTED_FLAGS: [&str; 4] = ["help", "version", "kill-at", "showtopo"];
 
 /// Words in the sources of events that are not reasons.
 const NOT_REASONS: [&str; 7] =
@@ -308,7 +308,7 @@ fn every_reason_is_documented() {
         begins && word.len() > 5 && word.chars().all(|c| c.is_ascii_alphabetic())
     };
     let files = [
-        "admission/src/leader/pinned_pods.rs",
+        "admission/src/leader/outdated_pods.rs",
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
         "node-driver/src/driver/functions.rs",

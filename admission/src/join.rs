@@ -120,7 +120,7 @@ pub(super) fn guarantee(
 pub(super) fn full_cells(machine: &Machine<'_>, nearness: Nearness) -> Vec<Cell> {
     let topology = machine.devices.topology;
     match nearness {
-        Nearness::Level(level) => topology.cells(level),
+        Nearness::Level(level) => topology.cells_of_all(level),
         Nearness::Partner => machine.all_partners(),
     }
 }

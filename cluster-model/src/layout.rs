@@ -27,7 +27,7 @@ impl Layout {
         let (gpus, nics) = (topology.gpus(), topology.nics());
         let both = gpus.iter().flat_map(|gpu| nics.iter().map(|nic| (gpu.address, nic.address)));
         Self {
-            cells: Level::ALL.into_iter().map(|level| sets(topology.cells(level))).collect(),
+            cells: Level::ALL.into_iter().map(|level| sets(topology.cells_of_all(level))).collect(),
             pairs: topology.pairs().iter().map(|pair| (pair.gpu, pair.nic)).collect(),
             paths: both.map(|(gpu, nic)| ((gpu, nic), topology.path(gpu, nic))).collect(),
             links: nics.iter().map(|nic| (nic.address, nic.link_layer)).collect(),

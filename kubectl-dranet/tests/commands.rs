@@ -283,7 +283,7 @@ fn a_size_without_description_is_a_warning() {
     let root = folder.path().display().to_string();
     let text = topology_graph::fixture::machine("azure-mi300x").unwrap();
     topology_graph::fixture::plant(text, folder.path()).unwrap();
-    for size in ["Standard_NC96ads_A100_v4", "g6.48xlarge"] {
+    for size in ["Standard_HX176rs", "g6.48xlarge"] {
         let args =
             Args::parse_from(["kubectl-dranet", "graph", "--root", &root, "--vm-size", size]);
         let output = kubectl_dranet::run(&args).unwrap();

@@ -313,7 +313,8 @@ fn every_reason_is_documented() {
         "fabric-controller/src/waiting.rs",
         "node-driver/src/driver/functions.rs",
         "node-driver/src/publish/events.rs",
-        "node-driver/src/kubelet/lacking.rs",
+        "node-driver/src/driver/too_old.rs",
+        "node-driver/src/prepare/notices.rs",
         "node-driver/src/prepare/pod_events.rs",
         "scheduler-ext/src/events.rs",
     ];

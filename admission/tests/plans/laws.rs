@@ -8,7 +8,7 @@ use admission::intent::{AlignmentPolicy, Pairing};
 use admission::nearness::Nearness;
 use admission::plan::Policy;
 use cluster_model::names::{PORT_ACTIVE, attribute};
-use cluster_model::node_devices::{NodeDevices, is_true, text};
+use cluster_model::node_devices::{NodeDevices, is_true, nic_role, text};
 use cluster_model::view::ClusterView;
 use dra_allocator::{
     AllocatedState, Claim, ClaimAllocation, ClaimName, Device, Limits, Outcome, allocate,
@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
-use topology_graph::{Level, PciAddress};
+use topology_graph::{Level, NicRole, PciAddress};
 
 /// Number of random states, over all cases; `PROPTEST_CASES` can raise it.
 const STATES: u32 = 1_000;
@@ -267,6 +267,7 @@ pub(crate) fn usable<'a>(view: &'a ClusterView, node: &'a str) -> NodeDevices<'a
     let mut devices = NodeDevices::of(view, node).unwrap();
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
+            && nic_role(nic) == NicRole::Compute
             && !is_true(nic, attribute::DEGRADED)
             && text(nic, attribute::PORT_STATE).is_none_or(|state| state == PORT_ACTIVE)
     });

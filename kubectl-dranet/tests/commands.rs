@@ -96,7 +96,8 @@ fn plan_names_the_fabric_that_a_group_would_take() {
         let args = ["plan", "-f", &pod, "--snapshot", &cluster, "--fabric-controller"];
         let text = kubectl_dranet(&args);
         let section = text.split_once("# Fabric of the group\n\n");
-        let section = section.map(|(_, section)| section.to_owned());
+        let section = section.and_then(|(_, section)| section.split("\n--show").next());
+        let section = section.map(str::to_owned);
         sections.push(section.unwrap_or(text));
     }
     insta::assert_snapshot!(sections.join("---\n"), @r"

@@ -123,24 +123,22 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
             return failed(AdmissionResponse::from(&**request), &error, is_passing);
         }
     };
-    let needed = needed.filter(|_| response.allowed && !request.dry_run);
-    let Some(needed) = needed else {
+    let Some(needed) = needed.filter(|_| response.allowed) else {
         app.metrics.count(Outcome::of(&response));
         return response;
     };
-    match app.templates.expect(&needed.key, needed.template.as_ref()) {
-        Ok(()) => {
-            app.metrics.count(Outcome::of(&response));
-            if let Some(join) = needed.join {
-                app.metrics.count_plan(join);
-            }
-            response
-        }
-        Err(error) => {
-            app.metrics.count(Outcome::Failed);
-            failed(AdmissionResponse::from(&**request), &error, false)
+    if let Err(error) = app.templates.check(&needed.key, needed.template.as_ref()) {
+        app.metrics.count(Outcome::Failed);
+        return failed(AdmissionResponse::from(&**request), &error, false);
+    }
+    app.metrics.count(Outcome::of(&response));
+    if !request.dry_run {
+        app.templates.expect(&needed.key, needed.template.as_ref());
+        if let Some(join) = needed.join {
+            app.metrics.count_plan(join);
         }
     }
+    response
 }
 
 /// A denial, marked for retry by clients if a retry may help.

@@ -97,12 +97,11 @@ impl Templates {
         Self { client, ..self.clone() }
     }
 
-    /// Remembers the template that a pod needs until the pod exists. `template` is `None` if the
-    /// view has it.
+    /// Whether a pod can use the template. `template` is `None` if the view has it.
     ///
     /// # Errors
     /// Another object has its name.
-    pub(crate) fn expect(
+    pub(crate) fn check(
         &self,
         key: &ObjectKey,
         template: Option<&ResourceClaimTemplate>,
@@ -110,12 +109,17 @@ impl Templates {
         if self.stored(key, template) == Some(StoredTemplate::Other) {
             return Err(TemplateError::Differs { key: key.clone() });
         }
+        Ok(())
+    }
+
+    /// Remembers the template that a pod needs until the pod exists. `template` is `None` if the
+    /// view has it.
+    pub(crate) fn expect(&self, key: &ObjectKey, template: Option<&ResourceClaimTemplate>) {
         // One that exists may be collected before the pod is stored.
         let template = template.cloned().or_else(|| self.without_mark(key));
         if let Some(template) = template.filter(|_| !self.expected.contains_key(key)) {
             self.expected.insert(key.clone(), Arc::new(template));
         }
-        Ok(())
     }
 
     /// A copy of the template that the view has, without its mark.
@@ -359,7 +363,7 @@ mod tests {
         let (templates, asked) = answering(201, json!(template(None)));
         let (key, template) = (key(), template(None));
         assert_eq!(templates.provide(&key).await.unwrap(), TemplateWrite::Nothing, "unknown");
-        templates.expect(&key, Some(&template)).unwrap();
+        templates.expect(&key, Some(&template));
         assert_eq!(asked.load(Ordering::Relaxed), 0, "requests write nothing");
         let provided = (0..50).map(|_| templates.provide(&key));
         let written = futures::future::join_all(provided).await;
@@ -380,7 +384,7 @@ mod tests {
                    "message": "exceeded quota"}),
         );
         let (key, template) = (key(), template(None));
-        templates.expect(&key, Some(&template)).unwrap();
+        templates.expect(&key, Some(&template));
         let ask = || templates.provide(&key);
         let (one, other) = tokio::join!(ask(), ask());
         for refused in [one, other] {

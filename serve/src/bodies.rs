@@ -234,6 +234,8 @@ mod tests {
         new.add(60).unwrap();
         assert!(slow.given_up.is_cancelled() && !new.given_up.is_cancelled());
         assert_eq!(bodies.lock().bytes, 110);
+        assert_eq!(slow.add(10), Err(BodyError::Busy), "what arrives after it is given up");
+        assert_eq!(bodies.lock().bytes, 110, "is not held");
         assert_eq!(new.add(60), Err(BodyError::Busy), "it is the oldest now");
         drop((complete, new, slow));
         let held = bodies.lock();

@@ -11,10 +11,9 @@ use cel::common::ast::{
 use super::error::CompileError;
 use super::functions;
 use super::loops::two_variable_loop;
-use super::node::{Comparison, Comprehension, Node};
+use super::node::{Comparison, CompiledPattern, Comprehension, Node, SearchCall, SearchFunction};
 use super::parse::parse;
 use super::re2::{self, PatternError};
-use super::search::{self, SearchCall, SearchFunction};
 use super::value::Value;
 use crate::budget::{Budget, Spent};
 
@@ -194,7 +193,7 @@ impl Scope<'_> {
     fn literal_pattern(
         &mut self,
         pattern: Option<&Node>,
-    ) -> Result<Option<search::Compiled>, CompileError> {
+    ) -> Result<Option<CompiledPattern>, CompileError> {
         let Some(Node::Literal(Value::String(pattern))) = pattern else { return Ok(None) };
         let program = re2::compile(pattern, self.budget);
         match &program {

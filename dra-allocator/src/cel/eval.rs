@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::error::{ErrorClass, RuntimeError};
 use super::node::{Comparison, Comprehension, Node};
 use super::order::order;
+use super::search::search;
 use super::value::{Value, find};
 use super::work::Work;
 use crate::budget::Budget;
@@ -23,14 +24,18 @@ pub(crate) fn evaluate(root: &Node, device: &Device, budget: &Budget<'_>) -> Eva
 }
 
 /// The state of an evaluation.
-pub(super) struct Evaluator<'a> {
+struct Evaluator<'a> {
     device: &'a Device,
     slots: Vec<Evaluated>,
-    pub(super) work: Work<'a>,
+    work: Work<'a>,
 }
 
 impl Evaluator<'_> {
-    pub(super) fn node(&mut self, node: &Node) -> Evaluated {
+    fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Value>, RuntimeError> {
+        nodes.iter().map(|node| self.node(node)).collect()
+    }
+
+    fn node(&mut self, node: &Node) -> Evaluated {
         self.work.charge(1)?;
         match node {
             Node::Literal(value) => Ok(value.clone()),
@@ -80,14 +85,16 @@ impl Evaluator<'_> {
                 self.compare(*operator, &left, &right).map(Value::Bool)
             }
             Node::Call { function, arguments } => {
-                let arguments = arguments.iter().map(|argument| self.node(argument));
-                let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+                let arguments = self.nodes(arguments)?;
                 self.work.charge_call(function.name, &arguments)?;
                 let result = (function.call)(&arguments, self.device)?;
                 self.work.charge_value(&result)?;
                 Ok(result)
             }
-            Node::Search(call) => self.search(call),
+            Node::Search(call) => {
+                let arguments = self.nodes(&call.arguments)?;
+                search(call.function, &arguments, call.program.as_ref(), &mut self.work)
+            }
             Node::OrElse { optional, otherwise, unwrap } => {
                 self.or_else(optional, otherwise, *unwrap)
             }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::function::Function;
-use super::re2::Program;
-use super::search::SearchCall;
+use super::re2::{PatternError, Program};
 use super::value::Value;
 
 /// A node of a compiled expression.
@@ -80,6 +79,40 @@ pub(crate) enum Comparison {
     GreaterOrEqual,
     In,
 }
+
+/// The functions that search for a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SearchFunction {
+    Matches,
+    Find,
+    FindAll,
+}
+
+impl SearchFunction {
+    /// The function that is called by this name with this number of arguments, the receiver
+    /// included.
+    pub(super) fn called(name: &str, is_method: bool, arguments: usize) -> Option<Self> {
+        match (name, is_method, arguments) {
+            ("matches", _, 2) => Some(Self::Matches),
+            ("find", true, 2) => Some(Self::Find),
+            ("findAll", true, 2 | 3) => Some(Self::FindAll),
+            _ => None,
+        }
+    }
+}
+
+/// A call of one of these functions.
+#[derive(Debug)]
+pub(crate) struct SearchCall {
+    pub(crate) function: SearchFunction,
+    /// The text, the pattern, and for `findAll` the most matches.
+    pub(crate) arguments: Vec<Node>,
+    /// The pattern if it is a literal.
+    pub(crate) program: Option<CompiledPattern>,
+}
+
+/// A compiled pattern, or the reason why it has none.
+pub(crate) type CompiledPattern = Arc<Result<Program, PatternError>>;
 
 /// A loop over a list or a map. Its slots, from the first free one: the accumulator, then the
 /// variable or variables of the loop.

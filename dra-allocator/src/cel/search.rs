@@ -6,79 +6,45 @@
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::error::{ErrorClass, RuntimeError};
-use super::eval::Evaluator;
 use super::function::Evaluated;
-use super::node::Node;
+use super::node::{CompiledPattern, SearchFunction};
 use super::re2::{self, PatternError, Program};
 use super::value::Value;
 use super::work::Work;
 use crate::hash::HashMap;
 
-/// The three functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SearchFunction {
-    Matches,
-    Find,
-    FindAll,
-}
-
-impl SearchFunction {
-    /// The function that is called by this name with this number of arguments, the receiver
-    /// included.
-    pub(super) fn called(name: &str, is_method: bool, arguments: usize) -> Option<Self> {
-        match (name, is_method, arguments) {
-            ("matches", _, 2) => Some(Self::Matches),
-            ("find", true, 2) => Some(Self::Find),
-            ("findAll", true, 2 | 3) => Some(Self::FindAll),
-            _ => None,
+/// Calls one of the functions with the text, the pattern, and for `findAll` the most matches.
+/// `literal` is the pattern if it was compiled with the expression.
+pub(super) fn search(
+    function: SearchFunction,
+    arguments: &[Value],
+    literal: Option<&CompiledPattern>,
+    work: &mut Work<'_>,
+) -> Evaluated {
+    let (text, pattern, limit) = match arguments {
+        [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
+        [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
+        _ => return Err(RuntimeError::no_such_overload()),
+    };
+    let program = match literal {
+        Some(program) => program.clone(),
+        None => compiled(pattern, work)?,
+    };
+    let program = program.as_ref().as_ref().map_err(runtime_error)?;
+    // The search has a mark for each instruction.
+    work.charge(1 + program.instructions() as u64 / 64)?;
+    let search = re2::Search::new(program, text);
+    let result = match function {
+        SearchFunction::Matches => Value::Bool(search.matches(work)?),
+        SearchFunction::Find => Value::string(search.first(work)?),
+        SearchFunction::FindAll => {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let all = search.all(limit, work)?;
+            Value::list(all.into_iter().map(Value::string).collect())
         }
-    }
-}
-
-/// A call of one of these functions.
-#[derive(Debug)]
-pub(crate) struct SearchCall {
-    pub(crate) function: SearchFunction,
-    /// The text, the pattern, and for `findAll` the most matches.
-    pub(crate) arguments: Vec<Node>,
-    /// The pattern if it is a literal.
-    pub(crate) program: Option<Compiled>,
-}
-
-/// A compiled pattern, or the reason why it has none.
-pub(crate) type Compiled = Arc<Result<Program, PatternError>>;
-
-impl Evaluator<'_> {
-    pub(super) fn search(&mut self, call: &SearchCall) -> Evaluated {
-        let arguments = call.arguments.iter().map(|argument| self.node(argument));
-        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-        let (text, pattern, limit) = match &*arguments {
-            [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
-            [Value::String(text), Value::String(pattern), Value::Int(limit)] => {
-                (text, pattern, *limit)
-            }
-            _ => return Err(RuntimeError::no_such_overload()),
-        };
-        let program = match &call.program {
-            Some(program) => program.clone(),
-            None => compiled(pattern, &mut self.work)?,
-        };
-        let program = program.as_ref().as_ref().map_err(runtime_error)?;
-        // The search has a mark for each instruction.
-        self.work.charge(1 + program.instructions() as u64 / 64)?;
-        let search = re2::Search::new(program, text);
-        let result = match call.function {
-            SearchFunction::Matches => Value::Bool(search.matches(&mut self.work)?),
-            SearchFunction::Find => Value::string(search.first(&mut self.work)?),
-            SearchFunction::FindAll => {
-                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                let all = search.all(limit, &mut self.work)?;
-                Value::list(all.into_iter().map(Value::string).collect())
-            }
-        };
-        self.work.charge_value(&result)?;
-        Ok(result)
-    }
+    };
+    work.charge_value(&result)?;
+    Ok(result)
 }
 
 fn runtime_error(error: &PatternError) -> RuntimeError {
@@ -97,7 +63,7 @@ const MAX_BYTES: usize = 8 << 20;
 
 #[derive(Default)]
 struct Known {
-    patterns: HashMap<Arc<str>, Compiled>,
+    patterns: HashMap<Arc<str>, CompiledPattern>,
     bytes: usize,
 }
 
@@ -105,7 +71,7 @@ struct Known {
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// Compiles a pattern, or remembers it. The charge is the same in both cases.
-fn compiled(pattern: &Arc<str>, work: &mut Work<'_>) -> Result<Compiled, RuntimeError> {
+fn compiled(pattern: &Arc<str>, work: &mut Work<'_>) -> Result<CompiledPattern, RuntimeError> {
     work.charge(pattern.len() as u64)?;
     let remembered = known().patterns.get(pattern).cloned();
     let compiled = if let Some(compiled) = remembered {
@@ -120,7 +86,7 @@ fn compiled(pattern: &Arc<str>, work: &mut Work<'_>) -> Result<Compiled, Runtime
     Ok(compiled)
 }
 
-fn remember(pattern: &Arc<str>, compiled: &Compiled) {
+fn remember(pattern: &Arc<str>, compiled: &CompiledPattern) {
     if matches!(**compiled, Err(PatternError::Spent)) {
         return;
     }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use super::{CompileError, CompiledSelector, compile};
+use super::compiled::{CompiledSelector, compile};
+use super::error::CompileError;
 use crate::budget::Budget;
 use crate::hash::HashMap;
 
@@ -57,7 +58,7 @@ impl Selector {
         // Under no lock, as this takes up to a tenth of a second.
         let compiled = compile(&self.expression, budget);
         if !matches!(compiled, Err(CompileError::OutOfBudget)) {
-            let bytes = compiled.as_ref().map_or(ENTRY, |compiled| compiled.root.bytes());
+            let bytes = compiled.as_ref().map_or(ENTRY, |compiled| compiled.bytes());
             lock(&KNOWN).make_room(&self.expression, &self.slot, bytes);
             *lock(&self.slot) = Some(compiled.clone());
         }

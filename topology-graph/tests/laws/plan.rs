@@ -1,15 +1,25 @@
 //! Checks that a plan is as good as the best of all plans.
 
+use std::cmp::Reverse;
 use std::mem;
+use std::ops::Add;
 
 use proptest::prelude::*;
-use topology_graph::{Pair, PathKind, PciAddress, PlanRequest, Topology};
+use topology_graph::{Connection, Hop, Pair, PathKind, PciAddress, PlanRequest, Topology};
 
 use crate::machine::{build, machine};
 
 /// The worth of a plan: how many groups have a first NIC, a second, and so on; how evenly NICs are
 /// used; how near they are; and the same for the remaining GPUs.
-type Worth = (Vec<usize>, i64, usize, usize, usize);
+type Worth = (Vec<usize>, i64, Nearness, usize, Nearness);
+
+/// How near a group and a NIC are, or the sum over pairs: by the kind of path, then by fewer PCIe
+/// links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Nearness {
+    steps: usize,
+    links: Reverse<usize>,
+}
 
 /// Groups and NICs of a machine.
 struct Search<'s> {
@@ -26,13 +36,13 @@ impl Search<'_> {
         self.asked.iter().chain(&self.rest).collect()
     }
 
-    /// How near each group and NIC are; 0 if they cannot be paired.
-    fn near(&self) -> Vec<Vec<usize>> {
+    /// How near each group and NIC are; no steps if they cannot be paired.
+    fn near(&self) -> Vec<Vec<Nearness>> {
         let farthest = |group: &[PciAddress], nic: &PciAddress| {
-            let steps = group.iter().map(|gpu| nearness(self.topology.path(*gpu, *nic)));
-            steps.min().unwrap_or(0)
+            let near = group.iter().map(|gpu| nearness(self.topology, *gpu, *nic));
+            near.min().unwrap_or_default()
         };
-        let row = |group: &Vec<PciAddress>| -> Vec<usize> {
+        let row = |group: &Vec<PciAddress>| -> Vec<Nearness> {
             self.nics.iter().map(|nic| farthest(group, nic)).collect()
         };
         self.groups().into_iter().map(row).collect()
@@ -43,35 +53,35 @@ impl Search<'_> {
         self.best_from(0, &self.near(), &mut Vec::new())
     }
 
-    fn worth(&self, pairs: &[(usize, usize)], near: &[Vec<usize>]) -> Worth {
+    fn worth(&self, pairs: &[(usize, usize)], near: &[Vec<Nearness>]) -> Worth {
         let mut counts = vec![0; near.len()];
         let mut uses = vec![0_i64; self.nics.len()];
-        let mut steps = vec![0; near.len()];
+        let mut nearness = vec![Nearness::default(); near.len()];
         for &(group, nic) in pairs {
             counts[group] += 1;
             uses[nic] += 1;
-            steps[group] += near[group][nic];
+            nearness[group] = nearness[group] + near[group][nic];
         }
         let rounds = |counts: &[usize]| -> Vec<usize> {
             let at_least = |round| counts.iter().filter(|count| **count >= round).count();
             (1..=self.per_group).map(at_least).collect()
         };
         let (asked, rest) = counts.split_at(self.asked.len());
-        let (steps_asked, steps_rest) = steps.split_at(self.asked.len());
+        let (near_asked, near_rest) = nearness.split_at(self.asked.len());
         let evenness = -uses.iter().map(|uses| uses * uses).sum::<i64>();
         (
             rounds(asked),
             if self.shared { evenness } else { 0 },
-            steps_asked.iter().sum(),
+            sum(near_asked),
             weighted(&rounds(rest)),
-            steps_rest.iter().sum(),
+            sum(near_rest),
         )
     }
 
     fn best_from(
         &self,
         from: usize,
-        near: &[Vec<usize>],
+        near: &[Vec<Nearness>],
         chosen: &mut Vec<(usize, usize)>,
     ) -> Worth {
         if near.is_empty() || from == near.len() * self.nics.len() {
@@ -82,7 +92,7 @@ impl Search<'_> {
         let used = chosen.iter().filter(|pair| pair.1 == nic).count();
         let taken = chosen.iter().filter(|pair| pair.0 == group).count();
         let room = (self.shared || used == 0) && taken < self.per_group;
-        if room && near[group][nic] > 0 {
+        if room && near[group][nic].steps > 0 {
             chosen.push((group, nic));
             best = best.max(self.best_from(from + 1, near, chosen));
             chosen.pop();
@@ -125,10 +135,29 @@ fn weighted(rounds: &[usize]) -> usize {
     rounds.iter().rev().zip(1..).map(|(count, worth)| count * worth).sum()
 }
 
-fn nearness(path: PathKind) -> usize {
+fn nearness(topology: &Topology, gpu: PciAddress, nic: PciAddress) -> Nearness {
     let far = [PathKind::Node, PathKind::Phb, PathKind::Pxb, PathKind::Pix];
-    // 1 is for devices of one socket on different NUMA nodes, which these machines do not have.
-    far.iter().position(|known| *known == path).map_or(0, |steps| steps + 2)
+    let route = topology.route(gpu, nic);
+    let of_route = route.and_then(|route| {
+        // 1 is for devices of one socket on different NUMA nodes, which these machines do not have.
+        let steps = far.iter().position(|kind| *kind == route.kind)? + 2;
+        let by_pcie = |hop: &&Hop| matches!(hop.by, Some(Connection::Pcie { .. }));
+        Some(Nearness { steps, links: Reverse(route.hops.iter().filter(by_pcie).count()) })
+    });
+    of_route.unwrap_or_default()
+}
+
+fn sum(near: &[Nearness]) -> Nearness {
+    near.iter().fold(Nearness::default(), |sum, near| sum + *near)
+}
+
+impl Add for Nearness {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let links = Reverse(self.links.0 + other.links.0);
+        Self { steps: self.steps + other.steps, links }
+    }
 }
 
 /// The GPUs in groups of `together`, and the NICs.

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"sort"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -48,5 +49,20 @@ func patched(slices []*resourceapi.ResourceSlice, rules []json.RawMessage) ([]*r
 	if err := wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, synced); err != nil {
 		return nil, err
 	}
-	return followed.ListPatchedResourceSlices()
+	all, err := followed.ListPatchedResourceSlices()
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(all, slices), nil
+}
+
+// inOrder sorts patched slices as the case has them. The tracker lists them in the random order of a
+// map, and some results depend on the order.
+func inOrder(patched, slices []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
+	place := make(map[string]int)
+	for at, slice := range slices {
+		place[slice.Name] = at
+	}
+	sort.Slice(patched, func(a, b int) bool { return place[patched[a].Name] < place[patched[b].Name] })
+	return patched
 }

@@ -98,7 +98,7 @@ impl NicCounters {
 
     /// Registers the metric.
     pub(crate) fn register(self, registry: &mut Registry) {
-        registry.sub_registry_with_prefix("dranet_nic").register_collector(Box::new(self));
+        registry.sub_registry_with_prefix("dranet_driver").register_collector(Box::new(self));
     }
 
     /// Reads all counters; none if a device does not answer.
@@ -146,7 +146,7 @@ impl Collector for NicCounters {
         let help = "Counters of the ports of NICs that pods have, as the kernel names them; data in \
                     bytes";
         let mut metric =
-            encoder.encode_descriptor("port_counter", help, None, MetricType::Counter)?;
+            encoder.encode_descriptor("nic_port_counter", help, None, MetricType::Counter)?;
         for PortCounters { port, values } in self.read() {
             for (counter, value) in values {
                 let HeldPort { namespace, pod, claim, device, rdma_device, port } = port.clone();
@@ -215,8 +215,8 @@ mod tests {
         let labels = "node=\"n1\",namespace=\"team\",pod=\"train-0\",claim=\"nics\",\
                       nic=\"pci-0103-00-00-0\",rdma_device=\"mlx5_2\",port=\"1\"";
         let expected = format!(
-            "dranet_nic_port_counter_total{{{labels},counter=\"port_xmit_data\"}} 4000\n\
-             dranet_nic_port_counter_total{{{labels},counter=\"symbol_error\"}} 7\n"
+            "dranet_driver_nic_port_counter_total{{{labels},counter=\"port_xmit_data\"}} 4000\n\
+             dranet_driver_nic_port_counter_total{{{labels},counter=\"symbol_error\"}} 7\n"
         );
         assert_eq!(scraped(&counters), expected);
         Checkpoint::default().store(&root.path().join("checkpoint.json")).unwrap();

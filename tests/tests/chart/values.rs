@@ -22,7 +22,6 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::offline()?;
     for (set, path) in [
-        ("image.registry=", "image.registry is empty: set it to the registry"),
         ("image.registry=https://example.org", "/image/registry"),
         ("image.digests.admission=latest", "/image/digests/admission"),
         ("image.digests.webhook=latest", "/image/digests"),
@@ -68,6 +67,7 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
     let helm = Helm::offline()?;
     let vendor = "vendorDriver.enabled=true";
     for (set, expected) in [
+        ("image.registry=", "image.registry is empty: set it to the registry"),
         ("nodeDriver.sharing=count", "nodeDriver.sharing: count needs nodeDriver.rdmaHcaMax"),
         (
             "nodeDriver.rdmaHcaMax=8",

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::process::{Child, ChildStderr, Command};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 use tonic::transport::Endpoint;
 use topology_graph::fixture::{machine, plant};
 
@@ -98,6 +98,14 @@ impl Driver {
     }
 }
 
+/// Waits until a file exists.
+async fn created(path: &Path) {
+    let mut tick = interval(Duration::from_millis(10));
+    while !path.exists() {
+        tick.tick().await;
+    }
+}
+
 /// The answer of the readiness endpoint.
 async fn ready(operations: SocketAddr) -> String {
     let mut stream = TcpStream::connect(operations).await.unwrap();
@@ -120,7 +128,8 @@ async fn the_driver_waits_for_its_api_server() {
     driver.says("API server not reached").await;
     assert!(driver.child.try_wait().unwrap().is_none(), "it keeps running");
     let registration = folder.path().join("kubelet/plugins_registry/dra.net-reg.sock");
-    assert!(registration.exists(), "the kubelet is served");
+    let served = timeout(SOON, created(&registration)).await;
+    assert!(served.is_ok(), "the kubelet is served");
     let answer = ready(operations).await;
     assert!(answer.contains(" 503 ") && answer.contains("the first publication"), "{answer}");
 

@@ -397,6 +397,7 @@ fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
                 "[sys/devices/pci{bus}/{address}]\n\
                  class = 0x020000\nvendor = 0x15b3\ndevice = 0x1021\nnuma_node = 0\n\
                  net/{link}/type = 1\n\
+                 driver -> ../../../bus/pci/drivers/mlx5_core\n\
                  [sys]\n\
                  bus/pci/devices/{address} -> ../../../devices/pci{bus}/{address}\n\
                  class/net/{link} -> ../../devices/pci{bus}/{address}/net/{link}\n\

@@ -198,7 +198,7 @@ fn unlabel(metadata: &mut Value, label: &str) {
 }
 
 /// The containers and init containers.
-fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
+pub(crate) fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
     let lists = pod["spec"].as_object_mut().into_iter().flat_map(Map::iter_mut);
     let lists = lists.filter(|(name, _)| CONTAINER_LISTS.contains(&name.as_str()));
     lists.filter_map(|(_, list)| list.as_array_mut()).flatten()

@@ -4,9 +4,12 @@
 use super::recent::RecentPins;
 use crate::admit::{self, AdmitError, Begun, Pending, Verdict};
 use crate::denial::Denial;
+use crate::intent::GpuResources;
 use crate::plan::{Plan, Policy};
+use crate::reapplied::{self, put_back};
 use crate::rewrite;
 use cluster_model::view::{ClusterView, ObjectKey};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse};
@@ -70,6 +73,9 @@ pub(super) fn begin(
             return answered(refuse(response, format!("failed to read the pod: {error}")));
         }
     };
+    if let Some(stored) = request.old_object.as_ref() {
+        return answered(update(response, &pod, stored, view));
+    }
     match admit::begin(&pod, view, policy) {
         Ok(Begun::Decided(verdict)) => answered(allow(response, &pod, *verdict)),
         Ok(Begun::NeedsPlan(pending)) => {
@@ -78,6 +84,26 @@ pub(super) fn begin(
         }
         Err(error) => answered(deny(response, &error)),
     }
+}
+
+/// Answers an update of a pod: its claim stays.
+fn update(
+    response: AdmissionResponse,
+    pod: &Value,
+    stored: &DynamicObject,
+    view: &ClusterView,
+) -> Answer {
+    let read = serde_json::to_value(stored).and_then(|stored| {
+        let typed = serde_json::from_value(stored.clone())?;
+        Ok((in_namespace(stored, pod["metadata"]["namespace"].as_str()), typed))
+    });
+    let (stored, typed): (Value, Pod) = match read {
+        Ok(read) => read,
+        Err(error) => return refuse(response, format!("failed to read the stored pod: {error}")),
+    };
+    let patched = put_back(pod, &stored, &GpuResources::of(&typed, view));
+    let warnings = reapplied::warning(&patched).into_iter().collect();
+    allow(response, pod, Verdict { pod: patched, planned: None, template: None, warnings })
 }
 
 impl Waiting {

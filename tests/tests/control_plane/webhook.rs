@@ -15,8 +15,10 @@ use kube::{
 };
 use serde_json::json;
 use tests::{
-    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+    Check, ControlPlane, Scope, binaries, chart::printed, eventually, installation::Installation,
+    suite::Test, with_scope,
 };
+use tokio::process::Command;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -31,6 +33,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_claim_that_escapes_a_quota_is_denied,
         a_claim_that_escapes_a_quota_gets_a_warning,
         a_template_written_by_hand_gets_warnings,
+        a_manifest_can_be_applied_again,
         a_pod_of_nearly_three_mebibytes_is_answered,
         every_manifest_is_accepted_with_all_its_fields,
         admission_may_touch_its_own_objects_and_no_others,
@@ -445,4 +448,44 @@ spec:
       - {{requests: [gpu, nic], matchAttribute: dra.net/numaNode}}
 "
     )
+}
+
+/// Tools apply a manifest again and again, and compare it with what is there. The API server merges
+/// it into the pod that admission has rewritten.
+async fn a_manifest_can_be_applied_again(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let config = format!("--kubeconfig={}", plane.kubeconfig().display());
+    with_two(plane, &["--scheduler-name", "dranet-scheduler"], async |scope, _, _| {
+        let namespace = format!("--namespace={}", scope.namespace());
+        for (name, flags) in [("client", &[][..]), ("server", &["--server-side"])] {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": "1"}},
+                "spec": {
+                    "schedulerName": "default-scheduler",
+                    "tolerations": [{"key": "team", "operator": "Exists"}],
+                    "containers": [{
+                        "name": "main", "image": "busybox",
+                        "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "1Gi"}},
+                    }],
+                },
+            });
+            let file = tempfile::NamedTempFile::new()?;
+            std::fs::write(file.path(), pod.to_string())?;
+            let file = format!("--filename={}", file.path().display());
+            for verb in ["apply", "apply", "diff"] {
+                let said = Command::new(binaries::kubernetes("kubectl")?)
+                    .args([verb, &config, &namespace, &file])
+                    .args(flags)
+                    .output()
+                    .await?;
+                printed(said).with_context(|| format!("{verb} {flags:?}"))?;
+            }
+            let pod: Pod = Api::namespaced(scope.client(), scope.namespace()).get(name).await?;
+            let text = serde_json::to_string(&pod.spec)?;
+            assert!(!text.contains("\"nvidia.com/gpu\":\"1\""), "{text}");
+            assert!(text.contains("resourceClaimTemplateName"), "{text}");
+        }
+        Ok(())
+    })
+    .await
 }

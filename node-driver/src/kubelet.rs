@@ -26,7 +26,7 @@ use crate::kubelet::dra::DraService;
 use crate::kubelet::health::{HealthService, Watched};
 use crate::kubelet::registration::RegistrationService;
 use crate::kubelet::socket::{Socket, name, remove_dead};
-use crate::kubelet::wire::{dra_v1, dra_v1beta1, health_v1, health_v1alpha1, registration_v1};
+use crate::kubelet::wire::{dra_v1, health_v1, health_v1alpha1, registration_v1};
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
@@ -47,8 +47,8 @@ pub use socket::SocketError;
 
 /// Services that the kubelet may use, newest first: it takes the first one of each kind
 /// that it knows.
-pub const SUPPORTED_VERSIONS: [&str; 4] =
-    ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
+pub const SUPPORTED_VERSIONS: [&str; 3] =
+    ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
 /// The plugin cannot continue.
 #[derive(Debug, thiserror::Error)]
@@ -212,8 +212,7 @@ async fn serve_dra(
     // The kubelet dials this socket as `unix:…`; its client then sends a plain authority.
     let (incoming, _removal) = socket.into_incoming();
     Server::builder()
-        .add_service(dra_v1::dra_plugin_server::DraPluginServer::new(dra.clone()))
-        .add_service(dra_v1beta1::dra_plugin_server::DraPluginServer::new(dra))
+        .add_service(dra_v1::dra_plugin_server::DraPluginServer::new(dra))
         .add_service(health_v1::dra_resource_health_server::DraResourceHealthServer::new(
             health.clone(),
         ))

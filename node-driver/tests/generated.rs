@@ -6,9 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-const KUBELET: [&str; 5] = [
+const KUBELET: [&str; 4] = [
     "dra-v1/api.proto",
-    "dra-v1beta1/api.proto",
     "dra-health-v1/api.proto",
     "dra-health-v1alpha1/api.proto",
     "pluginregistration-v1/api.proto",

@@ -1,8 +1,9 @@
-//! The DRA service in both versions (`dra/v1`, `dra/v1beta1`). Every requested claim gets
-//! its own answer, devices or an error; a failed claim never affects the others.
+//! The DRA service (`dra/v1`, since Kubernetes 1.34). Every requested claim gets its own
+//! answer, devices or an error; a failed claim never affects the others.
 
 use crate::kubelet::metrics::Method;
-use crate::kubelet::wire::{dra_v1, dra_v1beta1};
+use crate::kubelet::wire::dra_v1;
+use crate::kubelet::wire::dra_v1::dra_plugin_server::DraPlugin;
 use crate::prepare::ClaimRef;
 use crate::prepare::node::PreparedDevice;
 use crate::prepare::preparer::Preparer;
@@ -11,8 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use tonic::{Request, Response, Status};
 
-/// The service. Clones share its state.
-#[derive(Clone)]
+/// The service.
 pub(super) struct DraService {
     preparer: Preparer,
 }
@@ -57,64 +57,54 @@ impl DraService {
     }
 }
 
-/// The two versions differ in one field; their code is the same.
-macro_rules! serve_version {
-    ($version:ident, |$prepared:ident| $device:expr) => {
-        impl From<$version::Claim> for ClaimRef {
-            fn from(claim: $version::Claim) -> Self {
-                let $version::Claim { namespace, uid, name } = claim;
-                Self { namespace, name, uid }
-            }
-        }
-
-        #[tonic::async_trait]
-        impl $version::dra_plugin_server::DraPlugin for DraService {
-            async fn node_prepare_resources(
-                &self,
-                request: Request<$version::NodePrepareResourcesRequest>,
-            ) -> Result<Response<$version::NodePrepareResourcesResponse>, Status> {
-                let mut claims = BTreeMap::new();
-                for claim in request.into_inner().claims {
-                    let claim = ClaimRef::from(claim);
-                    let (devices, error) = match self.prepare(&claim).await {
-                        Ok(devices) => (devices, String::new()),
-                        Err(error) => (Vec::new(), error),
-                    };
-                    let devices = devices.into_iter().map(|$prepared| $device).collect();
-                    let answer = $version::NodePrepareResourceResponse { devices, error };
-                    claims.insert(claim.uid, answer);
-                }
-                Ok(Response::new($version::NodePrepareResourcesResponse { claims }))
-            }
-
-            async fn node_unprepare_resources(
-                &self,
-                request: Request<$version::NodeUnprepareResourcesRequest>,
-            ) -> Result<Response<$version::NodeUnprepareResourcesResponse>, Status> {
-                let mut claims = BTreeMap::new();
-                for claim in request.into_inner().claims {
-                    let claim = ClaimRef::from(claim);
-                    let error = self.unprepare(&claim).await;
-                    let answer = $version::NodeUnprepareResourceResponse { error };
-                    claims.insert(claim.uid, answer);
-                }
-                Ok(Response::new($version::NodeUnprepareResourcesResponse { claims }))
-            }
-        }
-    };
+impl From<dra_v1::Claim> for ClaimRef {
+    fn from(claim: dra_v1::Claim) -> Self {
+        let dra_v1::Claim { namespace, uid, name } = claim;
+        Self { namespace, name, uid }
+    }
 }
 
-serve_version!(dra_v1, |prepared| dra_v1::Device {
-    request_names: vec![prepared.request],
-    pool_name: prepared.pool,
-    device_name: prepared.device,
-    cdi_device_ids: vec![prepared.cdi_id],
-    share_id: prepared.share_id,
-});
+impl From<PreparedDevice> for dra_v1::Device {
+    fn from(prepared: PreparedDevice) -> Self {
+        Self {
+            request_names: vec![prepared.request],
+            pool_name: prepared.pool,
+            device_name: prepared.device,
+            cdi_device_ids: vec![prepared.cdi_id],
+            share_id: prepared.share_id,
+        }
+    }
+}
 
-serve_version!(dra_v1beta1, |prepared| dra_v1beta1::Device {
-    request_names: vec![prepared.request],
-    pool_name: prepared.pool,
-    device_name: prepared.device,
-    cdi_device_ids: vec![prepared.cdi_id],
-});
+#[tonic::async_trait]
+impl DraPlugin for DraService {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<dra_v1::NodePrepareResourcesRequest>,
+    ) -> Result<Response<dra_v1::NodePrepareResourcesResponse>, Status> {
+        let mut claims = BTreeMap::new();
+        for claim in request.into_inner().claims {
+            let claim = ClaimRef::from(claim);
+            let (devices, error) = match self.prepare(&claim).await {
+                Ok(devices) => (devices, String::new()),
+                Err(error) => (Vec::new(), error),
+            };
+            let devices = devices.into_iter().map(dra_v1::Device::from).collect();
+            claims.insert(claim.uid, dra_v1::NodePrepareResourceResponse { devices, error });
+        }
+        Ok(Response::new(dra_v1::NodePrepareResourcesResponse { claims }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<dra_v1::NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<dra_v1::NodeUnprepareResourcesResponse>, Status> {
+        let mut claims = BTreeMap::new();
+        for claim in request.into_inner().claims {
+            let claim = ClaimRef::from(claim);
+            let error = self.unprepare(&claim).await;
+            claims.insert(claim.uid, dra_v1::NodeUnprepareResourceResponse { error });
+        }
+        Ok(Response::new(dra_v1::NodeUnprepareResourcesResponse { claims }))
+    }
+}

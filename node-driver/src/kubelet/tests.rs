@@ -10,7 +10,6 @@ use crate::kernel::attach::namespaces::Namespaces;
 use crate::kubelet::health::{DeviceHealth, HealthState};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::kubelet::wire::dra_v1::dra_plugin_client::DraPluginClient as ClientV1;
-use crate::kubelet::wire::dra_v1beta1::dra_plugin_client::DraPluginClient as ClientV1Beta1;
 use crate::kubelet::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
 use crate::kubelet::wire::registration_v1::registration_client::RegistrationClient;
 use crate::kubelet::wire::registration_v1::{InfoRequest, RegistrationStatus};
@@ -292,25 +291,6 @@ async fn prepare_and_unprepare_are_idempotent_and_answer_each_claim() {
     assert_eq!(files(&bench.paths().claims()), [""; 0]);
     let free_again = prepare(&mut client, &["nic-0"]).await;
     assert_eq!(free_again.claims["uid-nic-0"].error, "");
-    bench.end().await.unwrap();
-}
-
-#[tokio::test]
-async fn the_older_version_gives_the_same_devices() {
-    let bench = Bench::start(None).await;
-    let newer = prepare(&mut ClientV1::new(bench.service().await), &["nic-2"]).await;
-    let claim = dra_v1beta1::Claim {
-        namespace: "team".into(),
-        name: "nic-2".into(),
-        uid: "uid-nic-2".into(),
-    };
-    let request = dra_v1beta1::NodePrepareResourcesRequest { claims: vec![claim] };
-    let mut client = ClientV1Beta1::new(bench.service().await);
-    let older = client.node_prepare_resources(request).await.unwrap().into_inner();
-    assert_eq!(
-        older.claims["uid-nic-2"].devices[0].cdi_device_ids,
-        newer.claims["uid-nic-2"].devices[0].cdi_device_ids
-    );
     bench.end().await.unwrap();
 }
 

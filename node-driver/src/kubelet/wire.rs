@@ -18,10 +18,6 @@
 #[rustfmt::skip]
 #[path = "generated/k8s.io.kubelet.pkg.apis.dra.v1.rs"]
 pub mod dra_v1;
-/// `k8s.io/kubelet/pkg/apis/dra/v1beta1`.
-#[rustfmt::skip]
-#[path = "generated/k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"]
-pub mod dra_v1beta1;
 /// `k8s.io/kubelet/pkg/apis/dra-health/v1`.
 #[rustfmt::skip]
 #[path = "generated/v1.rs"]

@@ -24,6 +24,7 @@ use tokio::time::sleep;
 use super::{
     api_partition::ApiPartition,
     campaign::{INTO_A_SANDBOX, ON_THE_WAY_IN, ON_THE_WAY_OUT, OUT_OF_A_SANDBOX},
+    nri::nri_with_rdma,
     seeded_rng::SeededRng,
     trouble::Disk,
 };
@@ -41,8 +42,6 @@ const AWAY: Duration = Duration::from_millis(1500);
 
 /// The kubelet restarts a container that keeps failing after 10, 20 and 40 seconds.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-const NRI: [&str; 2] = ["--attach", "nri"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accident {
@@ -85,7 +84,7 @@ async fn the_node_settles_after_any_failure(plane: Arc<ControlPlane>) -> anyhow:
         let mut due = Vec::new();
         for round in 0..wanted {
             if round == wanted / 2 {
-                node.flags = &NRI;
+                node.flags = nri_with_rdma()?;
             }
             if due.is_empty() {
                 due.extend(Accident::ALL);

@@ -2,9 +2,8 @@
 //! root. Without the driver's help it can lock what the runtime's limit allows (8 MiB if systemd
 //! starts it), and with the capability `IPC_LOCK` as much as it has.
 
-use std::{fs, sync::Arc};
+use std::sync::Arc;
 
-use anyhow::Context;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tests::{
@@ -13,7 +12,7 @@ use tests::{
     suite::Test,
 };
 
-use super::nri::NRI;
+use super::nri::{NRI, may_raise_limits};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
@@ -61,16 +60,6 @@ async fn by_nri_a_pod_without_root_locks_memory(plane: Arc<ControlPlane>) -> any
     let said = locks_without_root(&plane, "memory-nri", &NRI).await?;
     assert_eq!(said, format!("LOCKED {MIB}"));
     Ok(())
-}
-
-/// Returns true if this process and its children, the runtime among them, may raise a hard limit
-/// (`capabilities(7)`).
-fn may_raise_limits() -> anyhow::Result<bool> {
-    const CAP_SYS_RESOURCE: u32 = 24;
-    let status = fs::read_to_string("/proc/self/status")?;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.context("the kernel shows capabilities")?.trim();
-    Ok(u64::from_str_radix(effective, 16)? >> CAP_SYS_RESOURCE & 1 == 1)
 }
 
 /// What a pod without root says, after it tried to lock memory. Images of inference servers run as

@@ -1,7 +1,7 @@
 //! Attaches interfaces by NRI instead of the hook. The same must hold as for the hook, also while
 //! containerd and the driver are disconnected.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use anyhow::Context;
 use serde_json::json;
@@ -37,6 +37,23 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 pub(crate) const NRI: [&str; 2] = ["--attach", "nri"];
+
+/// The flags for pods with RDMA devices. A runtime that may not raise limits would refuse their
+/// containers.
+pub(crate) fn nri_with_rdma() -> anyhow::Result<&'static [&'static str]> {
+    let without = &["--attach", "nri", "--locked-memory", "false"];
+    Ok(if may_raise_limits()? { &NRI } else { without })
+}
+
+/// Returns true if this process and its children, the runtime among them, may raise a hard limit
+/// (`capabilities(7)`).
+pub(crate) fn may_raise_limits() -> anyhow::Result<bool> {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.context("the kernel shows capabilities")?.trim();
+    Ok(u64::from_str_radix(effective, 16)? >> CAP_SYS_RESOURCE & 1 == 1)
+}
 
 async fn by_nri_an_interface_goes_in_and_comes_back_as_it_was(
     plane: Arc<ControlPlane>,

@@ -27,7 +27,7 @@ pub mod plan;
 mod pod_check;
 pub mod quota;
 mod rail;
-mod reapplied;
+pub mod reapplied;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]

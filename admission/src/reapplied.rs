@@ -14,7 +14,7 @@ const CLAIM_STAYS: &str = "the claim of a pod never changes: delete the pod and 
 
 /// The updated pod with the rewrite of the stored pod put back, as far as the update takes back
 /// exactly that. All other changes stay, for the API server to judge.
-pub(crate) fn put_back(updated: &Value, stored: &Value, resources: &GpuResources) -> Value {
+pub fn put_back(updated: &Value, stored: &Value, resources: &GpuResources) -> Value {
     let mut pod = updated.clone();
     if !matches!(own_template(stored), Ok(Some(_))) {
         return pod;
@@ -50,7 +50,7 @@ pub(crate) fn put_back(updated: &Value, stored: &Value, resources: &GpuResources
 }
 
 /// The warning for an update that changes what the pod asks for.
-pub(crate) fn warning(pod: &Value) -> Option<String> {
+pub fn warning(pod: &Value) -> Option<String> {
     let was_planned = pod["metadata"]["annotations"].get(annotation::PLAN).is_some();
     (was_planned && was_edited(pod)).then(|| CLAIM_STAYS.to_owned())
 }

@@ -128,8 +128,8 @@ async fn the_driver_waits_for_its_api_server() {
     driver.says("API server not reached").await;
     assert!(driver.child.try_wait().unwrap().is_none(), "it keeps running");
     let registration = folder.path().join("kubelet/plugins_registry/dra.net-reg.sock");
-    let served = timeout(SOON, created(&registration)).await;
-    assert!(served.is_ok(), "the kubelet is served");
+    let is_there = timeout(SOON, created(&registration)).await;
+    assert!(is_there.is_ok(), "the kubelet is served");
     let answer = ready(operations).await;
     assert!(answer.contains(" 503 ") && answer.contains("the first publication"), "{answer}");
 

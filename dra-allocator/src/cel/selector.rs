@@ -58,7 +58,7 @@ impl Selector {
         // Under no lock, as this takes up to a tenth of a second.
         let compiled = compile(&self.expression, budget);
         if !matches!(compiled, Err(CompileError::OutOfBudget)) {
-            let bytes = compiled.as_ref().map_or(ENTRY, |compiled| compiled.bytes());
+            let bytes = compiled.as_ref().map_or(ENTRY, CompiledSelector::bytes);
             lock(&KNOWN).make_room(&self.expression, &self.slot, bytes);
             *lock(&self.slot) = Some(compiled.clone());
         }

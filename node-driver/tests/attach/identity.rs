@@ -65,7 +65,7 @@ fn a_child_of_another_claim_with_the_same_name_stays() {
     let link = other.devices[0].link.as_mut().unwrap();
     link.mark = Some("dranet000000000".parse().unwrap());
     let attached = stage.attach(plan);
-    let ended = stage.known(other, &attached);
+    let ended = attached.with_plan(other);
     stage.take_back(&ended);
     assert!(stage.in_pod("ip -d link show rail0").contains("macvlan"), "it is another claim's");
     stage.take_back(&attached);

@@ -37,6 +37,13 @@ pub(crate) struct Attached {
     links: Indices,
 }
 
+impl Attached {
+    /// Another plan, whose record says the same about the pod.
+    pub(crate) fn with_plan(&self, plan: Plan) -> Self {
+        Self { plan, links: self.links.clone() }
+    }
+}
+
 impl Stage {
     /// Creates both namespaces and a veth pair, and runs these `ip` lines on the host.
     pub(crate) fn with(lines: &[&str]) -> Self {
@@ -69,6 +76,7 @@ impl Stage {
         self.decide(&[RAIL], &[], parameters, Some(bandwidth))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "tests write the parameters in the call")]
     fn decide(
         &self,
         names: &[&str],
@@ -122,11 +130,6 @@ impl Stage {
     /// Attaches again, as for another container of the pod.
     pub(crate) fn again(&self, attached: &mut Attached) {
         self.attach_again(&attached.plan, &mut attached.links).unwrap();
-    }
-
-    /// Another plan, whose record says the same about the pod.
-    pub(crate) fn known(&self, plan: Plan, attached: &Attached) -> Attached {
-        Attached { plan, links: attached.links.clone() }
     }
 
     /// Moves everything back to the host without restoring it.

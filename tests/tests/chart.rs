@@ -5,6 +5,7 @@
 
 mod chart {
     pub(crate) mod accepted;
+    pub(crate) mod annotation_use;
     pub(crate) mod images;
     pub(crate) mod lifecycle;
     pub(crate) mod monitoring;
@@ -15,7 +16,9 @@ mod chart {
 
 use std::process::ExitCode;
 
-use chart::{accepted, images, lifecycle, monitoring, network_config, render, values};
+use chart::{
+    accepted, annotation_use, images, lifecycle, monitoring, network_config, render, values,
+};
 use tests::{Options, suite};
 
 fn main() -> ExitCode {
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
         monitoring::tests(),
         accepted::tests(),
         network_config::tests(),
+        annotation_use::tests(),
         images::tests(),
         lifecycle::tests(),
     ];

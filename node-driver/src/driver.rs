@@ -347,7 +347,10 @@ impl Driver {
             &facts.snapshot,
         );
         let wanted = decision.with_gone(gone).filtered(filter);
-        let wanted = wanted.one_function_per_port(&facts.snapshot, &held).shared(sharing);
+        let wanted = wanted
+            .with_something_to_give(&facts.snapshot, &held)
+            .one_function_per_port(&facts.snapshot, &held)
+            .shared(sharing);
         let host = modules::conditions(&KernelFacts::read(&self.host, run_dir));
         let wanted = self.judge(wanted.with_host(host), Instant::now());
         self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty())

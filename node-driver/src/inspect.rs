@@ -98,6 +98,7 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     let decision = decide_with(&facts, nic_role, &known)
         .with_gone(seen.gone(&facts.snapshot, &held))
         .filtered(filter)
+        .with_something_to_give(&facts.snapshot, &held)
         .one_function_per_port(&facts.snapshot, &held);
     // What is wrong now, if it lasts.
     let (mut health, now) = (Health::default(), Instant::now());

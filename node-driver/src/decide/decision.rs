@@ -124,6 +124,18 @@ impl Decision {
         self
     }
 
+    /// Leaves out functions of which a pod would get nothing: the host has neither an interface nor an
+    /// RDMA device of them. If a pod has the NIC, these are the pod's.
+    #[must_use]
+    pub fn with_something_to_give(self, snapshot: &Snapshot, held: &Held) -> Self {
+        let is_bare = |address| {
+            snapshot.rdma_device(address).is_none() && snapshot.netdevs_of(address).next().is_none()
+        };
+        let bare = snapshot.pci.iter().map(|function| function.address).filter(|it| is_bare(*it));
+        let names = bare.map(device_name).filter(|name| !held.contains_key(name)).collect();
+        self.without(&names, &WithheldReason::NothingToGive)
+    }
+
     /// Taints devices whose driver is to be replaced, so that pods that use them are evicted.
     #[must_use]
     pub fn evicting(mut self, names: &BTreeSet<String>) -> Self {
@@ -348,7 +360,9 @@ mod tests {
     fn given_out(facts: &Facts, held: &[&str]) -> (Vec<String>, Vec<String>) {
         let holding = |name: &&str| ((*name).to_owned(), Holding::default());
         let held = held.iter().map(holding).collect();
-        let decision = decide(facts).one_function_per_port(&facts.snapshot, &held);
+        let decision = decide(facts)
+            .with_something_to_give(&facts.snapshot, &held)
+            .one_function_per_port(&facts.snapshot, &held);
         let of_both = |name: &&String| [PHYSICAL, VIRTUAL].contains(&name.as_str());
         let published = decision.devices.iter().map(|device| &device.name).filter(of_both);
         let withheld = decision.withheld.iter().filter(|nic| of_both(&&nic.name));
@@ -375,6 +389,20 @@ mod tests {
         let (published, withheld) = given_out(&with_function(None), &[]);
         assert_eq!(published, one(PHYSICAL), "nobody has the virtual function");
         assert_eq!(withheld, one("pci-0101-00-00-1 no-driver"));
+    }
+
+    /// The second function of an adapter on two sockets, for example.
+    #[test]
+    fn a_function_of_which_a_pod_would_get_nothing_is_not_given_out() {
+        let mut facts = facts("aks-gb300");
+        let address = "0101:00:00.0".parse().unwrap();
+        facts.snapshot.rdma.retain(|device| device.pci != Some(address));
+        facts.snapshot.netdevs.retain(|netdev| netdev.pci != Some(address));
+        let (published, withheld) = given_out(&facts, &[]);
+        assert!(!published.contains(&PHYSICAL.to_owned()), "{published:?}");
+        assert_eq!(withheld, [format!("{PHYSICAL} nothing-to-give")]);
+        let (published, _) = given_out(&facts, &[PHYSICAL]);
+        assert!(published.contains(&PHYSICAL.to_owned()), "a pod has it: {published:?}");
     }
 
     #[test]

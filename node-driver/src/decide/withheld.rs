@@ -44,6 +44,8 @@ pub enum WithheldReason {
         /// The physical function, as a device in a slice.
         physical: String,
     },
+    /// It has neither an interface nor an RDMA device that the host could give.
+    NothingToGive,
     /// Its virtual functions are being created, or it is one of them.
     NotReady,
     /// Its driver is being loaded from a vendor's container.
@@ -64,6 +66,7 @@ impl WithheldReason {
             Self::Reserved { .. } => "reserved",
             Self::HasVirtualFunctions { .. } => "has-virtual-functions",
             Self::PhysicalFunctionInPod { .. } => "physical-function-in-pod",
+            Self::NothingToGive => "nothing-to-give",
             Self::NotReady => "not-ready",
             Self::VendorDriver => "vendor-driver",
             Self::Filter => "filter",
@@ -93,6 +96,10 @@ impl fmt::Display for WithheldReason {
             Self::PhysicalFunctionInPod { physical } => {
                 write!(f, "a pod has its physical function `{physical}`")
             }
+            Self::NothingToGive => f.write_str(
+                "the host has neither a network interface nor an RDMA device of it; load the module \
+                 for RDMA, or look for what has moved them",
+            ),
             Self::NotReady => f.write_str("its virtual functions are being created"),
             Self::VendorDriver => f.write_str("its driver is being loaded from a container"),
             Self::Filter => f.write_str("--filter drops it"),

@@ -142,7 +142,7 @@ impl NicPools {
     }
 
     /// The addresses that their claims may not hold according to the view, which may be outdated.
-    /// Those that [`HeldAddress::is_held_by`] has confirmed are left out until the claim changes.
+    /// Those that [`DoubtfulAddress::is_held_by`] has confirmed are left out until the claim changes.
     pub fn doubtful(&self, view: &ClusterView) -> Vec<DoubtfulAddress> {
         let doubtful = self.addresses.iter().filter_map(|(name, held)| {
             let (rank, claim) = (self.rank(name, held), held.claim());

@@ -11,7 +11,11 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 use tests::{
-    ControlPlane, Scope, installation::Installation, machine::Machine, suite::Test, with_scope,
+    ControlPlane, Scope,
+    installation::Installation,
+    machine::{AMD_CLASS, Machine},
+    suite::Test,
+    with_scope,
 };
 
 use super::churn::create;
@@ -23,36 +27,60 @@ pub(crate) fn tests() -> Vec<Test> {
     all.into_iter().map(Test::alone).collect()
 }
 
-/// Machines, and the rate of their compute NICs in gigabits per second.
-const MACHINES: [(&str, i64); 5] = [
-    ("dgx-b200", 400),
-    ("dgx-h100", 400),
-    ("dgx-h100+roce", 400),
-    ("gb200-nvl72", 400),
-    ("gb200-nvl72+roce", 400),
+/// A recorded machine and what pods get on it.
+struct Case {
+    fixture: &'static str,
+    driver: &'static str,
+    resource: &'static str,
+    /// The rate of its compute NICs in gigabits per second.
+    rate: i64,
+    /// GPUs and NICs of pods that are created one after the other.
+    pods: &'static [(u32, u32)],
+}
+
+impl Case {
+    const fn nvidia(fixture: &'static str, rate: i64, pods: &'static [(u32, u32)]) -> Self {
+        Self { fixture, driver: "gpu.nvidia.com", resource: "nvidia.com/gpu", rate, pods }
+    }
+}
+
+/// A machine with four GPUs and NICs on each NUMA node, and one with two.
+const OF_FOUR: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 2), (4, 4)];
+const OF_TWO: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 2)];
+
+const CASES: [Case; 8] = [
+    Case::nvidia("dgx-b200", 400, OF_FOUR),
+    Case::nvidia("dgx-h100", 400, OF_FOUR),
+    Case::nvidia("dgx-h100+roce", 400, OF_FOUR),
+    Case::nvidia("gb200-nvl72", 400, OF_TWO),
+    Case::nvidia("gb200-nvl72+roce", 400, OF_TWO),
+    // Eight GPUs share four NICs.
+    Case::nvidia("aws-p4d", 100, &[(1, 1), (1, 2), (4, 2)]),
+    // A virtual machine with the hypervisor's topology file.
+    Case::nvidia("h200-vm-8gpu", 400, OF_FOUR),
+    Case {
+        fixture: "azure-mi300x",
+        driver: "gpu.amd.com",
+        resource: "amd.com/gpu",
+        rate: 400,
+        pods: OF_FOUR,
+    },
 ];
 
-/// GPUs and NICs of pods that are created one after the other.
-const PODS: [(u32, u32); 4] = [(1, 1), (1, 2), (2, 2), (4, 4)];
-
 async fn pods_get_compute_nics_from_the_scheduler(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    for (fixture, rate) in MACHINES {
+    for Case { fixture, driver, resource, rate, pods } in CASES {
         with_scope(plane.client(), async |scope| {
             let mut installation = Installation::install(&plane, scope).await?;
-            let (driver, resource) = ("gpu.nvidia.com", "nvidia.com/gpu");
             let machine = Machine { fixture, size: "", driver, resource };
+            scope.apply_yaml(AMD_CLASS).await?;
             installation.machine("one", machine).await?;
             installation.start_admission().await?;
-            for (number, (gpus, nics)) in PODS.into_iter().enumerate() {
-                // A GB200 node has two GPUs on each NUMA node.
-                if gpus == 4 && fixture.starts_with("gb200") {
-                    continue;
-                }
+            for (number, (gpus, nics)) in pods.iter().enumerate() {
                 let name = format!("pod-{number}");
-                create(scope, &pod(&name, gpus, nics)?).await?;
+                create(scope, &pod(&name, resource, *gpus, *nics)?).await?;
                 scope.bound(&name, SOON).await.with_context(|| format!("{fixture} {name}"))?;
                 let nics_of_pod = nics_of(scope, &name).await?;
-                assert_eq!(u32::try_from(nics_of_pod.len())?, nics, "{fixture} {name}");
+                assert_eq!(u32::try_from(nics_of_pod.len())?, *nics, "{fixture} {name}");
                 for nic in nics_of_pod {
                     let attributes = nic.attributes.unwrap_or_default();
                     let role = attributes.get("dranet.io/role").and_then(|it| it.string.clone());
@@ -64,12 +92,13 @@ async fn pods_get_compute_nics_from_the_scheduler(plane: Arc<ControlPlane>) -> a
             }
             Ok(())
         })
-        .await?;
+        .await
+        .with_context(|| fixture)?;
     }
     Ok(())
 }
 
-fn pod(name: &str, gpus: u32, nics: u32) -> anyhow::Result<Pod> {
+fn pod(name: &str, resource: &str, gpus: u32, nics: u32) -> anyhow::Result<Pod> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name, "annotations": {
             "dranet.io/aligned-nics": nics.to_string(),
@@ -80,8 +109,8 @@ fn pod(name: &str, gpus: u32, nics: u32) -> anyhow::Result<Pod> {
             "name": "nccl",
             "image": "nccl",
             "resources": {
-                "limits": {"nvidia.com/gpu": gpus.to_string()},
-                "requests": {"nvidia.com/gpu": gpus.to_string()},
+                "limits": {resource: gpus.to_string()},
+                "requests": {resource: gpus.to_string()},
             },
         }]},
     }))?)

@@ -178,7 +178,7 @@ fn plan_or_group(
     let together = Intent { pairing: Pairing::Group, ..intent.clone() };
     let plan = plan_as_read(&together, placement, view, policy).ok().filter(Plan::is_near);
     let Some(plan) = plan.filter(|plan| plan.aligned_nodes() > pairs) else { return planned };
-    let why = format!("{}; in pairs they would be too much for a claim", plan.why);
+    let why = format!("{}; a claim in pairs would be too large", plan.why);
     Ok(Plan { why, ..plan })
 }
 

@@ -98,8 +98,8 @@ pub(crate) fn keep_shareable(
     let Some(share) = &intent.share else { return Ok(None) };
     if !settings.gates.consumable_capacity {
         return Err(deny(
-            "NICs are shared by a capacity of theirs, and the scheduler cannot allocate one \
-             (feature gate DRAConsumableCapacity is off; it is on by default since Kubernetes 1.36)",
+            "pods share a NIC by taking parts of its capacity, and the scheduler cannot allocate \
+             parts (feature gate DRAConsumableCapacity is off; it is on by default since Kubernetes 1.36)",
         ));
     }
     let by_number = any(machines, |nic| amount(nic, capacity::SHARES).is_some());

@@ -97,8 +97,8 @@ pub struct VendorDriverArgs {
     /// PCI vendor ID of its NICs
     #[arg(long = "vendor-driver-pci-vendor", value_name = "ID", default_value = "15b3")]
     pub pci_vendor: PciVendor,
-    /// What becomes of pods that use NICs whose driver is to be replaced: they are evicted, on one
-    /// node at a time, or the driver waits until they have ended
+    /// What happens to pods that use a NIC when its driver is replaced: they are evicted, on one node at
+    /// a time, or the new driver waits until they have ended
     #[arg(long = "vendor-driver-drain", value_name = "MODE", value_enum, default_value_t = Drain::Evict)]
     pub drain: Drain,
 }

@@ -21,7 +21,7 @@ pub(crate) mod reason {
     pub(crate) const LOADED: &str = "Loaded";
 }
 
-/// What becomes of pods that use NICs whose driver is to be replaced.
+/// What happens to pods that use a NIC when its driver is replaced.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drain {
     /// Pods are evicted, on one node of the cluster at a time.

@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
+/// Reporting controller of the events on waiting pods.
+pub(crate) const REPORTER: &str = "dranet-admission";
+
 /// Waiting pods and their templates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingPods(Arc<Watched>);

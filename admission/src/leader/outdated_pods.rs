@@ -5,7 +5,7 @@
 use super::{Leader, LeaderError};
 use crate::admit::{fits_anew, free_elsewhere};
 use crate::plan::Policy;
-use crate::waiting_pods::{UnschedulablePod, WaitingPods};
+use crate::waiting_pods::{REPORTER, UnschedulablePod, WaitingPods};
 use crate::wording::nodes;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_secs(30);
 /// The most pods per round, each with another template; each is read and planned.
 const AT_ONCE: usize = 4;
-/// Reporting controller of the events.
-const REPORTER: &str = "dranet-admission";
 
 /// When each pod, by UID, was last checked; `None` if it already has its event.
 pub(super) type Looked = BTreeMap<String, Option<Instant>>;

@@ -38,9 +38,12 @@ const WRITES_MAX: u64 = 1_000;
 /// A template that a pod needs could not be provided.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TemplateError {
-    /// The API server refused it or did not answer.
+    /// The API server did not create it.
     #[error("failed to create ResourceClaimTemplate `{key}` that the pod needs")]
     Create { key: ObjectKey, source: Box<kube::Error> },
+    /// The API server refused it: by a quota, a policy or for its rights.
+    #[error("ResourceClaimTemplate `{key}` that the pod needs is refused: {why}")]
+    Refused { key: ObjectKey, why: String },
     /// The existing template could not be read.
     #[error("failed to compare ResourceClaimTemplate `{key}` with what the pod needs")]
     Compare { key: ObjectKey, source: Box<kube::Error> },
@@ -238,6 +241,12 @@ impl Templates {
                     }
                     StoredTemplate::Marked => Err(TemplateError::Slow { key: key.clone() }),
                 }
+            }
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                // The text begins with the object's name.
+                let (_, why) = status.message.split_once("is forbidden: ").unwrap_or_default();
+                let why = if why.is_empty() { &status.message } else { why };
+                Err(TemplateError::Refused { key: key.clone(), why: why.to_owned() })
             }
             Err(source) => {
                 Err(TemplateError::Create { key: key.clone(), source: Box::new(source) })

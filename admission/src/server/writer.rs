@@ -2,8 +2,12 @@
 
 use super::metrics::Metrics;
 use super::templates::{TemplateError, Templates};
-use crate::waiting_pods::WaitingPods;
+use crate::waiting_pods::{REPORTER, WaitingPods};
 use cluster_model::view::ObjectKey;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client, Resource as _};
 use process::chain::Chain;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +41,7 @@ impl Write {
     async fn carry_out(self, metrics: Metrics, slots: Arc<Semaphore>) {
         let Self { templates, waiting, key } = self;
         let [mut pause, longest] = RETRY;
+        let mut is_told = false;
         loop {
             let written = {
                 let _slot = slots.acquire().await;
@@ -47,8 +52,9 @@ impl Write {
                 Err(error) => {
                     tracing::warn!(template = %key, error = %Chain(&*error), "Template not created");
                     let is_final = matches!(*error, TemplateError::Differs { .. });
-                    if is_final || waiting.pod_of(&key).is_none() {
-                        return;
+                    let Some(pod) = waiting.pod_of(&key).filter(|_| !is_final) else { return };
+                    if let (TemplateError::Refused { why, .. }, false) = (&*error, is_told) {
+                        is_told = tell(&templates.client, &pod, why).await;
                     }
                 }
             }
@@ -56,4 +62,24 @@ impl Write {
             pause = (pause * 2).min(longest);
         }
     }
+}
+
+/// Sends an event on the pod whose template is refused. Returns true if it was sent.
+async fn tell(client: &Client, key: &ObjectKey, why: &str) -> bool {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
+    let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
+    let Some(pod) = pods.list(&named).await.ok().and_then(|pods| pods.items.into_iter().next())
+    else {
+        return false;
+    };
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "TemplateRefused".to_owned(),
+        note: Some(format!("the pod waits, as its ResourceClaimTemplate is refused: {why}")),
+        action: "Create".to_owned(),
+        secondary: None,
+    };
+    let source = Reporter { controller: REPORTER.to_owned(), instance: None };
+    let recorder = Recorder::new(client.clone(), source);
+    recorder.publish(&event, &pod.object_ref(&())).await.is_ok()
 }

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use k8s_openapi::api::{
     authorization::v1::SelfSubjectAccessReview,
-    core::v1::Pod,
+    core::v1::{Event, Pod, ResourceQuota},
     resource::v1::{ResourceClaim, ResourceClaimTemplate},
 };
 use kube::{
@@ -34,6 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_claim_that_escapes_a_quota_gets_a_warning,
         a_template_written_by_hand_gets_warnings,
         a_manifest_can_be_applied_again,
+        a_refused_template_is_told_in_one_sentence,
         a_pod_of_nearly_three_mebibytes_is_answered,
         every_manifest_is_accepted_with_all_its_fields,
         admission_may_touch_its_own_objects_and_no_others,
@@ -485,6 +486,53 @@ async fn a_manifest_can_be_applied_again(plane: Arc<ControlPlane>) -> anyhow::Re
             assert!(!text.contains("\"nvidia.com/gpu\":\"1\""), "{text}");
             assert!(text.contains("resourceClaimTemplateName"), "{text}");
         }
+        Ok(())
+    })
+    .await
+}
+
+async fn a_refused_template_is_told_in_one_sentence(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, _, _| {
+        let quota = json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
+            "spec": {"hard": {"count/resourceclaimtemplates.resource.k8s.io": "0"}},
+        });
+        scope.apply(serde_json::from_value(quota)?).await?;
+        let quotas: Api<ResourceQuota> = scope.api();
+        eventually(SOON, async || {
+            let status = quotas.get("none").await?.status;
+            let is_counted = status.is_some_and(|status| status.used.is_some());
+            Ok(Check::that(is_counted, || "the quota counts nothing yet".to_owned()))
+        })
+        .await?;
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "pod", "annotations": {"dranet.io/aligned-nics": "1"}},
+            "spec": {"containers": [{
+                "name": "main", "image": "busybox",
+                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            }]},
+        }))?;
+        scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
+        let events: Api<Event> = scope.api();
+        let told = eventually(SOON, async || {
+            let all = events.list(&ListParams::default()).await?.items;
+            let told =
+                all.into_iter().find(|event| event.reason.as_deref() == Some("TemplateRefused"));
+            let text = told.and_then(|event| event.message);
+            Ok(text.map_or_else(|| Check::NotYet("no event".to_owned()), Check::Done))
+        })
+        .await?;
+        assert_eq!(
+            told,
+            "the pod waits, as its ResourceClaimTemplate is refused: exceeded quota: none, \
+             requested: count/resourceclaimtemplates.resource.k8s.io=1, used: \
+             count/resourceclaimtemplates.resource.k8s.io=0, limited: \
+             count/resourceclaimtemplates.resource.k8s.io=0"
+        );
+        quotas.delete("none", &DeleteParams::default()).await?;
+        scope.bound("pod", SOON).await?;
         Ok(())
     })
     .await

@@ -1,12 +1,14 @@
 //! The distinct machines whose GPUs a device plugin offers. No DRA driver publishes these GPUs: the
 //! graph of a node says where they are, and its status how many the device plugin has.
 
-use crate::gpu_drivers::GpuDriver;
+use crate::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use crate::machines::{Machine, NicSelection, alike, keep_nics};
 use crate::node_devices::{NodeDevices, Role, published};
 use crate::view::ClusterView;
 use dra_allocator::{Device, DeviceId};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use topology_graph::{PciAddress, Topology};
 
 /// Stands for every GPU of a device plugin: no attribute of theirs is published.
 static GPU: LazyLock<Device> = LazyLock::new(|| {
@@ -39,6 +41,29 @@ pub fn has_whole_units(view: &ClusterView, node: &str, driver: &GpuDriver, resou
     gpus > 0 && units.is_some_and(|units| u64::try_from(gpus) == Ok(units))
 }
 
+/// The devices of a node; the GPUs are those of its device plugin, if no DRA driver publishes any.
+/// `None` if the node has published no graph.
+pub(crate) fn with_plugin_gpus<'a>(
+    view: &'a ClusterView,
+    node: &'a str,
+) -> Option<NodeDevices<'a>> {
+    let mut devices = NodeDevices::of(view, node)?;
+    for driver in GPU_DRIVERS.iter().filter(|_| devices.gpus.is_empty()) {
+        let mut resources = driver.extended_resources.iter();
+        if resources.any(|resource| has_whole_units(view, node, driver, resource)) {
+            devices.gpus = gpus(devices.topology, driver);
+            break;
+        }
+    }
+    Some(devices)
+}
+
+/// The GPUs of a driver in a graph.
+fn gpus<'a>(graph: &Topology, driver: &GpuDriver) -> BTreeMap<PciAddress, &'a Device> {
+    let gpus = graph.gpus().iter().filter(|gpu| gpu.vendor == driver.pci_vendor);
+    gpus.map(|gpu| (gpu.address, &*GPU)).collect()
+}
+
 /// Returns the machines with selected NICs whose device plugin offers whole GPUs. Those with most
 /// nodes come first.
 pub fn plugin_machines<'a>(
@@ -60,8 +85,7 @@ fn devices<'a>(
         return None;
     }
     let mut devices = NodeDevices::of(view, node)?;
-    let gpus = devices.topology.gpus().iter().filter(|gpu| gpu.vendor == gpu_driver.pci_vendor);
-    devices.gpus = gpus.map(|gpu| (gpu.address, &*GPU)).collect();
+    devices.gpus = gpus(devices.topology, gpu_driver);
     keep_nics(view, &mut devices, nics);
     (!devices.nics.is_empty()).then_some(devices)
 }

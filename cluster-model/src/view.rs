@@ -245,10 +245,12 @@ impl ClusterView {
     /// The nodes on which a device plugin offers an extended resource of GPUs.
     pub fn nodes_with_plugin(&self, resource: &str) -> impl Iterator<Item = &str> {
         let nodes = self.plugins.keys().map(String::as_str);
+        let nodes = nodes.filter(|node| !self.is_remembered(node));
         nodes.filter(move |node| self.plugin_units(node, resource).is_some())
     }
 
-    /// How many units of an extended resource of GPUs a node's device plugin has, whether or not
+    /// How many units of an extended resource of GPUs the device plugin of a node, or of a remembered
+    /// machine, has, whether or not
     /// they are healthy or in use. `None` if no device plugin offers it.
     pub fn plugin_units(&self, node: &str, resource: &str) -> Option<u64> {
         let offered = self.plugins.get(node)?.iter().find(|offered| offered.name == resource)?;

@@ -50,15 +50,23 @@ pub(super) fn resource<'i>(
     view: &ClusterView,
 ) -> Option<&'i GpuResource> {
     let resource = intent.resource.as_ref().filter(|_| intent.gpu_class.is_none())?;
-    let mut offering = view.nodes_with_plugin(&resource.name);
-    let is_offered = offering
-        .any(|node| placement.allows(view, node) && is_plugin_node(view, node, &resource.name));
-    let mut nodes = view.inventory().node_names().filter(|node| !view.is_remembered(node));
-    let is_published = |node: &str| {
-        placement.allows(view, node)
-            && published(view, node).any(|(_, gpu)| *gpu.id().driver == *resource.driver.driver)
+    let by_driver = |node: &str| {
+        published(view, node).any(|(_, gpu)| *gpu.id().driver == *resource.driver.driver)
     };
-    (is_offered && !nodes.any(|node| is_published(node))).then_some(resource)
+    let by_plugin = |node: &str| is_plugin_node(view, node, &resource.name);
+    let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
+    let (remembered, present): (Vec<&str>, Vec<&str>) =
+        nodes.map(|node| &**node).partition(|node| view.is_remembered(node));
+    // Present nodes decide, so that remembered machines matter only while there are none.
+    for nodes in [present, remembered] {
+        if nodes.iter().any(|node| by_driver(node)) {
+            return None;
+        }
+        if nodes.iter().any(|node| by_plugin(node)) {
+            return Some(resource);
+        }
+    }
+    None
 }
 
 pub(super) fn plan(
@@ -130,9 +138,10 @@ fn machines<'v>(
         Ordering::Greater => is_preferred,
     });
     if machines.is_empty() {
-        return Err(match sizes.is_empty() {
-            true => no_machine(intent, resource, placement, view),
-            false => not_whole(intent, resource, &sizes),
+        return Err(if sizes.is_empty() {
+            no_machine(intent, resource, placement, view)
+        } else {
+            not_whole(intent, resource, &sizes)
         });
     }
     Ok(machines)

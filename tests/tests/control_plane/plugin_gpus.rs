@@ -14,7 +14,8 @@ use kube::{
 };
 use serde_json::json;
 use tests::{
-    ControlPlane, Scope, installation::Installation, machine::H100, suite::Test, with_scope,
+    Check, ControlPlane, Scope, eventually, installation::Installation, machine::H100, suite::Test,
+    with_scope,
 };
 
 use super::churn::create;
@@ -24,7 +25,10 @@ const GPU: &str = "nvidia.com/gpu";
 const NUMA: &str = "resource.kubernetes.io/numaNode";
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![pods_with_gpus_of_a_device_plugin_get_nics_by_claim];
+    let all = tests::tests![
+        pods_with_gpus_of_a_device_plugin_get_nics_by_claim,
+        a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -61,6 +65,33 @@ async fn pods_with_gpus_of_a_device_plugin_get_nics_by_claim(
         let denied = scope.api::<Pod>().create(&PostParams::default(), &pod("part", 2, 2)?).await;
         let denied = denied.err().context("a part of a node is denied")?.to_string();
         assert!(denied.contains("set a limit of 8, or install the DRA driver"), "{denied}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        let node = installation.plugin_machine("one", H100, 8).await?;
+        installation.start_admission().await?;
+        installation.remembered().await?;
+        installation.remove_node(&node).await?;
+        eventually(SOON, async || {
+            let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+            let admitted = scope.api::<Pod>().create(&dry_run, &pod("dry", 8, 4)?).await?;
+            let plan = admitted.annotations()["dranet.io/plan"].clone();
+            Ok(Check::that(plan.contains("0 of 0 nodes can serve it"), || plan))
+        })
+        .await?;
+        create(scope, &pod("waiting", 8, 4)?).await?;
+        scope.unschedulable("waiting", SOON).await?;
+        installation.plugin_machine("two", H100, 8).await?;
+        let bound = scope.bound("waiting", SOON).await?;
+        assert_eq!(limit(&bound).as_deref(), Some("8"));
+        assert_eq!(nics_by_numa_node(scope, "waiting").await?, BTreeMap::from([(0, 2), (1, 2)]));
         Ok(())
     })
     .await

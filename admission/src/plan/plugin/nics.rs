@@ -58,7 +58,7 @@ impl NicPlan {
         let mut known: BTreeMap<ShapeHash, Nearness> = BTreeMap::new();
         for machine in machines {
             let can = is_whole(machine, demand) && can_be_listed(machine);
-            let can = can.then(|| levels(machine)).unwrap_or_default();
+            let can = if can { levels(machine) } else { Vec::new() };
             let nearest = can.into_iter().find(|level| demand.fits(&level.cells(machine)));
             let of_shape = machine.shapes.iter().find_map(|shape| known.get(shape)).copied();
             let level = match of_shape {

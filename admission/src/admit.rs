@@ -115,7 +115,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
     if let Some(name) = own {
         let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
         if view.template(&key).is_some() && !is_edited {
-            let pod = rewrite::without_extended_resources(pod, &resources);
+            let pod = rewrite::without_claimed_resources(pod, &resources);
             return decided(Verdict { pod, planned: None, template: Some(key), warnings });
         }
     }
@@ -189,7 +189,10 @@ impl Pending {
             annotations.insert(annotation::PINNED.to_owned(), place.clone());
         }
         let name = template.metadata.name.as_deref().unwrap_or_default();
-        let pod = rewrite::without_limits(&pod, &resources);
+        let pod = match plan.plugin {
+            Some(_) => pod,
+            None => rewrite::without_limits(&pod, &resources),
+        };
         let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
         if intent.resource.is_none() {
             rewrite::tolerate(&mut pod, plan.driver.extended_resources);

@@ -2,6 +2,7 @@
 
 mod choice;
 mod note;
+mod plugin;
 mod selection;
 mod unknown;
 
@@ -19,7 +20,7 @@ use crate::{supply, template};
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::machines::{Selection, machines};
+use cluster_model::machines::{Machine, Selection, machines};
 use cluster_model::names::{cpu, nvme};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
@@ -86,6 +87,9 @@ impl Default for Policy {
 pub struct Plan {
     /// The driver of the claimed GPUs.
     pub driver: &'static GpuDriver,
+    /// The extended resource by which a device plugin gives the pod its GPUs. The claim is then for
+    /// NICs only, and the limits of the pod stay.
+    pub plugin: Option<String>,
     /// The name of the join that ties GPUs to NICs.
     pub join: &'static str,
     /// The guaranteed nearness of the devices.
@@ -191,6 +195,9 @@ fn plan_as_read(
     if policy.admit_unknown && unknown::is_unknown(placement, view) {
         return unknown::plan(intent, view, policy);
     }
+    if let Some(resource) = plugin::resource(intent, placement, view) {
+        return plugin::plan(intent, resource, placement, view, policy);
+    }
     let selected = selection::select(intent, view, policy)?;
     let demand = Demand::of(intent);
     // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
@@ -285,6 +292,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
     let serving = serving.map(|machine| machine.present).sum();
     Plan {
         driver: question.driver,
+        plugin: None,
         join: candidate.join,
         nearness: candidate.nearness,
         policy: intent.policy,
@@ -328,6 +336,11 @@ fn with_config(
 /// The most nodes of a machine that a plan keeps, to name them.
 const NODES_KEPT: usize = 3;
 
+/// Some nodes of a machine, at least one.
+fn some_nodes(machine: &Machine<'_>) -> Vec<String> {
+    machine.nodes.iter().take(NODES_KEPT).map(|name| (*name).to_owned()).collect()
+}
+
 fn planned(
     intent: &Intent,
     question: Question<'_>,
@@ -341,7 +354,7 @@ fn planned(
         _ => Nearness::weakest(slice::from_ref(machine)),
     };
     PlannedMachine {
-        nodes: machine.nodes.iter().take(NODES_KEPT).map(|name| (*name).to_owned()).collect(),
+        nodes: some_nodes(machine),
         present: machine.live_nodes(),
         is_served: all().any(|candidate| candidate.serves[index]),
         could: question.demand.fits(&level.cells(machine)),

@@ -54,7 +54,16 @@ pub fn without_limits(pod: &Value, resources: &GpuResources) -> Value {
     pod
 }
 
-/// Adds the claim and the note to a pod without GPU limits.
+/// The same for a pod that was rewritten before. A pod whose GPUs a device plugin gives keeps its
+/// limits.
+pub fn without_claimed_resources(pod: &Value, resources: &GpuResources) -> Value {
+    match pod["metadata"]["annotations"].get(annotation::LIMITS) {
+        Some(_) => without_extended_resources(pod, resources),
+        None => pod.clone(),
+    }
+}
+
+/// Adds the claim and the note to a pod. If the claim is for GPUs too, the pod has no limits on them.
 pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
     let mut pod = pod.clone();
     push(

@@ -49,8 +49,8 @@ pub(crate) fn nothing(
     let plugins: Vec<_> = plugins.collect();
     let what = match plugins.first() {
         Some(resource) if with_gpus == 0 => format!(
-            "{} {resource} by a device plugin only, which no claim can join with NICs; install \
-             the DRA driver {driver}",
+            "{} {resource} by a device plugin only, which no claim can join with NICs; set a limit of \
+             {resource} for all GPUs of a node, or install the DRA driver {driver}",
             if plugins.len() == 1 {
                 "1 node offers".to_owned()
             } else {

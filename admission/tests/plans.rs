@@ -19,6 +19,8 @@ mod fleets;
 mod laws;
 #[path = "plans/matrix.rs"]
 mod matrix;
+#[path = "plans/plugin.rs"]
+mod plugin;
 #[path = "plans/roles.rs"]
 mod roles;
 #[path = "plans/sharing.rs"]

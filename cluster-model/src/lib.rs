@@ -13,6 +13,7 @@ pub mod network_config;
 pub mod nic_pool;
 pub mod node_devices;
 pub mod placement;
+pub mod plugin_machines;
 pub mod pod_containers;
 pub mod predict;
 #[cfg(feature = "live")]

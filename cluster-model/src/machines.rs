@@ -41,6 +41,26 @@ pub struct Selection<'a> {
     pub nvme_class: Option<&'a Class>,
 }
 
+/// The NICs that a claim may draw from; the fields are those of [`Selection`].
+#[derive(Clone, Copy, Debug)]
+pub struct NicSelection<'a> {
+    /// The class of the NICs.
+    pub nic_class: &'a Class,
+    /// What the NICs are for.
+    pub nic_role: NicRole,
+    /// True to exclude NICs with a network interface.
+    pub without_interface: bool,
+    /// True to exclude NICs that claims cannot share.
+    pub only_shared: bool,
+}
+
+impl<'a> Selection<'a> {
+    fn nics(&self) -> NicSelection<'a> {
+        let Self { nic_class, nic_role, without_interface, only_shared, .. } = *self;
+        NicSelection { nic_class, nic_role, without_interface, only_shared }
+    }
+}
+
 /// The number of CPUs or NVMe devices on a NUMA node that claims can use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NumaAmount {
@@ -97,19 +117,35 @@ pub fn machines<'a>(
     selection: &Selection<'_>,
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
+    let amounts = |name: &str| {
+        let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
+        let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
+        [cpus, nvmes]
+    };
+    let found = |name| Some((selected(view, name, selection)?, amounts(name)));
+    alike(view, (selection.gpu_driver, selection.only_shared), filter, found)
+}
+
+/// Groups the nodes that pass the filter and for which `found` returns devices, with the CPUs and
+/// the NVMe devices beside them. `only_shared` says whether machines also differ by the capacity of
+/// their NICs.
+pub(crate) fn alike<'a>(
+    view: &'a ClusterView,
+    (driver, only_shared): (&GpuDriver, bool),
+    filter: impl Fn(&str) -> bool,
+    found: impl Fn(&'a str) -> Option<(NodeDevices<'a>, [Vec<NumaAmount>; 2])>,
+) -> Vec<Machine<'a>> {
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
     let mut layouts = Layouts::default();
     let nodes = || view.inventory().node_names().filter(|name| filter(name));
     // Remembered machines last: if a real node is alike, the remembered one is not listed.
     let remembered = nodes().filter(|name| view.is_remembered(name));
     for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
-        let Some(devices) = selected(view, name, selection) else { continue };
-        let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
-        let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
+        let Some((devices, [cpus, nvmes])) = found(name) else { continue };
         let beside = [cpus.clone(), nvmes.clone()];
         let (index, layout) = layouts.of(devices.topology);
         let shape = devices.topology.shape();
-        let likeness = likeness(index, &devices, selection, beside);
+        let likeness = likeness(index, &devices, (driver, only_shared), beside);
         let machine = alike.entry(likeness).or_insert_with(|| {
             let (nodes, shapes) = (Vec::new(), BTreeSet::new());
             Machine { nodes, devices, shapes, layout, cpus, nvmes }
@@ -172,18 +208,21 @@ fn selected<'a>(
     selection: &Selection<'_>,
 ) -> Option<NodeDevices<'a>> {
     let mut devices = NodeDevices::of(view, node)?;
-    let Selection {
-        gpu_driver,
-        gpu_class,
-        nic_class,
-        nic_role,
-        without_interface,
-        only_shared,
-        ..
-    } = *selection;
+    let Selection { gpu_driver, gpu_class, .. } = *selection;
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });
+    keep_nics(view, &mut devices, selection.nics());
+    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
+}
+
+/// Keeps the NICs that a claim may draw from.
+pub(crate) fn keep_nics(
+    view: &ClusterView,
+    devices: &mut NodeDevices<'_>,
+    selection: NicSelection<'_>,
+) {
+    let NicSelection { nic_class, nic_role, without_interface, only_shared } = selection;
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
             && node_devices::nic_role(nic) == nic_role
@@ -191,8 +230,7 @@ fn selected<'a>(
             && (!only_shared || nic.allows_multiple_allocations())
             && is_in(nic_class, nic, view.settings())
     });
-    keep_one_class(&mut devices);
-    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
+    keep_one_class(devices);
 }
 
 /// Keeps the NICs of one link type and rate class, the fastest. Compute NICs are of one class
@@ -261,10 +299,9 @@ fn numa(device: &Device) -> Option<&AttributeValue> {
 fn likeness(
     layout: usize,
     devices: &NodeDevices<'_>,
-    selection: &Selection<'_>,
+    (driver, only_shared): (&GpuDriver, bool),
     beside: [Vec<NumaAmount>; 2],
 ) -> Likeness {
-    let driver = selection.gpu_driver;
     let all = devices.gpus.iter().chain(&devices.nics);
     let mentioned = [
         attribute::PCI_BUS_ID,
@@ -288,7 +325,7 @@ fn likeness(
             values,
             partner: partner(&gpus, uuid(device, driver)),
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
-            shared: if selection.only_shared { amounts(device) } else { Vec::new() },
+            shared: if only_shared { amounts(device) } else { Vec::new() },
         }
     };
     Likeness { layout, devices: all.map(describe).collect(), beside }

@@ -1,12 +1,15 @@
 //! Remembered machines: one node of each kind and pool, as its drivers published it. They are kept
 //! in a ConfigMap for when the pool is scaled to zero.
 
+use crate::gpu_drivers::GPU_DRIVERS;
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use topology_graph::NodeTopology;
 
@@ -22,7 +25,7 @@ const UNPACKED_MAX: u64 = 10 << 20;
 /// A remembered machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// The node, reduced to its labels.
+    /// The node, reduced to its labels and the GPUs of its device plugin.
     pub node: Node,
     /// Its ResourceSlices of GPUs and NICs.
     pub slices: Vec<ResourceSlice>,
@@ -47,7 +50,8 @@ impl Remembered {
         let mut labels = node.metadata.labels.unwrap_or_default();
         labels.remove(HOSTNAME_LABEL);
         let named = |labels| ObjectMeta { labels, ..ObjectMeta::default() };
-        let node = Node { metadata: named(Some(labels)), ..Node::default() };
+        let status = node.status.and_then(plugin_status);
+        let node = Node { metadata: named(Some(labels)), status, ..Node::default() };
         let bare = |slice| ResourceSlice { metadata: named(None), ..slice };
         let topology = NodeTopology { metadata: named(None), ..topology };
         Self { node, slices: slices.into_iter().map(bare).collect(), topology }
@@ -83,6 +87,22 @@ impl Remembered {
         decoder.read_to_end(&mut json).map_err(RememberedError::Unpack)?;
         serde_json::from_slice(&json).map_err(RememberedError::Parse)
     }
+}
+
+/// The status with the GPUs of a device plugin only; `None` if there are none.
+fn plugin_status(status: NodeStatus) -> Option<NodeStatus> {
+    let kept = |amounts: Option<BTreeMap<String, Quantity>>| {
+        let mut amounts = amounts.unwrap_or_default();
+        amounts.retain(|name, amount| is_gpu_resource(name) && amount.0 != "0");
+        (!amounts.is_empty()).then_some(amounts)
+    };
+    let (allocatable, capacity) = (kept(status.allocatable), kept(status.capacity));
+    let allocatable = Some(allocatable?);
+    Some(NodeStatus { allocatable, capacity, ..NodeStatus::default() })
+}
+
+fn is_gpu_resource(name: &str) -> bool {
+    GPU_DRIVERS.iter().any(|driver| driver.extended_resources.contains(&name))
 }
 
 /// The name in the view of the machine with this key.

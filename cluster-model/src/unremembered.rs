@@ -4,6 +4,7 @@
 use crate::layout::Layout;
 use crate::names::attribute;
 use crate::node_devices::NodeDevices;
+use crate::plugin_machines::with_plugin_gpus;
 use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::Device;
@@ -42,7 +43,7 @@ pub fn present(view: &ClusterView) -> Present {
     let mut layouts: BTreeMap<ShapeHash, Arc<Layout>> = BTreeMap::new();
     let mut first: BTreeMap<String, Kind<'_>> = BTreeMap::new();
     for name in nodes {
-        let Some(devices) = NodeDevices::of(view, name) else { continue };
+        let Some(devices) = with_plugin_gpus(view, name) else { continue };
         if devices.gpus.is_empty() || devices.nics.is_empty() {
             continue;
         }
@@ -58,7 +59,7 @@ pub fn present(view: &ClusterView) -> Present {
     let complete = complete(first);
     let is_known = |key: &str, devices: &NodeDevices<'_>| {
         let known = remembered::name(key);
-        let known = NodeDevices::of(view, &known).map(|known| appearance(&known));
+        let known = with_plugin_gpus(view, &known).map(|known| appearance(&known));
         known == Some(appearance(devices))
     };
     let keys = complete.keys().cloned().collect();
@@ -202,6 +203,35 @@ mod tests {
         Index::<ConfigMap>::delete(&mut view, &ObjectKey::cluster_wide("any"));
         assert_eq!(counts(&view, &name), None);
         assert_eq!(view.inventory().slices().count(), 0);
+    }
+
+    /// No DRA driver publishes its GPUs.
+    #[test]
+    fn a_machine_with_a_device_plugin_is_remembered() {
+        let resource = "nvidia.com/gpu";
+        let mut node: Node = all("Node").remove(0);
+        let amounts = BTreeMap::from([(resource, "4"), ("cpu", "64")]);
+        let status = serde_json::json!({ "allocatable": amounts, "capacity": amounts });
+        node.status = serde_json::from_value(status).unwrap();
+        let mut slices: Vec<ResourceSlice> = all("ResourceSlice");
+        slices.retain(|slice| slice.spec.driver == crate::names::DRIVER);
+        let graph: NodeTopology = all("NodeTopology").remove(0);
+        let mut view = ClusterView::default();
+        view.apply(node.clone()).unwrap();
+        view.apply(graph.clone()).unwrap();
+        slices.iter().cloned().for_each(|slice| view.apply(slice).unwrap());
+        let new: Vec<_> = unremembered(&view).into_keys().collect();
+        let [key] = new.as_slice() else { panic!("{new:?}") };
+
+        let machine = Remembered::new(node.clone(), slices, graph);
+        view.apply(map(key, machine.encode().unwrap())).unwrap();
+        assert!(unremembered(&view).is_empty(), "it is remembered now");
+        Index::<Node>::delete(&mut view, &ObjectKey::of(&node.metadata));
+        let name = remembered::name(key);
+        assert_eq!(view.plugin_units(&name, resource), Some(4));
+        assert_eq!(view.nodes_with_plugin(resource).count(), 0, "no node has it now");
+        let devices = with_plugin_gpus(&view, &name).unwrap();
+        assert_eq!((devices.gpus.len(), devices.nics.len()), (4, 4));
     }
 
     #[test]

@@ -74,6 +74,14 @@ struct ExtendedResource {
     created: Option<Timestamp>,
 }
 
+/// An extended resource of GPUs that a node's device plugin offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PluginResource {
+    name: &'static str,
+    /// The units of the node, whether or not they are healthy or in use.
+    units: u64,
+}
+
 /// Adds and removes objects of one kind; the only way to change an index.
 pub trait Index<K> {
     /// Adds or replaces an object.
@@ -145,7 +153,7 @@ pub struct ClusterView {
     /// Extended resources by class, for classes that have one.
     extended: BTreeMap<String, ExtendedResource>,
     /// Extended resources of GPUs that device plugins offer, by node.
-    plugins: BTreeMap<String, Vec<String>>,
+    plugins: BTreeMap<String, Vec<PluginResource>>,
     /// Graphs of nodes that publish none.
     stand_ins: StandIns,
     revision: Revision,
@@ -236,9 +244,17 @@ impl ClusterView {
 
     /// The nodes on which a device plugin offers an extended resource of GPUs.
     pub fn nodes_with_plugin(&self, resource: &str) -> impl Iterator<Item = &str> {
-        let offers = move |names: &[String]| names.iter().any(|name| name == resource);
-        let nodes = self.plugins.iter().filter(move |(_, names)| offers(names));
-        nodes.map(|(node, _)| node.as_str())
+        let nodes = self.plugins.keys().map(String::as_str);
+        let nodes = nodes.filter(|node| !self.is_remembered(node));
+        nodes.filter(move |node| self.plugin_units(node, resource).is_some())
+    }
+
+    /// How many units of an extended resource of GPUs the device plugin of a node, or of a remembered
+    /// machine, has, whether or not
+    /// they are healthy or in use. `None` if no device plugin offers it.
+    pub fn plugin_units(&self, node: &str, resource: &str) -> Option<u64> {
+        let offered = self.plugins.get(node)?.iter().find(|offered| offered.name == resource)?;
+        Some(offered.units)
     }
 
     /// The graph of a node: the published one, or else that of its machine type. Nodes of one shape

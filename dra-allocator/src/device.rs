@@ -231,6 +231,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// A device without attributes, capacities and taints.
+    pub fn bare(id: DeviceId) -> Self {
+        let attributes = Attributes::new(Arc::default(), Arc::default());
+        Self { id, attributes, capacity: Arc::default(), extras: None, taint_times: None }
+    }
+
     /// The device's driver, pool and name.
     pub fn id(&self) -> &DeviceId {
         &self.id

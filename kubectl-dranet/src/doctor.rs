@@ -6,6 +6,7 @@ mod cluster;
 mod devices;
 mod extender;
 mod finding;
+mod former_plugins;
 pub(crate) mod gpu_direct;
 mod installation;
 mod kubelet;
@@ -29,6 +30,7 @@ use crate::text::{self, counted, table};
 use admission::lint::Severity;
 use checks::{Check, Checklist};
 use cluster::{Report, examine};
+use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{annotation, object};
 use finding::ClusterFinding;
 use jiff::Timestamp;
@@ -58,6 +60,7 @@ const PAGE: &str = "docs/operate/troubleshooting.md";
 const LINKS: &str = "docs/operate/nic-down.md";
 const DIRECT: &str = "docs/guides/nccl-ucx.md";
 const MODULES: &str = "docs/guides/modules.md";
+const PLUGINS: &str = "docs/operate/device-plugins.md";
 
 /// Checks that a snapshot cannot answer, with their pages.
 const LIVE: [(&str, &str); 4] = [
@@ -100,6 +103,10 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let pods = waiting_pods(&source, &mut seen)?;
     let outdated = waiting::examine(&seen.view, &policy, &pods);
     list.known("waiting pods have claims for today's machines", PAGE, unknown.as_ref(), outdated);
+    let moved = former_plugins::nodes(&seen);
+    let pods = pods_on(&moved, &source, &mut seen)?;
+    let holders = former_plugins::examine(&moved, &pods);
+    list.known("GPUs have one owner", PLUGINS, unknown.as_ref(), holders);
     list.known("NICs are up", LINKS, unknown.as_ref(), devices::examine(&seen, &facts));
     list.known("GPUDirect RDMA", DIRECT, unknown.as_ref(), gpu_direct::examine(&seen.view));
     list.known("kernel modules", MODULES, unknown.as_ref(), modules::examine(&seen.view));
@@ -186,6 +193,26 @@ fn waiting_pods(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<Pod>> {
     let read = source.read(&queries, &["Pod"])?;
     let notes: Vec<_> =
         read.notes.iter().filter(|note| !seen.notes.contains(note)).cloned().collect();
+    seen.notes.extend(notes);
+    read.pods(None)
+}
+
+/// The cluster's pods, if there are nodes that have moved from a device plugin to a DRA driver.
+fn pods_on(
+    moved: &BTreeMap<String, Vec<&'static GpuDriver>>,
+    source: &Source,
+    seen: &mut Seen,
+) -> anyhow::Result<Vec<Pod>> {
+    if moved.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Source::File(..) = source {
+        return seen.pods(None);
+    }
+    let without = "it is not checked whether pods still have GPUs of a device plugin";
+    let read = source.read(&[PODS.all(without)], &["Pod"])?;
+    let notes = read.notes.iter().filter(|note| !seen.notes.contains(note)).cloned();
+    let notes: Vec<_> = notes.collect();
     seen.notes.extend(notes);
     read.pods(None)
 }

@@ -118,7 +118,7 @@ fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
 fn amounts(placed: &Placed) -> [usize; 2] {
     let drivers = || placed.devices.iter().map(|device| &*device.driver);
     let gpus = drivers().filter(|driver| gpu_drivers::by_name(driver).is_some()).count();
-    [gpus, drivers().filter(|driver| *driver == DRIVER).count()]
+    [gpus + placed.plugin_gpus, drivers().filter(|driver| *driver == DRIVER).count()]
 }
 
 fn person(

@@ -19,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -158,13 +158,41 @@ impl<'a> Installation<'a> {
         let node = node.metadata.name.context("a node has a name")?;
         let folder = machine.plant()?;
         self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
-        if machine.size.is_empty() {
-            self.publish_by(&node, folder.path(), &["--cloud=none"]).await?;
-            return Ok(node);
-        }
-        let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
-        self.publish(&node, folder.path(), &imds).await?;
+        self.publish_machine(&node, machine, folder.path()).await?;
         Ok(node)
+    }
+
+    /// Creates a node of another machine type whose GPUs a device plugin offers.
+    pub async fn plugin_machine(
+        &self,
+        name: &str,
+        machine: Machine,
+        gpus: u32,
+    ) -> anyhow::Result<String> {
+        let node: Node = self.scope.node(name).await?;
+        let node = node.metadata.name.context("a node has a name")?;
+        let amounts = json!({machine.resource: gpus.to_string()});
+        let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
+        let nodes: Api<Node> = Api::all(self.plane.client());
+        nodes.patch_status(&node, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        let folder = machine.plant()?;
+        self.publish_machine(&node, machine, folder.path()).await?;
+        Ok(node)
+    }
+
+    async fn publish_machine(
+        &self,
+        node: &str,
+        machine: Machine,
+        root: &Path,
+    ) -> anyhow::Result<()> {
+        if machine.size.is_empty() {
+            self.publish_by(node, root, &["--cloud=none"]).await?;
+        } else {
+            let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
+            self.publish(node, root, &imds).await?;
+        }
+        Ok(())
     }
 
     /// Creates a copy of node `kind`, with everything published for it. The copy is Ready and

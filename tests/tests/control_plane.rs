@@ -28,6 +28,7 @@ mod control_plane {
     pub(crate) mod nic_sharing;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
+    pub(crate) mod plugin_gpus;
     pub(crate) mod pods;
     pub(crate) mod prediction;
     pub(crate) mod rights;
@@ -43,8 +44,8 @@ use std::{env, process::ExitCode};
 use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
     fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
-    nic_roles, nic_sharing, own_scheduler, pinned, pods, prediction, rights::Audit, scheduling,
-    thin_line, upstream_examples, webhook, worth,
+    nic_roles, nic_sharing, own_scheduler, pinned, plugin_gpus, pods, prediction, rights::Audit,
+    scheduling, thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         answers::tests(),
         own_scheduler::tests(),
         pinned::tests(),
+        plugin_gpus::tests(),
         pods::tests(),
         burst::tests(),
         churn::tests(),

@@ -93,7 +93,7 @@ impl Leader {
     async fn look_at(&self, name: &str) -> Result<Option<Remembered>, LeaderError> {
         let client = &self.templates.client;
         let nodes: Api<Node> = Api::all(client.clone());
-        let node = nodes.get_metadata_opt(name).await.map_err(reading("Node", name))?;
+        let node = nodes.get_opt(name).await.map_err(reading("Node", name))?;
         let topologies: Api<NodeTopology> = Api::all(client.clone());
         let topology = topologies.get_opt(name).await.map_err(reading("NodeTopology", name))?;
         let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
@@ -105,7 +105,6 @@ impl Leader {
         };
         let slices = slices.items.into_iter().filter(is_known).collect();
         let (Some(node), Some(topology)) = (node, topology) else { return Ok(None) };
-        let node = Node { metadata: node.metadata, ..Node::default() };
         Ok(Some(Remembered::new(node, slices, topology)))
     }
 }

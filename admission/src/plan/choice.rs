@@ -121,7 +121,7 @@ impl Chooser<'_> {
     fn required(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let machines = self.question.machines;
         if let [machine] = machines {
-            return self.levels(machine).into_iter().find_map(|level| {
+            return levels(self.intent, self.question, machine).into_iter().find_map(|level| {
                 let mut candidates = join::required(self.question, &[Some(level)], WAYS_MAX);
                 candidates.extend(join::whole(self.question, &[Some(level)]));
                 self.with_together(&mut candidates);
@@ -139,29 +139,11 @@ impl Chooser<'_> {
         }
     }
 
-    /// The levels that a machine can have, best first. Pairs that only leave devices unused are the
-    /// last resort.
-    fn levels(&self, machine: &Machine<'_>) -> Vec<Nearness> {
-        let own = std::slice::from_ref(machine);
-        let weakest = Nearness::weakest(own);
-        let asked = self.intent.level.map(|level| Nearness::Level(level).min(weakest));
-        let strand = join::pairs_strand(self.question, machine);
-        // A pair has one GPU; a larger block has no partners.
-        let has_pairs = self.question.demand.gpus == 1;
-        let levels = Nearness::levels(own).filter(|level| {
-            asked.is_none_or(|asked| asked == *level) && (has_pairs || *level != Nearness::Partner)
-        });
-        let (last, mut levels): (Vec<_>, Vec<_>) =
-            levels.partition(|level| strand && *level == Nearness::Partner);
-        levels.extend(last);
-        levels
-    }
-
     /// The nearest levels that a machine could serve if it were the only one.
     fn alone(&self, index: usize, refusals: &mut Refusals) -> Alone {
         let machines = std::slice::from_ref(&self.question.machines[index]);
         let alone = Self { question: Question { machines, ..self.question }, ..*self };
-        let levels = alone.levels(&machines[0]);
+        let levels = levels(alone.intent, alone.question, &machines[0]);
         let is_own = |level: &Nearness, refusals: &mut Refusals| {
             let mut candidates = join::required(alone.question, &[Some(*level)], WAYS_MAX);
             alone.with_together(&mut candidates);
@@ -226,7 +208,7 @@ impl Chooser<'_> {
         };
         let mut best = found;
         for index in left_out(&best, &levels) {
-            let farther = self.levels(&machines[index]).into_iter();
+            let farther = self::levels(self.intent, self.question, &machines[index]).into_iter();
             for level in farther.filter(|level| Some(*level) > levels[index]) {
                 let mut tried = levels.clone();
                 tried[index] = Some(level);
@@ -430,6 +412,28 @@ impl Chooser<'_> {
             self.policy.max_steps,
         )
     }
+}
+
+/// The levels that a machine can have, best first. Pairs that only leave devices unused are the last
+/// resort.
+pub(super) fn levels(
+    intent: &Intent,
+    question: Question<'_>,
+    machine: &Machine<'_>,
+) -> Vec<Nearness> {
+    let own = std::slice::from_ref(machine);
+    let weakest = Nearness::weakest(own);
+    let asked = intent.level.map(|level| Nearness::Level(level).min(weakest));
+    let strand = join::pairs_strand(question, machine);
+    // A pair has one GPU; a larger block has no partners.
+    let has_pairs = question.demand.gpus == 1;
+    let levels = Nearness::levels(own).filter(|level| {
+        asked.is_none_or(|asked| asked == *level) && (has_pairs || *level != Nearness::Partner)
+    });
+    let (last, mut levels): (Vec<_>, Vec<_>) =
+        levels.partition(|level| strand && *level == Nearness::Partner);
+    levels.extend(last);
+    levels
 }
 
 /// The attributes by which claims select GPUs by address: the standard one, and that of an old driver

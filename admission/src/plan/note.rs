@@ -78,7 +78,11 @@ impl Plan {
             Some(bandwidth) => format!(", {bandwidth} bit/s of each NIC shared with other pods"),
             None => ", NICs shared with other pods".to_owned(),
         });
-        [rail, cpus, nvmes, share].into_iter().flatten().collect()
+        let plugin = self
+            .plugin
+            .as_ref()
+            .map(|resource| format!(", the GPUs by the limit on {resource} from a device plugin"));
+        [plugin, rail, cpus, nvmes, share].into_iter().flatten().collect()
     }
 
     /// Says that the pod waits for these cells, even if others become free.

@@ -208,7 +208,7 @@ pub(crate) fn selects(view: &ClusterView, class: &Class, driver: &str) -> bool {
     slices.any(|slice| slice.devices.iter().any(|device| is_in(class, device, view.settings())))
 }
 
-fn class(
+pub(super) fn class(
     view: &ClusterView,
     annotation: &'static str,
     value: &str,

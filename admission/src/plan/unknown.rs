@@ -57,6 +57,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     sharing::keep_apart(intent, &demand, &mut written);
     Ok(Plan {
         driver: selected.driver,
+        plugin: None,
         join: name,
         nearness: Nearness::Level(Level::Numa),
         policy: intent.policy,

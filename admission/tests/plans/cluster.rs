@@ -16,7 +16,7 @@ use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{
-    HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, read,
+    Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, read,
 };
 
 /// A machine of a test.
@@ -163,7 +163,7 @@ impl Built {
 
     /// Adds a node with such a machine. `index` makes its UUIDs unique.
     pub(crate) fn put(&self, view: &mut ClusterView, name: &str, index: usize) {
-        view.apply(node(name, self.machine)).unwrap();
+        view.apply(node(name, self.machine, self.topology().gpus())).unwrap();
         let mut published = NodeTopology::new(name, self.spec.clone());
         published.metadata.name = Some(name.to_owned());
         view.apply(published).unwrap();
@@ -193,7 +193,7 @@ pub(crate) fn add_without_roles(view: &mut ClusterView, name: &str, machine: Mac
         attributes.remove(attribute::LINK_TYPE);
     }
     let topology = Topology::from_spec(&spec).unwrap();
-    view.apply(node(name, machine)).unwrap();
+    view.apply(node(name, machine, topology.gpus())).unwrap();
     view.apply(NodeTopology::new(name, spec)).unwrap();
     view.apply(slice(name, "dra.net", &serde_json::to_value(&nics).unwrap())).unwrap();
     if let Some((driver, gpus)) = gpus(&topology, &snapshot, machine.gpus) {
@@ -218,11 +218,14 @@ fn cloud(machine: Machine) -> CloudMetadata {
     texts.map(|(name, value)| (name.to_owned(), Text::new(value).unwrap())).collect()
 }
 
-fn node(name: &str, machine: Machine) -> Node {
-    let offered = if machine.gpus == Gpus::Plugin { "8" } else { "0" };
+fn node(name: &str, machine: Machine, gpus: &[Gpu]) -> Node {
+    let is_amd = gpus.iter().any(|gpu| gpu.vendor == 0x1002);
+    let resource = if is_amd { "amd.com/gpu" } else { "nvidia.com/gpu" };
+    let offered = if machine.gpus == Gpus::Plugin { gpus.len() } else { 0 };
+    let amounts = json!({ resource: offered.to_string() });
     serde_json::from_value(json!({
         "metadata": { "name": name, "labels": { "machine": machine.fixture } },
-        "status": { "allocatable": { "nvidia.com/gpu": offered } },
+        "status": { "allocatable": amounts, "capacity": amounts },
     }))
     .unwrap()
 }

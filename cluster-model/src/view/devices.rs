@@ -1,9 +1,14 @@
 //! Indexes slices, taint rules, classes and nodes.
 
-use super::{ClusterView, ExtendedResource, Index, ObjectKey, ViewError, inventory_error, name};
+use super::{
+    ClusterView, ExtendedResource, Index, ObjectKey, PluginResource, ViewError, inventory_error,
+    name,
+};
 use crate::gpu_drivers::GPU_DRIVERS;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Index<ResourceSlice> for ClusterView {
@@ -100,15 +105,20 @@ impl Index<Node> for ClusterView {
 }
 
 /// The extended resources of GPUs that device plugins offer on a node.
-fn plugins(node: &Node) -> Vec<String> {
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let known = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
-    let offered = |resource: &&&str| {
-        allocatable
-            .and_then(|allocatable| allocatable.get(**resource))
-            .is_some_and(|quantity| quantity.0 != "0")
+fn plugins(node: &Node) -> Vec<PluginResource> {
+    let status = node.status.as_ref();
+    let allocatable = status.and_then(|status| status.allocatable.as_ref());
+    let capacity = status.and_then(|status| status.capacity.as_ref());
+    let units = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &str| -> u64 {
+        let amount = amounts.and_then(|amounts| amounts.get(resource));
+        amount.and_then(|amount| amount.0.parse().ok()).unwrap_or_default()
     };
-    known.filter(offered).map(|resource| (*resource).to_owned()).collect()
+    let offered = |name: &&'static str| {
+        let healthy = units(allocatable, name);
+        let units = units(capacity, name).max(healthy);
+        (healthy > 0).then_some(PluginResource { name, units })
+    };
+    GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources).filter_map(offered).collect()
 }
 
 #[cfg(test)]

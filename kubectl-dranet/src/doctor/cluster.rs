@@ -7,6 +7,7 @@ use admission::lint::Severity;
 use admission::quota;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names;
+use cluster_model::plugin_machines::has_whole_units;
 use cluster_model::view::ClusterView;
 use dra_allocator::PoolProblem;
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +125,10 @@ impl<'a> Census<'a> {
             names::DRIVER
         );
         findings.extend(ClusterFinding::on(&bare, ("has", "have"), &message));
-        if self.with_gpus().is_empty() && !nics.is_empty() {
+        let mut resources = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+        let has_plugins =
+            resources.any(|resource| view.nodes_with_plugin(resource).next().is_some());
+        if self.with_gpus().is_empty() && !nics.is_empty() && !has_plugins {
             let message = "has NICs, but no GPUs of a DRA driver, so every annotated pod is denied; \
                            install the DRA driver of your GPUs";
             findings.push(ClusterFinding::new(Severity::Error, "the cluster", message));
@@ -205,12 +209,20 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
             );
             findings.extend(ClusterFinding::on(&twice.collect(), ("offers", "offer"), &message));
             let nodes = view.nodes_with_plugin(resource).filter(|node| !served.contains(node));
+            let (whole, others): (BTreeSet<_>, BTreeSet<_>) =
+                nodes.partition(|node| has_whole_units(view, node, driver, resource));
             let message = format!(
-                "{resource} only by a device plugin, whose GPUs no claim can join with NICs; \
-                 install the DRA driver {}",
+                "{resource} only by a device plugin, so only pods that take all GPUs of a node get \
+                 NICs near them; for other pods, install the DRA driver {}",
                 driver.driver
             );
-            findings.extend(ClusterFinding::on(&nodes.collect(), ("offers", "offer"), &message));
+            findings.extend(ClusterFinding::on(&whole, ("offers", "offer"), &message));
+            let message = format!(
+                "{resource} only by a device plugin, and no NodeTopology has a GPU for each unit of \
+                 it, so no pod gets NICs near these GPUs; install the DRA driver {}",
+                driver.driver
+            );
+            findings.extend(ClusterFinding::on(&others, ("offers", "offer"), &message));
         }
     }
 }

@@ -11,11 +11,13 @@ use crate::source::Seen;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
+use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::{GATE_FABRIC, label};
 use cluster_model::placement::Placement;
 use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, budget, pod_claims};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey};
 use dra_allocator::{Claim, DeviceId, Limits, Outcome, allocate, survey};
+use fabric_controller::amounts::Amounts;
 use fabric_controller::preview::preview;
 use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
@@ -56,6 +58,8 @@ pub(super) struct Placed {
     pub(super) node: String,
     /// The devices of its claims.
     pub(super) devices: Vec<DeviceId>,
+    /// The number of GPUs that the node's device plugin gives it.
+    pub(super) plugin_gpus: usize,
     /// The farthest path among its pairs of GPU and NIC.
     pub(super) path: Option<PathKind>,
     /// The extender's points for the node; `None` if the pod takes no devices.
@@ -70,6 +74,14 @@ struct Asked {
     known: PodClaims,
     claims: Vec<Claim>,
     needs: Needs,
+}
+
+/// The number of GPUs that a node's device plugin gives a pod.
+fn plugin_gpus(view: &ClusterView, requests: &Amounts, node: &str) -> usize {
+    let resources = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+    let offered = resources.filter(|resource| view.plugin_units(node, resource).is_some());
+    let units: i64 = offered.map(|resource| requests.units(resource)).sum();
+    usize::try_from(units).unwrap_or_default()
 }
 
 impl Cluster {
@@ -114,8 +126,9 @@ impl Cluster {
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
         let (node, path, score, equal) = self.choose(&asked.pod, &fits);
+        let plugin_gpus = plugin_gpus(&self.view, &asked.needs.own.requests, &node);
         let devices = self.bind(asked, &node)?;
-        Ok(Fate::Placed(Placed { node, devices, path, score, equal }))
+        Ok(Fate::Placed(Placed { node, devices, plugin_gpus, path, score, equal }))
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {

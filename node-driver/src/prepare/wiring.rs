@@ -21,7 +21,8 @@ pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Publis
     for (gpu, place) in gpus.iter_mut().zip(&places) {
         gpu.nics = near(&pairs, *place, &nics);
     }
-    let devices: BTreeSet<PciAddress> = held.iter().chain(nics.keys()).copied().collect();
+    let shown = if gpus.is_empty() { all_gpus(topology) } else { held };
+    let devices: BTreeSet<PciAddress> = shown.into_iter().chain(nics.keys().copied()).collect();
     let attributes = |device: &PlannedDevice| {
         (device.device.clone(), published.json(driver, &device.pool, &device.device))
     };
@@ -31,6 +32,13 @@ pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Publis
         attributes: plan.devices.iter().map(attributes).collect(),
         beside: Vec::new(),
     }
+}
+
+/// The GPUs that a file for NCCL has if the claim has none: a device plugin may give the pod some, and
+/// the driver does not know which. NCCL removes those that its processes do not use
+/// (`ncclTopoTrimXml`).
+fn all_gpus(topology: &Topology) -> Vec<PciAddress> {
+    topology.gpus().iter().map(|gpu| gpu.address).collect()
 }
 
 /// The claim's GPUs without their NICs, and their PCI addresses.

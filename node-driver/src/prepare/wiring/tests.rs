@@ -133,6 +133,17 @@ fn the_nccl_file_has_only_the_claims_devices() {
     topology_graph::NcclXml::parse(&nccl).expect("a file for NCCL");
 }
 
+/// A device plugin may give the pod GPUs that are in no claim.
+#[test]
+fn the_nccl_file_of_a_claim_without_gpus_has_all_gpus() {
+    let nccl = decide(&[3], &[]).nccl.expect("a graph");
+    let listed = |address: &str| nccl.contains(&format!("busid=\"{address}\""));
+    for gpu in ["0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"] {
+        assert!(listed(gpu), "{gpu}:\n{nccl}");
+    }
+    assert!(listed("0103:00:00.0") && !listed("0101:00:00.0"), "{nccl}");
+}
+
 #[test]
 fn an_unpublished_gpu_is_named_without_its_address() {
     let plan = plan(&[1], &[0]);

@@ -1,0 +1,293 @@
+//! A claim for the NICs of a pod that gets its GPUs from a device plugin by its limit. The kubelet
+//! chooses these GPUs after the scheduler has chosen the NICs, so NICs can be near GPUs only if the pod
+//! takes all GPUs of its node. Then no constraint is needed: the graph of the node's type says which
+//! NICs are near which GPU. With preferred alignment a pod that takes a part gets any NICs.
+
+mod nics;
+
+use super::selection::class;
+use super::{Plan, PlannedMachine, Policy, choice, with_config};
+use crate::claim::match_attribute;
+use crate::cost;
+use crate::demand::{Demand, Grant};
+use crate::denial::Denial;
+use crate::intent::{AlignmentPolicy, GpuResource, Intent, nic_config};
+use crate::join::form::{CLAIM_PARTS_MAX, ClaimParts};
+use crate::join::{self, Question};
+use crate::nearness::Nearness;
+use crate::nic_class::NicClass;
+use crate::wording::count;
+use crate::{fabric, rail, sharing, supply};
+use cluster_model::machines::{Machine, NicSelection};
+use cluster_model::names::annotation;
+use cluster_model::node_devices::published;
+use cluster_model::placement::Placement;
+use cluster_model::plugin_machines::{
+    PluginSelection, has_whole_units, is_plugin_node, plugin_machines,
+};
+use cluster_model::view::ClusterView;
+use dra_allocator::Class;
+use nics::NicPlan;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use topology_graph::Level;
+
+/// The name of the join.
+const JOIN: &str = "plugin";
+
+/// Why the claim is for NICs only.
+const WHOLE: &str = "a device plugin offers the GPUs, and the pod takes all of its node's, so the claim \
+                     is for NICs only and needs no constraint";
+/// The same if the pod takes a part of each node.
+const PART: &str = "a device plugin offers the GPUs, and the kubelet chooses them after the scheduler has \
+                    chosen the NICs, so that no claim can bring these near them";
+
+/// The resource in the pod's limits, if only a device plugin offers such GPUs where the pod can run. A
+/// pod that names a DeviceClass of GPUs gets a claim for them.
+pub(super) fn resource<'i>(
+    intent: &'i Intent,
+    placement: &Placement,
+    view: &ClusterView,
+) -> Option<&'i GpuResource> {
+    let resource = intent.resource.as_ref().filter(|_| intent.gpu_class.is_none())?;
+    let by_driver = |node: &str| {
+        published(view, node).any(|(_, gpu)| *gpu.id().driver == *resource.driver.driver)
+    };
+    let by_plugin = |node: &str| is_plugin_node(view, node, &resource.name);
+    let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
+    let (remembered, present): (Vec<&str>, Vec<&str>) =
+        nodes.map(|node| &**node).partition(|node| view.is_remembered(node));
+    // Present nodes decide, so that remembered machines matter only while there are none.
+    for nodes in [present, remembered] {
+        if nodes.iter().any(|node| by_driver(node)) {
+            return None;
+        }
+        if nodes.iter().any(|node| by_plugin(node)) {
+            return Some(resource);
+        }
+    }
+    None
+}
+
+pub(super) fn plan(
+    intent: &Intent,
+    resource: &GpuResource,
+    placement: &Placement,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Plan, Denial> {
+    check_beside(intent, resource)?;
+    let nic_class = match &intent.nic_class {
+        Some(name) => class(view, annotation::NIC_CLASS, name, name)?,
+        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class)?,
+    };
+    let mut machines = machines(intent, resource, &nic_class, placement, view)?;
+    nic_config::check_machines(intent, &machines)?;
+    fabric::check_machines(intent, &machines, view)?;
+    let demand = Demand::of(intent);
+    let nics = NicClass::of(intent.nic_role, &machines);
+    let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
+    let rail = rail::keep_one(intent, &demand, &mut machines)?;
+    let question = Question {
+        demand: &demand,
+        counts: None,
+        driver: resource.driver,
+        machines: &machines,
+        rail,
+        nic_class: &nics,
+        capacity: capacity.as_ref(),
+    };
+    let chosen = NicPlan::of(intent, question, |machine| choice::levels(intent, question, machine));
+    if !chosen.serves.contains(&true) {
+        return Err(supply::shortage(intent, question));
+    }
+    let parts = written(intent, question, &chosen, &nic_class.name);
+    complete(intent, resource, question, &chosen, parts, (view, policy))
+}
+
+/// The machines all of whose GPUs the pod takes; for preferred alignment also those of which it takes a
+/// part, since it promises any NICs.
+fn machines<'v>(
+    intent: &Intent,
+    resource: &GpuResource,
+    nic_class: &Class,
+    placement: &Placement,
+    view: &'v ClusterView,
+) -> Result<Vec<Machine<'v>>, Denial> {
+    let nics = NicSelection {
+        nic_class,
+        nic_role: intent.nic_role,
+        without_interface: intent.host_network,
+        only_shared: intent.share.is_some(),
+    };
+    let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
+    let filter = |node: &str| placement.allows(view, node);
+    let mut machines = plugin_machines(view, &selection, filter);
+    if machines.is_empty() && intent.share.is_some() {
+        let nics = NicSelection { only_shared: false, ..nics };
+        if !plugin_machines(view, &PluginSelection { nics, ..selection }, filter).is_empty() {
+            return Err(sharing::none_shared());
+        }
+    }
+    let sizes: BTreeSet<usize> =
+        machines.iter().map(|machine| machine.devices.gpus.len()).collect();
+    let is_preferred = intent.policy == AlignmentPolicy::Preferred;
+    machines.retain(|machine| match machine.devices.gpus.len().cmp(&(intent.gpus as usize)) {
+        Ordering::Less => false,
+        Ordering::Equal => true,
+        Ordering::Greater => is_preferred,
+    });
+    if machines.is_empty() {
+        return Err(if sizes.is_empty() {
+            no_machine(intent, resource, placement, view)
+        } else {
+            not_whole(intent, resource, &sizes)
+        });
+    }
+    Ok(machines)
+}
+
+/// Denies a pod with fewer GPUs than a node has.
+fn not_whole(intent: &Intent, resource: &GpuResource, sizes: &BTreeSet<usize>) -> Denial {
+    let sizes: Vec<_> = sizes.iter().map(ToString::to_string).collect();
+    intent.deny(format!(
+        "only a device plugin offers {} here, and the kubelet chooses the pod's GPUs after the scheduler \
+         has chosen its NICs, so these are near them only if the pod takes all GPUs of a node; set a \
+         limit of {}, or install the DRA driver {}",
+        resource.name,
+        sizes.join(" or "),
+        resource.driver.driver
+    ))
+}
+
+/// Denies a pod for which no node has what a claim for whole machines needs.
+fn no_machine(
+    intent: &Intent,
+    resource: &GpuResource,
+    placement: &Placement,
+    view: &ClusterView,
+) -> Denial {
+    let name = &resource.name;
+    let offering: Vec<&str> =
+        view.nodes_with_plugin(name).filter(|node| placement.allows(view, node)).collect();
+    let has_graph = |node: &&&str| view.topology(node).is_some();
+    let with_graph = offering.iter().filter(has_graph).count();
+    let are_whole = |node: &&&str| has_whole_units(view, node, resource.driver, name);
+    let whole = offering.iter().filter(are_whole).count();
+    intent.deny(format!(
+        "only a device plugin offers {name} here, so the pod needs a node with a NodeTopology, as many \
+         units of {name} as GPUs, and RDMA NICs for claims: of {} with {name}, {with_graph} with a \
+         NodeTopology, {whole} of them with one unit for each GPU, and none of these with such NICs",
+        count(offering.len(), "node"),
+    ))
+}
+
+/// Denies what only a claim for GPUs can tie to them.
+fn check_beside(intent: &Intent, resource: &GpuResource) -> Result<(), Denial> {
+    let asked = [
+        (annotation::ALIGNED_CPUS, intent.cpus.is_some()),
+        (annotation::ALIGNED_NVMES, intent.nvmes.is_some()),
+    ];
+    let Some((name, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(()) };
+    let why = format!(
+        "only a device plugin offers {} here, and a pod that takes all GPUs of its node has no NUMA \
+         node of its own",
+        resource.name
+    );
+    Err(Denial::new(name, "true", why).allowed("no such annotation"))
+}
+
+fn written(
+    intent: &Intent,
+    question: Question<'_>,
+    chosen: &NicPlan,
+    nic_class: &str,
+) -> ClaimParts {
+    let mut parts = chosen.write(intent, question, nic_class);
+    let served = || question.machines.iter().zip(&chosen.serves).filter(|(_, serves)| **serves);
+    for attribute in choice::FABRIC_ATTRIBUTES {
+        if served().all(|(machine, _)| machine.nics_have(attribute)) {
+            parts.constraints.push(match_attribute(parts.nic_requests.clone(), attribute));
+        }
+    }
+    sharing::keep_apart(intent, question.demand, &mut parts);
+    question.nic_class.keep_equal(&mut parts, question.demand.all_nics());
+    parts
+}
+
+fn complete(
+    intent: &Intent,
+    resource: &GpuResource,
+    question: Question<'_>,
+    chosen: &NicPlan,
+    parts: ClaimParts,
+    (view, policy): (&ClusterView, &Policy),
+) -> Result<Plan, Denial> {
+    let Question { demand, machines, .. } = question;
+    if parts.requests.len() > CLAIM_PARTS_MAX {
+        return Err(supply::too_many_parts(intent, question));
+    }
+    if sharing::could_repeat(intent, &parts, view.settings()) {
+        let why = "before Kubernetes 1.37 the scheduler could give one NIC twice";
+        return Err(intent.deny(why));
+    }
+    let nearness = chosen.nearness(machines).unwrap_or(Nearness::Level(Level::Numa));
+    let claim = choice::claim(&parts);
+    let levels = (chosen.levels.as_slice(), nearness);
+    let steps = cost::worst(view, machines, demand, levels, &claim, policy.max_steps);
+    let steps = steps.map_err(|error| match error {
+        cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
+        error => intent.deny(error.to_string()),
+    })?;
+    let is_whole = machines.iter().any(|machine| nics::is_whole(machine, demand));
+    let (why, far_because) =
+        if is_whole { (WHOLE, join::FAR) } else { (PART, "the kubelet chooses the GPUs later") };
+    let planned = (0..machines.len()).map(|index| planned(intent, question, chosen, index));
+    let planned: Vec<PlannedMachine> = planned.collect();
+    let present = |it: &&PlannedMachine| it.is_served;
+    let grant = |container: &String| Grant { container: container.clone(), requests: None };
+    Ok(Plan {
+        driver: resource.driver,
+        plugin: Some(resource.name.clone()),
+        join: if chosen.is_near() { JOIN } else { join::UNALIGNED },
+        nearness,
+        policy: intent.policy,
+        why: why.to_owned(),
+        claim: with_config(claim, intent, &parts.nic_requests),
+        grants: intent.shares.iter().map(|share| grant(&share.container)).collect(),
+        nodes: (
+            planned.iter().filter(present).map(|machine| machine.present).sum(),
+            planned.iter().map(|machine| machine.present).sum(),
+        ),
+        machines: planned,
+        far_because,
+        steps,
+        nic_requests: parts.nic_requests,
+        place: None,
+        rail: question.rail,
+        cpus: None,
+        nvmes: None,
+        share: intent.share.clone(),
+        pins: Vec::new(),
+        devices: (intent.gpus, intent.nics),
+        pairing: intent.pairing,
+    })
+}
+
+fn planned(
+    intent: &Intent,
+    question: Question<'_>,
+    chosen: &NicPlan,
+    index: usize,
+) -> PlannedMachine {
+    let machine = &question.machines[index];
+    let could = |level: &Nearness| question.demand.fits(&level.cells(machine));
+    let is_whole = nics::is_whole(machine, question.demand);
+    PlannedMachine {
+        nodes: super::some_nodes(machine),
+        present: machine.live_nodes(),
+        is_served: chosen.serves[index],
+        could: is_whole && choice::levels(intent, question, machine).iter().any(could),
+        nearness: chosen.levels[index],
+    }
+}

@@ -1,0 +1,91 @@
+//! The distinct machines whose GPUs a device plugin offers. No DRA driver publishes these GPUs: the
+//! graph of a node says where they are, and its status how many the device plugin has.
+
+use crate::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use crate::machines::{Machine, NicSelection, alike, keep_nics};
+use crate::node_devices::{NodeDevices, Role, published};
+use crate::view::ClusterView;
+use dra_allocator::{Device, DeviceId};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use topology_graph::{PciAddress, Topology};
+
+/// Stands for every GPU of a device plugin: no attribute of theirs is published.
+static GPU: LazyLock<Device> = LazyLock::new(|| {
+    Device::bare(DeviceId { driver: "".into(), pool: "".into(), device: "gpu".into() })
+});
+
+/// The devices that a pod with a limit on an extended resource may get.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginSelection<'a> {
+    /// The entry of the GPUs in the table of drivers.
+    pub gpu_driver: &'static GpuDriver,
+    /// The extended resource of the GPUs.
+    pub resource: &'a str,
+    /// The NICs.
+    pub nics: NicSelection<'a>,
+}
+
+/// Returns true if a node's GPUs are offered by a device plugin and by no DRA driver.
+pub fn is_plugin_node(view: &ClusterView, node: &str, resource: &str) -> bool {
+    view.plugin_units(node, resource).is_some()
+        && !published(view, node).any(|(role, _)| role == Role::Gpu)
+}
+
+/// Returns true if a node's device plugin has as many units of the resource as the node's graph has
+/// GPUs of the driver, so that one unit is one whole GPU.
+pub fn has_whole_units(view: &ClusterView, node: &str, driver: &GpuDriver, resource: &str) -> bool {
+    let graph = view.topology(node).map(|graph| graph.gpus()).unwrap_or_default();
+    let gpus = graph.iter().filter(|gpu| gpu.vendor == driver.pci_vendor).count();
+    let units = view.plugin_units(node, resource);
+    gpus > 0 && units.is_some_and(|units| u64::try_from(gpus) == Ok(units))
+}
+
+/// The devices of a node; the GPUs are those of its device plugin, if no DRA driver publishes any.
+/// `None` if the node has published no graph.
+pub(crate) fn with_plugin_gpus<'a>(
+    view: &'a ClusterView,
+    node: &'a str,
+) -> Option<NodeDevices<'a>> {
+    let mut devices = NodeDevices::of(view, node)?;
+    for driver in GPU_DRIVERS.iter().filter(|_| devices.gpus.is_empty()) {
+        let mut resources = driver.extended_resources.iter();
+        if resources.any(|resource| has_whole_units(view, node, driver, resource)) {
+            devices.gpus = gpus(devices.topology, driver);
+            break;
+        }
+    }
+    Some(devices)
+}
+
+/// The GPUs of a driver in a graph.
+fn gpus<'a>(graph: &Topology, driver: &GpuDriver) -> BTreeMap<PciAddress, &'a Device> {
+    let gpus = graph.gpus().iter().filter(|gpu| gpu.vendor == driver.pci_vendor);
+    gpus.map(|gpu| (gpu.address, &*GPU)).collect()
+}
+
+/// Returns the machines with selected NICs whose device plugin offers whole GPUs. Those with most
+/// nodes come first.
+pub fn plugin_machines<'a>(
+    view: &'a ClusterView,
+    selection: &PluginSelection<'_>,
+    filter: impl Fn(&str) -> bool,
+) -> Vec<Machine<'a>> {
+    let kind = (selection.gpu_driver, selection.nics.only_shared);
+    alike(view, kind, filter, |node| Some((devices(view, node, selection)?, Default::default())))
+}
+
+fn devices<'a>(
+    view: &'a ClusterView,
+    node: &'a str,
+    selection: &PluginSelection<'_>,
+) -> Option<NodeDevices<'a>> {
+    let PluginSelection { gpu_driver, resource, nics } = *selection;
+    if !is_plugin_node(view, node, resource) || !has_whole_units(view, node, gpu_driver, resource) {
+        return None;
+    }
+    let mut devices = NodeDevices::of(view, node)?;
+    devices.gpus = gpus(devices.topology, gpu_driver);
+    keep_nics(view, &mut devices, nics);
+    (!devices.nics.is_empty()).then_some(devices)
+}

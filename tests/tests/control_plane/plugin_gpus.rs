@@ -1,0 +1,135 @@
+//! Nodes whose GPUs a device plugin offers: pods that take all of them keep their limits and get the
+//! NICs by a claim. The real scheduler serves both.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use serde_json::json;
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, machine::H100, suite::Test,
+    with_scope,
+};
+
+use super::churn::create;
+
+const SOON: Duration = Duration::from_secs(30);
+const GPU: &str = "nvidia.com/gpu";
+const NUMA: &str = "resource.kubernetes.io/numaNode";
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        pods_with_gpus_of_a_device_plugin_get_nics_by_claim,
+        a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+async fn pods_with_gpus_of_a_device_plugin_get_nics_by_claim(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        for name in ["one", "two"] {
+            installation.plugin_machine(name, H100, 8).await?;
+        }
+        installation.start_admission().await?;
+        let mut nodes = Vec::new();
+        for (name, nics) in [("all", 8), ("half", 4)] {
+            create(scope, &pod(name, 8, nics)?).await?;
+            let bound = scope.bound(name, SOON).await?;
+            nodes.push(bound.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+            assert_eq!(limit(&bound).as_deref(), Some("8"), "{name}");
+            let plan = &bound.annotations()["dranet.io/plan"];
+            assert!(plan.contains("the GPUs by the limit on nvidia.com/gpu"), "{plan}");
+            let of_cells = nics_by_numa_node(scope, name).await?;
+            let each = nics / 2;
+            assert_eq!(of_cells, BTreeMap::from([(0, each), (1, each)]), "{name}");
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        assert_eq!(nodes.len(), 2, "each pod takes a whole node: {nodes:?}");
+
+        // No GPU is left, although NICs are.
+        create(scope, &pod("third", 8, 4)?).await?;
+        let why = scope.unschedulable("third", SOON).await?;
+        assert!(why.contains("Insufficient nvidia.com/gpu"), "{why}");
+
+        let denied = scope.api::<Pod>().create(&PostParams::default(), &pod("part", 2, 2)?).await;
+        let denied = denied.err().context("a part of a node is denied")?.to_string();
+        assert!(denied.contains("set a limit of 8, or install the DRA driver"), "{denied}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        let node = installation.plugin_machine("one", H100, 8).await?;
+        installation.start_admission().await?;
+        installation.remembered().await?;
+        installation.remove_node(&node).await?;
+        eventually(SOON, async || {
+            let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+            let admitted = scope.api::<Pod>().create(&dry_run, &pod("dry", 8, 4)?).await?;
+            let plan = admitted.annotations()["dranet.io/plan"].clone();
+            Ok(Check::that(plan.contains("0 of 0 nodes can serve it"), || plan))
+        })
+        .await?;
+        create(scope, &pod("waiting", 8, 4)?).await?;
+        scope.unschedulable("waiting", SOON).await?;
+        installation.plugin_machine("two", H100, 8).await?;
+        let bound = scope.bound("waiting", SOON).await?;
+        assert_eq!(limit(&bound).as_deref(), Some("8"));
+        assert_eq!(nics_by_numa_node(scope, "waiting").await?, BTreeMap::from([(0, 2), (1, 2)]));
+        Ok(())
+    })
+    .await
+}
+
+fn pod(name: &str, gpus: u32, nics: usize) -> anyhow::Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": nics.to_string()}},
+        "spec": {"containers": [{
+            "name": "nccl", "image": "nccl", "resources": {"limits": {GPU: gpus.to_string()}},
+        }]},
+    }))?)
+}
+
+fn limit(pod: &Pod) -> Option<String> {
+    let container = pod.spec.as_ref()?.containers.first()?;
+    Some(container.resources.as_ref()?.limits.as_ref()?.get(GPU)?.0.clone())
+}
+
+/// The number of NICs that the pod's claim holds, by NUMA node.
+async fn nics_by_numa_node(scope: &Scope, pod: &str) -> anyhow::Result<BTreeMap<i64, usize>> {
+    let all = ListParams::default();
+    let mut published = BTreeMap::new();
+    for slice in Api::<ResourceSlice>::all(scope.client()).list(&all).await? {
+        for device in slice.spec.devices.into_iter().flatten() {
+            let numa = device.attributes.and_then(|attributes| attributes.get(NUMA)?.int);
+            published.insert((slice.spec.pool.name.clone(), device.name), numa);
+        }
+    }
+    let mut claims = scope.api::<ResourceClaim>().list(&all).await?.items.into_iter();
+    let claim = claims.find(|claim| claim.name_any().starts_with(pod));
+    let status = claim.context("the pod has a claim")?.status.context("it has a status")?;
+    let results = status.allocation.and_then(|allocation| allocation.devices?.results);
+    let mut nics = BTreeMap::new();
+    for result in results.context("it is allocated")? {
+        assert_eq!(result.driver, "dra.net", "the claim is for NICs only");
+        let numa = published.get(&(result.pool, result.device)).copied().flatten();
+        *nics.entry(numa.context("the NIC has a NUMA node")?).or_default() += 1;
+    }
+    Ok(nics)
+}

@@ -8,8 +8,9 @@
 
 use crate::gpu_drivers::GpuDriver;
 use crate::layout::Layout;
-use crate::names::{attribute, capacity, cpu, nvme};
-use crate::node_devices::{self, NodeDevices, is_true, text};
+use crate::names::{attribute, capacity, cpu, label, nvme};
+use crate::nic_drivers::NicDriver;
+use crate::node_devices::{self, NodeDevices, text};
 use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Budget, Class, Device, QualifiedName, Quantity, Settings};
@@ -25,6 +26,8 @@ pub struct Selection<'a> {
     pub gpu_driver: &'static GpuDriver,
     /// The class of the GPUs.
     pub gpu_class: &'a Class,
+    /// The driver of the NICs.
+    pub nic_driver: &'static NicDriver,
     /// The class of the NICs.
     pub nic_class: &'a Class,
     /// What the NICs are for.
@@ -65,6 +68,11 @@ pub struct Machine<'a> {
     pub cpus: Vec<NumaAmount>,
     /// The NVMe devices by NUMA node, if the selection asks for them.
     pub nvmes: Vec<NumaAmount>,
+    /// The NICs that the selection's class and driver cannot tell from the selected ones, but that the
+    /// graph has another role for. They are none of `devices`.
+    pub other_nics: BTreeMap<PciAddress, &'a Device>,
+    /// The label of the nodes that names the type of their machine, if NICs do not publish the shape.
+    pub type_label: Option<(&'static str, String)>,
 }
 
 /// Everything that a plan can see of a machine.
@@ -75,6 +83,8 @@ struct Likeness {
     devices: Vec<DeviceLikeness>,
     /// CPUs and NVMe devices.
     beside: [Vec<NumaAmount>; 2],
+    other_nics: Vec<PciAddress>,
+    type_label: Option<(&'static str, String)>,
 }
 
 /// What a plan can see of a device.
@@ -103,16 +113,19 @@ pub fn machines<'a>(
     // Remembered machines last: if a real node is alike, the remembered one is not listed.
     let remembered = nodes().filter(|name| view.is_remembered(name));
     for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
-        let Some(devices) = selected(view, name, selection) else { continue };
+        let Some((devices, other_nics)) = selected(view, name, selection) else { continue };
+        let type_label = type_label(view, name, &devices);
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
         let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
         let beside = [cpus.clone(), nvmes.clone()];
         let (index, layout) = layouts.of(devices.topology);
         let shape = devices.topology.shape();
-        let likeness = likeness(index, &devices, selection, beside);
+        let mut likeness = likeness(index, &devices, selection, beside);
+        likeness.other_nics = other_nics.keys().copied().collect();
+        likeness.type_label.clone_from(&type_label);
         let machine = alike.entry(likeness).or_insert_with(|| {
             let (nodes, shapes) = (Vec::new(), BTreeSet::new());
-            Machine { nodes, devices, shapes, layout, cpus, nvmes }
+            Machine { nodes, devices, shapes, layout, cpus, nvmes, other_nics, type_label }
         });
         machine.shapes.insert(shape);
         if machine.nodes.is_empty() || !view.is_remembered(name) {
@@ -166,33 +179,59 @@ fn yielding(machines: Vec<Machine<'_>>) -> Vec<Machine<'_>> {
     kept
 }
 
+/// The selected devices of a node, and the NICs of other roles that only the graph tells from them.
 fn selected<'a>(
     view: &'a ClusterView,
     node: &'a str,
     selection: &Selection<'_>,
-) -> Option<NodeDevices<'a>> {
-    let mut devices = NodeDevices::of(view, node)?;
+) -> Option<(NodeDevices<'a>, BTreeMap<PciAddress, &'a Device>)> {
     let Selection {
         gpu_driver,
         gpu_class,
+        nic_driver,
         nic_class,
         nic_role,
         without_interface,
         only_shared,
         ..
     } = *selection;
+    let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });
     devices.nics.retain(|_, nic| {
-        is_true(nic, attribute::dranet::RDMA)
-            && node_devices::nic_role(nic) == nic_role
-            && !(without_interface && nic.attribute(attribute::dranet::IF_NAME).is_some())
+        nic_driver.is_rdma(nic)
+            && (!nic_driver.has_roles || node_devices::nic_role(nic) == nic_role)
+            && !(without_interface && nic_driver.may_have_interface(nic))
             && (!only_shared || nic.allows_multiple_allocations())
             && is_in(nic_class, nic, view.settings())
     });
+    let mut others = BTreeMap::new();
+    if !nic_driver.has_roles {
+        let topology = devices.topology;
+        let is_other = |nic: &PciAddress| topology.nic_role(*nic).is_some_and(|it| it != nic_role);
+        others =
+            devices.nics.iter().filter(|(nic, _)| is_other(nic)).map(|(a, b)| (*a, *b)).collect();
+        devices.nics.retain(|nic, _| !is_other(nic));
+    }
     keep_one_class(&mut devices);
-    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
+    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some((devices, others))
+}
+
+/// The label that names the machine type of a node: the fabric controller's, or else the cloud's.
+/// Claims need none if the NICs publish the shape.
+fn type_label(
+    view: &ClusterView,
+    node: &str,
+    devices: &NodeDevices<'_>,
+) -> Option<(&'static str, String)> {
+    if devices.nics.values().any(|nic| nic.attribute(attribute::SHAPE).is_some()) {
+        return None;
+    }
+    let labels = &view.inventory().node(node)?.labels;
+    [label::MACHINE_TYPE, label::INSTANCE_TYPE]
+        .into_iter()
+        .find_map(|name| Some((name, labels.get(name)?.to_string())))
 }
 
 /// Keeps the NICs of one link type and rate class, the fastest. Compute NICs are of one class
@@ -291,7 +330,8 @@ fn likeness(
             shared: if selection.only_shared { amounts(device) } else { Vec::new() },
         }
     };
-    Likeness { layout, devices: all.map(describe).collect(), beside }
+    let devices = all.map(describe).collect();
+    Likeness { layout, devices, beside, other_nics: Vec::new(), type_label: None }
 }
 
 /// The capacities of a device.

@@ -5,7 +5,8 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use cluster_model::machines::is_in;
-use cluster_model::names::{self, annotation};
+use cluster_model::names::annotation;
+use cluster_model::nic_drivers::{self, NIC_DRIVERS, NicDriver};
 use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
@@ -18,23 +19,67 @@ pub(super) fn select(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Selected, Denial> {
-    let nic_class = match &intent.nic_class {
-        Some(name) => class(view, annotation::NIC_CLASS, name, name)?,
-        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class)?,
-    };
-    if !selects(view, &nic_class, names::DRIVER) {
-        let why = format!(
-            "DeviceClass `{}` selects no device of driver {} that is published now",
-            nic_class.name,
-            names::DRIVER
-        );
-        return Err(match &intent.nic_class {
-            Some(name) => Denial::new(annotation::NIC_CLASS, name, why),
-            None => intent.deny(why),
-        });
-    }
+    let (nic_driver, nic_class) = nics(intent, view, policy)?;
     let (driver, gpu_class) = gpus(intent, view, policy)?;
-    Ok(Selected { driver, gpu_class, nic_class })
+    Ok(Selected { driver, gpu_class, nic_driver, nic_class })
+}
+
+/// The class of the NICs, and the driver of the NICs that it selects. If the operator's class selects
+/// no NIC, it is a class of the only other NIC driver of the cluster.
+fn nics(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<(&'static NicDriver, Arc<Class>), Denial> {
+    let named = match &intent.nic_class {
+        Some(name) => class(view, annotation::NIC_CLASS, name, name),
+        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class),
+    };
+    if let Ok(named) = &named
+        && let Some(driver) = nic_driver_of(view, named)
+    {
+        return Ok((driver, named.clone()));
+    }
+    if let Some(name) = &intent.nic_class {
+        let why = no_device(&*named?);
+        return Err(Denial::new(annotation::NIC_CLASS, name, why));
+    }
+    match others(view).as_slice() {
+        [(driver, class)] => Ok((driver, class.clone())),
+        [] => Err(intent.deny(no_device(&*named?))),
+        several => {
+            let classes: Vec<_> = several.iter().map(|(_, class)| &*class.name).collect();
+            Err(intent.deny(format!(
+                "the cluster has NICs of several drivers, and the annotation {} does not say which \
+                 class is meant ({})",
+                annotation::NIC_CLASS,
+                classes.join(", ")
+            )))
+        }
+    }
+}
+
+fn no_device(class: &Class) -> String {
+    format!(
+        "DeviceClass `{}` selects no device of driver {} that is published now",
+        class.name,
+        nic_drivers::OURS.driver
+    )
+}
+
+/// The first driver in the table of whose NICs the class selects one that is published now.
+fn nic_driver_of(view: &ClusterView, class: &Class) -> Option<&'static NicDriver> {
+    NIC_DRIVERS.iter().find(|driver| selects(view, class, driver.driver))
+}
+
+/// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.
+fn others(view: &ClusterView) -> Vec<(&'static NicDriver, Arc<Class>)> {
+    let found = NIC_DRIVERS.iter().filter(|driver| !driver.is_ours()).filter_map(|driver| {
+        let mut classes = driver.classes.iter().filter_map(|name| view.inventory().class(name));
+        let class = classes.find(|class| selects(view, class, driver.driver))?;
+        Some((driver, class.clone()))
+    });
+    found.collect()
 }
 
 /// Selects by names alone, while no device is published.
@@ -67,9 +112,11 @@ pub(super) fn unseen(
         Some(name) => (annotation::NIC_CLASS, name),
         None => (annotation::ALIGNED_NICS, &policy.nic_class),
     };
+    let nic_driver = NIC_DRIVERS.iter().find(|it| it.classes.contains(&nic_value.as_str()));
     Ok(Selected {
         driver,
         gpu_class: class(view, gpu_annotation, &gpu_value, &gpu_value)?,
+        nic_driver: nic_driver.unwrap_or(nic_drivers::OURS),
         nic_class: class(view, nic_annotation, nic_value, nic_value)?,
     })
 }

@@ -138,6 +138,11 @@ impl Intent {
         is_kind.then(|| Self { pairing: Pairing::Shared, ..self.clone() })
     }
 
+    /// The profile of the parts of GPUs, if the limits name one.
+    pub(crate) fn gpu_profile(&self) -> Option<&str> {
+        self.resource.as_ref()?.profile.as_deref()
+    }
+
     /// Creates a denial that names the trigger annotation with its value.
     pub(crate) fn deny(&self, why: impl Into<String>) -> Denial {
         Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)

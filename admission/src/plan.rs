@@ -26,7 +26,7 @@ use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub use selection::drivers;
-pub(crate) use selection::selects;
+pub(crate) use selection::{publishes, selects};
 use std::slice;
 use std::sync::Arc;
 
@@ -208,6 +208,7 @@ fn plan_as_read(
     let selection = Selection {
         gpu_driver: selected.driver,
         gpu_class: &selected.gpu_class,
+        gpu_profile: intent.gpu_profile(),
         nic_driver: selected.nic_driver,
         nic_class: &selected.nic_class,
         nic_role: intent.nic_role,

@@ -69,9 +69,10 @@ pub(crate) fn nothing(
         ),
         _ => format!(
             "no node that the pod can run on has all of a NodeTopology, GPUs of driver {driver} in \
-             class `{}` and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
+             class `{}`{} and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
              {with_gpus} with such GPUs and {with_nics} with such NICs{}",
             selection.gpu_class.name,
+            with_profile(selection),
             role_words(intent.nic_role),
             selection.nic_driver.driver,
             selection.nic_class.name,
@@ -80,6 +81,12 @@ pub(crate) fn nothing(
         ),
     };
     intent.deny(what)
+}
+
+/// ` with profile `1g.10gb``, if the pod asks for such parts of GPUs.
+fn with_profile(selection: &Selection<'_>) -> String {
+    let profile = selection.gpu_profile.map(|profile| format!(" with profile `{profile}`"));
+    profile.unwrap_or_default()
 }
 
 /// `storage `, if the pod asks for such NICs.

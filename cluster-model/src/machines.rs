@@ -26,6 +26,10 @@ pub struct Selection<'a> {
     pub gpu_driver: &'static GpuDriver,
     /// The class of the GPUs.
     pub gpu_class: &'a Class,
+    /// The profile of the parts of GPUs, if the driver is one of [`PARTS`] and the claim names one.
+    ///
+    /// [`PARTS`]: crate::gpu_drivers::PARTS
+    pub gpu_profile: Option<&'a str>,
     /// The driver of the NICs.
     pub nic_driver: &'static NicDriver,
     /// The class of the NICs.
@@ -188,6 +192,7 @@ fn selected<'a>(
     let Selection {
         gpu_driver,
         gpu_class,
+        gpu_profile,
         nic_driver,
         nic_class,
         nic_role,
@@ -196,6 +201,14 @@ fn selected<'a>(
         ..
     } = *selection;
     let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
+    if let Some(part) = gpu_driver.part {
+        let has_profile = |gpu: &Device| {
+            gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
+        };
+        devices.gpus = node_devices::parts(view, node, gpu_driver, |gpu| {
+            has_profile(gpu) && is_in(gpu_class, gpu, view.settings())
+        });
+    }
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });

@@ -180,6 +180,29 @@ pub fn address(device: &Device) -> Option<PciAddress> {
     names.into_iter().find_map(|name| text(device, name))?.parse().ok()
 }
 
+/// The parts of a driver's GPUs on a node that fulfil a condition, one for each GPU.
+pub fn parts<'a>(
+    view: &'a ClusterView,
+    node: &str,
+    part: &GpuDriver,
+    is_wanted: impl Fn(&Device) -> bool,
+) -> BTreeMap<PciAddress, &'a Device> {
+    let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    let mut parts = BTreeMap::new();
+    for device in published {
+        let is_part = *device.id().driver == *part.driver && is_whole(device, part);
+        if let (true, Some(address)) = (is_part && is_wanted(device), part_address(device, part)) {
+            parts.entry(address).or_insert(device);
+        }
+    }
+    parts
+}
+
+/// The address of the GPU that a part belongs to.
+fn part_address(device: &Device, part: &GpuDriver) -> Option<PciAddress> {
+    address(device).or_else(|| text(device, part.address_attribute?)?.parse().ok())
+}
+
 /// Returns true for a whole GPU. Partitions (MIG and the like) share its address.
 pub fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
     driver.kind_attribute.is_none_or(|name| text(device, name) == Some(driver.gpu_kind))

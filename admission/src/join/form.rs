@@ -117,6 +117,8 @@ pub(crate) struct ClaimParts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) driver: &'static GpuDriver,
+    /// The profile of the parts of GPUs, if the claim names one.
+    pub(crate) gpu_profile: Option<&'a str>,
     pub(crate) classes: &'a Classes,
     /// What the NICs are for.
     pub(crate) nic_class: &'a NicClass,
@@ -339,6 +341,10 @@ impl Writer<'_> {
         let whole = |selector: Selector, kind| selector.and_string(kind, driver.gpu_kind);
         let selector = Selector::driver(driver.driver);
         let selector = driver.kind_attribute.into_iter().fold(selector, whole);
+        let selector = match (driver.part, self.source.gpu_profile) {
+            (Some(part), Some(profile)) => selector.and_string(part.profile_attribute, profile),
+            _ => selector,
+        };
         match way {
             Way::Cell(CellWay { gpus, .. }) | Way::Pinned(PinnedCell { gpus, .. }) => {
                 let names = self.source.gpu_addresses.iter();

@@ -29,7 +29,7 @@ impl Plan {
     /// `2 GPUs and 2 NICs on one NUMA node`.
     fn promise(&self) -> String {
         let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
-        let gpus_text = count(gpus, "GPU");
+        let gpus_text = self.gpus_text();
         let each = nics.checked_div(gpus).unwrap_or_default();
         let near = match (self.pairing, self.nearness) {
             (Pairing::Group, Nearness::Partner) => {
@@ -65,6 +65,14 @@ impl Plan {
 }
 
 impl Plan {
+    /// `2 GPUs`, `1 part of a GPU`.
+    fn gpus_text(&self) -> String {
+        match self.driver.part {
+            Some(_) => "1 part of a GPU".to_owned(),
+            None => count(self.devices.0 as usize, "GPU"),
+        }
+    }
+
     /// Describes what the pod gets besides GPUs and NICs.
     fn beside(&self) -> String {
         let rail = self.rail.map(|rail| format!(", on rail {rail} as all pods of the job"));
@@ -86,8 +94,8 @@ impl Plan {
         if let Some(place) = &self.place {
             return format!("{near}, pinned to {place}");
         }
-        let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
-        let (gpus, nics) = (count(gpus, "GPU"), count(nics, "NIC"));
+        let nics = self.devices.1 as usize;
+        let (gpus, nics) = (self.gpus_text(), count(nics, "NIC"));
         format!("any {gpus} and {nics}, as no near ones are free now")
     }
 }

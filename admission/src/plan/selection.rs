@@ -3,7 +3,7 @@
 use super::{Policy, Selected};
 use crate::denial::Denial;
 use crate::intent::Intent;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver, PARTS};
 use cluster_model::machines::is_in;
 use cluster_model::names::annotation;
 use cluster_model::nic_drivers::{self, NIC_DRIVERS, NicDriver};
@@ -130,6 +130,9 @@ fn gpus(
         let class = class(view, annotation::GPU_CLASS, name, name)?;
         let driver = driver_of(intent, view, &class);
         if driver.is_some_and(|driver| !selects_whole(view, &class, driver)) {
+            if let Some(part) = part_of(view, &class) {
+                return one_part(intent, part).map(|part| (part, class));
+            }
             let why = "the class selects only parts of GPUs, and only whole GPUs can be aligned \
                        with NICs";
             return Err(Denial::new(annotation::GPU_CLASS, name, why)
@@ -143,7 +146,7 @@ fn gpus(
         });
     }
     let driver = match &intent.resource {
-        Some(resource) => resource.driver,
+        Some(resource) => one_part(intent, resource.driver)?,
         // The operator's class may say which of several drivers is meant.
         None => match driver_of_policy(intent, view, policy) {
             Some(driver) => driver,
@@ -151,7 +154,8 @@ fn gpus(
         },
     };
     let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.as_deref());
-    let named = of_limits.or(policy.gpu_class.as_deref());
+    let operators = policy.gpu_class.as_deref().filter(|_| driver.part.is_none());
+    let named = of_limits.or(operators);
     let name = named.unwrap_or_else(|| default_class(intent, view, driver));
     let class = class(view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
     Ok((driver, class))
@@ -209,7 +213,7 @@ fn standing_for<'a>(
             view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))
         })
     };
-    resources.iter().find_map(standing_for).unwrap_or(driver.driver)
+    resources.iter().find_map(standing_for).unwrap_or(driver.class)
 }
 
 /// The driver whose GPUs the class selects, limited to the driver that the limits name.
@@ -247,6 +251,31 @@ fn selects_whole(view: &ClusterView, class: &Class, driver: &GpuDriver) -> bool 
         let mut devices = slice.devices.iter().filter(|device| is_whole(device, driver));
         devices.any(|device| is_in(class, device, view.settings()))
     })
+}
+
+/// The parts of GPUs of which the class selects one that is published now.
+fn part_of(view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
+    PARTS.iter().find(|part| selects_whole(view, class, part))
+}
+
+/// Denies a pod with several parts of GPUs: parts of one GPU and of several are the same to a claim.
+fn one_part(
+    intent: &Intent,
+    driver: &'static GpuDriver,
+) -> Result<&'static GpuDriver, Denial> {
+    if driver.part.is_none() || intent.gpus == 1 {
+        return Ok(driver);
+    }
+    Err(intent.deny(format!(
+        "the pod asks for {} parts of GPUs; one part can be aligned with NICs, or whole GPUs",
+        intent.gpus
+    )))
+}
+
+/// Whether the driver publishes such a device now.
+pub(crate) fn publishes(view: &ClusterView, driver: &GpuDriver) -> bool {
+    let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
+    slices.any(|slice| slice.devices.iter().any(|device| is_whole(device, driver)))
 }
 
 /// Whether the class selects a currently published device of the driver.

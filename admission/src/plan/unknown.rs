@@ -44,6 +44,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     let capacity = sharing::unseen(intent);
     let source = Source {
         driver: selected.driver,
+        gpu_profile: intent.gpu_profile(),
         classes: &selected.classes(),
         nic_class: &NicClass::unseen(selected.nic_driver, intent.nic_role),
         without_interface: intent.host_network,

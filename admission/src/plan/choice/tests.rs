@@ -55,6 +55,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         gpu_driver: selected.driver,
         nic_driver: nic_drivers::OURS,
         gpu_class: &selected.gpu_class,
+        gpu_profile: None,
         nic_class: &selected.nic_class,
         without_interface: false,
         cpu_class: None,

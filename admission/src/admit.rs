@@ -194,6 +194,9 @@ impl Pending {
             None => rewrite::without_limits(&pod, &resources),
         };
         let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
+        if let Some((name, value)) = &plan.node_label {
+            rewrite::limit_to(&mut pod, name, value);
+        }
         if intent.resource.is_none() {
             rewrite::tolerate(&mut pod, plan.driver.extended_resources);
         }

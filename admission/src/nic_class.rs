@@ -5,19 +5,25 @@
 //! upstream's) have NICs that count as compute NICs, as before there were roles.
 
 use crate::claim::match_attribute;
+use crate::denial::Denial;
+use crate::intent::Intent;
 use crate::join::form::ClaimParts;
 use crate::selector::Selector;
 use cluster_model::machines::Machine;
-use cluster_model::names::attribute;
+use cluster_model::names::{annotation, attribute};
+use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::text;
 use dra_allocator::{AttributeValue, Device};
 use std::collections::BTreeSet;
-use topology_graph::NicRole;
+use topology_graph::{NicRole, PciAddress};
 
 /// The class of the NICs of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NicClass {
+    driver: &'static NicDriver,
     role: NicRole,
+    /// NICs that only the graph tells from those of the class, by bus ID.
+    others: BTreeSet<PciAddress>,
     /// The link types and rates of the machines' NICs; empty if the role is enough.
     link_types: BTreeSet<String>,
     rates: BTreeSet<i64>,
@@ -25,8 +31,9 @@ pub(crate) struct NicClass {
 
 impl NicClass {
     /// The class of the NICs of these machines.
-    pub(crate) fn of(role: NicRole, machines: &[Machine<'_>]) -> Self {
-        let mut class = Self::unseen(role);
+    pub(crate) fn of(driver: &'static NicDriver, role: NicRole, machines: &[Machine<'_>]) -> Self {
+        let mut class = Self::unseen(driver, role);
+        class.others = machines.iter().flat_map(|it| it.other_nics.keys().copied()).collect();
         let all = || machines.iter().flat_map(|machine| machine.devices.nics.values());
         if role != NicRole::Compute && all().all(|nic| rate(nic).is_some()) {
             class.rates = all().filter_map(|nic| rate(nic)).collect();
@@ -37,12 +44,25 @@ impl NicClass {
     }
 
     /// The class while no NIC is known.
-    pub(crate) fn unseen(role: NicRole) -> Self {
-        Self { role, link_types: BTreeSet::new(), rates: BTreeSet::new() }
+    pub(crate) fn unseen(driver: &'static NicDriver, role: NicRole) -> Self {
+        let (others, link_types) = (BTreeSet::new(), BTreeSet::new());
+        Self { driver, role, others, link_types, rates: BTreeSet::new() }
+    }
+
+    /// The driver of the NICs.
+    pub(crate) fn driver(&self) -> &'static NicDriver {
+        self.driver
     }
 
     /// Limits a selector to the class.
     pub(crate) fn limit(&self, selector: Selector) -> Selector {
+        if !self.driver.has_roles {
+            let others: Vec<_> = self.others.iter().copied().collect();
+            return match others.as_slice() {
+                [] => selector,
+                others => selector.and_no_addresses(attribute::PCI_BUS_ID, others),
+            };
+        }
         let role = self.role.to_string();
         if self.role == NicRole::Compute {
             return selector.and_string_if_any(attribute::ROLE, &role);
@@ -65,6 +85,48 @@ impl NicClass {
             parts.constraints.push(match_attribute(requests, attribute::RATE_GBPS));
         }
     }
+}
+
+/// Drops machines on which a claim could take NICs of another role: those with such a NIC whose bus ID
+/// is not published, or is that of a NIC of the wanted role on another machine.
+pub(crate) fn keep_distinct(
+    intent: &Intent,
+    driver: &NicDriver,
+    machines: &mut Vec<Machine<'_>>,
+) -> Result<(), Denial> {
+    let wanted: BTreeSet<PciAddress> =
+        machines.iter().flat_map(|machine| machine.devices.nics.keys().copied()).collect();
+    machines.retain(|machine| {
+        machine.other_nics.iter().all(|(address, nic)| {
+            text(nic, attribute::PCI_BUS_ID).is_some() && !wanted.contains(address)
+        })
+    });
+    if machines.is_empty() {
+        return Err(intent.deny(format!(
+            "driver {} publishes NICs of several roles, and nothing by which a claim can tell them \
+             apart; set {} to a DeviceClass that selects compute NICs only",
+            driver.driver,
+            annotation::NIC_CLASS
+        )));
+    }
+    Ok(())
+}
+
+/// Denies what only this project's driver can do.
+pub(crate) fn check_driver(intent: &Intent, driver: &NicDriver) -> Result<(), Denial> {
+    if driver.is_ours() {
+        return Ok(());
+    }
+    let only = |what: &str| format!("{what}, and the NICs are those of driver {}", driver.driver);
+    if intent.nic_role != NicRole::Compute {
+        let why = only("only dranet's node-driver publishes the roles of NICs");
+        return Err(Denial::new(annotation::NIC_ROLE, intent.nic_role.to_string(), why));
+    }
+    if let Some(config) = &intent.nic_config {
+        let why = only("only dranet's node-driver reads this configuration");
+        return Err(Denial::new(annotation::NIC_CONFIG, config.clone(), why));
+    }
+    Ok(())
 }
 
 fn rate(nic: &Device) -> Option<i64> {

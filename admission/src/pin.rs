@@ -21,6 +21,8 @@ pub struct Pin {
     /// The cells that it is pinned to; `None` means any devices, with near ones
     /// preferred.
     pub place: Option<String>,
+    /// The label of the nodes that it is limited to, if any.
+    pub node_label: Option<(&'static str, String)>,
     /// The claim.
     pub claim: ResourceClaimSpec,
     /// Name of its template.
@@ -109,7 +111,13 @@ pub fn elsewhere<'p>(
 
 /// How many nodes can serve a claim now, according to the scheduler's allocator.
 fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
-    with_room(&pin.claim, placement, view).len()
+    let is_labelled = |node: &&str| {
+        pin.node_label.as_ref().is_none_or(|(name, value)| {
+            let node = view.inventory().node(node);
+            node.is_some_and(|node| node.labels.get(*name).is_some_and(|it| **it == **value))
+        })
+    };
+    with_room(&pin.claim, placement, view).into_iter().filter(is_labelled).count()
 }
 
 /// The nodes that can serve a claim now, according to the scheduler's allocator.

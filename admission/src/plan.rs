@@ -1,6 +1,7 @@
 //! Chooses the claim that gives a pod what it requests on the existing nodes, or says why none can.
 
 mod choice;
+mod nics_only;
 mod note;
 mod plugin;
 mod selection;
@@ -12,7 +13,7 @@ use crate::fabric::{self, FabricPlacement};
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
-use crate::nic_class::NicClass;
+use crate::nic_class::{self, NicClass};
 use crate::pin::Pin;
 use crate::sharing::{self, NicShare};
 use crate::{cpus, nvmes, rail};
@@ -22,11 +23,12 @@ use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
 use cluster_model::names::{cpu, nvme};
+use cluster_model::nic_drivers::NicDriver;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub use selection::drivers;
-pub(crate) use selection::selects;
+pub(crate) use selection::{publishes, selects};
 use std::slice;
 use std::sync::Arc;
 
@@ -90,6 +92,8 @@ pub struct Plan {
     /// The extended resource by which a device plugin gives the pod its GPUs. The claim is then for
     /// NICs only, and the limits of the pod stay.
     pub plugin: Option<String>,
+    /// The driver of the claimed NICs.
+    pub nic_driver: &'static NicDriver,
     /// The name of the join that ties GPUs to NICs.
     pub join: &'static str,
     /// The guaranteed nearness of the devices.
@@ -116,6 +120,8 @@ pub struct Plan {
     pub nic_requests: Vec<String>,
     /// The cells that the claim is pinned to, if any.
     pub place: Option<String>,
+    /// The label of the nodes that the claim is limited to, if any.
+    pub node_label: Option<(&'static str, String)>,
     /// The common rail of the job's pods, if they request one.
     pub rail: Option<i64>,
     /// CPUs on the NUMA node of the devices, if requested.
@@ -192,6 +198,9 @@ fn plan_as_read(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
+    if intent.gpus == 0 {
+        return nics_only::plan(intent, placement, view, policy);
+    }
     if policy.admit_unknown && unknown::is_unknown(placement, view) {
         return unknown::plan(intent, view, policy);
     }
@@ -199,6 +208,7 @@ fn plan_as_read(
         return plugin::plan(intent, resource, placement, view, policy);
     }
     let selected = selection::select(intent, view, policy)?;
+    nic_class::check_driver(intent, selected.nic_driver)?;
     let demand = Demand::of(intent);
     // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
     let by_counts = (intent.cpus.is_none() && intent.nvmes.is_none()) || demand.blocks == 1;
@@ -208,7 +218,9 @@ fn plan_as_read(
     let filter = |node: &str| placement.allows(view, node);
     let selection = Selection {
         gpu_driver: selected.driver,
-        gpu_class: &selected.gpu_class,
+        gpu_class: Some(&selected.gpu_class),
+        gpu_profile: intent.gpu_profile(),
+        nic_driver: selected.nic_driver,
         nic_class: &selected.nic_class,
         nic_role: intent.nic_role,
         without_interface: intent.host_network,
@@ -226,11 +238,12 @@ fn plan_as_read(
     if machines.is_empty() {
         return Err(supply::nothing(intent, view, &selection, filter));
     }
+    nic_class::keep_distinct(intent, selected.nic_driver, &mut machines)?;
     nic_config::check_machines(intent, &machines)?;
     fabric::check_machines(intent, &machines, view)?;
     cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
     nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
-    let nic_class = NicClass::of(intent.nic_role, &machines);
+    let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
     let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
     let rail = rail::keep_one(intent, &demand, &mut machines)?;
     let classes = selected.classes();
@@ -274,8 +287,8 @@ impl Plan {
     /// Returns the plan with one of its pinned claims.
     pub(crate) fn pinned(self, index: usize) -> Self {
         let Some(pin) = self.pins.get(index).cloned() else { return self };
-        let Pin { place, claim, steps, nic_requests, template: _ } = pin;
-        Self { claim, steps, nic_requests, place, ..self }
+        let Pin { place, node_label, claim, steps, nic_requests, template: _ } = pin;
+        Self { claim, steps, nic_requests, place, node_label, ..self }
     }
 }
 
@@ -293,6 +306,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
     Plan {
         driver: question.driver,
         plugin: None,
+        nic_driver: question.nic_class.driver(),
         join: candidate.join,
         nearness: candidate.nearness,
         policy: intent.policy,
@@ -305,6 +319,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
         steps,
         nic_requests,
         place: candidate.form.place(),
+        node_label: candidate.form.node_label(),
         rail: question.rail,
         cpus: intent.cpus,
         nvmes: intent.nvmes,
@@ -319,7 +334,8 @@ fn complete_pin(intent: &Intent, chosen: Chosen) -> Pin {
     let Chosen { candidate, claim, nic_requests, steps } = chosen;
     let claim = with_config(claim, intent, &nic_requests);
     let template = template::build(&claim).metadata.name.unwrap_or_default();
-    Pin { place: candidate.form.place(), claim, template, steps, nic_requests }
+    let node_label = candidate.form.node_label();
+    Pin { place: candidate.form.place(), node_label, claim, template, steps, nic_requests }
 }
 
 fn with_config(
@@ -362,10 +378,11 @@ fn planned(
     }
 }
 
-/// The GPU driver and the device classes of a plan.
+/// The drivers and the device classes of a plan.
 pub(crate) struct Selected {
     pub(crate) driver: &'static GpuDriver,
     pub(crate) gpu_class: Arc<dra_allocator::Class>,
+    pub(crate) nic_driver: &'static NicDriver,
     pub(crate) nic_class: Arc<dra_allocator::Class>,
 }
 

@@ -140,6 +140,12 @@ pub fn tolerate(pod: &mut Value, resources: &[&str]) {
     }
 }
 
+/// Limits a pod to nodes with this label. A pod that is decided again keeps it, and so keeps the type
+/// of machine that its claim is for.
+pub(crate) fn limit_to(pod: &mut Value, label: &str, value: &str) {
+    pod["spec"]["nodeSelector"][label] = value.into();
+}
+
 /// Sets the scheduler of a pod, unless the user chose one: the API server writes
 /// `default-scheduler` into pods before it calls webhooks.
 pub fn schedule_by(pod: &mut Value, scheduler: &str) {

@@ -63,6 +63,13 @@ impl Selector {
         self.and_one_of(attribute, texts.iter().map(String::as_str))
     }
 
+    /// Requires the string attribute `domain/id` to be none of these PCI addresses, or to be absent.
+    pub(crate) fn and_no_addresses(self, attribute: &str, addresses: &[PciAddress]) -> Self {
+        let texts = addresses.iter().map(|address| literal(&address.to_string()));
+        let texts = texts.collect::<Vec<_>>().join(", ");
+        self.and(|text, get| write!(text, "!({get}.orValue(\"\") in [{texts}])"), attribute)
+    }
+
     /// Requires the string attribute `domain/id` to be one of these values.
     pub(crate) fn and_one_of<'a>(
         self,

@@ -7,8 +7,8 @@ use crate::join::form::CLAIM_PARTS_MAX;
 use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
-use cluster_model::names::{self, annotation, attribute};
-use cluster_model::node_devices::{NodeDevices, is_true, nic_role};
+use cluster_model::names::{annotation, attribute};
+use cluster_model::node_devices::{NodeDevices, nic_role};
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use std::collections::BTreeMap;
@@ -37,9 +37,11 @@ pub(crate) fn nothing(
         |devices: &&NodeDevices<'_>| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver);
     let with_gpus = devices.iter().filter(has_gpus).count();
     let counts = |nic: &Device| {
-        is_true(nic, attribute::dranet::RDMA)
+        let driver = selection.nic_driver;
+        *nic.id().driver == *driver.driver
+            && driver.is_rdma(nic)
             && nic_role(nic) == intent.nic_role
-            && !(intent.host_network && nic.attribute(attribute::dranet::IF_NAME).is_some())
+            && !(intent.host_network && driver.may_have_interface(nic))
     };
     let with_nics = |devices: &&NodeDevices<'_>| devices.nics.values().any(|nic| counts(nic));
     let with_nics = devices.iter().filter(with_nics).count();
@@ -67,17 +69,24 @@ pub(crate) fn nothing(
         ),
         _ => format!(
             "no node that the pod can run on has all of a NodeTopology, GPUs of driver {driver} in \
-             class `{}` and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
+             class `{}`{} and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
              {with_gpus} with such GPUs and {with_nics} with such NICs{}",
-            selection.gpu_class.name,
+            selection.gpu_class.map(|class| &*class.name).unwrap_or_default(),
+            with_profile(selection),
             role_words(intent.nic_role),
-            names::DRIVER,
+            selection.nic_driver.driver,
             selection.nic_class.name,
             count(devices.len(), "node"),
             on_the_host(intent),
         ),
     };
     intent.deny(what)
+}
+
+/// ` with profile `1g.10gb``, if the pod asks for such parts of GPUs.
+fn with_profile(selection: &Selection<'_>) -> String {
+    let profile = selection.gpu_profile.map(|profile| format!(" with profile `{profile}`"));
+    profile.unwrap_or_default()
 }
 
 /// `storage `, if the pod asks for such NICs.
@@ -169,10 +178,23 @@ fn no_join(question: Question<'_>) -> String {
         Some(kind) if question.machines.iter().all(lacks) => format!(
             "the devices exist, but GPUs and NICs publish no common attribute, and the NICs do \
              not publish {kind}, which tells them apart; run dranet's node-driver, which \
-             publishes it, instead of the driver that publishes these NICs"
+             publishes it, instead of the driver that publishes these NICs{}",
+            or_labels(question)
         ),
         _ => "no published attribute lets a claim express this".to_owned(),
     }
+}
+
+/// The other remedy for NICs with bus IDs, on nodes whose type of machine no label names.
+fn or_labels(question: Question<'_>) -> &'static str {
+    let driver = question.nic_class.driver();
+    let is_pinnable = |machine: &Machine<'_>| {
+        machine.type_label.is_none() && machine.nics_have(attribute::PCI_BUS_ID)
+    };
+    if driver.is_ours() || !question.machines.iter().any(is_pinnable) {
+        return "";
+    }
+    "; or run fabric-controller, which labels nodes with the type of their machine"
 }
 
 /// Why not even far devices are enough.

@@ -13,13 +13,15 @@ const PCI_VENDOR_INTEL: u16 = 0x8086;
 pub struct GpuDriver {
     /// The DRA driver name, `gpu.nvidia.com`.
     pub driver: &'static str,
+    /// The DeviceClass that its installation creates for these devices.
+    pub class: &'static str,
     /// The PCI vendor ID of its GPUs.
     pub pci_vendor: u16,
-    /// The attribute that has the same value on every whole GPU, if the driver has one. A NIC may
+    /// The attribute that has the same value on every such device, if the driver has one. A NIC may
     /// carry its fully qualified name with another value, so that constraints can distinguish the
     /// two.
     pub kind_attribute: Option<&'static str>,
-    /// The value of `kind_attribute` on a whole GPU.
+    /// The value of `kind_attribute` on such a device.
     pub gpu_kind: &'static str,
     /// The attribute with the GPU's UUID, if the driver publishes one.
     pub uuid_attribute: Option<&'static str>,
@@ -31,7 +33,70 @@ pub struct GpuDriver {
     pub extended_resources: &'static [&'static str],
     /// Name prefixes of extended resources that stand for a part or a share of a GPU.
     pub partial_resources: &'static [&'static str],
+    /// How the driver publishes parts of GPUs, for an entry of [`PARTS`].
+    pub part: Option<Part>,
 }
+
+/// Parts of GPUs, each of which is at the address of its GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The attribute with the profile of a part: its size, as a text.
+    pub profile_attribute: &'static str,
+    /// The prefix of extended resources of which the rest is a profile, if there are any.
+    pub profile_resources: Option<&'static str>,
+}
+
+/// The driver of no GPU, for pods that ask for NICs only.
+pub const NONE: &GpuDriver = &GpuDriver {
+    driver: "",
+    class: "",
+    pci_vendor: 0,
+    kind_attribute: None,
+    gpu_kind: "",
+    uuid_attribute: None,
+    address_attribute: None,
+    numa_attribute: None,
+    extended_resources: &[],
+    partial_resources: &[],
+    part: None,
+};
+
+/// The parts of GPUs that claims can request, such as MIG devices.
+pub const PARTS: &[GpuDriver] = &[
+    GpuDriver {
+        driver: "gpu.nvidia.com",
+        class: "mig.nvidia.com",
+        pci_vendor: PCI_VENDOR_NVIDIA,
+        kind_attribute: Some("gpu.nvidia.com/type"),
+        gpu_kind: "mig",
+        uuid_attribute: None,
+        address_attribute: Some("gpu.nvidia.com/pcieBusID"),
+        numa_attribute: None,
+        extended_resources: &["nvidia.com/gpu"],
+        partial_resources: &[],
+        part: Some(Part {
+            profile_attribute: "gpu.nvidia.com/profile",
+            profile_resources: Some("nvidia.com/mig-"),
+        }),
+    },
+    GpuDriver {
+        driver: "gpu.amd.com",
+        class: "gpu.amd.com",
+        pci_vendor: PCI_VENDOR_AMD,
+        kind_attribute: Some("gpu.amd.com/type"),
+        gpu_kind: "amdgpu-partition",
+        uuid_attribute: None,
+        // ROCm/k8s-gpu-dra-driver, pull request 21.
+        address_attribute: Some("gpu.amd.com/parentPciAddr"),
+        numa_attribute: Some("gpu.amd.com/numaNode"),
+        extended_resources: &["amd.com/gpu"],
+        partial_resources: &[],
+        part: Some(Part {
+            profile_attribute: "gpu.amd.com/partitionProfile",
+            profile_resources: None,
+        }),
+    },
+];
 
 /// The value of a driver's kind attribute on our NICs.
 pub const NIC_KIND: &str = "nic";
@@ -40,6 +105,7 @@ pub const NIC_KIND: &str = "nic";
 pub const GPU_DRIVERS: &[GpuDriver] = &[
     GpuDriver {
         driver: "gpu.nvidia.com",
+        class: "gpu.nvidia.com",
         pci_vendor: PCI_VENDOR_NVIDIA,
         kind_attribute: Some("gpu.nvidia.com/type"),
         gpu_kind: "gpu",
@@ -50,9 +116,11 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         extended_resources: &["nvidia.com/gpu"],
         // Resource names of MIG and time-sliced devices in NVIDIA's device plugin.
         partial_resources: &["nvidia.com/mig-", "nvidia.com/gpu."],
+        part: None,
     },
     GpuDriver {
         driver: "gpu.amd.com",
+        class: "gpu.amd.com",
         pci_vendor: PCI_VENDOR_AMD,
         kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu",
@@ -62,9 +130,11 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         extended_resources: &["amd.com/gpu"],
         // Resource names of partitions in AMD's device plugin.
         partial_resources: &["amd.com/cpx_", "amd.com/dpx_", "amd.com/qpx_", "amd.com/spx_"],
+        part: None,
     },
     GpuDriver {
         driver: "gpu.intel.com",
+        class: "gpu.intel.com",
         pci_vendor: PCI_VENDOR_INTEL,
         // It publishes `type`, but no value has been seen in a live slice.
         kind_attribute: None,
@@ -75,6 +145,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe"],
         // Resource names of tiles, shares and monitors of GPUs.
         partial_resources: &["gpu.intel.com/"],
+        part: None,
     },
 ];
 

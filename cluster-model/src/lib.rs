@@ -1,6 +1,6 @@
 //! The model of a cluster that admission, scheduler-ext, kubectl-dranet and the node driver share:
-//! the names of annotations and attributes, the table of GPU drivers, and the cluster view that
-//! watches or a snapshot feed.
+//! the names of annotations and attributes, the tables of GPU and NIC drivers, and the cluster view
+//! that watches or a snapshot feed.
 //!
 //! It opens no connections. [`snapshot`] reads files; with the feature `live`, `watch` and `read`
 //! use a given client.
@@ -10,6 +10,7 @@ pub mod layout;
 pub mod machines;
 pub mod names;
 pub mod network_config;
+pub mod nic_drivers;
 pub mod nic_pool;
 pub mod node_devices;
 pub mod placement;

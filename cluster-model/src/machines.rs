@@ -8,8 +8,9 @@
 
 use crate::gpu_drivers::GpuDriver;
 use crate::layout::Layout;
-use crate::names::{attribute, capacity, cpu, nvme};
-use crate::node_devices::{self, NodeDevices, is_true, text};
+use crate::names::{attribute, capacity, cpu, label, nvme};
+use crate::nic_drivers::NicDriver;
+use crate::node_devices::{self, NodeDevices, text};
 use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Budget, Class, Device, QualifiedName, Quantity, Settings};
@@ -23,8 +24,14 @@ use topology_graph::{Cell, Level, NicRole, Pair, PciAddress, ShapeHash, Topology
 pub struct Selection<'a> {
     /// The driver of the GPUs.
     pub gpu_driver: &'static GpuDriver,
-    /// The class of the GPUs.
-    pub gpu_class: &'a Class,
+    /// The class of the GPUs; `None` if the claim requests none.
+    pub gpu_class: Option<&'a Class>,
+    /// The profile of the parts of GPUs, if the driver is one of [`PARTS`] and the claim names one.
+    ///
+    /// [`PARTS`]: crate::gpu_drivers::PARTS
+    pub gpu_profile: Option<&'a str>,
+    /// The driver of the NICs.
+    pub nic_driver: &'static NicDriver,
     /// The class of the NICs.
     pub nic_class: &'a Class,
     /// What the NICs are for.
@@ -44,6 +51,8 @@ pub struct Selection<'a> {
 /// The NICs that a claim may draw from; the fields are those of [`Selection`].
 #[derive(Clone, Copy, Debug)]
 pub struct NicSelection<'a> {
+    /// The driver of the NICs.
+    pub nic_driver: &'static NicDriver,
     /// The class of the NICs.
     pub nic_class: &'a Class,
     /// What the NICs are for.
@@ -56,9 +65,21 @@ pub struct NicSelection<'a> {
 
 impl<'a> Selection<'a> {
     fn nics(&self) -> NicSelection<'a> {
-        let Self { nic_class, nic_role, without_interface, only_shared, .. } = *self;
-        NicSelection { nic_class, nic_role, without_interface, only_shared }
+        let Self { nic_driver, nic_class, nic_role, without_interface, only_shared, .. } = *self;
+        NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared }
     }
+}
+
+/// The NICs that the selection's class and driver cannot tell from the selected ones, but that the
+/// graph has another role for.
+pub(crate) type OtherNics<'a> = BTreeMap<PciAddress, &'a Device>;
+
+/// What a claim may draw from on a node.
+pub(crate) struct Found<'a> {
+    pub(crate) devices: NodeDevices<'a>,
+    pub(crate) other_nics: OtherNics<'a>,
+    /// CPUs and NVMe devices.
+    pub(crate) beside: [Vec<NumaAmount>; 2],
 }
 
 /// The number of CPUs or NVMe devices on a NUMA node that claims can use.
@@ -85,6 +106,11 @@ pub struct Machine<'a> {
     pub cpus: Vec<NumaAmount>,
     /// The NVMe devices by NUMA node, if the selection asks for them.
     pub nvmes: Vec<NumaAmount>,
+    /// The NICs that the selection's class and driver cannot tell from the selected ones, but that the
+    /// graph has another role for. They are none of `devices`.
+    pub other_nics: OtherNics<'a>,
+    /// The label of the nodes that names the type of their machine, if NICs do not publish the shape.
+    pub type_label: Option<(&'static str, String)>,
 }
 
 /// Everything that a plan can see of a machine.
@@ -95,6 +121,8 @@ struct Likeness {
     devices: Vec<DeviceLikeness>,
     /// CPUs and NVMe devices.
     beside: [Vec<NumaAmount>; 2],
+    other_nics: Vec<PciAddress>,
+    type_label: Option<(&'static str, String)>,
 }
 
 /// What a plan can see of a device.
@@ -109,31 +137,31 @@ struct DeviceLikeness {
     shared: Vec<(QualifiedName, Quantity)>,
 }
 
-/// Returns the machines with at least one selected GPU and NIC, among the nodes that pass the
-/// filter; those with most present nodes first. Remembered machines yield to present ones: they are
-/// left out if a present machine is the same, or the same without lost devices.
+/// Returns the machines with at least one selected NIC, and GPU if the selection has any, among the
+/// nodes that pass the filter; those with most present nodes first. Remembered machines yield to
+/// present ones: they are left out if a present machine is the same, or the same without lost
+/// devices.
 pub fn machines<'a>(
     view: &'a ClusterView,
     selection: &Selection<'_>,
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
-    let amounts = |name: &str| {
+    let found = |name| {
+        let (devices, other_nics) = selected(view, name, selection)?;
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
         let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
-        [cpus, nvmes]
+        Some(Found { devices, other_nics, beside: [cpus, nvmes] })
     };
-    let found = |name| Some((selected(view, name, selection)?, amounts(name)));
     alike(view, (selection.gpu_driver, selection.only_shared), filter, found)
 }
 
-/// Groups the nodes that pass the filter and for which `found` returns devices, with the CPUs and
-/// the NVMe devices beside them. `only_shared` says whether machines also differ by the capacity of
-/// their NICs.
+/// Groups the nodes that pass the filter and for which `found` returns devices. `only_shared` says
+/// whether machines also differ by the capacity of their NICs.
 pub(crate) fn alike<'a>(
     view: &'a ClusterView,
     (driver, only_shared): (&GpuDriver, bool),
     filter: impl Fn(&str) -> bool,
-    found: impl Fn(&'a str) -> Option<(NodeDevices<'a>, [Vec<NumaAmount>; 2])>,
+    found: impl Fn(&'a str) -> Option<Found<'a>>,
 ) -> Vec<Machine<'a>> {
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
     let mut layouts = Layouts::default();
@@ -141,14 +169,17 @@ pub(crate) fn alike<'a>(
     // Remembered machines last: if a real node is alike, the remembered one is not listed.
     let remembered = nodes().filter(|name| view.is_remembered(name));
     for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
-        let Some((devices, [cpus, nvmes])) = found(name) else { continue };
-        let beside = [cpus.clone(), nvmes.clone()];
+        let Some(Found { devices, other_nics, beside }) = found(name) else { continue };
+        let type_label = type_label(view, name, &devices);
+        let [cpus, nvmes] = beside.clone();
         let (index, layout) = layouts.of(devices.topology);
         let shape = devices.topology.shape();
-        let likeness = likeness(index, &devices, (driver, only_shared), beside);
+        let mut likeness = likeness(index, &devices, (driver, only_shared), beside);
+        likeness.other_nics = other_nics.keys().copied().collect();
+        likeness.type_label.clone_from(&type_label);
         let machine = alike.entry(likeness).or_insert_with(|| {
             let (nodes, shapes) = (Vec::new(), BTreeSet::new());
-            Machine { nodes, devices, shapes, layout, cpus, nvmes }
+            Machine { nodes, devices, shapes, layout, cpus, nvmes, other_nics, type_label }
         });
         machine.shapes.insert(shape);
         if machine.nodes.is_empty() || !view.is_remembered(name) {
@@ -202,35 +233,74 @@ fn yielding(machines: Vec<Machine<'_>>) -> Vec<Machine<'_>> {
     kept
 }
 
+/// The selected devices of a node, and the NICs of other roles that only the graph tells from them.
 fn selected<'a>(
     view: &'a ClusterView,
     node: &'a str,
     selection: &Selection<'_>,
-) -> Option<NodeDevices<'a>> {
-    let mut devices = NodeDevices::of(view, node)?;
-    let Selection { gpu_driver, gpu_class, .. } = *selection;
+) -> Option<(NodeDevices<'a>, OtherNics<'a>)> {
+    let Selection { gpu_driver, gpu_class, gpu_profile, nic_driver, .. } = *selection;
+    let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
+    if let Some(part) = gpu_driver.part {
+        let has_profile = |gpu: &Device| {
+            gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
+        };
+        devices.gpus = node_devices::parts(view, node, gpu_driver, |gpu| {
+            has_profile(gpu) && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
+        });
+    }
     devices.gpus.retain(|_, gpu| {
-        *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
+        *gpu.id().driver == *gpu_driver.driver
+            && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
     });
-    keep_nics(view, &mut devices, selection.nics());
-    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
+    let others = keep_nics(view, &mut devices, selection.nics());
+    let has_gpus = gpu_class.is_none() || !devices.gpus.is_empty();
+    (has_gpus && !devices.nics.is_empty()).then_some((devices, others))
 }
 
-/// Keeps the NICs that a claim may draw from.
-pub(crate) fn keep_nics(
+/// Keeps the NICs that a claim may draw from. Returns those of other roles that only the graph tells
+/// from them.
+pub(crate) fn keep_nics<'a>(
     view: &ClusterView,
-    devices: &mut NodeDevices<'_>,
+    devices: &mut NodeDevices<'a>,
     selection: NicSelection<'_>,
-) {
-    let NicSelection { nic_class, nic_role, without_interface, only_shared } = selection;
+) -> OtherNics<'a> {
+    let NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared } =
+        selection;
     devices.nics.retain(|_, nic| {
-        is_true(nic, attribute::dranet::RDMA)
-            && node_devices::nic_role(nic) == nic_role
-            && !(without_interface && nic.attribute(attribute::dranet::IF_NAME).is_some())
+        *nic.id().driver == *nic_driver.driver
+            && nic_driver.is_rdma(nic)
+            && (!nic_driver.has_roles || node_devices::nic_role(nic) == nic_role)
+            && !(without_interface && nic_driver.may_have_interface(nic))
             && (!only_shared || nic.allows_multiple_allocations())
             && is_in(nic_class, nic, view.settings())
     });
+    let mut others = BTreeMap::new();
+    if !nic_driver.has_roles {
+        let topology = devices.topology;
+        let is_other = |nic: &PciAddress| topology.nic_role(*nic).is_some_and(|it| it != nic_role);
+        others =
+            devices.nics.iter().filter(|(nic, _)| is_other(nic)).map(|(a, b)| (*a, *b)).collect();
+        devices.nics.retain(|nic, _| !is_other(nic));
+    }
     keep_one_class(devices);
+    others
+}
+
+/// The label that names the machine type of a node: the fabric controller's, or else the cloud's.
+/// Claims need none if the NICs publish the shape.
+fn type_label(
+    view: &ClusterView,
+    node: &str,
+    devices: &NodeDevices<'_>,
+) -> Option<(&'static str, String)> {
+    if devices.nics.values().any(|nic| nic.attribute(attribute::SHAPE).is_some()) {
+        return None;
+    }
+    let labels = &view.inventory().node(node)?.labels;
+    [label::MACHINE_TYPE, label::INSTANCE_TYPE]
+        .into_iter()
+        .find_map(|name| Some((name, labels.get(name)?.to_string())))
 }
 
 /// Keeps the NICs of one link type and rate class, the fastest. Compute NICs are of one class
@@ -328,7 +398,8 @@ fn likeness(
             shared: if only_shared { amounts(device) } else { Vec::new() },
         }
     };
-    Likeness { layout, devices: all.map(describe).collect(), beside }
+    let devices = all.map(describe).collect();
+    Likeness { layout, devices, beside, other_nics: Vec::new(), type_label: None }
 }
 
 /// The capacities of a device.

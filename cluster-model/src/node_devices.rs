@@ -1,7 +1,8 @@
 //! A node's published devices, located in its graph.
 
 use crate::gpu_drivers::{self, GpuDriver};
-use crate::names::{self, attribute};
+use crate::names::attribute;
+use crate::nic_drivers::{self, NIC_DRIVERS, NicDriver};
 use crate::view::ClusterView;
 use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub struct NodeDevices<'a> {
     pub topology: &'a Topology,
     /// The whole GPUs of all known drivers.
     pub gpus: BTreeMap<PciAddress, &'a Device>,
-    /// The NICs of our driver.
+    /// The NICs of known drivers. If two drivers publish a NIC, it is that of the first in the table.
     pub nics: BTreeMap<PciAddress, &'a Device>,
     /// The partitions of the GPUs.
     pub partitions: BTreeMap<PciAddress, Vec<DeviceId>>,
@@ -29,7 +30,7 @@ pub struct NodeDevices<'a> {
 pub enum Role {
     /// A whole GPU of a known driver.
     Gpu,
-    /// A NIC of our driver.
+    /// A NIC of a known driver.
     Nic,
 }
 
@@ -60,8 +61,10 @@ pub fn partitions(view: &ClusterView, node: &str) -> BTreeMap<PciAddress, Vec<De
 
 fn role(device: &Device) -> Option<Role> {
     let driver = &*device.id().driver;
-    if driver == names::DRIVER {
-        return Some(Role::Nic);
+    if let Some(known) = nic_drivers::by_name(driver) {
+        // Other drivers also publish interfaces without a device.
+        let has_place = known.is_ours() || known.is_named_by_rdma_device;
+        return (has_place || address(device).is_some()).then_some(Role::Nic);
     }
     let gpu = gpu_drivers::by_name(driver)?;
     is_whole(device, gpu).then_some(Role::Gpu)
@@ -70,16 +73,33 @@ fn role(device: &Device) -> Option<Role> {
 impl<'a> NodeDevices<'a> {
     /// The devices of a node; `None` if it has published no graph.
     pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
+        Self::with_nics_of(view, node, NIC_DRIVERS)
+    }
+
+    /// The same with the NICs of these drivers only.
+    pub fn with_nics_of(
+        view: &'a ClusterView,
+        node: &'a str,
+        drivers: &[NicDriver],
+    ) -> Option<Self> {
         let topology = view.topology(node)?;
         let partitions = partitions(view, node);
         let (gpus, nics) = (BTreeMap::new(), BTreeMap::new());
         let mut devices = Self { node, topology, gpus, nics, partitions };
+        let rank =
+            |nic: &Device| drivers.iter().position(|driver| *driver.driver == *nic.id().driver);
         for (role, device) in published(view, node) {
             let Some(address) = address_on(view, node, device) else { continue };
             match role {
-                Role::Nic => devices.nics.insert(address, device),
-                Role::Gpu => devices.gpus.insert(address, device),
-            };
+                Role::Gpu => _ = devices.gpus.insert(address, device),
+                Role::Nic => {
+                    let Some(own) = rank(device) else { continue };
+                    let known = devices.nics.get(&address).and_then(|known| rank(known));
+                    if known.is_none_or(|known| own <= known) {
+                        devices.nics.insert(address, device);
+                    }
+                }
+            }
         }
         Some(devices)
     }
@@ -137,20 +157,50 @@ pub fn is_true(device: &Device, attribute: &str) -> bool {
 }
 
 /// The PCI address of a device of a node. If its driver does not publish it, the node's graph has it
-/// by the UUID of a GPU.
+/// by the UUID of a GPU, or by the RDMA device that a NIC is named after.
 pub fn address_on(view: &ClusterView, node: &str, device: &Device) -> Option<PciAddress> {
     address(device).or_else(|| {
-        let driver = gpu_drivers::by_name(&device.id().driver)?;
+        let DeviceId { driver, device: name, .. } = device.id();
+        if nic_drivers::by_name(driver).is_some_and(|known| known.is_named_by_rdma_device) {
+            return view.nic_address(node, name);
+        }
+        let driver = gpu_drivers::by_name(driver)?;
         view.gpu_address(node, text(device, driver.uuid_attribute?)?)
     })
 }
 
-/// The PCI address of a device, from the standard attribute, or else from that of upstream DRANET or
-/// of an old GPU driver.
+/// The PCI address of a device, from the standard attribute, or else from that of its driver.
 pub fn address(device: &Device) -> Option<PciAddress> {
-    let own = gpu_drivers::by_name(&device.id().driver).and_then(|driver| driver.address_attribute);
+    let driver = &*device.id().driver;
+    let gpus = gpu_drivers::by_name(driver).and_then(|driver| driver.address_attribute);
+    let nics = nic_drivers::by_name(driver).and_then(|driver| driver.address_attribute);
+    // Drivers of other devices, such as CPUs, have upstream DRANET's attribute.
     let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
-    names.into_iter().chain(own).find_map(|name| text(device, name))?.parse().ok()
+    let names = names.into_iter().chain(gpus).chain(nics);
+    names.into_iter().find_map(|name| text(device, name))?.parse().ok()
+}
+
+/// The parts of a driver's GPUs on a node that fulfil a condition, one for each GPU.
+pub fn parts<'a>(
+    view: &'a ClusterView,
+    node: &str,
+    part: &GpuDriver,
+    is_wanted: impl Fn(&Device) -> bool,
+) -> BTreeMap<PciAddress, &'a Device> {
+    let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    let mut parts = BTreeMap::new();
+    for device in published {
+        let is_part = *device.id().driver == *part.driver && is_whole(device, part);
+        if let (true, Some(address)) = (is_part && is_wanted(device), part_address(device, part)) {
+            parts.entry(address).or_insert(device);
+        }
+    }
+    parts
+}
+
+/// The address of the GPU that a part belongs to.
+fn part_address(device: &Device, part: &GpuDriver) -> Option<PciAddress> {
+    address(device).or_else(|| text(device, part.address_attribute?)?.parse().ok())
 }
 
 /// Returns true for a whole GPU. Partitions (MIG and the like) share its address.

@@ -2,7 +2,7 @@
 //! graph of a node says where they are, and its status how many the device plugin has.
 
 use crate::gpu_drivers::{GPU_DRIVERS, GpuDriver};
-use crate::machines::{Machine, NicSelection, alike, keep_nics};
+use crate::machines::{Found, Machine, NicSelection, alike, keep_nics};
 use crate::node_devices::{NodeDevices, Role, published};
 use crate::view::ClusterView;
 use dra_allocator::{Device, DeviceId};
@@ -72,20 +72,22 @@ pub fn plugin_machines<'a>(
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
     let kind = (selection.gpu_driver, selection.nics.only_shared);
-    alike(view, kind, filter, |node| Some((devices(view, node, selection)?, Default::default())))
+    alike(view, kind, filter, |node| found(view, node, selection))
 }
 
-fn devices<'a>(
+fn found<'a>(
     view: &'a ClusterView,
     node: &'a str,
     selection: &PluginSelection<'_>,
-) -> Option<NodeDevices<'a>> {
+) -> Option<Found<'a>> {
     let PluginSelection { gpu_driver, resource, nics } = *selection;
     if !is_plugin_node(view, node, resource) || !has_whole_units(view, node, gpu_driver, resource) {
         return None;
     }
-    let mut devices = NodeDevices::of(view, node)?;
+    let drivers = std::slice::from_ref(nics.nic_driver);
+    let mut devices = NodeDevices::with_nics_of(view, node, drivers)?;
     devices.gpus = gpus(devices.topology, gpu_driver);
-    keep_nics(view, &mut devices, nics);
-    (!devices.nics.is_empty()).then_some(devices)
+    let other_nics = keep_nics(view, &mut devices, nics);
+    let beside = Default::default();
+    (!devices.nics.is_empty()).then_some(Found { devices, other_nics, beside })
 }

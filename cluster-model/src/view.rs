@@ -268,6 +268,11 @@ impl ClusterView {
         self.graphs.gpu(node, uuid)
     }
 
+    /// The PCI address of a NIC of a node by its RDMA device, from its graph.
+    pub fn nic_address(&self, node: &str, rdma_device: &str) -> Option<PciAddress> {
+        self.graphs.nic(node, rdma_device)
+    }
+
     /// The network of a node's NICs, from its graph.
     pub fn fabric(&self, node: &str) -> Option<&str> {
         self.graphs.fabric(node)

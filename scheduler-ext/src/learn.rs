@@ -213,7 +213,7 @@ pub fn levels() -> impl Iterator<Item = String> {
 fn demand<'d>(devices: impl Iterator<Item = &'d DeviceId>) -> Demand {
     let mut demand = Demand { gpus: 0, nics: 0, nodes: 1 };
     for device in devices {
-        if *device.driver == *cluster_model::names::DRIVER {
+        if cluster_model::nic_drivers::by_name(&device.driver).is_some() {
             demand.nics += 1;
         } else if cluster_model::gpu_drivers::by_name(&device.driver).is_some() {
             demand.gpus += 1;

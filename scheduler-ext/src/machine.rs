@@ -1,6 +1,7 @@
 //! The GPUs and NICs of a node, and the hierarchy of cells that contain them.
 
 use cluster_model::names::{self, attribute};
+use cluster_model::nic_drivers::is_rdma;
 use cluster_model::node_devices::{self, Role, is_true, nic_role, text};
 use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
@@ -243,10 +244,6 @@ impl Kind {
 /// A poisoned lock is harmless: the value is always complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_rdma(nic: &Device) -> bool {
-    is_true(nic, attribute::dranet::RDMA)
 }
 
 /// Whether the NIC's PCIe link runs below its capability, or its port is down.

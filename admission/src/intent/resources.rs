@@ -3,8 +3,8 @@
 //! `spec.extendedResourceName` or by its own name (KEP-5004, `DRAExtendedResource`).
 
 use super::annotations;
-use crate::plan::selects;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use crate::plan::{publishes, selects};
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver, PARTS};
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// (`ResourceDeviceClassPrefix` of `resource.k8s.io/v1`).
 const BY_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
-/// An extended resource of which one unit is one whole GPU.
+/// An extended resource of which one unit is one whole GPU, or one part of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GpuResource {
     /// The GPUs' driver.
@@ -25,6 +25,8 @@ pub struct GpuResource {
     /// The DeviceClass that it belongs to; `None` for a known resource of a device
     /// plugin.
     pub class: Option<String>,
+    /// The profile of the part; `None` for whole GPUs.
+    pub profile: Option<String>,
 }
 
 /// The extended resources that count as GPUs in a pod.
@@ -36,7 +38,12 @@ impl Default for GpuResources {
     fn default() -> Self {
         let of = |driver: &'static GpuDriver| {
             let names = driver.extended_resources.iter();
-            names.map(move |name| GpuResource { driver, name: (*name).to_owned(), class: None })
+            names.map(move |name| GpuResource {
+                driver,
+                name: (*name).to_owned(),
+                class: None,
+                profile: None,
+            })
         };
         Self(GPU_DRIVERS.iter().flat_map(of).collect())
     }
@@ -49,7 +56,7 @@ impl GpuResources {
         let mut all = Self::default();
         for name in mentioned(pod) {
             if all.get(&name).is_none() {
-                all.0.extend(by_class(name, view));
+                all.0.extend(part(&name, view).or_else(|| by_class(name, view)));
             }
         }
         all
@@ -75,7 +82,23 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     let of = |driver: &&GpuDriver| driver.driver == class || selects(view, known, driver.driver);
     let driver = GPU_DRIVERS.iter().find(of)?;
     let class = Some(class.to_owned());
-    Some(GpuResource { driver, name, class })
+    Some(GpuResource { driver, name, class, profile: None })
+}
+
+/// The parts of GPUs that a resource of a device plugin stands for, if a driver publishes such parts.
+fn part(name: &str, view: &ClusterView) -> Option<GpuResource> {
+    let (driver, profile) = PARTS.iter().find_map(|driver| {
+        let profile = name.strip_prefix(driver.part?.profile_resources?)?;
+        // Resource names have no plus: `1g.10gb.me` is the profile `1g.10gb+me`.
+        Some((driver, profile.replace(".me", "+me")))
+    })?;
+    let class = view.class_of_extended_resource(name).map(str::to_owned);
+    publishes(view, driver).then(|| GpuResource {
+        driver,
+        name: name.to_owned(),
+        class,
+        profile: Some(profile),
+    })
 }
 
 /// The limited extended resources that stand for GPUs of a driver: those of its device plugin, and

@@ -11,7 +11,7 @@ use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
-use cluster_model::names::{self, attribute};
+use cluster_model::names::attribute;
 use cluster_model::node_devices::{address, text};
 use std::collections::BTreeSet;
 use topology_graph::{Cell, Level, PciAddress};
@@ -64,7 +64,7 @@ pub(super) fn why(
         "{} and {} publish no common attribute that says which {} a device is on, so the claim \
          lists those of the graph that are large enough: {} on {} of node",
         question.driver.driver,
-        names::DRIVER,
+        question.nic_class.driver().driver,
         nearness.place(),
         ways.iter().filter(|way| matches!(way, Way::Cell(_))).count(),
         count(shapes.len(), "shape")

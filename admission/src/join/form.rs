@@ -13,13 +13,14 @@
 //! only for required alignment: the allocator would use [`Way::Any`] too early.
 
 use super::Classes;
-use super::pinned::PinnedCell;
+use super::pinned::{MachineType, PinnedCell};
 use crate::claim::{Ask, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
 use crate::nic_class::NicClass;
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{self, attribute};
+use cluster_model::nic_drivers::Rdma;
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
@@ -116,6 +117,8 @@ pub(crate) struct ClaimParts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) driver: &'static GpuDriver,
+    /// The profile of the parts of GPUs, if the claim names one.
+    pub(crate) gpu_profile: Option<&'a str>,
     pub(crate) classes: &'a Classes,
     /// What the NICs are for.
     pub(crate) nic_class: &'a NicClass,
@@ -188,8 +191,18 @@ impl Form {
         });
         let mut keys: Vec<_> = pinned.clone().map(|cell| cell.key.as_str()).collect();
         keys.dedup();
-        let machine = &pinned.map(|cell| &cell.machine.1).next()?;
+        let machine = pinned.map(|cell| cell.machine.name()).next()?;
         Some(format!("{} of {machine}", keys.join(" and ")))
+    }
+
+    /// The label of the nodes that the claim is limited to, if its NICs do not name their machine.
+    pub(crate) fn node_label(&self) -> Option<(&'static str, String)> {
+        self.ways.iter().find_map(|way| match way {
+            Way::Pinned(PinnedCell { machine: MachineType::NodeLabel(name, value), .. }) => {
+                Some((*name, value.clone()))
+            }
+            Way::Pinned(_) | Way::Attribute { .. } | Way::Cell(_) | Way::Any => None,
+        })
     }
 }
 
@@ -276,14 +289,22 @@ impl Writer<'_> {
     }
 
     fn nic(&self, way: &Way) -> Selector {
-        let selector = Selector::driver(names::DRIVER).and_true(attribute::dranet::RDMA);
+        let driver = self.source.nic_class.driver();
+        let selector = Selector::driver(driver.driver);
+        let selector = match driver.rdma {
+            Rdma::True(name) => selector.and_true(name),
+            Rdma::OneOf(name, values) => selector.and_one_of(name, values.iter().copied()),
+            Rdma::ByClass => selector,
+        };
         let mut selector = self.source.nic_class.limit(selector);
-        // NICs that are down or slow are not allocated; plans still count them.
-        selector = selector
-            .and_not_true(attribute::DEGRADED)
-            .and_string_if_any(attribute::PORT_STATE, names::PORT_ACTIVE);
-        if self.source.without_interface {
-            selector = selector.and_string(attribute::dranet::IF_NAME, "");
+        if driver.has_roles {
+            // NICs that are down or slow are not allocated; plans still count them.
+            selector = selector
+                .and_not_true(attribute::DEGRADED)
+                .and_string_if_any(attribute::PORT_STATE, names::PORT_ACTIVE);
+        }
+        if let Some(name) = driver.interface_attribute.filter(|_| self.source.without_interface) {
+            selector = selector.and_string(name, "");
         }
         if let Some(rail) = self.source.rail {
             selector = selector.and_int(attribute::RAIL, rail);
@@ -301,9 +322,16 @@ impl Writer<'_> {
             Way::Cell(cell) => {
                 selector.and_either(cell.places.iter().map(Place::selector).collect())
             }
-            Way::Pinned(cell) => selector
-                .and_string(cell.machine.0, &cell.machine.1)
-                .and_addresses(cell.address_attribute, &cell.nics),
+            Way::Pinned(cell) => {
+                let selector = match &cell.machine {
+                    MachineType::Attribute(name, value) => selector.and_string(name, value),
+                    MachineType::NodeLabel(..) => selector,
+                };
+                match cell.address_attribute {
+                    Some(name) => selector.and_addresses(name, &cell.nics),
+                    None => selector,
+                }
+            }
             Way::Attribute { .. } | Way::Any => selector,
         }
     }
@@ -313,6 +341,10 @@ impl Writer<'_> {
         let whole = |selector: Selector, kind| selector.and_string(kind, driver.gpu_kind);
         let selector = Selector::driver(driver.driver);
         let selector = driver.kind_attribute.into_iter().fold(selector, whole);
+        let selector = match (driver.part, self.source.gpu_profile) {
+            (Some(part), Some(profile)) => selector.and_string(part.profile_attribute, profile),
+            _ => selector,
+        };
         match way {
             Way::Cell(CellWay { gpus, .. }) | Way::Pinned(PinnedCell { gpus, .. }) => {
                 let names = self.source.gpu_addresses.iter();

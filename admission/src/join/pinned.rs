@@ -19,21 +19,33 @@ use topology_graph::{Cell, PciAddress};
 /// claim's cost is measured.
 const PINS_MAX: usize = 32;
 
-/// Attributes with a NIC's PCI address, the standard one first.
-const ADDRESS_ATTRIBUTES: [&str; 2] = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
+/// What names the type of a machine, and the name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MachineType {
+    /// An attribute of its NICs.
+    Attribute(&'static str, String),
+    /// A label of its node, to which the pod is limited.
+    NodeLabel(&'static str, String),
+}
 
-/// The NIC attribute that names the machine type, and its value.
-pub(crate) type MachineType = (&'static str, String);
+impl MachineType {
+    /// The name of the type.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Attribute(_, name) | Self::NodeLabel(_, name) => name,
+        }
+    }
+}
 
 /// A cell on the nodes of one machine type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PinnedCell {
     /// The cell's name in the topology.
     pub(crate) key: String,
-    /// The NIC attribute that names the machine type, and its value.
+    /// The machine type.
     pub(crate) machine: MachineType,
-    /// The NIC attribute with the bus ID.
-    pub(crate) address_attribute: &'static str,
+    /// The NIC attribute with the bus ID; `None` if the claim takes every NIC of the machine.
+    pub(crate) address_attribute: Option<&'static str>,
     pub(crate) gpus: Vec<PciAddress>,
     pub(crate) nics: Vec<PciAddress>,
 }
@@ -61,7 +73,51 @@ pub(crate) fn propose(
     all.into_iter()
         .step_by(step)
         .filter_map(|cells| candidate(question, nearness, &cells))
+        .chain(whole(question, of, nearness))
         .collect()
+}
+
+/// The candidate for every device of machines of a type whose NICs publish no bus ID.
+fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option<Candidate> {
+    let Question { demand, machines, .. } = question;
+    let counts = question.counts.or((demand.blocks == 1).then_some(demand))?;
+    let of_type = || machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
+    let takes_all = |machine: &Machine<'_>| {
+        machine.devices.gpus.len() == demand.all_gpus() as usize
+            && machine.devices.nics.len() == demand.all_nics() as usize
+            && demand.fits(&nearness.cells(machine))
+            && address_attribute(question, machine).is_none()
+    };
+    let is_smaller = |machine: &Machine<'_>| {
+        machine.devices.gpus.len() < demand.all_gpus() as usize
+            || machine.devices.nics.len() < demand.all_nics() as usize
+    };
+    if !of_type().all(|machine| takes_all(machine) || is_smaller(machine)) {
+        return None;
+    }
+    let serves: Vec<_> =
+        machines.iter().map(|it| machine_type(it).as_ref() == Some(of) && takes_all(it)).collect();
+    let gpus = of_type().flat_map(|machine| machine.devices.gpus.keys().copied());
+    let mut cell = PinnedCell {
+        key: "every device".to_owned(),
+        machine: of.clone(),
+        address_attribute: None,
+        gpus: Vec::new(),
+        nics: Vec::new(),
+    };
+    super::cells::extend(&mut cell.gpus, gpus.collect());
+    serves.contains(&true).then(|| Candidate {
+        join: "pinned cells",
+        why: "the pod takes every GPU and NIC of its node, so that each GPU has its own NICs near \
+              it without any constraint, and is limited to nodes of one type"
+            .to_owned(),
+        nearness,
+        levels: serves.iter().map(|serves| serves.then_some(nearness)).collect(),
+        demand: counts.clone(),
+        form: Form { ways: vec![Way::Pinned(cell)], only: None, apart: Apart::Pinned },
+        serves,
+        far_because: super::FAR,
+    })
 }
 
 /// Every choice of cells for the blocks on machines of a type: one cell per block.
@@ -81,7 +137,8 @@ fn choices(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<
 fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<PinnedCell> {
     let mut cells: BTreeMap<String, PinnedCell> = BTreeMap::new();
     for machine in question.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
-        let Some(address_attribute) = address_attribute(machine) else { continue };
+        let Some(address_attribute) = address_attribute(question, machine) else { continue };
+        let address_attribute = Some(address_attribute);
         for Cell { key, gpus, nics } in nearness.cells(machine) {
             let cell = cells.entry(key.clone()).or_insert_with(|| PinnedCell {
                 key,
@@ -118,7 +175,7 @@ fn candidate(
     let fits = |machine: &Machine<'_>| {
         let there = |cell: &PinnedCell| demand.capacity(&cell.on(machine)) >= count(cell);
         is_of(machine)
-            && address_attribute(machine) == Some(cells[0].address_attribute)
+            && address_attribute(question, machine) == cells[0].address_attribute
             && cells.iter().all(there)
     };
     let serves: Vec<_> = machines.iter().map(fits).collect();
@@ -155,16 +212,20 @@ fn machine_type(machine: &Machine<'_>) -> Option<MachineType> {
     if nics.any(|nic| text(nic, attribute::SHAPE).is_some()) {
         return None;
     }
-    attribute::MACHINE_TYPES.into_iter().find_map(|name| {
+    let published = attribute::MACHINE_TYPES.into_iter().find_map(|name| {
         let mut values = machine.devices.nics.values().map(|nic| text(nic, name));
         let first = values.next()??;
-        values.all(|value| value == Some(first)).then(|| (name, first.to_owned()))
-    })
+        let is_first = values.all(|value| value == Some(first));
+        is_first.then(|| MachineType::Attribute(name, first.to_owned()))
+    });
+    let label = || machine.type_label.clone().map(|(name, it)| MachineType::NodeLabel(name, it));
+    published.or_else(label)
 }
 
 /// The attribute with the bus ID that all NICs of a machine have.
-fn address_attribute(machine: &Machine<'_>) -> Option<&'static str> {
-    ADDRESS_ATTRIBUTES.into_iter().find(|name| machine.nics_have(name))
+fn address_attribute(question: Question<'_>, machine: &Machine<'_>) -> Option<&'static str> {
+    let own = question.nic_class.driver().address_attribute;
+    std::iter::once(attribute::PCI_BUS_ID).chain(own).find(|name| machine.nics_have(name))
 }
 
 impl PinnedCell {

@@ -4,7 +4,8 @@
 
 use super::{Leader, LeaderError, reading, writing};
 use cluster_model::gpu_drivers;
-use cluster_model::names::{self, object};
+use cluster_model::names::object;
+use cluster_model::nic_drivers;
 use cluster_model::remembered::Remembered;
 use cluster_model::retention::{LAST_SEEN, LastSeen};
 use cluster_model::unremembered::{Present, present};
@@ -101,7 +102,7 @@ impl Leader {
         let slices = slices.list(&of_node).await.map_err(reading("ResourceSlices of", name))?;
         let is_known = |slice: &ResourceSlice| {
             let driver = slice.spec.driver.as_str();
-            driver == names::DRIVER || gpu_drivers::by_name(driver).is_some()
+            nic_drivers::by_name(driver).is_some() || gpu_drivers::by_name(driver).is_some()
         };
         let slices = slices.items.into_iter().filter(is_known).collect();
         let (Some(node), Some(topology)) = (node, topology) else { return Ok(None) };

@@ -369,6 +369,7 @@ impl Chooser<'_> {
     fn write(&self, candidate: &Candidate, order: Order) -> ClaimParts {
         let source = Source {
             driver: self.question.driver,
+            gpu_profile: self.intent.gpu_profile(),
             classes: self.classes,
             nic_class: self.question.nic_class,
             without_interface: self.intent.host_network,

@@ -29,12 +29,13 @@ impl Plan {
     /// `2 GPUs and 2 NICs on one NUMA node`.
     fn promise(&self) -> String {
         let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
-        let gpus_text = count(gpus, "GPU");
+        let gpus_text = self.gpus_text();
         let each = nics.checked_div(gpus).unwrap_or_default();
         let near = match (self.pairing, self.nearness) {
             (Pairing::Group, Nearness::Partner) => {
                 format!("{gpus_text} and {} nearest to it", the(nics))
             }
+            (Pairing::Group, Nearness::Level(_)) if gpus == 0 => self.nics_text(),
             (Pairing::Group, Nearness::Level(_)) => {
                 let place = self.nearness.place();
                 format!("{gpus_text} and {} on one {place}", count(nics, "NIC"))
@@ -57,7 +58,8 @@ impl Plan {
             AlignmentPolicy::Required => near,
             AlignmentPolicy::Preferred if !self.is_near() => {
                 let nics = count(nics, "NIC");
-                format!("any {gpus_text} and {nics}, as {}", self.far_because)
+                let gpus = if gpus == 0 { String::new() } else { format!("{gpus_text} and ") };
+                format!("any {gpus}{nics}, as {}", self.far_because)
             }
             AlignmentPolicy::Preferred => format!("{near} where possible, else farther ones"),
         }
@@ -65,6 +67,22 @@ impl Plan {
 }
 
 impl Plan {
+    /// `2 NICs on one NUMA node`, for a pod without GPUs.
+    fn nics_text(&self) -> String {
+        match self.devices.1 as usize {
+            1 => "1 NIC".to_owned(),
+            nics => format!("{} on one {}", count(nics, "NIC"), self.nearness.place()),
+        }
+    }
+
+    /// `2 GPUs`, `1 part of a GPU`.
+    fn gpus_text(&self) -> String {
+        match self.driver.part {
+            Some(_) => "1 part of a GPU".to_owned(),
+            None => count(self.devices.0 as usize, "GPU"),
+        }
+    }
+
     /// Describes what the pod gets besides GPUs and NICs.
     fn beside(&self) -> String {
         let rail = self.rail.map(|rail| format!(", on rail {rail} as all pods of the job"));
@@ -90,8 +108,8 @@ impl Plan {
         if let Some(place) = &self.place {
             return format!("{near}, pinned to {place}");
         }
-        let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
-        let (gpus, nics) = (count(gpus, "GPU"), count(nics, "NIC"));
+        let nics = self.devices.1 as usize;
+        let (gpus, nics) = (self.gpus_text(), count(nics, "NIC"));
         format!("any {gpus} and {nics}, as no near ones are free now")
     }
 }

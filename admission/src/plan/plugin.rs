@@ -5,7 +5,7 @@
 
 mod nics;
 
-use super::selection::class;
+use super::selection;
 use super::{Plan, PlannedMachine, Policy, choice, with_config};
 use crate::claim::match_attribute;
 use crate::cost;
@@ -15,11 +15,12 @@ use crate::intent::{AlignmentPolicy, GpuResource, Intent, nic_config};
 use crate::join::form::{CLAIM_PARTS_MAX, ClaimParts};
 use crate::join::{self, Question};
 use crate::nearness::Nearness;
-use crate::nic_class::NicClass;
+use crate::nic_class::{self, NicClass};
 use crate::wording::count;
 use crate::{fabric, rail, sharing, supply};
 use cluster_model::machines::{Machine, NicSelection};
 use cluster_model::names::annotation;
+use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::{
@@ -77,15 +78,14 @@ pub(super) fn plan(
     policy: &Policy,
 ) -> Result<Plan, Denial> {
     check_beside(intent, resource)?;
-    let nic_class = match &intent.nic_class {
-        Some(name) => class(view, annotation::NIC_CLASS, name, name)?,
-        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class)?,
-    };
-    let mut machines = machines(intent, resource, &nic_class, placement, view)?;
+    let (nic_driver, nic_class) = selection::nics(intent, view, policy)?;
+    nic_class::check_driver(intent, nic_driver)?;
+    let mut machines = machines(intent, resource, (nic_driver, &nic_class), placement, view)?;
+    nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
     nic_config::check_machines(intent, &machines)?;
     fabric::check_machines(intent, &machines, view)?;
     let demand = Demand::of(intent);
-    let nics = NicClass::of(intent.nic_role, &machines);
+    let nics = NicClass::of(nic_driver, intent.nic_role, &machines);
     let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
     let rail = rail::keep_one(intent, &demand, &mut machines)?;
     let question = Question {
@@ -110,11 +110,12 @@ pub(super) fn plan(
 fn machines<'v>(
     intent: &Intent,
     resource: &GpuResource,
-    nic_class: &Class,
+    (nic_driver, nic_class): (&'static NicDriver, &Class),
     placement: &Placement,
     view: &'v ClusterView,
 ) -> Result<Vec<Machine<'v>>, Denial> {
     let nics = NicSelection {
+        nic_driver,
         nic_class,
         nic_role: intent.nic_role,
         without_interface: intent.host_network,
@@ -249,6 +250,8 @@ fn complete(
     Ok(Plan {
         driver: resource.driver,
         plugin: Some(resource.name.clone()),
+        nic_driver: question.nic_class.driver(),
+        node_label: None,
         join: if chosen.is_near() { JOIN } else { join::UNALIGNED },
         nearness,
         policy: intent.policy,

@@ -3,9 +3,10 @@
 use super::{Policy, Selected};
 use crate::denial::Denial;
 use crate::intent::Intent;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver, PARTS};
 use cluster_model::machines::is_in;
-use cluster_model::names::{self, annotation};
+use cluster_model::names::annotation;
+use cluster_model::nic_drivers::{self, NIC_DRIVERS, NicDriver};
 use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
@@ -18,23 +19,67 @@ pub(super) fn select(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Selected, Denial> {
-    let nic_class = match &intent.nic_class {
-        Some(name) => class(view, annotation::NIC_CLASS, name, name)?,
-        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class)?,
-    };
-    if !selects(view, &nic_class, names::DRIVER) {
-        let why = format!(
-            "DeviceClass `{}` selects no device of driver {} that is published now",
-            nic_class.name,
-            names::DRIVER
-        );
-        return Err(match &intent.nic_class {
-            Some(name) => Denial::new(annotation::NIC_CLASS, name, why),
-            None => intent.deny(why),
-        });
-    }
+    let (nic_driver, nic_class) = nics(intent, view, policy)?;
     let (driver, gpu_class) = gpus(intent, view, policy)?;
-    Ok(Selected { driver, gpu_class, nic_class })
+    Ok(Selected { driver, gpu_class, nic_driver, nic_class })
+}
+
+/// The class of the NICs, and the driver of the NICs that it selects. If the operator's class selects
+/// no NIC, it is a class of the only other NIC driver of the cluster.
+pub(super) fn nics(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<(&'static NicDriver, Arc<Class>), Denial> {
+    let named = match &intent.nic_class {
+        Some(name) => class(view, annotation::NIC_CLASS, name, name),
+        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class),
+    };
+    if let Ok(named) = &named
+        && let Some(driver) = nic_driver_of(view, named)
+    {
+        return Ok((driver, named.clone()));
+    }
+    if let Some(name) = &intent.nic_class {
+        let why = no_device(&*named?);
+        return Err(Denial::new(annotation::NIC_CLASS, name, why));
+    }
+    match others(view).as_slice() {
+        [(driver, class)] => Ok((driver, class.clone())),
+        [] => Err(intent.deny(no_device(&*named?))),
+        several => {
+            let classes: Vec<_> = several.iter().map(|(_, class)| &*class.name).collect();
+            Err(intent.deny(format!(
+                "the cluster has NICs of several drivers, and the annotation {} does not say which \
+                 class is meant ({})",
+                annotation::NIC_CLASS,
+                classes.join(", ")
+            )))
+        }
+    }
+}
+
+fn no_device(class: &Class) -> String {
+    format!(
+        "DeviceClass `{}` selects no device of driver {} that is published now",
+        class.name,
+        nic_drivers::OURS.driver
+    )
+}
+
+/// The first driver in the table of whose NICs the class selects one that is published now.
+fn nic_driver_of(view: &ClusterView, class: &Class) -> Option<&'static NicDriver> {
+    NIC_DRIVERS.iter().find(|driver| selects(view, class, driver.driver))
+}
+
+/// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.
+fn others(view: &ClusterView) -> Vec<(&'static NicDriver, Arc<Class>)> {
+    let found = NIC_DRIVERS.iter().filter(|driver| !driver.is_ours()).filter_map(|driver| {
+        let mut classes = driver.classes.iter().filter_map(|name| view.inventory().class(name));
+        let class = classes.find(|class| selects(view, class, driver.driver))?;
+        Some((driver, class.clone()))
+    });
+    found.collect()
 }
 
 /// Selects by names alone, while no device is published.
@@ -67,9 +112,11 @@ pub(super) fn unseen(
         Some(name) => (annotation::NIC_CLASS, name),
         None => (annotation::ALIGNED_NICS, &policy.nic_class),
     };
+    let nic_driver = NIC_DRIVERS.iter().find(|it| it.classes.contains(&nic_value.as_str()));
     Ok(Selected {
         driver,
         gpu_class: class(view, gpu_annotation, &gpu_value, &gpu_value)?,
+        nic_driver: nic_driver.unwrap_or(nic_drivers::OURS),
         nic_class: class(view, nic_annotation, nic_value, nic_value)?,
     })
 }
@@ -83,6 +130,9 @@ fn gpus(
         let class = class(view, annotation::GPU_CLASS, name, name)?;
         let driver = driver_of(intent, view, &class);
         if driver.is_some_and(|driver| !selects_whole(view, &class, driver)) {
+            if let Some(part) = part_of(view, &class) {
+                return one_part(intent, part).map(|part| (part, class));
+            }
             let why = "the class selects only parts of GPUs, and only whole GPUs can be aligned \
                        with NICs";
             return Err(Denial::new(annotation::GPU_CLASS, name, why)
@@ -96,7 +146,7 @@ fn gpus(
         });
     }
     let driver = match &intent.resource {
-        Some(resource) => resource.driver,
+        Some(resource) => one_part(intent, resource.driver)?,
         // The operator's class may say which of several drivers is meant.
         None => match driver_of_policy(intent, view, policy) {
             Some(driver) => driver,
@@ -104,7 +154,8 @@ fn gpus(
         },
     };
     let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.as_deref());
-    let named = of_limits.or(policy.gpu_class.as_deref());
+    let operators = policy.gpu_class.as_deref().filter(|_| driver.part.is_none());
+    let named = of_limits.or(operators);
     let name = named.unwrap_or_else(|| default_class(intent, view, driver));
     let class = class(view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
     Ok((driver, class))
@@ -162,7 +213,7 @@ fn standing_for<'a>(
             view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))
         })
     };
-    resources.iter().find_map(standing_for).unwrap_or(driver.driver)
+    resources.iter().find_map(standing_for).unwrap_or(driver.class)
 }
 
 /// The driver whose GPUs the class selects, limited to the driver that the limits name.
@@ -200,6 +251,28 @@ fn selects_whole(view: &ClusterView, class: &Class, driver: &GpuDriver) -> bool 
         let mut devices = slice.devices.iter().filter(|device| is_whole(device, driver));
         devices.any(|device| is_in(class, device, view.settings()))
     })
+}
+
+/// The parts of GPUs of which the class selects one that is published now.
+fn part_of(view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
+    PARTS.iter().find(|part| selects_whole(view, class, part))
+}
+
+/// Denies a pod with several parts of GPUs: parts of one GPU and of several are the same to a claim.
+fn one_part(intent: &Intent, driver: &'static GpuDriver) -> Result<&'static GpuDriver, Denial> {
+    if driver.part.is_none() || intent.gpus == 1 {
+        return Ok(driver);
+    }
+    Err(intent.deny(format!(
+        "the pod asks for {} parts of GPUs; one part can be aligned with NICs, or whole GPUs",
+        intent.gpus
+    )))
+}
+
+/// Whether the driver publishes such a device now.
+pub(crate) fn publishes(view: &ClusterView, driver: &GpuDriver) -> bool {
+    let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
+    slices.any(|slice| slice.devices.iter().any(|device| is_whole(device, driver)))
 }
 
 /// Whether the class selects a currently published device of the driver.

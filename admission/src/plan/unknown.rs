@@ -10,7 +10,7 @@ use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
-use crate::nic_class::NicClass;
+use crate::nic_class::{self, NicClass};
 use crate::{cpus, join, nvmes, rail, sharing};
 use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use cluster_model::names::{alternative, attribute};
@@ -36,6 +36,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         return Err(rail::deny("no machine is known yet, so its rails are unknown"));
     }
     let selected = selection::unseen(intent, view, policy)?;
+    nic_class::check_driver(intent, selected.nic_driver)?;
     let demand = Demand::of(intent);
     let ways = ways(intent, &demand, selected.driver);
     let name = if ways.len() == 1 { "numa" } else { "mixed" };
@@ -43,8 +44,9 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     let capacity = sharing::unseen(intent);
     let source = Source {
         driver: selected.driver,
+        gpu_profile: intent.gpu_profile(),
         classes: &selected.classes(),
-        nic_class: &NicClass::unseen(intent.nic_role),
+        nic_class: &NicClass::unseen(selected.nic_driver, intent.nic_role),
         without_interface: intent.host_network,
         rail: None,
         capacity: capacity.as_ref(),
@@ -58,6 +60,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     Ok(Plan {
         driver: selected.driver,
         plugin: None,
+        nic_driver: selected.nic_driver,
         join: name,
         nearness: Nearness::Level(Level::Numa),
         policy: intent.policy,
@@ -72,6 +75,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         steps: 0,
         nic_requests: written.nic_requests,
         place: None,
+        node_label: None,
         rail: None,
         cpus: intent.cpus,
         nvmes: intent.nvmes,

@@ -173,6 +173,10 @@ impl Built {
         }
     }
 
+    pub(crate) fn spec(&self) -> &NodeTopologySpec {
+        &self.spec
+    }
+
     pub(crate) fn topology(&self) -> Topology {
         Topology::from_spec(&self.spec).unwrap()
     }

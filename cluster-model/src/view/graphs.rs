@@ -7,8 +7,8 @@ use topology_graph::{
     NodeTopology, NodeTopologySpec, PciAddress, ShapeHash, ShapeSpec, SpecError, Topology,
 };
 
-/// The addresses of a node's GPUs by UUID.
-type GpuAddresses = Box<[(Box<str>, PciAddress)]>;
+/// The addresses of a node's devices by UUID or name.
+type Addresses = Box<[(Box<str>, PciAddress)]>;
 
 /// Graphs by node.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,9 @@ pub(super) struct Graphs {
     /// The fabrics of nodes, which are not part of their shapes.
     fabrics: HashMap<String, String>,
     /// The addresses of GPUs by UUID, for drivers that publish no address.
-    gpus: HashMap<String, GpuAddresses>,
+    gpus: HashMap<String, Addresses>,
+    /// The addresses of NICs by RDMA device. Nodes of one type share them.
+    nics: HashMap<String, Arc<Addresses>>,
     /// The published objects, if they are kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
@@ -29,6 +31,8 @@ struct Shape {
     /// The spec that was published first.
     spec: Arc<ShapeSpec>,
     graph: Arc<Topology>,
+    /// The RDMA devices of the node that published it first.
+    nics: Arc<Addresses>,
 }
 
 impl Graphs {
@@ -46,6 +50,11 @@ impl Graphs {
 
     pub(super) fn gpu(&self, node: &str, uuid: &str) -> Option<PciAddress> {
         let known = self.gpus.get(node)?.iter().find(|(known, _)| **known == *uuid);
+        known.map(|(_, address)| *address)
+    }
+
+    pub(super) fn nic(&self, node: &str, rdma_device: &str) -> Option<PciAddress> {
+        let known = self.nics.get(node)?.iter().find(|(known, _)| **known == *rdma_device);
         known.map(|(_, address)| *address)
     }
 
@@ -73,9 +82,11 @@ impl Graphs {
             self.remove(&name);
             let spec = || Arc::new(object.spec.shape.clone());
             let shape = self.shapes.entry(graph.shape());
-            let shape = shape.or_insert_with(|| Shape { spec: spec(), graph });
+            let shape =
+                shape.or_insert_with(|| Shape { spec: spec(), graph, nics: Arc::default() });
             self.nodes.insert(name.clone(), shape.graph.clone());
         }
+        self.name_nics(&name, &object.spec);
         match &object.spec.fabric {
             Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
             None => self.fabrics.remove(&name),
@@ -91,6 +102,23 @@ impl Graphs {
             objects.insert(name, object);
         }
         Ok(is_new)
+    }
+
+    /// Stores the names of a node's RDMA devices.
+    fn name_nics(&mut self, node: &str, spec: &NodeTopologySpec) {
+        let named = spec.identities.iter().filter_map(|device| {
+            Some((device.rdma_device.as_deref()?.into(), device.at.parse().ok()?))
+        });
+        let mut named: Arc<Addresses> = Arc::new(named.collect());
+        let shape = self.nodes.get(node).and_then(|graph| self.shapes.get_mut(&graph.shape()));
+        if let Some(shape) = shape {
+            if shape.nics.is_empty() {
+                shape.nics = named.clone();
+            } else if shape.nics == named {
+                named = shape.nics.clone();
+            }
+        }
+        self.nics.insert(node.to_owned(), named);
     }
 
     /// The graph for a spec, reused if its shape is known: thousands of nodes have few shapes, and
@@ -110,6 +138,7 @@ impl Graphs {
         }
         self.fabrics.remove(node);
         self.gpus.remove(node);
+        self.nics.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };
         // One reference is `graph`, the other is the entry in `shapes`.
         if Arc::strong_count(&graph) == 2 {

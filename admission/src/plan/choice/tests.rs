@@ -7,6 +7,7 @@ use crate::nic_class::NicClass;
 use crate::plan::selection;
 use cluster::{A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
 use cluster_model::machines::{Selection, machines};
+use cluster_model::nic_drivers;
 use k8s_openapi::api::core::v1::Pod;
 
 #[path = "../../../tests/plans/cluster.rs"]
@@ -52,7 +53,9 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         nic_role: intent.nic_role,
         only_shared: false,
         gpu_driver: selected.driver,
-        gpu_class: &selected.gpu_class,
+        nic_driver: nic_drivers::OURS,
+        gpu_class: Some(&selected.gpu_class),
+        gpu_profile: None,
         nic_class: &selected.nic_class,
         without_interface: false,
         cpu_class: None,
@@ -65,7 +68,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         driver: selected.driver,
         machines: &machines,
         rail: None,
-        nic_class: &NicClass::unseen(intent.nic_role),
+        nic_class: &NicClass::unseen(nic_drivers::OURS, intent.nic_role),
         capacity: None,
     };
     let (classes, view, policy) = (&selected.classes(), &view, &policy);

@@ -120,6 +120,7 @@ impl NicPlan {
         let source = Source {
             driver: question.driver,
             classes: &classes,
+            gpu_profile: None,
             nic_class: question.nic_class,
             without_interface: intent.host_network,
             rail: question.rail,

@@ -1,0 +1,133 @@
+//! Parts of GPUs are aligned like the GPU that they belong to.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "plans/cluster.rs"]
+mod cluster;
+
+use admission::admit::admit;
+use admission::plan::{Plan, Policy};
+use cluster::{Built, DGX_H100, DGX_H100_ROCE, Machine, classes, pod};
+use cluster_model::node_devices::{NodeDevices, address};
+use cluster_model::view::{ClusterView, Index};
+use dra_allocator::{AllocatedState, Claim, ClaimName, Device, Limits, Outcome, allocate};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use node_driver::decide::sharing::SharingArgs;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use topology_graph::{PathKind, Topology};
+
+/// The profiles of the parts of each GPU (NVIDIA's driver of August 2026: `type`, `profile`,
+/// `parentUUID`, and the standard attributes of the GPU).
+const PROFILES: [&str; 3] = ["1g.10gb", "1g.10gb", "1g.10gb+me"];
+
+/// A node whose GPUs are all divided.
+fn view(machine: Machine) -> ClusterView {
+    let mut view = ClusterView::default();
+    for class in classes() {
+        view.apply(class).unwrap();
+    }
+    let expression =
+        r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig""#;
+    let class = json!({ "metadata": { "name": "mig.nvidia.com" },
+                        "spec": { "selectors": [{ "cel": { "expression": expression } }] } });
+    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
+    let built = Built::new(machine, &[], &SharingArgs::default());
+    built.put(&mut view, "node-0", 0);
+    let slice = json!({ "metadata": { "name": "node-0-gpu.nvidia.com" }, "spec": {
+        "driver": "gpu.nvidia.com", "nodeName": "node-0", "devices": parts(&built.topology()),
+        "pool": { "name": "node-0", "generation": 2, "resourceSliceCount": 1 },
+    } });
+    view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
+    view
+}
+
+fn parts(topology: &Topology) -> Value {
+    let gpus = topology.gpus().iter().enumerate();
+    let parts = gpus.flat_map(|(index, gpu)| {
+        PROFILES.iter().enumerate().map(move |(number, profile)| {
+            json!({ "name": format!("gpu-{index}-mig-{number}"), "attributes": {
+                "type": { "string": "mig" },
+                "profile": { "string": profile },
+                "parentUUID": { "string": format!("GPU-{index}") },
+                "uuid": { "string": format!("MIG-{index}-{number}") },
+                "resource.kubernetes.io/pciBusID": { "string": gpu.address.to_string() },
+                "resource.kubernetes.io/numaNode": { "int": gpu.numa.unwrap().0 },
+            } })
+        })
+    });
+    parts.collect()
+}
+
+const CLASS: (&str, &str) = ("gpu-class", "mig.nvidia.com");
+
+type Case = (&'static str, u32, &'static [(&'static str, &'static str)]);
+
+const CASES: &[Case] = &[
+    ("nvidia.com/mig-1g.10gb", 1, &[("aligned-nics", "1")]),
+    ("nvidia.com/mig-1g.10gb.me", 1, &[("aligned-nics", "1"), ("alignment", "numa")]),
+    ("nvidia.com/mig-1g.10gb", 1, &[("aligned-nics", "2"), ("alignment-policy", "preferred")]),
+    ("nvidia.com/mig-1g.10gb", 2, &[("aligned-nics", "1")]),
+    ("nvidia.com/mig-3g.40gb", 1, &[("aligned-nics", "1")]),
+    ("nvidia.com/gpu", 1, &[("aligned-nics", "1")]),
+    ("nvidia.com/gpu.shared", 1, &[("aligned-nics", "1")]),
+    ("example.com/none", 1, &[("aligned-nics", "1"), CLASS, ("gpus", "1")]),
+    ("example.com/none", 1, &[("aligned-nics", "1"), CLASS, ("gpus", "2")]),
+];
+
+#[test]
+fn plans_for_parts_of_gpus() {
+    let mut text = String::new();
+    for machine in [DGX_H100, DGX_H100_ROCE] {
+        let view = view(machine);
+        writeln!(text, "{}", machine.fixture).unwrap();
+        for (resource, count, annotations) in CASES {
+            let pod = pod(resource, *count, annotations);
+            let answer = match admit(&pod, &view, &Policy::default()) {
+                Ok(verdict) => verdict.planned.unwrap().plan.note("…"),
+                Err(error) => format!("denied: {error}"),
+            };
+            let answer = answer.split("; template").next().unwrap();
+            writeln!(text, "{count} {resource} {annotations:?}\n    {answer}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+fn plan(view: &ClusterView) -> Plan {
+    let pod = pod("nvidia.com/mig-1g.10gb", 1, &[("aligned-nics", "1")]);
+    admit(&pod, view, &Policy::default()).unwrap().planned.unwrap().plan
+}
+
+/// Each pod gets a part of the profile and a NIC near its GPU, until no such NIC is free.
+#[test]
+fn parts_get_nics_near_their_gpu() {
+    for machine in [DGX_H100, DGX_H100_ROCE] {
+        let view = view(machine);
+        let claim = Claim::from_spec(ClaimName::new("default", "a"), &plan(&view).claim).unwrap();
+        let nics = NodeDevices::of(&view, "node-0").unwrap().nics.len();
+        let mut state = AllocatedState::new();
+        let mut pods = 0;
+        loop {
+            let (inventory, steps) = (view.inventory(), Limits::steps(10_000));
+            let claims = std::slice::from_ref(&claim);
+            let found = allocate(inventory, "node-0", claims, &state, view.settings(), steps);
+            let Outcome::Allocated(claims) = found.outcome else { break };
+            let given: Vec<&Device> = inventory
+                .devices_on("node-0", view.settings())
+                .unwrap()
+                .into_iter()
+                .filter(|it| claims[0].results.iter().any(|result| result.device == *it.id()))
+                .collect();
+            assert_eq!(given.len(), 2);
+            let [one, other] = [address(given[0]).unwrap(), address(given[1]).unwrap()];
+            let path = view.topology("node-0").unwrap().path(one, other);
+            assert!(path <= PathKind::Node, "{}: {path}", machine.fixture);
+            given.iter().for_each(|device| {
+                state.insert(device.id().clone());
+            });
+            pods += 1;
+        }
+        assert!(pods >= 8 && pods <= nics, "{}: {pods} pods", machine.fixture);
+    }
+}

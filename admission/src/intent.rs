@@ -168,7 +168,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let annotations = annotations(pod);
     let get = |name: &str| annotations.get(name).map(String::as_str);
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
-    let fabric = values::fabric(get(annotation::FABRIC), get(annotation::FABRIC_SIZE))?;
+    let fabric = values::fabric(get)?;
     let asked_nics = values::nics(trigger)?;
     let limits = containers::limits(pod, trigger, resources)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations with which a pod requests devices.
-const ASKING: [&str; 18] = [
+const ASKING: [&str; 19] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNED_NVMES,
@@ -26,6 +26,7 @@ const ASKING: [&str; 18] = [
     annotation::CONTAINERS,
     annotation::FABRIC,
     annotation::FABRIC_SIZE,
+    annotation::FABRIC_WAIT,
     annotation::GPUS,
     annotation::GPU_CLASS,
     annotation::NIC_BANDWIDTH,

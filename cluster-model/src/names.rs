@@ -88,6 +88,8 @@ pub mod annotation {
     pub const FABRIC: &str = "dranet.io/fabric";
     /// The number of pods in the group on one fabric.
     pub const FABRIC_SIZE: &str = "dranet.io/fabric-size";
+    /// The seconds after which a group without room goes to a fabric that an autoscaler can grow.
+    pub const FABRIC_WAIT: &str = "dranet.io/fabric-wait";
     /// Written by the fabric controller on a gated pod: the fabric of its group.
     pub const FABRIC_CHOSEN: &str = "dranet.io/fabric-chosen";
     /// Written by the fabric controller on the pods of a job that moves to another fabric; all of

@@ -27,6 +27,8 @@ pub struct ClusterCapacity<'a> {
     pods: &'a Pods,
     nodes: &'a Nodes,
     fabrics: BTreeMap<String, FabricCapacity<'a>>,
+    /// The lowest priority of a pod with a node.
+    lowest: Option<i32>,
 }
 
 /// The nodes of one fabric with what is free. Clone it to try a hypothesis.
@@ -44,10 +46,11 @@ pub struct FabricCapacity<'a> {
     taken: Vec<(usize, Arc<PodRequirements>)>,
 }
 
+/// What is free on a node; negative where pods of lower priority must give way.
 #[derive(Clone, Debug, Default)]
 struct Free {
     amounts: Amounts,
-    pods: usize,
+    pods: isize,
 }
 
 /// Places on one node for pods of a kind, and the devices that each pod would get in
@@ -93,10 +96,10 @@ impl<'a> ClusterCapacity<'a> {
             }
             let used = usage.map_or(0, |usage| usage.pods);
             fabric.nodes.push(name.clone());
-            fabric.free.push(Free { amounts, pods: facts.pods.saturating_sub(used) });
+            fabric.free.push(Free { amounts, pods: signed(facts.pods) - signed(used) });
         }
         fabrics.values_mut().for_each(FabricCapacity::take_in_flight);
-        Self { view, budget, pods, nodes, fabrics }
+        Self { view, budget, pods, nodes, fabrics, lowest: pods.lowest_priority() }
     }
 
     /// Gives the next group its share of work.
@@ -116,6 +119,11 @@ impl<'a> ClusterCapacity<'a> {
     /// The view.
     pub fn view(&self) -> &'a ClusterView {
         self.view
+    }
+
+    /// Returns true if a pod with a node has a lower priority than this.
+    pub fn has_pods_below(&self, priority: i32) -> bool {
+        self.lowest.is_some_and(|lowest| lowest < priority)
     }
 
     /// The fabric of a node.
@@ -141,7 +149,8 @@ impl<'a> ClusterCapacity<'a> {
         for fabric in fabrics.values_mut() {
             fabric.empty(self.nodes);
         }
-        Self { view: self.view, budget: self.budget, pods: self.pods, nodes: self.nodes, fabrics }
+        let Self { view, budget, pods, nodes, .. } = *self;
+        Self { view, budget, pods, nodes, fabrics, lowest: None }
     }
 }
 
@@ -179,7 +188,7 @@ impl FabricCapacity<'_> {
         self.taken.clear();
         for (name, free) in self.nodes.iter().zip(&mut self.free) {
             let Some(facts) = nodes.get(name) else { continue };
-            *free = Free { amounts: facts.allocatable.clone(), pods: facts.pods };
+            *free = Free { amounts: facts.allocatable.clone(), pods: signed(facts.pods) };
         }
     }
 
@@ -212,7 +221,7 @@ impl FabricCapacity<'_> {
             left -= here;
             let free = &mut self.free[places.node];
             free.amounts.subtract(&kind.requests, here);
-            free.pods -= here;
+            free.pods -= signed(here);
             places.devices.iter().take(here).for_each(|devices| hold(&mut self.state, devices));
             self.taken.extend((0..here).map(|_| (places.node, kind.clone())));
         }
@@ -271,7 +280,15 @@ impl FabricCapacity<'_> {
             return None;
         }
         let Free { amounts, pods } = &self.free[index];
-        let count = kind.requests.times_in(amounts, *pods);
+        let lower = kind.gives_way_below.and_then(|below| self.pods.usage_below(node, below));
+        let count = match lower {
+            None => kind.requests.times_in(amounts, fitting(*pods)),
+            Some(lower) => {
+                let mut amounts = amounts.clone();
+                amounts.add(&lower.amounts);
+                kind.requests.times_in(&amounts, fitting(pods.saturating_add_unsigned(lower.pods)))
+            }
+        };
         (count > 0).then(|| Places { node: index, count, devices: Vec::new() })
     }
 
@@ -313,4 +330,13 @@ impl FabricCapacity<'_> {
         let node = self.view.inventory().node(&self.nodes[node])?;
         node.labels.get(key).map(|value| &**value)
     }
+}
+
+fn signed(pods: usize) -> isize {
+    isize::try_from(pods).unwrap_or(isize::MAX)
+}
+
+/// A number of pods that fit; none if there are too many already.
+fn fitting(pods: isize) -> usize {
+    usize::try_from(pods).unwrap_or(0)
 }

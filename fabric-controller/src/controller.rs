@@ -181,7 +181,7 @@ impl Controller {
         if !decide::is_needed(groups, &self.policy) {
             return Ok(Vec::new());
         }
-        let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy);
+        let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy.clone());
         let gone = CancellationToken::new();
         // Dropped when this replica no longer leads.
         let _gone_with_the_leader = gone.clone().drop_guard();

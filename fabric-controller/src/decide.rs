@@ -6,6 +6,7 @@
 //! fit lets younger ones pass for a while. After that, the fabric that is nearest to having room
 //! for it is reserved.
 
+mod growing;
 mod needs;
 mod settled;
 
@@ -30,7 +31,7 @@ pub enum FullFabricPolicy {
 }
 
 /// The operator's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementPolicy {
     /// How long to wait for the missing pods of a group.
     pub whole_within: SignedDuration,
@@ -38,6 +39,9 @@ pub struct PlacementPolicy {
     pub starves_after: SignedDuration,
     /// What happens to a group on a full fabric.
     pub full_fabric: FullFabricPolicy,
+    /// The fabrics to which an autoscaler adds nodes for pods that wait for the scheduler. They may
+    /// have no nodes yet.
+    pub growing: Vec<String>,
 }
 
 impl Default for PlacementPolicy {
@@ -46,6 +50,7 @@ impl Default for PlacementPolicy {
             whole_within: SignedDuration::from_mins(5),
             starves_after: SignedDuration::from_mins(5),
             full_fabric: FullFabricPolicy::Wait,
+            growing: Vec::new(),
         }
     }
 }
@@ -96,13 +101,16 @@ pub enum Warning {
     OneByOne,
     /// Not all pods exist after a long wait.
     Late,
+    /// The fabric has no room yet; an autoscaler adds nodes to it.
+    Grows,
 }
 
-/// Returns true if a gate may be removed or a group moved; otherwise [`decide`] decides nothing.
+/// Returns true if a gate may be removed or a group moved, or if pods without a gate may have lost
+/// their place; otherwise [`decide`] decides nothing.
 pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
     let evicts = rules.full_fabric == FullFabricPolicy::Evict;
     groups.iter().any(|group| {
-        group.gated().next().is_some()
+        group.waiting().next().is_some()
             || group.members.iter().any(|member| member.moves)
             || (evicts && group.is_open())
     })
@@ -117,7 +125,8 @@ pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Op
         let oldest = group.gated().map(|member| member.created).min()?;
         Some([after(youngest, rules.whole_within), after(oldest, rules.starves_after)])
     };
-    groups.iter().filter_map(of_group).flatten().filter(|at| *at > now).min()
+    let grow = groups.iter().filter_map(Group::grows_at);
+    groups.iter().filter_map(of_group).flatten().chain(grow).filter(|at| *at > now).min()
 }
 
 /// Decides on every group with gated pods or pods without a node.
@@ -187,7 +196,7 @@ impl Placer<'_, '_> {
         }
         let fabric = match chosen {
             Ok(fabric) => fabric,
-            Err(why) => return self.push(group, Action::Wait(why), None),
+            Err(why) => return self.grow_or_wait(group, &needs, why),
         };
         let is_whole = group.size.is_none_or(|size| group.present() >= size.pods);
         let warning = match group.size {
@@ -204,7 +213,7 @@ impl Placer<'_, '_> {
             fabric: fabric.clone(),
             fit: 0,
             need: waiting,
-            elsewhere: false,
+            elsewhere: None,
         });
         let pods = names(placed);
         self.push(group, Action::Place { fabric, pods, rest }, warning);
@@ -261,8 +270,27 @@ impl Placer<'_, '_> {
             return Err(WaitingReason::KeptFree { fabric });
         }
         let Some((fit, best)) = best else { return Err(WaitingReason::NoFabrics) };
+        if let Some(fabric) = self.preempt(group, needs) {
+            return Ok(fabric);
+        }
         let at_most = self.protect(group, needs);
-        Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most })
+        Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most, can_grow: None })
+    }
+
+    /// The fabric on which a group fits once pods of lower priority have given way: the one that was
+    /// chosen before, otherwise the one where most of its pods fit without that.
+    fn preempt(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Option<String> {
+        let fitting = needs.with_preemption(&mut self.cluster);
+        if let Some((name, _, _)) = fitting.iter().find(|(name, ..)| group.reserved() == Some(name))
+        {
+            return Some(name.clone());
+        }
+        let is_open = |(name, ..): &&(String, usize, usize)| {
+            !self.kept.contains(name) && !self.is_busy(name, needs)
+        };
+        let open = fitting.iter().filter(is_open);
+        let best = open.max_by_key(|(name, free, rest)| (*free, std::cmp::Reverse((*rest, name))));
+        best.map(|(name, _, _)| name.clone())
     }
 
     /// Returns true if the scheduler is placing pods of other kinds on a fabric: it may choose

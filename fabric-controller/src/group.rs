@@ -1,11 +1,11 @@
 //! Groups, and the facts about each of their pods.
 
 use super::requirements::PodRequirements;
-use super::size::{Owner, Size, is_in_pod_group};
+use super::size::{Owner, SAME, Size, is_in_pod_group};
 use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, label};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -78,8 +78,12 @@ pub struct Member {
     pub requirements: Arc<PodRequirements>,
     /// The object that defines the size of the group.
     pub owner: Option<Owner>,
+    /// What people call its group: a kind and a name.
+    pub job: JobName,
     /// The size of the group according to the pod itself.
     pub said_size: Option<usize>,
+    /// The seconds after which its group goes to a fabric that can grow, if no other has room.
+    pub said_wait: Option<u32>,
 }
 
 impl Member {
@@ -109,6 +113,7 @@ impl Member {
             _ => affinity(pod),
         };
         let owners = metadata.owner_references.iter().flatten();
+        let owner = Owner::of(pod, asked);
         let member = Self {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
@@ -131,8 +136,10 @@ impl Member {
                 pod,
                 chosen.as_deref().filter(|_| stage != PodStage::Gated),
             )),
-            owner: Owner::of(pod, asked),
+            job: JobName::of(pod, asked, owner.as_ref()),
+            owner,
             said_size: annotations.get(annotation::FABRIC_SIZE).and_then(|it| it.parse().ok()),
+            said_wait: annotations.get(annotation::FABRIC_WAIT).and_then(|it| it.parse().ok()),
             stage,
             chosen,
         };
@@ -146,6 +153,15 @@ impl Member {
     /// Whether its gate has been removed.
     pub fn is_released(&self) -> bool {
         matches!(self.stage, PodStage::Released | PodStage::Bound(_))
+    }
+
+    /// Whether it has its gate, or the scheduler has found no node for it.
+    pub fn is_waiting(&self) -> bool {
+        match self.stage {
+            PodStage::Gated => true,
+            PodStage::Released => self.is_unschedulable,
+            PodStage::Bound(_) | PodStage::Succeeded => false,
+        }
     }
 
     /// Whether the view has allocations for all its claims.
@@ -190,6 +206,33 @@ fn has_condition(pod: &Pod, is_it: impl Fn(&PodCondition) -> bool) -> bool {
     conditions.into_iter().flatten().any(is_it)
 }
 
+/// The kind and the name of what a group is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobName {
+    kind: Box<str>,
+    name: Box<str>,
+}
+
+impl JobName {
+    /// The name of a named group, otherwise the object that defines the size, otherwise the pod's
+    /// controller.
+    fn of(pod: &Pod, asked: &str, owner: Option<&Owner>) -> Self {
+        let named = |kind: &str, name: &str| Self { kind: kind.into(), name: name.into() };
+        if asked != SAME {
+            return named("group", asked);
+        }
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let controller = || owners.clone().find(|owner| owner.controller == Some(true));
+        match owner {
+            Some(owner) => named(&owner.kind, &owner.name),
+            None => match controller() {
+                Some(controller) => named(&controller.kind, &controller.name),
+                None => named("Pod", pod.metadata.name.as_deref().unwrap_or_default()),
+            },
+        }
+    }
+}
+
 /// The pods of one job.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -204,6 +247,16 @@ pub struct Group {
 }
 
 impl Group {
+    /// What people call it, for example `Job default/big`.
+    pub fn title(&self) -> String {
+        match self.members.first() {
+            Some(Member { job: JobName { kind, name }, .. }) => {
+                format!("{kind} {}/{name}", self.key.namespace)
+            }
+            None => self.key.to_string(),
+        }
+    }
+
     /// Its gated pods.
     pub fn gated(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.stage == PodStage::Gated)
@@ -212,6 +265,11 @@ impl Group {
     /// Its pods without the gate.
     pub fn released(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.is_released())
+    }
+
+    /// Its pods that wait: with the gate, or without it and the scheduler has found no node.
+    pub fn waiting(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.members.iter().filter(|member| member.is_waiting())
     }
 
     /// Pods that exist, plus those that have ended and are not created again. For a Job,
@@ -256,6 +314,13 @@ impl Group {
         let mut chosen = self.gated().filter_map(|member| member.chosen.as_deref());
         let first = chosen.next()?;
         chosen.all(|other| other == first).then_some(first)
+    }
+
+    /// When it goes to a fabric that can grow, if no other has room by then.
+    pub fn grows_at(&self) -> Option<Timestamp> {
+        let wait = self.members.iter().filter_map(|member| member.said_wait).min()?;
+        let since = self.gated().map(|member| member.created).min()?;
+        Some(since.checked_add(SignedDuration::from_secs(wait.into())).unwrap_or(Timestamp::MAX))
     }
 
     /// Sort key: groups that waste time last, then highest priority first, then the creation time of

@@ -27,6 +27,10 @@ pub struct PodRequirements {
     pub near: Vec<Term>,
     /// Its labels, if terms may select them.
     pub labels: Option<Labels>,
+    /// Its priority, if it may take CPU, memory and other resources from pods of lower priority.
+    priority: Option<i32>,
+    /// Pods of a lower priority than this give way; `None` if none does.
+    pub gives_way_below: Option<i32>,
 }
 
 /// The object that defines a claim.
@@ -57,7 +61,22 @@ impl PodRequirements {
             apart,
             near,
             labels,
+            priority: priority(spec),
+            gives_way_below: None,
         }
+    }
+
+    /// The priority with which it takes room from other pods; `None` if it takes none.
+    pub fn preempting_priority(&self) -> Option<i32> {
+        self.priority
+    }
+
+    /// The same where pods of lower priority give way, as kube-scheduler lets them; `None` if the
+    /// pod preempts none.
+    #[must_use]
+    pub fn preempting(&self) -> Option<Self> {
+        let priority = self.priority?;
+        Some(Self { gives_way_below: Some(priority), ..self.clone() })
     }
 
     /// Whether it needs devices.
@@ -78,6 +97,13 @@ impl PodRequirements {
     pub fn claims(&self, view: &ClusterView) -> Result<Vec<Claim>, String> {
         self.claims.iter().filter_map(|claim| claim.read(&self.namespace, view)).collect()
     }
+}
+
+/// The priority of a pod whose policy allows preemption (`PodEligibleToPreemptOthers` in
+/// `plugins/defaultpreemption`).
+fn priority(spec: &PodSpec) -> Option<i32> {
+    let never = spec.preemption_policy.as_deref() == Some("Never");
+    (!never).then(|| spec.priority.unwrap_or_default())
 }
 
 impl ClaimSource {

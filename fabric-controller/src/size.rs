@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 /// Annotation value for the pod's own job.
-const SAME: &str = "same";
+pub(super) const SAME: &str = "same";
 
 /// Labels and annotations with which pods of several controllers name their job, and the
 /// API version and kind of that job.

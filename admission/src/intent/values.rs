@@ -184,23 +184,31 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
     Ok(names)
 }
 
-/// Parses the fabric, and checks the size of the group, which the fabric controller reads
-/// from the pod itself.
-pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<Fabric>, Denial> {
-    let Some(value) = value else {
-        return size.map_or(Ok(None), |size| {
-            let why = format!(
-                "without {}, which names the group, the size has no effect; add it or remove this",
-                annotation::FABRIC
-            );
-            Err(Denial::new(annotation::FABRIC_SIZE, size, why))
-        });
+/// Parses the fabric, and checks the size of the group and how long it waits, which the fabric
+/// controller reads from the pod itself.
+pub(super) fn fabric<'p>(get: impl Fn(&str) -> Option<&'p str>) -> Result<Option<Fabric>, Denial> {
+    let Some(value) = get(annotation::FABRIC) else {
+        for (name, what) in [(annotation::FABRIC_SIZE, "size"), (annotation::FABRIC_WAIT, "time")] {
+            if let Some(value) = get(name) {
+                let why = format!(
+                    "without {}, which names the group, the {what} has no effect; add it or remove \
+                     this",
+                    annotation::FABRIC
+                );
+                return Err(Denial::new(name, value, why));
+            }
+        }
+        return Ok(None);
     };
-    let wrong = |size: &&str| size.parse::<u32>().map_or(true, |pods| pods < GROUP_MIN);
-    if let Some(size) = size.filter(wrong) {
-        let why = "invalid value: not a number of pods";
-        let denial = Denial::new(annotation::FABRIC_SIZE, size, why);
-        return Err(denial.allowed(format!("a whole number of {GROUP_MIN} or more")));
+    for (name, what, min) in [
+        (annotation::FABRIC_SIZE, "a number of pods", GROUP_MIN),
+        (annotation::FABRIC_WAIT, "a number of seconds", 1),
+    ] {
+        let wrong = |number: &&str| number.parse::<u32>().map_or(true, |number| number < min);
+        if let Some(number) = get(name).filter(wrong) {
+            let denial = Denial::new(name, number, format!("invalid value: not {what}"));
+            return Err(denial.allowed(format!("a whole number of {min} or more")));
+        }
     }
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends =

@@ -16,6 +16,7 @@ const KNOWN: &[&str] = &[
     annotation::PAIRING,
     annotation::FABRIC,
     annotation::FABRIC_SIZE,
+    annotation::FABRIC_WAIT,
     annotation::FABRIC_CHOSEN,
     annotation::FABRIC_MOVES,
     annotation::CONTAINERS,

@@ -59,6 +59,7 @@ impl Controller {
             _ if !is_new => Outcome::Joined,
             Some(Warning::OneByOne) => Outcome::OneByOne,
             Some(Warning::Late) => Outcome::Late,
+            Some(Warning::Grows) => Outcome::Grows,
             None => Outcome::Whole,
         });
         let since = group.gated().map(|member| member.created).min().filter(|_| is_new);

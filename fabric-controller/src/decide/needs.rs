@@ -1,7 +1,7 @@
 //! The places that a group needs on a fabric: for existing pods by kind, and for those
 //! still to come.
 
-use super::super::capacity::FabricCapacity;
+use super::super::capacity::{ClusterCapacity, FabricCapacity};
 use super::super::group::{Group, Member};
 use super::super::requirements::PodRequirements;
 use cluster_model::view::ClusterView;
@@ -85,6 +85,41 @@ impl<'g> GroupDemand<'g> {
         counts
     }
 
+    /// The number of pods of each kind, where pods of lower priority give way; `None` if there are
+    /// none that do.
+    fn preempting_counts(
+        &self,
+        cluster: &ClusterCapacity<'_>,
+    ) -> Option<Vec<(Arc<PodRequirements>, usize)>> {
+        let counts = self.counts();
+        let preempts = |(kind, _): &(Arc<PodRequirements>, usize)| {
+            kind.preempting_priority().is_some_and(|priority| cluster.has_pods_below(priority))
+        };
+        if !counts.iter().any(preempts) {
+            return None;
+        }
+        let preempting = |(kind, count): (Arc<PodRequirements>, usize)| {
+            (kind.preempting().map_or_else(|| kind.clone(), Arc::new), count)
+        };
+        Some(counts.into_iter().map(preempting).collect())
+    }
+
+    /// The fabrics on which the group fits once pods of lower priority have given way: how many of
+    /// its pods fit without that, and the places left.
+    pub(super) fn with_preemption(
+        &self,
+        cluster: &mut ClusterCapacity<'_>,
+    ) -> Vec<(String, usize, usize)> {
+        let Some(counts) = self.preempting_counts(cluster) else { return Vec::new() };
+        // Of a group of unknown size, one pod must fit.
+        let counts = if self.is_sized { counts } else { vec![(counts[0].0.clone(), 1)] };
+        let fits = |(name, fabric): (&String, &mut FabricCapacity<'_>)| {
+            let rest = fabric.fits(&counts)?;
+            Some((name.clone(), self.how_many(fabric), rest))
+        };
+        cluster.fabrics_mut().filter_map(fits).collect()
+    }
+
     /// The total number of places.
     pub(super) fn total(&self) -> usize {
         self.counts().iter().map(|(_, count)| count).sum()
@@ -115,16 +150,24 @@ impl<'g> GroupDemand<'g> {
         counts.iter().map(|(kind, count)| trial.take(kind, *count)).sum()
     }
 
-    /// Takes places on a fabric. Returns the pods that got one.
+    /// Takes places on a fabric: free ones first, then those that pods of lower priority hold.
+    /// Returns the pods that got one.
     pub(super) fn take(&self, fabric: &mut FabricCapacity<'_>) -> Vec<&'g Member> {
         let mut placed = Vec::new();
         for (kind, members) in &self.pods {
-            let fit = fabric.take(kind, members.len());
+            let fit = take(fabric, kind, members.len());
             placed.extend(members.iter().take(fit));
         }
         if let Some((kind, more)) = &self.to_come {
-            fabric.take(kind, *more);
+            take(fabric, kind, *more);
         }
         placed
     }
+}
+
+/// Takes free places, then those that pods of lower priority hold. Returns how many there were.
+fn take(fabric: &mut FabricCapacity<'_>, kind: &Arc<PodRequirements>, count: usize) -> usize {
+    let fit = fabric.take(kind, count);
+    let preempting = (fit < count).then(|| kind.preempting()).flatten();
+    fit + preempting.map_or(0, |kind| fabric.take(&Arc::new(kind), count - fit))
 }

@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 /// How groups are placed.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct PlacementArgs {
     /// Seconds to wait for missing pods of a group; after that, the pods that exist are placed if a
     /// fabric has room for the whole group
@@ -53,15 +53,22 @@ pub struct PlacementArgs {
     /// What happens to a group if its fabric has no room for a pod that was created again
     #[arg(long, value_enum, default_value_t = FullFabricPolicy::Wait)]
     pub full_fabric: FullFabricPolicy,
+    /// Fabrics (values of the label topology.dranet.io/fabric) to which an autoscaler adds nodes;
+    /// groups with the annotation dranet.io/fabric-wait go there if no fabric has room in time.
+    /// Repeat for several, or separate by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub growing_fabrics: Vec<String>,
 }
 
 impl From<PlacementArgs> for PlacementPolicy {
     fn from(args: PlacementArgs) -> Self {
-        let PlacementArgs { incomplete_seconds, reserve_seconds, full_fabric } = args;
+        let PlacementArgs { incomplete_seconds, reserve_seconds, full_fabric, growing_fabrics } =
+            args;
         Self {
             whole_within: SignedDuration::from_secs(incomplete_seconds.into()),
             starves_after: SignedDuration::from_secs(reserve_seconds.into()),
             full_fabric,
+            growing: growing_fabrics,
         }
     }
 }

@@ -210,6 +210,38 @@ impl World {
         stuck
     }
 
+    /// Binds one released pod.
+    pub(crate) fn bind_one(&mut self, pod: &str, first: usize) {
+        let (_, groups) = self.groups();
+        let of_pod = groups.iter().flat_map(Group::released).find(|member| member.name == pod);
+        let member = of_pod.unwrap();
+        let claims = member.requirements.claims(&self.view).unwrap();
+        let found = self.find(member.chosen.as_ref().unwrap(), &claims, first);
+        let (node, allocation) = found.unwrap();
+        self.bind_to(pod, &node, &allocation);
+    }
+
+    /// Creates a pod without a group on a node.
+    pub(crate) fn plain(&mut self, name: &str, node: &str, spec: &Value) {
+        let mut pod = json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec});
+        pod["spec"]["nodeName"] = node.into();
+        self.pods.insert(name.to_owned(), from(pod));
+    }
+
+    /// Records that the scheduler has found no node for a pod.
+    pub(crate) fn set_unschedulable(&mut self, pod: &str) {
+        self.pods.get_mut(pod).unwrap().status = Some(from(json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        ]})));
+    }
+
+    /// Removes a node and its slice.
+    pub(crate) fn remove_node(&mut self, name: &str) {
+        let key = ObjectKey { namespace: String::new(), name: name.to_owned() };
+        self.nodes.delete(name);
+        Index::<Node>::delete(&mut self.view, &key);
+    }
+
     fn find(
         &self,
         fabric: &str,
@@ -262,7 +294,10 @@ impl World {
 
     /// The pods of a gang.
     pub(crate) fn of(&self, gang: &str) -> Vec<String> {
-        let is_of = |pod: &Pod| pod.metadata.labels.as_ref().unwrap()[label::FABRIC_GROUP] == gang;
+        let is_of = |pod: &Pod| {
+            let labels = pod.metadata.labels.as_ref();
+            labels.is_some_and(|labels| labels[label::FABRIC_GROUP] == gang)
+        };
         self.pods.iter().filter(|(_, pod)| is_of(pod)).map(|(name, _)| name.clone()).collect()
     }
 

@@ -10,6 +10,7 @@ use super::nodes::Nodes;
 use super::pods::Pods;
 use super::requirements::PodRequirements;
 use super::waiting::WaitingReason;
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::names::label;
 use cluster_model::predict::{STEPS_MAX, hold, work_max};
 use cluster_model::view::ClusterView;
@@ -202,7 +203,7 @@ impl FabricCapacity<'_> {
         if let Some(count) = self.counted.get(kind) {
             return *count;
         }
-        let count = self.places(kind, usize::MAX).iter().map(|places| places.count).sum();
+        let count = self.places(kind, usize::MAX, None).iter().map(|places| places.count).sum();
         // With a spent budget the count is too low.
         if self.budget.left() > 0 {
             self.counted.insert(kind.clone(), count);
@@ -210,13 +211,38 @@ impl FabricCapacity<'_> {
         count
     }
 
+    /// How many pods of a kind fit in each domain of a level. Nodes without a domain are left out.
+    pub fn count_by(
+        &self,
+        kind: &Arc<PodRequirements>,
+        level: FabricLevel,
+    ) -> BTreeMap<String, usize> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for places in self.places(kind, usize::MAX, None) {
+            if let Some(domain) = self.label(places.node, level.label()) {
+                *counts.entry(domain.to_owned()).or_default() += places.count;
+            }
+        }
+        counts
+    }
+
     /// Adds up to `count` pods of a kind; returns how many fit.
     pub fn take(&mut self, kind: &Arc<PodRequirements>, count: usize) -> usize {
+        self.take_in(kind, count, None)
+    }
+
+    /// The same on the nodes of a domain.
+    pub fn take_in(
+        &mut self,
+        kind: &Arc<PodRequirements>,
+        count: usize,
+        within: Option<&LevelDomain>,
+    ) -> usize {
         if count == 0 {
             return 0;
         }
         let mut left = count;
-        for places in self.places(kind, count) {
+        for places in self.places(kind, count, within) {
             let here = places.count.min(left);
             left -= here;
             let free = &mut self.free[places.node];
@@ -251,10 +277,17 @@ impl FabricCapacity<'_> {
     }
 
     /// Places for pods of a kind, node by node, until there are `enough`.
-    fn places(&self, kind: &Arc<PodRequirements>, enough: usize) -> Vec<Places> {
+    fn places(
+        &self,
+        kind: &Arc<PodRequirements>,
+        enough: usize,
+        within: Option<&LevelDomain>,
+    ) -> Vec<Places> {
         let Ok(claims) = kind.claims(self.view) else { return Vec::new() };
-        let mut places: Vec<_> =
-            (0..self.nodes.len()).filter_map(|node| self.bare_places(node, kind)).collect();
+        let mut places: Vec<_> = (0..self.nodes.len())
+            .filter(|node| self.is_within(*node, within))
+            .filter_map(|node| self.bare_places(node, kind))
+            .collect();
         let domains = self.domains(kind);
         for domain in &domains {
             domain.close(&mut places, |node| self.label(node, domain.key));
@@ -324,6 +357,10 @@ impl FabricCapacity<'_> {
         for places in places {
             places.count = places.devices.len();
         }
+    }
+
+    fn is_within(&self, node: usize, domain: Option<&LevelDomain>) -> bool {
+        domain.is_none_or(|domain| self.label(node, domain.level.label()) == Some(&*domain.name))
     }
 
     fn label(&self, node: usize, key: &str) -> Option<&str> {

@@ -15,6 +15,7 @@ mod watch;
 
 use crate::decide::{self, Action, Decision, PlacementPolicy, decide};
 use crate::group::{Group, GroupKey};
+use crate::level_labels::LevelSources;
 use crate::server::metrics::Metrics;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
@@ -57,6 +58,8 @@ pub(crate) struct Controller {
     pub(crate) pod_groups: bool,
     /// The most nodes whose labels are written per second.
     pub(crate) label_rate: NonZeroU32,
+    /// The labels of nodes from which their domains are copied.
+    pub(crate) level_sources: LevelSources,
     pub(crate) metrics: Metrics,
 }
 

@@ -7,17 +7,18 @@
 //! for it is reserved.
 
 mod growing;
+mod levels;
 mod needs;
 mod settled;
 
 use super::capacity::ClusterCapacity;
 use super::group::{Group, GroupKey, Member};
-use super::requirements::PodRequirements;
 use super::waiting::WaitingReason;
+use cluster_model::fabric_level::LevelDomain;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
 
+use levels::{Fit, Spot};
 pub(crate) use needs::GroupDemand;
 
 /// What happens to a group if its fabric no longer has room for one of its pods.
@@ -64,6 +65,8 @@ pub enum Action {
         fabric: String,
         /// The pods whose gates are removed.
         pods: Vec<String>,
+        /// The domain of a level that each of them goes to, if it goes to one.
+        domains: BTreeMap<String, LevelDomain>,
         /// Why other pods of the group still wait.
         rest: Option<WaitingReason>,
     },
@@ -168,7 +171,7 @@ struct Placer<'r, 'a> {
     /// Fabrics that are reserved for groups that have waited too long.
     kept: BTreeSet<String>,
     /// The kinds of pods that the scheduler is placing, by fabric.
-    settling: BTreeMap<String, HashSet<Arc<PodRequirements>>>,
+    settling: BTreeMap<String, HashSet<Spot>>,
     decisions: Vec<Decision>,
 }
 
@@ -204,7 +207,7 @@ impl Placer<'_, '_> {
             Some(size) if size.at_once && !is_whole => Some(Warning::Late),
             Some(_) => None,
         };
-        let placed = self.take(&fabric, &needs);
+        let (placed, domains) = self.take(group, &fabric, &needs);
         if let Some(why) = self.cluster.gave_up() {
             return self.push(group, Action::Wait(why), None);
         }
@@ -216,7 +219,7 @@ impl Placer<'_, '_> {
             elsewhere: None,
         });
         let pods = names(placed);
-        self.push(group, Action::Place { fabric, pods, rest }, warning);
+        self.push(group, Action::Place { fabric, pods, domains, rest }, warning);
     }
 
     /// Returns why it is too early to choose a fabric.
@@ -240,11 +243,11 @@ impl Placer<'_, '_> {
         let mut fitting = Vec::new();
         let mut best: Option<(usize, String)> = None;
         for (name, fabric) in self.cluster.fabrics_mut() {
-            if let Some(rest) = needs.rest_on(fabric) {
-                fitting.push((rest, name.clone()));
+            if let Some(fit) = Self::fit_on(group, needs, fabric) {
+                fitting.push((fit, name.clone()));
                 continue;
             }
-            let fit = needs.how_many(fabric);
+            let fit = Self::most_on(group, needs, fabric);
             if best.as_ref().is_none_or(|(most, _)| fit > *most) {
                 best = Some((fit, name.clone()));
             }
@@ -253,17 +256,20 @@ impl Placer<'_, '_> {
         if let Some((_, name)) = fitting.iter().find(|(_, name)| group.reserved() == Some(name)) {
             return Ok(name.clone());
         }
-        let busy = |name: &String| self.is_busy(name, needs);
-        let open = fitting.iter().filter(|(_, name)| !self.kept.contains(name) && !busy(name));
+        let busy = |fit: &Fit, name: &String| self.is_busy(name, &fit.spots);
+        let open =
+            fitting.iter().filter(|(fit, name)| !self.kept.contains(name) && !busy(fit, name));
         let chosen = match group.size {
-            Some(_) => open.min_by_key(|(rest, _)| *rest),
+            Some(_) => open.min_by_key(|(fit, _)| (fit.domains, fit.rest)),
             // The number of further pods is unknown.
-            None => open.max_by_key(|(rest, name)| (*rest, std::cmp::Reverse(name))),
+            None => open.max_by_key(|(fit, name)| {
+                (std::cmp::Reverse(fit.domains), fit.rest, std::cmp::Reverse(name))
+            }),
         };
         if let Some((_, name)) = chosen {
             return Ok(name.clone());
         }
-        if let Some((_, fabric)) = fitting.iter().find(|(_, name)| busy(name)) {
+        if let Some((_, fabric)) = fitting.iter().find(|(fit, name)| busy(fit, name)) {
             return Err(WaitingReason::Settling { fabric: fabric.clone() });
         }
         if let Some((_, fabric)) = fitting.into_iter().next() {
@@ -280,23 +286,28 @@ impl Placer<'_, '_> {
     /// The fabric on which a group fits once pods of lower priority have given way: the one that was
     /// chosen before, otherwise the one where most of its pods fit without that.
     fn preempt(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Option<String> {
+        // The room of each domain is counted without preemption.
+        if group.required_level().is_some() {
+            return None;
+        }
         let fitting = needs.with_preemption(&mut self.cluster);
         if let Some((name, _, _)) = fitting.iter().find(|(name, ..)| group.reserved() == Some(name))
         {
             return Some(name.clone());
         }
         let is_open = |(name, ..): &&(String, usize, usize)| {
-            !self.kept.contains(name) && !self.is_busy(name, needs)
+            !self.kept.contains(name) && !self.is_busy(name, &needs.spots(&BTreeSet::new()))
         };
         let open = fitting.iter().filter(is_open);
         let best = open.max_by_key(|(name, free, rest)| (*free, std::cmp::Reverse((*rest, name))));
         best.map(|(name, _, _)| name.clone())
     }
 
-    /// Returns true if the scheduler is placing pods of other kinds on a fabric: it may choose
-    /// other nodes for them than were counted.
-    fn is_busy(&self, fabric: &str, needs: &GroupDemand<'_>) -> bool {
-        self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
+    /// Returns true if the scheduler is placing other pods on a fabric, of other kinds or on other
+    /// nodes of it: it may choose other nodes for them than were counted.
+    fn is_busy(&self, fabric: &str, spots: &HashSet<Spot>) -> bool {
+        let there = self.settling.get(fabric);
+        there.is_some_and(|there| there != spots && !levels::are_apart(there, spots))
     }
 
     /// Reserves a fabric for a group that has waited too long: among those that are large enough,
@@ -307,8 +318,8 @@ impl Placer<'_, '_> {
         let mut at_most = 0;
         let mut large = Vec::new();
         for (name, fabric) in emptied.fabrics_mut() {
-            at_most = at_most.max(needs.how_many(fabric));
-            if needs.rest_on(fabric).is_some() && !self.kept.contains(name) {
+            at_most = at_most.max(Self::most_on(group, needs, fabric));
+            if Self::fit_on(group, needs, fabric).is_some() && !self.kept.contains(name) {
                 large.push(name.clone());
             }
         }
@@ -318,23 +329,13 @@ impl Placer<'_, '_> {
             let cluster = &mut self.cluster;
             let room = large.into_iter().filter_map(|name| {
                 let fabric = cluster.fabric(&name)?;
-                Some((needs.how_many(fabric), std::cmp::Reverse(name)))
+                Some((Self::most_on(group, needs, fabric), std::cmp::Reverse(name)))
             });
             if let Some((_, std::cmp::Reverse(name))) = room.max() {
                 self.kept.insert(name);
             }
         }
         at_most
-    }
-
-    /// Takes places for a group. Returns the gated pods that got one.
-    fn take<'g>(&mut self, fabric: &str, needs: &GroupDemand<'g>) -> Vec<&'g Member> {
-        let Some(room) = self.cluster.fabric(fabric) else { return Vec::new() };
-        let placed = needs.take(room);
-        if !placed.is_empty() {
-            self.settling.entry(fabric.to_owned()).or_default().extend(needs.kinds());
-        }
-        placed
     }
 }
 

@@ -22,11 +22,13 @@
 
 pub mod amounts;
 pub mod capacity;
+mod chosen;
 #[cfg(feature = "server")]
 mod controller;
 pub mod decide;
 pub mod group;
 pub mod interpod;
+pub mod level_labels;
 pub mod machine_labels;
 pub mod nic_pools;
 pub mod node_label;

@@ -3,6 +3,7 @@
 use super::amounts::{Amounts, requests};
 use super::interpod::{Labels, Term};
 use super::nodes::Tolerated;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use cluster_model::placement::{Affinity, Placement};
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -41,13 +42,21 @@ enum ClaimSource {
 }
 
 impl PodRequirements {
-    /// Reads a pod's requirements. The fabric that this controller added to a released
-    /// pod is not one of them.
+    /// Reads a pod's requirements. The fabric that this controller added to a released pod is not
+    /// one of them.
     pub fn of(pod: &Pod, fabric: Option<&str>) -> Self {
+        Self::of_member(pod, fabric, None)
+    }
+
+    /// The same for a pod that may also have got a domain.
+    pub(super) fn of_member(pod: &Pod, fabric: Option<&str>, domain: Option<&LevelDomain>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let mut placement = Placement::of(pod);
         if let Some(fabric) = fabric {
-            forget_fabric(&mut placement, fabric);
+            forget(&mut placement, label::NODE_FABRIC, fabric);
+        }
+        if let Some(LevelDomain { level, name }) = domain {
+            forget(&mut placement, level.label(), name);
         }
         let (apart, near) = Term::of(spec);
         let labels = (!apart.is_empty() || !near.is_empty()).then(|| labels(pod));
@@ -144,17 +153,16 @@ fn claims(spec: &PodSpec) -> Vec<ClaimSource> {
     source.collect()
 }
 
-fn forget_fabric(placement: &mut Placement, fabric: &str) {
+fn forget(placement: &mut Placement, key: &str, added: &str) {
     let Some(Affinity(selector)) = &mut placement.affinity else { return };
     for term in &mut selector.terms {
-        term.match_expressions.retain(|it| {
-            *it.key != *label::NODE_FABRIC || it.values.iter().any(|value| **value != *fabric)
-        });
+        term.match_expressions
+            .retain(|it| *it.key != *key || it.values.iter().any(|value| **value != *added));
     }
     let is_empty = |term: &dra_allocator::node::NodeSelectorTerm| {
         term.match_expressions.is_empty() && term.match_fields.is_empty()
     };
-    // The only term was created for the fabric.
+    // The only term was created for what was chosen.
     if selector.terms.iter().all(is_empty) {
         placement.affinity = None;
     }

@@ -15,6 +15,8 @@ const KNOWN: &[&str] = &[
     annotation::ALIGNMENT_POLICY,
     annotation::PAIRING,
     annotation::FABRIC,
+    annotation::FABRIC_LEVEL,
+    annotation::DOMAIN_SIZE,
     annotation::FABRIC_SIZE,
     annotation::FABRIC_WAIT,
     annotation::FABRIC_CHOSEN,

@@ -7,6 +7,7 @@
 use super::super::group::Group;
 use super::super::waiting::WaitingReason;
 use super::{Action, GroupDemand, Placer, Warning};
+use std::collections::BTreeMap;
 
 impl Placer<'_, '_> {
     /// Releases a group without room to a fabric that can grow, if it has waited long enough.
@@ -22,8 +23,8 @@ impl Placer<'_, '_> {
         match (fabric, why) {
             (Some(fabric), _) if is_due => {
                 let pods = group.gated().map(|member| member.name.clone()).collect();
-                self.take(&fabric, needs);
-                let action = Action::Place { fabric, pods, rest: None };
+                self.take(group, &fabric, needs);
+                let action = Action::Place { fabric, pods, domains: BTreeMap::new(), rest: None };
                 self.push(group, action, Some(Warning::Grows));
             }
             (can_grow, WaitingReason::NoRoom { best, fit, need, at_most, .. }) => {
@@ -37,6 +38,10 @@ impl Placer<'_, '_> {
     /// The fabric that can grow and takes most of the group now. Those with nodes, none of which
     /// can take a pod of the group even with nothing in use, are left out.
     fn growing_for(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Option<String> {
+        // Which domains the new nodes belong to is unknown.
+        if group.required_level().is_some() {
+            return None;
+        }
         let rules = self.rules;
         let chosen = rules.growing.iter().find(|name| group.reserved() == Some(name));
         if chosen.is_some() {

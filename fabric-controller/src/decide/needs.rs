@@ -4,8 +4,10 @@
 use super::super::capacity::{ClusterCapacity, FabricCapacity};
 use super::super::group::{Group, Member};
 use super::super::requirements::PodRequirements;
+use super::levels::Spot;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::view::ClusterView;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Pods of a group that need places.
@@ -73,7 +75,7 @@ impl<'g> GroupDemand<'g> {
     }
 
     /// The number of pods of each kind.
-    fn counts(&self) -> Vec<(Arc<PodRequirements>, usize)> {
+    pub(super) fn counts(&self) -> Vec<(Arc<PodRequirements>, usize)> {
         let mut counts: Vec<_> =
             self.pods.iter().map(|(kind, pods)| (kind.clone(), pods.len())).collect();
         if let Some((kind, more)) = &self.to_come {
@@ -125,9 +127,22 @@ impl<'g> GroupDemand<'g> {
         self.counts().iter().map(|(_, count)| count).sum()
     }
 
-    /// The kinds of the existing pods.
-    pub(super) fn kinds(&self) -> HashSet<Arc<PodRequirements>> {
-        self.pods.iter().map(|(kind, _)| kind.clone()).collect()
+    /// The kinds of the existing pods, in these domains if there are any.
+    pub(super) fn spots(&self, domains: &BTreeSet<LevelDomain>) -> HashSet<Spot> {
+        let kinds = self.pods.iter().map(|(kind, _)| kind);
+        let spots = kinds.flat_map(|kind| {
+            let anywhere = domains.is_empty().then(|| (kind.clone(), None));
+            domains.iter().map(|it| (kind.clone(), Some(it.clone()))).chain(anywhere)
+        });
+        spots.collect()
+    }
+
+    /// The kinds of pods without a gate, each in its domain if it has one.
+    pub(super) fn released_spots(&self) -> HashSet<Spot> {
+        let pods = self.pods.iter().flat_map(|(kind, members)| {
+            members.iter().map(move |member| (kind.clone(), member.domain.clone()))
+        });
+        pods.collect()
     }
 
     /// The places left on a fabric after the group is placed; `None` if it does not fit.
@@ -150,24 +165,36 @@ impl<'g> GroupDemand<'g> {
         counts.iter().map(|(kind, count)| trial.take(kind, *count)).sum()
     }
 
-    /// Takes places on a fabric: free ones first, then those that pods of lower priority hold.
-    /// Returns the pods that got one.
+    /// Takes places on a fabric: free ones first, then those that pods of lower priority hold. A pod
+    /// whose gate was removed takes one in its domain. Returns the pods that got one.
     pub(super) fn take(&self, fabric: &mut FabricCapacity<'_>) -> Vec<&'g Member> {
         let mut placed = Vec::new();
         for (kind, members) in &self.pods {
-            let fit = take(fabric, kind, members.len());
-            placed.extend(members.iter().take(fit));
+            let mut by_domain: BTreeMap<_, Vec<&'g Member>> = BTreeMap::new();
+            for member in members {
+                let domain = member.domain.as_ref().filter(|_| member.is_released());
+                by_domain.entry(domain).or_default().push(member);
+            }
+            for (domain, members) in by_domain {
+                let fit = take(fabric, kind, members.len(), domain);
+                placed.extend(members.iter().take(fit));
+            }
         }
         if let Some((kind, more)) = &self.to_come {
-            take(fabric, kind, *more);
+            take(fabric, kind, *more, None);
         }
         placed
     }
 }
 
 /// Takes free places, then those that pods of lower priority hold. Returns how many there were.
-fn take(fabric: &mut FabricCapacity<'_>, kind: &Arc<PodRequirements>, count: usize) -> usize {
-    let fit = fabric.take(kind, count);
+fn take(
+    fabric: &mut FabricCapacity<'_>,
+    kind: &Arc<PodRequirements>,
+    count: usize,
+    within: Option<&LevelDomain>,
+) -> usize {
+    let fit = fabric.take_in(kind, count, within);
     let preempting = (fit < count).then(|| kind.preempting()).flatten();
-    fit + preempting.map_or(0, |kind| fabric.take(&Arc::new(kind), count - fit))
+    fit + preempting.map_or(0, |kind| fabric.take_in(&Arc::new(kind), count - fit, within))
 }

@@ -28,7 +28,7 @@ impl Placer<'_, '_> {
         };
         // If a pod was unschedulable, the scheduler is not placing the group right now.
         if stuck == 0 {
-            self.settling.entry(fabric).or_default().extend(needs.kinds());
+            self.settling.entry(fabric).or_default().extend(needs.released_spots());
         }
         // Pods that may have a place are not taken for stuck.
         if self.cluster.gave_up().is_some() { 0 } else { stuck.min(pods.count() - placed) }
@@ -47,11 +47,9 @@ impl Placer<'_, '_> {
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };
         self.cluster.begin_group();
-        let busy = self.is_busy(&fabric, &needs);
-        let placed = match self.cluster.fabric(&fabric) {
-            Some(room) => needs.take(room),
-            None => Vec::new(),
-        };
+        let (placed, domains) = self.join(group, &fabric, &needs);
+        let spots = needs.spots(&domains.values().cloned().collect());
+        let busy = self.is_busy(&fabric, &spots);
         if let Some(why) = self.cluster.gave_up().filter(|_| group.gated().next().is_some()) {
             return self.push(group, Action::Wait(why), None);
         }
@@ -59,7 +57,7 @@ impl Placer<'_, '_> {
             return self.push(group, Action::Wait(WaitingReason::Settling { fabric }), None);
         }
         if !placed.is_empty() {
-            self.settling.entry(fabric.clone()).or_default().extend(needs.kinds());
+            self.settling.entry(fabric.clone()).or_default().extend(spots);
         }
         let ready: usize = needs.pods.iter().map(|(_, members)| members.len()).sum();
         let waiting = ready - placed.len();
@@ -84,7 +82,7 @@ impl Placer<'_, '_> {
         let action = match (fit, rest) {
             (0, Some(why)) => Action::Wait(why),
             (0, None) => return,
-            (_, rest) => Action::Place { fabric, pods: names(placed), rest },
+            (_, rest) => Action::Place { fabric, pods: names(placed), domains, rest },
         };
         self.push(group, action, None);
     }
@@ -101,7 +99,7 @@ impl Placer<'_, '_> {
         let mut others = self.cluster.fabrics_mut();
         others.find_map(|(name, room)| {
             let is_open = name != fabric && !kept.contains(name);
-            (is_open && needs.rest_on(room).is_some()).then(|| name.clone())
+            (is_open && Self::fit_on(group, &needs, room).is_some()).then(|| name.clone())
         })
     }
 }

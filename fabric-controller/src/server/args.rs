@@ -1,6 +1,7 @@
 //! Flags.
 
 use crate::decide::{FullFabricPolicy, PlacementPolicy};
+use crate::level_labels::LevelSource;
 use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs};
@@ -38,6 +39,10 @@ pub struct Args {
     /// Maximum number of nodes per second whose fabric labels are written
     #[arg(long, value_name = "NUMBER", default_value = "50")]
     pub label_rate: NonZeroU32,
+    /// Labels of nodes from which the domains of a level below the fabric are copied, instead of the
+    /// built-in ones: nvlink=KEY,KEY or block=KEY,KEY; the first that a node has wins. Once per level
+    #[arg(long, value_name = "LEVEL=LABELS")]
+    pub level_labels: Vec<LevelSource>,
 }
 
 /// How groups are placed.

@@ -17,6 +17,7 @@ use crate::decide::{self, Action, Decision, PlacementPolicy, decide};
 use crate::group::{Group, GroupKey};
 use crate::level_labels::LevelSources;
 use crate::server::metrics::Metrics;
+use crate::size_paths::SizePaths;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
 use dra_allocator::Budget;
@@ -60,6 +61,8 @@ pub(crate) struct Controller {
     pub(crate) label_rate: NonZeroU32,
     /// The labels of nodes from which their domains are copied.
     pub(crate) level_sources: LevelSources,
+    /// How many pods objects have whose kinds are not built in.
+    pub(crate) size_paths: SizePaths,
     pub(crate) metrics: Metrics,
 }
 
@@ -81,7 +84,7 @@ impl Controller {
         };
         let place = async {
             watched.complete().await;
-            let mut sizes = Sizes::default();
+            let mut sizes = Sizes::new(self.size_paths.clone());
             let mut expensive = BTreeSet::new();
             let mut reporter = Reporter::new(&self.client);
             loop {

@@ -10,6 +10,7 @@ mod growing;
 mod levels;
 mod needs;
 mod settled;
+mod spots;
 
 use super::capacity::ClusterCapacity;
 use super::group::{Group, GroupKey, Member};
@@ -18,8 +19,8 @@ use cluster_model::fabric_level::LevelDomain;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use levels::{Fit, Spot};
 pub(crate) use needs::GroupDemand;
+use spots::{Fit, Spot};
 
 /// What happens to a group if its fabric no longer has room for one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,7 +308,7 @@ impl Placer<'_, '_> {
     /// nodes of it: it may choose other nodes for them than were counted.
     fn is_busy(&self, fabric: &str, spots: &HashSet<Spot>) -> bool {
         let there = self.settling.get(fabric);
-        there.is_some_and(|there| there != spots && !levels::are_apart(there, spots))
+        there.is_some_and(|there| there != spots && !spots::are_apart(there, spots))
     }
 
     /// Reserves a fabric for a group that has waited too long: among those that are large enough,

@@ -1,8 +1,9 @@
 //! Groups, and the facts about each of their pods.
 
 use super::chosen;
+use super::job_name::JobName;
 use super::requirements::PodRequirements;
-use super::size::{Owner, SAME, Size, is_in_pod_group};
+use super::size::{Owner, Size, is_in_pod_group};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequest};
 use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, job_label, label};
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -250,33 +251,6 @@ fn has_condition(pod: &Pod, is_it: impl Fn(&PodCondition) -> bool) -> bool {
     conditions.into_iter().flatten().any(is_it)
 }
 
-/// The kind and the name of what a group is for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobName {
-    kind: Box<str>,
-    name: Box<str>,
-}
-
-impl JobName {
-    /// The name of a named group, otherwise the object that defines the size, otherwise the pod's
-    /// controller.
-    fn of(pod: &Pod, asked: &str, owner: Option<&Owner>) -> Self {
-        let named = |kind: &str, name: &str| Self { kind: kind.into(), name: name.into() };
-        if asked != SAME {
-            return named("group", asked);
-        }
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let controller = || owners.clone().find(|owner| owner.controller == Some(true));
-        match owner {
-            Some(owner) => named(&owner.kind, &owner.name),
-            None => match controller() {
-                Some(controller) => named(&controller.kind, &controller.name),
-                None => named("Pod", pod.metadata.name.as_deref().unwrap_or_default()),
-            },
-        }
-    }
-}
-
 /// The pods of one job.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -294,9 +268,7 @@ impl Group {
     /// What people call it, for example `Job default/big`.
     pub fn title(&self) -> String {
         match self.members.first() {
-            Some(Member { job: JobName { kind, name }, .. }) => {
-                format!("{kind} {}/{name}", self.key.namespace)
-            }
+            Some(first) => first.job.in_namespace(&self.key.namespace),
             None => self.key.to_string(),
         }
     }

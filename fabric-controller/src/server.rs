@@ -7,6 +7,7 @@ pub use args::{Args, PlacementArgs};
 
 use crate::controller::Controller;
 use crate::level_labels::LevelSources;
+use crate::size_paths::SizePaths;
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
@@ -28,6 +29,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         placement,
         label_rate,
         level_labels,
+        size_paths,
     } = args;
     process::logging::init(&log)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
@@ -55,6 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         pod_groups,
         label_rate,
         level_sources: LevelSources::with(level_labels),
+        size_paths: SizePaths::with(size_paths),
         metrics,
     };
     let router = serve::operations::router(readiness.clone(), registry);

@@ -8,9 +8,10 @@
 use super::super::capacity::FabricCapacity;
 use super::super::group::{Group, Member};
 use super::super::requirements::PodRequirements;
+use super::spots::Fit;
 use super::{GroupDemand, Placer};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequest};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The pods that got a place, and the domains that they go to, by name.
@@ -21,29 +22,6 @@ pub(super) type Taken<'g> = (Vec<&'g Member>, BTreeMap<String, LevelDomain>);
 pub(super) struct LevelPlan<'g> {
     /// The pods of each domain.
     pub(super) domains: Vec<(LevelDomain, Vec<&'g Member>)>,
-}
-
-/// A kind of pod that the scheduler places, and the domain in which it does.
-pub(super) type Spot = (Arc<PodRequirements>, Option<LevelDomain>);
-
-/// How well a group fits on a fabric.
-#[derive(Clone, Debug)]
-pub(super) struct Fit {
-    /// On how many domains of its level; zero if it asks for no level.
-    pub(super) domains: usize,
-    /// The places left for the scarcest kind of its pods.
-    pub(super) rest: usize,
-    /// What the scheduler will place.
-    pub(super) spots: HashSet<Spot>,
-}
-
-/// Returns true if two sets of pods are in different domains of one level.
-pub(super) fn are_apart(some: &HashSet<Spot>, others: &HashSet<Spot>) -> bool {
-    let Some((_, Some(first))) = some.iter().next() else { return false };
-    let is_of_level =
-        |(_, domain): &Spot| domain.as_ref().is_some_and(|domain| domain.level == first.level);
-    let is_there = |(_, domain): &Spot| some.iter().any(|(_, other)| other == domain);
-    some.iter().chain(others).all(is_of_level) && !others.iter().any(is_there)
 }
 
 /// Pods that belong in one domain.

@@ -4,7 +4,7 @@
 use super::super::capacity::{ClusterCapacity, FabricCapacity};
 use super::super::group::{Group, Member};
 use super::super::requirements::PodRequirements;
-use super::levels::Spot;
+use super::spots::Spot;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

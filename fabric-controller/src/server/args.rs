@@ -2,6 +2,7 @@
 
 use crate::decide::{FullFabricPolicy, PlacementPolicy};
 use crate::level_labels::LevelSource;
+use crate::size_paths::SizePath;
 use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs};
@@ -43,6 +44,11 @@ pub struct Args {
     /// built-in ones: nvlink=KEY,KEY or block=KEY,KEY; the first that a node has wins. Once per level
     #[arg(long, value_name = "LEVEL=LABELS")]
     pub level_labels: Vec<LevelSource>,
+    /// How many pods an object of a kind that is not built in has, by the paths of its fields:
+    /// GROUP/VERSION/KIND=PATH*FIELD@TEMPLATE+…, for example
+    /// example.com/v1/Farm=spec.roles[]*replicas@template. Repeat for several kinds
+    #[arg(long, value_name = "RULE")]
+    pub size_paths: Vec<SizePath>,
 }
 
 /// How groups are placed.

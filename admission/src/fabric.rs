@@ -99,6 +99,7 @@ pub(crate) fn check(
         ));
     }
     let is_pod_group = placement == FabricPlacement::PodGroups;
+    check_level(pod, intent, is_pod_group)?;
     if is_pod_group {
         check_pod_group(pod, view).map_err(|why| deny(&why))?;
     }
@@ -107,6 +108,35 @@ pub(crate) fn check(
             .allowed("the name of a group")
     });
     label.map(|label| Some(JoinedGroup { label, is_pod_group }))
+}
+
+/// Denies what cannot be kept about the level of a group.
+fn check_level(pod: &Pod, intent: &Intent, is_pod_group: bool) -> Result<(), Denial> {
+    let Some(request) = intent.fabric_level else { return Ok(()) };
+    let value =
+        |name: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    let deny = |name: &'static str, why: &str| {
+        Err(Denial::new(name, value(name).unwrap_or_default(), why))
+    };
+    if is_pod_group && (intent.is_sliced || !request.is_required) {
+        let name =
+            if intent.is_sliced { annotation::DOMAIN_SIZE } else { annotation::FABRIC_LEVEL };
+        return deny(
+            name,
+            "kube-scheduler places the groups here (--pod-groups), and a PodGroup has one required \
+             level for all of its pods",
+        );
+    }
+    let maps = [pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref()];
+    let has = |key: &&str| maps.iter().flatten().any(|map| map.contains_key(*key));
+    if intent.is_sliced && !job_label::INDICES.iter().any(|key| has(&key)) {
+        return deny(
+            annotation::DOMAIN_SIZE,
+            "the pod has no index, so its slice is unknown; use an indexed Job, a StatefulSet or a \
+             LeaderWorkerSet",
+        );
+    }
+    Ok(())
 }
 
 /// Why the pod cannot join a `PodGroup`. An API server without PodGroups would drop the
@@ -174,7 +204,7 @@ pub(crate) fn check_machines(
         machine.nics_have(attribute::FABRIC) || machine.nodes.iter().any(labelled)
     };
     if machines.iter().any(tells) {
-        return Ok(());
+        return check_level_labels(intent, machines, view);
     }
     Err(Denial::new(
         annotation::FABRIC,
@@ -184,6 +214,33 @@ pub(crate) fn check_machines(
              their fabric is unknown",
             attribute::FABRIC,
             label::NODE_FABRIC,
+        ),
+    ))
+}
+
+/// Denies a required level of which no node that can serve the pod has a domain.
+fn check_level_labels(
+    intent: &Intent,
+    machines: &[Machine<'_>],
+    view: &ClusterView,
+) -> Result<(), Denial> {
+    let Some(request) = intent.fabric_level.filter(|request| request.is_required) else {
+        return Ok(());
+    };
+    let key = request.level.label();
+    let labelled = |name: &&str| {
+        let node = view.inventory().node(name);
+        node.is_some_and(|node| node.labels.contains_key(key))
+    };
+    if machines.iter().any(|machine| machine.nodes.iter().any(labelled)) {
+        return Ok(());
+    }
+    Err(Denial::new(
+        annotation::FABRIC_LEVEL,
+        request.level.name(),
+        format!(
+            "no node that can serve the pod has the label {key}, so its domains are unknown; \
+             label the nodes, or see --level-labels of fabric-controller"
         ),
     ))
 }

@@ -11,6 +11,7 @@ mod warnings;
 
 use crate::denial::Denial;
 use crate::sharing::NicShare;
+use cluster_model::fabric_level::LevelRequest;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use containers::Limits;
@@ -105,7 +106,11 @@ pub struct Intent {
     pub nic_config: Option<String>,
     /// The pods with which the pod shares a fabric.
     pub fabric: Option<Fabric>,
-    /// True if all pods of the job must have NICs of the same rail.
+    /// The level below the fabric that the group asks for.
+    pub fabric_level: Option<LevelRequest>,
+    /// Whether slices of the group each share a domain of the level, and not the whole group.
+    pub is_sliced: bool,
+    /// True if all pods of the job must have NICs of the same rails.
     pub same_rail: bool,
     /// The group whose rail the pod shares. It is set after the annotations are read, since it
     /// depends on the whole pod.
@@ -173,7 +178,9 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let annotations = annotations(pod);
     let get = |name: &str| annotations.get(name).map(String::as_str);
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
-    let fabric = values::fabric(get(annotation::FABRIC), get(annotation::FABRIC_SIZE))?;
+    let fabric = values::fabric(get)?;
+    let level = get(annotation::FABRIC_LEVEL);
+    let fabric_level = values::fabric_level(level, get(annotation::DOMAIN_SIZE))?;
     let asked_nics = values::nics(trigger)?;
     let limits = containers::limits(pod, trigger, resources)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
@@ -218,7 +225,9 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         host_network,
         nic_config,
         fabric,
-        same_rail: values::same_rail(get(annotation::RAIL), nics)?,
+        fabric_level,
+        is_sliced: get(annotation::DOMAIN_SIZE).is_some(),
+        same_rail: values::same_rail(get(annotation::RAIL))?,
         rail_group: None,
         cpus: cpus.transpose()?,
         nvmes: nvmes.transpose()?,

@@ -41,8 +41,8 @@ pub(crate) struct Question<'a> {
     pub(crate) counts: Option<&'a Demand>,
     pub(crate) driver: &'static GpuDriver,
     pub(crate) machines: &'a [Machine<'a>],
-    /// The rail of the NICs, if set; `machines` then have no other NICs.
-    pub(crate) rail: Option<i64>,
+    /// The rails of the NICs, if any are set; `machines` then have no other NICs.
+    pub(crate) rails: &'a [i64],
     /// What the NICs are for; `machines` have no others.
     pub(crate) nic_class: &'a NicClass,
     /// The capacity that the claim requests from each NIC, if the pod shares them; `machines` then

@@ -122,8 +122,8 @@ pub struct Plan {
     pub place: Option<String>,
     /// The label of the nodes that the claim is limited to, if any.
     pub node_label: Option<(&'static str, String)>,
-    /// The common rail of the job's pods, if they request one.
-    pub rail: Option<i64>,
+    /// The common rails of the job's pods, if they request the same ones.
+    pub rails: Vec<i64>,
     /// CPUs on the NUMA node of the devices, if requested.
     pub cpus: Option<u32>,
     /// NVMe devices on the NUMA node of the devices, if requested.
@@ -245,14 +245,14 @@ fn plan_as_read(
     nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
     let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
     let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
-    let rail = rail::keep_one(intent, &demand, &mut machines)?;
+    let rails = rail::keep(intent, &demand, &mut machines)?;
     let classes = selected.classes();
     let question = Question {
         demand: &demand,
         counts: counts.as_ref(),
         driver: selected.driver,
         machines: &machines,
-        rail,
+        rails: &rails,
         nic_class: &nic_class,
         capacity: capacity.as_ref(),
     };
@@ -320,7 +320,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
         nic_requests,
         place: candidate.form.place(),
         node_label: candidate.form.node_label(),
-        rail: question.rail,
+        rails: question.rails.to_vec(),
         cpus: intent.cpus,
         nvmes: intent.nvmes,
         share: intent.share.clone(),

@@ -1,8 +1,8 @@
-//! Puts all pods of a job on the same rail: on a rail-optimised fabric, NICs of one rail
+//! Puts all pods of a job on the same rails, one for each NIC of a pod: on a rail-optimised fabric, NICs of one rail
 //! are one switch apart, and other rails are reached over the spine.
 //!
-//! The rail depends only on the job and the machines, so pods that are created at any
-//! time by any replica get the same one. It does not depend on what is free.
+//! The rails depend only on the job and the machines, so pods that are created at any
+//! time by any replica get the same ones. They do not depend on what is free.
 
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -15,58 +15,98 @@ use dra_allocator::{AttributeValue, Device};
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
-/// Keeps the NICs of one rail, and the machines that have any. Returns the rail, if the
-/// pod requests one.
-pub(crate) fn keep_one(
+/// Keeps the NICs of as many rails as the pod requests NICs, and the machines that have them.
+/// Returns the rails, if the pod requests the same ones as its group.
+pub(crate) fn keep(
     intent: &Intent,
     demand: &Demand,
     machines: &mut Vec<Machine<'_>>,
-) -> Result<Option<i64>, Denial> {
-    let Some(group) = &intent.rail_group else { return Ok(None) };
-    let mut nodes: BTreeMap<i64, usize> = BTreeMap::new();
-    for machine in machines.iter() {
-        let rails = machine.devices.nics.values().filter_map(|nic| rail(nic));
-        for rail in rails.filter(|rail| serves(intent, demand, machine, *rail)) {
-            *nodes.entry(rail).or_default() += machine.nodes.len();
-        }
+) -> Result<Vec<i64>, Denial> {
+    let Some(group) = &intent.rail_group else { return Ok(Vec::new()) };
+    let width = usize::try_from(intent.nics).unwrap_or(usize::MAX);
+    let all: BTreeSet<i64> = machines.iter().flat_map(rails_of).collect();
+    let all: Vec<i64> = all.into_iter().collect();
+    let served = |sets: Vec<Vec<i64>>| -> BTreeMap<Vec<i64>, usize> {
+        let nodes = |set: Vec<i64>| {
+            let able = machines.iter().filter(|machine| serves(intent, demand, machine, &set));
+            let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
+            (nodes > 0).then_some((set, nodes))
+        };
+        sets.into_iter().filter_map(nodes).collect()
+    };
+    let mut nodes = served(blocks(&all, width));
+    if nodes.is_empty() {
+        nodes = served(all.windows(width).map(<[i64]>::to_vec).collect());
     }
-    let Some(rail) = choose(&nodes, group) else {
+    let Some(rails) = choose(&nodes, group) else {
         return Err(deny(format!(
-            "no node that can serve the pod publishes {} on a NIC that is near enough to its GPUs",
-            attribute::RAIL
+            "no node that can serve the pod publishes {} on {} near enough to its GPUs",
+            attribute::RAIL,
+            match width {
+                1 => "a NIC that is".to_owned(),
+                _ => format!("{width} NICs, one of each rail, that are"),
+            }
         )));
     };
+    machines.retain(|machine| has_set(machine, &rails));
     for machine in machines.iter_mut() {
-        machine.devices.nics.retain(|_, nic| self::rail(nic) == Some(rail));
+        machine.devices.nics.retain(|_, nic| rail(nic).is_some_and(|rail| rails.contains(&rail)));
     }
-    machines.retain(|machine| !machine.devices.nics.is_empty());
-    Ok(Some(rail))
+    Ok(rails)
 }
 
-/// Chooses the rail of a group among those that at least half as many nodes can serve as
-/// the best one: the one with the highest hash of group and rail. One more rail or node
-/// rarely changes the choice.
-fn choose(nodes: &BTreeMap<i64, usize>, group: &str) -> Option<i64> {
+/// Divides the rails into sets of this many, in order of their numbers, so that sets of other
+/// widths are parts of them or have them as parts. A rest that is too small is filled up.
+fn blocks(rails: &[i64], width: usize) -> Vec<Vec<i64>> {
+    let rest = rails.len() % width;
+    let last = (rest > 0 && rails.len() > width).then(|| rails[rails.len() - width..].to_vec());
+    rails.chunks_exact(width).map(<[i64]>::to_vec).chain(last).collect()
+}
+
+/// Chooses the rails of a group among those that at least half as many nodes can serve as the best
+/// ones: those with the rail of the highest hash of group and rail, which is the same for any number
+/// of NICs. One more rail or node rarely changes the choice.
+fn choose(nodes: &BTreeMap<Vec<i64>, usize>, group: &str) -> Option<Vec<i64>> {
     let most = nodes.values().max()?;
-    let common = nodes.iter().filter(|(_, count)| 2 * **count >= *most).map(|(rail, _)| *rail);
+    let common = nodes.iter().filter(|(_, count)| 2 * **count >= *most).map(|(rails, _)| rails);
     let hash = |rail: &i64| Sha256::digest(format!("{group}\0{rail}"));
-    common.max_by_key(|rail| (hash(rail), Reverse(*rail)))
+    let best = |rails: &[i64]| rails.iter().map(|rail| (hash(rail), Reverse(*rail))).max();
+    common.max_by_key(|rails| best(rails)).cloned()
 }
 
-/// Returns true if the machine can serve the pod with NICs of this rail.
-fn serves(intent: &Intent, demand: &Demand, machine: &Machine<'_>, wanted: i64) -> bool {
+/// Returns true if the machine can serve the pod with NICs of these rails.
+fn serves(intent: &Intent, demand: &Demand, machine: &Machine<'_>, wanted: &[i64]) -> bool {
+    if !has_set(machine, wanted) {
+        return false;
+    }
     if intent.policy == AlignmentPolicy::Preferred {
         return true;
     }
     let weakest = Nearness::weakest(slice::from_ref(machine));
     let mut cells = intent.level.map_or(weakest, Nearness::Level).cells(machine);
     for cell in &mut cells {
-        cell.nics.retain(|nic| rail(machine.devices.nics[nic]) == Some(wanted));
+        cell.nics.retain(|nic| {
+            rail(machine.devices.nics[nic]).is_some_and(|rail| wanted.contains(&rail))
+        });
     }
     demand.fits(&cells)
+}
+
+/// Returns true if the machine has a NIC of the rail, or exactly one of each rail if there are
+/// several: otherwise two pods with as many NICs could have different rails.
+fn has_set(machine: &Machine<'_>, wanted: &[i64]) -> bool {
+    let of = |wanted: &i64| rails_of(machine).filter(|rail| rail == wanted).count();
+    match wanted {
+        [one] => of(one) > 0,
+        several => several.iter().all(|rail| of(rail) == 1),
+    }
+}
+
+fn rails_of<'m>(machine: &'m Machine<'_>) -> impl Iterator<Item = i64> + 'm {
+    machine.devices.nics.values().filter_map(|nic| rail(nic))
 }
 
 fn rail(nic: &Device) -> Option<i64> {
@@ -96,23 +136,53 @@ pub(crate) fn deny(why: impl Into<String>) -> Denial {
 mod tests {
     use super::*;
 
+    fn ten_nodes_each(sets: Vec<Vec<i64>>) -> BTreeMap<Vec<i64>, usize> {
+        sets.into_iter().map(|set| (set, 10)).collect()
+    }
+
     #[test]
     fn jobs_are_spread_over_rails_and_keep_their_rail() {
-        let nodes: BTreeMap<i64, usize> = (0..8).map(|rail| (rail, 10)).collect();
+        let nodes = ten_nodes_each((0..8).map(|rail| vec![rail]).collect());
         let groups: Vec<_> = (0..400).map(|group| format!("{group:016x}")).collect();
         let rails: Vec<_> = groups.iter().map(|group| choose(&nodes, group).unwrap()).collect();
         for rail in 0..8 {
-            let jobs = rails.iter().filter(|it| **it == rail).count();
+            let jobs = rails.iter().filter(|it| **it == [rail]).count();
             assert!((20..100).contains(&jobs), "{jobs} of 400 jobs on rail {rail}");
         }
-        let more: BTreeMap<i64, usize> = nodes.into_iter().chain([(8, 1)]).collect();
+        let more: BTreeMap<_, usize> = nodes.into_iter().chain([(vec![8], 1)]).collect();
         let again: Vec<_> = groups.iter().map(|group| choose(&more, group).unwrap()).collect();
         assert_eq!(again, rails, "a rail of one node moves no job");
     }
 
+    /// Pods of one group with one, two, four and eight NICs reach each other within rails.
+    #[test]
+    fn the_rails_of_fewer_nics_are_among_those_of_more() {
+        let all: Vec<i64> = (0..8).collect();
+        for group in (0..100).map(|group| format!("{group:016x}")) {
+            let sets = [1, 2, 4, 8]
+                .map(|width| choose(&ten_nodes_each(blocks(&all, width)), &group).unwrap());
+            for pair in sets.windows(2) {
+                assert!(pair[0].iter().all(|rail| pair[1].contains(rail)), "{sets:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rails_are_divided_in_order() {
+        for (rails, width, expected) in [
+            (&[0, 1, 2, 3][..], 2, vec![vec![0, 1], vec![2, 3]]),
+            (&[0, 1, 2], 2, vec![vec![0, 1], vec![1, 2]]),
+            (&[0, 2, 5], 1, vec![vec![0], vec![2], vec![5]]),
+            (&[0, 1], 4, vec![]),
+            (&[], 1, vec![]),
+        ] {
+            assert_eq!(blocks(rails, width), expected, "{rails:?} by {width}");
+        }
+    }
+
     #[test]
     fn a_rail_of_few_nodes_is_used_if_it_is_the_only_one() {
-        assert_eq!(choose(&BTreeMap::from([(3, 1)]), "a"), Some(3));
+        assert_eq!(choose(&BTreeMap::from([(vec![3], 1)]), "a"), Some(vec![3]));
         assert_eq!(choose(&BTreeMap::new(), "a"), None);
     }
 }

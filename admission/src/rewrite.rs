@@ -17,15 +17,18 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations with which a pod requests devices.
-const ASKING: [&str; 18] = [
+const ASKING: [&str; 21] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNED_NVMES,
     annotation::ALIGNMENT,
     annotation::ALIGNMENT_POLICY,
     annotation::CONTAINERS,
+    annotation::DOMAIN_SIZE,
     annotation::FABRIC,
+    annotation::FABRIC_LEVEL,
     annotation::FABRIC_SIZE,
+    annotation::FABRIC_WAIT,
     annotation::GPUS,
     annotation::GPU_CLASS,
     annotation::NIC_BANDWIDTH,

@@ -434,6 +434,11 @@ fn pods_of_one_fabric() {
     ]);
     job["metadata"]["labels"] = json!({ "app": "x" });
     job["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+    let level = |level, more: &[_]| {
+        let own = [("aligned-nics", "1"), ("fabric", "training"), ("fabric-level", level)];
+        annotated(&[&own[..], more].concat())
+    };
+    let pod_groups = Policy { fabric: FabricPlacement::PodGroups, ..Policy::default() };
     let mut text = String::new();
     for (name, policy, pod) in [
         ("a named group, no controller", &Policy::default(), named()),
@@ -441,6 +446,10 @@ fn pods_of_one_fabric() {
         ("the pod's job", &on, job),
         ("no job", &on, same()),
         ("a size without a group", &on, annotated(&[("aligned-nics", "1"), ("fabric-size", "4")])),
+        ("a level that no node has", &on, level("nvlink", &[])),
+        ("a preferred level", &on, level("nvlink=preferred", &[])),
+        ("slices without an index", &on, level("block", &[("domain-size", "4")])),
+        ("a level with PodGroups", &pod_groups, level("block=preferred", &[])),
     ] {
         text.push_str(&report(name, &pod, &view, policy));
     }

@@ -29,6 +29,14 @@ pub mod label {
     pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
     /// On a node whose fabric label was copied from another source: that source.
     pub const NODE_FABRIC_FROM: &str = "topology.dranet.io/fabric-from";
+    /// On a node: the NVLink domain of its GPUs, a level below the fabric.
+    pub const NODE_NVLINK: &str = "topology.dranet.io/nvlink-domain";
+    /// On a node whose NVLink domain was copied from another label: that label.
+    pub const NODE_NVLINK_FROM: &str = "topology.dranet.io/nvlink-domain-from";
+    /// On a node: the block of nodes behind one leaf switch, a level below the fabric.
+    pub const NODE_BLOCK: &str = "topology.dranet.io/block";
+    /// On a node whose block was copied from another label: that label.
+    pub const NODE_BLOCK_FROM: &str = "topology.dranet.io/block-from";
     /// On a node: the number of GPUs of its machine.
     pub const GPU_COUNT: &str = "topology.dranet.io/gpu-count";
     /// On a node: the number of compute NICs of its machine.
@@ -53,6 +61,14 @@ pub mod job_label {
     pub const JOB_SET: &str = "jobset.sigs.k8s.io/jobset-name";
     /// The `LeaderWorkerSet` of a pod (`lws/api/leaderworkerset/v1`).
     pub const LEADER_WORKER_SET: &str = "leaderworkerset.sigs.k8s.io/name";
+    /// The index of a pod in a group of a `LeaderWorkerSet`.
+    pub const LEADER_WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+    /// The index of a pod of an indexed Job.
+    pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+    /// The index of a pod of a StatefulSet.
+    pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+    /// The labels and annotations with the index of a pod among those of its controller.
+    pub const INDICES: [&str; 3] = [LEADER_WORKER_INDEX, COMPLETION_INDEX, POD_INDEX];
     /// The group of the `LeaderWorkerSet` that a pod belongs to.
     pub const LEADER_WORKER_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-key";
     /// The `PodGroup` of scheduler-plugins.
@@ -88,6 +104,12 @@ pub mod annotation {
     pub const FABRIC: &str = "dranet.io/fabric";
     /// The number of pods in the group on one fabric.
     pub const FABRIC_SIZE: &str = "dranet.io/fabric-size";
+    /// The level below the fabric that the pods of a group share: `nvlink`, `block`.
+    pub const FABRIC_LEVEL: &str = "dranet.io/fabric-level";
+    /// The number of pods in each slice of a group; the pods of a slice share a domain.
+    pub const DOMAIN_SIZE: &str = "dranet.io/domain-size";
+    /// The seconds after which a group without room goes to a fabric that an autoscaler can grow.
+    pub const FABRIC_WAIT: &str = "dranet.io/fabric-wait";
     /// Written by the fabric controller on a gated pod: the fabric of its group.
     pub const FABRIC_CHOSEN: &str = "dranet.io/fabric-chosen";
     /// Written by the fabric controller on the pods of a job that moves to another fabric; all of

@@ -10,6 +10,7 @@ use super::nodes::Nodes;
 use super::pods::Pods;
 use super::requirements::PodRequirements;
 use super::waiting::WaitingReason;
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::names::label;
 use cluster_model::predict::{STEPS_MAX, hold, work_max};
 use cluster_model::view::ClusterView;
@@ -27,6 +28,8 @@ pub struct ClusterCapacity<'a> {
     pods: &'a Pods,
     nodes: &'a Nodes,
     fabrics: BTreeMap<String, FabricCapacity<'a>>,
+    /// The lowest priority of a pod with a node.
+    lowest: Option<i32>,
 }
 
 /// The nodes of one fabric with what is free. Clone it to try a hypothesis.
@@ -44,10 +47,11 @@ pub struct FabricCapacity<'a> {
     taken: Vec<(usize, Arc<PodRequirements>)>,
 }
 
+/// What is free on a node; negative where pods of lower priority must give way.
 #[derive(Clone, Debug, Default)]
 struct Free {
     amounts: Amounts,
-    pods: usize,
+    pods: isize,
 }
 
 /// Places on one node for pods of a kind, and the devices that each pod would get in
@@ -93,10 +97,10 @@ impl<'a> ClusterCapacity<'a> {
             }
             let used = usage.map_or(0, |usage| usage.pods);
             fabric.nodes.push(name.clone());
-            fabric.free.push(Free { amounts, pods: facts.pods.saturating_sub(used) });
+            fabric.free.push(Free { amounts, pods: signed(facts.pods) - signed(used) });
         }
         fabrics.values_mut().for_each(FabricCapacity::take_in_flight);
-        Self { view, budget, pods, nodes, fabrics }
+        Self { view, budget, pods, nodes, fabrics, lowest: pods.lowest_priority() }
     }
 
     /// Gives the next group its share of work.
@@ -116,6 +120,11 @@ impl<'a> ClusterCapacity<'a> {
     /// The view.
     pub fn view(&self) -> &'a ClusterView {
         self.view
+    }
+
+    /// Returns true if a pod with a node has a lower priority than this.
+    pub fn has_pods_below(&self, priority: i32) -> bool {
+        self.lowest.is_some_and(|lowest| lowest < priority)
     }
 
     /// The fabric of a node.
@@ -141,7 +150,8 @@ impl<'a> ClusterCapacity<'a> {
         for fabric in fabrics.values_mut() {
             fabric.empty(self.nodes);
         }
-        Self { view: self.view, budget: self.budget, pods: self.pods, nodes: self.nodes, fabrics }
+        let Self { view, budget, pods, nodes, .. } = *self;
+        Self { view, budget, pods, nodes, fabrics, lowest: None }
     }
 }
 
@@ -179,7 +189,7 @@ impl FabricCapacity<'_> {
         self.taken.clear();
         for (name, free) in self.nodes.iter().zip(&mut self.free) {
             let Some(facts) = nodes.get(name) else { continue };
-            *free = Free { amounts: facts.allocatable.clone(), pods: facts.pods };
+            *free = Free { amounts: facts.allocatable.clone(), pods: signed(facts.pods) };
         }
     }
 
@@ -193,7 +203,7 @@ impl FabricCapacity<'_> {
         if let Some(count) = self.counted.get(kind) {
             return *count;
         }
-        let count = self.places(kind, usize::MAX).iter().map(|places| places.count).sum();
+        let count = self.places(kind, usize::MAX, None).iter().map(|places| places.count).sum();
         // With a spent budget the count is too low.
         if self.budget.left() > 0 {
             self.counted.insert(kind.clone(), count);
@@ -201,18 +211,43 @@ impl FabricCapacity<'_> {
         count
     }
 
+    /// How many pods of a kind fit in each domain of a level. Nodes without a domain are left out.
+    pub fn count_by(
+        &self,
+        kind: &Arc<PodRequirements>,
+        level: FabricLevel,
+    ) -> BTreeMap<String, usize> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for places in self.places(kind, usize::MAX, None) {
+            if let Some(domain) = self.label(places.node, level.label()) {
+                *counts.entry(domain.to_owned()).or_default() += places.count;
+            }
+        }
+        counts
+    }
+
     /// Adds up to `count` pods of a kind; returns how many fit.
     pub fn take(&mut self, kind: &Arc<PodRequirements>, count: usize) -> usize {
+        self.take_in(kind, count, None)
+    }
+
+    /// The same on the nodes of a domain.
+    pub fn take_in(
+        &mut self,
+        kind: &Arc<PodRequirements>,
+        count: usize,
+        within: Option<&LevelDomain>,
+    ) -> usize {
         if count == 0 {
             return 0;
         }
         let mut left = count;
-        for places in self.places(kind, count) {
+        for places in self.places(kind, count, within) {
             let here = places.count.min(left);
             left -= here;
             let free = &mut self.free[places.node];
             free.amounts.subtract(&kind.requests, here);
-            free.pods -= here;
+            free.pods -= signed(here);
             places.devices.iter().take(here).for_each(|devices| hold(&mut self.state, devices));
             self.taken.extend((0..here).map(|_| (places.node, kind.clone())));
         }
@@ -242,10 +277,17 @@ impl FabricCapacity<'_> {
     }
 
     /// Places for pods of a kind, node by node, until there are `enough`.
-    fn places(&self, kind: &Arc<PodRequirements>, enough: usize) -> Vec<Places> {
+    fn places(
+        &self,
+        kind: &Arc<PodRequirements>,
+        enough: usize,
+        within: Option<&LevelDomain>,
+    ) -> Vec<Places> {
         let Ok(claims) = kind.claims(self.view) else { return Vec::new() };
-        let mut places: Vec<_> =
-            (0..self.nodes.len()).filter_map(|node| self.bare_places(node, kind)).collect();
+        let mut places: Vec<_> = (0..self.nodes.len())
+            .filter(|node| self.is_within(*node, within))
+            .filter_map(|node| self.bare_places(node, kind))
+            .collect();
         let domains = self.domains(kind);
         for domain in &domains {
             domain.close(&mut places, |node| self.label(node, domain.key));
@@ -271,7 +313,15 @@ impl FabricCapacity<'_> {
             return None;
         }
         let Free { amounts, pods } = &self.free[index];
-        let count = kind.requests.times_in(amounts, *pods);
+        let lower = kind.gives_way_below.and_then(|below| self.pods.usage_below(node, below));
+        let count = match lower {
+            None => kind.requests.times_in(amounts, fitting(*pods)),
+            Some(lower) => {
+                let mut amounts = amounts.clone();
+                amounts.add(&lower.amounts);
+                kind.requests.times_in(&amounts, fitting(pods.saturating_add_unsigned(lower.pods)))
+            }
+        };
         (count > 0).then(|| Places { node: index, count, devices: Vec::new() })
     }
 
@@ -309,8 +359,21 @@ impl FabricCapacity<'_> {
         }
     }
 
+    fn is_within(&self, node: usize, domain: Option<&LevelDomain>) -> bool {
+        domain.is_none_or(|domain| self.label(node, domain.level.label()) == Some(&*domain.name))
+    }
+
     fn label(&self, node: usize, key: &str) -> Option<&str> {
         let node = self.view.inventory().node(&self.nodes[node])?;
         node.labels.get(key).map(|value| &**value)
     }
+}
+
+fn signed(pods: usize) -> isize {
+    isize::try_from(pods).unwrap_or(isize::MAX)
+}
+
+/// A number of pods that fit; none if there are too many already.
+fn fitting(pods: isize) -> usize {
+    usize::try_from(pods).unwrap_or(0)
 }

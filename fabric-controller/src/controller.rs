@@ -15,7 +15,9 @@ mod watch;
 
 use crate::decide::{self, Action, Decision, PlacementPolicy, decide};
 use crate::group::{Group, GroupKey};
+use crate::level_labels::LevelSources;
 use crate::server::metrics::Metrics;
+use crate::size_paths::SizePaths;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
 use dra_allocator::Budget;
@@ -57,6 +59,10 @@ pub(crate) struct Controller {
     pub(crate) pod_groups: bool,
     /// The most nodes whose labels are written per second.
     pub(crate) label_rate: NonZeroU32,
+    /// The labels of nodes from which their domains are copied.
+    pub(crate) level_sources: LevelSources,
+    /// How many pods objects have whose kinds are not built in.
+    pub(crate) size_paths: SizePaths,
     pub(crate) metrics: Metrics,
 }
 
@@ -78,7 +84,7 @@ impl Controller {
         };
         let place = async {
             watched.complete().await;
-            let mut sizes = Sizes::default();
+            let mut sizes = Sizes::new(self.size_paths.clone());
             let mut expensive = BTreeSet::new();
             let mut reporter = Reporter::new(&self.client);
             loop {
@@ -181,7 +187,7 @@ impl Controller {
         if !decide::is_needed(groups, &self.policy) {
             return Ok(Vec::new());
         }
-        let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy);
+        let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy.clone());
         let gone = CancellationToken::new();
         // Dropped when this replica no longer leads.
         let _gone_with_the_leader = gone.clone().drop_guard();

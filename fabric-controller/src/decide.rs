@@ -6,18 +6,21 @@
 //! fit lets younger ones pass for a while. After that, the fabric that is nearest to having room
 //! for it is reserved.
 
+mod growing;
+mod levels;
 mod needs;
 mod settled;
+mod spots;
 
 use super::capacity::ClusterCapacity;
 use super::group::{Group, GroupKey, Member};
-use super::requirements::PodRequirements;
 use super::waiting::WaitingReason;
+use cluster_model::fabric_level::LevelDomain;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
 
 pub(crate) use needs::GroupDemand;
+use spots::{Fit, Spot};
 
 /// What happens to a group if its fabric no longer has room for one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ pub enum FullFabricPolicy {
 }
 
 /// The operator's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementPolicy {
     /// How long to wait for the missing pods of a group.
     pub whole_within: SignedDuration,
@@ -38,6 +41,9 @@ pub struct PlacementPolicy {
     pub starves_after: SignedDuration,
     /// What happens to a group on a full fabric.
     pub full_fabric: FullFabricPolicy,
+    /// The fabrics to which an autoscaler adds nodes for pods that wait for the scheduler. They may
+    /// have no nodes yet.
+    pub growing: Vec<String>,
 }
 
 impl Default for PlacementPolicy {
@@ -46,6 +52,7 @@ impl Default for PlacementPolicy {
             whole_within: SignedDuration::from_mins(5),
             starves_after: SignedDuration::from_mins(5),
             full_fabric: FullFabricPolicy::Wait,
+            growing: Vec::new(),
         }
     }
 }
@@ -59,6 +66,8 @@ pub enum Action {
         fabric: String,
         /// The pods whose gates are removed.
         pods: Vec<String>,
+        /// The domain of a level that each of them goes to, if it goes to one.
+        domains: BTreeMap<String, LevelDomain>,
         /// Why other pods of the group still wait.
         rest: Option<WaitingReason>,
     },
@@ -96,13 +105,16 @@ pub enum Warning {
     OneByOne,
     /// Not all pods exist after a long wait.
     Late,
+    /// The fabric has no room yet; an autoscaler adds nodes to it.
+    Grows,
 }
 
-/// Returns true if a gate may be removed or a group moved; otherwise [`decide`] decides nothing.
+/// Returns true if a gate may be removed or a group moved, or if pods without a gate may have lost
+/// their place; otherwise [`decide`] decides nothing.
 pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
     let evicts = rules.full_fabric == FullFabricPolicy::Evict;
     groups.iter().any(|group| {
-        group.gated().next().is_some()
+        group.waiting().next().is_some()
             || group.members.iter().any(|member| member.moves)
             || (evicts && group.is_open())
     })
@@ -117,7 +129,8 @@ pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Op
         let oldest = group.gated().map(|member| member.created).min()?;
         Some([after(youngest, rules.whole_within), after(oldest, rules.starves_after)])
     };
-    groups.iter().filter_map(of_group).flatten().filter(|at| *at > now).min()
+    let grow = groups.iter().filter_map(Group::grows_at);
+    groups.iter().filter_map(of_group).flatten().chain(grow).filter(|at| *at > now).min()
 }
 
 /// Decides on every group with gated pods or pods without a node.
@@ -159,7 +172,7 @@ struct Placer<'r, 'a> {
     /// Fabrics that are reserved for groups that have waited too long.
     kept: BTreeSet<String>,
     /// The kinds of pods that the scheduler is placing, by fabric.
-    settling: BTreeMap<String, HashSet<Arc<PodRequirements>>>,
+    settling: BTreeMap<String, HashSet<Spot>>,
     decisions: Vec<Decision>,
 }
 
@@ -187,7 +200,7 @@ impl Placer<'_, '_> {
         }
         let fabric = match chosen {
             Ok(fabric) => fabric,
-            Err(why) => return self.push(group, Action::Wait(why), None),
+            Err(why) => return self.grow_or_wait(group, &needs, why),
         };
         let is_whole = group.size.is_none_or(|size| group.present() >= size.pods);
         let warning = match group.size {
@@ -195,7 +208,7 @@ impl Placer<'_, '_> {
             Some(size) if size.at_once && !is_whole => Some(Warning::Late),
             Some(_) => None,
         };
-        let placed = self.take(&fabric, &needs);
+        let (placed, domains) = self.take(group, &fabric, &needs);
         if let Some(why) = self.cluster.gave_up() {
             return self.push(group, Action::Wait(why), None);
         }
@@ -204,10 +217,10 @@ impl Placer<'_, '_> {
             fabric: fabric.clone(),
             fit: 0,
             need: waiting,
-            elsewhere: false,
+            elsewhere: None,
         });
         let pods = names(placed);
-        self.push(group, Action::Place { fabric, pods, rest }, warning);
+        self.push(group, Action::Place { fabric, pods, domains, rest }, warning);
     }
 
     /// Returns why it is too early to choose a fabric.
@@ -231,11 +244,11 @@ impl Placer<'_, '_> {
         let mut fitting = Vec::new();
         let mut best: Option<(usize, String)> = None;
         for (name, fabric) in self.cluster.fabrics_mut() {
-            if let Some(rest) = needs.rest_on(fabric) {
-                fitting.push((rest, name.clone()));
+            if let Some(fit) = Self::fit_on(group, needs, fabric) {
+                fitting.push((fit, name.clone()));
                 continue;
             }
-            let fit = needs.how_many(fabric);
+            let fit = Self::most_on(group, needs, fabric);
             if best.as_ref().is_none_or(|(most, _)| fit > *most) {
                 best = Some((fit, name.clone()));
             }
@@ -244,31 +257,58 @@ impl Placer<'_, '_> {
         if let Some((_, name)) = fitting.iter().find(|(_, name)| group.reserved() == Some(name)) {
             return Ok(name.clone());
         }
-        let busy = |name: &String| self.is_busy(name, needs);
-        let open = fitting.iter().filter(|(_, name)| !self.kept.contains(name) && !busy(name));
+        let busy = |fit: &Fit, name: &String| self.is_busy(name, &fit.spots);
+        let open =
+            fitting.iter().filter(|(fit, name)| !self.kept.contains(name) && !busy(fit, name));
         let chosen = match group.size {
-            Some(_) => open.min_by_key(|(rest, _)| *rest),
+            Some(_) => open.min_by_key(|(fit, _)| (fit.domains, fit.rest)),
             // The number of further pods is unknown.
-            None => open.max_by_key(|(rest, name)| (*rest, std::cmp::Reverse(name))),
+            None => open.max_by_key(|(fit, name)| {
+                (std::cmp::Reverse(fit.domains), fit.rest, std::cmp::Reverse(name))
+            }),
         };
         if let Some((_, name)) = chosen {
             return Ok(name.clone());
         }
-        if let Some((_, fabric)) = fitting.iter().find(|(_, name)| busy(name)) {
+        if let Some((_, fabric)) = fitting.iter().find(|(fit, name)| busy(fit, name)) {
             return Err(WaitingReason::Settling { fabric: fabric.clone() });
         }
         if let Some((_, fabric)) = fitting.into_iter().next() {
             return Err(WaitingReason::KeptFree { fabric });
         }
         let Some((fit, best)) = best else { return Err(WaitingReason::NoFabrics) };
+        if let Some(fabric) = self.preempt(group, needs) {
+            return Ok(fabric);
+        }
         let at_most = self.protect(group, needs);
-        Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most })
+        Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most, can_grow: None })
     }
 
-    /// Returns true if the scheduler is placing pods of other kinds on a fabric: it may choose
-    /// other nodes for them than were counted.
-    fn is_busy(&self, fabric: &str, needs: &GroupDemand<'_>) -> bool {
-        self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
+    /// The fabric on which a group fits once pods of lower priority have given way: the one that was
+    /// chosen before, otherwise the one where most of its pods fit without that.
+    fn preempt(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Option<String> {
+        // The room of each domain is counted without preemption.
+        if group.required_level().is_some() {
+            return None;
+        }
+        let fitting = needs.with_preemption(&mut self.cluster);
+        if let Some((name, _, _)) = fitting.iter().find(|(name, ..)| group.reserved() == Some(name))
+        {
+            return Some(name.clone());
+        }
+        let is_open = |(name, ..): &&(String, usize, usize)| {
+            !self.kept.contains(name) && !self.is_busy(name, &needs.spots(&BTreeSet::new()))
+        };
+        let open = fitting.iter().filter(is_open);
+        let best = open.max_by_key(|(name, free, rest)| (*free, std::cmp::Reverse((*rest, name))));
+        best.map(|(name, _, _)| name.clone())
+    }
+
+    /// Returns true if the scheduler is placing other pods on a fabric, of other kinds or on other
+    /// nodes of it: it may choose other nodes for them than were counted.
+    fn is_busy(&self, fabric: &str, spots: &HashSet<Spot>) -> bool {
+        let there = self.settling.get(fabric);
+        there.is_some_and(|there| there != spots && !spots::are_apart(there, spots))
     }
 
     /// Reserves a fabric for a group that has waited too long: among those that are large enough,
@@ -279,8 +319,8 @@ impl Placer<'_, '_> {
         let mut at_most = 0;
         let mut large = Vec::new();
         for (name, fabric) in emptied.fabrics_mut() {
-            at_most = at_most.max(needs.how_many(fabric));
-            if needs.rest_on(fabric).is_some() && !self.kept.contains(name) {
+            at_most = at_most.max(Self::most_on(group, needs, fabric));
+            if Self::fit_on(group, needs, fabric).is_some() && !self.kept.contains(name) {
                 large.push(name.clone());
             }
         }
@@ -290,23 +330,13 @@ impl Placer<'_, '_> {
             let cluster = &mut self.cluster;
             let room = large.into_iter().filter_map(|name| {
                 let fabric = cluster.fabric(&name)?;
-                Some((needs.how_many(fabric), std::cmp::Reverse(name)))
+                Some((Self::most_on(group, needs, fabric), std::cmp::Reverse(name)))
             });
             if let Some((_, std::cmp::Reverse(name))) = room.max() {
                 self.kept.insert(name);
             }
         }
         at_most
-    }
-
-    /// Takes places for a group. Returns the gated pods that got one.
-    fn take<'g>(&mut self, fabric: &str, needs: &GroupDemand<'g>) -> Vec<&'g Member> {
-        let Some(room) = self.cluster.fabric(fabric) else { return Vec::new() };
-        let placed = needs.take(room);
-        if !placed.is_empty() {
-            self.settling.entry(fabric.to_owned()).or_default().extend(needs.kinds());
-        }
-        placed
     }
 }
 

@@ -1,11 +1,14 @@
 //! Groups, and the facts about each of their pods.
 
+use super::chosen;
+use super::job_name::JobName;
 use super::requirements::PodRequirements;
 use super::size::{Owner, Size, is_in_pod_group};
-use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, label};
+use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequest};
+use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, job_label, label};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -62,6 +65,14 @@ pub struct Member {
     /// The fabric chosen for it: an annotation of a gated pod, the node affinity of a
     /// released one.
     pub chosen: Option<String>,
+    /// The domain of a level that was chosen for it, likewise.
+    pub domain: Option<LevelDomain>,
+    /// The level that its group asks for.
+    pub level: Option<LevelRequest>,
+    /// The number of pods of a slice, if the group has slices.
+    pub domain_size: Option<usize>,
+    /// Its slice: the UID of its controller, and a number.
+    pub slice: Option<(Box<str>, usize)>,
     /// Whether it is marked for eviction because its job moves.
     pub moves: bool,
     /// Whether a controller creates it again.
@@ -78,8 +89,12 @@ pub struct Member {
     pub requirements: Arc<PodRequirements>,
     /// The object that defines the size of the group.
     pub owner: Option<Owner>,
+    /// What people call its group: a kind and a name.
+    pub job: JobName,
     /// The size of the group according to the pod itself.
     pub said_size: Option<usize>,
+    /// The seconds after which its group goes to a fabric that can grow, if no other has room.
+    pub said_wait: Option<u32>,
 }
 
 impl Member {
@@ -104,11 +119,16 @@ impl Member {
             (None, _) if ours.is_empty() && !in_pod_group => PodStage::Released,
             (None, _) => PodStage::Gated,
         };
-        let chosen = match stage {
-            PodStage::Gated => annotations.get(annotation::FABRIC_CHOSEN).cloned(),
-            _ => affinity(pod),
+        let (chosen, domain) = match stage {
+            PodStage::Gated => marked(annotations.get(annotation::FABRIC_CHOSEN)),
+            _ => (affinity(pod, label::NODE_FABRIC), domain(pod)),
         };
+        let is_free = stage != PodStage::Gated;
+        let level = annotations.get(annotation::FABRIC_LEVEL);
+        let domain_size = annotations.get(annotation::DOMAIN_SIZE).and_then(|it| it.parse().ok());
+        let domain_size = domain_size.filter(|size| *size > 0);
         let owners = metadata.owner_references.iter().flatten();
+        let owner = Owner::of(pod, asked);
         let member = Self {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
@@ -127,12 +147,19 @@ impl Member {
             }),
             other_gates: others.into_iter().map(str::to_owned).collect(),
             claims: made_claims(pod),
-            requirements: Arc::new(PodRequirements::of(
+            requirements: Arc::new(PodRequirements::of_member(
                 pod,
-                chosen.as_deref().filter(|_| stage != PodStage::Gated),
+                chosen.as_deref().filter(|_| is_free),
+                domain.as_ref().filter(|_| is_free),
             )),
-            owner: Owner::of(pod, asked),
+            level: level.and_then(|value| LevelRequest::parse(value).ok().flatten()),
+            slice: domain_size.and_then(|size| slice(pod, size)),
+            domain_size,
+            domain,
+            job: JobName::of(pod, asked, owner.as_ref()),
+            owner,
             said_size: annotations.get(annotation::FABRIC_SIZE).and_then(|it| it.parse().ok()),
+            said_wait: annotations.get(annotation::FABRIC_WAIT).and_then(|it| it.parse().ok()),
             stage,
             chosen,
         };
@@ -146,6 +173,15 @@ impl Member {
     /// Whether its gate has been removed.
     pub fn is_released(&self) -> bool {
         matches!(self.stage, PodStage::Released | PodStage::Bound(_))
+    }
+
+    /// Whether it has its gate, or the scheduler has found no node for it.
+    pub fn is_waiting(&self) -> bool {
+        match self.stage {
+            PodStage::Gated => true,
+            PodStage::Released => self.is_unschedulable,
+            PodStage::Bound(_) | PodStage::Succeeded => false,
+        }
     }
 
     /// Whether the view has allocations for all its claims.
@@ -169,14 +205,39 @@ pub(super) fn made_claims(pod: &Pod) -> Vec<String> {
     status.into_iter().flatten().filter_map(|it| it.resource_claim_name.clone()).collect()
 }
 
-/// The single fabric that every term of the pod's node affinity requires.
-fn affinity(pod: &Pod) -> Option<String> {
+/// The fabric and the domain that a gated pod is marked with.
+fn marked(value: Option<&String>) -> (Option<String>, Option<LevelDomain>) {
+    let Some(value) = value else { return (None, None) };
+    let (fabric, domain) = chosen::parse(value);
+    (Some(fabric.to_owned()), domain)
+}
+
+/// The slice of a pod: its controller, and its index there by the size of slices.
+fn slice(pod: &Pod, size: usize) -> Option<(Box<str>, usize)> {
+    let metadata = &pod.metadata;
+    let maps = [metadata.labels.as_ref(), metadata.annotations.as_ref()];
+    let value = |key: &str| maps.into_iter().flatten().find_map(|map| map.get(key));
+    let index: usize = job_label::INDICES.iter().find_map(|key| value(key)?.parse().ok())?;
+    let owners = metadata.owner_references.iter().flatten();
+    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    let uid = controller.map(|owner| owner.uid.as_str()).unwrap_or_default();
+    Some((uid.into(), index / size))
+}
+
+/// The domain of a level that the pod's node affinity requires.
+fn domain(pod: &Pod) -> Option<LevelDomain> {
+    let of = |level: FabricLevel| Some(LevelDomain { level, name: affinity(pod, level.label())? });
+    FabricLevel::ALL.into_iter().find_map(of)
+}
+
+/// The single value of this label that every term of the pod's node affinity requires.
+fn affinity(pod: &Pod, key: &str) -> Option<String> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
     let mut fabrics = required.node_selector_terms.iter().map(|term| {
         let expressions = term.match_expressions.iter().flatten();
-        let mut of_fabric = expressions.filter(|it| it.key == label::NODE_FABRIC);
-        of_fabric.find_map(|it| match (&*it.operator, it.values.as_deref()) {
+        let mut of_key = expressions.filter(|it| it.key == key);
+        of_key.find_map(|it| match (&*it.operator, it.values.as_deref()) {
             ("In", Some([fabric])) => Some(fabric.clone()),
             _ => None,
         })
@@ -204,6 +265,14 @@ pub struct Group {
 }
 
 impl Group {
+    /// What people call it, for example `Job default/big`.
+    pub fn title(&self) -> String {
+        match self.members.first() {
+            Some(first) => first.job.in_namespace(&self.key.namespace),
+            None => self.key.to_string(),
+        }
+    }
+
     /// Its gated pods.
     pub fn gated(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.stage == PodStage::Gated)
@@ -212,6 +281,11 @@ impl Group {
     /// Its pods without the gate.
     pub fn released(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.is_released())
+    }
+
+    /// Its pods that wait: with the gate, or without it and the scheduler has found no node.
+    pub fn waiting(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.members.iter().filter(|member| member.is_waiting())
     }
 
     /// Pods that exist, plus those that have ended and are not created again. For a Job,
@@ -256,6 +330,39 @@ impl Group {
         let mut chosen = self.gated().filter_map(|member| member.chosen.as_deref());
         let first = chosen.next()?;
         chosen.all(|other| other == first).then_some(first)
+    }
+
+    /// The level that its pods ask for.
+    pub fn level(&self) -> Option<LevelRequest> {
+        self.members.iter().find_map(|member| member.level)
+    }
+
+    /// The level whose domain its pods, or those of a slice, must share.
+    pub fn required_level(&self) -> Option<FabricLevel> {
+        self.level().filter(|request| request.is_required).map(|request| request.level)
+    }
+
+    /// The number of pods of each of its slices, if it has slices.
+    pub fn domain_size(&self) -> Option<usize> {
+        self.members.iter().find_map(|member| member.domain_size)
+    }
+
+    /// Whether two of its pods must share a domain of the required level.
+    pub fn share_domain(&self, one: &Member, other: &Member) -> bool {
+        self.domain_size().is_none() || one.slice == other.slice
+    }
+
+    /// The domain of the pods without a gate that this pod must share a domain with.
+    pub fn home(&self, pod: &Member) -> Option<&LevelDomain> {
+        let mates = self.released().filter(|mate| self.share_domain(pod, mate));
+        mates.into_iter().find_map(|mate| mate.domain.as_ref())
+    }
+
+    /// When it goes to a fabric that can grow, if no other has room by then.
+    pub fn grows_at(&self) -> Option<Timestamp> {
+        let wait = self.members.iter().filter_map(|member| member.said_wait).min()?;
+        let since = self.gated().map(|member| member.created).min()?;
+        Some(since.checked_add(SignedDuration::from_secs(wait.into())).unwrap_or(Timestamp::MAX))
     }
 
     /// Sort key: groups that waste time last, then highest priority first, then the creation time of

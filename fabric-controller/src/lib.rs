@@ -22,11 +22,14 @@
 
 pub mod amounts;
 pub mod capacity;
+mod chosen;
 #[cfg(feature = "server")]
 mod controller;
 pub mod decide;
 pub mod group;
 pub mod interpod;
+pub mod job_name;
+pub mod level_labels;
 pub mod machine_labels;
 pub mod nic_pools;
 pub mod node_label;
@@ -39,6 +42,7 @@ pub mod requirements;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod size;
+pub mod size_paths;
 mod texts;
 pub mod waiting;
 

@@ -9,6 +9,7 @@
 
 use crate::group::{Group, GroupKey, PodStage};
 use crate::waiting::WaitingReason;
+use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::{label, pod_group};
 use cluster_model::view::ObjectKey;
 use k8s_openapi::api::scheduling::v1beta1::{
@@ -157,7 +158,8 @@ fn build(group: &Group) -> PodGroup {
             ..PodGroupSchedulingPolicy::default()
         },
     };
-    let on_fabric = TopologyConstraint { key: label::NODE_FABRIC.to_owned() };
+    let level = group.required_level().map_or(label::NODE_FABRIC, FabricLevel::label);
+    let on_fabric = TopologyConstraint { key: level.to_owned() };
     let first = group.members.iter().max_by_key(|member| member.priority);
     PodGroup {
         metadata: ObjectMeta {
@@ -182,7 +184,9 @@ fn build(group: &Group) -> PodGroup {
 pub fn has_constraint(object: &PodGroup) -> bool {
     let constraints = object.spec.scheduling_constraints.as_ref();
     let topology = constraints.and_then(|it| it.topology.as_deref()).unwrap_or_default();
-    topology.iter().any(|constraint| constraint.key == label::NODE_FABRIC)
+    let keys = FabricLevel::ALL.map(FabricLevel::label);
+    let mut keys = keys.into_iter().chain([label::NODE_FABRIC]);
+    keys.any(|key| topology.iter().any(|constraint| constraint.key == key))
 }
 
 #[cfg(test)]

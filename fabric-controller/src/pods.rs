@@ -53,6 +53,7 @@ pub struct PodKey {
 #[derive(Clone, Debug)]
 pub struct BoundPod {
     requests: Arc<Amounts>,
+    priority: i32,
     /// Its labels; pods of one owner share them.
     pub labels: Arc<Labels>,
     /// Names of the claims that were created for it, and its requirements, if it needs
@@ -145,6 +146,25 @@ impl Pods {
         self.nodes.get(node).map(|on_node| &on_node.usage)
     }
 
+    /// The lowest priority of a pod with a node.
+    pub fn lowest_priority(&self) -> Option<i32> {
+        let pods = self.nodes.values().flat_map(|on_node| on_node.pods.values());
+        pods.map(|bound| bound.priority).min()
+    }
+
+    /// What pods of a lower priority than this use on a node; `None` if there are none.
+    pub fn usage_below(&self, node: &str, priority: i32) -> Option<Usage> {
+        let on_node = self.nodes.get(node)?;
+        let mut lower = on_node.pods.values().filter(|bound| bound.priority < priority).peekable();
+        lower.peek()?;
+        let mut usage = Usage::default();
+        for bound in lower {
+            usage.amounts.add(&bound.requests);
+            usage.pods += 1;
+        }
+        Some(usage)
+    }
+
     /// The pods on a node.
     pub fn on(&self, node: &str) -> impl Iterator<Item = (&PodKey, &BoundPod)> {
         let on_node = self.nodes.get(node);
@@ -194,7 +214,8 @@ impl PodIndex {
         let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();
         let labels = self.labels.share(labels);
         let requests = self.amounts.share(requests(spec));
-        Some((node, BoundPod { requests, labels, devices }))
+        let priority = spec.priority.unwrap_or_default();
+        Some((node, BoundPod { requests, priority, labels, devices }))
     }
 }
 

@@ -7,13 +7,19 @@
 //!    - no pod is released, and all gated pods have this fabric;
 //!    - pods are released, and this is their fabric.
 //!
+//! A pod is released to the domain that it is marked with. Where pods must share a domain of a level,
+//! a gate is removed only if the pod is marked, and no pod that it shares the domain with is marked
+//! with, or released to, another one.
+//!
 //! So two controllers cannot split a group, whatever each of them remembers. Suppose that
 //! one releases pod `x` to fabric 1 after its list, and another releases pod `y` to
 //! fabric 2 after a later list. The later list shows `x` as gated with fabric 2. So `x`
 //! was written after the first list, and the first release fails because of its old
 //! version.
 
+use super::chosen;
 use super::group::{Group, GroupKey, Member};
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::names::{GATE_FABRIC, annotation, label};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -40,18 +46,28 @@ pub enum Refusal {
     Evicting,
 }
 
-/// The gated pods that are not marked with the fabric. Empty if pods are released,
-/// because then their fabric is decisive.
-pub fn unmarked<'g>(group: &'g Group, fabric: &str) -> Vec<&'g Member> {
-    if group.released().next().is_some() {
-        return Vec::new();
-    }
-    group.gated().filter(|member| member.chosen.as_deref() != Some(fabric)).collect()
+/// The gated pods that are not marked with the fabric and their domain. Empty if pods are released,
+/// because then their fabric is decisive; but where pods must share a domain, those with one are
+/// marked in any case.
+pub fn unmarked<'g>(
+    group: &'g Group,
+    fabric: &str,
+    domains: &BTreeMap<String, LevelDomain>,
+) -> Vec<&'g Member> {
+    let is_open = group.released().next().is_none();
+    let domain = |member: &Member| domains.get(&member.name);
+    let counts = |member: &&Member| {
+        is_open || (group.required_level().is_some() && domain(member).is_some())
+    };
+    let differs = |member: &&Member| {
+        member.chosen.as_deref() != Some(fabric) || member.domain.as_ref() != domain(member)
+    };
+    group.gated().filter(counts).filter(differs).collect()
 }
 
-/// The patch that marks exactly this pod, identified by UID, with its fabric.
-pub fn mark(member: &Member, fabric: &str) -> Pod {
-    annotated(member, annotation::FABRIC_CHOSEN, fabric)
+/// The patch that marks exactly this pod, identified by UID, with its fabric and domain.
+pub fn mark(member: &Member, fabric: &str, domain: Option<&LevelDomain>) -> Pod {
+    annotated(member, annotation::FABRIC_CHOSEN, &chosen::text(fabric, domain))
 }
 
 /// The patch that marks a released pod for eviction.
@@ -85,7 +101,7 @@ pub fn gate_removals(
             Some(own) if own != fabric => return Err(Refusal::Elsewhere(own)),
             _ => {}
         }
-    } else if let Some(member) = unmarked(&now, fabric).first() {
+    } else if let Some(member) = now.gated().find(|it| it.chosen.as_deref() != Some(fabric)) {
         return Err(Refusal::NotMarked(member.name.clone()));
     }
     let gated: BTreeSet<_> = now.gated().map(|member| member.name.as_str()).collect();
@@ -93,44 +109,82 @@ pub fn gate_removals(
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         gated.contains(name) && wanted.contains(name)
     };
-    Ok(pods.iter().filter(is_due).filter_map(|pod| gate_removal(pod, fabric)).collect())
+    if let Some(level) = now.required_level() {
+        let mut due = now.gated().filter(|member| wanted.contains(member.name.as_str()));
+        due.try_for_each(|member| check_domain(&now, member, fabric, level))?;
+    }
+    let domain = |pod: &Pod| {
+        let name = pod.metadata.name.as_ref();
+        now.members.iter().find(|member| Some(&member.name) == name)?.domain.clone()
+    };
+    let removal = |pod: &Pod| gate_removal(pod, fabric, domain(pod).as_ref());
+    Ok(pods.iter().filter(is_due).filter_map(removal).collect())
 }
 
-/// Adds the fabric to every required term, which the API server allows for a gated pod
+/// Checks that a pod is marked with a domain of the level, and the pods that it shares the domain
+/// with are not marked with, or released to, another one.
+fn check_domain(
+    now: &Group,
+    member: &Member,
+    fabric: &str,
+    level: FabricLevel,
+) -> Result<(), Refusal> {
+    let is_marked = |member: &Member| member.chosen.as_deref() == Some(fabric);
+    let domain = member.domain.as_ref().filter(|domain| domain.level == level);
+    let Some(domain) = domain.filter(|_| is_marked(member)) else {
+        return Err(Refusal::NotMarked(member.name.clone()));
+    };
+    for mate in now.members.iter().filter(|mate| now.share_domain(member, mate)) {
+        match &mate.domain {
+            Some(other) if other != domain && mate.is_released() => {
+                return Err(Refusal::Elsewhere(other.to_string()));
+            }
+            Some(other) if other != domain => return Err(Refusal::NotMarked(mate.name.clone())),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Adds the fabric and the domain to every required term, which the API server allows for a gated pod
 /// (`validateNodeAffinityMutation` in `pkg/apis/core/validation`), and removes only this
 /// controller's gate.
-fn gate_removal(pod: &Pod, fabric: &str) -> Option<GateRemoval> {
+fn gate_removal(pod: &Pod, fabric: &str, domain: Option<&LevelDomain>) -> Option<GateRemoval> {
     let metadata = &pod.metadata;
     let affinity = pod.spec.as_ref()?.affinity.as_ref();
     let required = affinity
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|node| node.required_during_scheduling_ignored_during_execution.clone());
+    let mut required = with_label(required, label::NODE_FABRIC, fabric);
+    if let Some(LevelDomain { level, name }) = domain {
+        required = with_label(Some(required), level.label(), name);
+    }
     let patch = json!({
         "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
         "spec": {
             "schedulingGates": [{"name": GATE_FABRIC, "$patch": "delete"}],
             "affinity": {"nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": with_fabric(required, fabric),
+                "requiredDuringSchedulingIgnoredDuringExecution": required,
             }},
         },
     });
     Some(GateRemoval { pod: metadata.name.clone()?, patch })
 }
 
-fn with_fabric(required: Option<NodeSelector>, fabric: &str) -> NodeSelector {
+fn with_label(required: Option<NodeSelector>, key: &str, value: &str) -> NodeSelector {
     let mut required = required.unwrap_or_default();
     if required.node_selector_terms.is_empty() {
         required.node_selector_terms.push(NodeSelectorTerm::default());
     }
-    let on_fabric = NodeSelectorRequirement {
-        key: label::NODE_FABRIC.to_owned(),
+    let added = NodeSelectorRequirement {
+        key: key.to_owned(),
         operator: "In".to_owned(),
-        values: Some(vec![fabric.to_owned()]),
+        values: Some(vec![value.to_owned()]),
     };
     for term in &mut required.node_selector_terms {
         let expressions = term.match_expressions.get_or_insert_default();
-        if !expressions.contains(&on_fabric) {
-            expressions.push(on_fabric.clone());
+        if !expressions.contains(&added) {
+            expressions.push(added.clone());
         }
     }
     required

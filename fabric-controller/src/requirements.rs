@@ -3,6 +3,7 @@
 use super::amounts::{Amounts, requests};
 use super::interpod::{Labels, Term};
 use super::nodes::Tolerated;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use cluster_model::placement::{Affinity, Placement};
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -27,6 +28,10 @@ pub struct PodRequirements {
     pub near: Vec<Term>,
     /// Its labels, if terms may select them.
     pub labels: Option<Labels>,
+    /// Its priority, if it may take CPU, memory and other resources from pods of lower priority.
+    priority: Option<i32>,
+    /// Pods of a lower priority than this give way; `None` if none does.
+    pub gives_way_below: Option<i32>,
 }
 
 /// The object that defines a claim.
@@ -37,13 +42,21 @@ enum ClaimSource {
 }
 
 impl PodRequirements {
-    /// Reads a pod's requirements. The fabric that this controller added to a released
-    /// pod is not one of them.
+    /// Reads a pod's requirements. The fabric that this controller added to a released pod is not
+    /// one of them.
     pub fn of(pod: &Pod, fabric: Option<&str>) -> Self {
+        Self::of_member(pod, fabric, None)
+    }
+
+    /// The same for a pod that may also have got a domain.
+    pub(super) fn of_member(pod: &Pod, fabric: Option<&str>, domain: Option<&LevelDomain>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let mut placement = Placement::of(pod);
         if let Some(fabric) = fabric {
-            forget_fabric(&mut placement, fabric);
+            forget(&mut placement, label::NODE_FABRIC, fabric);
+        }
+        if let Some(LevelDomain { level, name }) = domain {
+            forget(&mut placement, level.label(), name);
         }
         let (apart, near) = Term::of(spec);
         let labels = (!apart.is_empty() || !near.is_empty()).then(|| labels(pod));
@@ -57,7 +70,22 @@ impl PodRequirements {
             apart,
             near,
             labels,
+            priority: priority(spec),
+            gives_way_below: None,
         }
+    }
+
+    /// The priority with which it takes room from other pods; `None` if it takes none.
+    pub fn preempting_priority(&self) -> Option<i32> {
+        self.priority
+    }
+
+    /// The same where pods of lower priority give way, as kube-scheduler lets them; `None` if the
+    /// pod preempts none.
+    #[must_use]
+    pub fn preempting(&self) -> Option<Self> {
+        let priority = self.priority?;
+        Some(Self { gives_way_below: Some(priority), ..self.clone() })
     }
 
     /// Whether it needs devices.
@@ -78,6 +106,13 @@ impl PodRequirements {
     pub fn claims(&self, view: &ClusterView) -> Result<Vec<Claim>, String> {
         self.claims.iter().filter_map(|claim| claim.read(&self.namespace, view)).collect()
     }
+}
+
+/// The priority of a pod whose policy allows preemption (`PodEligibleToPreemptOthers` in
+/// `plugins/defaultpreemption`).
+fn priority(spec: &PodSpec) -> Option<i32> {
+    let never = spec.preemption_policy.as_deref() == Some("Never");
+    (!never).then(|| spec.priority.unwrap_or_default())
 }
 
 impl ClaimSource {
@@ -118,17 +153,16 @@ fn claims(spec: &PodSpec) -> Vec<ClaimSource> {
     source.collect()
 }
 
-fn forget_fabric(placement: &mut Placement, fabric: &str) {
+fn forget(placement: &mut Placement, key: &str, added: &str) {
     let Some(Affinity(selector)) = &mut placement.affinity else { return };
     for term in &mut selector.terms {
-        term.match_expressions.retain(|it| {
-            *it.key != *label::NODE_FABRIC || it.values.iter().any(|value| **value != *fabric)
-        });
+        term.match_expressions
+            .retain(|it| *it.key != *key || it.values.iter().any(|value| **value != *added));
     }
     let is_empty = |term: &dra_allocator::node::NodeSelectorTerm| {
         term.match_expressions.is_empty() && term.match_fields.is_empty()
     };
-    // The only term was created for the fabric.
+    // The only term was created for what was chosen.
     if selector.terms.iter().all(is_empty) {
         placement.affinity = None;
     }

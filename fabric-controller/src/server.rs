@@ -6,6 +6,8 @@ pub(crate) mod metrics;
 pub use args::{Args, PlacementArgs};
 
 use crate::controller::Controller;
+use crate::level_labels::LevelSources;
+use crate::size_paths::SizePaths;
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
@@ -17,7 +19,18 @@ use serve::readiness::Readiness;
 
 /// Runs the controller until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { operations, kube, log, lease, namespace, pod_groups, placement, label_rate } = args;
+    let Args {
+        operations,
+        kube,
+        log,
+        lease,
+        namespace,
+        pod_groups,
+        placement,
+        label_rate,
+        level_labels,
+        size_paths,
+    } = args;
     process::logging::init(&log)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
@@ -43,6 +56,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         policy: placement.into(),
         pod_groups,
         label_rate,
+        level_sources: LevelSources::with(level_labels),
+        size_paths: SizePaths::with(size_paths),
         metrics,
     };
     let router = serve::operations::router(readiness.clone(), registry);

@@ -1,12 +1,13 @@
 //! Determines how many pods a group has: which object defines it, and what that object
 //! says.
 
+use super::size_paths::SizePaths;
 use cluster_model::names::{annotation, job_label, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 /// Annotation value for the pod's own job.
-const SAME: &str = "same";
+pub(super) const SAME: &str = "same";
 
 /// Labels and annotations with which pods of several controllers name their job, and the
 /// API version and kind of that job.
@@ -68,15 +69,21 @@ impl Owner {
             (Some(_), Some(own)) if own.api_version.starts_with("kubeflow.org/") => Some(own),
             // The launcher of an MPIJob is the pod of a Job.
             (Some(name), _) => Some(owner("kubeflow.org/v2beta1", "MPIJob", name)),
-            (None, own) => own.filter(Self::is_known),
+            (None, own) => own,
         }
     }
 
-    fn is_known(&self) -> bool {
-        matches!(
-            (self.api_version.as_str(), self.kind.as_str()),
+    /// Whether its size can be read, so that it is worth a request.
+    pub fn has_size(&self, paths: &SizePaths) -> bool {
+        let (version, kind) = (self.api_version.as_str(), self.kind.as_str());
+        let is_built_in = matches!(
+            (version, kind),
             ("batch/v1", "Job") | ("apps/v1", "StatefulSet" | "ReplicaSet")
-        )
+        );
+        is_built_in
+            || matches!(kind, "JobSet" | "LeaderWorkerSet" | "PodGroup")
+            || version.starts_with("kubeflow.org/")
+            || paths.of(version, kind).is_some()
     }
 }
 
@@ -97,7 +104,17 @@ fn marked<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
 }
 
 impl Size {
-    /// Reads the size from the object; `None` if it defines none.
+    /// Reads the size from the object, by a path if there is one for its kind.
+    pub fn read(owner: &Owner, object: &Value, paths: &SizePaths) -> Option<Self> {
+        match paths.of(&owner.api_version, &owner.kind) {
+            Some(path) => {
+                Some(Self { pods: path.pods(object), at_once: true }).filter(|it| it.pods > 0)
+            }
+            None => Self::of(owner, object),
+        }
+    }
+
+    /// Reads the size from an object of a built-in kind; `None` if it defines none.
     pub fn of(owner: &Owner, object: &Value) -> Option<Self> {
         let spec = &object["spec"];
         let together = |pods| Some(Self { pods, at_once: true });
@@ -188,7 +205,7 @@ mod tests {
         for (labels, controller, expected) in [
             (json!({}), job, Some("batch/v1 Job own")),
             (json!({}), Some(("apps/v1", "StatefulSet")), Some("apps/v1 StatefulSet own")),
-            (json!({}), Some(("example.com/v1", "Farm")), None),
+            (json!({}), Some(("example.com/v1", "Farm")), Some("example.com/v1 Farm own")),
             (json!({}), None, None),
             (json!({job_label::JOB_SET: "a"}), job, Some("jobset.x-k8s.io/v1alpha2 JobSet a")),
             (

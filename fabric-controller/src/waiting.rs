@@ -1,5 +1,6 @@
 //! Why pods wait, for people and programs.
 
+use cluster_model::names::annotation;
 use std::fmt;
 
 /// Why the gated pods of a group wait.
@@ -27,6 +28,8 @@ pub enum WaitingReason {
         need: usize,
         /// How many fit on the largest fabric when nothing is in use.
         at_most: usize,
+        /// A fabric that could grow for the group.
+        can_grow: Option<String>,
     },
     /// A fabric has room, but is reserved for a group that has waited for a long time.
     KeptFree {
@@ -38,7 +41,8 @@ pub enum WaitingReason {
         /// The fabric with room.
         fabric: String,
     },
-    /// The other pods of the group run on a fabric without room.
+    /// The other pods of the group are on a fabric that has no room for these: they were created
+    /// again, or the room is gone since their gates were removed.
     Full {
         /// Its fabric.
         fabric: String,
@@ -46,8 +50,17 @@ pub enum WaitingReason {
         fit: usize,
         /// How many wait.
         need: usize,
-        /// Whether another fabric has room for the whole group.
-        elsewhere: bool,
+        /// Another fabric with room for the whole group.
+        elsewhere: Option<String>,
+    },
+    /// The group was released to a fabric that an autoscaler grows, and not all nodes are there.
+    Growing {
+        /// Its fabric.
+        fabric: String,
+        /// How many of the waiting pods fit there now.
+        fit: usize,
+        /// How many wait.
+        need: usize,
     },
     /// The other pods of the group are being evicted, so that all move together.
     Moving,
@@ -75,6 +88,7 @@ impl WaitingReason {
             Self::KeptFree { .. } => "KeptFree",
             Self::Settling { .. } => "Settling",
             Self::Full { .. } => "FabricFull",
+            Self::Growing { .. } => "Growing",
             Self::Moving => "Moving",
             Self::Unknown(_) => "Unknown",
             Self::Expensive => "Expensive",
@@ -109,17 +123,21 @@ impl fmt::Display for WaitingReason {
                  see the pods' node selector and tolerations, and whether the nodes have the \
                  devices, CPU and memory that a pod asks for",
             ),
-            Self::NoRoom { best, fit, need, at_most } if at_most < need => write!(
-                f,
-                "no fabric is large enough: the group needs {need} places and an empty fabric \
-                 has at most {at_most}; now {fit} fit on {best}; make the group smaller, or ask \
-                 less for each pod"
-            ),
-            Self::NoRoom { best, fit, need, .. } => {
+            Self::NoRoom { best, fit, need, at_most, can_grow } if at_most < need => {
+                write!(
+                    f,
+                    "no fabric is large enough: the group needs {need} places and an empty fabric \
+                     has at most {at_most}; now {fit} fit on {best}; make the group smaller, or \
+                     ask less for each pod"
+                )?;
+                or_grow(f, can_grow.as_deref())
+            }
+            Self::NoRoom { best, fit, need, can_grow, .. } => {
                 write!(
                     f,
                     "no fabric has room: {fit} of {need} pods fit on {best}, which has the most room"
-                )
+                )?;
+                or_grow(f, can_grow.as_deref())
             }
             Self::KeptFree { fabric } => {
                 write!(
@@ -133,14 +151,20 @@ impl fmt::Display for WaitingReason {
             ),
             Self::Full { fabric, fit, need, elsewhere } => {
                 write!(f, "the group is on {fabric}, where {fit} of {need} waiting pods fit now")?;
-                if *elsewhere {
-                    f.write_str(
-                        "; another fabric has room for the whole group: delete all its pods to \
-                         move it there",
-                    )?;
+                match elsewhere {
+                    Some(other) => write!(
+                        f,
+                        "; another fabric, {other}, has room for the whole group: delete all its \
+                         pods to move it there"
+                    ),
+                    None => Ok(()),
                 }
-                Ok(())
             }
+            Self::Growing { fabric, fit, need } => write!(
+                f,
+                "the group waits for new nodes of {fabric}, where {fit} of {need} waiting pods fit \
+                 now: see the events of the autoscaler"
+            ),
             Self::Moving => f.write_str("the group moves to another fabric, all pods together"),
             Self::Unknown(why) => write!(f, "what the pods need is not known: {why}"),
             Self::Expensive => f.write_str(
@@ -162,5 +186,17 @@ impl fmt::Display for WaitingReason {
                  --pod-groups: start both with it or both without it, and create the pods again",
             ),
         }
+    }
+}
+
+/// Names a fabric that an autoscaler could grow, and the annotation that lets it.
+fn or_grow(f: &mut fmt::Formatter<'_>, fabric: Option<&str>) -> fmt::Result {
+    match fabric {
+        Some(fabric) => write!(
+            f,
+            "; or let an autoscaler add nodes to {fabric}, by the annotation {}",
+            annotation::FABRIC_WAIT
+        ),
+        None => Ok(()),
     }
 }

@@ -5,6 +5,8 @@
 
 #[path = "placements/laws.rs"]
 mod laws;
+#[path = "placements/levels.rs"]
+mod levels;
 #[path = "placements/table.rs"]
 mod table;
 #[path = "placements/world.rs"]

@@ -149,6 +149,12 @@ fn denials() {
         (json!({ "nic-pool": "a", "nic-config": "[]" }), one_gpu()),
         (json!({ "nic-pool": "a", "nic-config": "{\"interface\":[]}" }), one_gpu()),
         (json!({ "fabric-size": "4" }), one_gpu()),
+        (json!({ "fabric": "same", "fabric-wait": "soon" }), one_gpu()),
+        (json!({ "fabric-wait": "60" }), one_gpu()),
+        (json!({ "fabric": "same", "fabric-level": "spine" }), one_gpu()),
+        (json!({ "fabric-level": "nvlink" }), one_gpu()),
+        (json!({ "fabric": "same", "domain-size": "8" }), one_gpu()),
+        (json!({ "fabric": "same", "fabric-level": "nvlink", "domain-size": "1" }), one_gpu()),
     ];
     let texts = cases.into_iter().map(|(annotations, containers)| {
         let ours = annotations.as_object().unwrap().iter();

@@ -2,6 +2,7 @@
 
 use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, Share, containers};
 use crate::denial::Denial;
+use cluster_model::fabric_level::LevelRequest;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
@@ -138,17 +139,11 @@ pub(super) fn nic_role(value: Option<&str>) -> Result<NicRole, Denial> {
     Err(Denial::new(annotation::NIC_ROLE, value, why).allowed(allowed))
 }
 
-/// Parses the rail, which needs a pod with one NIC: a rail belongs to one NIC of a node.
-pub(super) fn same_rail(value: Option<&str>, nics: u32) -> Result<bool, Denial> {
+/// Parses the rail.
+pub(super) fn same_rail(value: Option<&str>) -> Result<bool, Denial> {
     match value {
         None => Ok(false),
-        Some(SAME) if nics == 1 => Ok(true),
-        Some(SAME) => Err(Denial::new(
-            annotation::RAIL,
-            SAME,
-            format!("a rail belongs to one NIC, and the pod asks for {nics}"),
-        )
-        .allowed(format!("{}: \"1\" beside it", annotation::ALIGNED_NICS))),
+        Some(SAME) => Ok(true),
         Some(value) => {
             Err(Denial::new(annotation::RAIL, value, "invalid value")
                 .allowed(format!("\"{SAME}\"")))
@@ -188,23 +183,67 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
     Ok(names)
 }
 
-/// Parses the fabric, and checks the size of the group, which the fabric controller reads
-/// from the pod itself.
-pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<Fabric>, Denial> {
-    let Some(value) = value else {
-        return size.map_or(Ok(None), |size| {
-            let why = format!(
-                "without {}, which names the group, the size has no effect; add it or remove this",
-                annotation::FABRIC
+/// Parses the level below the fabric that the group asks for.
+pub(super) fn fabric_level(
+    value: Option<&str>,
+    size: Option<&str>,
+) -> Result<Option<LevelRequest>, Denial> {
+    let request = value.map_or(Ok(None), |value| {
+        LevelRequest::parse(value).map_err(|_| {
+            let denial = Denial::new(
+                annotation::FABRIC_LEVEL,
+                value,
+                "invalid value: not a level of a fabric",
             );
-            Err(Denial::new(annotation::FABRIC_SIZE, size, why))
-        });
+            denial.allowed(
+                "\"nvlink\" or \"block\", each also with \"=required\" or \"=preferred\"; or \
+                 \"fabric\"",
+            )
+        })
+    })?;
+    match (request, size) {
+        (None, Some(size)) => {
+            let why = format!(
+                "without a level in {}, slices have no domain to share; add it or remove this",
+                annotation::FABRIC_LEVEL
+            );
+            Err(Denial::new(annotation::DOMAIN_SIZE, size, why))
+        }
+        _ => Ok(request),
+    }
+}
+
+/// Parses the fabric, and checks the size of the group and how long it waits, which the fabric
+/// controller reads from the pod itself.
+pub(super) fn fabric<'p>(get: impl Fn(&str) -> Option<&'p str>) -> Result<Option<Fabric>, Denial> {
+    let Some(value) = get(annotation::FABRIC) else {
+        for (name, what) in [
+            (annotation::FABRIC_SIZE, "size"),
+            (annotation::FABRIC_LEVEL, "level"),
+            (annotation::DOMAIN_SIZE, "size"),
+            (annotation::FABRIC_WAIT, "time"),
+        ] {
+            if let Some(value) = get(name) {
+                let why = format!(
+                    "without {}, which names the group, the {what} has no effect; add it or remove \
+                     this",
+                    annotation::FABRIC
+                );
+                return Err(Denial::new(name, value, why));
+            }
+        }
+        return Ok(None);
     };
-    let wrong = |size: &&str| size.parse::<u32>().map_or(true, |pods| pods < GROUP_MIN);
-    if let Some(size) = size.filter(wrong) {
-        let why = "invalid value: not a number of pods";
-        let denial = Denial::new(annotation::FABRIC_SIZE, size, why);
-        return Err(denial.allowed(format!("a whole number of {GROUP_MIN} or more")));
+    for (name, what, min) in [
+        (annotation::FABRIC_SIZE, "a number of pods", GROUP_MIN),
+        (annotation::DOMAIN_SIZE, "a number of pods", GROUP_MIN),
+        (annotation::FABRIC_WAIT, "a number of seconds", 1),
+    ] {
+        let wrong = |number: &&str| number.parse::<u32>().map_or(true, |number| number < min);
+        if let Some(number) = get(name).filter(wrong) {
+            let denial = Denial::new(name, number, format!("invalid value: not {what}"));
+            return Err(denial.allowed(format!("a whole number of {min} or more")));
+        }
     }
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends =

@@ -124,8 +124,8 @@ pub(crate) struct Source<'a> {
     pub(crate) nic_class: &'a NicClass,
     /// True to exclude NICs with a network interface.
     pub(crate) without_interface: bool,
-    /// The rail of the NICs, if set.
-    pub(crate) rail: Option<i64>,
+    /// The rails of the NICs, if any are set.
+    pub(crate) rails: &'a [i64],
     /// The capacity that the claim requests from each NIC, if NICs are shared.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
     /// The attributes that have the PCI address of a GPU, one of them on each GPU.
@@ -306,9 +306,11 @@ impl Writer<'_> {
         if let Some(name) = driver.interface_attribute.filter(|_| self.source.without_interface) {
             selector = selector.and_string(name, "");
         }
-        if let Some(rail) = self.source.rail {
-            selector = selector.and_int(attribute::RAIL, rail);
-        }
+        selector = match self.source.rails {
+            [] => selector,
+            [rail] => selector.and_int(attribute::RAIL, *rail),
+            rails => selector.and_one_int_of(attribute::RAIL, rails),
+        };
         let only = match way {
             Way::Attribute { only: Some(only), .. } => Some(only),
             Way::Attribute { only: None, .. } | Way::Any => self.form.only.as_ref(),

@@ -373,7 +373,7 @@ impl Chooser<'_> {
             classes: self.classes,
             nic_class: self.question.nic_class,
             without_interface: self.intent.host_network,
-            rail: self.question.rail,
+            rails: self.question.rails,
             capacity: self.question.capacity,
             gpu_addresses: &gpu_addresses(self.question),
             last_resort: if self.intent.are_pairs_grouped() {

@@ -85,7 +85,14 @@ impl Plan {
 
     /// Describes what the pod gets besides GPUs and NICs.
     fn beside(&self) -> String {
-        let rail = self.rail.map(|rail| format!(", on rail {rail} as all pods of the job"));
+        let rail = match &*self.rails {
+            [] => None,
+            [rail] => Some(format!(", on rail {rail} as all pods of the job")),
+            rails => {
+                let rails: Vec<_> = rails.iter().map(i64::to_string).collect();
+                Some(format!(", on rails {} as all pods of the job", rails.join(", ")))
+            }
+        };
         let cpus = self
             .cpus
             .map(|cpus| format!(", with {} of the same NUMA node", count(cpus as usize, "CPU")));

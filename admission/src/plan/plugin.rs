@@ -87,13 +87,13 @@ pub(super) fn plan(
     let demand = Demand::of(intent);
     let nics = NicClass::of(nic_driver, intent.nic_role, &machines);
     let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
-    let rail = rail::keep_one(intent, &demand, &mut machines)?;
+    let rails = rail::keep(intent, &demand, &mut machines)?;
     let question = Question {
         demand: &demand,
         counts: None,
         driver: resource.driver,
         machines: &machines,
-        rail,
+        rails: &rails,
         nic_class: &nics,
         capacity: capacity.as_ref(),
     };
@@ -267,7 +267,7 @@ fn complete(
         steps,
         nic_requests: parts.nic_requests,
         place: None,
-        rail: question.rail,
+        rails: question.rails.to_vec(),
         cpus: None,
         nvmes: None,
         share: intent.share.clone(),

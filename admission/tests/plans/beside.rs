@@ -291,10 +291,10 @@ fn all_pods_of_a_job_get_the_same_rail() {
     let mut rails = BTreeSet::new();
     for job in 0..24 {
         let plan = planned(&pod_of(job, "a"), &small);
-        let rail = plan.rail.unwrap();
+        let rail = plan.rails[0];
         for (name, view) in [("b", &small), ("c", &large)] {
             let other = planned(&pod_of(job, name), view);
-            assert_eq!(other.rail, Some(rail), "job {job}");
+            assert_eq!(other.rails, [rail], "job {job}");
             let given = given(&other, view);
             let nic = given.iter().find(|(name, _)| name.starts_with("nic")).unwrap();
             assert_eq!(nic.1.attribute(RAIL).unwrap().to_string(), rail.to_string());
@@ -306,17 +306,46 @@ fn all_pods_of_a_job_get_the_same_rail() {
     assert!(rails.len() > 4, "24 jobs are on rails {rails:?}");
 }
 
+/// Prefill with two GPUs and decode with four, each GPU with its NIC: the rails of the first are among
+/// those of the second, on every node, also where another NIC is missing.
+#[test]
+fn pods_with_several_nics_share_a_set_of_rails() {
+    let view = cluster(&[H100, H100]);
+    let role = |job: usize, gpus: u32| {
+        let mut pod =
+            pod(GPU, gpus, &[("aligned-nics", "per-gpu"), ("rail", "same"), ("fabric", "same")]);
+        pod["metadata"]["annotations"].as_object_mut().unwrap().remove("dranet.io/fabric");
+        pod["metadata"]["labels"] = json!({"jobset.sigs.k8s.io/jobset-name": format!("j{job}")});
+        pod
+    };
+    let mut sets = BTreeSet::new();
+    for job in 0..8 {
+        let [prefill, decode] = [2, 4].map(|gpus| planned(&role(job, gpus), &view));
+        assert_eq!((prefill.rails.len(), decode.rails.len()), (2, 4), "job {job}");
+        assert!(prefill.rails.iter().all(|rail| decode.rails.contains(rail)), "job {job}");
+        for plan in [&prefill, &decode] {
+            let given = given(plan, &view);
+            let nics = given.iter().filter(|(_, it)| it.attribute(RAIL).is_some());
+            let rails: BTreeSet<_> =
+                nics.map(|(_, nic)| nic.attribute(RAIL).unwrap().to_string()).collect();
+            let expected: BTreeSet<_> = plan.rails.iter().map(i64::to_string).collect();
+            assert_eq!(rails, expected, "job {job}");
+        }
+        let note = decode.note("…");
+        assert!(note.contains("on rails "), "{note}");
+        sets.insert(decode.rails.clone());
+    }
+    assert!(sets.len() > 1, "8 jobs are on rails {sets:?}");
+}
+
 #[test]
 fn a_rail_that_cannot_be_kept_is_denied() {
     let view = cluster(&[H100]);
-    let mut two = pod_of(1, "a");
-    two["metadata"]["annotations"]["dranet.io/aligned-nics"] = "2".into();
     let mut value = pod_of(1, "a");
     value["metadata"]["annotations"]["dranet.io/rail"] = "3".into();
     let mut alone = pod_of(1, "a");
     alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     for (pod, expected) in [
-        (two, "a rail belongs to one NIC, and the pod asks for 2"),
         (value, "invalid value; allowed values: \"same\""),
         (alone, "the pod has no controller and no job label, so no other pod shares its rail"),
     ] {

@@ -6,6 +6,7 @@ use crate::decide::Warning;
 use crate::release::{self, GateRemoval, Refusal};
 use crate::server::metrics::Outcome;
 use crate::{Action, Decision, Group, Member, WaitingReason};
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
@@ -16,7 +17,7 @@ use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preco
 use kube::core::response::reason;
 use process::chain::Chain;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 /// How many pods of a group are written concurrently.
@@ -30,8 +31,8 @@ impl Controller {
             Action::Evict { pods } => {
                 self.evict_all(group, pods).await.map(|()| Some(WaitingReason::Moving))
             }
-            Action::Place { fabric, pods, rest } => {
-                let placed = self.place(group, fabric, pods).await;
+            Action::Place { fabric, pods, domains, rest } => {
+                let placed = self.place(group, fabric, pods, domains).await;
                 placed.map(|gates| {
                     self.count(decision, group, gates);
                     rest.clone()
@@ -59,6 +60,7 @@ impl Controller {
             _ if !is_new => Outcome::Joined,
             Some(Warning::OneByOne) => Outcome::OneByOne,
             Some(Warning::Late) => Outcome::Late,
+            Some(Warning::Grows) => Outcome::Grows,
             None => Outcome::Whole,
         });
         let since = group.gated().map(|member| member.created).min().filter(|_| is_new);
@@ -68,10 +70,17 @@ impl Controller {
     }
 
     /// Performs the three steps of [`release`]. Returns the number of removed gates.
-    async fn place(&self, group: &Group, fabric: &str, pods: &[String]) -> Result<usize, ApiError> {
+    async fn place(
+        &self,
+        group: &Group,
+        fabric: &str,
+        pods: &[String],
+        domains: &BTreeMap<String, LevelDomain>,
+    ) -> Result<usize, ApiError> {
         let api = self.pods_of(group);
-        let marks = release::unmarked(group, fabric);
-        self.patch_each(&api, &marks, |member| release::mark(member, fabric)).await?;
+        let marks = release::unmarked(group, fabric, domains);
+        let mark = |member: &Member| release::mark(member, fabric, domains.get(&member.name));
+        self.patch_each(&api, &marks, mark).await?;
         let selector = format!("{}={}", label::FABRIC_GROUP, group.key.label);
         let listed = api.list(&ListParams::default().labels(&selector)).await;
         let listed = listed.map_err(reading("Pods of group", &group.key.label))?.items;

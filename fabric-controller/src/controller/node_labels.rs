@@ -1,8 +1,9 @@
-//! Writes the labels of [`crate::node_label`] and [`crate::machine_labels`], at a limited
-//! rate.
+//! Writes the labels of [`crate::node_label`], [`crate::level_labels`] and
+//! [`crate::machine_labels`], at a limited rate.
 
 use super::Controller;
 use super::errors::{ApiError, writing};
+use crate::level_labels;
 use crate::machine_labels;
 use crate::node_label;
 use futures::StreamExt;
@@ -63,8 +64,9 @@ impl Controller {
     fn due_labels(&self, with_machines: bool) -> Vec<(String, Value)> {
         let view = self.view.read();
         let mut due: BTreeMap<String, Value> = node_label::due(&view).into_iter().collect();
+        let levels = level_labels::due(&view, &self.level_sources);
         let machines = with_machines.then(|| machine_labels::due(&view));
-        for (node, labels) in machines.into_iter().flatten() {
+        for (node, labels) in levels.into_iter().chain(machines.into_iter().flatten()) {
             let all = due.entry(node).or_insert_with(|| json!({}));
             for (key, value) in labels.as_object().into_iter().flatten() {
                 all[key] = value.clone();

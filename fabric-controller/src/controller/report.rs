@@ -1,5 +1,4 @@
-//! Reports why groups wait: a condition on every waiting pod, and an event on the first
-//! pod of the group. A reason is reported once it has been stable for a moment, and again
+//! Reports why groups wait: a condition and an event on every waiting pod. A reason is reported once it has been stable for a moment, and again
 //! when it changes. While a group's pods are being created, the reason differs in every
 //! round.
 
@@ -15,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as EventSource};
 use kube::{Api, Client};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// How long a reason must be stable before it is reported. Most reasons end sooner.
@@ -24,8 +23,8 @@ const MOMENT: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The minimum time between reports of the same reason with different texts.
 const AGAIN: Duration = Duration::from_mins(1);
-/// How many conditions are written concurrently.
-const TOGETHER: usize = 8;
+/// How many conditions or events are written concurrently.
+const TOGETHER: usize = 16;
 /// Reporting controller of the events.
 const REPORTER: &str = "dranet-fabric-controller";
 
@@ -111,9 +110,9 @@ impl Reporter {
                 self.placed(group, fabric, pods, decision.warning).await;
             }
         }
-        for group in groups.values() {
-            let is_waiting = waiting.iter().any(|(waiting, _)| waiting.key == group.key);
-            self.clear_conditions(group, is_waiting).await;
+        let in_wait: BTreeSet<&GroupKey> = waiting.iter().map(|(group, _)| &group.key).collect();
+        for (key, group) in groups {
+            self.clear_conditions(group, in_wait.contains(key)).await;
         }
         for (group, why) in waiting {
             if self.is_due(&group.key, why, now) {
@@ -133,10 +132,7 @@ impl Reporter {
     }
 
     async fn placed(&self, group: &Group, fabric: &str, pods: &[String], warning: Option<Warning>) {
-        let of_pods = group.gated().filter(|member| pods.contains(&member.name));
-        let Some(first) = of_pods.min_by_key(|member| (member.created, &member.name)) else {
-            return;
-        };
+        let pods: BTreeSet<_> = pods.iter().collect();
         let placed = format!("{} pods of the group go to fabric {fabric}", pods.len());
         let (kind, reason, note) = match warning {
             None => (EventType::Normal, "FabricChosen", placed),
@@ -153,28 +149,29 @@ impl Reporter {
                 "FabricChosenLate",
                 format!("{placed}; others do not exist yet, and they were waited for long enough"),
             ),
+            Some(Warning::Grows) => (
+                EventType::Normal,
+                "FabricGrows",
+                format!("{placed}, which has no room yet, so that an autoscaler adds nodes to it"),
+            ),
         };
-        self.event(group, first, kind, reason, note).await;
+        let of_pods = group.gated().filter(|member| pods.contains(&member.name));
+        self.events(group, of_pods, kind, reason, &note).await;
     }
 
     /// Reports that kube-scheduler places the group from now on.
     pub(super) async fn made_pod_group(&self, group: &Group) {
-        let Some(first) = group.gated().min_by_key(|member| (member.created, &member.name)) else {
-            return;
-        };
         let note = format!(
             "PodGroup {} created: kube-scheduler puts the pods of the group on one fabric",
             pod_group(&group.key.label)
         );
-        self.event(group, first, EventType::Normal, "PodGroupCreated", note).await;
+        self.events(group, group.gated(), EventType::Normal, "PodGroupCreated", &note).await;
     }
 
     async fn waits(&self, group: &Group, why: &WaitingReason) {
-        let Some(first) = group.gated().min_by_key(|member| (member.created, &member.name)) else {
-            return;
-        };
-        self.event(group, first, EventType::Warning, why.reason(), why.to_string()).await;
-        let conditions = group.gated().map(|it| (it, condition("False", why.reason(), why)));
+        let text = why.to_string();
+        self.events(group, group.waiting(), EventType::Warning, why.reason(), &text).await;
+        let conditions = group.waiting().map(|it| (it, condition("False", why.reason(), why)));
         self.write_conditions(group, conditions).await;
     }
 
@@ -191,7 +188,8 @@ impl Reporter {
                 condition("True", "PodGroupCreated", &text)
             };
             let is_handed_over = member.in_pod_group && !is_waiting;
-            let placed = (member.is_released() && !member.in_pod_group).then(placed);
+            let is_placed = member.is_released() && !(is_waiting && member.is_waiting());
+            let placed = (is_placed && !member.in_pod_group).then(placed);
             Some((member, placed.or_else(|| is_handed_over.then(handed_over))?))
         });
         self.write_conditions(group, conditions).await;
@@ -214,32 +212,41 @@ impl Reporter {
             .await;
     }
 
-    async fn event(
+    /// Sends the same event about each of these pods.
+    async fn events<'g>(
         &self,
         group: &Group,
-        member: &Member,
+        members: impl Iterator<Item = &'g Member>,
         kind: EventType,
         reason: &str,
-        note: String,
+        note: &str,
     ) {
         let event = Event {
             type_: kind,
             reason: reason.to_owned(),
-            note: Some(note),
+            note: Some(note.to_owned()),
             action: "ChooseFabric".to_owned(),
             secondary: None,
         };
-        let about = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(group.key.namespace.clone()),
-            name: Some(member.name.clone()),
-            uid: Some(member.uid.clone()),
-            ..ObjectReference::default()
-        };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
-            tracing::debug!(group = %group.key, %error, "Failed to send an event");
-        }
+        stream::iter(members)
+            .for_each_concurrent(TOGETHER, async |member| {
+                let about = reference(group, member);
+                if let Err(error) = self.recorder.publish(&event, &about).await {
+                    tracing::debug!(pod = member.name, %error, "Failed to send an event");
+                }
+            })
+            .await;
+    }
+}
+
+fn reference(group: &Group, member: &Member) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(group.key.namespace.clone()),
+        name: Some(member.name.clone()),
+        uid: Some(member.uid.clone()),
+        ..ObjectReference::default()
     }
 }
 

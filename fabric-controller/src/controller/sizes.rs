@@ -2,6 +2,7 @@
 
 use crate::group::GroupKey;
 use crate::size::{Owner, Size};
+use crate::size_paths::SizePaths;
 use crate::{Group, PodStage};
 use futures::StreamExt;
 use futures::stream;
@@ -23,27 +24,34 @@ const STALE: Duration = Duration::from_secs(30);
 const TOGETHER: usize = 16;
 
 /// Sizes with the time of reading.
-#[derive(Debug, Default)]
-pub(super) struct Sizes(HashMap<GroupKey, (Option<Size>, Instant)>);
+#[derive(Debug)]
+pub(super) struct Sizes {
+    known: HashMap<GroupKey, (Option<Size>, Instant)>,
+    paths: SizePaths,
+}
 
 impl Sizes {
+    pub(super) fn new(paths: SizePaths) -> Self {
+        Self { known: HashMap::new(), paths }
+    }
+
     /// Sets the size of every group. If an owner cannot be read now, the gated pods of its group
     /// are removed and considered next time. Returns true if all owners were read.
     pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) -> bool {
         let there: HashMap<_, _> = groups.iter().map(|group| (&group.key, group)).collect();
-        self.0.retain(|key, _| there.contains_key(key));
+        self.known.retain(|key, _| there.contains_key(key));
         let now = Instant::now();
         let due = groups.iter().filter_map(|group| {
-            let owner = group.members.iter().find_map(|member| member.owner.clone())?;
+            let owner = self.owner(group)?.clone();
             let age = if group.gated().next().is_some() { FRESH } else { STALE };
-            let known = self.0.get(&group.key);
+            let known = self.known.get(&group.key);
             let is_due = known.is_none_or(|(_, read)| now.duration_since(*read) >= age);
             is_due.then(|| (group.key.clone(), owner))
         });
         let due: Vec<_> = due.collect();
         let read: Vec<_> = stream::iter(due)
             .map(async |(key, owner)| {
-                let size = read(client, &key.namespace, &owner).await;
+                let size = read(client, &key.namespace, &owner, &self.paths).await;
                 (key, size)
             })
             .buffer_unordered(TOGETHER)
@@ -52,7 +60,7 @@ impl Sizes {
         let mut all_read = true;
         for (key, size) in read {
             match size {
-                Ok(size) => _ = self.0.insert(key, (size, now)),
+                Ok(size) => _ = self.known.insert(key, (size, now)),
                 Err(error) => {
                     tracing::warn!(group = %key, %error, "Owner of a group not read; trying again");
                     all_read = false;
@@ -65,11 +73,17 @@ impl Sizes {
         all_read
     }
 
+    /// The object that defines the size of a group.
+    fn owner<'g>(&self, group: &'g Group) -> Option<&'g Owner> {
+        let mut owners = group.members.iter().filter_map(|member| member.owner.as_ref());
+        owners.find(|owner| owner.has_size(&self.paths))
+    }
+
     fn fill_one(&self, group: &mut Group) {
         let said = group.members.iter().filter_map(|member| member.said_size).max();
         let said = said.map(|pods| Size { pods, at_once: true });
-        let is_owned = group.members.iter().any(|member| member.owner.is_some());
-        match self.0.get(&group.key) {
+        let is_owned = self.owner(group).is_some();
+        match self.known.get(&group.key) {
             Some((size, _)) => group.size = size.or(said),
             None if is_owned => group.members.retain(|member| member.stage != PodStage::Gated),
             None => group.size = said,
@@ -78,13 +92,18 @@ impl Sizes {
 }
 
 /// Reads an owner's size. `None` if the object does not exist or may not be read.
-async fn read(client: &Client, namespace: &str, owner: &Owner) -> kube::Result<Option<Size>> {
+async fn read(
+    client: &Client,
+    namespace: &str,
+    owner: &Owner,
+    paths: &SizePaths,
+) -> kube::Result<Option<Size>> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let kind = GroupVersionKind::gvk(group, version, &owner.kind);
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     match api.get(&owner.name).await {
-        Ok(object) => Ok(Size::of(owner, &object.data)),
+        Ok(object) => Ok(Size::read(owner, &object.data, paths)),
         Err(kube::Error::Api(status)) if status.is_forbidden() || status.code == NOT_FOUND => {
             Ok(None)
         }

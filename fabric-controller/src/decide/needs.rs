@@ -1,11 +1,13 @@
 //! The places that a group needs on a fabric: for existing pods by kind, and for those
 //! still to come.
 
-use super::super::capacity::FabricCapacity;
+use super::super::capacity::{ClusterCapacity, FabricCapacity};
 use super::super::group::{Group, Member};
 use super::super::requirements::PodRequirements;
+use super::spots::Spot;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::view::ClusterView;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Pods of a group that need places.
@@ -73,7 +75,7 @@ impl<'g> GroupDemand<'g> {
     }
 
     /// The number of pods of each kind.
-    fn counts(&self) -> Vec<(Arc<PodRequirements>, usize)> {
+    pub(super) fn counts(&self) -> Vec<(Arc<PodRequirements>, usize)> {
         let mut counts: Vec<_> =
             self.pods.iter().map(|(kind, pods)| (kind.clone(), pods.len())).collect();
         if let Some((kind, more)) = &self.to_come {
@@ -85,14 +87,62 @@ impl<'g> GroupDemand<'g> {
         counts
     }
 
+    /// The number of pods of each kind, where pods of lower priority give way; `None` if there are
+    /// none that do.
+    fn preempting_counts(
+        &self,
+        cluster: &ClusterCapacity<'_>,
+    ) -> Option<Vec<(Arc<PodRequirements>, usize)>> {
+        let counts = self.counts();
+        let preempts = |(kind, _): &(Arc<PodRequirements>, usize)| {
+            kind.preempting_priority().is_some_and(|priority| cluster.has_pods_below(priority))
+        };
+        if !counts.iter().any(preempts) {
+            return None;
+        }
+        let preempting = |(kind, count): (Arc<PodRequirements>, usize)| {
+            (kind.preempting().map_or_else(|| kind.clone(), Arc::new), count)
+        };
+        Some(counts.into_iter().map(preempting).collect())
+    }
+
+    /// The fabrics on which the group fits once pods of lower priority have given way: how many of
+    /// its pods fit without that, and the places left.
+    pub(super) fn with_preemption(
+        &self,
+        cluster: &mut ClusterCapacity<'_>,
+    ) -> Vec<(String, usize, usize)> {
+        let Some(counts) = self.preempting_counts(cluster) else { return Vec::new() };
+        // Of a group of unknown size, one pod must fit.
+        let counts = if self.is_sized { counts } else { vec![(counts[0].0.clone(), 1)] };
+        let fits = |(name, fabric): (&String, &mut FabricCapacity<'_>)| {
+            let rest = fabric.fits(&counts)?;
+            Some((name.clone(), self.how_many(fabric), rest))
+        };
+        cluster.fabrics_mut().filter_map(fits).collect()
+    }
+
     /// The total number of places.
     pub(super) fn total(&self) -> usize {
         self.counts().iter().map(|(_, count)| count).sum()
     }
 
-    /// The kinds of the existing pods.
-    pub(super) fn kinds(&self) -> HashSet<Arc<PodRequirements>> {
-        self.pods.iter().map(|(kind, _)| kind.clone()).collect()
+    /// The kinds of the existing pods, in these domains if there are any.
+    pub(super) fn spots(&self, domains: &BTreeSet<LevelDomain>) -> HashSet<Spot> {
+        let kinds = self.pods.iter().map(|(kind, _)| kind);
+        let spots = kinds.flat_map(|kind| {
+            let anywhere = domains.is_empty().then(|| (kind.clone(), None));
+            domains.iter().map(|it| (kind.clone(), Some(it.clone()))).chain(anywhere)
+        });
+        spots.collect()
+    }
+
+    /// The kinds of pods without a gate, each in its domain if it has one.
+    pub(super) fn released_spots(&self) -> HashSet<Spot> {
+        let pods = self.pods.iter().flat_map(|(kind, members)| {
+            members.iter().map(move |member| (kind.clone(), member.domain.clone()))
+        });
+        pods.collect()
     }
 
     /// The places left on a fabric after the group is placed; `None` if it does not fit.
@@ -115,16 +165,36 @@ impl<'g> GroupDemand<'g> {
         counts.iter().map(|(kind, count)| trial.take(kind, *count)).sum()
     }
 
-    /// Takes places on a fabric. Returns the pods that got one.
+    /// Takes places on a fabric: free ones first, then those that pods of lower priority hold. A pod
+    /// whose gate was removed takes one in its domain. Returns the pods that got one.
     pub(super) fn take(&self, fabric: &mut FabricCapacity<'_>) -> Vec<&'g Member> {
         let mut placed = Vec::new();
         for (kind, members) in &self.pods {
-            let fit = fabric.take(kind, members.len());
-            placed.extend(members.iter().take(fit));
+            let mut by_domain: BTreeMap<_, Vec<&'g Member>> = BTreeMap::new();
+            for member in members {
+                let domain = member.domain.as_ref().filter(|_| member.is_released());
+                by_domain.entry(domain).or_default().push(member);
+            }
+            for (domain, members) in by_domain {
+                let fit = take(fabric, kind, members.len(), domain);
+                placed.extend(members.iter().take(fit));
+            }
         }
         if let Some((kind, more)) = &self.to_come {
-            fabric.take(kind, *more);
+            take(fabric, kind, *more, None);
         }
         placed
     }
+}
+
+/// Takes free places, then those that pods of lower priority hold. Returns how many there were.
+fn take(
+    fabric: &mut FabricCapacity<'_>,
+    kind: &Arc<PodRequirements>,
+    count: usize,
+    within: Option<&LevelDomain>,
+) -> usize {
+    let fit = fabric.take_in(kind, count, within);
+    let preempting = (fit < count).then(|| kind.preempting()).flatten();
+    fit + preempting.map_or(0, |kind| fabric.take_in(&Arc::new(kind), count - fit, within))
 }

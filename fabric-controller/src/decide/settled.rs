@@ -1,6 +1,6 @@
 //! Groups that have a fabric: the places that they still need are reserved, and recreated
-//! pods join the others. If the fabric has no more room, they wait, or the whole group
-//! moves.
+//! pods join the others. If the fabric has no more room, also for pods that the scheduler has not
+//! placed yet, they wait, or the whole group moves.
 
 use super::super::group::{Group, Member, PodStage};
 use super::super::waiting::WaitingReason;
@@ -28,7 +28,7 @@ impl Placer<'_, '_> {
         };
         // If a pod was unschedulable, the scheduler is not placing the group right now.
         if stuck == 0 {
-            self.settling.entry(fabric).or_default().extend(needs.kinds());
+            self.settling.entry(fabric).or_default().extend(needs.released_spots());
         }
         // Pods that may have a place are not taken for stuck.
         if self.cluster.gave_up().is_some() { 0 } else { stuck.min(pods.count() - placed) }
@@ -47,11 +47,9 @@ impl Placer<'_, '_> {
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };
         self.cluster.begin_group();
-        let busy = self.is_busy(&fabric, &needs);
-        let placed = match self.cluster.fabric(&fabric) {
-            Some(room) => needs.take(room),
-            None => Vec::new(),
-        };
+        let (placed, domains) = self.join(group, &fabric, &needs);
+        let spots = needs.spots(&domains.values().cloned().collect());
+        let busy = self.is_busy(&fabric, &spots);
         if let Some(why) = self.cluster.gave_up().filter(|_| group.gated().next().is_some()) {
             return self.push(group, Action::Wait(why), None);
         }
@@ -59,29 +57,32 @@ impl Placer<'_, '_> {
             return self.push(group, Action::Wait(WaitingReason::Settling { fabric }), None);
         }
         if !placed.is_empty() {
-            self.settling.entry(fabric.clone()).or_default().extend(needs.kinds());
+            self.settling.entry(fabric.clone()).or_default().extend(spots);
         }
         let ready: usize = needs.pods.iter().map(|(_, members)| members.len()).sum();
         let waiting = ready - placed.len();
-        let elsewhere = (waiting + lacking > 0) && self.fits_elsewhere(group, &fabric);
-        let elsewhere = elsewhere && self.cluster.gave_up().is_none();
-        if elsewhere
+        let waiting = waiting + lacking;
+        let elsewhere = if waiting > 0 { self.elsewhere(group, &fabric) } else { None };
+        let elsewhere = elsewhere.filter(|_| self.cluster.gave_up().is_none());
+        if elsewhere.is_some()
             && self.rules.full_fabric == FullFabricPolicy::Evict
             && group.members.iter().all(|member| member.is_controlled)
         {
             return self.push(group, all(group), None);
         }
         let fit = placed.len();
-        let rest = (waiting > 0).then(|| WaitingReason::Full {
-            fabric: fabric.clone(),
-            fit,
-            need: ready,
-            elsewhere,
-        });
+        let need = ready + lacking;
+        let full = |fabric: String| match elsewhere {
+            None if self.rules.growing.contains(&fabric) => {
+                WaitingReason::Growing { fabric, fit, need }
+            }
+            elsewhere => WaitingReason::Full { fabric, fit, need, elsewhere },
+        };
+        let rest = (waiting > 0).then(|| full(fabric.clone()));
         let action = match (fit, rest) {
             (0, Some(why)) => Action::Wait(why),
             (0, None) => return,
-            (_, rest) => Action::Place { fabric, pods: names(placed), rest },
+            (_, rest) => Action::Place { fabric, pods: names(placed), domains, rest },
         };
         self.push(group, action, None);
     }
@@ -90,16 +91,15 @@ impl Placer<'_, '_> {
         group.fabric(|node| self.cluster.fabric_of(node))
     }
 
-    /// Whether another fabric has room for the whole group now.
-    fn fits_elsewhere(&mut self, group: &Group, fabric: &str) -> bool {
+    /// Another fabric with room for the whole group now.
+    fn elsewhere(&mut self, group: &Group, fabric: &str) -> Option<String> {
         let members = group.members.iter().filter(|member| member.stage != PodStage::Succeeded);
-        let Ok(needs) = GroupDemand::anew(group, members, self.cluster.view()) else {
-            return false;
-        };
+        let needs = GroupDemand::anew(group, members, self.cluster.view()).ok()?;
         let kept = &self.kept;
         let mut others = self.cluster.fabrics_mut();
-        others.any(|(name, room)| {
-            name != fabric && !kept.contains(name) && needs.rest_on(room).is_some()
+        others.find_map(|(name, room)| {
+            let is_open = name != fabric && !kept.contains(name);
+            (is_open && Self::fit_on(group, &needs, room).is_some()).then(|| name.clone())
         })
     }
 }

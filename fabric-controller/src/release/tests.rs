@@ -2,6 +2,7 @@
 //! whatever order their steps run.
 
 use super::*;
+use cluster_model::names::job_label;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ fn pod(name: &str, is_gated: bool, fabric: Option<&str>) -> Pod {
         }
     } else if let Some(fabric) = fabric {
         value["spec"]["affinity"] = json!({"nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": with_fabric(None, fabric),
+            "requiredDuringSchedulingIgnoredDuringExecution": with_label(None, label::NODE_FABRIC, fabric),
         }});
     }
     serde_json::from_value(value).unwrap()
@@ -60,6 +61,57 @@ fn gates_are_removed_only_without_conflicts() {
     }
 }
 
+/// Pods that must share a domain are released to the one that they are marked with.
+#[test]
+fn gates_are_removed_only_where_domains_agree() {
+    let asks = |mut pod: Pod, size: Option<&str>, index: usize| {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::FABRIC_LEVEL.to_owned(), "nvlink".to_owned());
+        let index = (job_label::COMPLETION_INDEX.to_owned(), index.to_string());
+        annotations.extend([index]);
+        annotations.extend(size.map(|size| (annotation::DOMAIN_SIZE.to_owned(), size.to_owned())));
+        pod
+    };
+    let gated = |name, place| pod(name, true, Some(place));
+    let released = |name, domain: &str| {
+        let mut pod = pod(name, false, Some("1"));
+        let affinity = with_label(None, label::NODE_FABRIC, "1");
+        let affinity = with_label(Some(affinity), label::NODE_NVLINK, domain);
+        let spec = pod.spec.get_or_insert_default().affinity.get_or_insert_default();
+        let node = spec.node_affinity.get_or_insert_default();
+        node.required_during_scheduling_ignored_during_execution = Some(affinity);
+        pod
+    };
+    let not = |name: &str| Err(Refusal::NotMarked(name.to_owned()));
+    for (pods, size, expected) in [
+        (vec![gated("a", "1,nvlink=x"), gated("b", "1,nvlink=x")], None, Ok(vec!["a", "b"])),
+        (vec![gated("a", "1,nvlink=x"), gated("b", "1,nvlink=y")], None, not("b")),
+        (vec![gated("a", "1"), gated("b", "1,nvlink=y")], None, not("a")),
+        (vec![gated("a", "1,nvlink=x"), released("b", "x")], None, Ok(vec!["a"])),
+        (
+            vec![gated("a", "1,nvlink=x"), released("b", "y")],
+            None,
+            Err(Refusal::Elsewhere("NVLink domain y".to_owned())),
+        ),
+        // Slices of one pod, and of two.
+        (vec![gated("a", "1,nvlink=x"), gated("b", "1,nvlink=y")], Some("1"), Ok(vec!["a", "b"])),
+        (vec![gated("a", "1,nvlink=x"), gated("b", "1,nvlink=y")], Some("2"), not("b")),
+    ] {
+        let wanted = BTreeSet::from(["a", "b"]);
+        let pods: Vec<_> =
+            pods.into_iter().enumerate().map(|(index, pod)| asks(pod, size, index)).collect();
+        let found = gate_removals(&key(), &pods, "1", &wanted, |_| None);
+        let names = found.map(|all| all.into_iter().map(|it| it.pod).collect::<Vec<_>>());
+        let expected = expected.map(|all| all.into_iter().map(str::to_owned).collect());
+        assert_eq!(names, expected, "{size:?}");
+    }
+    let pods = [asks(gated("a", "1,nvlink=x"), None, 0)];
+    let found = gate_removals(&key(), &pods, "1", &BTreeSet::from(["a"]), |_| None).unwrap();
+    let terms = &found[0].patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        ["nodeSelectorTerms"];
+    assert_eq!(terms[0]["matchExpressions"][1]["key"], label::NODE_NVLINK, "{terms}");
+}
+
 #[test]
 fn the_fabric_is_added_to_every_term_and_the_rest_stays() {
     let required = json!({"nodeSelectorTerms": [
@@ -72,8 +124,8 @@ fn the_fabric_is_added_to_every_term_and_the_rest_stays() {
         "preferredDuringSchedulingIgnoredDuringExecution": [],
     }}))
     .unwrap();
-    let patches =
-        [pod("a", true, Some("1")), with_terms].map(|pod| gate_removal(&pod, "1").unwrap().patch);
+    let patches = [pod("a", true, Some("1")), with_terms]
+        .map(|pod| gate_removal(&pod, "1", None).unwrap().patch);
     insta::assert_yaml_snapshot!(patches);
 }
 

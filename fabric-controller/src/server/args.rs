@@ -1,6 +1,8 @@
 //! Flags.
 
 use crate::decide::{FullFabricPolicy, PlacementPolicy};
+use crate::level_labels::LevelSource;
+use crate::size_paths::SizePath;
 use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs};
@@ -38,10 +40,19 @@ pub struct Args {
     /// Maximum number of nodes per second whose fabric labels are written
     #[arg(long, value_name = "NUMBER", default_value = "50")]
     pub label_rate: NonZeroU32,
+    /// Labels of nodes from which the domains of a level below the fabric are copied, instead of the
+    /// built-in ones: nvlink=KEY,KEY or block=KEY,KEY; the first that a node has wins. Once per level
+    #[arg(long, value_name = "LEVEL=LABELS")]
+    pub level_labels: Vec<LevelSource>,
+    /// How many pods an object of a kind that is not built in has, by the paths of its fields:
+    /// GROUP/VERSION/KIND=PATH*FIELD@TEMPLATE+…, for example
+    /// example.com/v1/Farm=spec.roles[]*replicas@template. Repeat for several kinds
+    #[arg(long, value_name = "RULE")]
+    pub size_paths: Vec<SizePath>,
 }
 
 /// How groups are placed.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct PlacementArgs {
     /// Seconds to wait for missing pods of a group; after that, the pods that exist are placed if a
     /// fabric has room for the whole group
@@ -53,15 +64,22 @@ pub struct PlacementArgs {
     /// What happens to a group if its fabric has no room for a pod that was created again
     #[arg(long, value_enum, default_value_t = FullFabricPolicy::Wait)]
     pub full_fabric: FullFabricPolicy,
+    /// Fabrics (values of the label topology.dranet.io/fabric) to which an autoscaler adds nodes;
+    /// groups with the annotation dranet.io/fabric-wait go there if no fabric has room in time.
+    /// Repeat for several, or separate by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub growing_fabrics: Vec<String>,
 }
 
 impl From<PlacementArgs> for PlacementPolicy {
     fn from(args: PlacementArgs) -> Self {
-        let PlacementArgs { incomplete_seconds, reserve_seconds, full_fabric } = args;
+        let PlacementArgs { incomplete_seconds, reserve_seconds, full_fabric, growing_fabrics } =
+            args;
         Self {
             whole_within: SignedDuration::from_secs(incomplete_seconds.into()),
             starves_after: SignedDuration::from_secs(reserve_seconds.into()),
             full_fabric,
+            growing: growing_fabrics,
         }
     }
 }

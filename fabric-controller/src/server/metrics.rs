@@ -19,6 +19,8 @@ pub(crate) enum Outcome {
     OneByOne,
     /// It was placed incomplete, after a long wait.
     Late,
+    /// Placed on a fabric that an autoscaler must grow first.
+    Grows,
     /// It was evicted, to be placed again.
     Evicted,
     /// It got a `PodGroup`, which kube-scheduler places.

@@ -165,7 +165,7 @@ fn a_recreated_pod_joins_its_gang_or_waits() {
     Index::<Node>::delete(&mut world.view, &ObjectKey::of(&gone.metadata));
     world.delete("b-0");
     let found = world.told();
-    assert!(found["a"].contains("another fabric has room for the whole group"), "{found:?}");
+    assert!(found["a"].contains("another fabric, f1, has room for the whole group"), "{found:?}");
     world.rules.full_fabric = FullFabricPolicy::Evict;
     assert_eq!(world.told(), told(&[("a", "moves 1")]));
     // Once begun, the move continues even if the policy changes.
@@ -251,4 +251,138 @@ fn gangs_whose_expressions_take_too_long_wait_alone() {
     world.expensive.insert("a".to_owned());
     let order: Vec<_> = world.decide().into_iter().map(|it| it.group.label).collect();
     assert_eq!(order, ["b", "a"]);
+}
+
+/// A node dies after the gates were removed and before the scheduler has placed every pod.
+#[test]
+fn a_gang_whose_room_is_gone_is_told_where_there_is_room() {
+    let mut world = World::new(2, 2);
+    world.gang("a", 2, "d4");
+    world.release();
+    world.bind_one("a-0", 0);
+    let node = world.nodes_of("a").pop().unwrap();
+    world.remove_node(if node == "f0-n0" { "f0-n1" } else { "f0-n0" });
+    // The scheduler has not tried yet.
+    assert_eq!(world.told(), told(&[]));
+    world.set_unschedulable("a-1");
+    assert_eq!(
+        world.told(),
+        told(&[(
+            "a",
+            "FabricFull: the group is on f0, where 0 of 1 waiting pods fit now; another fabric, \
+             f1, has room for the whole group: delete all its pods to move it there"
+        )])
+    );
+    world.rules.full_fabric = FullFabricPolicy::Evict;
+    assert_eq!(world.told(), told(&[("a", "moves 2")]));
+    // Pods that no controller creates again are not evicted.
+    for pod in world.of("a") {
+        world.pods.get_mut(&pod).unwrap().metadata.owner_references = None;
+    }
+    assert_told(&world, &[("a", "FabricFull")]);
+    // Another node of the fabric: the scheduler places the pod soon.
+    world.add_node("f0-n2", "f0", &json!({}));
+    assert_eq!(world.told(), told(&[]));
+}
+
+/// kube-scheduler takes CPU and memory from pods of lower priority, and devices from none.
+#[test]
+fn room_counts_what_pods_of_lower_priority_hold() {
+    let large = |priority: i32| {
+        json!({"priority": priority, "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "12"}}},
+        ]})
+    };
+    let gang = |priority: i32, policy: &str| {
+        let mut spec = large(priority);
+        spec["preemptionPolicy"] = policy.into();
+        spec
+    };
+    for (low, spec, expected) in [
+        (10, gang(100, "PreemptLowerPriority"), "2 to f0"),
+        (100, gang(100, "PreemptLowerPriority"), "NoRoom"),
+        (10, gang(100, "Never"), "NoRoom"),
+        (10, gang(0, "PreemptLowerPriority"), "NoRoom"),
+    ] {
+        let mut world = World::new(1, 2);
+        world.plain("low", "f0-n0", &large(low));
+        world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+        world.pod("a-0", "a", "d4", &spec);
+        world.pod("a-1", "a", "d4", &spec);
+        let found = world.told();
+        assert!(found["a"].starts_with(expected), "{low} {spec}: {found:?}");
+        if expected != "NoRoom" {
+            // The pods that wait for the others to end have a place.
+            world.release();
+            world.bind_one("a-0", 1);
+            world.set_unschedulable("a-1");
+            assert_eq!(world.told(), told(&[]));
+        }
+    }
+    // A fabric with free room comes first, although its name does not.
+    let mut world = World::new(2, 2);
+    world.plain("low", "f0-n0", &large(10));
+    world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+    (0..2).for_each(|index| world.pod(&format!("a-{index}"), "a", "d4", &large(100)));
+    assert_eq!(world.told(), told(&[("a", "2 to f1")]));
+    // Devices of pods with a lower priority stay theirs.
+    let mut world = World::new(1, 2);
+    world.gang("low", 1, "d4");
+    world.release();
+    world.bind(0);
+    world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+    (0..2).for_each(|index| world.pod(&format!("a-{index}"), "a", "d4", &large(100)));
+    assert_told(&world, &[("a", "NoRoom")]);
+}
+
+/// Gates hide pods from autoscalers, so a group with a limited wait goes to a fabric that can grow.
+#[test]
+fn a_group_goes_to_a_fabric_that_can_grow_when_its_wait_is_over() {
+    let mut world = World::new(2, 2);
+    world.rules.growing = vec!["new".to_owned(), "f1".to_owned()];
+    world.gang("a", 3, "d4");
+    let told_now = world.told();
+    assert!(told_now["a"].starts_with("TooLarge"), "{told_now:?}");
+    assert!(
+        told_now["a"].ends_with(
+            "; or let an autoscaler add nodes to f1, by the annotation dranet.io/fabric-wait"
+        ),
+        "{told_now:?}"
+    );
+    for pod in world.of("a") {
+        let pod = world.pods.get_mut(&pod).unwrap();
+        let annotations = pod.metadata.annotations.as_mut().unwrap();
+        annotations.insert(annotation::FABRIC_WAIT.to_owned(), "60".to_owned());
+    }
+    world.now = 59;
+    assert_told(&world, &[("a", "TooLarge")]);
+    world.now = 60;
+    assert_eq!(world.told(), told(&[("a", "3 to f1 (Grows)")]));
+    world.release();
+    assert_eq!(world.told(), told(&[]));
+    // The places that are there are taken, so that no other group gets them.
+    world.gang("b", 1, "d4");
+    assert_told(&world, &[("b", "1 to f0")]);
+    world.bind(0);
+    world.set_unschedulable("a-2");
+    let found = world.told();
+    assert_eq!(
+        found["a"],
+        "Growing: the group waits for new nodes of f1, where 0 of 1 waiting pods fit now: see the \
+         events of the autoscaler"
+    );
+    world.add_node("f1-n2", "f1", &json!({}));
+    assert_eq!(world.told(), told(&[("b", "1 to f0")]));
+    assert!(world.bind(0).is_empty());
+    // A fabric without nodes, since no pod can run on the other.
+    let spec = json!({"nodeSelector": {"pool": "large"}});
+    world.sizes.insert("c".to_owned(), Size { pods: 1, at_once: true });
+    world.pod("c-0", "c", "d4", &spec);
+    let annotations = world.pods.get_mut("c-0").unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert(annotation::FABRIC_WAIT.to_owned(), "1".to_owned());
+    world.now += 1;
+    assert_eq!(world.told()["c"], "1 to new (Grows)");
+    // Without a fabric that can grow, the group waits.
+    world.rules.growing.clear();
+    assert_told(&world, &[("b", "1 to f0"), ("c", "TooLarge")]);
 }

@@ -3,7 +3,8 @@
 
 #![allow(dead_code, reason = "the benchmark uses only a part")]
 
-use cluster_model::names::{GATE_FABRIC, annotation, label};
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
+use cluster_model::names::{GATE_FABRIC, annotation, job_label, label};
 use cluster_model::predict;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Claim, Limits, Outcome, allocate};
@@ -71,11 +72,29 @@ impl World {
         world
     }
 
+    /// Adds nodes of a domain of a fabric.
+    pub(crate) fn add_domain(
+        &mut self,
+        fabric: &str,
+        level: FabricLevel,
+        name: &str,
+        nodes: usize,
+    ) {
+        for node in 0..nodes {
+            let labels = json!({level.label(): name});
+            self.add_labelled(&format!("{fabric}-{name}-{node}"), fabric, &labels, &json!({}));
+        }
+    }
+
     pub(crate) fn add_node(&mut self, name: &str, fabric: &str, spec: &Value) {
+        self.add_labelled(name, fabric, &json!({}), spec);
+    }
+
+    fn add_labelled(&mut self, name: &str, fabric: &str, labels: &Value, spec: &Value) {
+        let mut all = json!({label::NODE_FABRIC: fabric, "kubernetes.io/hostname": name});
+        all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
         let node: Node = from(json!({
-            "metadata": {"name": name, "labels": {
-                label::NODE_FABRIC: fabric, "kubernetes.io/hostname": name,
-            }},
+            "metadata": {"name": name, "labels": all},
             "spec": spec,
             "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}},
         }));
@@ -151,9 +170,13 @@ impl World {
     /// The decision on each gang, abbreviated.
     pub(crate) fn told(&self) -> BTreeMap<String, String> {
         let text = |action: &Action| match action {
-            Action::Place { fabric, pods, rest } => {
+            Action::Place { fabric, pods, domains, rest } => {
                 let rest = rest.as_ref().map(|why| format!(", rest {}", why.reason()));
-                format!("{} to {fabric}{}", pods.len(), rest.unwrap_or_default())
+                let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
+                domains.values().for_each(|it| *shares.entry(&it.name).or_default() += 1);
+                let shares = shares.iter().map(|(name, pods)| format!(" {pods} in {name}"));
+                let shares: String = shares.collect();
+                format!("{} to {fabric}{shares}{}", pods.len(), rest.unwrap_or_default())
             }
             Action::Wait(why) => format!("{}: {why}", why.reason()),
             Action::Evict { pods } => format!("moves {}", pods.len()),
@@ -169,23 +192,31 @@ impl World {
     /// Carries out every placement: removes gates, binds nothing.
     pub(crate) fn release(&mut self) {
         for decision in self.decide() {
-            if let Action::Place { fabric, pods, .. } = &decision.action {
+            if let Action::Place { fabric, pods, domains, .. } = &decision.action {
                 for pod in pods {
-                    self.release_one(pod, fabric);
+                    self.release_to(pod, fabric, domains.get(pod));
                 }
             }
         }
     }
 
     pub(crate) fn release_one(&mut self, pod: &str, fabric: &str) {
+        self.release_to(pod, fabric, None);
+    }
+
+    /// Removes the gate of a pod.
+    fn release_to(&mut self, pod: &str, fabric: &str, domain: Option<&LevelDomain>) {
         let spec = self.pods.get_mut(pod).unwrap().spec.as_mut().unwrap();
         spec.scheduling_gates = None;
         let affinity = spec.affinity.get_or_insert_default();
+        let is_in =
+            |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+        let domain = domain.map(|domain| is_in(domain.level.label(), &domain.name));
+        let fabric = is_in(label::NODE_FABRIC, fabric);
+        let expressions: Vec<_> = std::iter::once(fabric).chain(domain).collect();
         affinity.node_affinity = Some(from(json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchExpressions": [
-                    {"key": label::NODE_FABRIC, "operator": "In", "values": [fabric]},
-                ]},
+                {"matchExpressions": expressions},
             ]},
         })));
     }
@@ -201,7 +232,7 @@ impl World {
             {
                 let fabric = member.chosen.clone().unwrap();
                 let claims = member.requirements.claims(&self.view).unwrap();
-                match self.find(&fabric, &claims, first) {
+                match self.find(&fabric, member.domain.as_ref(), &claims, first) {
                     Some((node, allocation)) => self.bind_to(&member.name, &node, &allocation),
                     None => stuck.push(member.name.clone()),
                 }
@@ -210,20 +241,64 @@ impl World {
         stuck
     }
 
+    /// Binds one released pod.
+    pub(crate) fn bind_one(&mut self, pod: &str, first: usize) {
+        let (_, groups) = self.groups();
+        let of_pod = groups.iter().flat_map(Group::released).find(|member| member.name == pod);
+        let member = of_pod.unwrap();
+        let claims = member.requirements.claims(&self.view).unwrap();
+        let fabric = member.chosen.as_ref().unwrap();
+        let found = self.find(fabric, member.domain.as_ref(), &claims, first);
+        let (node, allocation) = found.unwrap();
+        self.bind_to(pod, &node, &allocation);
+    }
+
+    /// Sets annotations of all pods of a gang, and their indices.
+    pub(crate) fn annotate(&mut self, gang: &str, annotations: &[(&str, &str)]) {
+        for name in self.of(gang) {
+            let index = name.rsplit('-').next().unwrap().to_owned();
+            let metadata = &mut self.pods.get_mut(&name).unwrap().metadata;
+            let all = metadata.annotations.as_mut().unwrap();
+            let own =
+                annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            all.extend(own.chain([(job_label::COMPLETION_INDEX.to_owned(), index)]));
+        }
+    }
+
+    /// Creates a pod without a group on a node.
+    pub(crate) fn plain(&mut self, name: &str, node: &str, spec: &Value) {
+        let mut pod = json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec});
+        pod["spec"]["nodeName"] = node.into();
+        self.pods.insert(name.to_owned(), from(pod));
+    }
+
+    /// Records that the scheduler has found no node for a pod.
+    pub(crate) fn set_unschedulable(&mut self, pod: &str) {
+        self.pods.get_mut(pod).unwrap().status = Some(from(json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        ]})));
+    }
+
+    /// Removes a node and its slice.
+    pub(crate) fn remove_node(&mut self, name: &str) {
+        let key = ObjectKey { namespace: String::new(), name: name.to_owned() };
+        self.nodes.delete(name);
+        Index::<Node>::delete(&mut self.view, &key);
+    }
+
     fn find(
         &self,
         fabric: &str,
+        domain: Option<&LevelDomain>,
         claims: &[Claim],
         first: usize,
     ) -> Option<(String, AllocationResult)> {
         let inventory = self.view.inventory();
         let on = inventory.node_names().filter(|name| {
-            inventory
-                .node(name)
-                .unwrap()
-                .labels
-                .get(label::NODE_FABRIC)
-                .is_some_and(|it| **it == *fabric)
+            let labels = &inventory.node(name).unwrap().labels;
+            let is = |key: &str, value: &str| labels.get(key).is_some_and(|it| **it == *value);
+            is(label::NODE_FABRIC, fabric)
+                && domain.is_none_or(|domain| is(domain.level.label(), &domain.name))
         });
         let nodes: Vec<_> = on.collect();
         let start = first % nodes.len().max(1);
@@ -262,7 +337,10 @@ impl World {
 
     /// The pods of a gang.
     pub(crate) fn of(&self, gang: &str) -> Vec<String> {
-        let is_of = |pod: &Pod| pod.metadata.labels.as_ref().unwrap()[label::FABRIC_GROUP] == gang;
+        let is_of = |pod: &Pod| {
+            let labels = pod.metadata.labels.as_ref();
+            labels.is_some_and(|labels| labels[label::FABRIC_GROUP] == gang)
+        };
         self.pods.iter().filter(|(_, pod)| is_of(pod)).map(|(name, _)| name.clone()).collect()
     }
 

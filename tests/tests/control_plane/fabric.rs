@@ -4,6 +4,8 @@
 mod campaign;
 mod faults;
 mod gangs;
+mod heal;
+mod levels;
 mod pod_groups;
 mod site;
 
@@ -16,6 +18,9 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::recreated_pods_join_the_rest_of_their_gang,
         gangs::every_controllers_pods_are_a_group,
         gangs::expressions_of_a_tenant_stop_no_gang,
+        heal::a_gang_whose_room_is_gone_says_so,
+        heal::a_gang_whose_room_is_gone_moves,
+        levels::pods_share_the_domain_of_their_level,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,
         pod_groups::no_group_is_placed_where_the_constraint_is_dropped,

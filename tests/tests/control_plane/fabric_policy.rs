@@ -128,6 +128,8 @@ async fn the_fabric_controller_writes_only_its_own_fields(
         patch("grouped", ungated).await?;
         label(json!({"metadata": {"labels": {
             "topology.dranet.io/fabric": "f", "topology.dranet.io/fabric-from": "NodeTopology",
+            "topology.dranet.io/nvlink-domain": "n", "topology.dranet.io/nvlink-domain-from": "l",
+            "topology.dranet.io/block": "b", "topology.dranet.io/block-from": "l",
             "topology.dranet.io/gpu-count": "8", "topology.dranet.io/rail-count": "8",
             "topology.dranet.io/nic-count": "8", "topology.dranet.io/machine-type": "m",
         }}}))

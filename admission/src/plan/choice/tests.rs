@@ -67,7 +67,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         counts: counts.as_ref(),
         driver: selected.driver,
         machines: &machines,
-        rail: None,
+        rails: &[],
         nic_class: &NicClass::unseen(nic_drivers::OURS, intent.nic_role),
         capacity: None,
     };

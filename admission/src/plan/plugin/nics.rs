@@ -123,7 +123,7 @@ impl NicPlan {
             gpu_profile: None,
             nic_class: question.nic_class,
             without_interface: intent.host_network,
-            rail: question.rail,
+            rails: question.rails,
             capacity: question.capacity,
             gpu_addresses: &[],
             last_resort: alternative::ANY,

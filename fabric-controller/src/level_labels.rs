@@ -1,0 +1,207 @@
+//! The labels of nodes with their domains of the levels below the fabric, copied from labels that
+//! others set. The first source that a node has wins. A label that an operator has set stays: it
+//! has no label with its source beside it.
+//!
+//! The sources, each checked in what its project publishes:
+//! - `nvidia.com/gpu.clique`: NVIDIA's GPU feature discovery and device plugin. The value,
+//!   `<cluster UUID>.<clique>`, can change while a node lives.
+//! - `accelerator.topograph.run/domain`, `fabric.topograph.run/tier-0`: topograph 1.0. Tier 0 is
+//!   the switch next to the node.
+//! - `network.topology.nvidia.com/accelerator`, `…/leaf`: topograph before 1.0.
+//! - `topology.k8s.aws/ultraserver-id`, `topology.k8s.aws/network-node-layer-N`: AWS. The highest
+//!   number is nearest to the instance; there are three layers or four.
+//! - `cloud.google.com/gce-topology-subblock`: GKE.
+//! - `oci.oraclecloud.com/rdma.local_block_id`: OKE.
+
+use crate::node_label::label_value;
+use cluster_model::fabric_level::FabricLevel;
+use cluster_model::names::label::NVLINK_CLIQUE;
+use cluster_model::view::ClusterView;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+const NVLINK: [&str; 4] = [
+    NVLINK_CLIQUE,
+    "accelerator.topograph.run/domain",
+    "network.topology.nvidia.com/accelerator",
+    "topology.k8s.aws/ultraserver-id",
+];
+const BLOCK: [&str; 6] = [
+    "fabric.topograph.run/tier-0",
+    "network.topology.nvidia.com/leaf",
+    "topology.k8s.aws/network-node-layer-4",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-subblock",
+    "oci.oraclecloud.com/rdma.local_block_id",
+];
+
+/// The labels of nodes from which the domains of one level are copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelSource {
+    level: FabricLevel,
+    labels: Vec<String>,
+}
+
+/// A setting of the sources of a level is malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form LEVEL=LABEL,LABEL with the level nvlink or block")]
+pub struct BadLevelSource(String);
+
+impl FromStr for LevelSource {
+    type Err = BadLevelSource;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || BadLevelSource(text.to_owned());
+        let (level, labels) = text.split_once('=').ok_or_else(bad)?;
+        let level = FabricLevel::named(level).ok_or_else(bad)?;
+        let labels: Vec<_> = labels.split(',').map(str::to_owned).collect();
+        if labels.iter().any(|label| !is_key(label)) {
+            return Err(bad());
+        }
+        Ok(Self { level, labels })
+    }
+}
+
+/// Roughly a label's key: what no key can contain is a typing error.
+fn is_key(label: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    !label.is_empty() && label.chars().all(is_part) && label.matches('/').count() < 2
+}
+
+/// The sources of every level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelSources(BTreeMap<FabricLevel, Vec<String>>);
+
+impl LevelSources {
+    /// The built-in sources, with those that an operator has set instead.
+    pub fn with(own: Vec<LevelSource>) -> Self {
+        let owned = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
+        let mut sources = BTreeMap::from([
+            (FabricLevel::Nvlink, owned(&NVLINK)),
+            (FabricLevel::Block, owned(&BLOCK)),
+        ]);
+        sources.extend(own.into_iter().map(|source| (source.level, source.labels)));
+        Self(sources)
+    }
+}
+
+impl Default for LevelSources {
+    fn default() -> Self {
+        Self::with(Vec::new())
+    }
+}
+
+/// The nodes whose labels differ from their sources, and the labels to merge into each.
+pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
+    let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
+    let due = nodes.filter_map(|name| {
+        let labels = &view.inventory().node(name)?.labels;
+        let mut change = Map::new();
+        for (level, sources) in &sources.0 {
+            let label = |key: &str| labels.get(key).map(|value| &**value);
+            change.extend(of_level(*level, sources, label));
+        }
+        (!change.is_empty()).then(|| (name.to_string(), change.into()))
+    });
+    due.collect()
+}
+
+/// The changes to the labels of one level of a node.
+fn of_level<'n>(
+    level: FabricLevel,
+    sources: &[String],
+    label: impl Fn(&str) -> Option<&'n str>,
+) -> Map<String, Value> {
+    let (own, from) = (label(level.label()), label(level.source_label()));
+    let found = sources.iter().find_map(|key| {
+        let value = label(key).filter(|value| !value.is_empty())?;
+        Some((label_value(value), label_value(&key.replace('/', "_"))))
+    });
+    let set = |value: Option<&str>, source: Option<&str>| {
+        let text = |value: Option<&str>| value.map_or(Value::Null, Value::from);
+        Map::from_iter([
+            (level.label().to_owned(), text(value)),
+            (level.source_label().to_owned(), text(source)),
+        ])
+    };
+    match (found, own) {
+        (_, Some(_)) if from.is_none() => Map::new(),
+        (Some((value, source)), _) if own != Some(&value) || from != Some(&source) => {
+            set(Some(&value), Some(&source))
+        }
+        (None, _) if from.is_some() => set(None, None),
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster_model::names::label::{NODE_BLOCK, NODE_BLOCK_FROM, NODE_NVLINK, NODE_NVLINK_FROM};
+    use cluster_model::view::Index as _;
+    use k8s_openapi::api::core::v1::Node;
+    use serde_json::json;
+
+    fn changes(labels: &Value, sources: &LevelSources) -> Option<Value> {
+        let mut view = ClusterView::default();
+        let node: Node =
+            serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
+        view.apply(node).unwrap();
+        due(&view, sources).pop().map(|(_, labels)| labels)
+    }
+
+    #[test]
+    fn domains_follow_the_first_source_and_labels_of_operators_stay() {
+        let built_in = LevelSources::default();
+        let rack: LevelSource = "block=example.com/rack,rack".parse().unwrap();
+        let own = LevelSources::with(vec![rack]);
+        let clique = json!({NODE_NVLINK: "u.1", NODE_NVLINK_FROM: "nvidia.com_gpu.clique"});
+        let leaf = json!({NODE_BLOCK: "s2", NODE_BLOCK_FROM: "fabric.topograph.run_tier-0"});
+        let mut settled = clique.clone();
+        settled["nvidia.com/gpu.clique"] = "u.1".into();
+        let mut moved = settled.clone();
+        moved["nvidia.com/gpu.clique"] = "u.2".into();
+        for (labels, sources, expected) in [
+            (json!({}), &built_in, None),
+            (
+                json!({"nvidia.com/gpu.clique": "u.1", "accelerator.topograph.run/domain": "d"}),
+                &built_in,
+                Some(clique.clone()),
+            ),
+            (settled, &built_in, None),
+            (
+                moved,
+                &built_in,
+                Some(json!({NODE_NVLINK: "u.2", NODE_NVLINK_FROM: "nvidia.com_gpu.clique"})),
+            ),
+            (
+                json!({"fabric.topograph.run/tier-0": "s2", "fabric.topograph.run/tier-1": "s1"}),
+                &built_in,
+                Some(leaf.clone()),
+            ),
+            (leaf, &built_in, Some(json!({NODE_BLOCK: null, NODE_BLOCK_FROM: null}))),
+            (json!({NODE_BLOCK: "mine", "fabric.topograph.run/tier-0": "s2"}), &built_in, None),
+            (
+                json!({
+                    "topology.k8s.aws/network-node-layer-1": "nn-1",
+                    "topology.k8s.aws/network-node-layer-3": "nn-3",
+                }),
+                &built_in,
+                Some(json!({
+                    NODE_BLOCK: "nn-3", NODE_BLOCK_FROM: "topology.k8s.aws_network-node-layer-3",
+                })),
+            ),
+            (
+                json!({"rack": "7", "fabric.topograph.run/tier-0": "s2"}),
+                &own,
+                Some(json!({NODE_BLOCK: "7", NODE_BLOCK_FROM: "rack"})),
+            ),
+        ] {
+            assert_eq!(changes(&labels, sources), expected, "{labels}");
+        }
+        for bad in ["", "block", "spine=a", "block=", "block=a,,b", "block=a b", "block=a/b/c"] {
+            assert!(bad.parse::<LevelSource>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The number of pods of an object, by the paths of its fields: for kinds that are not built in.
+//!
+//! A rule is `GROUP/VERSION/KIND=TERM+TERM…`. A term is a path of fields with dots, where `[]`
+//! stands for every element of a list, followed by `*FIELD` for each field whose number multiplies,
+//! and `@TEMPLATE` for the pod template there: without the annotation `dranet.io/fabric` in it, the
+//! pods of the term are not of the group. A field that is absent counts one.
+
+use cluster_model::names::annotation;
+use serde_json::Value;
+use std::str::FromStr;
+
+/// The built-in rules, as the API types of their projects define the fields.
+const BUILT_IN: [&str; 2] = [
+    // `ray-operator/apis/ray/v1/raycluster_types.go`; a RayJob has a RayCluster.
+    "ray.io/v1/RayCluster=spec.headGroupSpec@template\
+     +spec.workerGroupSpecs[]*replicas*numOfHosts@template",
+    // `operator/api/core/v1alpha1/podclique.go` of Grove.
+    "grove.io/v1alpha1/PodClique=spec*replicas",
+];
+
+/// How many pods an object of one kind has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizePath {
+    api_version: String,
+    kind: String,
+    terms: Vec<Term>,
+}
+
+/// Pods of one template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    path: String,
+    factors: Vec<String>,
+    template: Option<String>,
+}
+
+/// A rule is malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form GROUP/VERSION/KIND=PATH*FIELD@TEMPLATE+…")]
+pub struct BadSizePath(String);
+
+impl FromStr for SizePath {
+    type Err = BadSizePath;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || BadSizePath(text.to_owned());
+        let (kind, terms) = text.split_once('=').ok_or_else(bad)?;
+        let (api_version, kind) = kind.rsplit_once('/').ok_or_else(bad)?;
+        let is_version =
+            api_version.split('/').count() == 2 && !api_version.split('/').any(str::is_empty);
+        let terms: Option<Vec<_>> = terms.split('+').map(Term::parse).collect();
+        match terms {
+            Some(terms) if is_version && is_field(kind) => {
+                Ok(Self { api_version: api_version.to_owned(), kind: kind.to_owned(), terms })
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+fn is_field(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
+impl Term {
+    fn parse(text: &str) -> Option<Self> {
+        let (rest, template) = match text.split_once('@') {
+            Some((rest, template)) => (rest, Some(template)),
+            None => (text, None),
+        };
+        let mut parts = rest.split('*');
+        let path = parts.next()?;
+        let factors: Vec<&str> = parts.collect();
+        let is_path = |path: &str| path.split('.').all(is_field);
+        let with_lists = path.split('.').all(|field| is_field(field.trim_end_matches("[]")));
+        let are_fields = factors.iter().copied().chain(template).all(is_path);
+        (with_lists && are_fields).then(|| Self {
+            path: path.to_owned(),
+            factors: factors.into_iter().map(str::to_owned).collect(),
+            template: template.map(str::to_owned),
+        })
+    }
+
+    fn pods(&self, object: &Value) -> usize {
+        let mut places = vec![object];
+        for field in self.path.split('.') {
+            let name = field.trim_end_matches("[]");
+            let found = places.into_iter().filter_map(|place| place.get(name));
+            places = if field.ends_with("[]") {
+                found.filter_map(Value::as_array).flatten().collect()
+            } else {
+                found.collect()
+            };
+        }
+        let of_group = places.into_iter().filter(|place| self.is_of_group(place));
+        of_group.map(|place| self.product(place)).fold(0, usize::saturating_add)
+    }
+
+    fn is_of_group(&self, place: &Value) -> bool {
+        self.template.as_ref().is_none_or(|template| {
+            let annotations = &at(place, template)["metadata"]["annotations"];
+            annotations.get(annotation::FABRIC).is_some()
+        })
+    }
+
+    fn product(&self, place: &Value) -> usize {
+        let number = |field: &String| match at(place, field) {
+            Value::Null => 1,
+            value => value.as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0),
+        };
+        self.factors.iter().map(number).fold(1, usize::saturating_mul)
+    }
+}
+
+fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
+    path.split('.').fold(value, |value, field| &value[field])
+}
+
+/// All rules; those of the operator come first.
+#[derive(Clone, Debug)]
+pub struct SizePaths(Vec<SizePath>);
+
+impl SizePaths {
+    /// The operator's rules, and the built-in ones.
+    pub fn with(own: Vec<SizePath>) -> Self {
+        let built_in = BUILT_IN.iter().filter_map(|rule| rule.parse().ok());
+        Self(own.into_iter().chain(built_in).collect())
+    }
+
+    /// The rule for a kind.
+    pub fn of(&self, api_version: &str, kind: &str) -> Option<&SizePath> {
+        self.0.iter().find(|rule| rule.api_version == api_version && rule.kind == kind)
+    }
+}
+
+impl Default for SizePaths {
+    fn default() -> Self {
+        Self::with(Vec::new())
+    }
+}
+
+impl SizePath {
+    /// How many pods an object has.
+    pub fn pods(&self, object: &Value) -> usize {
+        self.terms.iter().map(|term| term.pods(object)).fold(0, usize::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_are_counted_by_paths() {
+        let ours = json!({"metadata": {"annotations": {annotation::FABRIC: "same"}}});
+        let workers = |replicas: usize, hosts: Value, template: &Value| {
+            let mut group = json!({"replicas": replicas, "template": template});
+            if !hosts.is_null() {
+                group["numOfHosts"] = hosts;
+            }
+            group
+        };
+        let ray = |head: &Value, groups: Value| json!({"spec": {"headGroupSpec": {"template": head}, "workerGroupSpecs": groups}});
+        let own: SizePath = "example.com/v1/Farm=spec.roles[].sets[]*count".parse().unwrap();
+        let rules = SizePaths::with(vec![own]);
+        let (ray_version, grove) = ("ray.io/v1", "grove.io/v1alpha1");
+        for (version, kind, object, expected) in [
+            (
+                ray_version,
+                "RayCluster",
+                ray(
+                    &json!({}),
+                    json!([workers(4, Value::Null, &ours), workers(2, json!(3), &ours)]),
+                ),
+                10,
+            ),
+            (ray_version, "RayCluster", ray(&ours, json!([workers(4, json!(1), &json!({}))])), 1),
+            (ray_version, "RayCluster", json!({"spec": {}}), 0),
+            (grove, "PodClique", json!({"spec": {"replicas": 5, "podSpec": {}}}), 5),
+            (
+                "example.com/v1",
+                "Farm",
+                json!({"spec": {"roles": [{"sets": [{"count": 2}, {}]}, {"sets": [{"count": "x"}]}, {}]}}),
+                3,
+            ),
+        ] {
+            assert_eq!(rules.of(version, kind).unwrap().pods(&object), expected, "{kind} {object}");
+        }
+        assert!(rules.of("ray.io/v2", "RayCluster").is_none());
+    }
+
+    #[test]
+    fn built_in_rules_are_well_formed_and_others_refused() {
+        assert_eq!(SizePaths::default().0.len(), BUILT_IN.len());
+        for bad in [
+            "",
+            "Farm=spec",
+            "v1/Farm=spec",
+            "a.b/v1/Farm",
+            "a.b/v1/Farm=",
+            "a.b/v1/Farm=spec..x",
+            "a.b/v1/Farm=spec*",
+            "a.b/v1/Farm=spec@",
+            "a.b/v1/=spec",
+            "a.b/v1/Farm=spec*a[]",
+        ] {
+            assert!(bad.parse::<SizePath>().is_err(), "{bad}");
+        }
+    }
+}

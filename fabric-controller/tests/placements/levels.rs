@@ -7,6 +7,7 @@ use fabric_controller::PodStage;
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 const LEVEL: &str = annotation::FABRIC_LEVEL;
 const SIZE: &str = annotation::DOMAIN_SIZE;
@@ -100,7 +101,7 @@ fn a_large_gang_is_decided_on_within_a_second() {
     }
     world.gang("a", 512, "d4");
     world.annotate("a", &[(LEVEL, "nvlink"), (SIZE, "16")]);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let found = world.told();
     let took = begun.elapsed();
     assert!(found["a"].starts_with("512 to f"), "{found:?}");

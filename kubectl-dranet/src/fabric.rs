@@ -29,8 +29,11 @@ struct Room {
     nics: usize,
 }
 
-/// A group with gated pods.
+/// A group with pods that wait.
 struct Waiting {
+    /// What people call it.
+    job: String,
+    /// Its namespace and the value of its pods' label.
     group: String,
     pods: usize,
     /// What the fabric controller last wrote to a pod of the group, otherwise what it would decide
@@ -57,8 +60,12 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let decisions = decide(&groups, capacity(), &PlacementPolicy::default(), Timestamp::now());
     let messages: BTreeMap<_, _> = seen.of_kind("Pod").filter_map(message).collect();
     let mut waiting = Vec::new();
-    for group in groups.iter().filter(|group| group.gated().next().is_some()) {
+    for group in &groups {
         let decided = decisions.iter().find(|decision| decision.group == group.key);
+        // The scheduler is placing the others, or nothing that this program knows keeps them.
+        if group.gated().next().is_none() && decided.is_none() {
+            continue;
+        }
         let would = match decided.map(|decision| &decision.action) {
             Some(Action::Place { fabric, .. }) => format!("{fabric} is chosen for it next"),
             Some(Action::Wait(why)) => why.to_string(),
@@ -66,13 +73,14 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
             None => "no decision yet".to_owned(),
         };
         let mut cluster = capacity();
-        let member = group.gated().next();
+        let member = group.waiting().next();
         let places = cluster
             .fabrics_mut()
             .filter_map(|(name, fabric)| Some((name.clone(), fabric.count(&member?.requirements))));
         let name = group.key.to_string();
         waiting.push(Waiting {
-            pods: group.gated().count(),
+            job: group.title(),
+            pods: group.waiting().count(),
             why: messages.get(&name).cloned().unwrap_or(would),
             places: places.collect(),
             group: name,
@@ -139,8 +147,8 @@ fn person(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> anyhow::Result
     if waiting.is_empty() {
         writeln!(out, "\nno group waits for a fabric")?;
     }
-    for Waiting { group, pods, why, places } in waiting {
-        writeln!(out, "\ngroup {group}: {} wait: {why}", counted(*pods, "pod"))?;
+    for Waiting { job, group: _, pods, why, places } in waiting {
+        writeln!(out, "\n{job}: {} wait: {why}", counted(*pods, "pod"))?;
         for (fabric, number) in places {
             writeln!(out, "  {fabric}: {} of the group fit now", counted(*number, "pod"))?;
         }
@@ -158,7 +166,15 @@ fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> Value {
             "nicsFree": room.nics,
         })
     };
-    let group = |it: &Waiting| json!({ "name": it.group, "pods": it.pods, "why": it.why, "places": it.places });
+    let group = |it: &Waiting| {
+        json!({
+            "name": it.group,
+            "job": it.job,
+            "pods": it.pods,
+            "why": it.why,
+            "places": it.places,
+        })
+    };
     json!({
         "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
         "waiting": waiting.iter().map(group).collect::<Vec<_>>(),

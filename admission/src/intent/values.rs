@@ -217,32 +217,28 @@ pub(super) fn fabric_level(
 /// controller reads from the pod itself.
 pub(super) fn fabric<'p>(get: impl Fn(&str) -> Option<&'p str>) -> Result<Option<Fabric>, Denial> {
     let Some(value) = get(annotation::FABRIC) else {
-        for (name, what) in [
-            (annotation::FABRIC_SIZE, "size"),
-            (annotation::FABRIC_LEVEL, "level"),
-            (annotation::DOMAIN_SIZE, "size"),
-            (annotation::FABRIC_WAIT, "time"),
+        for (name, why) in [
+            (annotation::FABRIC_SIZE, ", which names the group, the size has no effect"),
+            (annotation::FABRIC_LEVEL, ", which names the group, the level has no effect"),
+            (annotation::DOMAIN_SIZE, ", which names the group, the size has no effect"),
+            (annotation::FABRIC_WAIT, ", which names the group, the time has no effect"),
         ] {
             if let Some(value) = get(name) {
-                let why = format!(
-                    "without {}, which names the group, the {what} has no effect; add it or remove \
-                     this",
-                    annotation::FABRIC
-                );
+                let why = format!("without {}{why}; add it or remove this", annotation::FABRIC);
                 return Err(Denial::new(name, value, why));
             }
         }
         return Ok(None);
     };
-    for (name, what, min) in [
-        (annotation::FABRIC_SIZE, "a number of pods", GROUP_MIN),
-        (annotation::DOMAIN_SIZE, "a number of pods", GROUP_MIN),
-        (annotation::FABRIC_WAIT, "a number of seconds", 1),
+    for (name, why, min) in [
+        (annotation::FABRIC_SIZE, "invalid value: not a number of pods", GROUP_MIN),
+        (annotation::DOMAIN_SIZE, "invalid value: not a number of pods", GROUP_MIN),
+        (annotation::FABRIC_WAIT, "invalid value: not a number of seconds", 1),
     ] {
         let wrong = |number: &&str| number.parse::<u32>().map_or(true, |number| number < min);
         if let Some(number) = get(name).filter(wrong) {
-            let denial = Denial::new(name, number, format!("invalid value: not {what}"));
-            return Err(denial.allowed(format!("a whole number of {min} or more")));
+            let allowed = format!("a whole number of {min} or more");
+            return Err(Denial::new(name, number, why).allowed(allowed));
         }
     }
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

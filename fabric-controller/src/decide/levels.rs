@@ -205,7 +205,7 @@ pub(super) fn plan<'g>(
     let mut cohorts = cohorts(group, needs, request);
     let rooms = rooms(needs, request.level, fabric);
     if request.is_required && group.domain_size().is_none() {
-        return whole(cohorts.pop()?, needs, request.level, fabric);
+        return whole(&cohorts.pop()?, needs, request.level, fabric);
     }
     let size = cohorts.iter().map(|cohort| cohort.size).max()?;
     let slots: Vec<_> = rooms.into_iter().map(|(name, room)| (name, room / size)).collect();
@@ -231,7 +231,7 @@ pub(super) fn plan<'g>(
 
 /// The smallest domain with room for all pods.
 fn whole<'g>(
-    all: Cohort<'g>,
+    all: &Cohort<'g>,
     needs: &GroupDemand<'g>,
     level: FabricLevel,
     fabric: &FabricCapacity<'_>,
@@ -245,7 +245,7 @@ fn whole<'g>(
         }
         for (name, left) in &mut rooms {
             let rest = there.remove(name).and_then(|room| room.checked_sub(*count));
-            *left = rest.and_then(|rest| Some(left.as_ref()?.min(&rest).to_owned()));
+            *left = rest.zip(*left).map(|(rest, left)| rest.min(left));
         }
     }
     let mut fitting: Vec<_> =

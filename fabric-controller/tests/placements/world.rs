@@ -173,7 +173,9 @@ impl World {
             Action::Place { fabric, pods, domains, rest } => {
                 let rest = rest.as_ref().map(|why| format!(", rest {}", why.reason()));
                 let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
-                domains.values().for_each(|it| *shares.entry(&it.name).or_default() += 1);
+                for domain in domains.values() {
+                    *shares.entry(&domain.name).or_default() += 1;
+                }
                 let shares = shares.iter().map(|(name, pods)| format!(" {pods} in {name}"));
                 let shares: String = shares.collect();
                 format!("{} to {fabric}{shares}{}", pods.len(), rest.unwrap_or_default())

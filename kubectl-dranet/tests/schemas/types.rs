@@ -594,9 +594,11 @@ pub(crate) struct Fabric {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WaitingGroup {
-    /// Namespace and name.
+    /// Its namespace and the value of the label `dranet.io/fabric-group` of its pods.
     pub(crate) name: String,
-    /// Gated pods.
+    /// What people call it: kind, namespace and name of its job.
+    pub(crate) job: String,
+    /// Pods that wait.
     pub(crate) pods: u64,
     /// Why.
     pub(crate) why: String,

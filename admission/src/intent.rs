@@ -158,7 +158,7 @@ impl Intent {
 
     /// NICs per GPU, if each GPU has its own.
     pub(crate) fn nics_per_gpu(&self) -> u32 {
-        self.nics / self.gpus
+        self.nics.checked_div(self.gpus).unwrap_or_default()
     }
 }
 
@@ -181,6 +181,10 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let shares = shares(pod, &limits, asked_gpus, named.transpose()?.as_deref(), trigger)?;
     check_containers(&shares, trigger)?;
     let gpus = shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
+    if gpus == 0 && asked_nics.is_none() {
+        let denial = Denial::new(annotation::ALIGNED_NICS, trigger, "the pod asks for no GPU");
+        return Err(denial.allowed("the number of NICs, for example \"2\""));
+    }
     let nics = asked_nics.unwrap_or(gpus);
     check_size(trigger, gpus, nics)?;
     let class = |name: &'static str| get(name).map(|value| values::class(name, value)).transpose();

@@ -1,6 +1,7 @@
 //! Chooses the claim that gives a pod what it requests on the existing nodes, or says why none can.
 
 mod choice;
+mod nics_only;
 mod note;
 mod selection;
 mod unknown;
@@ -193,6 +194,9 @@ fn plan_as_read(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
+    if intent.gpus == 0 {
+        return nics_only::plan(intent, placement, view, policy);
+    }
     if policy.admit_unknown && unknown::is_unknown(placement, view) {
         return unknown::plan(intent, view, policy);
     }
@@ -207,7 +211,7 @@ fn plan_as_read(
     let filter = |node: &str| placement.allows(view, node);
     let selection = Selection {
         gpu_driver: selected.driver,
-        gpu_class: &selected.gpu_class,
+        gpu_class: Some(&selected.gpu_class),
         gpu_profile: intent.gpu_profile(),
         nic_driver: selected.nic_driver,
         nic_class: &selected.nic_class,

@@ -71,7 +71,7 @@ pub(crate) fn nothing(
             "no node that the pod can run on has all of a NodeTopology, GPUs of driver {driver} in \
              class `{}`{} and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
              {with_gpus} with such GPUs and {with_nics} with such NICs{}",
-            selection.gpu_class.name,
+            selection.gpu_class.map(|class| &*class.name).unwrap_or_default(),
             with_profile(selection),
             role_words(intent.nic_role),
             selection.nic_driver.driver,

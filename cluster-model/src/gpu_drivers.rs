@@ -46,6 +46,21 @@ pub struct Part {
     pub profile_resources: Option<&'static str>,
 }
 
+/// The driver of no GPU, for pods that ask for NICs only.
+pub const NONE: &GpuDriver = &GpuDriver {
+    driver: "",
+    class: "",
+    pci_vendor: 0,
+    kind_attribute: None,
+    gpu_kind: "",
+    uuid_attribute: None,
+    address_attribute: None,
+    numa_attribute: None,
+    extended_resources: &[],
+    partial_resources: &[],
+    part: None,
+};
+
 /// The parts of GPUs that claims can request, such as MIG devices.
 pub const PARTS: &[GpuDriver] = &[
     GpuDriver {

@@ -24,8 +24,8 @@ use topology_graph::{Cell, Level, NicRole, Pair, PciAddress, ShapeHash, Topology
 pub struct Selection<'a> {
     /// The driver of the GPUs.
     pub gpu_driver: &'static GpuDriver,
-    /// The class of the GPUs.
-    pub gpu_class: &'a Class,
+    /// The class of the GPUs; `None` if the claim requests none.
+    pub gpu_class: Option<&'a Class>,
     /// The profile of the parts of GPUs, if the driver is one of [`PARTS`] and the claim names one.
     ///
     /// [`PARTS`]: crate::gpu_drivers::PARTS
@@ -103,7 +103,7 @@ struct DeviceLikeness {
     shared: Vec<(QualifiedName, Quantity)>,
 }
 
-/// Returns the machines with at least one selected GPU and NIC, among the nodes that pass the
+/// Returns the machines with at least one selected NIC, and GPU if the selection has any, among the nodes that pass the
 /// filter; those with most present nodes first. Remembered machines yield to present ones: they are
 /// left out if a present machine is the same, or the same without lost devices.
 pub fn machines<'a>(
@@ -206,11 +206,12 @@ fn selected<'a>(
             gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
         };
         devices.gpus = node_devices::parts(view, node, gpu_driver, |gpu| {
-            has_profile(gpu) && is_in(gpu_class, gpu, view.settings())
+            has_profile(gpu) && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
         });
     }
     devices.gpus.retain(|_, gpu| {
-        *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
+        *gpu.id().driver == *gpu_driver.driver
+            && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
     });
     devices.nics.retain(|_, nic| {
         nic_driver.is_rdma(nic)
@@ -228,7 +229,8 @@ fn selected<'a>(
         devices.nics.retain(|nic, _| !is_other(nic));
     }
     keep_one_class(&mut devices);
-    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some((devices, others))
+    let has_gpus = gpu_class.is_none() || !devices.gpus.is_empty();
+    (has_gpus && !devices.nics.is_empty()).then_some((devices, others))
 }
 
 /// The label that names the machine type of a node: the fabric controller's, or else the cloud's.

@@ -38,7 +38,12 @@ impl Default for GpuResources {
     fn default() -> Self {
         let of = |driver: &'static GpuDriver| {
             let names = driver.extended_resources.iter();
-            names.map(move |name| GpuResource { driver, name: (*name).to_owned(), class: None, profile: None })
+            names.map(move |name| GpuResource {
+                driver,
+                name: (*name).to_owned(),
+                class: None,
+                profile: None,
+            })
         };
         Self(GPU_DRIVERS.iter().flat_map(of).collect())
     }

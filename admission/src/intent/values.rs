@@ -34,8 +34,12 @@ pub(super) fn nics(value: &str) -> Result<Option<u32>, Denial> {
     count(annotation::ALIGNED_NICS, value, "NICs", &allowed).map(Some)
 }
 
+/// Parses the number of GPUs; 0 for a pod that wants NICs only.
 pub(super) fn gpus(value: &str) -> Result<u32, Denial> {
-    let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - 1);
+    if value == "0" {
+        return Ok(0);
+    }
+    let allowed = format!("a whole number from 0 to {}", CLAIM_DEVICES_MAX - 1);
     count(annotation::GPUS, value, "GPUs", &allowed)
 }
 

@@ -35,6 +35,7 @@ impl Plan {
             (Pairing::Group, Nearness::Partner) => {
                 format!("{gpus_text} and {} nearest to it", the(nics))
             }
+            (Pairing::Group, Nearness::Level(_)) if gpus == 0 => self.nics_text(),
             (Pairing::Group, Nearness::Level(_)) => {
                 let place = self.nearness.place();
                 format!("{gpus_text} and {} on one {place}", count(nics, "NIC"))
@@ -57,7 +58,8 @@ impl Plan {
             AlignmentPolicy::Required => near,
             AlignmentPolicy::Preferred if !self.is_near() => {
                 let nics = count(nics, "NIC");
-                format!("any {gpus_text} and {nics}, as {}", self.far_because)
+                let gpus = if gpus == 0 { String::new() } else { format!("{gpus_text} and ") };
+                format!("any {gpus}{nics}, as {}", self.far_because)
             }
             AlignmentPolicy::Preferred => format!("{near} where possible, else farther ones"),
         }
@@ -65,6 +67,14 @@ impl Plan {
 }
 
 impl Plan {
+    /// `2 NICs on one NUMA node`, for a pod without GPUs.
+    fn nics_text(&self) -> String {
+        match self.devices.1 as usize {
+            1 => "1 NIC".to_owned(),
+            nics => format!("{} on one {}", count(nics, "NIC"), self.nearness.place()),
+        }
+    }
+
     /// `2 GPUs`, `1 part of a GPU`.
     fn gpus_text(&self) -> String {
         match self.driver.part {

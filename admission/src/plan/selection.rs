@@ -26,7 +26,7 @@ pub(super) fn select(
 
 /// The class of the NICs, and the driver of the NICs that it selects. If the operator's class selects
 /// no NIC, it is a class of the only other NIC driver of the cluster.
-fn nics(
+pub(super) fn nics(
     intent: &Intent,
     view: &ClusterView,
     policy: &Policy,
@@ -259,10 +259,7 @@ fn part_of(view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
 }
 
 /// Denies a pod with several parts of GPUs: parts of one GPU and of several are the same to a claim.
-fn one_part(
-    intent: &Intent,
-    driver: &'static GpuDriver,
-) -> Result<&'static GpuDriver, Denial> {
+fn one_part(intent: &Intent, driver: &'static GpuDriver) -> Result<&'static GpuDriver, Denial> {
     if driver.part.is_none() || intent.gpus == 1 {
         return Ok(driver);
     }

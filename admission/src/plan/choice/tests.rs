@@ -54,7 +54,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         only_shared: false,
         gpu_driver: selected.driver,
         nic_driver: nic_drivers::OURS,
-        gpu_class: &selected.gpu_class,
+        gpu_class: Some(&selected.gpu_class),
         gpu_profile: None,
         nic_class: &selected.nic_class,
         without_interface: false,

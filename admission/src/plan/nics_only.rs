@@ -1,0 +1,249 @@
+//! Claims for pods without GPUs: NICs near each other, near CPUs or NVMe devices if these are asked
+//! for, of the role asked for.
+//!
+//! One constraint is enough: NICs publish what they have in common. Nothing has to be kept apart.
+
+use super::{Plan, PlannedMachine, Policy, choice, selection, with_config};
+use crate::claim::match_attribute;
+use crate::cost::{self, CostError};
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::intent::{AlignmentPolicy, Intent, nic_config};
+use crate::join::form::{Apart, ClaimParts, Form, Order, Source, Way};
+use crate::join::{self, Classes};
+use crate::nearness::Nearness;
+use crate::nic_class::{self, NicClass};
+use crate::wording::count;
+use crate::{cpus, fabric, nvmes, rail, sharing};
+use cluster_model::gpu_drivers;
+use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::names::{alternative, annotation, attribute, cpu, nvme};
+use cluster_model::placement::Placement;
+use cluster_model::view::ClusterView;
+use dra_allocator::AttributeValue;
+use k8s_openapi::api::resource::v1::{DeviceRequest, DeviceSubRequest};
+use std::collections::BTreeMap;
+use topology_graph::{Level, NicRole};
+
+/// What NICs have in common at a level: the name of the join, and the attribute.
+type Common = (&'static str, &'static str);
+
+/// The plan of a pod without GPUs.
+pub(super) fn plan(
+    intent: &Intent,
+    placement: &Placement,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Plan, Denial> {
+    let (level, common) = common(intent)?;
+    if intent.same_rail {
+        return Err(rail::deny("a rail is that of the NIC next to a GPU, and the pod has no GPU"));
+    }
+    let (nic_driver, class) = selection::nics(intent, view, policy)?;
+    nic_class::check_driver(intent, nic_driver)?;
+    let beside =
+        |name: &str, asked: Option<u32>| view.inventory().class(name).filter(|_| asked.is_some());
+    let selection = Selection {
+        gpu_driver: gpu_drivers::NONE,
+        gpu_class: None,
+        gpu_profile: None,
+        nic_driver,
+        nic_class: &class,
+        nic_role: intent.nic_role,
+        without_interface: intent.host_network,
+        only_shared: intent.share.is_some(),
+        cpu_class: beside(cpu::CLASS, intent.cpus).map(|class| &**class),
+        nvme_class: beside(nvme::CLASS, intent.nvmes).map(|class| &**class),
+    };
+    let demand = Demand::of(intent);
+    let mut machines = machines(view, &selection, |node| placement.allows(view, node));
+    if machines.is_empty() {
+        return Err(nothing(intent, &selection));
+    }
+    nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
+    nic_config::check_machines(intent, &machines)?;
+    fabric::check_machines(intent, &machines, view)?;
+    cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
+    nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
+    let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
+    let near: Vec<bool> = machines.iter().map(|it| most_near(it, common) >= intent.nics).collect();
+    let is_preferred = intent.policy == AlignmentPolicy::Preferred;
+    let is_near = near.contains(&true);
+    let enough = |machine: &Machine<'_>| machine.devices.nics.len() >= intent.nics as usize;
+    let serves: Vec<bool> =
+        if is_preferred { machines.iter().map(enough).collect() } else { near.clone() };
+    if !serves.contains(&true) {
+        return Err(shortage(intent, level, common, &machines));
+    }
+    let form = Form { ways: vec![way(intent, common)], only: None, apart: Apart::Kind };
+    let source = Source {
+        driver: gpu_drivers::NONE,
+        gpu_profile: None,
+        classes: &Classes { gpu: String::new(), nic: class.name.to_string() },
+        nic_class: &NicClass::of(nic_driver, intent.nic_role, &machines),
+        without_interface: intent.host_network,
+        rail: None,
+        capacity: capacity.as_ref(),
+        gpu_addresses: &[],
+        last_resort: alternative::ANY,
+    };
+    let mut written = form.write(&demand, source, Order::NicThenGpu);
+    if is_preferred {
+        prefer(&mut written, common);
+    }
+    cpus::add(intent, &demand, &mut written);
+    nvmes::add(intent, &demand, &mut written);
+    sharing::keep_apart(intent, &demand, &mut written);
+    source.nic_class.keep_equal(&mut written, demand.all_nics());
+    let nearness = Nearness::Level(level);
+    let steps = steps(intent, view, &machines, (&demand, nearness), &written, policy)?;
+    let planned: Vec<_> = machines
+        .iter()
+        .zip(serves.iter().zip(&near))
+        .map(|(machine, (serves, near))| PlannedMachine {
+            nodes: machine
+                .nodes
+                .iter()
+                .take(super::NODES_KEPT)
+                .map(|it| (*it).to_owned())
+                .collect(),
+            present: machine.live_nodes(),
+            is_served: *serves,
+            could: *near,
+            nearness: near.then_some(nearness),
+        })
+        .collect();
+    let present = |counts: &dyn Fn(&PlannedMachine) -> bool| {
+        planned.iter().filter(|it| counts(it)).map(|it| it.present).sum()
+    };
+    Ok(Plan {
+        driver: gpu_drivers::NONE,
+        nic_driver,
+        join: if is_near { common.0 } else { join::UNALIGNED },
+        nearness,
+        policy: intent.policy,
+        why: format!("NICs publish {}, so one constraint keeps them together", common.1),
+        claim: with_config(choice::claim(&written), intent, &written.nic_requests),
+        grants: demand.grants(&intent.shares),
+        nodes: (present(&|it| it.is_served), present(&|_| true)),
+        machines: planned,
+        far_because: join::FAR,
+        steps,
+        nic_requests: written.nic_requests,
+        place: None,
+        node_label: None,
+        rail: None,
+        cpus: intent.cpus,
+        nvmes: intent.nvmes,
+        share: intent.share.clone(),
+        pins: Vec::new(),
+        devices: (0, intent.nics),
+        pairing: intent.pairing,
+    })
+}
+
+/// The level that the pod asks for, and the attribute by which NICs of a cell know each other.
+fn common(intent: &Intent) -> Result<(Level, Common), Denial> {
+    let level = intent.level.unwrap_or(Level::Numa);
+    let common = match level {
+        Level::Switch => ("switch", attribute::PCIE_SWITCH),
+        Level::Root => ("root", attribute::PCIE_ROOT),
+        Level::Numa => ("numa", attribute::NUMA_NODE),
+        Level::RootPort | Level::Socket => {
+            let why = "no attribute of NICs says it, and the pod has no GPU";
+            let denial = Denial::new(annotation::ALIGNMENT, level.to_string(), why);
+            return Err(denial.allowed("\"switch\", \"root\" or \"numa\""));
+        }
+    };
+    Ok((level, common))
+}
+
+/// A single NIC has nothing to be near to.
+fn way(intent: &Intent, (join, name): Common) -> Way {
+    if intent.nics == 1 || intent.policy == AlignmentPolicy::Preferred {
+        Way::Any
+    } else {
+        Way::Attribute { join, name, only: None }
+    }
+}
+
+/// The most NICs of a machine with one value of the attribute.
+fn most_near(machine: &Machine<'_>, (_, name): Common) -> u32 {
+    let mut cells: BTreeMap<&AttributeValue, u32> = BTreeMap::new();
+    for nic in machine.devices.nics.values() {
+        if let Some(value) = nic.attribute(name).filter(|value| !value.is_list()) {
+            *cells.entry(value).or_default() += 1;
+        }
+    }
+    let most = cells.into_values().max().unwrap_or_default();
+    // One NIC needs no attribute.
+    most.max(u32::from(!machine.devices.nics.is_empty()))
+}
+
+/// Turns the request for NICs into one for near ones, or else any.
+fn prefer(written: &mut ClaimParts, (join, name): Common) {
+    let Some(request) = written.requests.first_mut() else { return };
+    let Some(ask) = request.exactly.take() else { return };
+    let alternative = |name: &str| DeviceSubRequest {
+        name: name.to_owned(),
+        device_class_name: ask.device_class_name.clone(),
+        allocation_mode: ask.allocation_mode.clone(),
+        count: ask.count,
+        selectors: ask.selectors.clone(),
+        capacity: ask.capacity.clone(),
+        ..DeviceSubRequest::default()
+    };
+    let near = format!("{}/{join}", request.name);
+    *request = DeviceRequest {
+        name: request.name.clone(),
+        exactly: None,
+        first_available: Some(vec![alternative(join), alternative(alternative::ANY)]),
+    };
+    written.constraints.push(match_attribute(vec![near], name));
+}
+
+fn steps(
+    intent: &Intent,
+    view: &ClusterView,
+    machines: &[Machine<'_>],
+    (demand, nearness): (&Demand, Nearness),
+    written: &ClaimParts,
+    policy: &Policy,
+) -> Result<u64, Denial> {
+    let claim = choice::claim(written);
+    let levels = vec![Some(nearness); machines.len()];
+    let found = cost::worst(view, machines, demand, (&levels, nearness), &claim, policy.max_steps);
+    found.map_err(|error| {
+        intent.deny(match error {
+            CostError::OverBudget(budget) => format!(
+                "every claim for {} would take the scheduler more than {budget} search steps on \
+                 one half-busy node; ask for fewer devices",
+                count(intent.nics as usize, "NIC")
+            ),
+            error => error.to_string(),
+        })
+    })
+}
+
+fn nothing(intent: &Intent, selection: &Selection<'_>) -> Denial {
+    let role = match intent.nic_role {
+        NicRole::Compute => String::new(),
+        role => format!("{role} "),
+    };
+    intent.deny(format!(
+        "no node that the pod can run on has a NodeTopology and {role}RDMA NICs of driver {} in \
+         class `{}`",
+        selection.nic_driver.driver, selection.nic_class.name
+    ))
+}
+
+fn shortage(intent: &Intent, level: Level, common: Common, machines: &[Machine<'_>]) -> Denial {
+    let place = Nearness::Level(level).place();
+    let most = machines.iter().map(|machine| most_near(machine, common)).max().unwrap_or_default();
+    let all = machines.iter().map(|machine| machine.devices.nics.len()).max().unwrap_or_default();
+    intent.deny(format!(
+        "asks for {} on one {place}; no node in this cluster has more than {most} there, and more \
+         than {all} in total",
+        count(intent.nics as usize, "NIC")
+    ))
+}

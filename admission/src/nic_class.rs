@@ -10,8 +10,8 @@ use crate::intent::Intent;
 use crate::join::form::ClaimParts;
 use crate::selector::Selector;
 use cluster_model::machines::Machine;
-use cluster_model::names::{annotation, attribute};
-use cluster_model::nic_drivers::NicDriver;
+use cluster_model::names::{self, annotation, attribute};
+use cluster_model::nic_drivers::{NicDriver, Rdma};
 use cluster_model::node_devices::text;
 use dra_allocator::{AttributeValue, Device};
 use std::collections::BTreeSet;
@@ -54,8 +54,30 @@ impl NicClass {
         self.driver
     }
 
+    /// Selects the NICs of the class that can be allocated.
+    pub(crate) fn selector(&self, without_interface: bool) -> Selector {
+        let driver = self.driver;
+        let selector = Selector::driver(driver.driver);
+        let selector = match driver.rdma {
+            Rdma::True(name) => selector.and_true(name),
+            Rdma::OneOf(name, values) => selector.and_one_of(name, values.iter().copied()),
+            Rdma::ByClass => selector,
+        };
+        let mut selector = self.limit(selector);
+        if driver.has_roles {
+            // NICs that are down or slow are not allocated; plans still count them.
+            selector = selector
+                .and_not_true(attribute::DEGRADED)
+                .and_string_if_any(attribute::PORT_STATE, names::PORT_ACTIVE);
+        }
+        match driver.interface_attribute {
+            Some(name) if without_interface => selector.and_string(name, ""),
+            _ => selector,
+        }
+    }
+
     /// Limits a selector to the class.
-    pub(crate) fn limit(&self, selector: Selector) -> Selector {
+    fn limit(&self, selector: Selector) -> Selector {
         if !self.driver.has_roles {
             let others: Vec<_> = self.others.iter().copied().collect();
             return match others.as_slice() {

@@ -19,8 +19,7 @@ use crate::demand::{Block, Demand};
 use crate::nic_class::NicClass;
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::names::{self, attribute};
-use cluster_model::nic_drivers::Rdma;
+use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
@@ -289,23 +288,7 @@ impl Writer<'_> {
     }
 
     fn nic(&self, way: &Way) -> Selector {
-        let driver = self.source.nic_class.driver();
-        let selector = Selector::driver(driver.driver);
-        let selector = match driver.rdma {
-            Rdma::True(name) => selector.and_true(name),
-            Rdma::OneOf(name, values) => selector.and_one_of(name, values.iter().copied()),
-            Rdma::ByClass => selector,
-        };
-        let mut selector = self.source.nic_class.limit(selector);
-        if driver.has_roles {
-            // NICs that are down or slow are not allocated; plans still count them.
-            selector = selector
-                .and_not_true(attribute::DEGRADED)
-                .and_string_if_any(attribute::PORT_STATE, names::PORT_ACTIVE);
-        }
-        if let Some(name) = driver.interface_attribute.filter(|_| self.source.without_interface) {
-            selector = selector.and_string(name, "");
-        }
+        let mut selector = self.source.nic_class.selector(self.source.without_interface);
         selector = match self.source.rails {
             [] => selector,
             [rail] => selector.and_int(attribute::RAIL, *rail),

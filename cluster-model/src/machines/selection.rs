@@ -1,0 +1,162 @@
+//! Which devices of a node a claim may draw from.
+
+use crate::gpu_drivers::GpuDriver;
+use crate::names::{attribute, label};
+use crate::nic_drivers::NicDriver;
+use crate::node_devices::{self, NodeDevices, text};
+use crate::view::ClusterView;
+use dra_allocator::{AttributeValue, Budget, Class, Device, Settings};
+use std::collections::BTreeMap;
+use topology_graph::{NicRole, PciAddress};
+
+/// The devices that a claim may draw from.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection<'a> {
+    /// The driver of the GPUs.
+    pub gpu_driver: &'static GpuDriver,
+    /// The class of the GPUs; `None` if the claim requests none.
+    pub gpu_class: Option<&'a Class>,
+    /// The profile of the parts of GPUs, if the driver is one of [`PARTS`] and the claim names one.
+    ///
+    /// [`PARTS`]: crate::gpu_drivers::PARTS
+    pub gpu_profile: Option<&'a str>,
+    /// The driver of the NICs.
+    pub nic_driver: &'static NicDriver,
+    /// The class of the NICs.
+    pub nic_class: &'a Class,
+    /// What the NICs are for.
+    pub nic_role: NicRole,
+    /// True to exclude NICs with a network interface, which cannot be moved into a pod on the host
+    /// network.
+    pub without_interface: bool,
+    /// True to exclude NICs that claims cannot share. Machines then also differ by the capacity of
+    /// their NICs.
+    pub only_shared: bool,
+    /// The class of the CPUs, if the claim requests any.
+    pub cpu_class: Option<&'a Class>,
+    /// The class of the NVMe devices, if the claim requests any.
+    pub nvme_class: Option<&'a Class>,
+}
+
+/// The NICs that a claim may draw from; the fields are those of [`Selection`].
+#[derive(Clone, Copy, Debug)]
+pub struct NicSelection<'a> {
+    /// The driver of the NICs.
+    pub nic_driver: &'static NicDriver,
+    /// The class of the NICs.
+    pub nic_class: &'a Class,
+    /// What the NICs are for.
+    pub nic_role: NicRole,
+    /// True to exclude NICs with a network interface.
+    pub without_interface: bool,
+    /// True to exclude NICs that claims cannot share.
+    pub only_shared: bool,
+}
+
+impl<'a> Selection<'a> {
+    fn nics(&self) -> NicSelection<'a> {
+        let Self { nic_driver, nic_class, nic_role, without_interface, only_shared, .. } = *self;
+        NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared }
+    }
+}
+
+/// The NICs that the selection's class and driver cannot tell from the selected ones, but that the
+/// graph has another role for.
+pub(crate) type OtherNics<'a> = BTreeMap<PciAddress, &'a Device>;
+
+/// The selected devices of a node, and the NICs of other roles that only the graph tells from them.
+pub(super) fn selected<'a>(
+    view: &'a ClusterView,
+    node: &'a str,
+    selection: &Selection<'_>,
+) -> Option<(NodeDevices<'a>, OtherNics<'a>)> {
+    let Selection { gpu_driver, gpu_class, gpu_profile, nic_driver, .. } = *selection;
+    let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
+    if let Some(part) = gpu_driver.part {
+        let has_profile = |gpu: &Device| {
+            gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
+        };
+        devices.gpus = node_devices::parts(view, node, gpu_driver, |gpu| {
+            has_profile(gpu) && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
+        });
+    }
+    devices.gpus.retain(|_, gpu| {
+        *gpu.id().driver == *gpu_driver.driver
+            && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
+    });
+    let others = keep_nics(view, &mut devices, selection.nics());
+    let has_gpus = gpu_class.is_none() || !devices.gpus.is_empty();
+    (has_gpus && !devices.nics.is_empty()).then_some((devices, others))
+}
+
+/// Keeps the NICs that a claim may draw from. Returns those of other roles that only the graph tells
+/// from them.
+pub(crate) fn keep_nics<'a>(
+    view: &ClusterView,
+    devices: &mut NodeDevices<'a>,
+    selection: NicSelection<'_>,
+) -> OtherNics<'a> {
+    let NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared } =
+        selection;
+    devices.nics.retain(|_, nic| {
+        *nic.id().driver == *nic_driver.driver
+            && nic_driver.is_rdma(nic)
+            && (!nic_driver.has_roles || node_devices::nic_role(nic) == nic_role)
+            && !(without_interface && nic_driver.may_have_interface(nic))
+            && (!only_shared || nic.allows_multiple_allocations())
+            && is_in(nic_class, nic, view.settings())
+    });
+    let mut others = BTreeMap::new();
+    if !nic_driver.has_roles {
+        let topology = devices.topology;
+        let is_other = |nic: &PciAddress| topology.nic_role(*nic).is_some_and(|it| it != nic_role);
+        others =
+            devices.nics.iter().filter(|(nic, _)| is_other(nic)).map(|(a, b)| (*a, *b)).collect();
+        devices.nics.retain(|nic, _| !is_other(nic));
+    }
+    keep_one_class(devices);
+    others
+}
+
+/// The label that names the machine type of a node: the fabric controller's, or else the cloud's.
+/// Claims need none if the NICs publish the shape.
+pub(super) fn type_label(
+    view: &ClusterView,
+    node: &str,
+    devices: &NodeDevices<'_>,
+) -> Option<(&'static str, String)> {
+    if devices.nics.values().any(|nic| nic.attribute(attribute::SHAPE).is_some()) {
+        return None;
+    }
+    let labels = &view.inventory().node(node)?.labels;
+    [label::MACHINE_TYPE, label::INSTANCE_TYPE]
+        .into_iter()
+        .find_map(|name| Some((name, labels.get(name)?.to_string())))
+}
+
+/// Keeps the NICs of one link type and rate class, the fastest. Compute NICs are of one class
+/// already, so that this concerns storage NICs. A NIC that says neither is kept, and so is one whose
+/// rate a capacity replaces.
+fn keep_one_class(devices: &mut NodeDevices<'_>) {
+    let class = |nic: &Device| -> Option<(i64, String)> {
+        let Some(AttributeValue::Int(rate)) = nic.attribute(attribute::RATE_GBPS) else {
+            return None;
+        };
+        Some((*rate, text(nic, attribute::LINK_TYPE)?.to_owned()))
+    };
+    let others =
+        devices.nics.values().filter(|nic| node_devices::nic_role(nic) != NicRole::Compute);
+    let Some(best) = others.filter_map(|nic| class(nic)).max() else { return };
+    devices.nics.retain(|_, nic| class(nic).is_none_or(|class| class == best));
+}
+
+/// Returns true if a class selects a device. A selector that fails on the device does not select
+/// it: a claim of that class would fail everywhere.
+pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
+    class.selectors.iter().all(|selector| {
+        // The operator writes classes.
+        let budget = Budget::unlimited();
+        let compiled = selector.compiled(&budget);
+        compiled.is_ok_and(|it| it.matches_with(device, settings, &budget).unwrap_or(false))
+    })
+}

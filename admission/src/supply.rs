@@ -83,7 +83,7 @@ pub(crate) fn nothing(
     intent.deny(what)
 }
 
-/// ` with profile `1g.10gb``, if the pod asks for such parts of GPUs.
+/// The profile, if the pod asks for parts of GPUs by one.
 fn with_profile(selection: &Selection<'_>) -> String {
     let profile = selection.gpu_profile.map(|profile| format!(" with profile `{profile}`"));
     profile.unwrap_or_default()

@@ -80,7 +80,7 @@ pub(crate) fn propose(
 /// The candidate for every device of machines of a type whose NICs publish no bus ID.
 fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, machines, .. } = question;
-    let counts = question.counts.or((demand.blocks == 1).then_some(demand))?;
+    let counts = question.counts.or_else(|| (demand.blocks == 1).then_some(demand))?;
     let of_type = || machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
     let takes_all = |machine: &Machine<'_>| {
         machine.devices.gpus.len() == demand.all_gpus() as usize

@@ -97,22 +97,7 @@ pub(super) fn plan(
     source.nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
     let steps = steps(intent, view, &machines, (&demand, nearness), &written, policy)?;
-    let planned: Vec<_> = machines
-        .iter()
-        .zip(serves.iter().zip(&near))
-        .map(|(machine, (serves, near))| PlannedMachine {
-            nodes: machine
-                .nodes
-                .iter()
-                .take(super::NODES_KEPT)
-                .map(|it| (*it).to_owned())
-                .collect(),
-            present: machine.live_nodes(),
-            is_served: *serves,
-            could: *near,
-            nearness: near.then_some(nearness),
-        })
-        .collect();
+    let planned = planned(&machines, nearness, &serves, &near);
     let present = |counts: &dyn Fn(&PlannedMachine) -> bool| {
         planned.iter().filter(|it| counts(it)).map(|it| it.present).sum()
     };
@@ -141,6 +126,31 @@ pub(super) fn plan(
         devices: (0, intent.nics),
         pairing: intent.pairing,
     })
+}
+
+/// What the plan says about each machine.
+fn planned(
+    machines: &[Machine<'_>],
+    nearness: Nearness,
+    serves: &[bool],
+    near: &[bool],
+) -> Vec<PlannedMachine> {
+    machines
+        .iter()
+        .zip(serves.iter().zip(near))
+        .map(|(machine, (serves, near))| PlannedMachine {
+            nodes: machine
+                .nodes
+                .iter()
+                .take(super::NODES_KEPT)
+                .map(|it| (*it).to_owned())
+                .collect(),
+            present: machine.live_nodes(),
+            is_served: *serves,
+            could: *near,
+            nearness: near.then_some(nearness),
+        })
+        .collect()
 }
 
 /// The level that the pod asks for, and the attribute by which NICs of a cell know each other.

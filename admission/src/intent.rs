@@ -79,6 +79,7 @@ pub struct Share {
 
 /// What a pod with the trigger annotation requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate wish")]
 pub struct Intent {
     /// NICs for the pod, at least 1.
     pub nics: u32,

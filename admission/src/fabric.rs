@@ -129,7 +129,7 @@ fn check_level(pod: &Pod, intent: &Intent, is_pod_group: bool) -> Result<(), Den
     }
     let maps = [pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref()];
     let has = |key: &&str| maps.iter().flatten().any(|map| map.contains_key(*key));
-    if intent.is_sliced && !job_label::INDICES.iter().any(|key| has(key)) {
+    if intent.is_sliced && !job_label::INDICES.iter().any(has) {
         return deny(
             annotation::DOMAIN_SIZE,
             "the pod has no index, so its slice is unknown; use an indexed Job, a StatefulSet or a \

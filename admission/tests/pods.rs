@@ -228,7 +228,7 @@ fn drivers_and_classes() {
     });
     let host = changed(|pod| pod["spec"]["hostNetwork"] = true.into());
     let plugin = GB300.with(Gpus::Plugin);
-    let cases = [
+    let cases = vec![
         ("a class that stands for the limit is preferred", counted, two()),
         ("GPUs by a device plugin only", cluster(&[plugin]), two()),
         ("GPUs by a device plugin on some nodes", cluster(&[plugin, GB300]), two()),

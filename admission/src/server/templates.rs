@@ -398,7 +398,9 @@ mod tests {
         let (one, other) = tokio::join!(ask(), ask());
         for refused in [one, other] {
             let error = refused.unwrap_err();
-            assert!(matches!(&*error, TemplateError::Create { .. }), "{error:?}");
+            let why = "ResourceClaimTemplate `team/dranet-0` that the pod needs is refused: \
+                       exceeded quota";
+            assert_eq!(error.to_string(), why);
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         ask().await.unwrap_err();

@@ -9,8 +9,9 @@
 //! reproduces values and runtime errors. A function that it does not implement is a compile error
 //! that names the function ([`CompileError::Unsupported`]), never a wrong result.
 //!
-//! Tenants write expressions. Compilation and evaluation charge a [`Budget`] for each step, and the
-//! depth of the tree is limited, so that every walk over it fits the stack of the caller.
+//! Tenants write expressions. Compilation and evaluation charge a [`Budget`](crate::Budget) for each
+//! step, and the depth of the tree is limited, so that every walk over it fits the stack of the
+//! caller.
 //!
 //! The parser and the syntax tree come from the crate `cel` (0.15, without `kube-cel`). The
 //! evaluator is our own, for two reasons. Exactness: the empty map for unknown domains, errors that

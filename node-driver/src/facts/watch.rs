@@ -128,7 +128,9 @@ impl Listener for Uevents {
     }
 
     async fn next(&mut self) -> io::Result<()> {
-        self.next().await.map(drop)
+        let subsystem = self.next().await?;
+        tracing::debug!(subsystem, "Device event");
+        Ok(())
     }
 }
 
@@ -142,7 +144,9 @@ impl Listener for Monitor {
     }
 
     async fn next(&mut self) -> io::Result<()> {
-        self.next().await
+        self.next().await?;
+        tracing::debug!("RDMA notification");
+        Ok(())
     }
 }
 
@@ -177,7 +181,6 @@ async fn announce<L: Listener>(mut listener: L, wake: &Notify) -> io::Error {
         if let Err(error) = listener.next().await {
             return error;
         }
-        tracing::debug!(events = L::EVENTS, "Heard");
         wake.notify_one();
         sleep(REST).await;
         listener.forget();

@@ -139,12 +139,7 @@ fn planned(
         .iter()
         .zip(serves.iter().zip(near))
         .map(|(machine, (serves, near))| PlannedMachine {
-            nodes: machine
-                .nodes
-                .iter()
-                .take(super::NODES_KEPT)
-                .map(|it| (*it).to_owned())
-                .collect(),
+            nodes: super::some_nodes(machine),
             present: machine.live_nodes(),
             is_served: *serves,
             could: *near,

@@ -44,7 +44,7 @@ async fn only_allowed_namespaces_set_addresses_and_routes(
                 }
             }
             let (mine, theirs) = (editor(&plane, scope).await?, editor(&plane, allowed).await?);
-            in_force(&mine, scope).await?;
+            in_force(&mine, scope, allowed.namespace()).await?;
             for (parameters, fields) in held() {
                 for object in objects(&parameters) {
                     let refused = create(&mine, scope, &object).await;
@@ -92,7 +92,7 @@ async fn a_namespace_may_be_allowed_some_fields(plane: Arc<ControlPlane>) -> any
             }
         }
         let mine = editor(&plane, scope).await?;
-        in_force(&mine, scope).await?;
+        in_force(&mine, scope, &format!("{namespace}=")).await?;
         let allowed = ["interface.dhcp", "neighbors", "interface.vrf"];
         for (parameters, fields) in held().into_iter().filter(|(_, fields)| !fields.contains(',')) {
             for object in objects(&parameters) {
@@ -185,12 +185,17 @@ async fn create(client: &Client, scope: &Scope, object: &Value) -> kube::Result<
     client.request::<DynamicObject>(request).await.map(drop)
 }
 
-/// A policy takes effect some time after it is written.
-async fn in_force(client: &Client, scope: &Scope) -> anyhow::Result<()> {
+/// A policy takes effect some time after it is written, and the one of an earlier test some time
+/// after it is deleted. Waits for a denial of the one that allows `namespaces`.
+async fn in_force(client: &Client, scope: &Scope, namespaces: &str) -> anyhow::Result<()> {
     let [claim, _] = objects(&json!({"routes": [{}]}));
     eventually(SOON, async || {
         let answer = create(client, scope, &claim).await;
-        Ok(Check::that(answer.is_err(), || "it is not in force".to_owned()))
+        let is_named = matches!(
+            &answer,
+            Err(Error::Api(status)) if status.message.contains(&format!("may ({namespaces}"))
+        );
+        Ok(Check::that(is_named, || format!("it is not in force: {answer:?}")))
     })
     .await
 }

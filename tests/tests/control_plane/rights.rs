@@ -64,10 +64,12 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
 const TRIED: &[(&str, &str, &str)] =
     &[("node-driver", "topology.dranet.io/nicaddresses", "delete")];
 /// Groups whose definitions are not installed here, since they belong to operators of jobs.
-const FOREIGN_GROUPS: [&str; 5] = [
+const FOREIGN_GROUPS: [&str; 7] = [
+    "grove.io",
     "jobset.x-k8s.io",
     "kubeflow.org",
     "leaderworkerset.x-k8s.io",
+    "ray.io",
     "scheduling.volcano.sh",
     "scheduling.x-k8s.io",
 ];

@@ -168,7 +168,7 @@ impl Pending {
         let kept = template.and_then(|template| pin::kept(&plan, &template));
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
         warnings.extend(nic_pool::warning(&intent, &namespace, view));
-        warnings.extend(intent::memlock(&typed, &intent));
+        warnings.extend(intent::memlock(&typed, &intent, plan.nic_driver));
         warnings.extend(intent::preemption(&typed));
         warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
         if plan.machines.is_empty() {

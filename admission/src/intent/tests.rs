@@ -1,4 +1,5 @@
 use super::*;
+use cluster_model::nic_drivers;
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
 
@@ -176,9 +177,24 @@ fn annotations_without_effect_are_warned_about() {
 
 #[test]
 fn containers_that_cannot_lock_memory_are_warned_about() {
-    let mut pod = pod(&json!({}), &json!([gpus("a", 1), gpus("b", 1), container("c", &json!({}))]));
-    pod.spec.as_mut().unwrap().containers[1].security_context =
-        serde_json::from_value(json!({ "capabilities": { "add": ["IPC_LOCK"] } })).unwrap();
+    let containers = ["none", "able", "user", "root", "image", "privileged"].map(|it| gpus(it, 1));
+    let mut pod = pod(&json!({}), &Value::from_iter(containers));
+    let spec = pod.spec.as_mut().unwrap();
+    spec.security_context = serde_json::from_value(json!({ "runAsNonRoot": true })).unwrap();
+    let lock = json!({ "add": ["IPC_LOCK"] });
+    for (container, context) in spec.containers.iter_mut().zip([
+        json!({ "runAsNonRoot": false }),
+        json!({ "runAsNonRoot": false, "capabilities": lock }),
+        json!({ "runAsUser": 1000, "capabilities": lock }),
+        json!({ "runAsUser": 0, "capabilities": lock }),
+        json!({ "capabilities": lock }),
+        json!({ "privileged": true }),
+    ]) {
+        container.security_context = serde_json::from_value(context).unwrap();
+    }
     let intent = read(&pod).unwrap().unwrap();
-    insta::assert_snapshot!(memlock(&pod, &intent).join("\n"));
+    let other = nic_drivers::by_name("sriovnetwork.k8snetworkplumbingwg.io").unwrap();
+    insta::assert_snapshot!(memlock(&pod, &intent, other).join("\n"));
+    let ours = memlock(&pod, &intent, nic_drivers::OURS);
+    assert_eq!(ours, Vec::<String>::new(), "node-driver lifts the limit");
 }

@@ -3,7 +3,8 @@
 use super::{Intent, annotations, is_triggered};
 use crate::denial::cut;
 use cluster_model::names::annotation;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use cluster_model::nic_drivers::NicDriver;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 /// Annotations of ours that this version acts on.
 const KNOWN: &[&str] = &[
@@ -79,26 +80,57 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
 }
 
 /// Warns about containers that may not lock memory. RDMA needs it, and fails late and with unclear
-/// errors.
-pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
-    let spec = pod.spec.as_ref();
-    let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+/// errors. Our own driver lifts the limit of locked memory of every container that gets its NICs;
+/// other drivers do not.
+pub(crate) fn memlock(pod: &Pod, intent: &Intent, nic_driver: &NicDriver) -> Vec<String> {
+    if nic_driver.is_ours() {
+        return Vec::new();
+    }
+    let Some(spec) = &pod.spec else { return Vec::new() };
     let gets = |container: &&Container| {
         intent.shares.iter().any(|share| share.container == container.name)
     };
-    main.iter()
-        .chain(init)
-        .filter(gets)
-        .filter(|container| !may_lock_memory(container))
-        .map(|container| {
-            format!(
-                "container `{}` has no capability IPC_LOCK: RDMA fails where the runtime's limit \
-                 of locked memory is low",
-                container.name
-            )
-        })
-        .collect()
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    containers.filter(gets).filter_map(|container| cannot_lock(spec, container)).collect()
+}
+
+/// Why the container may not lock memory, if so. Capabilities that are added to a container are not
+/// effective for users other than root.
+fn cannot_lock(spec: &PodSpec, container: &Container) -> Option<String> {
+    let name = &container.name;
+    if container.security_context.as_ref().and_then(|it| it.privileged) == Some(true) {
+        return None;
+    }
+    if is_non_root(spec, container) {
+        return Some(format!(
+            "container `{name}` does not run as root, so a capability IPC_LOCK has no effect: RDMA \
+             fails where the runtime's limit of locked memory is low"
+        ));
+    }
+    (!adds_ipc_lock(container)).then(|| {
+        format!(
+            "container `{name}` has no capability IPC_LOCK: RDMA fails where the runtime's limit \
+             of locked memory is low"
+        )
+    })
+}
+
+/// Whether the pod says that the container does not run as root. Otherwise its image says so, which
+/// nobody here can read.
+fn is_non_root(spec: &PodSpec, container: &Container) -> bool {
+    let own = container.security_context.as_ref();
+    let pods = spec.security_context.as_ref();
+    let user = own.and_then(|it| it.run_as_user).or(pods.and_then(|it| it.run_as_user));
+    let non_root = own.and_then(|it| it.run_as_non_root).or(pods.and_then(|it| it.run_as_non_root));
+    user.map_or(non_root == Some(true), |user| user != 0)
+}
+
+fn adds_ipc_lock(container: &Container) -> bool {
+    let context = container.security_context.as_ref();
+    let capabilities = context.and_then(|context| context.capabilities.as_ref());
+    let added = capabilities.and_then(|capabilities| capabilities.add.as_deref());
+    let locks = |name: &String| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL");
+    added.unwrap_or_default().iter().any(locks)
 }
 
 /// Warns that a priority does not help a pod to get devices: kube-scheduler evicts pods for CPU and
@@ -112,13 +144,6 @@ pub(crate) fn preemption(pod: &Pod) -> Option<String> {
              pod for devices of a claim, so this pod waits until they are free"
         )
     })
-}
-
-fn may_lock_memory(container: &Container) -> bool {
-    let Some(context) = &container.security_context else { return false };
-    let added = context.capabilities.as_ref().and_then(|capabilities| capabilities.add.as_ref());
-    let locks = |name: &String| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL");
-    context.privileged == Some(true) || added.into_iter().flatten().any(locks)
 }
 
 fn nearest(key: &str) -> Option<&'static str> {

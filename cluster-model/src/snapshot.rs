@@ -1,10 +1,12 @@
 //! Reads a cluster from files: Kubernetes objects as `kubectl get -o yaml` writes them, in lists,
-//! in several documents per file, or as JSON; or a file of `kubectl dranet snapshot`.
+//! in several documents per file, or as JSON, compressed by gzip or not; or a file of
+//! `kubectl dranet snapshot`.
 
 mod archive;
 mod document;
 mod gather;
 mod intake;
+mod text;
 mod trim;
 
 pub use archive::{FORMAT, Head, write};
@@ -120,7 +122,7 @@ pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intak
 /// The objects of a file in order, with lists flattened.
 pub fn objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
     let read = |source| SnapshotError::Read { path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(read)?;
+    let text = text::read(path).map_err(read)?;
     parse(&text, path)
 }
 

@@ -3,6 +3,7 @@
 
 use super::document::Item;
 use super::gather::Gathered;
+use super::text;
 use super::{SnapshotError, SnapshotError::Read};
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
@@ -16,8 +17,8 @@ use std::path::Path;
 /// The `apiVersion` of the first object. Another version is another format.
 pub const FORMAT: &str = "snapshot.dranet.io/v1";
 
-/// The first bytes of a gzip file (RFC 1952, 2.3.1).
-const MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// What the first line of every version contains.
+const MARK: &str = "snapshot.dranet.io/";
 
 /// The maximum size of an object in bytes. The API server accepts 3 MiB (`MaxRequestBodyBytes`).
 const LINE_MAX: u64 = 64 << 20;
@@ -51,12 +52,16 @@ pub struct Head {
     pub unread: Vec<String>,
 }
 
-/// Returns true if a file is compressed; an error if it cannot be opened.
+/// Returns true if a file is a snapshot, of any version, and also if it is compressed and its first
+/// line cannot be read; an error if it cannot be opened.
 pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
     let wrap = |source| Read { path: path.to_owned(), source };
-    let mut begin = Vec::new();
-    File::open(path).map_err(wrap)?.take(2).read_to_end(&mut begin).map_err(wrap)?;
-    Ok(begin == MAGIC)
+    let mut file = BufReader::new(File::open(path).map_err(wrap)?);
+    if !text::is_compressed(file.fill_buf().map_err(wrap)?) {
+        return Ok(false);
+    }
+    let mut lines = Lines::new(MultiGzDecoder::new(file));
+    Ok(lines.next().map_or(true, |line| line.is_some_and(|line| line.contains(MARK))))
 }
 
 /// Calls `take` with each object of a file, in order.
@@ -126,7 +131,7 @@ pub fn write(path: &Path, head: &Head, objects: &Gathered) -> Result<(), Snapsho
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Gathering, load_keeping};
+    use super::super::{Gathering, load_keeping, objects};
     use super::*;
     use dra_allocator::MinorVersion;
     use serde_json::{Value, json};
@@ -168,6 +173,22 @@ mod tests {
             assert_eq!(intake.found.taken, BTreeMap::from([("Node".to_owned(), 1)]));
             assert_eq!(intake.view.settings().version, MinorVersion::V1_35);
             assert!(intake.view.pod_groups().is_served());
+        }
+    }
+
+    /// As `kubectl get nodes -o yaml | gzip` writes them.
+    #[test]
+    fn compressed_objects_are_no_snapshot() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } });
+        for text in ["apiVersion: v1\nkind: Node\nmetadata: {name: a}\n", &node.to_string()] {
+            let path = folder.path().join("nodes.gz");
+            let mut file = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
+            file.write_all(text.as_bytes()).unwrap();
+            file.finish().unwrap();
+            let intake = load_keeping(&path, &["Node"]).unwrap();
+            assert_eq!(intake.kept, std::slice::from_ref(&node), "{text}");
+            assert_eq!(objects(&path).unwrap(), std::slice::from_ref(&node), "{text}");
         }
     }
 

@@ -1,11 +1,10 @@
 //! Splits files into Kubernetes objects. JSON is split as text, so that a large list is never held
 //! as values; other formats are parsed as values.
 
-use super::{SnapshotError, SnapshotError::Read, flatten, parse, with_type};
+use super::{SnapshotError, SnapshotError::Read, flatten, parse, text, with_type};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::fs;
 use std::path::Path;
 
 /// An object of a file.
@@ -55,7 +54,7 @@ pub(super) fn each(
     take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
 ) -> Result<(), SnapshotError> {
     let read = |source| Read { path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(read)?;
+    let text = text::read(path).map_err(read)?;
     let documents = serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>();
     let Ok(documents) = documents.collect::<serde_json::Result<Vec<_>>>() else {
         return parse(&text, path)?.into_iter().map(Item::Value).try_for_each(take);

@@ -58,7 +58,8 @@ fn outcome(view: &ClusterView, node: &str, prediction: &Prediction) -> String {
     }
 }
 
-/// The devices that a node gives: `GPU0 with mlx5_0 and mlx5_1 (NODE)`, then others by name.
+/// The devices that a node gives: `GPU0 with mlx5_0 and mlx5_1 (NODE)`, then those that are in no
+/// such pair: NICs by their short name, others by driver and name.
 fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> String {
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let ids: Vec<&DeviceId> = results.map(|result| &result.device).collect();
@@ -73,13 +74,15 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
     if let Some(devices) = &devices {
         parts.extend(paired(devices, &gpus, &nics));
     }
-    let is_paired = |id: &DeviceId| {
+    let is_paired = !parts.is_empty();
+    for id in ids {
         let known = devices.iter().flat_map(|it| it.gpus.values().chain(it.nics.values()));
-        !parts.is_empty() && known.into_iter().any(|device| device.id() == id)
-    };
-    let others = ids.iter().filter(|id| !is_paired(id));
-    let others: Vec<_> = others.map(|id| format!("{} {}", id.driver, id.device)).collect();
-    parts.extend(others);
+        match known.into_iter().find(|device| device.id() == id) {
+            Some(_) if is_paired => {}
+            Some(device) => parts.push(device_names::short(view, node, device)),
+            None => parts.push(format!("{} {}", id.driver, id.device)),
+        }
+    }
     parts.join(", ")
 }
 

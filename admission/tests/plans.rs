@@ -7,6 +7,7 @@
 mod beside;
 #[path = "plans/brute_force.rs"]
 mod brute_force;
+#[cfg(feature = "server")]
 #[path = "plans/cache.rs"]
 mod cache;
 #[path = "plans/checks.rs"]

@@ -48,8 +48,8 @@ impl Forecast {
         devices.extend_from_slice(held);
         let alternative = alternative(claims, allocations);
         let [before, after] = machine.rooms(in_use, &taken);
-        let path = machine.farthest_path(&devices);
-        let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
+        let farthest = machine.farthest(&devices);
+        let gets = Gets { alternative, farthest, degraded: machine.degraded(&devices) };
         let cost = costs.of([&before, &after, machine.whole()], mix);
         let is_first = machine.is_whole(&before) && !machine.is_whole(&after);
         Self { gets, cost, is_first, taken }

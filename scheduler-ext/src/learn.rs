@@ -120,7 +120,7 @@ impl Learning {
                 let pods = pods(view, &machine);
                 let is_new = |pod: &PodName| !before.is_some_and(|(_, of)| of.pods.contains(pod));
                 for (pod, devices) in pods.iter().filter(|(pod, _)| is_new(pod)) {
-                    let path = machine.farthest_path(devices);
+                    let path = machine.farthest(devices).map(|reach| reach.path);
                     let demand = demand(devices.iter());
                     self.bound.push(BoundPod { pod: pod.clone(), demand, path });
                 }

@@ -8,9 +8,9 @@ use dra_allocator::{AllocatedState, Device, DeviceId};
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use topology_graph::{Level, NicRole, PathKind, PciAddress, Topology};
+use topology_graph::{Level, NicRole, PciAddress, Topology};
 
-use crate::score::{Free, Room};
+use crate::score::{Free, Reach, Room};
 
 /// The cells of a topology, which all nodes of a shape share. Without a topology there
 /// are none.
@@ -21,16 +21,16 @@ pub struct Cells {
     places: HashMap<PciAddress, [Option<usize>; LEVELS]>,
     /// Number of cells per level.
     counts: [usize; LEVELS],
-    /// The farthest paths that were looked for: nodes of a shape are asked about the same
+    /// The farthest pairs that were looked for: nodes of a shape are asked about the same
     /// devices again and again.
-    paths: Mutex<HashMap<Addresses, Option<PathKind>, RandomState>>,
+    farthest: Mutex<HashMap<Addresses, Option<Reach>, RandomState>>,
 }
 
 /// GPUs and NICs.
 type Addresses = (Box<[PciAddress]>, Box<[PciAddress]>);
 
-/// The most cached paths per shape, some hundred bytes each.
-const PATHS_MAX: usize = 4096;
+/// The most cached sets of devices per shape, some hundred bytes each.
+const FARTHEST_MAX: usize = 4096;
 
 const LEVELS: usize = Level::WITH_WORDS.len();
 
@@ -81,24 +81,24 @@ impl Cells {
                 }
             }
         }
-        Self { topology: Some(topology), places, counts, paths: Mutex::default() }
+        Self { topology: Some(topology), places, counts, farthest: Mutex::default() }
     }
 
-    /// The farthest path among the pairs of these devices; unknown without a topology.
-    fn farthest_path(&self, gpus: Vec<PciAddress>, nics: Vec<PciAddress>) -> Option<PathKind> {
-        let Some(topology) = &self.topology else { return Some(PathKind::Unknown) };
+    /// The farthest of the pairs of these devices; unknown without a topology.
+    fn farthest(&self, gpus: Vec<PciAddress>, nics: Vec<PciAddress>) -> Option<Reach> {
+        let Some(topology) = &self.topology else { return Some(Reach::UNKNOWN) };
         let devices = (gpus.into(), nics.into());
-        if let Some(known) = lock(&self.paths).get(&devices) {
+        if let Some(known) = lock(&self.farthest).get(&devices) {
             return *known;
         }
         let pairs = topology.pairs_of(&devices.0, &devices.1);
-        let path = pairs.iter().map(|pair| pair.path).max();
-        let mut paths = lock(&self.paths);
-        if paths.len() >= PATHS_MAX {
-            paths.clear();
+        let farthest = pairs.iter().map(|pair| Reach::of(topology, pair)).max();
+        let mut cached = lock(&self.farthest);
+        if cached.len() >= FARTHEST_MAX {
+            cached.clear();
         }
-        paths.insert(devices, path);
-        path
+        cached.insert(devices, farthest);
+        farthest
     }
 }
 
@@ -195,10 +195,9 @@ impl Machine {
         &self.whole
     }
 
-    /// The farthest path among the pairs of these devices; `None` without a GPU or
-    /// without an RDMA NIC. The pairs are those that containers are told: the best
-    /// assignment overall.
-    pub fn farthest_path(&self, devices: &[DeviceId]) -> Option<PathKind> {
+    /// The farthest of the pairs of these devices; `None` without a GPU or without an RDMA
+    /// NIC. The pairs are those that containers are told: the best assignment overall.
+    pub fn farthest(&self, devices: &[DeviceId]) -> Option<Reach> {
         let taken: Vec<&Part> = self.parts.iter().filter(|part| part.is_among(devices)).collect();
         let places = |kind| {
             let parts = taken.iter().filter(move |part| part.kind == kind);
@@ -211,9 +210,9 @@ impl Machine {
         let known =
             |places: Vec<Option<PciAddress>>| places.into_iter().collect::<Option<Vec<_>>>();
         let (Some(gpus), Some(nics)) = (known(gpus), known(nics)) else {
-            return Some(PathKind::Unknown);
+            return Some(Reach::UNKNOWN);
         };
-        self.cells.farthest_path(gpus, nics)
+        self.cells.farthest(gpus, nics)
     }
 
     /// How many of these devices are degraded NICs.

@@ -190,11 +190,11 @@ impl Row {
         let Some((outcome, forecast)) = known else { return row };
         let devices = forecast.taken.iter().map(ToString::to_string).collect();
         // Without `..`, so that a new term is shown too.
-        let Gets { alternative, path, degraded } = outcome.gets;
+        let Gets { alternative, farthest, degraded } = outcome.gets;
         let Cost { loss, gangs, nics, left, cells } = outcome.cost;
         Self {
             alternative: Some(alternative),
-            path: path.map(|path| path.to_string()),
+            path: farthest.map(|reach| reach.to_string()),
             degraded: Some(degraded),
             loss: Some(loss),
             gangs: Some(gangs),

@@ -264,7 +264,8 @@ impl Cluster {
         let best = |scored: &&Scored| Some(scored.score) == score;
         let equal: Vec<String> = known().filter(best).map(|it| it.node.clone()).collect();
         let first = known().find(best);
-        let path = first.and_then(|it| it.reason.outcome()).and_then(|it| it.gets.path);
+        let farthest = first.and_then(|it| it.reason.outcome()).and_then(|it| it.gets.farthest);
+        let path = farthest.map(|reach| reach.path);
         let node = first.map(|scored| &scored.node).or_else(|| fits.first());
         (node.cloned().unwrap_or_default(), path, score, equal)
     }

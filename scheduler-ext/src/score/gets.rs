@@ -1,25 +1,58 @@
 //! What a pod gets on a node.
 
 use std::cmp::Ordering;
-use topology_graph::PathKind;
+use std::fmt;
+use topology_graph::{Pair, PathKind, Topology};
 
-/// What a pod gets on a node. Smaller is better: first the alternatives, then the path,
-/// then degraded NICs.
+/// How far the NIC of a pair is from its GPU. Smaller is nearer: first the path, then whether both
+/// are on one socket, for which `nvidia-smi topo -m` has no word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reach {
+    /// The path.
+    pub path: PathKind,
+    /// Whether the path is SYS, and the devices are not known to be on one CPU socket.
+    pub leaves_socket: bool,
+}
+
+impl Reach {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { path: PathKind::Unknown, leaves_socket: false };
+
+    /// How far the devices of a pair are apart.
+    pub fn of(topology: &Topology, pair: &Pair) -> Self {
+        let is_in_socket = || topology.shares_socket(pair.gpu, pair.nic);
+        Self { path: pair.path, leaves_socket: pair.path == PathKind::Sys && !is_in_socket() }
+    }
+}
+
+/// The word of the path, and what it leaves out.
+impl fmt::Display for Reach {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, leaves_socket } = self;
+        match path {
+            PathKind::Sys if !leaves_socket => write!(out, "{path} within a socket"),
+            _ => write!(out, "{path}"),
+        }
+    }
+}
+
+/// What a pod gets on a node. Smaller is better: first the alternatives, then the farthest
+/// pair, then degraded NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gets {
     /// The sum of the indices of the chosen alternatives in `firstAvailable`; 0 if each
     /// is the first. Equally good alternatives count the same.
     pub alternative: u32,
-    /// The farthest path among the GPU-NIC pairs that the pod gets; `None` if it gets no
-    /// GPU or no NIC.
-    pub path: Option<PathKind>,
+    /// The farthest of the GPU-NIC pairs that the pod gets; `None` if it gets no GPU or no
+    /// NIC.
+    pub farthest: Option<Reach>,
     /// NICs whose PCIe link runs below its capability, or whose port is down.
     pub degraded: u32,
 }
 
 impl Gets {
-    fn order(&self) -> (u32, Option<PathKind>, u32) {
-        (self.alternative, self.path, self.degraded)
+    fn order(&self) -> (u32, Option<Reach>, u32) {
+        (self.alternative, self.farthest, self.degraded)
     }
 }
 
@@ -32,5 +65,47 @@ impl PartialOrd for Gets {
 impl Ord for Gets {
     fn cmp(&self, other: &Self) -> Ordering {
         self.order().cmp(&other.order())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology_graph::fixture::{machine, plant};
+    use topology_graph::{HostRoot, read};
+
+    fn topology(name: &str) -> Topology {
+        let root = tempfile::tempdir().unwrap();
+        plant(machine(name).unwrap(), root.path()).unwrap();
+        Topology::build(&read(&HostRoot::at(root.path())).unwrap(), None).0
+    }
+
+    /// `nvidia-smi topo -m` says SYS of both.
+    #[test]
+    fn the_socket_of_the_gpu_is_nearer_than_the_other() {
+        let topology = topology("epyc-nps4-sockets");
+        let gpu = topology.gpus()[0].address;
+        let mut reaches: Vec<_> = topology
+            .nics()
+            .iter()
+            .map(|nic| Pair { gpu, nic: nic.address, path: topology.path(gpu, nic.address) })
+            .map(|pair| Reach::of(&topology, &pair))
+            .collect();
+        reaches.sort_unstable();
+        let shown: Vec<_> = reaches.iter().map(Reach::to_string).collect();
+        assert_eq!(shown, ["SYS within a socket", "SYS"]);
+    }
+
+    #[test]
+    fn a_socket_that_is_not_known_is_no_common_socket() {
+        let topology = topology("dgx-h100");
+        let gpu = topology.gpus()[0].address;
+        let far = topology.nics().iter().map(|nic| nic.address);
+        let far = far.filter(|nic| topology.path(gpu, *nic) == PathKind::Sys);
+        for nic in far {
+            let reach = Reach::of(&topology, &Pair { gpu, nic, path: PathKind::Sys });
+            assert_eq!(reach.to_string(), "SYS");
+        }
+        assert!(!topology.shares_socket(gpu, gpu), "a GPU is no NIC");
     }
 }

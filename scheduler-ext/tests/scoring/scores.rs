@@ -398,12 +398,12 @@ fn all_claims_of_a_pod_count() {
         }
     };
     let (alone, taken) = outcome(json!([by("gpu")]), 1);
-    assert_eq!((alone.gets.path, taken), (None, 1));
+    assert_eq!((alone.gets.farthest, taken), (None, 1));
     let (paired, taken) = outcome(json!([by("gpu"), shared]), 1);
-    assert!(paired.gets.path.is_some(), "the GPU goes with the NIC that is there: {paired:?}");
+    assert!(paired.gets.farthest.is_some(), "the GPU goes with the NIC that is there: {paired:?}");
     assert_eq!(taken, 1);
     let (two, taken) = outcome(json!([by("gpu"), by("one")]), 0);
-    assert!(two.gets.path.is_some());
+    assert!(two.gets.farthest.is_some());
     assert_eq!(taken, 3);
     let (watcher, taken) = outcome(json!([by("admin")]), 0);
     assert_eq!((watcher.cost.loss, taken), (0, 0));

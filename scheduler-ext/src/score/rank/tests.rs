@@ -1,9 +1,11 @@
 use super::*;
+use crate::score::Reach;
 use proptest::prelude::*;
 use topology_graph::PathKind;
 
 fn outcome(alternative: u32, path: PathKind, loss: u64) -> Outcome {
-    let gets = Gets { alternative, path: Some(path), degraded: 0 };
+    let farthest = Some(Reach { path, leaves_socket: false });
+    let gets = Gets { alternative, farthest, degraded: 0 };
     Outcome { gets, cost: Cost { loss, ..Cost::default() } }
 }
 
@@ -42,10 +44,11 @@ fn the_best_of_many_is_alone_on_its_step() {
 }
 
 fn outcomes() -> impl Strategy<Value = Vec<Option<Outcome>>> {
-    let path = prop::option::of(prop::sample::select(PathKind::WORDS.to_vec()));
-    let outcome = (0..3_u32, path, 0..3_u32, 0..6_u64, 0..3_u32).prop_map(
-        |(alternative, path, degraded, loss, left)| Outcome {
-            gets: Gets { alternative, path, degraded },
+    let reach = (prop::sample::select(PathKind::WORDS.to_vec()), any::<bool>())
+        .prop_map(|(path, leaves_socket)| Reach { path, leaves_socket });
+    let outcome = (0..3_u32, prop::option::of(reach), 0..3_u32, 0..6_u64, 0..3_u32).prop_map(
+        |(alternative, farthest, degraded, loss, left)| Outcome {
+            gets: Gets { alternative, farthest, degraded },
             cost: Cost { loss, left, ..Cost::default() },
         },
     );
@@ -72,7 +75,8 @@ proptest! {
         for (a, of_a) in &known {
             prop_assert!((0..=SCORE_MAX).contains(*of_a));
             for (b, of_b) in &known {
-                let better = (a.gets.alternative, a.gets.path) < (b.gets.alternative, b.gets.path);
+                let of = |outcome: &Outcome| (outcome.gets.alternative, outcome.gets.farthest);
+                let better = of(a) < of(b);
                 prop_assert!(!better || of_a >= of_b);
                 prop_assert!(!better || !strict || of_a > of_b, "{a:?} {of_a}, {b:?} {of_b}");
                 prop_assert!(a > b || !strict || of_a >= of_b);

@@ -69,6 +69,40 @@ fn a_file_wins_over_bare_root_ports_of_a_hypervisor() {
     assert_eq!(topology.cells(Level::Switch).len(), 8);
 }
 
+/// A level is never wider than the next: the devices of one root bus that are on two sockets share
+/// no cell. With the NICs of one socket down, its GPUs would get those of the other.
+#[test]
+fn no_cell_of_one_root_bus_spans_two_sockets() {
+    let topology = topology("h200-vm-8gpu");
+    let cells = topology.cells(Level::Root);
+    assert_eq!(cells.len(), 2);
+    for cell in cells {
+        for gpu in &cell.gpus {
+            for nic in &cell.nics {
+                assert!(topology.path(*gpu, *nic) <= PathKind::Phb, "{gpu} {nic}");
+            }
+        }
+        assert_eq!((cell.gpus.len(), cell.nics.len()), (4, 4));
+    }
+}
+
+/// A DGX H100 with RoCE is the same machine.
+#[test]
+fn the_link_type_changes_no_path_and_no_pair() {
+    let text = machine("dgx-h100").unwrap();
+    let (infiniband, roce) =
+        (built(text), built(&text.replace("link_layer = InfiniBand", "link_layer = Ethernet")));
+    for (gpu, nic) in infiniband
+        .gpus()
+        .iter()
+        .flat_map(|gpu| infiniband.nics().iter().map(|nic| (gpu.address, nic.address)))
+    {
+        assert_eq!(infiniband.path(gpu, nic), roce.path(gpu, nic), "{gpu} {nic}");
+    }
+    assert_eq!(infiniband.pairs(), roce.pairs());
+    assert_eq!(infiniband.cells(Level::Numa), roce.cells(Level::Numa));
+}
+
 /// On bare metal a root port is hardware: what sysfs shows stays.
 #[test]
 fn hardware_wins_over_a_file() {

@@ -125,7 +125,15 @@ fn compute_nics_are_found_with_either_link_type() {
 /// Which ports are up changes nothing, and neither does the rate that an idle port shows.
 #[test]
 fn a_port_that_goes_down_changes_no_role_and_no_pair() {
-    for name in ["dgx-h100", "dgx-b200", "dgx-a100", "gb200-nvl72", "azure-ndh100v5", "gcp-a4"] {
+    for name in [
+        "dgx-h100",
+        "dgx-b200",
+        "dgx-a100",
+        "gb200-nvl72",
+        "azure-ndh100v5",
+        "gcp-a4",
+        "h200-vm-8gpu",
+    ] {
         let facts = snapshot(machine(name).unwrap());
         let (before, _) = Topology::build(&facts, None);
         let roles = |topology: &Topology| -> Vec<_> {

@@ -7,6 +7,7 @@ mod compare;
 mod hwloc;
 mod lspci;
 mod matrix;
+mod plain;
 
 use std::collections::BTreeMap;
 
@@ -31,8 +32,11 @@ pub enum PostedError {
 
 /// Parses a listing: XML of hwloc, or the output of `lspci -tv`, `lspci -vvv`, or both.
 pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
-    let snapshot =
-        if text.trim_start().starts_with('<') { hwloc::read(text)? } else { lspci::read(text) };
+    let snapshot = if text.trim_start().starts_with('<') {
+        hwloc::read(text)?
+    } else {
+        lspci::read(&plain::typed(text))
+    };
     if snapshot.pci.is_empty() {
         return Err(PostedError::NoFunction);
     }

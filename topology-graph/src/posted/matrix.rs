@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::plain::typed;
 use crate::PathKind;
 
 /// A matrix as somebody posted it.
@@ -37,7 +38,7 @@ impl PostedMatrix {
     /// Parses the text of `nvidia-smi topo -m`, or the link types of `rocm-smi --showtopo`. Other
     /// lines are ignored.
     pub fn parse(text: &str) -> Result<Self, PostedMatrixError> {
-        let text = without_colours(text);
+        let text = typed(text);
         let mut matrix = Self::default();
         let mut columns: Vec<&str> = Vec::new();
         for line in text.lines() {
@@ -117,17 +118,4 @@ fn is_device(word: &str) -> bool {
 fn legend(line: &str) -> Option<(&str, &str)> {
     let (name, kernel) = line.trim().split_once(": ")?;
     (name.starts_with("NIC") && is_device(name)).then_some((name, kernel.trim()))
-}
-
-/// The text without the terminal's escape sequences: `nvidia-smi` underlines its header.
-fn without_colours(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('\u{1b}') {
-        plain.push_str(before);
-        let after = after.strip_prefix('[').unwrap_or(after);
-        rest = after.trim_start_matches(|sign: char| sign.is_ascii_digit() || sign == ';');
-        rest = rest.strip_prefix(|sign: char| sign.is_ascii_alphabetic()).unwrap_or(rest);
-    }
-    plain + rest
 }

@@ -66,6 +66,12 @@ fn descriptions_add_what_a_tree_does_not_show() {
 }
 
 #[test]
+fn a_quotation_is_read_as_its_text() {
+    let quoted: String = TREE.lines().map(|line| format!("> {line}\n")).collect();
+    assert_eq!(listing(&quoted).unwrap().pci, listing(TREE).unwrap().pci);
+}
+
+#[test]
 fn descriptions_alone_are_placed_by_their_buses() {
     let snapshot = listing(DETAILS).unwrap();
     let gpu = snapshot.function(at("0000:9b:00.0")).unwrap();
@@ -89,6 +95,8 @@ fn matrices_are_compared_cell_by_cell() {
         NIC0\tPIX\tSYS\t X \n\n\
         NIC Legend:\n\n  NIC0: mlx5_7\n";
     let matrix = PostedMatrix::parse(posted).unwrap();
+    let quoted: String = posted.lines().map(|line| format!("> {line}\n")).collect();
+    assert_eq!(PostedMatrix::parse(&quoted).unwrap(), matrix);
     let text = topology(TREE).compare(&matrix).to_string();
     assert_eq!(
         text,

@@ -16,7 +16,7 @@ pub use prefix::{address, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-pub use values::{Guid, IpPrefix, LinkName, MacAddress, PartitionKey, ValueError};
+pub use values::{Guid, IpPrefix, LinkName, LinkNamePattern, MacAddress, PartitionKey, ValueError};
 
 /// Configuration of one network device in a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,9 +125,10 @@ pub struct InterfaceConfig {
     /// NIC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pkey: Option<PartitionKey>,
-    /// The name in the pod; default: the name on the host.
+    /// The name in the pod, or a pattern for the names of several interfaces; default: the name on
+    /// the host.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<LinkName>,
+    pub name: Option<LinkNamePattern>,
     /// The addresses; default: those on the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpPrefix>,

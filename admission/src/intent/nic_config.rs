@@ -6,7 +6,9 @@ use crate::denial::Denial;
 use crate::sharing::SHARED;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
-use cluster_model::network_config::{InterfaceConfig, InterfaceKind, NetworkConfig};
+use cluster_model::network_config::{
+    InterfaceConfig, InterfaceKind, LinkNamePattern, NetworkConfig,
+};
 use cluster_model::nic_pool::POOL_NAME_MAX;
 use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -29,9 +31,10 @@ pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String,
             "the pod shares the host's network, where nothing is configured".to_owned(),
         ));
     }
-    let named = config.interface.name.is_some() || !config.interface.addresses.is_empty();
-    if nics > 1 && named {
-        return Err(deny(format!("one interface name or address cannot be used for {nics} NICs")));
+    let name = config.interface.name.as_ref().and_then(LinkNamePattern::single);
+    if nics > 1 && (name.is_some() || !config.interface.addresses.is_empty()) {
+        let why = format!("one interface name or address cannot be used for {nics} NICs");
+        return Err(deny(why).allowed("a pattern such as \"rail%d\", an address range or a pool"));
     }
     let json: serde_json::Value =
         serde_json::from_str(value).map_err(|error| deny(format!("it is not JSON: {error}")))?;

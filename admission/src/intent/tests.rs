@@ -55,6 +55,14 @@ fn a_pool_is_a_field_of_the_network_configuration() {
     assert_eq!(beside, json!({ "interface": { "mtu": 9000, "pool": "rdma" } }));
 }
 
+/// One name cannot be that of two interfaces.
+#[test]
+fn several_nics_may_be_named_by_a_pattern() {
+    let config = json!({ "interface": { "name": "rail%d" } }).to_string();
+    let pod = pod(&json!({ "dranet.io/nic-config": config }), &json!([gpus("nccl", 1)]));
+    assert_eq!(read(&pod).unwrap().unwrap().nic_config, Some(config));
+}
+
 #[test]
 fn a_pod_without_the_trigger_has_no_intent() {
     assert_eq!(read(&Pod::default()), Ok(None));

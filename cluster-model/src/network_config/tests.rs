@@ -41,6 +41,9 @@ fn refusals_name_field_and_rule() {
         json!({"interface": {"name": "far-too-long-for-linux"}}),
         json!({"interface": {"name": "a/b"}}),
         json!({"interface": {"name": ".."}}),
+        json!({"interface": {"name": "net%d%d"}}),
+        json!({"interface": {"name": "net%s"}}),
+        json!({"interface": {"name": "too-long-for-%d"}}),
         json!({"interface": {"dhcp": true, "addresses": ["10.0.0.1/8"]}}),
         json!({"interface": {"dhcp": true, "type": "ipvlan"}}),
         json!({"interface": {"pool": "rdma", "addresses": ["10.0.0.1/8"]}}),
@@ -82,6 +85,22 @@ fn refusals_name_field_and_rule() {
     ];
     let lines: Vec<_> = cases.iter().map(|case| format!("{case}\n  {}", refusal(case))).collect();
     insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_pattern_takes_the_lowest_number_that_is_free() {
+    let taken = ["rail0", "rail2"];
+    for (pattern, single, lowest) in [
+        ("rail%d", None, "rail1"),
+        ("%d", None, "0"),
+        ("r%d-x", None, "r0-x"),
+        ("rail0", Some("rail0"), "rail0"),
+    ] {
+        let pattern: LinkNamePattern = pattern.parse().expect("a pattern");
+        let name = pattern.lowest(|name| taken.contains(&name.as_str()));
+        assert_eq!(name.as_str(), lowest);
+        assert_eq!(pattern.single().as_ref().map(LinkName::as_str), single);
+    }
 }
 
 #[test]

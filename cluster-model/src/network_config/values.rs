@@ -33,6 +33,11 @@ pub struct IpPrefix {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName(String);
 
+/// The name of a network interface, or with `%d` a pattern for the names of several: `rail%d`, as for
+/// the kernel (`dev_alloc_name`, `net/core/dev.c`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkNamePattern(String);
+
 /// A link-layer address: 6 bytes for Ethernet, or 20 for IPoIB.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress(Vec<u8>);
@@ -53,12 +58,43 @@ const FULL_MEMBER: u16 = 0x8000;
 /// `IFNAMSIZ` without the terminating zero.
 const LINK_NAME_MAX: usize = 15;
 
-impl LinkName {
-    /// The name for an interface whose own name is not allowed in a configuration.
+/// Where a pattern has the number.
+const NUMBER: &str = "%d";
+/// The most digits of a number: no pod has a thousand interfaces.
+const DIGITS_MAX: usize = 3;
+
+impl LinkNamePattern {
+    /// The pattern for interfaces that cannot have their own names in a pod.
     pub fn fallback() -> Self {
-        Self("net1".to_owned())
+        Self(format!("net{NUMBER}"))
     }
 
+    /// The name, if this is no pattern.
+    pub fn single(&self) -> Option<LinkName> {
+        (!self.0.contains(NUMBER)).then(|| LinkName(self.0.clone()))
+    }
+
+    /// The name with the lowest number, from 0, that is not taken; without a number the name.
+    pub fn lowest(&self, is_taken: impl Fn(&LinkName) -> bool) -> LinkName {
+        let Some((head, tail)) = self.0.split_once(NUMBER) else { return LinkName(self.0.clone()) };
+        let mut number = 0_u32;
+        loop {
+            let name = LinkName(format!("{head}{number}{tail}"));
+            if !is_taken(&name) {
+                return name;
+            }
+            number += 1;
+        }
+    }
+}
+
+impl From<LinkName> for LinkNamePattern {
+    fn from(name: LinkName) -> Self {
+        Self(name.0)
+    }
+}
+
+impl LinkName {
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -177,6 +213,22 @@ impl FromStr for LinkName {
     }
 }
 
+impl FromStr for LinkNamePattern {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let what = "an interface name (1 to 15 letters, digits, `-`, `_`, `.`), or one of up to 12 with \
+                    `%d` for a number";
+        let fail = || ValueError::new(text, what);
+        let example = match text.split_once(NUMBER) {
+            Some((head, tail)) => format!("{head}{}{tail}", "0".repeat(DIGITS_MAX)),
+            None => text.to_owned(),
+        };
+        example.parse::<LinkName>().map_err(|_| fail())?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
 impl FromStr for MacAddress {
     type Err = ValueError;
 
@@ -199,6 +251,12 @@ impl fmt::Display for IpPrefix {
 }
 
 impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for LinkNamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -237,4 +295,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Guid, IpPrefix, LinkName, MacAddress, PartitionKey);
+as_text!(Guid, IpPrefix, LinkName, LinkNamePattern, MacAddress, PartitionKey);

@@ -6,6 +6,7 @@ mod cloud;
 mod decide;
 mod error;
 mod link;
+mod names;
 
 use crate::prepare::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;

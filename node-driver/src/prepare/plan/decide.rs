@@ -1,6 +1,7 @@
 //! Decides the plan, device by device.
 
 use super::link::link;
+use super::names::PodNames;
 use crate::facts::cloud::CloudNic;
 use crate::kernel::attach::ethtool::Abilities;
 use crate::kernel::attach::host_links::HostLinks;
@@ -53,10 +54,11 @@ pub struct Policy {
 /// Decides what the claim's pod gets. [`wiring`](crate::prepare::wiring::wiring) then
 /// adds the topology.
 pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
-    let devices: Vec<PlannedDevice> = claim
-        .devices
-        .iter()
-        .map(|device| planned(claim, device, facts))
+    let configs = claim.devices.iter().map(config).collect::<Result<Vec<_>, _>>()?;
+    let mut names = PodNames::of(claim, &configs, facts.held);
+    let devices = claim.devices.iter().zip(configs);
+    let devices: Vec<PlannedDevice> = devices
+        .map(|(device, config)| planned(claim, device, config, facts, &mut names))
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
     refuse_different_variables(&devices)?;
@@ -78,11 +80,12 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
 fn planned(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
+    config: NetworkConfig,
     facts: &Facts<'_>,
+    names: &mut PodNames,
 ) -> Result<PlannedDevice, PlanError> {
     let nic = facts.inventory.devices.get(&device.device).ok_or_else(|| unknown(device, facts))?;
     refuse_held(device, facts.held)?;
-    let config = config(device)?;
     Ok(PlannedDevice {
         request: device.request.clone(),
         pool: device.pool.clone(),
@@ -93,7 +96,7 @@ fn planned(
         pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
         rdma: rdma(claim, device, nic, &config, facts)?,
         function: function(device, nic, &config)?,
-        link: link(claim, device, nic, config, facts)?,
+        link: link(claim, device, nic, config, facts, names)?,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Decides what happens to a device's interface: it moves into the pod with a complete
 //! configuration, or it stays with the host and the pod gets a child of it.
 
+use super::names::PodNames;
 use crate::facts::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
@@ -22,8 +23,9 @@ pub(super) fn link(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
     nic: &NicFacts,
-    config: NetworkConfig,
+    mut config: NetworkConfig,
     facts: &Facts<'_>,
+    names: &mut PodNames,
 ) -> Result<Option<PlannedLink>, PlanError> {
     let name = || device.device.clone();
     if device.admin_access {
@@ -53,7 +55,9 @@ pub(super) fn link(
         return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
     }
     refuse_larger_mtu(device, nic, &config)?;
-    let pod_name = pod_name(host, &config);
+    let pod_name = names.choose(host, &config);
+    // Drivers of earlier versions know no patterns, and read this plan after a rollback.
+    config.interface.name = config.interface.name.map(|_| pod_name.clone().into());
     let (host, config) = match child {
         None => {
             let config = with_policy_routes(host, completed(host, config), facts.cloud_nics);
@@ -216,13 +220,6 @@ fn with_own_address(
     let bytes = [0x02, digest[0], digest[1], digest[2], digest[3], digest[4]];
     let hardware_addr = MacAddress::from_bytes(&bytes);
     NetworkConfig { interface: InterfaceConfig { hardware_addr, ..config.interface }, ..config }
-}
-
-/// The configured name, otherwise the host's, sanitized: the kernel allows more
-/// characters than a configuration.
-fn pod_name(host: &HostLink, config: &NetworkConfig) -> LinkName {
-    let asked = config.interface.name.clone();
-    asked.or_else(|| host.name.parse().ok()).unwrap_or_else(LinkName::fallback)
 }
 
 /// Without configured addresses the interface keeps the host's, with the routes, rules

@@ -331,6 +331,46 @@ fn connection_parameters_are_passed_to_applications() {
     assert_eq!(told(vec![device("eth-0", None)]).1, Value::Null);
 }
 
+/// A pattern names each interface of the pod, also those of its other claims; the name of the pod's
+/// own interface is never that of a NIC.
+#[test]
+fn several_interfaces_have_distinct_names() {
+    let names = |plan: &Plan| plan.links().map(|link| link.name.to_string()).collect::<Vec<_>>();
+    let named = |name: &str| Some(json!({"interface": {"name": name}}));
+    let nics = |uid, one, two| claim(uid, vec![device("eth-0", one), device("eth-1", two)]);
+    let both = decide(&nics("u-1", named("net%d"), named("net%d")), &[]).expect("possible");
+    assert_eq!(names(&both), ["net0", "net1"]);
+    // A driver of an earlier version can read what is stored.
+    let stored = both.links().map(|link| link.config.interface.name.clone().expect("a name"));
+    assert_eq!(stored.map(|name| name.to_string()).collect::<Vec<_>>(), ["net0", "net1"]);
+    let beside = decide(&nics("u-1", named("net%d"), named("net0")), &[]).expect("possible");
+    assert_eq!(names(&beside), ["net1", "net0"]);
+    let one = claim("u-1", vec![device("eth-0", named("net%d"))]);
+    let held = decide(&one, &[]).expect("possible");
+    let other = claim("u-2", vec![device("eth-1", named("net%d"))]);
+    let next = decide(&other, &[&held]).expect("possible");
+    assert_eq!(names(&next), ["net1"]);
+
+    let mut links = links();
+    for (link, name) in [("rail0", "eth0"), ("rail1", "a:1")] {
+        links.links.get_mut(link).expect("an interface").name = name.into();
+    }
+    let facts = Facts {
+        inventory: &inventory(),
+        links: &links,
+        abilities: &abilities(),
+        netns_mode: NetnsMode::Shared,
+        held: &[],
+        policy: POLICY,
+        boot_id: None,
+        cloud_nics: &[],
+    };
+    let renamed = plan(&nics("u-1", None, None), &facts).expect("possible");
+    assert_eq!(names(&renamed), ["net0", "net1"]);
+    let asked = plan(&nics("u-1", named("eth1"), named("net0")), &facts).expect("possible");
+    assert_eq!(names(&asked), ["eth1", "net0"]);
+}
+
 #[test]
 fn addresses_and_routes_are_inherited_unless_configured() {
     let link = |parameters| {

@@ -120,9 +120,10 @@ fn cannot_lock(spec: &PodSpec, container: &Container) -> Option<String> {
 fn is_non_root(spec: &PodSpec, container: &Container) -> bool {
     let own = container.security_context.as_ref();
     let pods = spec.security_context.as_ref();
-    let user = own.and_then(|it| it.run_as_user).or(pods.and_then(|it| it.run_as_user));
-    let non_root = own.and_then(|it| it.run_as_non_root).or(pods.and_then(|it| it.run_as_non_root));
-    user.map_or(non_root == Some(true), |user| user != 0)
+    let user = own.and_then(|it| it.run_as_user).or_else(|| pods?.run_as_user);
+    let non_root = own.and_then(|it| it.run_as_non_root);
+    let non_root = non_root.or_else(|| pods?.run_as_non_root).unwrap_or(false);
+    user.map_or(non_root, |user| user != 0)
 }
 
 fn adds_ipc_lock(container: &Container) -> bool {

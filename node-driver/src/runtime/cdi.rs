@@ -5,12 +5,13 @@
 //! runtime itself injects the devices into each container, so a container does not start
 //! without them.
 
+use super::mappings;
 use crate::kernel::attach::AttachMode;
 use crate::prepare::claim::base_request;
 use crate::prepare::inventory::CharDevice;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedGpu, PlannedRdma};
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
 use cluster_model::network_config::RdmaConfig;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -291,6 +292,8 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     // Several shares of a device name it only once.
     rdma.dedup_by_key(|rdma| &rdma.name);
     let parameters = parameters(&rdma, environment);
+    let vllm = environment.vllm_nic_mapping.then(|| mappings::vllm(plan)).flatten();
+    let nvshmem = environment.nvshmem_nic_mapping.then(|| mappings::nvshmem(plan)).flatten();
     let has_rdma = !rdma.is_empty();
     let has_nccl = plan.wiring.nccl.is_some();
     let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();
@@ -306,50 +309,9 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     .into_iter()
     .filter_map(|(is_on, variable)| is_on.then_some(variable))
     .chain(parameters)
-    .chain(mappings(plan, environment))
+    .chain(vllm.into_iter().flatten())
+    .chain(nvshmem.into_iter().flatten())
     .collect()
-}
-
-/// Which NIC each GPU uses, for libraries that do not find the nearest one by themselves. Only if
-/// every GPU of the pod has an RDMA device, since both libraries refuse a GPU without one.
-///
-/// vLLM sets the variables that it is told for each worker, before UCX or NVSHMEM starts
-/// (`vllm/v1/executor/vllm_net_devices.py`). NVSHMEM takes device, port and number of processing
-/// elements, in the order of these, which is that of the GPUs.
-fn mappings(plan: &Plan, environment: Environment) -> Vec<String> {
-    let Some(pairs) = pairs(plan).filter(|pairs| !pairs.is_empty()) else { return Vec::new() };
-    let mut variables = Vec::new();
-    if environment.vllm_nic_mapping {
-        let pairs: Vec<_> = pairs.iter().map(|(gpu, nic, _)| format!("{gpu}={nic}")).collect();
-        variables.push(format!("VLLM_GPU_NIC_PCIE_MAPPING={}", pairs.join(",")));
-        variables.push("VLLM_NIC_SELECTION_VARS=UCX_NET_DEVICES:1".to_owned());
-    }
-    if environment.nvshmem_nic_mapping {
-        let hcas: Vec<_> = pairs.iter().map(|(_, _, name)| format!("{name}:1:1")).collect();
-        variables.push("NVSHMEM_ENABLE_NIC_PE_MAPPING=1".to_owned());
-        variables.push(format!("NVSHMEM_HCA_PE_MAPPING={}", hcas.join(",")));
-    }
-    variables
-}
-
-/// GPU, NIC and RDMA device of each GPU with its nearest NIC, by the GPU's address; `None` if a GPU
-/// has no address or no RDMA device.
-fn pairs(plan: &Plan) -> Option<Vec<(&str, &str, &str)>> {
-    let told: Vec<_> = plan.told().into_iter().map(|(_, device)| device).collect();
-    let pairs = plan.wiring.gpus.iter().map(|gpu| pair(gpu, &told));
-    let mut pairs: Vec<_> = pairs.collect::<Option<_>>()?;
-    pairs.sort_unstable();
-    Some(pairs)
-}
-
-fn pair<'p>(
-    gpu: &'p PlannedGpu,
-    told: &[&'p PlannedDevice],
-) -> Option<(&'p str, &'p str, &'p str)> {
-    let nic = gpu.nics.iter().find(|nic| nic.rdma_device.is_some())?;
-    let device = told.iter().find(|device| device.device == nic.device)?;
-    let rdma = device.rdma.as_ref()?;
-    Some((gpu.pci_bus_id.as_deref()?, &device.pci_bus_id, &rdma.name))
 }
 
 /// Connection parameters, if the NICs of all the pod's claims agree. NCCL finds the GID

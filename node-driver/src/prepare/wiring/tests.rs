@@ -48,7 +48,10 @@ fn plan(nics: &[u32], gpus: &[u32]) -> Plan {
         json!({
             "request": "nics/near", "pool": NODE, "device": format!("pci-010{number}-00-00-0"),
             "pciBusId": format!("010{number}:00:00.0"), "link": null,
-            "rdma": {"name": format!("mlx5_{}", number - 1), "ports": [1], "chars": []},
+            "rdma": {
+                "name": format!("mlx5_{}", number - 1), "ports": [1],
+                "chars": [{"name": format!("uverbs{}", number - 1), "major": 231, "minor": number}],
+            },
         })
     };
     let gpu = |number: &u32| {
@@ -192,17 +195,19 @@ fn what_a_container_reads() {
     );
 }
 
+/// The variables of vLLM and NVSHMEM in a container.
+fn mappings(mut plan: Plan) -> Vec<String> {
+    plan.wiring = wiring(&plan, "dra.net", &topology(), &published());
+    let spec = serde_json::to_value(cdi::spec(&plan, &paths(), &settings())).unwrap();
+    let all = spec["containerEdits"]["env"].as_array().into_iter().flatten();
+    let all = all.map(|variable| variable.as_str().unwrap().to_owned());
+    all.filter(|it| it.starts_with("VLLM") || it.starts_with("NVSHMEM")).collect()
+}
+
 /// Each GPU with its nearest NIC, for libraries that do not find it.
 #[test]
 fn vllm_and_nvshmem_get_the_nic_of_each_gpu() {
-    let variables = |nics: &[u32], gpus: &[u32]| -> Vec<String> {
-        let mut plan = plan(nics, gpus);
-        plan.wiring = wiring(&plan, "dra.net", &topology(), &published());
-        let spec = serde_json::to_value(cdi::spec(&plan, &paths(), &settings())).unwrap();
-        let all = spec["containerEdits"]["env"].as_array().into_iter().flatten();
-        let all = all.map(|variable| variable.as_str().unwrap().to_owned());
-        all.filter(|it| it.starts_with("VLLM") || it.starts_with("NVSHMEM")).collect()
-    };
+    let variables = |nics: &[u32], gpus: &[u32]| mappings(plan(nics, gpus));
     let all = variables(&[1, 2, 3], &[0, 2]);
     let [vllm, selection, enabled, nvshmem] = &all[..] else { panic!("{all:?}") };
     assert!(vllm.starts_with("VLLM_GPU_NIC_PCIE_MAPPING="), "{vllm}");
@@ -213,6 +218,29 @@ fn vllm_and_nvshmem_get_the_nic_of_each_gpu() {
     // A GPU without a NIC would stop both libraries.
     assert_eq!(variables(&[], &[0]), [""; 0]);
     assert_eq!(variables(&[1], &[]), [""; 0]);
+}
+
+/// NVSHMEM takes the NICs in the order of libibverbs, whatever the order of the variable is.
+#[test]
+fn nvshmem_gets_a_mapping_only_if_the_order_of_devices_is_that_of_the_gpus() {
+    let of = |prefix: &str, chars: [&str; 2], ports: [u32; 2]| {
+        let mut plan = plan(&[1, 3], &[0, 1, 2]);
+        for ((device, char), port) in plan.devices.iter_mut().zip(chars).zip(ports) {
+            let rdma = device.rdma.as_mut().unwrap();
+            rdma.chars[0].name = char.to_owned();
+            rdma.ports = vec![port];
+        }
+        let all = mappings(plan).into_iter().filter(|it| it.starts_with(prefix));
+        all.filter_map(|it| Some(it.split_once('=')?.1.to_owned())).collect::<Vec<_>>()
+    };
+    let nvshmem = |chars, ports| of("NVSHMEM_HCA_PE_MAPPING", chars, ports);
+    assert_eq!(nvshmem(["uverbs0", "uverbs2"], [1, 1]), ["mlx5_0:1:2,mlx5_2:1:1"]);
+    assert_eq!(nvshmem(["uverbs9", "uverbs10"], [1, 2]), ["mlx5_0:1:2,mlx5_2:2:1"]);
+    assert_eq!(nvshmem(["uverbs2", "uverbs0"], [1, 1]), [""; 0]);
+    assert_eq!(nvshmem(["umad0", "umad2"], [1, 1]), [""; 0]);
+    let vllm = |ports| of("VLLM_NIC_SELECTION_VARS", ["uverbs2", "uverbs0"], ports);
+    assert_eq!(vllm([2, 2]), ["UCX_NET_DEVICES:2"]);
+    assert_eq!(vllm([1, 2]), [""; 0]);
 }
 
 #[test]

@@ -65,10 +65,14 @@ fn descriptions_add_what_a_tree_does_not_show() {
     assert_eq!(port.acs, Some(AcsControl(0b1_1101)));
 }
 
+/// As a mail or a tracker quotes it.
+fn quoted(text: &str) -> String {
+    text.lines().fold(String::new(), |text, line| text + "> " + line + "\n")
+}
+
 #[test]
 fn a_quotation_is_read_as_its_text() {
-    let quoted: String = TREE.lines().map(|line| format!("> {line}\n")).collect();
-    assert_eq!(listing(&quoted).unwrap().pci, listing(TREE).unwrap().pci);
+    assert_eq!(listing(&quoted(TREE)).unwrap().pci, listing(TREE).unwrap().pci);
 }
 
 #[test]
@@ -95,8 +99,7 @@ fn matrices_are_compared_cell_by_cell() {
         NIC0\tPIX\tSYS\t X \n\n\
         NIC Legend:\n\n  NIC0: mlx5_7\n";
     let matrix = PostedMatrix::parse(posted).unwrap();
-    let quoted: String = posted.lines().map(|line| format!("> {line}\n")).collect();
-    assert_eq!(PostedMatrix::parse(&quoted).unwrap(), matrix);
+    assert_eq!(PostedMatrix::parse(&quoted(posted)).unwrap(), matrix);
     let text = topology(TREE).compare(&matrix).to_string();
     assert_eq!(
         text,

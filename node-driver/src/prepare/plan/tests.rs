@@ -336,18 +336,19 @@ fn connection_parameters_are_passed_to_applications() {
 #[test]
 fn several_interfaces_have_distinct_names() {
     let names = |plan: &Plan| plan.links().map(|link| link.name.to_string()).collect::<Vec<_>>();
-    let named = |name: &str| Some(json!({"interface": {"name": name}}));
+    let with_name = |name: &str| Some(json!({"interface": {"name": name}}));
     let nics = |uid, one, two| claim(uid, vec![device("eth-0", one), device("eth-1", two)]);
-    let both = decide(&nics("u-1", named("net%d"), named("net%d")), &[]).expect("possible");
+    let both = decide(&nics("u-1", with_name("net%d"), with_name("net%d")), &[]).expect("possible");
     assert_eq!(names(&both), ["net0", "net1"]);
     // A driver of an earlier version can read what is stored.
     let stored = both.links().map(|link| link.config.interface.name.clone().expect("a name"));
     assert_eq!(stored.map(|name| name.to_string()).collect::<Vec<_>>(), ["net0", "net1"]);
-    let beside = decide(&nics("u-1", named("net%d"), named("net0")), &[]).expect("possible");
+    let beside =
+        decide(&nics("u-1", with_name("net%d"), with_name("net0")), &[]).expect("possible");
     assert_eq!(names(&beside), ["net1", "net0"]);
-    let one = claim("u-1", vec![device("eth-0", named("net%d"))]);
+    let one = claim("u-1", vec![device("eth-0", with_name("net%d"))]);
     let held = decide(&one, &[]).expect("possible");
-    let other = claim("u-2", vec![device("eth-1", named("net%d"))]);
+    let other = claim("u-2", vec![device("eth-1", with_name("net%d"))]);
     let next = decide(&other, &[&held]).expect("possible");
     assert_eq!(names(&next), ["net1"]);
 
@@ -367,7 +368,7 @@ fn several_interfaces_have_distinct_names() {
     };
     let renamed = plan(&nics("u-1", None, None), &facts).expect("possible");
     assert_eq!(names(&renamed), ["net0", "net1"]);
-    let asked = plan(&nics("u-1", named("eth1"), named("net0")), &facts).expect("possible");
+    let asked = plan(&nics("u-1", with_name("eth1"), with_name("net0")), &facts).expect("possible");
     assert_eq!(names(&asked), ["eth1", "net0"]);
 }
 

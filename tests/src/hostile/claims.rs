@@ -93,4 +93,10 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Pod with `NET_ADMIN`: an interface with the name and index of its NIC",
         "Stays in the pod; the NIC returns",
     ),
+    Attempt::in_suite(
+        "network",
+        "alternative_names_of_a_pod_keep_no_interface_there",
+        "Pod with `NET_ADMIN`: alternative names for its NIC, of host interfaces and of its own",
+        "The NIC returns without them",
+    ),
 ];

@@ -90,20 +90,40 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
 }
 
 /// Each is in the README's table, with its default.
+/// In the README and, for editors, in the schema.
 async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let readme = Helm::offline()?.run(["show", "readme", "."]).await?;
     let values: Value = serde_saphyr::from_str(&fs::read_to_string(folder().join("values.yaml"))?)?;
+    let schema: Value =
+        serde_json::from_str(&fs::read_to_string(folder().join("values.schema.json"))?)?;
     let mut leaves = Vec::new();
     collect("", &values, &mut leaves);
     let rows: Vec<_> = readme.lines().filter(|line| line.contains("` | `")).collect();
     for (path, default) in &leaves {
-        let row = format!("| `{path}` | `{default}` | ");
-        let row = rows.iter().find(|line| line.starts_with(&row));
-        let explained = row.is_some_and(|row| !row.ends_with("|  |"));
-        assert!(explained, "README.md has no row `| `{path}` | `{default}` | …`");
+        let begin = format!("| `{path}` | `{default}` | ");
+        let row = rows.iter().find_map(|line| line.strip_prefix(&begin)?.strip_suffix(" |"));
+        let Some(text) = row.filter(|text| !text.is_empty()) else {
+            panic!("README.md has no row `| `{path}` | `{default}` | …`");
+        };
+        let pointer: String = path.split('.').map(|key| format!("/properties/{key}")).collect();
+        let described = schema.pointer(&pointer).and_then(|value| value["description"].as_str());
+        assert_eq!(described, Some(&*without_links(text)), "the description of `{path}`");
     }
     assert_eq!(rows.len(), leaves.len(), "rows of unknown values: {rows:#?}");
     Ok(())
+}
+
+/// A text of Markdown with the texts of its links only.
+fn without_links(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once("](") {
+        let (_, after) = link.split_once(')').expect("the end of a link");
+        let (before, name) = before.rsplit_once('[').expect("the begin of a link");
+        plain = plain + before + name;
+        rest = after;
+    }
+    plain + rest
 }
 
 /// A map with fixed keys is split into its values; any other map is one value.

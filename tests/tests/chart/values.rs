@@ -105,7 +105,7 @@ async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
         let Some(text) = row.filter(|text| !text.is_empty()) else {
             panic!("README.md has no row `| `{path}` | `{default}` | …`");
         };
-        let pointer: String = path.split('.').map(|key| format!("/properties/{key}")).collect();
+        let pointer = format!("/properties/{}", path.replace('.', "/properties/"));
         let described = schema.pointer(&pointer).and_then(|value| value["description"].as_str());
         assert_eq!(described, Some(&*without_links(text)), "the description of `{path}`");
     }

@@ -32,11 +32,9 @@ pub enum PostedError {
 
 /// Parses a listing: XML of hwloc, or the output of `lspci -tv`, `lspci -vvv`, or both.
 pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
-    let snapshot = if text.trim_start().starts_with('<') {
-        hwloc::read(text)?
-    } else {
-        lspci::read(&plain::typed(text))
-    };
+    let text = plain::typed(text);
+    let snapshot =
+        if text.trim_start().starts_with('<') { hwloc::read(&text)? } else { lspci::read(&text) };
     if snapshot.pci.is_empty() {
         return Err(PostedError::NoFunction);
     }

@@ -69,8 +69,8 @@ fn a_file_wins_over_bare_root_ports_of_a_hypervisor() {
     assert_eq!(topology.cells(Level::Switch).len(), 8);
 }
 
-/// A level is never wider than the next: the devices of one root bus that are on two sockets share
-/// no cell. With the NICs of one socket down, its GPUs would get those of the other.
+/// The devices of one root bus that are on two sockets share no cell. Otherwise, with the NICs of one
+/// socket down, its GPUs would get those of the other as near ones.
 #[test]
 fn no_cell_of_one_root_bus_spans_two_sockets() {
     let topology = topology("h200-vm-8gpu");

@@ -130,8 +130,8 @@ fn adds_ipc_lock(container: &Container) -> bool {
     let context = container.security_context.as_ref();
     let capabilities = context.and_then(|context| context.capabilities.as_ref());
     let added = capabilities.and_then(|capabilities| capabilities.add.as_deref());
-    let locks = |name: &String| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL");
-    added.unwrap_or_default().iter().any(locks)
+    let mut added = added.unwrap_or_default().iter();
+    added.any(|name| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL"))
 }
 
 /// Warns that a priority does not help a pod to get devices: kube-scheduler evicts pods for CPU and

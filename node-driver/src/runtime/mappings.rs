@@ -29,9 +29,8 @@ impl Pair<'_> {
 pub(super) fn vllm(plan: &Plan) -> Option<[String; 2]> {
     let pairs = pairs(plan)?;
     let port = pairs.first()?.port()?;
-    let has_port = |pair: &Pair<'_>| pair.port() == Some(port);
     let mapping: Vec<_> = pairs.iter().map(|pair| format!("{}={}", pair.gpu, pair.nic)).collect();
-    pairs.iter().all(has_port).then(|| {
+    pairs.iter().all(|pair| pair.port() == Some(port)).then(|| {
         [
             format!("VLLM_GPU_NIC_PCIE_MAPPING={}", mapping.join(",")),
             format!("VLLM_NIC_SELECTION_VARS=UCX_NET_DEVICES:{port}"),
@@ -50,16 +49,18 @@ pub(super) fn nvshmem(plan: &Plan) -> Option<[String; 2]> {
     if !places.is_sorted() {
         return None;
     }
-    let same = |one: &Pair<'_>, other: &Pair<'_>| one.rdma.name == other.rdma.name;
-    let entry = |pairs: &[Pair<'_>]| {
-        let [first, ..] = pairs else { return None };
-        Some(format!("{}:{}:{}", first.rdma.name, first.port()?, pairs.len()))
-    };
-    let entries: Vec<String> = pairs.chunk_by(same).map(entry).collect::<Option<_>>()?;
+    let by_nic = pairs.chunk_by(|one, other| one.rdma.name == other.rdma.name);
+    let entries: Vec<String> = by_nic.map(entry).collect::<Option<_>>()?;
     Some([
         "NVSHMEM_ENABLE_NIC_PE_MAPPING=1".to_owned(),
         format!("NVSHMEM_HCA_PE_MAPPING={}", entries.join(",")),
     ])
+}
+
+/// A NIC's device, port and number of GPUs.
+fn entry(pairs_of_nic: &[Pair<'_>]) -> Option<String> {
+    let first = pairs_of_nic.first()?;
+    Some(format!("{}:{}:{}", first.rdma.name, first.port()?, pairs_of_nic.len()))
 }
 
 /// Each GPU with its nearest NIC, by the GPU's address; `None` without a GPU, or if one has no

@@ -89,8 +89,7 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
     Ok(())
 }
 
-/// Each is in the README's table, with its default.
-/// In the README and, for editors, in the schema.
+/// Each is in the README's table, with its default, and for editors in the schema.
 async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let readme = Helm::offline()?.run(["show", "readme", "."]).await?;
     let values: Value = serde_saphyr::from_str(&fs::read_to_string(folder().join("values.yaml"))?)?;

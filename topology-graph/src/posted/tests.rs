@@ -73,6 +73,8 @@ fn quoted(text: &str) -> String {
 #[test]
 fn a_quotation_is_read_as_its_text() {
     assert_eq!(listing(&quoted(TREE)).unwrap().pci, listing(TREE).unwrap().pci);
+    let error = listing(&quoted("<topology")).unwrap_err();
+    assert!(matches!(error, PostedError::Xml(_)), "it is read as XML: {error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The interface that the network plugin makes in every pod: containerd and CRI-O call it so.
 const PLUGIN_INTERFACE: &str = "eth0";
 
-/// The names that are taken in a pod, before its plugin's interfaces.
+/// The names in a pod that are taken by NICs.
 #[derive(Debug)]
 pub(super) struct PodNames {
     taken: BTreeSet<LinkName>,
@@ -27,11 +27,16 @@ impl PodNames {
 
     /// The name that is asked for, otherwise the host's if pods can have it, otherwise a number.
     pub(super) fn choose(&mut self, host: &HostLink, config: &NetworkConfig) -> LinkName {
-        let own = || host.name.parse().ok().filter(|_| host.name != PLUGIN_INTERFACE);
-        let pattern = config.interface.name.clone().or_else(own);
-        let pattern = pattern.unwrap_or_else(LinkNamePattern::fallback);
+        let asked = config.interface.name.clone();
+        let pattern = asked.or_else(|| own_name(host)).unwrap_or_else(LinkNamePattern::fallback);
         let name = pattern.lowest(|name| self.taken.contains(name));
         self.taken.insert(name.clone());
         name
     }
+}
+
+/// The host's name, if pods can have it: the kernel allows more characters than a configuration.
+fn own_name(host: &HostLink) -> Option<LinkNamePattern> {
+    let name: LinkName = host.name.parse().ok()?;
+    (name.as_str() != PLUGIN_INTERFACE).then(|| name.into())
 }

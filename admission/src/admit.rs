@@ -168,13 +168,16 @@ impl Pending {
         let kept = template.and_then(|template| pin::kept(&plan, &template));
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
         warnings.extend(nic_pool::warning(&intent, &namespace, view));
-        warnings.extend(intent::memlock(&typed, &intent, plan.nic_driver));
+        if !plan.has_own_nics(view) {
+            warnings.extend(intent::memlock(&typed, &intent));
+        }
         warnings.extend(intent::preemption(&typed));
         warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
         if plan.machines.is_empty() {
             warnings.push(UNKNOWN.to_owned());
         }
         warnings.extend(plan.warning());
+        warnings.extend(plan.port_warning());
         warnings.extend(plan.offered_twice(&placement, view));
         let spec = typed.spec.clone().unwrap_or_default();
         if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &spec), view) {

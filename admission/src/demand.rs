@@ -188,9 +188,9 @@ impl Demand {
         gpus.chain(nics).collect()
     }
 
-    /// How many blocks the cell can serve.
+    /// How many blocks the cell can serve. The functions of a port are one NIC.
     pub(crate) fn capacity(&self, cell: &Cell) -> usize {
-        (cell.gpus.len() / self.gpus as usize).min(cell.nics.len() / self.nics as usize)
+        (cell.gpus.len() / self.gpus as usize).min(cell.ports() / self.nics as usize)
     }
 
     /// Whether the cells can serve the whole demand while nothing is in use.

@@ -25,6 +25,7 @@ mod nvmes;
 pub mod pin;
 pub mod plan;
 mod pod_check;
+mod ports;
 pub mod quota;
 mod rail;
 pub mod reapplied;

@@ -22,8 +22,9 @@ pub(crate) use choice::FABRIC_ATTRIBUTES;
 use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
-use cluster_model::names::{cpu, nvme};
+use cluster_model::names::{attribute, cpu, nvme};
 use cluster_model::nic_drivers::NicDriver;
+use cluster_model::node_devices::{Role, published};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -116,6 +117,8 @@ pub struct Plan {
     pub(crate) far_because: &'static str,
     /// The most search steps that the claim takes on a node.
     pub steps: u64,
+    /// Why the pod can get several virtual functions of one port, if it can.
+    pub(crate) shares_ports: Option<&'static str>,
     /// Names of the requests for NICs.
     pub nic_requests: Vec<String>,
     /// The cells that the claim is pinned to, if any.
@@ -266,6 +269,19 @@ impl Plan {
         self.join != join::UNALIGNED
     }
 
+    /// Whether this project's driver gives out the NICs. Upstream's driver has the same name, but its
+    /// NICs have none of our attributes.
+    pub(crate) fn has_own_nics(&self, view: &ClusterView) -> bool {
+        let nodes =
+            self.machines.iter().filter(|it| it.is_served).filter_map(|it| it.nodes.first());
+        self.nic_driver.is_ours()
+            && nodes.into_iter().all(|node| {
+                published(view, node).any(|(role, device)| {
+                    role == Role::Nic && device.attribute(attribute::SHAPE).is_some()
+                })
+            })
+    }
+
     /// The nodes on which near devices are tried: present ones, and remembered machines.
     fn aligned_nodes(&self) -> (usize, usize) {
         self.count(|machine| machine.nearness.is_some())
@@ -294,7 +310,8 @@ impl Plan {
 
 fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
     let machines = question.machines;
-    let Choice { best: Chosen { candidate, claim, nic_requests, steps }, pins } = choice;
+    let Choice { best, pins } = choice;
+    let Chosen { candidate, claim, nic_requests, steps, shares_ports } = best;
     let planned =
         (0..machines.len()).map(|index| planned(intent, question, (&candidate, &pins), index));
     let planned: Vec<PlannedMachine> = planned.collect();
@@ -317,6 +334,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
         why: candidate.why,
         claim,
         steps,
+        shares_ports,
         nic_requests,
         place: candidate.form.place(),
         node_label: candidate.form.node_label(),
@@ -331,7 +349,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
 }
 
 fn complete_pin(intent: &Intent, chosen: Chosen) -> Pin {
-    let Chosen { candidate, claim, nic_requests, steps } = chosen;
+    let Chosen { candidate, claim, nic_requests, steps, .. } = chosen;
     let claim = with_config(claim, intent, &nic_requests);
     let template = template::build(&claim).metadata.name.unwrap_or_default();
     let node_label = candidate.form.node_label();

@@ -11,11 +11,13 @@ use cluster_model::names::{annotation, attribute};
 use cluster_model::node_devices::{NodeDevices, nic_role};
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use topology_graph::{Cell, Level, NicRole, ShapeHash};
+use std::fmt;
+use topology_graph::{Cell, Level, NicRole};
 
-/// The most shapes that a denial lists.
-const SHAPES_SHOWN: usize = 4;
+/// The most kinds of machines that a denial lists.
+const KINDS_SHOWN: usize = 4;
 
 /// `1 GPU + 2 NICs`.
 pub(crate) fn demand(gpus: u32, nics: u32) -> String {
@@ -135,26 +137,28 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
             count(nics, "NIC")
         ),
     };
-    let shapes = shapes(question.machines, level);
-    let cells = || shapes.values().flat_map(|(_, cells)| cells);
-    let most_nics =
-        cells().filter(|cell| cell.gpus.len() >= gpus).map(|cell| cell.nics.len()).max();
+    let kinds = kinds(question.machines, level);
+    let cells = || kinds.iter().flat_map(|kind| &kind.cells);
+    let most_nics = cells().filter(|cell| cell.gpus.len() >= gpus).map(Cell::ports).max();
     let most_gpus = cells().map(|cell| cell.gpus.len()).max().unwrap_or_default();
     let most = question.machines.iter().map(|machine| {
         level.cells(machine).iter().map(|cell| question.demand.capacity(cell)).sum::<usize>()
     });
     let limit = match most_nics {
-        Some(most) if most < nics => format!("no node shape in this cluster has more than {most}"),
+        Some(most) if most < nics => format!("no machine in this cluster has more than {most}"),
         None if most_gpus == 0 => format!("no {place} in this cluster has both GPUs and NICs"),
         None => format!("no {place} in this cluster has more than {}", count(most_gpus, "GPU")),
         Some(_) => match most.max() {
-            Some(most) if most < question.demand.blocks as usize => {
-                format!("no node shape in this cluster has room for more than {most} of them")
-            }
+            Some(most) if most < question.demand.blocks as usize => match most {
+                0 => "no machine in this cluster has room for that".to_owned(),
+                most => {
+                    format!("no machine in this cluster has room for more than {most} of them")
+                }
+            },
             _ => no_join(question),
         },
     };
-    format!("{asked}; {limit} ({}){}", describe(&shapes), on_the_host(intent))
+    format!("{asked}; {limit} ({}){}", describe(&kinds), on_the_host(intent))
 }
 
 /// Says which NICs a pod on the host's network cannot use.
@@ -248,48 +252,69 @@ fn smaller(intent: &Intent, question: Question<'_>) -> String {
     }
 }
 
-fn shapes(machines: &[Machine<'_>], level: Nearness) -> BTreeMap<ShapeHash, (usize, Vec<Cell>)> {
-    let mut shapes: BTreeMap<ShapeHash, (usize, Vec<Cell>)> = BTreeMap::new();
-    for machine in machines {
-        let Some(shape) = machine.shapes.first() else { continue };
-        let entry = shapes.entry(*shape).or_insert_with(|| (0, level.cells(machine)));
-        entry.0 += machine.live_nodes();
-    }
-    shapes
+/// Machines of one name whose cells have the same numbers of devices.
+struct Kind {
+    /// The name of their type, otherwise their shape.
+    name: String,
+    /// The present nodes; 0 if such machines are only remembered.
+    nodes: usize,
+    cells: Vec<Cell>,
 }
 
-/// The shapes of present nodes; remembered machines take one line.
-fn describe(shapes: &BTreeMap<ShapeHash, (usize, Vec<Cell>)>) -> String {
-    let (present, remembered): (Vec<_>, Vec<_>) =
-        shapes.iter().partition(|(_, (nodes, _))| *nodes > 0);
-    let mut texts: Vec<_> =
-        present.iter().take(SHAPES_SHOWN).map(|shape| describe_shape(*shape)).collect();
-    if present.len() > SHAPES_SHOWN {
-        texts.push(format!("and {} more shapes", present.len() - SHAPES_SHOWN));
+fn kinds(machines: &[Machine<'_>], level: Nearness) -> Vec<Kind> {
+    let mut kinds: BTreeMap<(String, String), Kind> = BTreeMap::new();
+    for machine in machines {
+        let Some(shape) = machine.shapes.first() else { continue };
+        let name = machine.type_name.clone().unwrap_or_else(|| format!("shape {shape}"));
+        let cells = level.cells(machine);
+        let key = (name.clone(), describe_cells(&cells));
+        kinds.entry(key).or_insert(Kind { name, nodes: 0, cells }).nodes += machine.live_nodes();
+    }
+    let mut kinds: Vec<Kind> = kinds.into_values().collect();
+    kinds.sort_by_key(|kind| Reverse(kind.nodes));
+    kinds
+}
+
+/// The kinds of present nodes; remembered machines take one line.
+fn describe(kinds: &[Kind]) -> String {
+    let (present, remembered): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| kind.nodes > 0);
+    let mut texts: Vec<_> = present.iter().take(KINDS_SHOWN).map(|kind| kind.to_string()).collect();
+    if present.len() > KINDS_SHOWN {
+        texts.push(format!("and {} more kinds of nodes", present.len() - KINDS_SHOWN));
     }
     match remembered.as_slice() {
         [] => {}
-        [only] => texts.push(describe_shape(*only)),
+        [only] => texts.push(only.to_string()),
         [first, ..] if present.is_empty() => {
-            texts.push(format!("{}; and {} more", describe_shape(*first), remembered.len() - 1));
+            texts.push(format!("{first}; and {} more", remembered.len() - 1));
         }
         several => texts.push(format!("{} remembered machines", several.len())),
     }
     texts.join("; ")
 }
 
-fn describe_shape((hash, (nodes, cells)): (&ShapeHash, &(usize, Vec<Cell>))) -> String {
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = match self.nodes {
+            0 => "a remembered machine".to_owned(),
+            nodes => count(nodes, "node"),
+        };
+        write!(f, "{nodes} of {}: {}", self.name, describe_cells(&self.cells))
+    }
+}
+
+/// `numa0 has 2 GPUs and 2 NICs, numa1 has 2 GPUs and 2 NICs`.
+fn describe_cells(cells: &[Cell]) -> String {
     let cells: Vec<_> = cells
         .iter()
         .map(|cell| {
             let (gpus, nics) = (count(cell.gpus.len(), "GPU"), count(cell.nics.len(), "NIC"));
-            format!("{} has {gpus} and {nics}", cell.key)
+            let ports = match cell.ports() {
+                ports if ports < cell.nics.len() => format!(" on {}", count(ports, "port")),
+                _ => String::new(),
+            };
+            format!("{} has {gpus} and {nics}{ports}", cell.key)
         })
         .collect();
-    let cells = if cells.is_empty() { "none".to_owned() } else { cells.join(", ") };
-    let nodes = match *nodes {
-        0 => "a remembered machine".to_owned(),
-        nodes => count(nodes, "node"),
-    };
-    format!("{nodes} of shape {hash}: {cells}")
+    if cells.is_empty() { "none".to_owned() } else { cells.join(", ") }
 }

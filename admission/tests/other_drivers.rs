@@ -9,7 +9,7 @@ mod cluster;
 use admission::admit::admit;
 use admission::pin;
 use admission::plan::{Plan, Policy};
-use cluster::{H100, add, cluster, pod};
+use cluster::{GB300, H100, add, cluster, pod};
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::placement::Placement;
 use cluster_model::snapshot;
@@ -287,4 +287,17 @@ fn a_pinned_claim_is_limited_to_one_machine_type() {
     other_view.apply(serde_json::from_str::<ResourceSlice>(&other).unwrap()).unwrap();
     assert_eq!(schedule(&mut view.clone(), &node, "a", &plan).len(), 2);
     assert_eq!(schedule(&mut other_view, &node, "a", &plan), []);
+}
+
+/// Upstream's driver has the name of ours, and does not lift the limit of locked memory.
+#[test]
+fn locked_memory_is_a_warning_only_beside_other_drivers() {
+    let (upstream, _) = beside_upstream();
+    for (view, is_warned) in [(upstream, true), (cluster(&[GB300]), false)] {
+        let mut pod = pod("nvidia.com/gpu", 1, &[("aligned-nics", "1")]);
+        pod["spec"]["containers"][0]["securityContext"] = json!({});
+        let verdict = admit(&pod, &view, &Policy::default()).unwrap();
+        let warned = verdict.warnings.iter().any(|it| it.contains("IPC_LOCK"));
+        assert_eq!(warned, is_warned, "{:?}", verdict.warnings);
+    }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use topology_graph::{Cell, Level, Pair, PciAddress, ShapeHash, Topology};
 
 pub(crate) use selection::keep_nics;
-pub use selection::{NicSelection, Selection, is_in};
+pub use selection::{NicSelection, Selection, is_in, type_name};
 
 /// What a claim may draw from on a node.
 pub(crate) struct Found<'a> {
@@ -59,6 +59,8 @@ pub struct Machine<'a> {
     /// The NICs that the selection's class and driver cannot tell from the selected ones, but that the
     /// graph has another role for. They are none of `devices`.
     pub other_nics: OtherNics<'a>,
+    /// The name that people have for the type of the first node.
+    pub type_name: Option<String>,
     /// The label of the nodes that names the type of their machine, if NICs do not publish the shape.
     pub type_label: Option<(&'static str, String)>,
 }
@@ -129,7 +131,18 @@ pub(crate) fn alike<'a>(
         likeness.type_label.clone_from(&type_label);
         let machine = alike.entry(likeness).or_insert_with(|| {
             let (nodes, shapes) = (Vec::new(), BTreeSet::new());
-            Machine { nodes, devices, shapes, layout, cpus, nvmes, other_nics, type_label }
+            let type_name = type_name(view, name);
+            Machine {
+                nodes,
+                devices,
+                shapes,
+                layout,
+                cpus,
+                nvmes,
+                other_nics,
+                type_name,
+                type_label,
+            }
         });
         machine.shapes.insert(shape);
         if machine.nodes.is_empty() || !view.is_remembered(name) {
@@ -293,6 +306,17 @@ impl Machine<'_> {
         Reverse(self.devices.gpus.len() + self.devices.nics.len())
     }
 
+    /// The number of ports of the selected NICs. All functions of a port share its link.
+    pub fn ports(&self) -> usize {
+        let ports = self.devices.nics.keys().map(|nic| self.port_of(*nic));
+        ports.collect::<BTreeSet<_>>().len()
+    }
+
+    /// The port of a NIC, as the address of its physical function.
+    pub fn port_of(&self, nic: PciAddress) -> PciAddress {
+        self.devices.topology.physical_function(nic).unwrap_or(nic)
+    }
+
     /// The cells of a level, reduced to selected devices. Only cells with both GPUs and NICs are
     /// included.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
@@ -304,12 +328,14 @@ impl Machine<'_> {
         let known = |pair: &Pair| {
             self.devices.gpus.contains_key(&pair.gpu) && self.devices.nics.contains_key(&pair.nic)
         };
-        paired(self.devices.topology.pairs().into_iter().filter(known))
+        let topology = self.devices.topology;
+        paired(topology, topology.pairs().into_iter().filter(known))
     }
 
     /// The same, with devices that are not published now.
     pub fn all_partners(&self) -> Vec<Cell> {
-        paired(self.devices.topology.pairs().into_iter())
+        let topology = self.devices.topology;
+        paired(topology, topology.pairs().into_iter())
     }
 
     /// Returns true if the NICs that each GPU is paired with are strictly nearer to it than its
@@ -331,6 +357,7 @@ impl Machine<'_> {
     /// with both GPUs and NICs are included.
     pub fn cells_by_attribute(&self, attribute: &str) -> Vec<Cell> {
         let mut cells: BTreeMap<&AttributeValue, Cell> = BTreeMap::new();
+        let topology = self.devices.topology;
         let all = self.devices.gpus.iter().chain(&self.devices.nics);
         for (address, device) in all {
             // Lists match if they have common elements, which does not give a partition.
@@ -340,7 +367,10 @@ impl Machine<'_> {
                 key: value.to_string(),
                 gpus: Vec::new(),
                 nics: Vec::new(),
+                physical: BTreeMap::new(),
             });
+            let physical = topology.physical_function(*address);
+            cell.physical.extend(physical.map(|physical| (*address, physical)));
             let is_gpu = self.devices.gpus.contains_key(address);
             let list = if is_gpu { &mut cell.gpus } else { &mut cell.nics };
             list.push(*address);
@@ -361,16 +391,23 @@ impl Machine<'_> {
 }
 
 /// Paired devices; GPUs that share a NIC are together.
-fn paired(pairs: impl Iterator<Item = Pair>) -> Vec<Cell> {
+fn paired(topology: &Topology, pairs: impl Iterator<Item = Pair>) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for Pair { gpu, nic, .. } in pairs {
+        let physical = topology.physical_function(nic).map(|physical| (nic, physical));
         let is_in = |cell: &&mut Cell| cell.gpus.contains(&gpu) || cell.nics.contains(&nic);
         match cells.iter_mut().find(is_in) {
             Some(cell) => {
                 add_once(&mut cell.gpus, gpu);
                 add_once(&mut cell.nics, nic);
+                cell.physical.extend(physical);
             }
-            None => cells.push(Cell { key: gpu.to_string(), gpus: vec![gpu], nics: vec![nic] }),
+            None => cells.push(Cell {
+                key: gpu.to_string(),
+                gpus: vec![gpu],
+                nics: vec![nic],
+                physical: physical.into_iter().collect(),
+            }),
         }
     }
     cells

@@ -172,6 +172,11 @@ pub mod alternative {
     /// The same in a group that stands for pairs of a GPU and its NICs, for which a claim has no
     /// room. Each pair may be near nevertheless; only the path shows that.
     pub const ANY_PAIRS: &str = "any-pairs";
+
+    /// Whether an alternative is one of these.
+    pub fn is_last_resort(name: &str) -> bool {
+        name == ANY || name == ANY_PAIRS
+    }
 }
 
 /// The taint of NICs with the role `management`, which pods must not have.

@@ -19,6 +19,8 @@ pub struct NicDriver {
     pub rdma: Rdma,
     /// The driver's own attribute with the PCI address, besides the standard one.
     pub address_attribute: Option<&'static str>,
+    /// The attribute by which the NICs of different ports differ, and those of one port do not.
+    pub port_attribute: Option<&'static str>,
     /// The attribute with the name of the interface. A device without it has no interface. `None`
     /// if the driver does not say which devices have one.
     pub interface_attribute: Option<&'static str>,
@@ -49,6 +51,8 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         classes: &[names::NIC_CLASS],
         rdma: Rdma::True(attribute::dranet::RDMA),
         address_attribute: Some(attribute::dranet::PCI_ADDRESS),
+        // A virtual function has the rail of its physical function.
+        port_attribute: Some(attribute::RAIL),
         interface_attribute: Some(attribute::dranet::IF_NAME),
         is_named_by_rdma_device: false,
         has_roles: true,
@@ -61,6 +65,7 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         classes: &["roce.networking.k8s.aws", "efa.networking.k8s.aws"],
         rdma: Rdma::OneOf("dra.vpc.amazonaws.com/deviceType", &["efa", "roce"]),
         address_attribute: None,
+        port_attribute: None,
         interface_attribute: None,
         is_named_by_rdma_device: true,
         has_roles: false,
@@ -72,6 +77,7 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         classes: &["sriovnetwork.k8snetworkplumbingwg.io"],
         rdma: Rdma::True("sriovnetwork.k8snetworkplumbingwg.io/rdmaCapable"),
         address_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pciAddress"),
+        port_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"),
         interface_attribute: None,
         is_named_by_rdma_device: false,
         has_roles: false,
@@ -83,6 +89,7 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         classes: &["networkdriver.cilium.io"],
         rdma: Rdma::ByClass,
         address_attribute: Some("networkdriver.cilium.io/pciAddr"),
+        port_attribute: None,
         interface_attribute: None,
         is_named_by_rdma_device: false,
         has_roles: false,
@@ -94,6 +101,7 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         classes: &["mrdma.google.com"],
         rdma: Rdma::ByClass,
         address_attribute: Some(attribute::dranet::PCI_ADDRESS),
+        port_attribute: None,
         interface_attribute: Some(attribute::dranet::IF_NAME),
         is_named_by_rdma_device: false,
         has_roles: false,

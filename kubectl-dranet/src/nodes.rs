@@ -1,6 +1,7 @@
 //! The devices of each node, and how many are free.
 
 use crate::device_names;
+use cluster_model::machines;
 use cluster_model::names::{self, attribute, label};
 use cluster_model::node_devices::{self, NodeDevices, Role, partitions, published};
 use cluster_model::view::ClusterView;
@@ -106,22 +107,10 @@ fn taint(device: &Device) -> Option<String> {
     Some(format!("has the taint {taint}"))
 }
 
-/// The machine type of a node: the label of its cloud, our own label, what its NICs say, and
-/// otherwise the hash of its shape.
+/// The machine type of a node, otherwise the hash of its shape.
 pub(crate) fn machine(view: &ClusterView, node: &str) -> String {
-    let labels = view.inventory().node(node).map(|node| &node.labels);
-    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(ToString::to_string);
-    let shape = view.topology(node).map(|graph| graph.shape().to_string());
-    let own = label(label::MACHINE_TYPE).filter(|own| Some(own) != shape.as_ref());
-    let of_devices = || {
-        let mut devices = published(view, node);
-        devices.find_map(|(_, device)| {
-            let mut names = attribute::MACHINE_TYPES.iter();
-            names.find_map(|name| node_devices::text(device, name)).map(str::to_owned)
-        })
-    };
-    let known = label(label::INSTANCE_TYPE).or(own).or_else(of_devices);
-    known.or_else(|| Some(format!("shape {}", shape?))).unwrap_or_else(|| "unknown".to_owned())
+    let shape = || Some(format!("shape {}", view.topology(node)?.shape()));
+    machines::type_name(view, node).or_else(shape).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// The fabric of a node by its label, otherwise by its graph.

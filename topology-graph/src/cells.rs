@@ -36,6 +36,16 @@ pub struct Cell {
     pub gpus: Vec<PciAddress>,
     /// Its NICs, by address.
     pub nics: Vec<PciAddress>,
+    /// The physical function of each NIC that is a virtual one.
+    pub physical: BTreeMap<PciAddress, PciAddress>,
+}
+
+impl Cell {
+    /// The number of ports of its NICs. All functions of a port share its link.
+    pub fn ports(&self) -> usize {
+        let ports = self.nics.iter().map(|nic| self.physical.get(nic).unwrap_or(nic));
+        ports.collect::<BTreeSet<_>>().len()
+    }
 }
 
 /// A text is not an alignment level.
@@ -74,13 +84,25 @@ impl Topology {
                 key: numa.map_or_else(|| place.to_string(), |numa| format!("{place}/numa{numa}")),
                 gpus: Vec::new(),
                 nics: Vec::new(),
+                physical: BTreeMap::new(),
             });
             match vertex.role {
                 Role::Gpu => cell.gpus.push(address),
-                _ => cell.nics.push(address),
+                _ => {
+                    cell.nics.push(address);
+                    cell.physical.extend(self.physical_function(address).map(|it| (address, it)));
+                }
             }
         }
         cells.into_values().collect()
+    }
+
+    /// The physical function of a virtual one, if the machine has both.
+    pub fn physical_function(&self, nic: PciAddress) -> Option<PciAddress> {
+        match self.graph.vertex(Place::Function(nic))?.physical_function? {
+            Place::Function(address) => Some(address),
+            _ => None,
+        }
     }
 
     /// The root buses with devices on different NUMA nodes, as hypervisors make them. Their cells are

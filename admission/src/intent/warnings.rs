@@ -3,7 +3,6 @@
 use super::{Intent, annotations, is_triggered};
 use crate::denial::cut;
 use cluster_model::names::annotation;
-use cluster_model::nic_drivers::NicDriver;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 /// Annotations of ours that this version acts on.
@@ -81,11 +80,8 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
 
 /// Warns about containers that may not lock memory. RDMA needs it, and fails late and with unclear
 /// errors. Our own driver lifts the limit of locked memory of every container that gets its NICs;
-/// other drivers do not.
-pub(crate) fn memlock(pod: &Pod, intent: &Intent, nic_driver: &NicDriver) -> Vec<String> {
-    if nic_driver.is_ours() {
-        return Vec::new();
-    }
+/// this is for pods with NICs of other drivers, which do not.
+pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let gets = |container: &&Container| {
         intent.shares.iter().any(|share| share.container == container.name)

@@ -48,6 +48,8 @@ pub(crate) struct PinnedCell {
     pub(crate) address_attribute: Option<&'static str>,
     pub(crate) gpus: Vec<PciAddress>,
     pub(crate) nics: Vec<PciAddress>,
+    /// The physical function of each NIC that is a virtual one.
+    pub(crate) physical: BTreeMap<PciAddress, PciAddress>,
 }
 
 /// The machine types whose cells can be pinned, each with an example.
@@ -104,6 +106,7 @@ fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option
         address_attribute: None,
         gpus: Vec::new(),
         nics: Vec::new(),
+        physical: BTreeMap::new(),
     };
     super::cells::extend(&mut cell.gpus, gpus.collect());
     serves.contains(&true).then(|| Candidate {
@@ -139,16 +142,18 @@ fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<Pi
     for machine in question.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
         let Some(address_attribute) = address_attribute(question, machine) else { continue };
         let address_attribute = Some(address_attribute);
-        for Cell { key, gpus, nics } in nearness.cells(machine) {
+        for Cell { key, gpus, nics, physical } in nearness.cells(machine) {
             let cell = cells.entry(key.clone()).or_insert_with(|| PinnedCell {
                 key,
                 machine: of.clone(),
                 address_attribute,
                 gpus: Vec::new(),
                 nics: Vec::new(),
+                physical: BTreeMap::new(),
             });
             super::cells::extend(&mut cell.gpus, gpus);
             super::cells::extend(&mut cell.nics, nics);
+            cell.physical.extend(physical);
         }
     }
     cells.into_values().collect()
@@ -230,7 +235,12 @@ fn address_attribute(question: Question<'_>, machine: &Machine<'_>) -> Option<&'
 
 impl PinnedCell {
     fn as_cell(&self) -> Cell {
-        Cell { key: self.key.clone(), gpus: self.gpus.clone(), nics: self.nics.clone() }
+        Cell {
+            key: self.key.clone(),
+            gpus: self.gpus.clone(),
+            nics: self.nics.clone(),
+            physical: self.physical.clone(),
+        }
     }
 
     /// The cell's devices that the machine has.

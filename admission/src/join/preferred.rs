@@ -310,7 +310,7 @@ pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate
     let (why, far_because) = if could {
         ("no claim can say which are near", "no claim can say which are near")
     } else {
-        ("no node shape in this cluster can give these", super::FAR)
+        ("no machine in this cluster can give these", super::FAR)
     };
     let at = if could { String::new() } else { format!(" at {nearness}") };
     Candidate {

@@ -158,5 +158,6 @@ pub(super) fn near(
         key: String::new(),
         gpus: gpus.into_iter().collect(),
         nics: nics.into_iter().collect(),
+        physical: cells.into_iter().flat_map(|cell| cell.physical).collect(),
     })
 }

@@ -15,6 +15,7 @@ use crate::join::{self, Candidate, Classes, Preferred, Question};
 use crate::nearness::Nearness;
 use crate::nvmes;
 use crate::plan::Policy;
+use crate::ports::PortsApart;
 use crate::sharing;
 use crate::supply;
 use cluster_model::machines::Machine;
@@ -45,6 +46,8 @@ pub(super) struct Chosen {
     pub(super) claim: ResourceClaimSpec,
     pub(super) nic_requests: Vec<String>,
     pub(super) steps: u64,
+    /// Why the pod can get several functions of one port, if it can.
+    pub(super) shares_ports: Option<&'static str>,
 }
 
 /// The nearest levels that a machine can serve.
@@ -363,7 +366,10 @@ impl Chooser<'_> {
         }
         let (steps, written) = best?;
         let claim = claim(&written);
-        Some(Chosen { candidate, claim, nic_requests: written.nic_requests, steps })
+        let driver = self.question.nic_class.driver();
+        let shares_ports = self.ports(&candidate).why_not(driver, &written, self.view.settings());
+        let nic_requests = written.nic_requests;
+        Some(Chosen { candidate, claim, nic_requests, steps, shares_ports })
     }
 
     fn write(&self, candidate: &Candidate, order: Order) -> ClaimParts {
@@ -392,8 +398,20 @@ impl Chooser<'_> {
         cpus::add(self.intent, &candidate.demand, &mut written);
         nvmes::add(self.intent, &candidate.demand, &mut written);
         sharing::keep_apart(self.intent, &candidate.demand, &mut written);
+        self.ports(candidate).constrain(&mut written);
         self.question.nic_class.keep_equal(&mut written, candidate.demand.all_nics());
         written
+    }
+
+    /// How the claim keeps the functions of a port apart.
+    fn ports(&self, candidate: &Candidate) -> PortsApart {
+        PortsApart::of(
+            self.question.nic_class.driver(),
+            &candidate.demand,
+            self.question.machines,
+            &candidate.serves,
+            self.view.settings(),
+        )
     }
 
     /// Returns true if every NIC that could serve has the attribute. Otherwise a constraint on it

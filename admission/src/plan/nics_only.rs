@@ -13,6 +13,7 @@ use crate::join::form::{Apart, ClaimParts, Form, Order, Source, Way};
 use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
+use crate::ports::PortsApart;
 use crate::wording::count;
 use crate::{cpus, fabric, nvmes, rail, sharing};
 use cluster_model::gpu_drivers;
@@ -22,8 +23,8 @@ use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use dra_allocator::AttributeValue;
 use k8s_openapi::api::resource::v1::{DeviceRequest, DeviceSubRequest};
-use std::collections::BTreeMap;
-use topology_graph::{Level, NicRole};
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::{Level, NicRole, PciAddress};
 
 /// What NICs have in common at a level: the name of the join, and the attribute.
 type Common = (&'static str, &'static str);
@@ -94,6 +95,8 @@ pub(super) fn plan(
     cpus::add(intent, &demand, &mut written);
     nvmes::add(intent, &demand, &mut written);
     sharing::keep_apart(intent, &demand, &mut written);
+    let ports = PortsApart::of(nic_driver, &demand, &machines, &serves, view.settings());
+    ports.constrain(&mut written);
     source.nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
     let steps = steps(intent, view, &machines, (&demand, nearness), &written, policy)?;
@@ -115,6 +118,7 @@ pub(super) fn plan(
         machines: planned,
         far_because: join::FAR,
         steps,
+        shares_ports: ports.why_not(nic_driver, &written, view.settings()),
         nic_requests: written.nic_requests,
         place: None,
         node_label: None,
@@ -175,15 +179,15 @@ fn way(intent: &Intent, (join, name): Common) -> Way {
 
 /// The most NICs of a machine with one value of the attribute.
 fn most_near(machine: &Machine<'_>, (_, name): Common) -> u32 {
-    let mut cells: BTreeMap<&AttributeValue, u32> = BTreeMap::new();
-    for nic in machine.devices.nics.values() {
+    let mut cells: BTreeMap<&AttributeValue, BTreeSet<PciAddress>> = BTreeMap::new();
+    for (address, nic) in &machine.devices.nics {
         if let Some(value) = nic.attribute(name).filter(|value| !value.is_list()) {
-            *cells.entry(value).or_default() += 1;
+            cells.entry(value).or_default().insert(machine.port_of(*address));
         }
     }
-    let most = cells.into_values().max().unwrap_or_default();
+    let most = cells.values().map(BTreeSet::len).max().unwrap_or_default();
     // One NIC needs no attribute.
-    most.max(u32::from(!machine.devices.nics.is_empty()))
+    u32::try_from(most).unwrap_or(u32::MAX).max(u32::from(!machine.devices.nics.is_empty()))
 }
 
 /// Turns the request for NICs into one for near ones, or else any.
@@ -246,7 +250,7 @@ fn nothing(intent: &Intent, selection: &Selection<'_>) -> Denial {
 fn shortage(intent: &Intent, level: Level, common: Common, machines: &[Machine<'_>]) -> Denial {
     let place = Nearness::Level(level).place();
     let most = machines.iter().map(|machine| most_near(machine, common)).max().unwrap_or_default();
-    let all = machines.iter().map(|machine| machine.devices.nics.len()).max().unwrap_or_default();
+    let all = machines.iter().map(Machine::ports).max().unwrap_or_default();
     intent.deny(format!(
         "asks for {} on one {place}; no node in this cluster has more than {most} there, and more \
          than {all} in total",

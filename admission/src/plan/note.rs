@@ -165,6 +165,14 @@ impl Plan {
         })
     }
 
+    /// A warning that the claim does not keep the functions of a port apart.
+    pub(crate) fn port_warning(&self) -> Option<String> {
+        let why = self.shares_ports?;
+        Some(format!(
+            "the pod can get several virtual functions of one port, which share its bandwidth, since {why}"
+        ))
+    }
+
     /// A warning about nodes whose GPUs a device plugin offers too: the kubelet and the scheduler do not
     /// know what the other one gave away.
     pub(crate) fn offered_twice(

@@ -16,6 +16,7 @@ use crate::join::form::{CLAIM_PARTS_MAX, ClaimParts};
 use crate::join::{self, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
+use crate::ports::PortsApart;
 use crate::wording::count;
 use crate::{fabric, rail, sharing, supply};
 use cluster_model::machines::{Machine, NicSelection};
@@ -101,8 +102,12 @@ pub(super) fn plan(
     if !chosen.serves.contains(&true) {
         return Err(supply::shortage(intent, question));
     }
-    let parts = written(intent, question, &chosen, &nic_class.name);
-    complete(intent, resource, question, &chosen, parts, (view, policy))
+    let ports = PortsApart::of(nic_driver, &demand, &machines, &chosen.serves, view.settings());
+    let mut parts = written(intent, question, &chosen, &nic_class.name);
+    ports.constrain(&mut parts);
+    let shares_ports = ports.why_not(nic_driver, &parts, view.settings());
+    let plan = complete(intent, resource, question, &chosen, parts, (view, policy))?;
+    Ok(Plan { shares_ports, ..plan })
 }
 
 /// The machines all of whose GPUs the pod takes; for preferred alignment also those of which it takes a
@@ -265,6 +270,7 @@ fn complete(
         machines: planned,
         far_because,
         steps,
+        shares_ports: None,
         nic_requests: parts.nic_requests,
         place: None,
         rails: question.rails.to_vec(),

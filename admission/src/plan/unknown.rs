@@ -73,6 +73,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         machines: Vec::new(),
         far_because: join::FAR,
         steps: 0,
+        shares_ports: None,
         nic_requests: written.nic_requests,
         place: None,
         node_label: None,

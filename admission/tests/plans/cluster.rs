@@ -12,6 +12,7 @@ use node_driver::decide::health::Problems;
 use node_driver::decide::health::taint::TaintArgs;
 use node_driver::decide::sharing::SharingArgs;
 use node_driver::facts::cloud::CloudMetadata;
+use node_driver::facts::held::Held;
 use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::fixture::{machine, plant};
@@ -22,7 +23,8 @@ use topology_graph::{
 /// A machine of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
-    /// Name of the fixture. With `+roce` its InfiniBand ports are Ethernet.
+    /// Name of the fixture. With `+roce` its InfiniBand ports are Ethernet; with `+vfs` each of its
+    /// RDMA NICs has two virtual functions.
     pub(crate) fixture: &'static str,
     /// The cloud's name of its size, which selects the overlay of the graph.
     pub(crate) size: Option<&'static str>,
@@ -69,6 +71,10 @@ pub(crate) const HGX: Machine =
     Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
 pub(crate) const DGX_H100: Machine =
     Machine { fixture: "dgx-h100", size: None, gpus: Gpus::Nvidia };
+pub(crate) const DGX_H100_VFS: Machine =
+    Machine { fixture: "dgx-h100+vfs", size: None, gpus: Gpus::NvidiaWithNuma };
+pub(crate) const HGX_VFS: Machine =
+    Machine { fixture: "x86-one-per-switch+vfs", size: None, gpus: Gpus::Nvidia };
 pub(crate) const DGX_H100_ROCE: Machine =
     Machine { fixture: "dgx-h100+roce", size: None, gpus: Gpus::NvidiaWithNuma };
 pub(crate) const DGX_B200: Machine =
@@ -90,13 +96,40 @@ impl Machine {
 
     fn snapshot(self) -> Snapshot {
         let root = tempfile::tempdir().unwrap();
-        let (name, roce) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
-        let layer = if roce.is_empty() { "InfiniBand" } else { "Ethernet" };
+        let (name, variant) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
+        let layer = if variant == "roce" { "Ethernet" } else { "InfiniBand" };
         let text = machine(name).unwrap();
         let text = text.replace("link_layer = InfiniBand", &format!("link_layer = {layer}"));
         plant(&text, root.path()).unwrap();
-        read(&HostRoot::at(root.path())).unwrap()
+        let snapshot = read(&HostRoot::at(root.path())).unwrap();
+        if variant == "vfs" { with_virtual_functions(snapshot) } else { snapshot }
     }
+}
+
+/// The machine with two virtual functions on each RDMA NIC, as the kernel lists them.
+fn with_virtual_functions(mut snapshot: Snapshot) -> Snapshot {
+    let physical: Vec<_> = snapshot.rdma.iter().filter_map(|rdma| rdma.pci).collect();
+    for address in physical {
+        let at = snapshot.pci.iter().position(|it| it.address == address).unwrap();
+        snapshot.pci[at].sriov_num_vfs = Some(2);
+        for number in 1..=2 {
+            let text = address.to_string();
+            let (slot, function) = text.rsplit_once('.').unwrap();
+            let function = function.parse::<u8>().unwrap() + 2 * number;
+            let own: PciAddress = format!("{slot}.{function}").parse().unwrap();
+            let mut function = snapshot.pci[at].clone();
+            function.path = function.path.replace(&address.to_string(), &own.to_string());
+            function.address = own;
+            (function.physical_function, function.sriov_num_vfs) = (Some(address), None);
+            snapshot.pci.push(function);
+            let mut rdma = snapshot.rdma.iter().find(|it| it.pci == Some(address)).unwrap().clone();
+            rdma.name = format!("{}v{number}", rdma.name);
+            rdma.pci = Some(own);
+            snapshot.rdma.push(rdma);
+        }
+    }
+    snapshot.pci.sort_by_key(|function| function.address);
+    snapshot
 }
 
 /// A cluster with one node for each machine, `node-0` and on.
@@ -153,7 +186,8 @@ impl Built {
             network: NetworkFacts::default(),
             cloud: cloud(machine),
         };
-        let decision = decide(&facts).shared(sharing);
+        let decision = decide(&facts).one_function_per_port(&snapshot, &Held::default());
+        let decision = decision.shared(sharing);
         let decision = decision.tainted(&Problems::default(), TaintArgs::default());
         let topology = Topology::from_spec(&decision.topology).unwrap();
         let nics = serde_json::to_value(&decision.devices).unwrap();

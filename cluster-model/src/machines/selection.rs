@@ -3,7 +3,7 @@
 use crate::gpu_drivers::GpuDriver;
 use crate::names::{attribute, label};
 use crate::nic_drivers::NicDriver;
-use crate::node_devices::{self, NodeDevices, text};
+use crate::node_devices::{self, NodeDevices, published, text};
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Budget, Class, Device, Settings};
 use std::collections::BTreeMap;
@@ -116,6 +116,23 @@ pub(crate) fn keep_nics<'a>(
     }
     keep_one_class(devices);
     others
+}
+
+/// The name that people have for the machine type of a node: the label of its cloud, our own label,
+/// or what its NICs say. `None` if there is none; our label can have the shape.
+pub fn type_name(view: &ClusterView, node: &str) -> Option<String> {
+    let labels = view.inventory().node(node).map(|node| &node.labels);
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(ToString::to_string);
+    let shape = view.topology(node).map(|graph| graph.shape().to_string());
+    let own = label(label::MACHINE_TYPE).filter(|own| Some(own) != shape.as_ref());
+    let of_devices = || {
+        let mut devices = published(view, node);
+        devices.find_map(|(_, device)| {
+            let mut names = attribute::MACHINE_TYPES.iter();
+            names.find_map(|name| text(device, name)).map(str::to_owned)
+        })
+    };
+    label(label::INSTANCE_TYPE).or(own).or_else(of_devices)
 }
 
 /// The label that names the machine type of a node: the fabric controller's, or else the cloud's.

@@ -133,7 +133,7 @@ async fn unsatisfiable_requests_are_denied_with_a_reason(
         for part in [
             "dranet.io/aligned-nics: \"3\"",
             "asks for 3 NICs on one NUMA node with 1 GPU",
-            "no node shape in this cluster has more than 2",
+            "no machine in this cluster has more than 2",
             "2 nodes of shape",
         ] {
             assert!(three.contains(part), "`{part}` is missing in: {three}");

@@ -1,0 +1,124 @@
+//! NICs that are virtual functions of one port share its link, so they count as one NIC: a pod that
+//! asks for several gets functions of different ports.
+//!
+//! The constraint needs `distinctAttribute` of Kubernetes 1.36 and later, and an attribute that
+//! names the port.
+
+use crate::demand::Demand;
+use crate::join::form::ClaimParts;
+use cluster_model::machines::Machine;
+use cluster_model::names::alternative;
+use cluster_model::nic_drivers::NicDriver;
+use dra_allocator::Settings;
+use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
+
+/// The most devices of one request that schedulers before 1.37 keep apart (Kubernetes issue
+/// 140438).
+const APART_BEFORE_1_37: i64 = 2;
+
+/// How a claim keeps the functions of a port apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortsApart {
+    /// It need not: no port has several functions, or the pod gets one NIC.
+    Unneeded,
+    /// By this attribute, on which NICs of different ports differ.
+    By(&'static str),
+    /// By this attribute, except among any devices, since some machine has too few ports.
+    NearBy(&'static str),
+    /// It cannot.
+    Impossible,
+}
+
+impl PortsApart {
+    /// What a claim for these machines can do. `serves` says which of them it serves.
+    pub(crate) fn of(
+        driver: &NicDriver,
+        demand: &Demand,
+        machines: &[Machine<'_>],
+        serves: &[bool],
+        settings: &Settings,
+    ) -> Self {
+        let all = demand.all_nics() as usize;
+        let served = machines.iter().zip(serves).filter(|(_, serves)| **serves);
+        let served: Vec<_> = served.map(|(machine, _)| machine).collect();
+        let share_ports = |machine: &&&Machine<'_>| machine.ports() < machine.devices.nics.len();
+        if all < 2 || !served.iter().any(|machine| share_ports(&machine)) {
+            return Self::Unneeded;
+        }
+        let named = |name: &&str| served.iter().all(|machine| machine.nics_have(name));
+        match driver.port_attribute.filter(named) {
+            Some(name) if settings.gates.consumable_capacity => {
+                let has_enough = |machine: &&Machine<'_>| machine.ports() >= all;
+                if served.iter().all(has_enough) { Self::By(name) } else { Self::NearBy(name) }
+            }
+            _ => Self::Impossible,
+        }
+    }
+
+    /// Adds the constraint.
+    pub(crate) fn constrain(self, parts: &mut ClaimParts) {
+        let (name, requests) = match self {
+            Self::Unneeded | Self::Impossible => return,
+            Self::By(name) => (name, parts.nic_requests.clone()),
+            Self::NearBy(name) => (name, near(parts)),
+        };
+        if !requests.is_empty() {
+            parts.constraints.push(DeviceConstraint {
+                requests: Some(requests),
+                match_attribute: None,
+                distinct_attribute: Some(name.to_owned()),
+            });
+        }
+    }
+
+    /// Why the scheduler can give two functions of a port nevertheless, if it can.
+    pub(crate) fn why_not(
+        self,
+        driver: &NicDriver,
+        parts: &ClaimParts,
+        settings: &Settings,
+    ) -> Option<&'static str> {
+        let mut counts = nic_requests(parts).flat_map(counts);
+        match self {
+            Self::Unneeded => None,
+            Self::NearBy(_) => Some("some nodes have fewer ports than the pod asks for NICs"),
+            Self::Impossible if driver.port_attribute.is_none() => {
+                Some("the driver of the NICs does not publish their port")
+            }
+            Self::Impossible if settings.gates.consumable_capacity => {
+                Some("not all of these NICs publish their port")
+            }
+            Self::Impossible => Some(
+                "the scheduler cannot keep ports apart (feature gate DRAConsumableCapacity is off)",
+            ),
+            Self::By(_)
+                if settings.quirks.distinct_by_request
+                    && counts.any(|count| count > APART_BEFORE_1_37) =>
+            {
+                Some("schedulers before Kubernetes 1.37 keep only two NICs of a request apart")
+            }
+            Self::By(_) => None,
+        }
+    }
+}
+
+/// The alternatives of near NICs. A request without alternatives is one for any NICs if no machine
+/// has near ones.
+fn near(parts: &ClaimParts) -> Vec<String> {
+    let alternatives = nic_requests(parts).flat_map(|request| {
+        let ways = request.first_available.iter().flatten();
+        ways.filter(|way| !alternative::is_last_resort(&way.name))
+            .map(|way| format!("{}/{}", request.name, way.name))
+    });
+    alternatives.collect()
+}
+
+fn nic_requests(parts: &ClaimParts) -> impl Iterator<Item = &DeviceRequest> {
+    parts.requests.iter().filter(|request| parts.nic_requests.contains(&request.name))
+}
+
+fn counts(request: &DeviceRequest) -> Vec<i64> {
+    let ways = request.first_available.iter().flatten().map(|way| way.count);
+    let exactly = request.exactly.iter().map(|ask| ask.count);
+    ways.chain(exactly).map(|count| count.unwrap_or(1)).collect()
+}

@@ -10,7 +10,7 @@ mod simulate;
 
 pub use bench::BenchArgs;
 pub use cluster::{
-    CapacityArgs, DoctorArgs, FabricArgs, LintArgs, PoolsArgs, TopArgs, VersionArgs,
+    CapacityArgs, DoctorArgs, FabricArgs, LintArgs, PoolsArgs, TopArgs, TrialArgs, VersionArgs,
 };
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
@@ -133,6 +133,7 @@ otherwise 0.
 
 Examples:
   kubectl dranet doctor
+  kubectl dranet doctor --try                      also run an aligned pod
   kubectl dranet doctor --fail-on error -o json")]
     Doctor(DoctorArgs),
     /// Show which groups of pods wait for a fabric and why, and what is free on each fabric

@@ -6,12 +6,12 @@ mod nccl;
 mod perftest;
 mod pods;
 mod promise;
-mod state;
 
 use crate::Output;
 use crate::args::{BenchArgs, Form, UserArgs};
 use crate::kinds::NODES;
 use crate::live::{Cluster, Signals};
+use crate::pod_state::State;
 use crate::reply::PodVerb;
 use crate::source::{self, Source};
 use crate::text::{self, documents, yaml};
@@ -24,7 +24,6 @@ use pods::{Place, Role};
 use promise::{End, Nic, Uses, promised};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use state::State;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 

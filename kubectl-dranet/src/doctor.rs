@@ -16,6 +16,7 @@ mod nodes;
 mod rdma;
 mod rights;
 mod server;
+mod trial;
 mod waiting;
 
 use crate::Output;
@@ -120,6 +121,9 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
                 list.skip(name, page, "only on a live cluster");
             }
         }
+    }
+    if args.trial.is_asked {
+        trial::run(&source, &args.trial, args.namespace.as_deref(), &mut list)?;
     }
     let Checklist { checks, findings } = list;
     let mut report = Report { nodes, with_gpus, with_nics, with_graph, findings };
@@ -229,9 +233,9 @@ fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
         "spec": { "containers": [{ "name": "main", "image": "main" }] },
     });
     let place = format!("webhook {}", object::WEBHOOK);
-    Ok(match cluster.dry_run_pod(&pod)? {
+    Ok(match cluster.dry_run_pod(&cluster.default_namespace(), &pod)? {
         Probe::Refused(why) if why.contains(annotation::ALIGNED_NICS) => None,
-        Probe::Created => {
+        Probe::Created(_) => {
             let message = "is not called, so annotated pods are created without devices; apply \
                            deploy/manifests/webhook.yaml";
             Some(ClusterFinding::new(Severity::Error, place, message))

@@ -28,6 +28,7 @@ mod moves;
 mod nodes;
 mod plan;
 mod plan_json;
+mod pod_state;
 mod pools;
 mod predicted;
 #[cfg(feature = "live")]

@@ -97,14 +97,14 @@ impl Cluster {
         }
     }
 
-    /// Creates a pod in the namespace of the context as a dry run.
-    pub(crate) fn dry_run_pod(&self, pod: &Value) -> anyhow::Result<Probe> {
-        let path = PODS.of(Some(self.client.default_namespace()), "").path();
+    /// Creates a pod as a dry run.
+    pub(crate) fn dry_run_pod(&self, namespace: &str, pod: &Value) -> anyhow::Result<Probe> {
+        let path = PODS.of(Some(namespace), "").path();
         let request = Request::post(format!("{path}?dryRun=All"))
             .header("Content-Type", "application/json")
             .body(serde_json::to_vec(pod)?)?;
         match self.runtime.block_on(self.client.request::<Value>(request)) {
-            Ok(_) => Ok(Probe::Created),
+            Ok(pod) => Ok(Probe::Created(Box::new(pod))),
             // RBAC refuses with 403 too, and names no webhook.
             Err(Error::Api(status))
                 if status.code == 403 && !status.message.contains("webhook") =>

@@ -48,7 +48,7 @@ impl Cluster {
         match *self {}
     }
 
-    pub(crate) fn dry_run_pod(&self, _: &Value) -> anyhow::Result<Probe> {
+    pub(crate) fn dry_run_pod(&self, _: &str, _: &Value) -> anyhow::Result<Probe> {
         match *self {}
     }
 

@@ -1,7 +1,12 @@
-//! The state of a pod of a measurement.
+//! The state of a pod that this program created.
 
-use super::pods;
 use serde_json::Value;
+
+/// The container whose state is that of the pod.
+pub(crate) const MAIN: &str = "main";
+
+/// Taints with which GPU operators keep other pods off their nodes.
+pub(crate) const TOLERATED: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
 
 /// Reasons of waiting containers that do not go away by waiting.
 const HOPELESS: [&str; 6] = [
@@ -34,7 +39,7 @@ impl State {
         let status = &pod["status"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut containers = status["containerStatuses"].as_array().into_iter().flatten();
-        let container = containers.find(|it| it["name"] == pods::MAIN).unwrap_or(&Value::Null);
+        let container = containers.find(|it| it["name"] == MAIN).unwrap_or(&Value::Null);
         let ended = &container["state"]["terminated"];
         match status["phase"].as_str() {
             // Others of the pod may still run.

@@ -16,8 +16,8 @@ pub(crate) enum PodVerb<'o> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster answers"))]
 pub(crate) enum Probe {
-    /// It would have been created.
-    Created,
+    /// It would have been created, like this.
+    Created(Box<Value>),
     /// Refused, for this reason.
     Refused(String),
     /// The user may not create pods.

@@ -116,6 +116,16 @@ impl Verified {
     }
 }
 
+/// The farthest path between a running pod's GPUs and NICs, and whether it is farther than promised.
+/// `None` if the pod has no such pair.
+pub(crate) fn of_pod_now(
+    pod: &Pod,
+    view: &ClusterView,
+) -> Result<Option<(PathKind, bool)>, String> {
+    let found = verify(pod, view)?;
+    Ok(found.and_then(|found| Some((found.farthest()?, found.is_worse()))))
+}
+
 /// Checks a pod; `None` if it does not run or has no GPU-NIC pair.
 fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -34,6 +34,7 @@ mod control_plane {
     pub(crate) mod rights;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
+    pub(crate) mod trial;
     pub(crate) mod upstream_examples;
     pub(crate) mod webhook;
     pub(crate) mod worth;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         forecasts::tests(),
         example::tests(),
         thin_line::tests(),
+        trial::tests(),
         documented::tests(),
         kubectl::tests(),
         doctor::tests(),

@@ -71,12 +71,42 @@ pub struct DoctorArgs {
     /// Namespace of the project's components
     #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
     pub admission_namespace: String,
+    /// A pod that is really created.
+    #[command(flatten)]
+    pub trial: TrialArgs,
+    /// Namespace of the pod of --try; defaults to that of the kubeconfig's context
+    #[arg(long, short, value_name = "NAMESPACE", requires = "is_asked")]
+    pub namespace: Option<String>,
     /// Minimum severity that sets exit code 3
     #[arg(long, value_enum, default_value_t = FailOn::Warning)]
     pub fail_on: FailOn,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
+}
+
+/// The pod of `doctor --try`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TrialArgs {
+    /// Create a pod with one GPU and one aligned NIC, check what it gets, and delete it
+    #[arg(id = "is_asked", long = "try", conflicts_with = "snapshot")]
+    pub is_asked: bool,
+    /// Image of the pod of --try: any that runs without arguments
+    #[arg(
+        long = "try-image",
+        value_name = "IMAGE",
+        default_value = "registry.k8s.io/pause:3.10",
+        requires = "is_asked"
+    )]
+    pub image: String,
+    /// Seconds that the pod of --try may take to start
+    #[arg(
+        long = "try-timeout",
+        value_name = "SECONDS",
+        default_value_t = 60,
+        requires = "is_asked"
+    )]
+    pub timeout: u16,
 }
 
 /// Flags of `top`.

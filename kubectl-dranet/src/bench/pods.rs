@@ -2,15 +2,13 @@
 
 use super::{nccl, perftest};
 use crate::args::BenchArgs;
+use crate::pod_state::{MAIN, TOLERATED};
 use cluster_model::names::{annotation, label};
 use serde_json::{Value, json};
 
 /// Label of the pods of a measurement, by which they avoid each other's node and leftovers are
 /// found.
 pub(crate) const LABEL: &str = "bench.dranet.io/run";
-
-/// The container that measures.
-pub(crate) const MAIN: &str = "main";
 
 /// Placeholder for the server's address in a dry run.
 pub(crate) const NO_ADDRESS: &str = "ADDRESS-OF-THE-SERVER";
@@ -20,9 +18,6 @@ pub(crate) const NO_COMMAND: &str = "COMMAND-FROM-THE-STATUS-OF-THE-SERVER";
 
 /// Seconds that the pods may live beyond the time that `bench` waits for them.
 const DEADLINE_GRACE: u64 = 60;
-
-/// Taints with which GPU operators keep other pods off their nodes.
-const TOLERATED: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
 
 /// Where a pod is to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

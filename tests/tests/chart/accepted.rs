@@ -29,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         every_object_is_accepted_with_all_its_fields,
         the_policies_are_valid,
         pods_satisfy_the_strictest_possible_level,
+        the_pod_of_helm_test_is_accepted,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -113,6 +114,32 @@ async fn pods_satisfy_the_strictest_possible_level(plane: Arc<ControlPlane>) -> 
         }
     }
     assert!(seen > 40, "{seen}");
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// The pod of `helm test` satisfies the level `restricted`, and exists only where admission changes
+/// pods of its namespace.
+async fn the_pod_of_helm_test_is_accepted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let client = plane.client();
+    namespace(&client, "restricted").await?;
+    let helm = Helm::offline()?;
+    let fixed = ["template", "dranet", ".", "--namespace", NAMESPACE];
+    let only = ["--show-only=templates/tests/aligned-pod.yaml", "--set=image.registry=example.org"];
+    let rendered = helm.run(fixed.iter().chain(&only)).await?;
+    let pods = manifest::parse(&rendered)?;
+    assert_eq!(pods.len(), 1, "{rendered}");
+    let annotations = pods[0].annotations();
+    assert!(annotations.contains_key("dranet.io/aligned-nics"), "{annotations:?}");
+    eventually(SOON, async || {
+        let answer = manifest::check(&client, &pods[0], NAMESPACE).await;
+        Ok(Check::that(answer.is_ok(), || format!("{answer:?}")))
+    })
+    .await?;
+    let elsewhere = ["--set=admission.requiredNamespaceLabel=team=ml"];
+    let none = helm.run(fixed.iter().chain(&only).chain(&elsewhere)).await;
+    assert!(none.is_err(), "it would be denied: {none:?}");
     let namespaces: Api<Namespace> = Api::all(client);
     namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
     Ok(())

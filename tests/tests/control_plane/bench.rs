@@ -219,24 +219,34 @@ async fn look(scope: &Scope, kubelet: Kubelet) -> anyhow::Result<()> {
             (Kubelet::Fails(told), _) if is_client => ended("Failed", 1, told),
             _ => continue,
         };
-        let status = json!({ "status": {
-            "phase": phase,
-            "podIP": "10.0.0.1",
-            "podIPs": [{ "ip": "10.0.0.1" }],
-            "containerStatuses": [{
-                "name": "main", "ready": true, "restartCount": 0, "image": "main", "imageID": "main",
-                "state": state,
-            }],
-        } });
-        let params = PatchParams::default();
-        match scope.api::<Pod>().patch_status(&name, &params, &Patch::Merge(status)).await {
-            Ok(_) => {}
-            // It was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.into()),
-        }
+        report(scope, &name, &phase, &state).await?;
     }
     Ok(())
+}
+
+/// Writes the status of a pod with one container, as a kubelet does.
+pub(super) async fn report(
+    scope: &Scope,
+    pod: &str,
+    phase: &str,
+    state: &Value,
+) -> anyhow::Result<()> {
+    let status = json!({ "status": {
+        "phase": phase,
+        "podIP": "10.0.0.1",
+        "podIPs": [{ "ip": "10.0.0.1" }],
+        "containerStatuses": [{
+            "name": "main", "ready": true, "restartCount": 0, "image": "main", "imageID": "main",
+            "state": state,
+        }],
+    } });
+    let params = PatchParams::default();
+    match scope.api::<Pod>().patch_status(pod, &params, &Patch::Merge(status)).await {
+        Ok(_) => Ok(()),
+        // It was deleted meanwhile.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns true if a container has run for the minimum time of a measurement.

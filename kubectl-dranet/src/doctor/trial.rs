@@ -1,0 +1,188 @@
+//! `doctor --try`: an aligned pod, first as a dry run and then really. It is examined while it runs,
+//! and always deleted.
+
+use super::PAGE;
+use super::checks::Checklist;
+use super::finding::ClusterFinding;
+use crate::args::TrialArgs;
+use crate::live::{Cluster, Signals};
+use crate::pod_state::{MAIN, State, TOLERATED};
+use crate::reply::{PodVerb, Probe};
+use crate::source::{self, Source};
+use crate::verify;
+use admission::lint::Severity;
+use anyhow::Context as _;
+use cluster_model::names::annotation;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The two checks, in their order.
+pub(super) const ADMITTED: &str = "an aligned pod is admitted (dry run)";
+pub(super) const RUNS: &str = "an aligned pod runs, with the devices that it was promised";
+
+/// The page about pods that wait.
+const WAITS: &str = "docs/start/pending.md";
+
+/// Time between two reads of the pod.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Longest wait for the pod to be gone.
+const GONE: Duration = Duration::from_mins(1);
+
+/// Seconds that the pod may live beyond the time that this program waits for it.
+const DEADLINE_GRACE: u64 = 60;
+
+/// The pod while it exists.
+struct Trial<'a> {
+    cluster: &'a Cluster,
+    args: &'a TrialArgs,
+    signals: Signals,
+    namespace: String,
+    name: String,
+}
+
+/// Makes both checks.
+pub(super) fn run(
+    source: &Source,
+    args: &TrialArgs,
+    namespace: Option<&str>,
+    list: &mut Checklist,
+) -> anyhow::Result<()> {
+    let Source::Live(cluster) = source else {
+        anyhow::bail!("--try creates a pod, so it needs a cluster, not a snapshot");
+    };
+    let namespace = namespace.map_or_else(|| cluster.default_namespace(), str::to_owned);
+    let name = format!("dranet-doctor-{:x}", Timestamp::now().as_microsecond());
+    let pod = pod(&name, args);
+    let place = format!("pod of --try in namespace `{namespace}`");
+    let why_not = match cluster.dry_run_pod(&namespace, &pod)? {
+        Probe::Created(admitted) if has_claim(&admitted) => None,
+        Probe::Created(_) => {
+            Some("would be created without a claim: the webhook did not change it".to_owned())
+        }
+        Probe::Refused(why) => Some(format!("is refused: {why}")),
+        Probe::NoRight => {
+            list.skip(ADMITTED, PAGE, "you may not create pods in this namespace");
+            list.skip(RUNS, WAITS, "you may not create pods in this namespace");
+            return Ok(());
+        }
+    };
+    if let Some(why) = why_not {
+        list.add(ADMITTED, PAGE, Some(ClusterFinding::new(Severity::Error, place, why)));
+        list.skip(RUNS, WAITS, "it is not admitted");
+        return Ok(());
+    }
+    list.add(ADMITTED, PAGE, None);
+    let signals = cluster.catch_signals()?;
+    let mut trial = Trial { cluster, args, signals, namespace, name };
+    let outcome = trial.outcome(&pod, source);
+    let cleaned = trial.delete();
+    let found = outcome.and_then(|found| cleaned.map(|()| found))?;
+    list.add(RUNS, WAITS, found.map(|(severity, what)| ClusterFinding::new(severity, place, what)));
+    Ok(())
+}
+
+/// An aligned pod that does nothing.
+fn pod(name: &str, args: &TrialArgs) -> Value {
+    let tolerations = TOLERATED.map(|key| json!({ "key": key, "operator": "Exists" }));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": { "app.kubernetes.io/managed-by": "kubectl-dranet" },
+            "annotations": { annotation::ALIGNED_NICS: "1", annotation::GPUS: "1" },
+        },
+        "spec": {
+            // It ends by itself if nobody is left to delete it.
+            "activeDeadlineSeconds": u64::from(args.timeout) + DEADLINE_GRACE,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "tolerations": tolerations,
+            "containers": [{ "name": MAIN, "image": args.image }],
+        },
+    })
+}
+
+fn has_claim(pod: &Value) -> bool {
+    pod["spec"]["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty())
+}
+
+impl Trial<'_> {
+    /// Creates the pod, waits until it runs, and compares what it got with what it was promised.
+    fn outcome(
+        &mut self,
+        pod: &Value,
+        source: &Source,
+    ) -> anyhow::Result<Option<(Severity, String)>> {
+        self.request(PodVerb::Create(pod))?;
+        let until = Instant::now() + Duration::from_secs(self.args.timeout.into());
+        loop {
+            let pod = self.request(PodVerb::Get)?;
+            let pod =
+                pod.with_context(|| format!("pod `{}` is gone; somebody deleted it", self.name))?;
+            let waits = match State::of(&pod) {
+                State::Running(_) | State::Ended { is_success: true, .. } => {
+                    return examined(&pod, source);
+                }
+                State::Ended { message, .. } => {
+                    return Ok(Some((Severity::Error, format!("failed: {message}"))));
+                }
+                State::Broken(why) => {
+                    return Ok(Some((Severity::Error, format!("does not start: {why}"))));
+                }
+                // Devices that are in use are no fault of the installation.
+                State::Unscheduled(why) => (Severity::Warning, format!("got no node: {why}")),
+                State::Starting(why) => {
+                    (Severity::Error, format!("did not start on its node: {why}"))
+                }
+            };
+            if Instant::now() > until {
+                let (severity, why) = waits;
+                let seconds = self.args.timeout;
+                return Ok(Some((
+                    severity,
+                    format!("{why} (after {seconds} seconds, --try-timeout)"),
+                )));
+            }
+            self.cluster.pause_or_end(&mut self.signals, PERIOD)?;
+        }
+    }
+
+    fn request(&mut self, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
+        self.cluster.request_pod(&mut self.signals, (&self.namespace, &self.name), verb)
+    }
+
+    /// Deletes the pod and waits until it is gone.
+    fn delete(&mut self) -> anyhow::Result<()> {
+        let left = format!(
+            "the pod of --try may still exist; delete it: `kubectl -n {} delete pod {}`",
+            self.namespace, self.name
+        );
+        let until = Instant::now() + GONE;
+        while self.request(PodVerb::Delete).with_context(|| left.clone())?.is_some() {
+            anyhow::ensure!(Instant::now() < until, left);
+            let paused = self.cluster.pause_or_end(&mut self.signals, PERIOD);
+            paused.with_context(|| left.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the devices of the running pod.
+fn examined(pod: &Value, source: &Source) -> anyhow::Result<Option<(Severity, String)>> {
+    let view = source.read(&source::of_view(), &[])?.view;
+    Ok(match verify::of_pod_now(&Pod::deserialize(pod)?, &view) {
+        Err(why) => Some((Severity::Warning, format!("ran, but its devices are not known: {why}"))),
+        Ok(None) => Some((Severity::Error, "ran without a GPU and a NIC".to_owned())),
+        Ok(Some((path, true))) => {
+            Some((Severity::Error, format!("got a NIC farther from its GPU than promised: {path}")))
+        }
+        Ok(Some((_, false))) => None,
+    })
+}

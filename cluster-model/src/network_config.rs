@@ -59,6 +59,9 @@ pub struct VirtualFunctionConfig {
     /// The VLAN priority of its packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan_qos: Option<u8>,
+    /// The protocol of the VLAN's tags; default: 802.1Q.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan_proto: Option<VlanProto>,
     /// Whether it may change its hardware address and receive packets for others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<bool>,
@@ -77,6 +80,18 @@ pub struct VirtualFunctionConfig {
     /// The GUID of its InfiniBand port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port_guid: Option<Guid>,
+}
+
+/// The protocol of a VLAN's tags, with the names of the SR-IOV CNI plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VlanProto {
+    /// IEEE 802.1Q.
+    #[serde(rename = "802.1q", alias = "802.1Q")]
+    Customer,
+    /// IEEE 802.1ad: the outer tag of a provider's network, so that pods can have VLANs of their own
+    /// in it.
+    #[serde(rename = "802.1ad", alias = "802.1AD")]
+    Service,
 }
 
 /// The link of a virtual function.
@@ -121,6 +136,16 @@ pub struct InterfaceConfig {
     /// Whether a macvlan interface reaches the others on its NIC; default: `bridge`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macvlan_mode: Option<MacvlanMode>,
+    /// Details of an ipvlan interface, as upstream has them since its pull request 241.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipvlan: Option<IpvlanConfig>,
+    /// Where addresses come from, as upstream says it since its pull request 241. The fields
+    /// `addresses` and `dhcp` have the same meaning without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addressing: Option<Addressing>,
+    /// The same as [`Addressing::Unnumbered`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unnumbered: Option<bool>,
     /// The partition of an IP over InfiniBand interface created for the pod; default: that of the
     /// NIC.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,6 +215,30 @@ pub enum InterfaceKind {
     IpVlan,
     /// A new interface on top of an InfiniBand NIC's, in its own partition if one is named.
     IpoIb,
+}
+
+/// Where the addresses of an interface come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Addressing {
+    /// From `addresses`, `addressRange` or `pool`.
+    Static,
+    /// From a DHCP server.
+    Dhcp,
+    /// The driver sets none.
+    Unnumbered,
+}
+
+/// Details of an ipvlan interface. The driver and upstream create it in one way only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct IpvlanConfig {
+    /// `l2` (`IPVLAN_MODE_L2` of `linux/if_link.h`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// `bridge`: the interfaces of a NIC reach each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flag: Option<String>,
 }
 
 /// How a macvlan interface reaches others on its NIC (`enum macvlan_mode` of `linux/if_link.h`).
@@ -302,16 +351,26 @@ impl NetworkConfig {
     pub fn parse(parameters: &serde_json::Value) -> Result<Self, ConfigError> {
         let config = Self::deserialize(parameters)?;
         shape::check(parameters, &config)?;
-        config.check()?;
-        Ok(config)
+        config.checked()
     }
 
     /// Parses JSON text.
     pub fn from_json(text: &[u8]) -> Result<Self, ConfigError> {
         let config: Self = serde_json::from_slice(text)?;
         shape::check(&serde_json::from_slice(text)?, &config)?;
-        config.check()?;
-        Ok(config)
+        config.checked()
+    }
+
+    /// The same if its values are allowed, without fields that only repeat others. Drivers of
+    /// earlier versions, which read stored plans after a rollback, do not know these.
+    fn checked(mut self) -> Result<Self, ConfigError> {
+        if self.interface.addressing == Some(Addressing::Dhcp) {
+            self.interface.dhcp.get_or_insert(true);
+        }
+        self.check()?;
+        let interface = &mut self.interface;
+        (interface.addressing, interface.unnumbered, interface.ipvlan) = (None, None, None);
+        Ok(self)
     }
 }
 

@@ -258,9 +258,17 @@ fn virtual_function(spec: &Value, notes: &mut Vec<String>) -> Map<String, Value>
     if let Some(state @ ("auto" | "enable" | "disable")) = spec["linkState"].as_str() {
         found.insert("linkState".to_owned(), state.into());
     }
-    let protocol = text(&spec["vlanProto"]).filter(|it| !it.eq_ignore_ascii_case("802.1q"));
-    if let Some(protocol) = protocol {
-        notes.push(format!("`vlanProto: {protocol}` has no counterpart: VLANs are 802.1Q"));
+    match text(&spec["vlanProto"]).map(|it| it.to_ascii_lowercase()).as_deref() {
+        None | Some("802.1q") => {}
+        Some("802.1ad") if found.contains_key("vlan") => {
+            found.insert("vlanProto".to_owned(), "802.1ad".into());
+        }
+        Some("802.1ad") => {}
+        Some(protocol) => {
+            notes.push(format!(
+                "`vlanProto: {protocol}` has no counterpart: VLANs are 802.1Q or 802.1ad"
+            ));
+        }
     }
     found
 }

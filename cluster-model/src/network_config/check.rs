@@ -1,8 +1,8 @@
 //! Checks ranges of values, and fields that exclude each other.
 
 use super::{
-    ConfigError, InterfaceConfig, InterfaceKind, NetworkConfig, RdmaConfig, RouteConfig,
-    RuleConfig, VirtualFunctionConfig, VrfConfig,
+    Addressing, ConfigError, InterfaceConfig, InterfaceKind, IpvlanConfig, NetworkConfig,
+    RdmaConfig, RouteConfig, RuleConfig, VirtualFunctionConfig, VrfConfig,
 };
 use std::net::IpAddr;
 
@@ -89,6 +89,8 @@ impl VirtualFunctionConfig {
         ensure(qos <= VLAN_QOS_MAX, "virtualFunction.vlanQos", problem)?;
         let problem = "needs `virtualFunction.vlan`, in which it is the priority";
         ensure(self.vlan_qos.is_none() || vlan != 0, "virtualFunction.vlanQos", problem)?;
+        let problem = "needs `virtualFunction.vlan`, whose tags have it";
+        ensure(self.vlan_proto.is_none() || vlan != 0, "virtualFunction.vlanProto", problem)?;
         let rates = self.min_tx_rate.zip(self.max_tx_rate);
         let in_order = rates.is_none_or(|(min, max)| max == 0 || min <= max);
         let problem = "is above `virtualFunction.maxTxRate`";
@@ -97,6 +99,51 @@ impl VirtualFunctionConfig {
 }
 
 impl InterfaceConfig {
+    /// Checks that what says where addresses come from agrees with the addresses.
+    fn check_addressing(&self) -> Check {
+        let field = "interface.addressing";
+        let is_static =
+            !self.addresses.is_empty() || self.address_range.is_some() || self.pool.is_some();
+        let is_unnumbered = self.unnumbered == Some(true);
+        ensure(
+            !is_unnumbered || matches!(self.addressing, None | Some(Addressing::Unnumbered)),
+            "interface.unnumbered",
+            "cannot go with another `interface.addressing`",
+        )?;
+        let addressing = self.addressing.or(is_unnumbered.then_some(Addressing::Unnumbered));
+        match addressing {
+            None => Ok(()),
+            Some(Addressing::Static) => {
+                let problem = "`static` needs `interface.addresses`, `addressRange` or `pool`";
+                ensure(is_static && self.dhcp != Some(true), field, problem)
+            }
+            Some(Addressing::Dhcp) => ensure(
+                self.dhcp == Some(true),
+                field,
+                "`dhcp` cannot go with `interface.dhcp` false",
+            ),
+            Some(Addressing::Unnumbered) => {
+                let problem = "`unnumbered` cannot go with addresses or DHCP";
+                ensure(!is_static && self.dhcp != Some(true), field, problem)?;
+                let is_new = !matches!(self.kind, None | Some(InterfaceKind::Passthrough));
+                let problem = "`unnumbered` needs an `interface.type` that creates an interface: \
+                               `macvlan`, `ipvlan` or `ipoib`";
+                ensure(is_new, field, problem)
+            }
+        }
+    }
+
+    fn check_ipvlan(&self) -> Check {
+        let Some(IpvlanConfig { mode, flag }) = &self.ipvlan else { return Ok(()) };
+        let is_it = self.kind == Some(InterfaceKind::IpVlan);
+        ensure(is_it, "interface.ipvlan", "needs `interface.type` `ipvlan`")?;
+        let only = |value: &Option<String>, known: &str| {
+            value.as_deref().is_none_or(|value| value.is_empty() || value == known)
+        };
+        ensure(only(mode, "l2"), "interface.ipvlan.mode", "must be `l2`")?;
+        ensure(only(flag, "bridge"), "interface.ipvlan.flag", "must be `bridge`")
+    }
+
     fn check(&self) -> Check {
         let dhcp_and_addresses = self.dhcp == Some(true) && !self.addresses.is_empty();
         ensure(!dhcp_and_addresses, "interface.dhcp", "cannot go with `interface.addresses`")?;
@@ -146,6 +193,8 @@ impl InterfaceConfig {
             "needs `interface.type` `macvlan`",
         )?;
         self.check_infiniband()?;
+        self.check_addressing()?;
+        self.check_ipvlan()?;
         self.vrf.as_ref().map_or(Ok(()), VrfConfig::check)
     }
 

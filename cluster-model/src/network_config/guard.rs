@@ -126,6 +126,7 @@ mod tests {
             (interface("addresses", json!(["10.0.0.5/24"])), Some("interface.addresses")),
             (interface("addressRange", json!("10.0.0.5/32")), Some("interface.addressRange")),
             (interface("dhcp", json!(true)), Some("interface.dhcp")),
+            (interface("addressing", json!("dhcp")), Some("interface.dhcp")),
             (interface("disableEbpfPrograms", json!(true)), Some("interface.disableEbpfPrograms")),
             (
                 json!({"interface": {"type": "macvlan", "macvlanMode": "vepa"}}),

@@ -32,6 +32,23 @@ fn every_field_of_upstream() {
     assert_eq!(again["interface"]["gsoIPv4MaxSize"], 65536);
 }
 
+/// The fields of upstream's pull request 241.
+#[test]
+fn addressing_has_the_words_of_upstream() {
+    let parse =
+        |interface| NetworkConfig::parse(&json!({ "interface": interface })).unwrap().interface;
+    let ipvlan = json!({"type": "ipvlan", "ipvlan": {"mode": "l2", "flag": "bridge"},
+        "addressing": "static", "addresses": ["10.0.0.1/24"]});
+    assert_eq!(parse(ipvlan).kind, Some(InterfaceKind::IpVlan));
+    assert_eq!(parse(json!({"addressing": "dhcp"})).dhcp, Some(true));
+    assert_eq!(parse(json!({"addressing": "static", "pool": "rdma"})).dhcp, None);
+    for interface in [json!({"unnumbered": true}), json!({"addressing": "unnumbered"})] {
+        let mut interface = interface;
+        interface["type"] = json!("macvlan");
+        assert!(parse(interface).addresses.is_empty());
+    }
+}
+
 #[test]
 fn refusals_name_field_and_rule() {
     let cases = [
@@ -50,10 +67,23 @@ fn refusals_name_field_and_rule() {
         json!({"interface": {"pool": "rdma", "addressRange": "10.0.0.0/8"}}),
         json!({"interface": {"pool": "rdma", "dhcp": true}}),
         json!({"interface": {"type": "ipvlan", "macvlanMode": "private"}}),
+        json!({"interface": {"addressing": "static"}}),
+        json!({"interface": {"addressing": "dhcp", "addresses": ["10.0.0.1/8"]}}),
+        json!({"interface": {"addressing": "dhcp", "dhcp": false}}),
+        json!({"interface": {"addressing": "dhcp", "type": "ipvlan"}}),
+        json!({"interface": {"addressing": "dhcp", "type": "ipoib"}}),
+        json!({"interface": {"addressing": "unnumbered"}}),
+        json!({"interface": {"addressing": "unnumbered", "type": "macvlan", "dhcp": true}}),
+        json!({"interface": {"addressing": "static", "unnumbered": true}}),
+        json!({"interface": {"addressing": "auto"}}),
+        json!({"interface": {"ipvlan": {"mode": "l2"}}}),
+        json!({"interface": {"type": "ipvlan", "ipvlan": {"mode": "l3"}}}),
         json!({"profile": "fast"}),
         json!({"virtualFunction": {"vlan": 4095}}),
         json!({"virtualFunction": {"vlan": 7, "vlanQos": 8}}),
         json!({"virtualFunction": {"vlanQos": 3}}),
+        json!({"virtualFunction": {"vlanProto": "802.1ad"}}),
+        json!({"virtualFunction": {"vlan": 7, "vlanProto": "802.1x"}}),
         json!({"virtualFunction": {"minTxRate": 200, "maxTxRate": 100}}),
         json!({"virtualFunction": {"linkState": "up"}}),
         json!({"virtualFunction": {"portGuid": "00:00:00:00:00:00:00:00"}}),

@@ -112,6 +112,7 @@ fn held() -> Vec<(Value, &'static str)> {
         (json!({"interface": {"addresses": ["10.0.0.1/24"]}}), "interface.addresses"),
         (json!({"interface": {"addressRange": "10.0.0.0/24"}}), "interface.addressRange"),
         (json!({"interface": {"dhcp": true}}), "interface.dhcp"),
+        (json!({"interface": {"addressing": "dhcp"}}), "interface.dhcp"),
         (json!({"interface": {"disableEbpfPrograms": true}}), "interface.disableEbpfPrograms"),
         (
             json!({"interface": {"type": "macvlan", "macvlanMode": "passthru"}}),
@@ -150,6 +151,7 @@ fn free() -> Vec<Value> {
         json!({"virtualFunction": {}}),
         json!({"interface": {"name": "net1", "mtu": 4200, "type": "macvlan"}}),
         json!({"interface": {"type": "ipoib"}}),
+        json!({"interface": {"type": "ipvlan", "addressing": "unnumbered", "ipvlan": {"mode": "l2"}}}),
         json!({"interface": {"dhcp": false, "addresses": [], "vrf": null}, "routes": []}),
         json!({"interface": null, "ethtool": {"features": {"gro": false}}}),
     ]

@@ -10,17 +10,18 @@ use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::link::{all, by_name};
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::PlannedFunction;
-use cluster_model::network_config::{Guid, LinkState, VirtualFunctionConfig};
+use cluster_model::network_config::{Guid, LinkState, VirtualFunctionConfig, VlanProto};
 use futures::TryStreamExt;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
     LinkAttribute, LinkExtentMask, LinkMessage, LinkVfInfo, VfInfo, VfInfoGuid, VfInfoLinkState,
-    VfInfoRate, VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan, VfLinkState,
+    VfInfoRate, VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan, VfLinkState, VfVlan, VfVlanInfo,
+    VlanProtocol,
 };
 use rtnetlink::{Handle, LinkUnspec};
 
-/// `EOPNOTSUPP`.
-const NOT_SUPPORTED: i32 = 95;
+/// `EOPNOTSUPP`, and `EPROTONOSUPPORT` for the protocol of a VLAN.
+const NOT_SUPPORTED: [i32; 2] = [95, 93];
 
 /// Reads the settings of the virtual function with this number from the physical
 /// function's interface with this name; `None` if there is no such interface or function.
@@ -119,6 +120,7 @@ fn former(PlannedFunction { asked, former, .. }: &PlannedFunction) -> VirtualFun
     VirtualFunctionConfig {
         vlan: former.vlan.filter(|_| has_vlan),
         vlan_qos: former.vlan_qos.filter(|_| has_vlan),
+        vlan_proto: former.vlan_proto.filter(|_| has_vlan),
         trust: asked.trust.and(former.trust),
         spoof_check: asked.spoof_check.and(former.spoof_check),
         min_tx_rate: former.min_tx_rate.filter(|_| has_rate),
@@ -171,6 +173,12 @@ fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
                 settings.vlan_qos = u8::try_from(it.qos).ok();
                 it.vf_id
             }
+            VfInfo::VlanList(vlans) => {
+                let Some(VfVlan::Info(it)) = vlans.first() else { continue };
+                let is_service = it.protocol == VlanProtocol::Ieee8021Ad;
+                settings.vlan_proto = is_service.then_some(VlanProto::Service);
+                it.vf_id
+            }
             VfInfo::Rate(it) => {
                 settings.min_tx_rate = Some(it.min_tx_rate);
                 settings.max_tx_rate = Some(it.max_tx_rate);
@@ -214,7 +222,16 @@ fn changes(
     let mut changes = Vec::new();
     if let Some(vlan) = asked.vlan {
         let qos = asked.vlan_qos.unwrap_or_default();
-        if (now.vlan, now.vlan_qos) != (Some(vlan), Some(qos)) {
+        let is_service = |it: VirtualFunctionConfig| it.vlan_proto == Some(VlanProto::Service);
+        if is_service(asked) {
+            if !is_service(now) || (now.vlan, now.vlan_qos) != (Some(vlan), Some(qos)) {
+                let protocol = VlanProtocol::Ieee8021Ad;
+                let info = VfVlanInfo::new(index, vlan.into(), qos.into(), protocol);
+                let list = VfInfo::VlanList(vec![VfVlan::Info(info)]);
+                changes.push(("virtualFunction.vlanProto", list));
+            }
+        } else if is_service(now) || (now.vlan, now.vlan_qos) != (Some(vlan), Some(qos)) {
+            // The kernel takes this for 802.1Q.
             let info = VfInfoVlan::new(index, vlan.into(), qos.into());
             changes.push(("virtualFunction.vlan", VfInfo::Vlan(info)));
         }
@@ -258,7 +275,9 @@ async fn change(
 ) -> Result<(), AttachError> {
     let link = name_of(physical);
     match send(handle, physical, info).await {
-        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NOT_SUPPORTED => {
+        Err(rtnetlink::Error::NetlinkError(error))
+            if NOT_SUPPORTED.contains(&error.raw_code().abs()) =>
+        {
             Err(AttachError::NoFunctionSetting { link: link.to_owned(), field })
         }
         other => other.map_err(|source| {

@@ -36,6 +36,7 @@ fn each_setting_is_encoded_for_the_kernel() {
     for (asked, field, kind, values) in [
         (json!({"vlan": 7, "vlanQos": 3}), "vlan", 2, &[5, 7, 3][..]),
         (json!({"vlan": 7}), "vlan", 2, &[5, 7, 0]),
+        (json!({"vlan": 7, "vlanProto": "802.1q"}), "vlan", 2, &[5, 7, 0]),
         (json!({"spoofCheck": false}), "spoofCheck", 4, &[5, 0]),
         (json!({"linkState": "enable"}), "linkState", 5, &[5, 1]),
         (json!({"linkState": "disable"}), "linkState", 5, &[5, 2]),
@@ -57,6 +58,30 @@ fn each_setting_is_encoded_for_the_kernel() {
             "{asked}"
         );
     }
+}
+
+/// `IFLA_VF_VLAN_LIST` is 12, with an `IFLA_VF_VLAN_INFO` (1): number, VLAN, priority and the protocol,
+/// in the network's byte order, with two bytes of padding (`struct ifla_vf_vlan_info`).
+#[test]
+fn the_protocol_of_a_vlan_is_encoded_and_restored() {
+    let asked = config(json!({"vlan": 7, "vlanQos": 3, "vlanProto": "802.1ad"}));
+    let mut found = changes(5, asked, now());
+    let (field, info) = found.pop().unwrap();
+    assert_eq!((field, found.len()), ("virtualFunction.vlanProto", 0));
+    let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info.clone()])]);
+    let mut bytes = vec![0; list.buffer_len()];
+    list.emit(&mut bytes);
+    let value = [words(&[5, 7, 3]), vec![0x88, 0xa8, 0, 0]].concat();
+    assert_eq!(bytes, attribute(22, &attribute(1, &attribute(12, &attribute(1, &value)))));
+    // Read back, it is what was asked for; the former VLAN is of the other protocol.
+    let vlan = VfInfo::Vlan(VfInfoVlan::new(5, 7, 3));
+    let set = of(&[vlan, info], 5).unwrap();
+    assert!(changes(5, asked, set).is_empty());
+    let (physical, link) = ("0000:86:00.0".to_owned(), "rail3".to_owned());
+    let function = PlannedFunction { physical, link, index: 5, asked, former: now() };
+    let restored = changes(5, former(&function), set);
+    let fields: Vec<_> = restored.iter().map(|(field, _)| *field).collect();
+    assert_eq!(fields, ["virtualFunction.vlan"]);
 }
 
 /// `IFLA_VF_IB_NODE_GUID` is 10 and `IFLA_VF_IB_PORT_GUID` 11, both with `struct ifla_vf_guid`:

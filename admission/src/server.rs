@@ -37,6 +37,7 @@ use metrics::Metrics;
 use process::background::Background;
 use prometheus_client::registry::Registry;
 use recent::RecentPins;
+use serve::clients::Clients;
 use serve::http::{Bound, Limits};
 use serve::lease::Lease;
 use serve::readiness::{Readiness, Wait};
@@ -61,6 +62,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         Some(_) => Some(Bound::from_args(&server, limits).await?),
         None => None,
     };
+    let clients = Clients::from_args(&server).await?;
     let names = webhook.is_none().then(|| certificate::names(&own.service, &namespace, own.names));
     tracing::info!(operations = %operations.address(), "Starting");
 
@@ -107,7 +109,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             return serve_on(bound, router, &stop).await;
         }
         let mut secret = certificate::OwnCertificate::watch(client, &namespace);
-        let identity = secret.first().await;
+        let identity = secret.first(&clients).await;
         let bound = Bound::with_identity(server.listen, identity.clone(), limits)?;
         drop(no_certificate);
         tokio::select! {

@@ -43,7 +43,7 @@ pub struct Args {
 /// # Errors
 /// Says which flags to set.
 pub fn check(server: &ServerArgs) -> anyhow::Result<()> {
-    let ServerArgs { listen, tls_cert, tls_key: _ } = server;
+    let ServerArgs { listen, tls_cert, .. } = server;
     anyhow::ensure!(
         listen.ip().is_loopback() || tls_cert.is_some(),
         "`--listen {listen}` is not loopback and there is no certificate: set --tls-cert and \

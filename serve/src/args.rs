@@ -16,6 +16,14 @@ pub struct ServerArgs {
     /// Private key of the certificate in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// Authorities in PEM, read at the start: only clients with a certificate of theirs may connect.
+    /// Without it, everyone who reaches the address may
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Common names of the clients' certificates that may connect; with none, all that the authorities
+    /// have signed
+    #[arg(long = "client-name", value_name = "NAME", requires = "client_ca_file")]
+    pub client_names: Vec<String>,
 }
 
 /// Where health and metrics are served, in plain HTTP.

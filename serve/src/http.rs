@@ -3,6 +3,7 @@
 
 use crate::args::ServerArgs;
 use crate::bodies::{self, Bodies, BodyLimits};
+use crate::clients::Clients;
 use crate::connections::{Connections, Limited};
 use crate::tls::{Certificate, Identity, TlsError};
 use axum::extract::DefaultBodyLimit;
@@ -118,8 +119,10 @@ impl Bound {
     pub async fn from_args(args: &ServerArgs, limits: Limits) -> Result<Self, ServeError> {
         let security = match (&args.tls_cert, &args.tls_key) {
             (Some(cert), Some(key)) => {
-                Security::Files(Box::new(Certificate::load(cert, key).await?))
+                let clients = Clients::from_args(args).await?;
+                Security::Files(Box::new(Certificate::load(cert, key, clients).await?))
             }
+            _ if args.client_ca_file.is_some() => return Err(TlsError::Plain.into()),
             _ => Security::None,
         };
         Ok(Self { limits, ..Self::bind(args.listen, security)? })

@@ -4,6 +4,7 @@
 //! A Secret volume swaps a symbolic link above the files. The files themselves are never written,
 //! so watching them does not work: they are read at intervals and compared.
 
+use crate::clients::Clients;
 use axum_server::tls_rustls::RustlsConfig;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,17 @@ pub enum TlsError {
         /// The error.
         source: io::Error,
     },
+    /// Clients cannot be asked for certificates without TLS.
+    #[error("--client-ca-file needs --tls-cert and --tls-key")]
+    Plain,
+    /// The authorities of clients cannot be used.
+    #[error("`{}` has no authority for the certificates of clients", path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
     /// The files do not hold a certificate and its key.
     #[error("`{}` and `{}` are not a certificate with its key in PEM", cert.display(), key.display())]
     Parse {
@@ -49,17 +61,19 @@ pub struct Certificate {
     cert: PathBuf,
     key: PathBuf,
     config: RustlsConfig,
+    clients: Clients,
     pem: (Vec<u8>, Vec<u8>),
 }
 
 impl Certificate {
     /// Reads the certificate chain and the key, both PEM.
-    pub async fn load(cert: &Path, key: &Path) -> Result<Self, TlsError> {
+    pub async fn load(cert: &Path, key: &Path, clients: Clients) -> Result<Self, TlsError> {
         let pem = (read(cert).await?, read(key).await?);
-        let config = RustlsConfig::from_pem(pem.0.clone(), pem.1.clone())
-            .await
+        let config = clients
+            .server_config(&pem.0, &pem.1)
             .map_err(|source| parse_error(cert, key, source))?;
-        Ok(Self { cert: cert.to_owned(), key: key.to_owned(), config, pem })
+        let config = RustlsConfig::from_config(config);
+        Ok(Self { cert: cert.to_owned(), key: key.to_owned(), config, clients, pem })
     }
 
     /// The TLS configuration of a listener; it follows later reloads.
@@ -92,10 +106,11 @@ impl Certificate {
         if pem == self.pem {
             return Ok(false);
         }
-        self.config
-            .reload_from_pem(pem.0.clone(), pem.1.clone())
-            .await
+        let config = self
+            .clients
+            .server_config(&pem.0, &pem.1)
             .map_err(|source| parse_error(&self.cert, &self.key, source))?;
+        self.config.reload_from_config(config);
         self.pem = pem;
         Ok(true)
     }
@@ -103,23 +118,28 @@ impl Certificate {
 
 /// A certificate that the program itself replaces while it is served.
 #[derive(Clone, Debug)]
-pub struct Identity(RustlsConfig);
+pub struct Identity {
+    config: RustlsConfig,
+    clients: Clients,
+}
 
 impl Identity {
     /// Creates an identity from a certificate chain and its key, both PEM.
-    pub async fn new(cert: &str, key: &str) -> Result<Self, TlsError> {
-        let config = RustlsConfig::from_pem(cert.into(), key.into()).await;
-        config.map(Self).map_err(|source| TlsError::Given { source })
+    pub fn new(cert: &str, key: &str, clients: Clients) -> Result<Self, TlsError> {
+        let config = clients.server_config(cert.as_bytes(), key.as_bytes());
+        let config = config.map_err(|source| TlsError::Given { source })?;
+        Ok(Self { config: RustlsConfig::from_config(config), clients })
     }
 
     /// Replaces the certificate for new connections. If the new one is unusable, the old one stays.
-    pub async fn replace(&self, cert: &str, key: &str) -> Result<(), TlsError> {
-        let replaced = self.0.reload_from_pem(cert.into(), key.into()).await;
-        replaced.map_err(|source| TlsError::Given { source })
+    pub fn replace(&self, cert: &str, key: &str) -> Result<(), TlsError> {
+        let config = self.clients.server_config(cert.as_bytes(), key.as_bytes());
+        self.config.reload_from_config(config.map_err(|source| TlsError::Given { source })?);
+        Ok(())
     }
 
     pub(crate) fn config(&self) -> RustlsConfig {
-        self.0.clone()
+        self.config.clone()
     }
 }
 
@@ -148,7 +168,7 @@ mod tests {
     async fn follows_its_files() {
         let folder = tempfile::tempdir().unwrap();
         let (cert, key) = write_pair(folder.path());
-        let mut certificate = Certificate::load(&cert, &key).await.unwrap();
+        let mut certificate = Certificate::load(&cert, &key, Clients::default()).await.unwrap();
         assert!(!certificate.reload().await.unwrap(), "nothing changed");
         write_pair(folder.path());
         assert!(certificate.reload().await.unwrap(), "a new pair is taken");
@@ -156,21 +176,21 @@ mod tests {
         assert!(certificate.reload().await.is_err(), "a broken pair is refused");
     }
 
-    #[tokio::test]
-    async fn invalid_pairs_are_rejected() {
+    #[test]
+    fn invalid_pairs_are_rejected() {
         let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let (cert, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
-        let identity = Identity::new(&cert, &key).await.unwrap();
-        identity.replace(&cert, &key).await.unwrap();
-        assert!(identity.replace(&cert, "no key").await.is_err());
-        assert!(Identity::new("no certificate", &key).await.is_err());
+        let identity = Identity::new(&cert, &key, Clients::default()).unwrap();
+        identity.replace(&cert, &key).unwrap();
+        assert!(identity.replace(&cert, "no key").is_err());
+        assert!(Identity::new("no certificate", &key, Clients::default()).is_err());
     }
 
     #[tokio::test]
     async fn names_the_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("tls.crt");
-        let error = Certificate::load(&missing, &missing).await.unwrap_err();
+        let error = Certificate::load(&missing, &missing, Clients::default()).await.unwrap_err();
         assert_eq!(error.to_string(), format!("failed to read `{}`", missing.display()));
     }
 }

@@ -4,15 +4,16 @@
 
 use axum::Router;
 use axum::routing::get;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, StreamOwned};
 use serve::authority::CertificateBundle;
 use serve::bodies::BodyLimits;
+use serve::clients::Clients;
 use serve::http::{Awaited, Bound, Limits};
 use serve::operations;
 use serve::readiness::Readiness;
 use serve::tls::Identity;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -30,12 +31,17 @@ fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Performs a TLS handshake as a client that trusts `authorities`; returns the negotiated protocol.
-fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::Error> {
+fn roots(authorities: &str) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for authority in pem::parse_many(authorities).unwrap() {
         roots.add(authority.into_contents().into()).unwrap();
     }
+    roots
+}
+
+/// Performs a TLS handshake as a client that trusts `authorities`; returns the negotiated protocol.
+fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::Error> {
+    let roots = roots(authorities);
     let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let name = ServerName::try_from(NAME).unwrap();
@@ -49,7 +55,7 @@ fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::
 #[tokio::test]
 async fn the_certificate_can_be_replaced_while_serving_http2() {
     let (first, second) = (held(), held());
-    let identity = Identity::new(&first.certificate, &first.key).await.unwrap();
+    let identity = Identity::new(&first.certificate, &first.key, Clients::default()).unwrap();
     let bound =
         Bound::with_identity(loopback(), identity.clone(), Limits::requests(1 << 20)).unwrap();
     let (address, stop) = (bound.address(), CancellationToken::new());
@@ -60,10 +66,80 @@ async fn the_certificate_can_be_replaced_while_serving_http2() {
     };
     assert_eq!(shake(&first).await.unwrap(), b"h2");
     assert!(shake(&second).await.is_err(), "it is not trusted yet");
-    identity.replace(&second.certificate, &second.key).await.unwrap();
+    identity.replace(&second.certificate, &second.key).unwrap();
     assert_eq!(shake(&second).await.unwrap(), b"h2");
     stop.cancel();
     serving.await.unwrap().unwrap();
+}
+
+/// An authority for certificates of clients.
+struct ClientAuthority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
+
+impl ClientAuthority {
+    fn new() -> Self {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        Self(rcgen::CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    /// A client that trusts the server's authorities and has a certificate with this common name.
+    fn client(&self, name: &str, authorities: &str) -> ClientConfig {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = ClientConfig::builder().with_root_certificates(roots(authorities));
+        config.with_client_auth_cert(vec![certificate.der().clone()], key).unwrap()
+    }
+}
+
+/// Only certificates of the authority are let in, and of these only the named ones.
+#[tokio::test]
+async fn clients_without_the_right_certificate_are_refused() {
+    let (server, authority, other) = (held(), ClientAuthority::new(), ClientAuthority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    std::fs::write(&file, authority.0.pem()).unwrap();
+    for (names, allowed) in [
+        (vec![], ["apiserver", "tenant"].as_slice()),
+        (vec!["apiserver".to_owned()], &["apiserver"]),
+    ] {
+        let clients = Clients::of_authority(&file, &names).await.unwrap();
+        let identity = Identity::new(&server.certificate, &server.key, clients).unwrap();
+        let bound = Bound::with_identity(loopback(), identity, Limits::requests(1 << 20)).unwrap();
+        let (address, stop) = (bound.address(), CancellationToken::new());
+        let router = Router::new().route("/", get(async || "answered"));
+        let serving = tokio::spawn(bound.serve(router, stop.clone()));
+        let answered = async |config: ClientConfig| {
+            tokio::task::spawn_blocking(move || answer(address, config)).await.unwrap()
+        };
+        for name in ["apiserver", "tenant"] {
+            let answer = answered(authority.client(name, &server.authorities)).await;
+            assert_eq!(answer.is_ok(), allowed.contains(&name), "{name}: {answer:?}");
+        }
+        assert!(answered(other.client("apiserver", &server.authorities)).await.is_err());
+        let roots = roots(&server.authorities);
+        let without = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        assert!(answered(without).await.is_err(), "a client without a certificate");
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+    }
+    std::fs::write(&file, "no authority").unwrap();
+    let refused = Clients::of_authority(&file, &[]).await.unwrap_err();
+    assert!(refused.to_string().contains("has no authority"), "{refused}");
+}
+
+/// What a client gets from `/`. With TLS 1.3 the server refuses a certificate after the handshake.
+fn answer(address: SocketAddr, config: ClientConfig) -> std::io::Result<String> {
+    let name = ServerName::try_from(NAME).unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(address)?);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 async fn ask(address: SocketAddr, path: &str) -> std::io::Result<String> {

@@ -27,15 +27,21 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use state::StateDirectory;
 
+pub use self::components::WEBHOOK_CLIENT;
 pub use self::scheduler_config::{Extender, SchedulerConfig};
 use crate::{
     binaries,
     certificates::Authority,
+    eventually::{Check, eventually},
     process::{Process, Program},
     readiness::Probe,
 };
+
+/// Longest wait for kube-apiserver after etcd has restarted.
+const READY_AGAIN: Duration = Duration::from_mins(1);
 
 /// Options of a control plane.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +68,7 @@ pub struct ControlPlane {
     /// Empty while it restarts.
     apiserver: Mutex<Option<Process>>,
     apiserver_args: Vec<String>,
-    etcd: Process,
+    etcd: Mutex<Option<Process>>,
     site: Site,
     client: Client,
     started_in: Duration,
@@ -91,7 +97,7 @@ impl ControlPlane {
             controllers,
             apiserver: Mutex::new(Some(apiserver)),
             apiserver_args,
-            etcd,
+            etcd: Mutex::new(Some(etcd)),
             site,
             client,
             started_in: begin.elapsed(),
@@ -147,6 +153,31 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Stops kube-apiserver for some time, without ending it: connections stay and are not answered.
+    pub async fn freeze_apiserver(&self, time: Duration) -> anyhow::Result<()> {
+        let pid = held(&self.apiserver).as_ref().map(Process::pid).context("it restarts")?;
+        let pid = Pid::from_raw(pid.try_into()?).context("it has an ID")?;
+        kill_process(pid, Signal::STOP)?;
+        tokio::time::sleep(time).await;
+        Ok(kill_process(pid, Signal::CONT)?)
+    }
+
+    /// Kills etcd and restarts it with its data at the same address; returns when the API server
+    /// reads from it.
+    pub async fn restart_etcd(&self) -> anyhow::Result<()> {
+        drop(held(&self.etcd).take());
+        let new = self.site.etcd_again().await?;
+        *held(&self.etcd) = Some(new);
+        let ready = Probe::new(&format!("{}/readyz", self.url()))?;
+        eventually(READY_AGAIN, async || {
+            Ok(match ready.look().await {
+                Ok(_) => Check::Done(()),
+                Err(why) => Check::NotYet(why),
+            })
+        })
+        .await
+    }
+
     /// The names of the running controllers.
     pub async fn controllers(&self) -> anyhow::Result<Vec<String>> {
         let probe = Probe::new(&format!("{}?verbose", self.controllers))?;
@@ -157,8 +188,9 @@ impl ControlPlane {
 
     /// The IDs of its processes.
     pub fn pids(&self) -> Vec<u32> {
-        let (apiserver, scheduler) = (held(&self.apiserver), self.scheduler());
-        let all = [Some(&self.etcd), apiserver.as_ref(), Some(&self.controller_manager)];
+        let (etcd, apiserver) = (held(&self.etcd), held(&self.apiserver));
+        let scheduler = self.scheduler();
+        let all = [etcd.as_ref(), apiserver.as_ref(), Some(&self.controller_manager)];
         all.into_iter().chain([scheduler.as_ref()]).flatten().map(Process::pid).collect()
     }
 

@@ -6,6 +6,7 @@
 
 mod hostile {
     pub(crate) mod connections;
+    pub(crate) mod faults;
     pub(crate) mod rights;
     pub(crate) mod tokens;
     pub(crate) mod webhook;
@@ -13,7 +14,7 @@ mod hostile {
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, rights, tokens, webhook};
+use hostile::{connections, faults, rights, tokens, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -21,10 +22,9 @@ use tests::{
 };
 
 fn main() -> ExitCode {
-    let all: Vec<Test> = [tokens::tests(), rights::tests(), webhook::tests(), connections::tests()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let all =
+        [tokens::tests(), rights::tests(), webhook::tests(), connections::tests(), faults::tests()];
+    let all: Vec<Test> = all.into_iter().flatten().collect();
     let tests: BTreeSet<&str> = all.iter().map(Test::function).collect();
     let rows: BTreeSet<&str> =
         attempts().filter(|row| row.suite == SUITE).map(|row| row.test).collect();

@@ -10,6 +10,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use process::chain::Chain;
 use serve::authority::CertificateBundle;
+use serve::clients::Clients;
 use serve::tls::Identity;
 use std::collections::BTreeMap;
 
@@ -70,10 +71,10 @@ impl OwnCertificate {
     }
 
     /// Waits for the first valid certificate.
-    pub(super) async fn first(&mut self) -> Identity {
+    pub(super) async fn first(&mut self, clients: &Clients) -> Identity {
         loop {
             let bundle = self.next().await;
-            match Identity::new(&bundle.certificate, &bundle.key).await {
+            match Identity::new(&bundle.certificate, &bundle.key, clients.clone()) {
                 Ok(identity) => return identity,
                 Err(error) => tracing::info!(reason = %Chain(&error), "No certificate yet"),
             }
@@ -84,7 +85,7 @@ impl OwnCertificate {
     pub(super) async fn follow(mut self, identity: &Identity) {
         loop {
             let bundle = self.next().await;
-            match identity.replace(&bundle.certificate, &bundle.key).await {
+            match identity.replace(&bundle.certificate, &bundle.key) {
                 Ok(()) => tracing::info!("Loaded the certificate from its Secret"),
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "Failed to load the certificate");

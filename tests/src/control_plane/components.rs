@@ -1,6 +1,7 @@
 //! The four processes: their flags, their files, and their readiness.
 
 use std::{
+    cell::Cell,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -17,6 +18,9 @@ use crate::{
     process::{Process, Program},
 };
 
+/// The common name of kube-apiserver's certificate for webhooks that ask for one.
+pub const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
+
 /// The longest wait until a process is ready, on a busy machine.
 const READY: Duration = Duration::from_secs(90);
 
@@ -30,6 +34,8 @@ pub(super) struct Site {
     authority: Authority,
     serving: Identity,
     etcd_url: String,
+    /// The ports of etcd for clients, peers and metrics.
+    etcd_ports: [u16; 3],
     apiserver_url: String,
     feature_gates: Vec<String>,
     tokens: bool,
@@ -46,6 +52,10 @@ impl Site {
         let serving = authority.issue("control-plane", directory)?;
         write(&directory.join("ca.crt"), &authority.pem())?;
         write(&directory.join("tokens"), &kubeconfig::token_file())?;
+        let webhooks = authority.issue(WEBHOOK_CLIENT, directory)?;
+        write(&directory.join("webhook-client"), &kubeconfig::webhook_client(&webhooks))?;
+        let clients = kubeconfig::admission_control(&directory.join("webhook-client"));
+        write(&directory.join("admission-control"), &clients)?;
         let service_accounts = KeyPair::generate()?;
         write(&directory.join("service-accounts.key"), &service_accounts.serialize_pem())?;
         write(&directory.join("service-accounts.pub"), &service_accounts.public_key_pem())?;
@@ -56,6 +66,7 @@ impl Site {
             authority,
             serving,
             etcd_url: String::new(),
+            etcd_ports: [0; 3],
             apiserver_url: String::new(),
             feature_gates,
             tokens,
@@ -83,29 +94,45 @@ impl Site {
     }
 
     pub(super) async fn etcd(&mut self) -> anyhow::Result<Process> {
+        let used = Cell::new([0; 3]);
         let (process, port) = on_free_port(async |port| {
-            let client = format!("https://127.0.0.1:{port}");
-            let peer = format!("http://127.0.0.1:{}", ports::free()?);
-            let metrics = format!("http://127.0.0.1:{}", ports::free()?);
-            let program = Program::new(binaries::kubernetes("etcd")?, self.logs()).args([
-                format!("--data-dir={}", self.file("etcd")),
-                format!("--listen-client-urls={client}"),
-                format!("--advertise-client-urls={client}"),
-                format!("--listen-metrics-urls={metrics}"),
-                format!("--listen-peer-urls={peer}"),
-                format!("--initial-advertise-peer-urls={peer}"),
-                format!("--initial-cluster=default={peer}"),
-                format!("--cert-file={}", self.serving.certificate.display()),
-                format!("--key-file={}", self.serving.key.display()),
-                format!("--trusted-ca-file={}", self.file("ca.crt")),
-                "--client-cert-auth".into(),
-                "--unsafe-no-fsync".into(),
-            ]);
-            Ok((program, format!("{metrics}/readyz")))
+            used.set([port, ports::free()?, ports::free()?]);
+            self.etcd_program(used.get())
         })
         .await?;
+        self.etcd_ports = used.get();
         self.etcd_url = format!("https://127.0.0.1:{port}");
         Ok(process)
+    }
+
+    /// Restarts etcd at its former address, with its data.
+    pub(super) async fn etcd_again(&self) -> anyhow::Result<Process> {
+        let (program, health) = self.etcd_program(self.etcd_ports)?;
+        let process = program.spawn()?;
+        process.wait_until_ready(&health, READY).await?;
+        Ok(process)
+    }
+
+    /// The program with its ports for clients, peers and metrics, and its health URL.
+    fn etcd_program(&self, ports: [u16; 3]) -> anyhow::Result<(Program, String)> {
+        let [client, peer, metrics] = ports;
+        let client = format!("https://127.0.0.1:{client}");
+        let [peer, metrics] = [peer, metrics].map(|port| format!("http://127.0.0.1:{port}"));
+        let program = Program::new(binaries::kubernetes("etcd")?, self.logs()).args([
+            format!("--data-dir={}", self.file("etcd")),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-metrics-urls={metrics}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            format!("--cert-file={}", self.serving.certificate.display()),
+            format!("--key-file={}", self.serving.key.display()),
+            format!("--trusted-ca-file={}", self.file("ca.crt")),
+            "--client-cert-auth".into(),
+            "--unsafe-no-fsync".into(),
+        ]);
+        Ok((program, format!("{metrics}/readyz")))
     }
 
     pub(super) async fn apiserver(&mut self, more: &[String]) -> anyhow::Result<Process> {
@@ -135,6 +162,7 @@ impl Site {
                 format!("--etcd-certfile={}", self.serving.certificate.display()),
                 format!("--etcd-keyfile={}", self.serving.key.display()),
                 format!("--token-auth-file={}", self.file("tokens")),
+                format!("--admission-control-config-file={}", self.file("admission-control")),
                 format!("--service-account-key-file={}", self.file("service-accounts.pub")),
                 format!("--service-account-signing-key-file={}", self.file("service-accounts.key")),
                 "--service-account-issuer=https://kubernetes.default.svc".into(),

@@ -27,6 +27,21 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "The leader of admission is killed",
         "Another replica leads; pods are admitted",
     ),
+    Attempt::here(
+        "an_api_server_that_hangs_loses_nothing",
+        "kube-apiserver hangs for 20 seconds",
+        "Pods are created and aligned when it is back; no program restarts",
+    ),
+    Attempt::here(
+        "a_killed_etcd_loses_nothing",
+        "etcd is killed",
+        "Pods are created and aligned when it is back; no program restarts",
+    ),
+    Attempt::here(
+        "every_pod_gets_its_claim_although_the_leader_dies",
+        "The leader of admission is killed while 150 pods are created, each with its own template",
+        "Every pod gets its claim",
+    ),
     Attempt::in_suite(
         "control-plane",
         "an_orphaned_webhook_blocks_no_pod",

@@ -9,6 +9,11 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Nothing is written; requests only decide",
     ),
     Attempt::here(
+        "a_client_without_a_certificate_gets_no_answer",
+        "No credentials, the pod network, with `admission.clientAuthority`: an AdmissionReview",
+        "The connection is refused; only kube-apiserver, by its certificate, is answered",
+    ),
+    Attempt::here(
         "pods_that_are_refused_leave_nothing",
         "Tenant who may create pods: 50 annotated pods in a namespace with the quota `pods: 0`",
         "Refused; no template is created",

@@ -172,6 +172,14 @@ impl Installation<'_> {
         .await
     }
 
+    /// The index of the replica that leads.
+    pub async fn leading_replica(&self) -> anyhow::Result<usize> {
+        let leader = self.leader().await?;
+        let pid = leader.rsplit('_').next().unwrap_or_default();
+        let is_it = |replica: &Replica| replica.process().pid().to_string() == pid;
+        self.admission.iter().position(is_it).context("the leader is one of the replicas")
+    }
+
     /// Removes what the killed replicas of the previous test have left: endpoints and the lease.
     async fn forget_replicas(&mut self) -> anyhow::Result<()> {
         self.admission.clear();

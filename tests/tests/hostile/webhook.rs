@@ -15,7 +15,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    ControlPlane, Scope,
+    Check, ControlPlane, Scope,
+    control_plane::WEBHOOK_CLIENT,
+    eventually,
     installation::{Installation, review},
     suite::Test,
     with_scope,
@@ -28,7 +30,11 @@ const REVIEWS: usize = 200;
 const PODS: usize = 50;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::attempts![a_request_writes_nothing, pods_that_are_refused_leave_nothing];
+    let all = tests::attempts![
+        a_request_writes_nothing,
+        a_client_without_a_certificate_gets_no_answer,
+        pods_that_are_refused_leave_nothing,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -53,6 +59,40 @@ async fn a_request_writes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<St
         scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
         scope.bound("real", SOON).await?;
         Ok(format!("{REVIEWS} reviews were answered, and no object was written"))
+    })
+    .await
+}
+
+async fn a_client_without_a_certificate_gets_no_answer(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<String> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        let authority = plane.directory().join("ca.crt");
+        let authority = format!("--client-ca-file={}", authority.display());
+        let name = format!("--client-name={WEBHOOK_CLIENT}");
+        installation.start_replicas(1, &[&authority, &name]).await?;
+        let webhook = installation.webhook().await?.client()?;
+        let answer = ask(&webhook, "kube-system").await;
+        anyhow::ensure!(answer.is_err(), "without a certificate: {answer:?}");
+        let pods = scope.api::<Pod>();
+        pods.create(&PostParams::default(), &serde_json::from_value(pod("real"))?).await?;
+        scope.bound("real", SOON).await?;
+        // The same authority has signed it, but for another client.
+        installation.kill_replica(0).await?;
+        installation.start_replica(0, &[&authority, "--client-name=somebody-else"]).await?;
+        let other: Pod = serde_json::from_value(pod("other"))?;
+        eventually(SOON, async || match pods.create(&PostParams::default(), &other).await {
+            Ok(_) => anyhow::bail!("a certificate with another name is answered"),
+            Err(error) => {
+                let why = error.to_string();
+                Ok(Check::that(why.contains("tls: "), || why))
+            }
+        })
+        .await?;
+        Ok("the connection is refused; kube-apiserver shows its certificate and is answered"
+            .to_owned())
     })
     .await
 }

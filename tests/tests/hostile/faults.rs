@@ -1,0 +1,152 @@
+//! What breaks below and beside the programs: the API server hangs, etcd is killed, the leader of
+//! admission dies while pods are created. Nothing is lost, and no program has to restart.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+};
+
+const SOON: Duration = Duration::from_mins(1);
+/// How long the API server hangs.
+const FROZEN: Duration = Duration::from_secs(20);
+const PODS: usize = 150;
+/// The pods that exist when the leader is killed.
+const BEFORE: usize = PODS / 2;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::attempts![
+        an_api_server_that_hangs_loses_nothing,
+        a_killed_etcd_loses_nothing,
+        every_pod_gets_its_claim_although_the_leader_dies,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+async fn an_api_server_that_hangs_loses_nothing(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<String> {
+    with_installation(&plane, async |scope, installation| {
+        placed(scope, "before").await?;
+        let pids = pids(installation)?;
+        plane.freeze_apiserver(FROZEN).await?;
+        placed(scope, "after").await?;
+        anyhow::ensure!(self::pids(installation)? == pids, "a program has restarted");
+        let seconds = FROZEN.as_secs();
+        Ok(format!("after {seconds} s a pod was created and placed; no program had ended"))
+    })
+    .await
+}
+
+async fn a_killed_etcd_loses_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<String> {
+    with_installation(&plane, async |scope, installation| {
+        placed(scope, "before").await?;
+        let pids = pids(installation)?;
+        plane.restart_etcd().await?;
+        placed(scope, "after").await?;
+        anyhow::ensure!(self::pids(installation)? == pids, "a program has restarted");
+        let before = scope.api::<Pod>().get("before").await?;
+        anyhow::ensure!(claims(&before) == 1, "the first pod has lost its claim");
+        Ok("the next pod was created and placed; no program had ended".to_owned())
+    })
+    .await
+}
+
+async fn every_pod_gets_its_claim_although_the_leader_dies(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<String> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        let everyone = "--network-namespace=*";
+        installation.start_replicas(2, &[everyone]).await?;
+        create_all(scope, 0..BEFORE).await?;
+        let leader = installation.leading_replica().await?;
+        installation.kill_replica(leader).await?;
+        create_all(scope, BEFORE..PODS).await?;
+        eventually(SOON, async || {
+            let pods = scope.api::<Pod>().list(&ListParams::default()).await?.items;
+            let with_claim = pods.iter().filter(|pod| claims(pod) == 1).count();
+            Ok(Check::that(with_claim == PODS, || format!("{with_claim} of {PODS} have a claim")))
+        })
+        .await?;
+        Ok(format!("all {PODS} pods, each with a template of its own, have their claim"))
+    })
+    .await
+}
+
+/// A test with a GB300 node, admission and the extender.
+async fn with_installation(
+    plane: &Arc<ControlPlane>,
+    test: impl AsyncFnOnce(&Scope, &Installation<'_>) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let outcome = with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
+        installation.start_extender().await?;
+        test(scope, &installation).await
+    })
+    .await;
+    plane.restart_scheduler(&tests::SchedulerConfig::default()).await?;
+    outcome
+}
+
+/// The IDs of the processes of admission and the extender, which have not ended.
+fn pids(installation: &Installation<'_>) -> anyhow::Result<Vec<u32>> {
+    let admission = installation.replicas().iter().map(|replica| replica.process());
+    let all: Vec<_> = admission.chain([installation.extender()?.process()]).collect();
+    if let Some(ended) = all.iter().find(|process| process.has_ended()) {
+        anyhow::bail!("{} has ended: {}", ended.name(), ended.tail(20));
+    }
+    Ok(all.into_iter().map(|process| process.pid()).collect())
+}
+
+/// Creates an aligned pod, as a controller does that tries again, and waits for its node.
+async fn placed(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    create(scope, &pod(name, 4200)).await?;
+    scope.bound(name, SOON).await?;
+    Ok(())
+}
+
+/// Creates pods that all have different templates.
+async fn create_all(scope: &Scope, numbers: std::ops::Range<usize>) -> anyhow::Result<()> {
+    let create =
+        async |number: usize| create(scope, &pod(&format!("p{number}"), 1500 + number)).await;
+    stream::iter(numbers).map(create).buffer_unordered(8).try_collect().await
+}
+
+async fn create(scope: &Scope, pod: &Value) -> anyhow::Result<()> {
+    let pod: Pod = serde_json::from_value(pod.clone())?;
+    eventually(SOON, async || match scope.api::<Pod>().create(&PostParams::default(), &pod).await {
+        Ok(_) => Ok(Check::Done(())),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Check::Done(())),
+        Err(error) => Ok(Check::NotYet(error.to_string())),
+    })
+    .await
+    .context("the pod is not created")
+}
+
+/// The number of claims that were made for the pod.
+fn claims(pod: &Pod) -> usize {
+    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
+    let named = statuses.into_iter().flatten().filter(|it| it.resource_claim_name.is_some());
+    named.count()
+}
+
+fn pod(name: &str, mtu: usize) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": {
+            "dranet.io/aligned-nics": "1",
+            "dranet.io/nic-config": json!({"interface": {"mtu": mtu}}).to_string(),
+        }},
+        "spec": {"containers": [
+            {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        ]},
+    })
+}

@@ -7,10 +7,12 @@
 //! remaining free GPUs is best. Among those, address order decides.
 
 mod matching;
+mod nearest;
 
 use crate::graph::{Distance, Place, Role};
 use crate::{NicRole, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
+pub use nearest::NearestRequest;
 
 /// A GPU, a NIC, and the path between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -29,8 +29,14 @@ pub(super) struct Problem {
 
 /// The best pairs of group and NIC, by group. Equal problems give equal results.
 pub(super) fn best(problem: &Problem) -> Vec<(usize, usize)> {
+    best_of(problem, usize::MAX)
+}
+
+/// The best of all sets with at most this many pairs. Each augmented matching is the best of its size.
+pub(super) fn best_of(problem: &Problem, most: usize) -> Vec<(usize, usize)> {
     let mut matching = Matching::new(problem);
-    while let Some(path) = matching.best_path() {
+    for _ in 0..most {
+        let Some(path) = matching.best_path() else { break };
         matching.augment(&path);
     }
     let rows = matching.paired.iter().enumerate();

@@ -232,6 +232,8 @@ pub mod attribute {
     pub const RAIL: &str = "dranet.io/rail";
     /// The network within which NICs reach each other.
     pub const FABRIC: &str = "dranet.io/fabric";
+    /// Whether the device stands for any free NIC of its node, which is chosen when the pod starts.
+    pub const LATE_BINDING: &str = "dranet.io/lateBinding";
     /// Whether a PCIe link runs below the capability of the function.
     pub const DEGRADED: &str = "dranet.io/degraded";
     /// Azure placement group of the virtual machine.

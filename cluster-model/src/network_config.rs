@@ -16,6 +16,7 @@ pub use prefix::{address, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use topology_graph::Level;
 pub use values::{Guid, IpPrefix, LinkName, LinkNamePattern, MacAddress, PartitionKey, ValueError};
 
 /// Configuration of one network device in a pod.
@@ -46,6 +47,23 @@ pub struct NetworkConfig {
     /// Settings of a virtual function at its physical function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_function: Option<VirtualFunctionConfig>,
+    /// What a NIC must be near that is chosen when the pod starts. NICs that the claim names ignore it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_binding: Option<LateBindingConfig>,
+}
+
+/// How NICs are chosen on a node that binds them late (`--bind-nics=late`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LateBindingConfig {
+    /// The number of GPUs that a device plugin must have given the pod; otherwise its NICs would be
+    /// chosen for the wrong ones. Absent: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// How near each NIC must be to its GPU: the pod does not start otherwise. Absent: the nearest free
+    /// NICs, at any distance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<Level>,
 }
 
 /// What a physical function allows a virtual function while the claim holds it. The kernel applies

@@ -2,6 +2,7 @@
 
 use crate::decide::filter::{self, Filter};
 use crate::decide::health::taint::TaintArgs;
+use crate::decide::late::BindNics;
 use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver::Drain;
 use crate::facts::cloud::CloudProvider;
@@ -60,6 +61,10 @@ pub struct Args {
     /// Which NICs claims can share
     #[command(flatten)]
     pub sharing: SharingArgs,
+    /// How pods get compute NICs: by name, as the scheduler chooses them, or late: the scheduler counts
+    /// them, and when a pod starts it gets the NICs nearest to the GPUs that a device plugin gave it
+    #[arg(long, value_enum, default_value_t = BindNics::Named)]
+    pub bind_nics: BindNics,
     /// Taints for NICs with problems
     #[command(flatten)]
     pub taints: TaintArgs,

@@ -12,6 +12,7 @@ use crate::decide::decision::{Decision, Facts, decide_with};
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Health, Problems};
+use crate::decide::late::BindNics;
 use crate::decide::modules;
 use crate::decide::rails::KnownRails;
 use crate::decide::sharing::SharingArgs;
@@ -38,6 +39,7 @@ use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
 use crate::prepare::durable;
 use crate::prepare::inventory::Inventory;
+use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
 use cluster_model::names::DRIVER;
 use functions::Functions;
@@ -123,7 +125,7 @@ impl Start<'_> {
 
     async fn driver(self) -> Result<(Driver, Surroundings), NetworkError> {
         let Self { args, host, client, server, shared, node } = self;
-        let Shared { servers, uplinks, ports, health, .. } = shared.clone();
+        let Shared { servers, uplinks, ports, health, late, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         let wake = Arc::new(Notify::new());
         // Of a recorded machine it is unknown which interfaces the host needs.
@@ -149,6 +151,7 @@ impl Start<'_> {
             functions,
             vendor,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
+            late,
             settings: Settings::from(args),
             publisher: Publisher::new(client, node),
         };
@@ -203,6 +206,8 @@ struct Driver {
     /// A vendor's driver of the NICs, where the operator has said that a container loads one.
     vendor: Option<VendorDriver>,
     claims: Claims,
+    /// The NICs that are bound late.
+    late: LateNics,
     settings: Settings,
     publisher: Publisher,
 }
@@ -270,6 +275,7 @@ struct Settings {
     filter: Filter,
     nic_role: Filter,
     sharing: SharingArgs,
+    bind_nics: BindNics,
     taints: TaintArgs,
     /// The directory with the init container's report on modules.
     run_dir: PathBuf,
@@ -282,6 +288,7 @@ impl From<&Args> for Settings {
             filter: args.filter.clone(),
             nic_role: args.nic_role.clone(),
             sharing: args.sharing.clone(),
+            bind_nics: args.bind_nics,
             taints: args.taints,
             run_dir: args.plugin.run_dir.clone(),
         }
@@ -353,7 +360,19 @@ impl Driver {
             .shared(sharing);
         let host = modules::conditions(&KernelFacts::read(&self.host, run_dir));
         let wanted = self.judge(wanted.with_host(host), Instant::now());
-        self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty())
+        let wanted = self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty());
+        self.bind(wanted)
+    }
+
+    /// Publishes places instead of NICs where these are bound late, and tells preparation the NICs.
+    fn bind(&self, decision: Decision) -> Decision {
+        if self.settings.bind_nics == BindNics::Named {
+            return decision;
+        }
+        let taken = self.claims.held().into_keys().collect();
+        let (decision, nics) = decision.bound_late(&self.claims.places(), &taken);
+        self.late.set(nics);
+        decision
     }
 
     /// Withholds NICs whose driver is being loaded, and has pods evicted that it waits for.
@@ -381,6 +400,7 @@ impl Driver {
         let inventory = Inventory::with(snapshot, &self.host);
         let pool = &self.publisher.node().name;
         let list = kubelet::health::of(&inventory, unresponsive, pool, SystemTime::now());
+        let list = kubelet::health::with_places(list, &self.claims.places());
         self.device_health.send_replace(list);
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod modules;
 pub mod network;
 pub mod node;
 pub(crate) mod pci_names;
+pub mod pod_resources;
 pub mod ports;
 pub mod rdma;
 pub mod reads;

@@ -19,6 +19,7 @@ pub mod error;
 pub mod host_link;
 mod interfaces;
 pub mod inventory;
+pub mod late;
 mod leases;
 pub mod metadata;
 pub mod node;

@@ -64,6 +64,7 @@ pub fn as_read(claim: &ResourceClaim, node: &str, pool: &str) -> AllocatedClaim 
         request: REQUEST.to_owned(),
         pool: node.to_owned(),
         device: DEVICE.to_owned(),
+        place: None,
         share_id: None,
         consumed: BTreeMap::new(),
         is_whole: false,

@@ -5,6 +5,7 @@
 //! pod's namespace. NICs that the host itself needs are not published, nor those that no
 //! pod can get; each has a [reason](WithheldReason).
 
+use crate::decide::late::PLACE;
 use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
 use serde::{Deserialize, Serialize};
@@ -247,11 +248,12 @@ fn of_interface<'a>(
 }
 
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,
-/// otherwise `net-` and its bytes in hexadecimal.
+/// otherwise `net-` and its bytes in hexadecimal. Names of functions and of places are no such names.
 pub(crate) fn interface_device_name(name: &str) -> String {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_label = name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');
-    if is_label && !name.starts_with("pci-") && !name.starts_with("net-") {
+    let is_taken = ["pci-", "net-", PLACE].iter().any(|prefix| name.starts_with(prefix));
+    if is_label && !is_taken {
         return name.to_owned();
     }
     let hex: Vec<String> = name.bytes().map(|byte| format!("{byte:02x}")).collect();

@@ -25,6 +25,7 @@ pub(super) fn settings() -> Settings {
         filter: filter::DEFAULT.parse().unwrap(),
         nic_role: Filter::default(),
         sharing: SharingArgs::default(),
+        bind_nics: BindNics::Named,
         taints: TaintArgs::default(),
         run_dir: PathBuf::from("/nowhere"),
     }
@@ -48,9 +49,28 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         functions: None,
         vendor: None,
         claims: Claims::of(Some(checkpoint)),
+        late: LateNics::default(),
         settings: settings(),
         publisher: Publisher::new(&client, node),
     }
+}
+
+/// Preparation is told the NICs whose places are published.
+#[tokio::test]
+async fn a_node_that_binds_nics_late_publishes_places() {
+    let root = live::plant("aks-gb300");
+    let server = FakeServer::with_node(NODE);
+    let mut driver = driver(&server, &root, live::cloud("aks-gb300")).await;
+    driver.settings.bind_nics = BindNics::Late;
+    let decision = driver.look().await.unwrap();
+    driver.publish(&decision).await.unwrap();
+    let slices = server.objects(SLICES);
+    let devices = slices[0]["spec"]["devices"].as_array().unwrap();
+    let names: Vec<_> = devices.iter().map(|device| device["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["late-0", "late-1", "late-2", "late-3"]);
+    let nics = driver.late.get().unwrap();
+    assert_eq!(nics.len(), 4);
+    assert!(nics.iter().all(|nic| nic.is_usable && nic.device.name.starts_with("pci-")));
 }
 
 /// One look and one publication.

@@ -58,6 +58,13 @@ impl Claims {
         held
     }
 
+    /// The NICs that were chosen for places, by the name of the place.
+    pub(crate) fn places(&self) -> BTreeMap<String, String> {
+        let checkpoint = self.checkpoint.as_deref().and_then(Checkpoint::peek).unwrap_or_default();
+        let devices = checkpoint.claims.into_values().flat_map(|record| record.plan.devices);
+        devices.filter_map(|device| Some((device.place?, device.device))).collect()
+    }
+
     /// The ports of RDMA devices that pods have, one entry for each pod of a claim.
     pub(crate) fn ports(&self) -> Vec<HeldPort> {
         let checkpoint = self.checkpoint.as_deref().and_then(Checkpoint::peek).unwrap_or_default();

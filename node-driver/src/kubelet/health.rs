@@ -4,7 +4,7 @@
 
 use crate::kubelet::wire::{health_v1, health_v1alpha1};
 use crate::prepare::inventory::{Inventory, NicFacts};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -75,6 +75,20 @@ pub fn of(
         DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
     };
     inventory.devices.iter().map(health).collect()
+}
+
+/// Adds the health of places that stand for a NIC, which is that of the NIC.
+pub fn with_places(
+    mut health: Vec<DeviceHealth>,
+    places: &BTreeMap<String, String>,
+) -> Vec<DeviceHealth> {
+    let of_place = |(place, nic): (&String, &String)| {
+        let of_nic = health.iter().find(|health| health.device == *nic)?;
+        Some(DeviceHealth { device: place.clone(), ..of_nic.clone() })
+    };
+    let of_places: Vec<_> = places.iter().filter_map(of_place).collect();
+    health.extend(of_places);
+    health
 }
 
 /// The current list and its changes.

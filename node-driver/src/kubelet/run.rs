@@ -12,6 +12,7 @@ use crate::kubelet::metrics::PluginMetrics;
 use crate::kubelet::{Awaited, Plugin, capabilities};
 use crate::prepare::Abandoned;
 use crate::prepare::effects::Effects;
+use crate::prepare::late::LateNics;
 use crate::prepare::node::{Ended, Node};
 use crate::prepare::notices::Notices;
 use crate::prepare::paths::Paths;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub ports: KnownPorts,
     /// The devices' health, as publication observes it.
     pub health: Sender<Vec<DeviceHealth>>,
+    /// The NICs that are bound late, as publication sees them.
+    pub late: LateNics,
 }
 
 /// Serves the kubelet until a signal; does nothing if no kubelet is configured.
@@ -80,7 +83,7 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let leases = Keepers::default();
     let notices = Notices::default();
     let effects = Effects { paths, settings, namespaces, leases, notices, faults };
-    let Shared { metrics, servers, uplinks, ports, .. } = shared.clone();
+    let Shared { metrics, servers, uplinks, ports, late, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
     let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());
     Node {
@@ -94,5 +97,6 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
         metrics,
         ended,
         abandoned,
+        late,
     }
 }

@@ -15,6 +15,7 @@ use crate::kubelet::wire::registration_v1::registration_client::RegistrationClie
 use crate::kubelet::wire::registration_v1::{InfoRequest, RegistrationStatus};
 use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::effects::{Effects, Faults};
+use crate::prepare::late::LateNics;
 use crate::prepare::node::Ended;
 use crate::prepare::notices::Notices;
 use crate::prepare::plan::Policy;
@@ -98,6 +99,7 @@ impl Bench {
             network_namespaces: Vec::new(),
             ended: Ended::default(),
             abandoned: Abandoned::default(),
+            late: LateNics::default(),
             effects,
             metrics: PluginMetrics::default(),
         }

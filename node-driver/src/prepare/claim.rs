@@ -79,6 +79,8 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// Its name.
     pub device: String,
+    /// The device in the allocation for which it was chosen, if that names no NIC.
+    pub place: Option<String>,
     /// The ID of its share, if claims can share the device.
     pub share_id: Option<String>,
     /// The part of its capacities that the claim consumes, if claims can share the device.
@@ -276,6 +278,7 @@ impl AllocatedClaim {
                 request: result.request.clone(),
                 pool: result.pool.clone(),
                 device: result.device.clone(),
+                place: None,
                 share_id: result.share_id.clone(),
                 consumed: amounts(result.consumed_capacity.iter().flatten()),
                 is_whole: false,

@@ -27,6 +27,13 @@ pub(super) fn joined(
     let whole = Plan {
         devices: all.iter().flat_map(|plan| plan.devices.clone()).collect(),
         others: all.iter().flat_map(|plan| plan.others.clone()).collect(),
+        // Each claim with places has all of the pod's.
+        plugin_gpus: all
+            .iter()
+            .map(|it| &it.plugin_gpus)
+            .max_by_key(|it| it.len())
+            .cloned()
+            .unwrap_or_default(),
         ..plan.clone()
     };
     let common = wire(&whole);

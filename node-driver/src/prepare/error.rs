@@ -1,11 +1,13 @@
 //! Why a claim is not prepared.
 
+use crate::facts::pod_resources::PodResourcesError;
 use crate::facts::reads::MachineError;
 use crate::kernel::attach::AttachError;
 use crate::prepare::checkpoint::{CheckpointError, Unrestored};
 use crate::prepare::claim::{ClaimError, ClaimRef};
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;
+use crate::prepare::late::LateError;
 use crate::prepare::plan::PlanError;
 use crate::prepare::pools::PoolError;
 use std::time::Duration;
@@ -40,7 +42,7 @@ pub enum PrepareError {
     },
     /// The server did not answer in time.
     #[error("failed to get claim `{claim}`: no answer within {} s", API_PATIENCE.as_secs())]
-    Late {
+    NoAnswer {
         /// The claim.
         claim: ClaimRef,
     },
@@ -54,6 +56,22 @@ pub enum PrepareError {
         claim: ClaimRef,
         /// The cause.
         source: Box<PlanError>,
+    },
+    /// The kubelet did not say which GPUs the pod has.
+    #[error("claim `{claim}`")]
+    PodResources {
+        /// The claim.
+        claim: ClaimRef,
+        /// The cause.
+        source: Box<PodResourcesError>,
+    },
+    /// No NIC was chosen for a place.
+    #[error("claim `{claim}`")]
+    Late {
+        /// The claim.
+        claim: ClaimRef,
+        /// The cause.
+        source: Box<LateError>,
     },
     /// The claims' addresses could not be read or written.
     #[error("claim `{claim}`: failed to find an address in its range")]

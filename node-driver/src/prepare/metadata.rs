@@ -73,7 +73,7 @@ fn entry(plan: &Plan, driver: &str, device: &PlannedDevice) -> Value {
     let mut entry = Map::new();
     entry.insert("driver".to_owned(), json!(driver));
     entry.insert("pool".to_owned(), json!(device.pool));
-    entry.insert("name".to_owned(), json!(device.device));
+    entry.insert("name".to_owned(), json!(device.allocated()));
     let attributes = plan.wiring.attributes.get(&device.device);
     if let Some(attributes) = attributes.filter(|attributes| !attributes.is_empty()) {
         entry.insert("attributes".to_owned(), json!(attributes));

@@ -5,6 +5,7 @@
 
 mod boot;
 mod hooks;
+mod late;
 mod renewal;
 mod state;
 
@@ -12,6 +13,7 @@ use crate::facts::cloud::{self, CloudMetadata};
 use crate::facts::host::{self, is_this_machine};
 use crate::facts::network::server::ApiServers;
 use crate::facts::network::uplinks::Uplinks;
+use crate::facts::pod_resources::PodDevices;
 use crate::facts::ports::KnownPorts;
 use crate::kernel::attach::host_links::{HostNetwork, withheld};
 use crate::kernel::attach::namespaces::Namespaces;
@@ -27,6 +29,7 @@ use crate::prepare::effects::Effects;
 use crate::prepare::error::PrepareError;
 use crate::prepare::interfaces;
 use crate::prepare::inventory::Inventory;
+use crate::prepare::late::LateNics;
 use crate::prepare::notices::Subject;
 use crate::prepare::plan::{Facts, Plan, PlannedDevice, Policy, plan};
 use crate::prepare::published::Published;
@@ -34,6 +37,7 @@ use crate::prepare::wiring::wiring;
 use crate::runtime::cdi;
 use crate::vendor_driver;
 use crate::vendor_driver::state::Stage;
+use late::BoundClaim;
 use process::chain::Chain;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +81,8 @@ pub struct Node {
     pub ended: Ended,
     /// Claims that have no object any more.
     pub abandoned: Abandoned,
+    /// The NICs that claims do not name.
+    pub late: LateNics,
 }
 
 /// UIDs of claims that have ended, although the checkpoint still has them.
@@ -153,6 +159,18 @@ impl Node {
         published: &Published,
         machine: &Snapshot,
     ) -> Result<Plan, PrepareError> {
+        self.prepare_for(claim, published, machine, None)
+    }
+
+    /// The same for a pod with these devices of device plugins, which decide which NICs a claim gets
+    /// that names none.
+    pub fn prepare_for(
+        &self,
+        claim: &AllocatedClaim,
+        published: &Published,
+        machine: &Snapshot,
+        devices: Option<&PodDevices>,
+    ) -> Result<Plan, PrepareError> {
         let _turn = self.turn()?;
         self.check_vendor_driver(claim)?;
         let mut checkpoint = self.load()?;
@@ -161,10 +179,11 @@ impl Node {
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
         self.restore_functions(&mut checkpoint)?;
-        check_restored(claim, &checkpoint)?;
-        let planned = self.plan(claim, published, machine, &checkpoint);
+        let bound = self.bind(claim, published, machine, (&checkpoint, devices))?;
+        check_restored(&bound.claim, &checkpoint)?;
+        let planned = self.plan(&bound, machine, &checkpoint);
         // The snapshot may lack a device that another claim has given back since.
-        let again = |_| self.plan(claim, published, &self.read()?, &checkpoint);
+        let again = |_| self.plan(&bound, &self.read()?, &checkpoint);
         let (plan, changed) = planned.or_else(again)?;
         self.effects.faults.reached("prepare:checkpoint:before");
         self.set(&mut checkpoint, &plan, Phase::Preparing)?;
@@ -243,13 +262,21 @@ impl Node {
         self.metrics.namespaces.set(whole(self.effects.namespaces.count()));
     }
 
+    /// The graph of the machine, completed for the cloud's machine type.
+    fn topology(&self, machine: &Snapshot) -> Topology {
+        let cloud = cloud::source::kept(&self.host);
+        let machine_type = cloud.as_ref().and_then(CloudMetadata::machine_type);
+        let overlay = machine_type.and_then(Overlay::built_in);
+        Topology::build(machine, overlay.as_ref()).0
+    }
+
     fn plan(
         &self,
-        claim: &AllocatedClaim,
-        published: &Published,
+        bound: &BoundClaim,
         machine: &Snapshot,
         checkpoint: &Checkpoint,
     ) -> Result<(Plan, Vec<Plan>), PrepareError> {
+        let BoundClaim { claim, published, .. } = bound;
         let host = NetNs::current()?;
         let network = HostNetwork::read(&host, &self.servers.now())?;
         let interfaces = self.uplinks.complete(network.facts());
@@ -292,12 +319,14 @@ impl Node {
         let wrap =
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
         let mut plan = plan(claim, &facts).map_err(wrap)?;
+        plan.plugin_gpus.clone_from(&bound.gpus);
         let driver = &self.effects.paths.driver;
         plan.unlimit_whole(|device| published.bandwidth(driver, &device.pool, &device.device));
-        let machine_type = cloud.as_ref().and_then(CloudMetadata::machine_type);
-        let overlay = machine_type.and_then(Overlay::built_in);
-        let (topology, _) = Topology::build(machine, overlay.as_ref());
-        Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
+        let topology = match &bound.topology {
+            Some(topology) => topology,
+            None => &self.topology(machine),
+        };
+        Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, topology, published)))
     }
 
     /// A device that does not answer would block the pod, and this work too.
@@ -339,7 +368,7 @@ impl Node {
         let device = |device: &PlannedDevice| PreparedDevice {
             request: base_request(&device.request).to_owned(),
             pool: device.pool.clone(),
-            device: device.device.clone(),
+            device: device.allocated().to_owned(),
             share_id: device.share_id.clone(),
             cdi_id: cdi::device_id(driver, plan, device),
         };

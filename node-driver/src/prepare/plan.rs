@@ -19,6 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops;
+use topology_graph::PciAddress;
 
 /// What one claim gets on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,9 @@ pub struct Plan {
     /// An IMEX channel, if the administrator gives one to pods with NICs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imex: Option<CharDevice>,
+    /// The GPUs that device plugins gave the pod, if NICs were chosen for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugin_gpus: Vec<PluginGpu>,
     /// Other drivers' devices in the claim.
     pub others: Vec<OtherDevice>,
     /// Its name in the pod, if it was created from a template.
@@ -59,6 +63,9 @@ pub struct PlannedDevice {
     pub pool: String,
     /// Its name.
     pub device: String,
+    /// The device in the allocation for which it was chosen, if that names no NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// The ID of its share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
@@ -151,6 +158,11 @@ impl Plan {
 }
 
 impl PlannedDevice {
+    /// The name of the device that the scheduler allocated.
+    pub fn allocated(&self) -> &str {
+        self.place.as_deref().unwrap_or(&self.device)
+    }
+
     /// Whether other claims can have parts of it.
     pub fn is_shared(&self) -> bool {
         self.share_id.is_some() && !self.is_whole
@@ -230,6 +242,22 @@ pub struct Wiring {
     /// The other claims of the pod, whose devices are described too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Companion>,
+}
+
+/// A GPU that a device plugin gave the pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginGpu {
+    /// The extended resource.
+    pub resource: String,
+    /// The ID that the device plugin gave it.
+    pub id: String,
+    /// Its PCI address.
+    #[serde(rename = "pciBusID")]
+    pub pci_bus_id: PciAddress,
+    /// Its UUID, if its driver shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
 }
 
 /// A GPU of another driver in the claim, and the NICs assigned to it.

@@ -2,10 +2,12 @@
 //! the claim from the API server.
 
 use crate::facts::node::NodeIdentity;
+use crate::facts::pod_resources::{self, PodDevices};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError, ClaimRef};
 use crate::prepare::error::{API_PATIENCE, PrepareError};
+use crate::prepare::late::has_places;
 use crate::prepare::node::{Node, PreparedDevice};
 use crate::prepare::plan::Plan;
 use crate::prepare::pod_events::PodEvents;
@@ -86,7 +88,8 @@ impl Preparer {
         allocated.mark_whole(driver, &published)?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
         pools::reserve(&self.client, &self.name, &mut allocated).await?;
-        let facts = Arc::new((allocated, published, machine));
+        let devices = self.pod_devices(&allocated).await?;
+        let facts = Arc::new((allocated, published, machine, devices));
         let prepared = self.prepare_on_node(&facts).await;
         let Some(holder) = prepared.as_ref().err().and_then(PrepareError::holder).cloned() else {
             return prepared;
@@ -100,14 +103,33 @@ impl Preparer {
 
     async fn prepare_on_node(
         &self,
-        facts: &Arc<(AllocatedClaim, Published, Snapshot)>,
+        facts: &Arc<(AllocatedClaim, Published, Snapshot, Option<PodDevices>)>,
     ) -> Result<Plan, PrepareError> {
         let facts = Arc::clone(facts);
         self.on_node(move |node| {
-            let (allocated, published, machine) = &*facts;
-            node.prepare(allocated, published, machine)
+            let (allocated, published, machine, devices) = &*facts;
+            node.prepare_for(allocated, published, machine, devices.as_ref())
         })
         .await
+    }
+
+    /// The devices of device plugins that the pod has, if the claim's NICs are chosen for them. The
+    /// kubelet gave them to the pod before it prepares claims, and the pod keeps them.
+    async fn pod_devices(
+        &self,
+        claim: &AllocatedClaim,
+    ) -> Result<Option<PodDevices>, PrepareError> {
+        let [pod] = &claim.pods[..] else { return Ok(None) };
+        if !has_places(claim) {
+            return Ok(None);
+        }
+        let kubelet = &self.node.effects.paths.kubelet;
+        let read = pod_resources::read(kubelet, &claim.claim.namespace, &pod.name).await;
+        let wrap = |source| PrepareError::PodResources {
+            claim: claim.claim.clone(),
+            source: Box::new(source),
+        };
+        read.map(Some).map_err(wrap)
     }
 
     /// Undoes a claim if its object does not exist and no sandbox has it. Returns whether it is
@@ -189,7 +211,7 @@ impl Preparer {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
         tokio::time::timeout(API_PATIENCE, claims.get(&claim.name))
             .await
-            .map_err(|_| PrepareError::Late { claim: claim.clone() })?
+            .map_err(|_| PrepareError::NoAnswer { claim: claim.clone() })?
             .map_err(|error| refusal(claim, error))
     }
 

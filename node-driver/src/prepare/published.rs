@@ -48,6 +48,21 @@ impl Published {
         Self { devices, capacities, is_read: true }
     }
 
+    /// Adds devices that the slices do not have.
+    #[must_use]
+    pub fn with<'d>(
+        mut self,
+        [driver, pool]: [&str; 2],
+        devices: impl Iterator<Item = &'d Device>,
+    ) -> Self {
+        let named = devices.map(|device| {
+            let key = [driver.to_owned(), pool.to_owned(), device.name.clone()];
+            (key, device.attributes.clone().unwrap_or_default())
+        });
+        self.devices.extend(named);
+        self
+    }
+
     /// Whether the slices could be read.
     pub fn is_read(&self) -> bool {
         self.is_read

@@ -41,7 +41,8 @@ fn all_gpus(topology: &Topology) -> Vec<PciAddress> {
     topology.gpus().iter().map(|gpu| gpu.address).collect()
 }
 
-/// The claim's GPUs without their NICs, and their PCI addresses.
+/// The claim's GPUs, and those that a device plugin gave the pod, without their NICs; and their PCI
+/// addresses.
 fn gpus(
     plan: &Plan,
     topology: &Topology,
@@ -62,7 +63,18 @@ fn gpus(
         };
         is_gpu.then_some((gpu, address))
     });
-    gpus.unzip()
+    let by_plugin = plan.plugin_gpus.iter().map(|gpu| {
+        let planned = PlannedGpu {
+            request: gpu.resource.clone(),
+            driver: gpu.resource.clone(),
+            device: gpu.id.clone(),
+            pci_bus_id: Some(gpu.pci_bus_id.to_string()),
+            uuid: gpu.uuid.clone(),
+            nics: Vec::new(),
+        };
+        (planned, Some(gpu.pci_bus_id))
+    });
+    gpus.chain(by_plugin).unzip()
 }
 
 /// Assigns every NIC to one GPU, equally many to each GPU. If there are fewer NICs than

@@ -25,11 +25,18 @@ pub fn render(plan: &Plan, driver: &str, progress: Progress, now: Timestamp) -> 
         let mut entry = json!({
             "driver": driver,
             "pool": device.pool,
-            "device": device.device,
+            "device": device.allocated(),
             "conditions": conditions(device, progress, now),
         });
         if let Some(share) = &device.share_id {
             entry["shareID"] = json!(share);
+        }
+        if device.place.is_some() {
+            entry["data"] = json!({
+                "nic": device.device,
+                "pciBusID": device.pci_bus_id,
+                "rdmaDevice": device.rdma.as_ref().map(|rdma| &rdma.name),
+            });
         }
         if let Some(link) = &device.link {
             entry["networkData"] = network_data(link);

@@ -106,6 +106,7 @@ impl Machine {
                 devices: vec![],
                 rdma_cm: None,
                 imex: None,
+                plugin_gpus: Vec::new(),
                 others: vec![],
                 pod_claim_name: None,
                 wiring: Wiring::default(),

@@ -13,6 +13,7 @@ use node_driver::kubelet::metrics::PluginMetrics;
 use node_driver::prepare::Abandoned;
 use node_driver::prepare::checkpoint::Checkpoint;
 use node_driver::prepare::effects::{Effects, Faults};
+use node_driver::prepare::late::LateNics;
 use node_driver::prepare::node::{Ended, Node};
 use node_driver::prepare::notices::Notices;
 use node_driver::prepare::paths::Paths;
@@ -112,5 +113,6 @@ fn node(folder: &Path) -> Node {
         metrics: PluginMetrics::default(),
         ended: Ended::default(),
         abandoned: Abandoned::default(),
+        late: LateNics::default(),
     }
 }

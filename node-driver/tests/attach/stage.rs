@@ -211,6 +211,7 @@ pub(crate) fn claim(
         pods: vec![PodRef { name: "pod".to_owned(), uid: "p-1".to_owned() }],
         pod_claim_name: None,
         devices: devices.into_iter().map(|name| device(name, parameters, bandwidth)).collect(),
+        plugin_gpus: Vec::new(),
         others: vec![],
     }
 }

@@ -26,6 +26,7 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("image.digests.admission=latest", "/image/digests/admission"),
         ("image.digests.webhook=latest", "/image/digests"),
         ("nodeDriver.mode=graphs", "/nodeDriver/mode"),
+        ("nodeDriver.bindNics=soon", "/nodeDriver/bindNics"),
         ("nodeDriver.kubeletDir=var/lib", "/nodeDriver/kubeletDir"),
         ("nodeDriver.taints.gone=NoSchedule", "/nodeDriver/taints/gone"),
         ("nodeDriver.operationsPort=0", "/nodeDriver/operationsPort"),
@@ -69,6 +70,10 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
     for (set, expected) in [
         ("image.registry=", "image.registry is empty: set it to the registry"),
         ("nodeDriver.sharing=count", "nodeDriver.sharing: count needs nodeDriver.rdmaHcaMax"),
+        (
+            "nodeDriver.bindNics=late,nodeDriver.sharing=bandwidth",
+            "nodeDriver.bindNics: late gives each pod NICs of its own",
+        ),
         (
             "nodeDriver.rdmaHcaMax=8",
             "nodeDriver.rdmaHcaMax has no effect with nodeDriver.sharing: none",

@@ -82,6 +82,7 @@ async fn claims_are_listed_once_and_then_followed() {
         request: "nic".to_owned(),
         pool: "n".to_owned(),
         device: "d".to_owned(),
+        place: None,
         share_id: None,
         consumed: BTreeMap::new(),
         is_whole: false,

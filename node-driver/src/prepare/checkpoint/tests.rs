@@ -13,6 +13,7 @@ fn plan(uid: &str) -> Plan {
         devices: vec![],
         rdma_cm: None,
         imex: None,
+        plugin_gpus: Vec::new(),
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

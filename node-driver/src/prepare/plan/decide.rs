@@ -70,6 +70,7 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         devices,
         rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
         imex: facts.inventory.imex.clone().filter(|_| has_nic),
+        plugin_gpus: Vec::new(),
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),
         wiring: Wiring::default(),
@@ -90,6 +91,7 @@ fn planned(
         request: device.request.clone(),
         pool: device.pool.clone(),
         device: device.device.clone(),
+        place: device.place.clone(),
         share_id: device.share_id.clone(),
         is_whole: device.is_whole,
         admin_access: device.admin_access,
@@ -127,6 +129,8 @@ fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
 
 /// Treats the address that was reserved from a range like a configured one.
 fn with_address(device: &AllocatedDevice, mut config: NetworkConfig) -> NetworkConfig {
+    // The NIC is chosen by now.
+    config.late_binding = None;
     if config.interface.address_range.take().is_some() {
         config.interface.addresses = device.address.into_iter().collect();
     }

@@ -76,6 +76,7 @@ fn claim(device: &str) -> AllocatedClaim {
             request: "nics".into(),
             pool: "node-1".into(),
             device: device.into(),
+            place: None,
             share_id: None,
             consumed: BTreeMap::new(),
             is_whole: false,
@@ -84,6 +85,7 @@ fn claim(device: &str) -> AllocatedClaim {
             claimed: None,
             address: None,
         }],
+        plugin_gpus: Vec::new(),
         others: vec![],
     }
 }

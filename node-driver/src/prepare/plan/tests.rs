@@ -155,6 +155,7 @@ fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
         request: "nics".into(),
         pool: "node-1".into(),
         device: name.into(),
+        place: None,
         share_id: None,
         consumed: BTreeMap::new(),
         is_whole: false,

@@ -1,0 +1,149 @@
+//! Chooses the NICs of a claim that names places: those nearest to the GPUs that a device plugin has
+//! given the pod. A pure function of the claim, the machine and what other claims hold.
+//!
+//! Places are interchangeable, so the first place of a claim stands for its first NIC by address. The
+//! choice is made and recorded in the checkpoint under the lock for all claims of the node.
+
+mod error;
+mod gpus;
+
+use crate::decide::late::{LateNic, is_place};
+use crate::facts::pod_resources::PodDevices;
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
+use crate::prepare::plan::{Plan, PluginGpu};
+use cluster_model::network_config::{LateBindingConfig, NetworkConfig};
+pub use error::LateError;
+pub use gpus::{KnownGpus, gpus};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use topology_graph::{Level, NearestRequest, PciAddress, Topology};
+
+/// The NICs that this node binds late, as publication sees them. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct LateNics(Arc<Mutex<Option<Arc<Vec<LateNic>>>>>);
+
+impl LateNics {
+    /// Replaces the NICs.
+    pub fn set(&self, nics: Vec<LateNic>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(nics));
+    }
+
+    /// The NICs; `None` until publication has read them.
+    pub fn get(&self) -> Option<Arc<Vec<LateNic>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Inputs of the choice besides the claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The machine.
+    pub topology: &'a Topology,
+    /// How device plugins name its GPUs.
+    pub known: &'a KnownGpus,
+    /// The devices that device plugins have given out.
+    pub devices: &'a PodDevices,
+    /// The NICs that are bound late.
+    pub nics: &'a [LateNic],
+    /// The plans of the other claims.
+    pub held: &'a [&'a Plan],
+}
+
+/// A claim whose places are NICs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The claim.
+    pub claim: AllocatedClaim,
+    /// The pod's GPUs of device plugins.
+    pub gpus: Vec<PluginGpu>,
+}
+
+/// Returns true if the claim has places.
+pub fn has_places(claim: &AllocatedClaim) -> bool {
+    claim.devices.iter().any(|device| is_place(&device.device))
+}
+
+/// Chooses the NICs of a claim.
+pub fn bind(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Bound, LateError> {
+    let places: Vec<&AllocatedDevice> =
+        claim.devices.iter().filter(|device| is_place(&device.device)).collect();
+    if claim.pods.len() != 1 {
+        return Err(LateError::Pods { found: claim.pods.len() });
+    }
+    let wanted = wanted(&places)?;
+    let gpus = gpus(&facts.devices.own, facts.known)?;
+    if let Some(expected) = wanted.gpus.filter(|expected| *expected as usize != gpus.len()) {
+        return Err(LateError::Gpus { expected, found: gpus.len() });
+    }
+    let request = request(&gpus, places.len(), wanted.within, facts);
+    if request.nics.len() < request.count {
+        return Err(LateError::TooFew { wanted: request.count, free: request.nics.len() });
+    }
+    let chosen = facts.topology.nearest(&request);
+    let chosen = chosen.ok_or_else(|| too_far(&request, facts))?;
+    let names: BTreeMap<PciAddress, &str> =
+        facts.nics.iter().map(|nic| (nic.address, nic.device.name.as_str())).collect();
+    let mut names = chosen.iter().filter_map(|address| names.get(address));
+    let mut claim = claim.clone();
+    for device in claim.devices.iter_mut().filter(|device| is_place(&device.device)) {
+        let Some(nic) = names.next() else { break };
+        device.place = Some(std::mem::replace(&mut device.device, (*nic).to_owned()));
+    }
+    Ok(Bound { claim, gpus })
+}
+
+/// What the claim asks for, the same for all of its places.
+fn wanted(places: &[&AllocatedDevice]) -> Result<LateBindingConfig, LateError> {
+    // The plan rejects malformed parameters.
+    let config = |device: &&AllocatedDevice| {
+        let parameters = device.parameters.as_ref()?;
+        NetworkConfig::parse(parameters).ok()?.late_binding
+    };
+    let mut all = places.iter().map(config);
+    let first = all.next().flatten().unwrap_or_default();
+    if all.any(|other| other.unwrap_or_default() != first) {
+        return Err(LateError::Different);
+    }
+    Ok(first)
+}
+
+fn request(
+    gpus: &[PluginGpu],
+    count: usize,
+    within: Option<Level>,
+    facts: &Facts<'_>,
+) -> NearestRequest {
+    let held = facts.held.iter().flat_map(|plan| &plan.devices);
+    let held: BTreeSet<&str> = held.map(|device| device.device.as_str()).collect();
+    let free = facts.nics.iter().filter(|nic| nic.is_usable);
+    let free = free.filter(|nic| !held.contains(nic.device.name.as_str()));
+    let addresses = |gpus: &[PluginGpu]| -> BTreeSet<PciAddress> {
+        gpus.iter().map(|gpu| gpu.pci_bus_id).collect()
+    };
+    let own = addresses(gpus);
+    // What is unknown is no GPU that another pod can get.
+    let taken = gpus::known(&facts.devices.others, facts.known);
+    let all = facts.topology.gpus().iter().map(|gpu| gpu.address);
+    let rest = all.filter(|gpu| !own.contains(gpu) && !taken.contains(gpu)).collect();
+    let nics = free.map(|nic| nic.address).collect();
+    NearestRequest { gpus: own.into_iter().collect(), nics, count, within, rest }
+}
+
+/// Says which NICs are free and how far each is.
+fn too_far(request: &NearestRequest, facts: &Facts<'_>) -> LateError {
+    let distance = |nic: &PciAddress| {
+        let name = facts.nics.iter().find(|it| it.address == *nic);
+        let name = name.map(|it| it.device.name.as_str()).unwrap_or_default();
+        let paths = request.gpus.iter().map(|gpu| (facts.topology.path(*gpu, *nic), gpu));
+        match paths.min() {
+            Some((path, gpu)) => format!("`{name}` ({path} from GPU {gpu})"),
+            None => format!("`{name}`"),
+        }
+    };
+    LateError::TooFar {
+        wanted: request.count,
+        within: request.within.unwrap_or(Level::Numa),
+        gpus: request.gpus.iter().map(ToString::to_string).collect(),
+        free: request.nics.iter().map(distance).collect(),
+    }
+}

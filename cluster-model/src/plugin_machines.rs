@@ -3,12 +3,13 @@
 
 use crate::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use crate::machines::{Found, Machine, NicSelection, alike, keep_nics};
-use crate::node_devices::{NodeDevices, Role, published};
+use crate::names::attribute;
+use crate::node_devices::{NodeDevices, Role, is_true, published};
 use crate::view::ClusterView;
 use dra_allocator::{Device, DeviceId};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use topology_graph::{PciAddress, Topology};
+use topology_graph::{NicRole, PciAddress, Topology};
 
 /// Stands for every GPU of a device plugin: no attribute of theirs is published.
 static GPU: LazyLock<Device> = LazyLock::new(|| {
@@ -85,9 +86,52 @@ fn found<'a>(
         return None;
     }
     let drivers = std::slice::from_ref(nics.nic_driver);
-    let mut devices = NodeDevices::with_nics_of(view, node, drivers)?;
-    devices.gpus = gpus(devices.topology, gpu_driver);
-    let other_nics = keep_nics(view, &mut devices, nics);
+    let devices = NodeDevices::with_nics_of(view, node, drivers)?;
+    complete(view, devices, selection)
+}
+
+/// Adds the device plugin's GPUs, and keeps the NICs that the claim may draw from.
+fn complete<'a>(
+    view: &'a ClusterView,
+    mut devices: NodeDevices<'a>,
+    selection: &PluginSelection<'_>,
+) -> Option<Found<'a>> {
+    devices.gpus = gpus(devices.topology, selection.gpu_driver);
+    let other_nics = keep_nics(view, &mut devices, selection.nics);
     let beside = Default::default();
     (!devices.nics.is_empty()).then_some(Found { devices, other_nics, beside })
+}
+
+/// Returns the machines whose device plugin offers whole GPUs and that bind NICs late: their drivers
+/// publish places, which stand for any free NIC. Each place has the address of a compute NIC of the
+/// graph here, so that the machine shows how near its NICs are; which of them a pod gets is decided
+/// when it starts. Those with most nodes come first.
+pub fn late_machines<'a>(
+    view: &'a ClusterView,
+    selection: &PluginSelection<'_>,
+    filter: impl Fn(&str) -> bool,
+) -> Vec<Machine<'a>> {
+    let kind = (selection.gpu_driver, selection.nics.only_shared);
+    alike(view, kind, filter, |node| found_late(view, node, selection))
+}
+
+fn found_late<'a>(
+    view: &'a ClusterView,
+    node: &'a str,
+    selection: &PluginSelection<'_>,
+) -> Option<Found<'a>> {
+    let PluginSelection { gpu_driver, resource, .. } = *selection;
+    if !is_plugin_node(view, node, resource) || !has_whole_units(view, node, gpu_driver, resource) {
+        return None;
+    }
+    let mut devices = NodeDevices::with_nics_of(view, node, &[])?;
+    let compute = devices.topology.nics().iter().filter(|nic| nic.role == NicRole::Compute);
+    devices.nics = compute.map(|nic| nic.address).zip(places(view, node)).collect();
+    complete(view, devices, selection)
+}
+
+/// The devices of a node that stand for any of its NICs.
+pub fn places<'a>(view: &'a ClusterView, node: &str) -> impl Iterator<Item = &'a Device> {
+    let nics = published(view, node).filter(|(role, _)| *role == Role::Nic);
+    nics.map(|(_, nic)| nic).filter(|nic| is_true(nic, attribute::LATE_BINDING))
 }

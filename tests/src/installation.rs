@@ -169,14 +169,34 @@ impl<'a> Installation<'a> {
         machine: Machine,
         gpus: u32,
     ) -> anyhow::Result<String> {
+        let folder = machine.plant()?;
+        let node = self.plugin_node(name, machine, gpus).await?;
+        self.publish_machine(&node, machine, folder.path()).await?;
+        Ok(node)
+    }
+
+    /// The same, with NICs that are bound late.
+    pub async fn late_machine(
+        &self,
+        name: &str,
+        machine: Machine,
+        gpus: u32,
+    ) -> anyhow::Result<String> {
+        let folder = machine.plant()?;
+        let node = self.plugin_node(name, machine, gpus).await?;
+        let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
+        let flags = ["--cloud=azure", "--imds-url", &imds.url(), "--bind-nics=late"];
+        self.publish_by(&node, folder.path(), &flags).await?;
+        Ok(node)
+    }
+
+    async fn plugin_node(&self, name: &str, machine: Machine, gpus: u32) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
         let amounts = json!({machine.resource: gpus.to_string()});
         let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
         let nodes: Api<Node> = Api::all(self.plane.client());
         nodes.patch_status(&node, &PatchParams::default(), &Patch::Merge(&status)).await?;
-        let folder = machine.plant()?;
-        self.publish_machine(&node, machine, folder.path()).await?;
         Ok(node)
     }
 

@@ -1,5 +1,6 @@
 //! Describes a plan in one sentence, for the pod's annotation and for users.
 
+use super::plugin::late;
 use super::{Plan, PlannedMachine};
 use crate::intent::{AlignmentPolicy, Pairing};
 use crate::nearness::Nearness;
@@ -107,7 +108,14 @@ impl Plan {
             .plugin
             .as_ref()
             .map(|resource| format!(", the GPUs by the limit on {resource} from a device plugin"));
-        [plugin, rail, cpus, nvmes, share].into_iter().flatten().collect()
+        let late = (self.join == late::JOIN).then(|| {
+            let far = match self.policy {
+                AlignmentPolicy::Required => ", which waits if the free ones are farther",
+                AlignmentPolicy::Preferred => "",
+            };
+            format!(", the NICs counted now and chosen at the start of the pod{far}")
+        });
+        [plugin, late, rail, cpus, nvmes, share].into_iter().flatten().collect()
     }
 
     /// Says that the pod waits for these cells, even if others become free.

@@ -3,6 +3,7 @@
 //! takes all GPUs of its node. Then no constraint is needed: the graph of the node's type says which
 //! NICs are near which GPU. With preferred alignment a pod that takes a part gets any NICs.
 
+pub(super) mod late;
 mod nics;
 
 use super::selection;
@@ -25,7 +26,7 @@ use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::{
-    PluginSelection, has_whole_units, is_plugin_node, plugin_machines,
+    PluginSelection, has_whole_units, is_plugin_node, places, plugin_machines,
 };
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
@@ -81,7 +82,15 @@ pub(super) fn plan(
     check_beside(intent, resource)?;
     let (nic_driver, nic_class) = selection::nics(intent, view, policy)?;
     nic_class::check_driver(intent, nic_driver)?;
-    let mut machines = machines(intent, resource, (nic_driver, &nic_class), placement, view)?;
+    let selected = (nic_driver, &*nic_class);
+    let named = machines(intent, resource, selected, placement, view);
+    if !named.as_ref().is_ok_and(|named| takes_all(intent, named)) {
+        let late = late::machines(intent, resource, selected, placement, view);
+        if !late.is_empty() {
+            return late::plan(intent, resource, &late, selected, (view, policy));
+        }
+    }
+    let mut machines = named?;
     nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
     nic_config::check_machines(intent, &machines)?;
     fabric::check_machines(intent, &machines, view)?;
@@ -153,13 +162,18 @@ fn machines<'v>(
     Ok(machines)
 }
 
+/// Returns true if the pod takes all GPUs of one of these machines.
+fn takes_all(intent: &Intent, machines: &[Machine<'_>]) -> bool {
+    machines.iter().any(|machine| machine.devices.gpus.len() == intent.gpus as usize)
+}
+
 /// Denies a pod with fewer GPUs than a node has.
 fn not_whole(intent: &Intent, resource: &GpuResource, sizes: &BTreeSet<usize>) -> Denial {
     let sizes: Vec<_> = sizes.iter().map(ToString::to_string).collect();
     intent.deny(format!(
         "only a device plugin offers {} here, and the kubelet chooses the pod's GPUs after the scheduler \
          has chosen its NICs, so these are near them only if the pod takes all GPUs of a node; set a \
-         limit of {}, or install the DRA driver {}",
+         limit of {}, or install the DRA driver {}, or bind NICs late there (nodeDriver.bindNics=late)",
         resource.name,
         sizes.join(" or "),
         resource.driver.driver
@@ -176,6 +190,18 @@ fn no_machine(
     let name = &resource.name;
     let offering: Vec<&str> =
         view.nodes_with_plugin(name).filter(|node| placement.allows(view, node)).collect();
+    let binds_late = |node: &&&str| places(view, node).next().is_some();
+    let late = offering.iter().filter(binds_late).count();
+    if late > 0 {
+        return intent.deny(format!(
+            "only a device plugin offers {name} here, and {} with late binding cannot serve the pod: it \
+             takes no more GPUs than a node has, and no {}, {} or {}, which need NICs by name",
+            count(late, "node"),
+            annotation::NIC_SHARING,
+            annotation::RAIL,
+            annotation::NIC_ROLE
+        ));
+    }
     let has_graph = |node: &&&str| view.topology(node).is_some();
     let with_graph = offering.iter().filter(has_graph).count();
     let are_whole = |node: &&&str| has_whole_units(view, node, resource.driver, name);
@@ -238,18 +264,43 @@ fn complete(
         return Err(intent.deny(why));
     }
     let nearness = chosen.nearness(machines).unwrap_or(Nearness::Level(Level::Numa));
+    let is_whole = machines.iter().any(|machine| nics::is_whole(machine, demand));
+    let (why, far_because) =
+        if is_whole { (WHOLE, join::FAR) } else { (PART, "the kubelet chooses the GPUs later") };
+    let join = if chosen.is_near() { JOIN } else { join::UNALIGNED };
+    let planned = (0..machines.len()).map(|index| planned(intent, question, chosen, index));
+    let outline = Outline { join, why, far_because, nearness, machines: planned.collect() };
+    finish(intent, resource, question, outline, parts, (view, policy))
+}
+
+/// What a plan promises, and where.
+struct Outline {
+    join: &'static str,
+    why: &'static str,
+    far_because: &'static str,
+    nearness: Nearness,
+    machines: Vec<PlannedMachine>,
+}
+
+/// Counts the search steps of the claim, and writes the plan.
+fn finish(
+    intent: &Intent,
+    resource: &GpuResource,
+    question: Question<'_>,
+    outline: Outline,
+    parts: ClaimParts,
+    (view, policy): (&ClusterView, &Policy),
+) -> Result<Plan, Denial> {
+    let Outline { join, why, far_because, nearness, machines: planned } = outline;
+    let Question { demand, machines, .. } = question;
     let claim = choice::claim(&parts);
-    let levels = (chosen.levels.as_slice(), nearness);
+    let levels: Vec<Option<Nearness>> = planned.iter().map(|machine| machine.nearness).collect();
+    let levels = (levels.as_slice(), nearness);
     let steps = cost::worst(view, machines, demand, levels, &claim, policy.max_steps);
     let steps = steps.map_err(|error| match error {
         cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
         error => intent.deny(error.to_string()),
     })?;
-    let is_whole = machines.iter().any(|machine| nics::is_whole(machine, demand));
-    let (why, far_because) =
-        if is_whole { (WHOLE, join::FAR) } else { (PART, "the kubelet chooses the GPUs later") };
-    let planned = (0..machines.len()).map(|index| planned(intent, question, chosen, index));
-    let planned: Vec<PlannedMachine> = planned.collect();
     let present = |it: &&PlannedMachine| it.is_served;
     let grant = |container: &String| Grant { container: container.clone(), requests: None };
     Ok(Plan {
@@ -257,7 +308,7 @@ fn complete(
         plugin: Some(resource.name.clone()),
         nic_driver: question.nic_class.driver(),
         node_label: None,
-        join: if chosen.is_near() { JOIN } else { join::UNALIGNED },
+        join,
         nearness,
         policy: intent.policy,
         why: why.to_owned(),

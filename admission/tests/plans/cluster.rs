@@ -15,6 +15,7 @@ use node_driver::facts::cloud::CloudMetadata;
 use node_driver::facts::held::Held;
 use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{
     Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, read,
@@ -47,6 +48,8 @@ pub(crate) enum Gpus {
     Intel,
     /// No DRA driver, but a device plugin.
     Plugin,
+    /// The same, and NICs are bound late.
+    PluginLate,
 }
 
 pub(crate) const GB300: Machine = Machine {
@@ -188,7 +191,10 @@ impl Built {
         };
         let decision = decide(&facts).one_function_per_port(&snapshot, &Held::default());
         let decision = decision.shared(sharing);
-        let decision = decision.tainted(&Problems::default(), TaintArgs::default());
+        let mut decision = decision.tainted(&Problems::default(), TaintArgs::default());
+        if machine.gpus == Gpus::PluginLate {
+            (decision, _) = decision.bound_late(&BTreeMap::new(), &BTreeSet::new());
+        }
         let topology = Topology::from_spec(&decision.topology).unwrap();
         let nics = serde_json::to_value(&decision.devices).unwrap();
         let gpus = gpus(&topology, &snapshot, machine.gpus);
@@ -259,7 +265,8 @@ fn cloud(machine: Machine) -> CloudMetadata {
 fn node(name: &str, machine: Machine, gpus: &[Gpu]) -> Node {
     let is_amd = gpus.iter().any(|gpu| gpu.vendor == 0x1002);
     let resource = if is_amd { "amd.com/gpu" } else { "nvidia.com/gpu" };
-    let offered = if machine.gpus == Gpus::Plugin { gpus.len() } else { 0 };
+    let by_plugin = matches!(machine.gpus, Gpus::Plugin | Gpus::PluginLate);
+    let offered = if by_plugin { gpus.len() } else { 0 };
     let amounts = json!({ resource: offered.to_string() });
     serde_json::from_value(json!({
         "metadata": { "name": name, "labels": { "machine": machine.fixture } },
@@ -284,7 +291,7 @@ fn slice(node: &str, driver: &str, devices: &Value) -> ResourceSlice {
 /// The GPUs of a machine as a driver publishes them.
 fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'static str, Value)> {
     let (driver, kind) = match gpus {
-        Gpus::Plugin => return None,
+        Gpus::Plugin | Gpus::PluginLate => return None,
         Gpus::Amd => ("gpu.amd.com", "amdgpu"),
         Gpus::Intel => ("gpu.intel.com", "unknown"),
         _ => ("gpu.nvidia.com", "gpu"),

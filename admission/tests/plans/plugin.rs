@@ -63,6 +63,94 @@ fn requests(plan: &Plan) -> String {
 /// A name, the machines, and the resource, number and annotations of a pod.
 type Case<'a> = (&'a str, &'a [Machine], &'a str, u32, &'a [(&'a str, &'a str)]);
 
+const fn late(machine: Machine) -> Machine {
+    machine.with(Gpus::PluginLate)
+}
+
+/// On a node that binds NICs late, a pod can take a part of the GPUs.
+#[test]
+fn a_part_of_a_machine_gets_nics_that_are_chosen_late() {
+    let (required, preferred) =
+        (("alignment-policy", "required"), ("alignment-policy", "preferred"));
+    let late_and_named = [late(H100), plugin(GB300)];
+    let cases: &[Case<'_>] = &[
+        ("pairs", &[late(H100)], NVIDIA, 2, &[("aligned-nics", "per-gpu")]),
+        ("a group", &[late(H100)], NVIDIA, 1, &[("aligned-nics", "2"), ("pairing", "group")]),
+        ("shared by GPUs", &[late(H100)], NVIDIA, 4, &[("aligned-nics", "2")]),
+        ("preferred", &[late(H100)], NVIDIA, 2, &[("aligned-nics", "2"), preferred]),
+        (
+            "by switch",
+            &[late(DGX_H100)],
+            NVIDIA,
+            2,
+            &[("aligned-nics", "2"), ("alignment", "switch")],
+        ),
+        ("all GPUs", &[late(H100)], NVIDIA, 8, &[("aligned-nics", "per-gpu"), required]),
+        ("AMD", &[late(MI300X)], AMD, 3, &[("aligned-nics", "per-gpu")]),
+        ("several sockets", &[late(LENOVO), late(GB300)], NVIDIA, 2, &[("aligned-nics", "2")]),
+        ("beside named NICs, a part", &late_and_named, NVIDIA, 2, &[("aligned-nics", "2")]),
+        ("beside named NICs, all", &late_and_named, NVIDIA, 4, &[("aligned-nics", "per-gpu")]),
+        ("beside a DRA driver", &[late(H100), GB300], NVIDIA, 2, &[("aligned-nics", "2")]),
+        ("too many NICs", &[late(H100)], NVIDIA, 2, &[("aligned-nics", "10")]),
+        ("too many GPUs", &[late(GB300)], NVIDIA, 6, &[("aligned-nics", "per-gpu")]),
+        (
+            "shared NICs",
+            &[late(H100)],
+            NVIDIA,
+            2,
+            &[("aligned-nics", "2"), ("nic-sharing", "shared")],
+        ),
+        (
+            "with MTU",
+            &[late(DGX_H100_ROCE)],
+            NVIDIA,
+            1,
+            &[("aligned-nics", "1"), ("nic-config", r#"{"interface": {"mtu": 4096}}"#)],
+        ),
+    ];
+    let mut text = String::new();
+    for (name, machines, resource, gpus, annotations) in cases {
+        let view = cluster(machines);
+        writeln!(text, "{name}: {}", report(&view, resource, *gpus, annotations)).unwrap();
+        if let Ok(verdict) = admit(&pod(resource, *gpus, annotations), &view, &Policy::default()) {
+            let devices = verdict.planned.unwrap().plan.claim.devices.unwrap();
+            let config = devices.config.iter().flatten().filter_map(|it| it.opaque.as_ref());
+            for opaque in config {
+                writeln!(text, "    config: {}", opaque.parameters.0).unwrap();
+            }
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// A claim by name cannot get a place: it has none of the attributes by which joins select NICs.
+#[test]
+fn pods_with_gpus_by_claim_are_the_same_beside_late_nodes() {
+    let annotations = [("aligned-nics", "2")];
+    let plan = |machines: &[Machine]| {
+        let view = cluster(machines);
+        let verdict = admit(&pod(NVIDIA, 2, &annotations), &view, &Policy::default()).unwrap();
+        verdict.planned.unwrap().plan.claim
+    };
+    assert_eq!(plan(&[GB300, late(H100)]), plan(&[GB300]));
+    let view = cluster(&[GB300, late(H100)]);
+    let claim = Claim::from_spec(ClaimName::new("", "pod"), &plan(&[GB300])).unwrap();
+    let on = |node: &str| {
+        let state = dra_allocator::AllocatedState::new();
+        allocate(
+            view.inventory(),
+            node,
+            &[claim.clone()],
+            &state,
+            view.settings(),
+            Limits::steps(100_000),
+        )
+        .outcome
+    };
+    assert!(matches!(on("node-0"), Outcome::Allocated(_)));
+    assert!(matches!(on("node-1"), Outcome::NoFit(_)));
+}
+
 #[test]
 fn whole_machines_keep_their_limits() {
     let mixed = [plugin(H100), plugin(GB300), plugin(A100)];

@@ -7,7 +7,7 @@ use admission::lint::Severity;
 use admission::quota;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names;
-use cluster_model::plugin_machines::has_whole_units;
+use cluster_model::plugin_machines::{has_whole_units, places};
 use cluster_model::view::ClusterView;
 use dra_allocator::PoolProblem;
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +208,10 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
                 driver.driver
             );
             findings.extend(ClusterFinding::on(&twice.collect(), ("offers", "offer"), &message));
-            let nodes = view.nodes_with_plugin(resource).filter(|node| !served.contains(node));
+            // Where NICs are bound late, pods that take a part get near NICs too.
+            let nodes = view
+                .nodes_with_plugin(resource)
+                .filter(|node| !served.contains(node) && places(view, node).next().is_none());
             let (whole, others): (BTreeSet<_>, BTreeSet<_>) =
                 nodes.partition(|node| has_whole_units(view, node, driver, resource));
             let message = format!(

@@ -28,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         pods_with_gpus_of_a_device_plugin_get_nics_by_claim,
         a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod,
+        pods_with_a_part_of_the_gpus_get_places,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -65,6 +66,31 @@ async fn pods_with_gpus_of_a_device_plugin_get_nics_by_claim(
         let denied = scope.api::<Pod>().create(&PostParams::default(), &pod("part", 2, 2)?).await;
         let denied = denied.err().context("a part of a node is denied")?.to_string();
         assert!(denied.contains("set a limit of 8, or install the DRA driver"), "{denied}");
+        Ok(())
+    })
+    .await
+}
+
+/// Where NICs are bound late, the scheduler counts them, and no pod of a claim by name gets one.
+async fn pods_with_a_part_of_the_gpus_get_places(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        let node = installation.late_machine("late", H100, 8).await?;
+        installation.start_admission().await?;
+        for name in ["a", "b", "c", "d"] {
+            create(scope, &pod(name, 2, 2)?).await?;
+            let bound = scope.bound(name, SOON).await?;
+            assert_eq!(bound.spec.as_ref().and_then(|it| it.node_name.clone()), Some(node.clone()));
+            assert_eq!(limit(&bound).as_deref(), Some("2"), "{name}");
+            let plan = &bound.annotations()["dranet.io/plan"];
+            assert!(plan.contains("chosen at the start of the pod"), "{plan}");
+            let devices = devices(scope, name).await?;
+            let are_places = devices.iter().all(|(_, device)| device.starts_with("late-"));
+            assert!(devices.len() == 2 && are_places, "{name}: {devices:?}");
+        }
+        create(scope, &pod("e", 2, 2)?).await?;
+        let why = scope.unschedulable("e", SOON).await?;
+        assert!(why.contains("Insufficient nvidia.com/gpu"), "{why}");
         Ok(())
     })
     .await
@@ -121,15 +147,24 @@ async fn nics_by_numa_node(scope: &Scope, pod: &str) -> anyhow::Result<BTreeMap<
             published.insert((slice.spec.pool.name.clone(), device.name), numa);
         }
     }
-    let mut claims = scope.api::<ResourceClaim>().list(&all).await?.items.into_iter();
-    let claim = claims.find(|claim| claim.name_any().starts_with(pod));
-    let status = claim.context("the pod has a claim")?.status.context("it has a status")?;
-    let results = status.allocation.and_then(|allocation| allocation.devices?.results);
     let mut nics = BTreeMap::new();
-    for result in results.context("it is allocated")? {
-        assert_eq!(result.driver, "dra.net", "the claim is for NICs only");
-        let numa = published.get(&(result.pool, result.device)).copied().flatten();
+    for device in devices(scope, pod).await? {
+        let numa = published.get(&device).copied().flatten();
         *nics.entry(numa.context("the NIC has a NUMA node")?).or_default() += 1;
     }
     Ok(nics)
+}
+
+/// Pool and name of the devices that the pod's claim holds.
+async fn devices(scope: &Scope, pod: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?;
+    let claim = claims.items.into_iter().find(|claim| claim.name_any().starts_with(pod));
+    let status = claim.context("the pod has a claim")?.status.context("it has a status")?;
+    let results = status.allocation.and_then(|allocation| allocation.devices?.results);
+    let results = results.context("it is allocated")?.into_iter();
+    let of_driver = results.map(|result| {
+        assert_eq!(result.driver, "dra.net", "the claim is for NICs only");
+        (result.pool, result.device)
+    });
+    Ok(of_driver.collect())
 }

@@ -1,0 +1,167 @@
+//! A claim for NICs that names none, for a pod that takes a part of a node's GPUs from a device plugin.
+//!
+//! On a node that binds NICs late, the scheduler counts NICs, the kubelet then chooses the pod's GPUs,
+//! and the driver gives it the nearest free NICs when it starts. So the plan promises counts when the
+//! pod is scheduled, and nearness when it starts: with required alignment the pod does not start with
+//! farther NICs.
+
+use super::{Outline, finish};
+use crate::claim::{Ask, exactly};
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::intent::{AlignmentPolicy, GpuResource, Intent, Pairing, nic_config};
+use crate::join::form::ClaimParts;
+use crate::join::{self, Question};
+use crate::nearness::Nearness;
+use crate::nic_class::NicClass;
+use crate::plan::{Plan, PlannedMachine, Policy, some_nodes};
+use crate::{fabric, supply};
+use cluster_model::machines::{Machine, NicSelection};
+use cluster_model::names::attribute;
+use cluster_model::network_config::LateBindingConfig;
+use cluster_model::nic_drivers::NicDriver;
+use cluster_model::node_devices::text;
+use cluster_model::placement::Placement;
+use cluster_model::plugin_machines::{PluginSelection, late_machines};
+use cluster_model::view::ClusterView;
+use dra_allocator::Class;
+use topology_graph::{Level, NicRole};
+
+/// The name of the join.
+pub(in crate::plan) const JOIN: &str = "late";
+
+/// Why the claim names no NIC.
+const WHY: &str = "a device plugin offers the GPUs, and the nodes bind NICs late: the driver chooses them \
+                   when the pod starts, near the GPUs that the kubelet gave it";
+
+/// The request for NICs.
+const REQUEST: &str = "nics";
+
+/// The machines that bind NICs late and have enough GPUs for the pod. None if the pod asks for what
+/// only NICs by name can give it: a share, a rail, another role, or the host's network beside NICs that
+/// have interfaces.
+pub(super) fn machines<'v>(
+    intent: &Intent,
+    resource: &GpuResource,
+    (nic_driver, nic_class): (&'static NicDriver, &Class),
+    placement: &Placement,
+    view: &'v ClusterView,
+) -> Vec<Machine<'v>> {
+    if intent.share.is_some() || intent.same_rail || intent.nic_role != NicRole::Compute {
+        return Vec::new();
+    }
+    let nics = NicSelection {
+        nic_driver,
+        nic_class,
+        nic_role: intent.nic_role,
+        without_interface: intent.host_network,
+        only_shared: false,
+    };
+    let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
+    let mut machines = late_machines(view, &selection, |node| placement.allows(view, node));
+    let is_infiniband = |machine: &Machine<'_>| {
+        let mut nics = machine.devices.nics.values();
+        nics.all(|nic| text(nic, attribute::LINK_TYPE) == Some("infiniband"))
+    };
+    machines.retain(|machine| {
+        machine.devices.gpus.len() >= intent.gpus as usize
+            && (!intent.host_network || is_infiniband(machine))
+    });
+    machines
+}
+
+/// The plan on these machines.
+pub(super) fn plan(
+    intent: &Intent,
+    resource: &GpuResource,
+    machines: &[Machine<'_>],
+    (nic_driver, nic_class): (&'static NicDriver, &Class),
+    (view, policy): (&ClusterView, &Policy),
+) -> Result<Plan, Denial> {
+    nic_config::check_machines(intent, machines)?;
+    fabric::check_machines(intent, machines, view)?;
+    let spread = spread(intent);
+    let demand = Demand::of(&spread);
+    let nics = NicClass::of(nic_driver, intent.nic_role, machines);
+    let question = Question {
+        demand: &demand,
+        counts: None,
+        driver: resource.driver,
+        machines,
+        rails: &[],
+        nic_class: &nics,
+        capacity: None,
+    };
+    let within = within(intent, machines);
+    let is_preferred = intent.policy == AlignmentPolicy::Preferred;
+    let fits = |machine: &Machine<'_>| demand.fits(&Nearness::Level(within).cells(machine));
+    let has_enough = |machine: &Machine<'_>| machine.devices.nics.len() >= intent.nics as usize;
+    let near: Vec<bool> = machines.iter().map(|it| has_enough(it) && fits(it)).collect();
+    let serves: Vec<bool> =
+        if is_preferred { machines.iter().map(has_enough).collect() } else { near.clone() };
+    if !serves.contains(&true) {
+        return Err(supply::shortage(intent, question));
+    }
+    let ask = Ask {
+        class: &nic_class.name,
+        count: intent.nics,
+        selector: nics.selector(intent.host_network).and_true(attribute::LATE_BINDING),
+        capacity: None,
+    };
+    let parts = ClaimParts {
+        requests: vec![exactly(REQUEST, ask)],
+        constraints: Vec::new(),
+        nic_requests: vec![REQUEST.to_owned()],
+    };
+    let wanted = LateBindingConfig {
+        gpus: Some(intent.gpus),
+        within: Some(within).filter(|_| !is_preferred),
+    };
+    let nearness = Nearness::Level(within);
+    let planned = machines.iter().zip(near.iter().zip(&serves)).map(|(machine, (near, serves))| {
+        PlannedMachine {
+            nodes: some_nodes(machine),
+            present: machine.live_nodes(),
+            is_served: *serves,
+            could: *near,
+            nearness: near.then_some(nearness),
+        }
+    });
+    let outline = Outline {
+        join: JOIN,
+        why: WHY,
+        far_because: join::FAR,
+        nearness,
+        machines: planned.collect(),
+    };
+    let spread = Intent { nic_config: config(intent, &wanted), ..spread.clone() };
+    finish(&spread, resource, question, outline, parts, (view, policy))
+}
+
+/// How near each NIC must be to its GPU: as the user asks, otherwise on the same NUMA node, or socket if
+/// that has several of them. The driver chooses the nearest in any case.
+fn within(intent: &Intent, machines: &[Machine<'_>]) -> Level {
+    match (intent.level, Nearness::weakest(machines)) {
+        (Some(level), _) | (None, Nearness::Level(level)) => level,
+        (None, Nearness::Partner) => Level::Numa,
+    }
+}
+
+/// The pod's devices in pairs: the kubelet can choose any GPUs, so only the NICs of each can be near it.
+fn spread(intent: &Intent) -> Intent {
+    let pairing = match intent.pairing {
+        Pairing::Group if intent.nics.is_multiple_of(intent.gpus) => Pairing::Each,
+        Pairing::Group if intent.gpus.is_multiple_of(intent.nics) => Pairing::Shared,
+        named => named,
+    };
+    Intent { pairing, ..intent.clone() }
+}
+
+/// Adds what the driver must know when the pod starts to the configuration of the NICs.
+fn config(intent: &Intent, wanted: &LateBindingConfig) -> Option<String> {
+    let own = intent.nic_config.as_deref().unwrap_or("{}");
+    let mut json: serde_json::Value = serde_json::from_str(own).ok()?;
+    let wanted = serde_json::to_value(wanted).ok()?;
+    json.as_object_mut()?.insert("lateBinding".to_owned(), wanted);
+    Some(json.to_string())
+}

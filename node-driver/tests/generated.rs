@@ -16,12 +16,16 @@ const KUBELET: [&str; 4] = [
 /// Its package has the name of another one.
 const POD_RESOURCES: [&str; 1] = ["podresources-v1/api.proto"];
 
+/// Only a test is a device plugin.
+const DEVICE_PLUGIN: [&str; 1] = ["deviceplugin-v1beta1/api.proto"];
+
 const RUNTIME: [&str; 2] = ["nri-v1alpha1/api.proto", "ttrpc/request.proto"];
 
 #[test]
 fn generated_code_is_current() {
     is_current(&KUBELET, "src/kubelet/generated");
     is_current(&POD_RESOURCES, "src/kubelet/generated/podresources");
+    is_current(&DEVICE_PLUGIN, "../tests/src/node/device_plugin");
     is_current(&RUNTIME, "src/runtime/nri/generated");
 }
 

@@ -4,6 +4,7 @@
 //! It is not a container: root, cgroups and devices are the machine's. Needs root.
 
 pub(crate) mod containerd;
+pub mod device_plugin;
 mod frame;
 pub mod image;
 mod isolation;

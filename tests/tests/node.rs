@@ -11,6 +11,7 @@ mod node {
     pub(crate) mod campaign;
     pub(crate) mod hosts;
     pub(crate) mod interfaces;
+    pub(crate) mod late;
     pub(crate) mod memory;
     pub(crate) mod nri;
     pub(crate) mod programs;
@@ -27,8 +28,8 @@ mod node {
 use std::process::ExitCode;
 
 use node::{
-    accidents, campaign, hosts, interfaces, memory, nri, rdma, sandboxes, settings, surroundings,
-    trouble, update,
+    accidents, campaign, hosts, interfaces, late, memory, nri, rdma, sandboxes, settings,
+    surroundings, trouble, update,
 };
 use tests::{Options, node::isolated, suite};
 
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
             accidents::tests(),
             trouble::tests(),
             update::tests(),
+            late::tests(),
         ];
         suite::run(&Options::default(), all.into_iter().flatten())
     })

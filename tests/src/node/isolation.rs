@@ -48,6 +48,9 @@ fn prepare() -> anyhow::Result<()> {
     for command in [
         "ip link set lo up",
         "mount -t tmpfs tmpfs /run",
+        // The kubelet has this path whatever its root directory is.
+        "mkdir -p /var/lib/kubelet/device-plugins",
+        "mount -t tmpfs tmpfs /var/lib/kubelet/device-plugins",
         "ip link add uplink type veth peer name uplink-peer",
         "ip addr add 10.88.0.2/24 dev uplink",
         "ip link set uplink up",

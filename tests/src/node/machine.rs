@@ -141,6 +141,11 @@ impl Machine {
         Ok(self)
     }
 
+    /// The directory below which the driver reads the machine.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
     /// Limits the driver to these capabilities, such as `net_admin`, from now on.
     pub fn limit_driver(&mut self, capabilities: &[&str]) {
         let kept = capabilities.iter().map(|capability| format!(",+{capability}"));

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::slice;
 use std::sync::LazyLock;
 use topology_graph::{NicRole, PciAddress};
 
@@ -140,7 +141,7 @@ fn pods_with_gpus_by_claim_are_the_same_beside_late_nodes() {
         allocate(
             view.inventory(),
             node,
-            &[claim.clone()],
+            slice::from_ref(&claim),
             &state,
             view.settings(),
             Limits::steps(100_000),

@@ -211,7 +211,6 @@ pub(crate) fn claim(
         pods: vec![PodRef { name: "pod".to_owned(), uid: "p-1".to_owned() }],
         pod_claim_name: None,
         devices: devices.into_iter().map(|name| device(name, parameters, bandwidth)).collect(),
-        plugin_gpus: Vec::new(),
         others: vec![],
     }
 }
@@ -221,6 +220,7 @@ fn device(device: String, parameters: &Value, bandwidth: Option<u64>) -> Allocat
         request: "nic".to_owned(),
         pool: "n1".to_owned(),
         device,
+        place: None,
         share_id: bandwidth.map(|_| "5a4e0000-0000-4000-8000-000000000001".to_owned()),
         consumed: bandwidth
             .map(|bits| ("dranet.io/bandwidth".to_owned(), i64::try_from(bits).unwrap()))

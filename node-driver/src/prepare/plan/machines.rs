@@ -85,7 +85,6 @@ fn claim(device: &str) -> AllocatedClaim {
             claimed: None,
             address: None,
         }],
-        plugin_gpus: Vec::new(),
         others: vec![],
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::fixture::{machine, plant};
 use crate::{HostRoot, NicRole, PathKind, read};
 use proptest::prelude::*;
+use std::fmt::Debug;
 use std::sync::LazyLock;
 
 /// Machines with different trees: pairs on switches, NICs shared by GPUs, several NUMA nodes per
@@ -104,7 +105,7 @@ fn subsets(of: usize, count: usize) -> Vec<Vec<usize>> {
     all.map(|set| (0..of).filter(|index| set & (1 << index) != 0).collect()).collect()
 }
 
-fn some<T: Clone + std::fmt::Debug + 'static>(all: Vec<T>, most: usize) -> BoxedStrategy<Vec<T>> {
+fn some<T: Clone + Debug + 'static>(all: Vec<T>, most: usize) -> BoxedStrategy<Vec<T>> {
     let most = most.min(all.len());
     prop::sample::subsequence(all, 0..=most).boxed()
 }

@@ -129,7 +129,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         }
         None => (typed, pod.clone()),
     };
-    let Some(intent) = intent_of(&typed, &resources).map_err(AdmitError::Denied)? else {
+    let Some(intent) = intent_of(&typed, &resources, view).map_err(AdmitError::Denied)? else {
         return decided(Verdict { pod, planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
@@ -226,7 +226,7 @@ pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<
     let pod = serde_json::to_value(pod).ok()?;
     let template = rewrite::own_template(&pod).ok()??;
     let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
-    let intent = intent_of(&original, &resources).ok()??;
+    let intent = intent_of(&original, &resources, view).ok()??;
     let placement = Placement::of(&original);
     let plan = plan(&intent, &placement, view, policy).ok()?;
     let (own, other) = pin::elsewhere(&plan, template, &placement, view)?;
@@ -247,7 +247,7 @@ pub fn fits_anew(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Vec<S
         return None;
     }
     let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
-    let intent = intent_of(&original, &resources).ok()??;
+    let intent = intent_of(&original, &resources, view).ok()??;
     let placement = Placement::of(&original);
     let plan = plan(&intent, &placement, view, policy).ok()?;
     let plan = pin::choose(plan, &placement, view, |_| 0);
@@ -259,8 +259,12 @@ pub fn fits_anew(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Vec<S
     (!nodes.is_empty()).then_some(nodes)
 }
 
-fn intent_of(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denial> {
-    intent::read(pod, resources)?.map(|intent| rail::resolve(intent, pod)).transpose()
+fn intent_of(
+    pod: &Pod,
+    resources: &GpuResources,
+    view: &ClusterView,
+) -> Result<Option<Intent>, Denial> {
+    intent::read(pod, resources)?.map(|intent| rail::resolve(intent, pod, view)).transpose()
 }
 
 fn typed_of(pod: &Value) -> Result<Pod, AdmitError> {

@@ -3,14 +3,15 @@
 //! Nothing is placed here. The pod gets its group as a label, and a scheduling gate: the
 //! fabric controller waits for the group, chooses a fabric, and removes the gates. Or it
 //! gets a `PodGroup`, which the fabric controller creates and the scheduler places. A pod
-//! whose own `PodGroup` has a topology constraint on the fabric label gets neither,
-//! because the scheduler already places such a group.
+//! that has a `PodGroup` of its workload gets neither if the topology constraint of that
+//! group already does what the pod asks for. Otherwise it gets a gate, because the
+//! constraint of a `PodGroup` cannot be added later and a pod can only be in one.
 
 use crate::denial::Denial;
 use crate::intent::{Fabric, Intent};
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, job_label, label};
-use cluster_model::view::{ClusterView, ObjectKey};
+use cluster_model::view::{ClusterView, GroupTree, ObjectKey, UnknownGroup};
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -34,8 +35,9 @@ const JOB_LABELS: [&str; 5] = [
 /// The group of a pod as a label value: equal for all pods of the job and for no others
 /// in the cluster. `None` if nothing identifies the pod's job.
 ///
-/// Depends only on the pod as it was created, so a later call returns the same.
-pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
+/// Depends only on the pod as it was created, and on the outermost of its `CompositePodGroup`s, which
+/// never changes; so a later call returns the same.
+pub fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<String> {
     let metadata = &pod.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let labels = metadata.labels.as_ref();
@@ -48,6 +50,7 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
         };
         JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, &value(label)?])))
     };
+    let by_composite = || Some(hash(&[namespace, "composite-pod-group", root?]));
     let by_pod_group = || Some(hash(&[namespace, "pod-group", pod_group(pod)?]));
     let by_controller = || {
         let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
@@ -55,7 +58,10 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
     };
     match fabric {
         Fabric::Named(name) => Some(hash(&[namespace, "named", name])),
-        Fabric::Same => by_pod_group().or_else(by_label).or_else(by_controller),
+        // A job of several controllers may have a PodGroup for each of them.
+        Fabric::Same => {
+            by_label().or_else(by_composite).or_else(by_pod_group).or_else(by_controller)
+        }
     }
 }
 
@@ -87,10 +93,14 @@ pub(crate) fn check(
     view: &ClusterView,
 ) -> Result<Option<JoinedGroup>, Denial> {
     let Some(fabric) = &intent.fabric else { return Ok(None) };
-    if *fabric == Fabric::Same && is_placed_by_scheduler(pod, view)? {
+    let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
+    let own = own_pod_group(pod, view).map_err(|unknown| deny(&not_known_yet(&unknown)))?;
+    if let Some(own) = &own
+        && *fabric == Fabric::Same
+        && is_placed_by_scheduler(own, intent)
+    {
         return Ok(None);
     }
-    let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
     if placement == FabricPlacement::Off {
         return Err(deny(
             "no component places the pods of a job on one fabric: the fabric controller is off; \
@@ -98,12 +108,12 @@ pub(crate) fn check(
              admission with --fabric-controller",
         ));
     }
-    let is_pod_group = placement == FabricPlacement::PodGroups;
+    let is_pod_group = placement == FabricPlacement::PodGroups && own.is_none();
     check_level(pod, intent, is_pod_group)?;
-    if is_pod_group {
-        check_pod_group(pod, view).map_err(|why| deny(&why))?;
+    if is_pod_group && !view.pod_groups().is_served() {
+        return Err(deny(NOT_SERVED));
     }
-    let label = group(pod, fabric).ok_or_else(|| {
+    let label = group(pod, fabric, own.and_then(|own| own.root)).ok_or_else(|| {
         deny("the pod has no controller and no job label, so it is the only pod of its job")
             .allowed("the name of a group")
     });
@@ -139,48 +149,41 @@ fn check_level(pod: &Pod, intent: &Intent, is_pod_group: bool) -> Result<(), Den
     Ok(())
 }
 
-/// Why the pod cannot join a `PodGroup`. An API server without PodGroups would drop the
-/// field, and the job's pods would be scheduled on any nodes.
-fn check_pod_group(pod: &Pod, view: &ClusterView) -> Result<(), String> {
-    if !view.pod_groups().is_served() {
-        return Err(
-            "the pods of a job are to be placed as a PodGroup, and this API server has no \
-                    PodGroups of scheduling.k8s.io/v1beta1; ask the operator to turn on the \
-                    feature gates GenericWorkload and TopologyAwareWorkloadScheduling of \
-                    kube-apiserver and kube-scheduler, or to start admission and \
-                    fabric-controller without --pod-groups"
-                .to_owned(),
-        );
-    }
-    match pod_group(pod) {
-        None => Ok(()),
-        Some(name) => Err(format!(
-            "the pod is in PodGroup `{name}` already, and can only be in one; create that \
-             PodGroup with a topology constraint on {}, which cannot be added later, and set the \
-             annotation to `same`; or remove the pod's schedulingGroup",
-            label::NODE_FABRIC
-        )),
-    }
+/// An API server without PodGroups would drop the field, and the job's pods would be scheduled on any
+/// nodes.
+const NOT_SERVED: &str = "the pods of a job are to be placed as a PodGroup, and this API server has \
+     no PodGroups of scheduling.k8s.io/v1beta1; ask the operator to turn on the feature gates \
+     GenericWorkload and TopologyAwareWorkloadScheduling of kube-apiserver and kube-scheduler, or to \
+     start admission and fabric-controller without --pod-groups";
+
+/// The `PodGroup` that the pod's workload has created for it.
+pub(crate) fn own_pod_group<'v>(
+    pod: &Pod,
+    view: &'v ClusterView,
+) -> Result<Option<GroupTree<'v>>, UnknownGroup> {
+    let groups = view.pod_groups();
+    let Some(name) = pod_group(pod).filter(|_| groups.is_served()) else { return Ok(None) };
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    groups.tree(&ObjectKey { namespace, name: name.clone() }).map(Some)
 }
 
-/// Returns true if the scheduler itself puts the pod's group on one fabric: the group's
-/// topology constraint names the fabric label of nodes.
-fn is_placed_by_scheduler(pod: &Pod, view: &ClusterView) -> Result<bool, Denial> {
-    let groups = view.pod_groups();
-    let Some(name) = pod_group(pod).filter(|_| groups.is_served()) else { return Ok(false) };
-    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let key = ObjectKey { namespace, name: name.clone() };
-    let Some(keys) = groups.topology_keys(&key) else {
-        return Err(Denial::new(
-            annotation::FABRIC,
-            Fabric::Same.to_string(),
-            format!(
-                "PodGroup `{name}` of the pod is not known yet, so it is unknown whether the \
-                 scheduler puts its pods on one fabric; create the group first, and try again"
-            ),
-        ));
+fn not_known_yet(unknown: &UnknownGroup) -> String {
+    format!(
+        "{unknown} of the pod is not known yet, so it is unknown whether the scheduler puts its \
+         pods on one fabric; create the group first, and try again"
+    )
+}
+
+/// Returns true if the scheduler itself gives the pod's group what the pod asks for: the topology
+/// constraint of the group, or of one that contains it, names the label of the required level, or
+/// else that of the fabric. The scheduler knows no preferred levels.
+fn is_placed_by_scheduler(own: &GroupTree<'_>, intent: &Intent) -> bool {
+    let wanted = match intent.fabric_level {
+        None => label::NODE_FABRIC,
+        Some(request) if request.is_required => request.level.label(),
+        Some(_) => return false,
     };
-    Ok(keys.iter().any(|key| key == label::NODE_FABRIC))
+    own.topology_keys.contains(&wanted)
 }
 
 /// The pod's group in the workload API of Kubernetes.
@@ -270,9 +273,9 @@ mod tests {
     #[test]
     fn pods_of_a_job_are_a_group_and_others_are_not() {
         let none = json!({});
-        let of = |uid| group(&pod("a", "n", &none, uid), &Fabric::Same);
+        let of = |uid| group(&pod("a", "n", &none, uid), &Fabric::Same, None);
         assert!(of(Some("1")).is_some());
-        assert_eq!(of(Some("1")), group(&pod("b", "n", &none, Some("1")), &Fabric::Same));
+        assert_eq!(of(Some("1")), group(&pod("b", "n", &none, Some("1")), &Fabric::Same, None));
         assert_ne!(of(Some("1")), of(Some("2")));
         assert_eq!(of(None), None);
     }
@@ -282,8 +285,9 @@ mod tests {
     fn job_labels_group_pods_of_several_controllers() {
         for label in JOB_LABELS {
             let labels = json!({ label: "train" });
-            let of =
-                |uid, namespace| group(&pod("a", namespace, &labels, Some(uid)), &Fabric::Same);
+            let of = |uid, namespace| {
+                group(&pod("a", namespace, &labels, Some(uid)), &Fabric::Same, None)
+            };
             assert_eq!(of("1", "n"), of("2", "n"), "{label}");
             assert_ne!(of("1", "n"), of("1", "m"), "{label}");
         }
@@ -292,7 +296,8 @@ mod tests {
     #[test]
     fn named_groups_are_per_namespace() {
         let of = |namespace, name: &str| {
-            group(&pod("a", namespace, &json!({}), None), &Fabric::Named(name.to_owned())).unwrap()
+            let named = Fabric::Named(name.to_owned());
+            group(&pod("a", namespace, &json!({}), None), &named, None).unwrap()
         };
         assert_eq!(of("n", "x"), of("n", "x"));
         assert_ne!(of("n", "x"), of("m", "x"));

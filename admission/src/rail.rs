@@ -11,6 +11,7 @@ use crate::intent::{AlignmentPolicy, Fabric, Intent};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute};
+use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, Device};
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
@@ -117,12 +118,17 @@ fn rail(nic: &Device) -> Option<i64> {
 }
 
 /// Adds the group that shares the rail to the intent, if the pod requests the same rail.
-pub(crate) fn resolve(intent: Intent, pod: &Pod) -> Result<Intent, Denial> {
+pub(crate) fn resolve(intent: Intent, pod: &Pod, view: &ClusterView) -> Result<Intent, Denial> {
     if !intent.same_rail {
         return Ok(intent);
     }
     let fabric = intent.fabric.clone().unwrap_or(Fabric::Same);
-    let group = fabric::group(pod, &fabric).ok_or_else(|| {
+    let own = fabric::own_pod_group(pod, view).map_err(|unknown| {
+        deny(format!(
+            "{unknown} of the pod is not known yet; create the group first, and try again"
+        ))
+    })?;
+    let group = fabric::group(pod, &fabric, own.and_then(|own| own.root)).ok_or_else(|| {
         deny("the pod has no controller and no job label, so no other pod shares its rail")
     })?;
     Ok(Intent { rail_group: Some(group), ..intent })

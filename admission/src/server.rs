@@ -196,6 +196,11 @@ fn follow(
                 listed("resourcequotas")
             ),
             watch::follow_pod_groups(client.clone(), view.clone(), listed("podgroups")),
+            watch::follow_composite_pod_groups(
+                client.clone(),
+                view.clone(),
+                listed("compositepodgroups")
+            ),
             // A cluster without NicPools may lack their definition, so readiness does not wait.
             watch::follow_kind::<NicPool, _>(client, view.clone(), ()),
             watch::follow_object(machines, object::MACHINES, view, listed("machines")),

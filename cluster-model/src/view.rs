@@ -15,7 +15,7 @@ mod versions;
 
 pub use claims::KnownClaim;
 pub use nic_pools::{KnownPool, NicPools};
-pub use pod_groups::PodGroups;
+pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
 pub use versions::NodeVersion;
 

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
+use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -166,6 +167,12 @@ pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
     wait_for_pod_groups(&client, || drop(listed.take())).await;
     view.change(|view| view.set_pod_groups_served(true));
     follow_kind::<PodGroup, _>(client, view, listed).await;
+}
+
+/// Follows `CompositePodGroup`s as soon as the API server serves them; only a cluster with the alpha
+/// feature does. `listed` is dropped also if the API server does not serve them.
+pub async fn follow_composite_pod_groups<G>(client: Client, view: SharedView, listed: G) {
+    follow_if_served::<CompositePodGroup, _>(client, view, listed).await;
 }
 
 /// Follows one more kind of the view as soon as the API server serves it. `listed` is dropped also

@@ -21,8 +21,8 @@ use crate::size_paths::SizePaths;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
 use dra_allocator::Budget;
+use futures::StreamExt;
 use futures::stream;
-use futures::{FutureExt, StreamExt};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use process::chain::Chain;
@@ -55,7 +55,8 @@ pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
     pub(crate) policy: PlacementPolicy,
-    /// True if kube-scheduler chooses the fabrics, by `PodGroup`s.
+    /// True if kube-scheduler chooses the fabrics, by `PodGroup`s; of pods that have no `PodGroup` of
+    /// their workload.
     pub(crate) pod_groups: bool,
     /// The most nodes whose labels are written per second.
     pub(crate) label_rate: NonZeroU32,
@@ -64,6 +65,20 @@ pub(crate) struct Controller {
     /// How many pods objects have whose kinds are not built in.
     pub(crate) size_paths: SizePaths,
     pub(crate) metrics: Metrics,
+}
+
+/// What a round has left.
+pub(crate) struct RoundOutcome {
+    /// Whether no other round must follow soon.
+    is_done: bool,
+    /// The groups that wait, and why.
+    waiting: Vec<(GroupKey, WaitingReason)>,
+}
+
+impl RoundOutcome {
+    fn new() -> Self {
+        Self { is_done: true, waiting: Vec::new() }
+    }
 }
 
 impl Controller {
@@ -77,11 +92,7 @@ impl Controller {
     async fn place_groups(&self) {
         let watched = Arc::new(Watched::default());
         let waiting = self.metrics.while_leading();
-        let follow = if self.pod_groups {
-            watched.follow_pod_groups(self.client.clone()).boxed()
-        } else {
-            watched.follow(self.client.clone()).boxed()
-        };
+        let follow = watched.follow(self.client.clone(), self.pod_groups);
         let place = async {
             watched.complete().await;
             let mut sizes = Sizes::new(self.size_paths.clone());
@@ -126,11 +137,7 @@ impl Controller {
         let now = Timestamp::now();
         let due = decide::next_due(&groups, &self.policy, now);
         let due = due.and_then(|due| Duration::try_from(due.duration_since(now)).ok());
-        let is_done = if self.pod_groups {
-            self.write_pod_groups(&groups, &objects, reporter).await
-        } else {
-            self.place_all(groups, objects, reporter, expensive).await
-        };
+        let is_done = self.place_all(&groups, objects, reporter, expensive).await;
         let again = (!is_done || !all_read).then_some(PAUSE);
         [again, waits, due, reporter.next_due(Instant::now())].into_iter().flatten().min()
     }
@@ -138,44 +145,50 @@ impl Controller {
     /// Places groups. Returns false if another round must follow soon.
     async fn place_all(
         &self,
-        groups: Vec<Group>,
+        groups: &[Group],
         objects: Objects,
         reporter: &mut Reporter,
         expensive: &mut BTreeSet<GroupKey>,
     ) -> bool {
-        let (others, own): (Vec<_>, Vec<_>) = groups.into_iter().partition(Group::is_pod_group);
-        let own = Arc::new(own);
-        let decisions = match self.decide(objects, &own).await {
+        let by_key: BTreeMap<&GroupKey, &Group> =
+            groups.iter().map(|group| (&group.key, group)).collect();
+        let mut outcome = RoundOutcome::new();
+        if self.pod_groups {
+            outcome = self.write_pod_groups(&by_key, &objects, reporter).await;
+        } else {
+            let foreign = groups.iter().filter(|group| group.is_pod_group());
+            let foreign = foreign.filter(|group| group.gated().next().is_some());
+            outcome
+                .waiting
+                .extend(foreign.map(|it| (it.key.clone(), WaitingReason::OtherPlacement)));
+        }
+        let own = groups.iter().filter(|group| !group.is_pod_group()).cloned().collect();
+        let decisions = match self.decide(objects, &Arc::new(own)).await {
             Ok(decisions) => decisions,
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "Groups not placed; trying again");
-                return false;
+                outcome.is_done = false;
+                Vec::new()
             }
         };
         let costly = decisions.iter().filter(|it| it.waits_for(&WaitingReason::Expensive));
         *expensive = costly.map(|decision| decision.group.clone()).collect();
-        let by_key: BTreeMap<&GroupKey, &Group> =
-            own.iter().map(|group| (&group.key, group)).collect();
         let pairs = decisions.iter().filter_map(|it| Some((it, *by_key.get(&it.group)?)));
-        let outcomes: Vec<_> = stream::iter(pairs)
-            .map(async |(decision, group)| (group, self.apply(decision, group).await))
+        let applied: Vec<_> = stream::iter(pairs)
+            .map(async |(decision, group)| (&group.key, self.apply(decision, group).await))
             .buffer_unordered(GROUPS_TOGETHER)
             .collect()
             .await;
-        let others = others.iter().filter(|group| group.gated().next().is_some());
-        let waiting: Vec<(&Group, WaitingReason)> = outcomes
-            .into_iter()
-            .filter_map(|(group, why)| Some((group, why?)))
-            .chain(others.map(|group| (group, WaitingReason::OtherPlacement)))
-            .collect();
-        self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
-        reporter.report(&decisions, &by_key, &waiting).await;
+        let still = applied.into_iter().filter_map(|(key, why)| Some((key.clone(), why?)));
+        outcome.waiting.extend(still);
+        self.metrics.set_waiting(outcome.waiting.iter().map(|(_, why)| why.reason()));
+        reporter.report(&decisions, &by_key, &outcome.waiting).await;
         // Writes are checked in another round, since they may have failed.
         let is_settled = |decision: &Decision| {
             matches!(decision.action, Action::Wait(_))
                 && !decision.waits_for(&WaitingReason::NotReached)
         };
-        decisions.iter().all(is_settled)
+        outcome.is_done && decisions.iter().all(is_settled)
     }
 
     /// Decides on a separate thread, because it may take a second.

@@ -13,7 +13,8 @@
 //! when it is safe. Only `server` does IO.
 //!
 //! With `--pod-groups`, kube-scheduler chooses instead: admission names a `PodGroup` in
-//! the pods, and this controller creates it with a topology constraint ([`pod_groups`]).
+//! the pods, and this controller creates it with a topology constraint ([`pod_groups`]). Pods that
+//! have a `PodGroup` of their workload have a gate also then.
 //!
 //! **The pods hold all state.** A gated pod has the chosen fabric as an annotation, a
 //! released one as its node affinity. A gate is removed only after listing all pods of

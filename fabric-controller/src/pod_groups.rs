@@ -98,13 +98,16 @@ fn key_of(object: &PodGroup) -> Option<GroupKey> {
 
 /// The writes that are due, given all groups with pods. A group whose size could not be
 /// read has no waiting members, so nothing is created for it.
-pub fn due(groups: &[Group], made: &MadePodGroups) -> Vec<(GroupKey, PodGroupWrite)> {
-    let there: BTreeSet<_> = groups.iter().map(|group| &group.key).collect();
+pub fn due<'g>(
+    groups: impl Iterator<Item = &'g Group> + Clone,
+    made: &MadePodGroups,
+) -> Vec<(GroupKey, PodGroupWrite)> {
+    let there: BTreeSet<_> = groups.clone().map(|group| &group.key).collect();
     let unused = made.0.iter().filter(|(key, _)| !there.contains(key)).map(|(key, made)| {
         let (uid, version) = (made.uid.clone(), made.version.clone());
         (key.clone(), PodGroupWrite::Delete { uid, version })
     });
-    let waiting = groups.iter().filter(|group| group.is_pod_group() && is_waiting(group));
+    let waiting = groups.filter(|group| group.is_pod_group() && is_waiting(group));
     let writes = waiting.filter_map(|group| {
         let write = match made.get(&group.key) {
             None => PodGroupWrite::Create(Box::new(build(group))),
@@ -122,11 +125,8 @@ pub fn due(groups: &[Group], made: &MadePodGroups) -> Vec<(GroupKey, PodGroupWri
 /// Why a group waits that is not complete for the scheduler yet. Later the scheduler
 /// itself reports why.
 pub fn waiting(group: &Group) -> Option<WaitingReason> {
-    if !is_waiting(group) {
+    if !group.is_pod_group() || !is_waiting(group) {
         return None;
-    }
-    if !group.is_pod_group() {
-        return Some(WaitingReason::OtherPlacement);
     }
     let (have, want) = (group.present(), group.size?.pods);
     (have < want).then_some(WaitingReason::NotWhole { have, want })

@@ -27,6 +27,8 @@ pub struct Owner {
     pub kind: String,
     /// Its name.
     pub name: String,
+    /// The object that defines it if this one does not: a Job, for its `PodGroup`.
+    pub otherwise: Option<Box<Self>>,
 }
 
 /// How many pods a group has.
@@ -49,13 +51,8 @@ impl Owner {
             api_version: version.to_owned(),
             kind: kind.to_owned(),
             name: name.to_owned(),
+            otherwise: None,
         };
-        let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
-        let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
-        // The `PodGroup` that was created for the group defines nothing itself.
-        if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
-            return Some(owner("scheduling.k8s.io/v1beta1", "PodGroup", name));
-        }
         let labelled = |key: &str| marked(pod, key);
         for (key, version, kind) in BY_LABEL {
             if let Some(name) = labelled(key) {
@@ -65,6 +62,14 @@ impl Owner {
         let owners = pod.metadata.owner_references.iter().flatten();
         let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
         let own = controller.map(|it| owner(&it.api_version, &it.kind, &it.name));
+        let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
+        let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
+        // The `PodGroup` that was created for the group defines nothing itself.
+        if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
+            let job = own.filter(|own| own.kind == "Job").map(Box::new);
+            let pod_group = owner("scheduling.k8s.io/v1beta1", "PodGroup", name);
+            return Some(Self { otherwise: job, ..pod_group });
+        }
         match (labelled(job_label::TRAINING_JOB), own) {
             (Some(_), Some(own)) if own.api_version.starts_with("kubeflow.org/") => Some(own),
             // The launcher of an MPIJob is the pod of a Job.
@@ -130,6 +135,8 @@ impl Size {
             "ReplicaSet" => together(number(&spec["replicas"]).unwrap_or(1)),
             "JobSet" => job_set(spec),
             "LeaderWorkerSet" => Some(leader_worker_set(spec)),
+            // Other groups of the workload are unknown.
+            "PodGroup" if spec.get("parentCompositePodGroupName").is_some() => None,
             "PodGroup" => {
                 let gang = number(&spec["schedulingPolicy"]["gang"]["minCount"]);
                 together(gang.or_else(|| number(&spec["minMember"]))?)
@@ -233,8 +240,17 @@ mod tests {
         }
         let with_group =
             json!({"spec": {"containers": [], "schedulingGroup": {"podGroupName": "g"}}});
-        let owner = Owner::of(&serde_json::from_value(with_group).unwrap(), "same").unwrap();
+        let mut with_group: Pod = serde_json::from_value(with_group).unwrap();
+        let owner = Owner::of(&with_group, "same").unwrap();
         assert_eq!((&*owner.api_version, &*owner.name), ("scheduling.k8s.io/v1beta1", "g"));
+        assert_eq!(owner.otherwise, None);
+        with_group.metadata = pod(&json!({}), job).metadata;
+        let owner = Owner::of(&with_group, "same").unwrap();
+        assert_eq!(owner.otherwise.map(|it| it.kind).as_deref(), Some("Job"));
+        let of_set = pod(&json!({job_label::JOB_SET: "a"}), job).metadata;
+        with_group.metadata = of_set;
+        let owner = Owner::of(&with_group, "same").unwrap();
+        assert_eq!(owner.kind, "JobSet", "it has a PodGroup for each of its Jobs");
     }
 
     #[test]
@@ -297,6 +313,15 @@ mod tests {
             ),
             ("PodGroup", json!({"schedulingPolicy": {"basic": {}}}), json!({}), None),
             (
+                "PodGroup",
+                json!({
+                    "schedulingPolicy": {"gang": {"minCount": 6}},
+                    "parentCompositePodGroupName": "all",
+                }),
+                json!({}),
+                None,
+            ),
+            (
                 "MPIJob",
                 sets(
                     json!({"Launcher": {"template": {}}, "Worker": {"replicas": 8, "template": ours}}),
@@ -306,8 +331,12 @@ mod tests {
             ),
             ("MPIJob", json!({}), json!({}), None),
         ] {
-            let owner =
-                Owner { api_version: String::new(), kind: kind.into(), name: String::new() };
+            let owner = Owner {
+                api_version: String::new(),
+                kind: kind.into(),
+                name: String::new(),
+                otherwise: None,
+            };
             let found = Size::of(&owner, &json!({"spec": spec, "status": status}));
             let found = found.map(|size| (size.pods, size.at_once));
             assert_eq!(found, expected, "{kind} {spec} {status}");

@@ -31,6 +31,8 @@ pub(crate) const NIC_POOLS: Kind = kind("topology.dranet.io/v1alpha1", "NicPool"
 pub(crate) const NIC_ADDRESSES: Kind =
     kind("topology.dranet.io/v1alpha1", "NicAddress", "nicaddresses");
 pub(crate) const POD_GROUPS: Kind = kind("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups");
+pub(crate) const COMPOSITE_POD_GROUPS: Kind =
+    kind("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "compositepodgroups");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");
 pub(crate) const DAEMON_SETS: Kind = kind("apps/v1", "DaemonSet", "daemonsets");
 pub(crate) const ENDPOINTS: Kind = kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");

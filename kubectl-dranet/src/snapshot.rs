@@ -6,7 +6,7 @@ use crate::Output;
 use crate::args::{SnapshotArgs, VersionArgs};
 use crate::kinds::{
     CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LINT_WEBHOOKS,
-    NIC_ADDRESSES, NIC_POOLS, POD_GROUPS, PODS, QUOTAS, Query, WEBHOOKS,
+    NIC_ADDRESSES, NIC_POOLS, PODS, QUOTAS, Query, WEBHOOKS,
 };
 use crate::source::{self, Copied, Seen, Source};
 use crate::text::counted;
@@ -19,11 +19,8 @@ use mask::{Masked, Names, scrub};
 /// which identify a network.
 fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     let mut queries = source::of_view();
-    queries.extend([
-        PODS.all("the snapshot has no pods"),
-        QUOTAS.all("quotas are not checked"),
-        POD_GROUPS.all("groups that the scheduler places itself are unknown"),
-    ]);
+    queries.extend([PODS.all("the snapshot has no pods"), QUOTAS.all("quotas are not checked")]);
+    queries.extend(source::pod_groups());
     if !is_masked {
         queries.extend(pools());
     }

@@ -3,7 +3,8 @@
 use crate::args::{AdmissionArgs, SourceArgs};
 use crate::barriers::Barriers;
 use crate::kinds::{
-    CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, VIEW,
+    COMPOSITE_POD_GROUPS, CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS, QUOTAS, Query,
+    TAINT_RULES, VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
@@ -256,7 +257,7 @@ pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
     match missing {
         Missing::Right => Some(format!("you may not {}, so {without}", query.right())),
         // Not every version or configuration of Kubernetes has these kinds.
-        Missing::Kind if matches!(*kind, POD_GROUPS | TAINT_RULES) => None,
+        Missing::Kind if matches!(*kind, POD_GROUPS | COMPOSITE_POD_GROUPS | TAINT_RULES) => None,
         Missing::Kind => Some(format!("the API server has no {}, so {without}", kind.resource())),
     }
 }
@@ -284,13 +285,19 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
         "machines that admission remembers are unknown: node pools scaled to zero are ignored",
     );
     let quotas = QUOTAS.of(namespace, "quotas are not checked");
-    let groups = POD_GROUPS.all("groups that the scheduler places itself are unknown");
+    let groups = pod_groups();
     let settings = DEPLOYMENTS.one(
         &args.admission_namespace,
         ADMISSION,
         "admission is assumed to have the chart's settings, except for flags given here",
     );
-    of_view().into_iter().chain([machines, quotas, groups, settings]).collect()
+    of_view().into_iter().chain([machines, quotas, settings]).chain(groups).collect()
+}
+
+/// The groups that the scheduler places itself.
+pub(crate) fn pod_groups() -> [Query; 2] {
+    let without = "groups that the scheduler places itself are unknown";
+    [POD_GROUPS.all(without), COMPOSITE_POD_GROUPS.all(without)]
 }
 
 /// Reads everything that admission knows.

@@ -103,7 +103,8 @@ pub struct PolicyArgs {
     #[arg(long)]
     pub fabric_controller: bool,
     /// Put pods with dranet.io/fabric into PodGroups that kube-scheduler places, instead of adding
-    /// scheduling gates; the fabric controller must run with the same flag, as it makes the PodGroups
+    /// scheduling gates; the fabric controller must run with the same flag, as it makes the PodGroups.
+    /// Pods with a PodGroup of their workload get the gate
     #[arg(long, requires = "fabric_controller")]
     pub pod_groups: bool,
     /// What happens to a pod while no machine is known: none has been seen yet and none is remembered

@@ -11,6 +11,7 @@ use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
 use k8s_openapi::api::resource::v1 as resource;
+use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
@@ -141,6 +142,9 @@ impl Intake {
                 // A file with `PodGroup`s comes from a server that serves them.
                 view.set_pod_groups_served(true);
                 put::<PodGroup, D>(view, place, object)
+            }
+            ("scheduling.k8s.io/v1alpha3", "CompositePodGroup") => {
+                put::<CompositePodGroup, D>(view, place, object)
             }
             ("v1", "ResourceQuota") => put::<ResourceQuota, D>(view, place, object),
             ("resource.k8s.io/v1", "ResourceSlice") => {

@@ -1,9 +1,9 @@
 //! Writes the `PodGroup`s of groups that kube-scheduler places.
 
-use super::Controller;
 use super::errors::{ApiError, writing};
 use super::report::Reporter;
 use super::watch::Objects;
+use super::{Controller, RoundOutcome};
 use crate::group::{Group, GroupKey};
 use crate::pod_groups::{PodGroupWrite, due, has_constraint, waiting};
 use crate::{WaitingReason, server::metrics::Outcome};
@@ -30,16 +30,14 @@ enum WriteOutcome {
 }
 
 impl Controller {
-    /// Makes the due writes. Returns false if another round must follow soon.
+    /// Makes the due writes.
     pub(super) async fn write_pod_groups(
         &self,
-        groups: &[Group],
+        groups: &BTreeMap<&GroupKey, &Group>,
         objects: &Objects,
         reporter: &mut Reporter,
-    ) -> bool {
-        let by_key: BTreeMap<&GroupKey, &Group> =
-            groups.iter().map(|group| (&group.key, group)).collect();
-        let writes = stream::iter(due(groups, &objects.pod_groups));
+    ) -> RoundOutcome {
+        let writes = stream::iter(due(groups.values().copied(), &objects.pod_groups));
         let written: Vec<_> = writes
             .map(async |(key, write)| {
                 let written = self.write_pod_group(&key, &write).await;
@@ -49,10 +47,11 @@ impl Controller {
             .collect()
             .await;
         let mut is_done = true;
-        let mut why: BTreeMap<&GroupKey, WaitingReason> =
-            groups.iter().filter_map(|group| Some((&group.key, waiting(group)?))).collect();
-        for (key, written) in &written {
-            match (written, by_key.get(key)) {
+        let placed =
+            groups.iter().filter_map(|(key, group)| Some(((*key).clone(), waiting(group)?)));
+        let mut why: BTreeMap<GroupKey, WaitingReason> = placed.collect();
+        for (key, written) in written {
+            match (written, groups.get(&key)) {
                 (Ok(WriteOutcome::Created), Some(group)) => {
                     self.metrics.count(Outcome::PodGroup);
                     reporter.made_pod_group(group).await;
@@ -63,15 +62,11 @@ impl Controller {
                 (Ok(_), _) => {}
                 (Err(error), _) => {
                     is_done = false;
-                    tracing::warn!(group = %key, error = %Chain(error), "Trying again");
+                    tracing::warn!(group = %key, error = %Chain(&error), "Trying again");
                 }
             }
         }
-        let waiting: Vec<_> =
-            why.into_iter().filter_map(|(key, why)| Some((*by_key.get(key)?, why))).collect();
-        self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
-        reporter.report(&[], &by_key, &waiting).await;
-        is_done
+        RoundOutcome { is_done, waiting: why.into_iter().collect() }
     }
 
     async fn write_pod_group(

@@ -99,10 +99,11 @@ impl Reporter {
         &mut self,
         decisions: &[Decision],
         groups: &BTreeMap<&GroupKey, &Group>,
-        waiting: &[(&Group, WaitingReason)],
+        waiting: &[(GroupKey, WaitingReason)],
     ) {
         let now = Instant::now();
-        self.reports.retain(|key, _| waiting.iter().any(|(group, _)| group.key == *key));
+        let in_wait: BTreeSet<&GroupKey> = waiting.iter().map(|(key, _)| key).collect();
+        self.reports.retain(|key, _| in_wait.contains(key));
         for decision in decisions {
             if let (Action::Place { fabric, pods, .. }, Some(group)) =
                 (&decision.action, groups.get(&decision.group))
@@ -110,12 +111,13 @@ impl Reporter {
                 self.placed(group, fabric, pods, decision.warning).await;
             }
         }
-        let in_wait: BTreeSet<&GroupKey> = waiting.iter().map(|(group, _)| &group.key).collect();
         for (key, group) in groups {
             self.clear_conditions(group, in_wait.contains(key)).await;
         }
-        for (group, why) in waiting {
-            if self.is_due(&group.key, why, now) {
+        for (key, why) in waiting {
+            if let Some(group) = groups.get(key)
+                && self.is_due(key, why, now)
+            {
                 self.waits(group, why).await;
             }
         }

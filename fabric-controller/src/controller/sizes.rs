@@ -8,6 +8,7 @@ use futures::StreamExt;
 use futures::stream;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -91,19 +92,32 @@ impl Sizes {
     }
 }
 
-/// Reads an owner's size. `None` if the object does not exist or may not be read.
+/// Reads an owner's size. `None` if the object does not exist or may not be read, or defines none.
 async fn read(
     client: &Client,
     namespace: &str,
     owner: &Owner,
     paths: &SizePaths,
 ) -> kube::Result<Option<Size>> {
+    let object = get(client, namespace, owner).await?;
+    if let Some(size) = object.and_then(|object| Size::read(owner, &object, paths)) {
+        return Ok(Some(size));
+    }
+    let Some(job) = &owner.otherwise else { return Ok(None) };
+    let Some(mut object) = get(client, namespace, job).await? else { return Ok(None) };
+    // Ended pods are members of a `PodGroup`, so they count in its size.
+    object["status"].take();
+    Ok(Size::read(job, &object, paths))
+}
+
+/// Reads an object. `None` if it does not exist or may not be read.
+async fn get(client: &Client, namespace: &str, owner: &Owner) -> kube::Result<Option<Value>> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let kind = GroupVersionKind::gvk(group, version, &owner.kind);
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     match api.get(&owner.name).await {
-        Ok(object) => Ok(Size::read(owner, &object.data, paths)),
+        Ok(object) => Ok(Some(object.data)),
         Err(kube::Error::Api(status)) if status.is_forbidden() || status.code == NOT_FOUND => {
             Ok(None)
         }

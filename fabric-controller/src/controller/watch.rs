@@ -1,8 +1,8 @@
 //! Watches the pods, nodes and `PodGroup`s that decisions need.
 //!
 //! Two watches report pods: those of groups in any phase, and those that use a node. Pods
-//! without a node and without a group are never received. If kube-scheduler places the
-//! groups, only their pods and their `PodGroup`s are watched.
+//! without a node and without a group are never received. If kube-scheduler places groups, their
+//! `PodGroup`s are watched as well.
 
 use crate::nodes::Nodes;
 use crate::pod_groups::MadePodGroups;
@@ -68,46 +68,37 @@ impl Watched {
     }
 
     /// Makes [`Self::complete`] wait for the lists from this call on, and watches without
-    /// end.
-    pub(super) fn follow(self: &Arc<Self>, client: Client) -> impl Future<Output = ()> {
+    /// end. With `pod_groups`, also the `PodGroup`s of this controller; nothing is complete before
+    /// the API server serves them.
+    pub(super) fn follow(
+        self: &Arc<Self>,
+        client: Client,
+        pod_groups: bool,
+    ) -> impl Future<Output = ()> {
         let kinds = ["pods of groups", "pods with nodes", "nodes"];
         let [of_groups, with_nodes, of_nodes] = kinds.map(|kind| self.complete.wait_for(kind));
+        let of_pod_groups = pod_groups.then(|| self.complete.wait_for("podgroups of groups"));
         let pods = Api::<Pod>::all(client.clone());
         let in_group = watcher::Config::default().labels(label::FABRIC_GROUP);
         let on_node = watcher::Config::default().fields(USES_A_NODE);
         let watches = (
-            follow_into(pods.clone(), in_group, GroupPodSink(Arc::clone(self)), of_groups),
+            follow_into(pods.clone(), in_group.clone(), GroupPodSink(Arc::clone(self)), of_groups),
             follow_into(pods, on_node, BoundPodSink(Arc::clone(self)), with_nodes),
             follow_into(
-                Api::<Node>::all(client),
+                Api::<Node>::all(client.clone()),
                 watcher::Config::default(),
                 NodeSink(Arc::clone(self)),
                 of_nodes,
             ),
         );
+        let made = PodGroupSink(Arc::clone(self));
         async move {
-            futures::join!(watches.0, watches.1, watches.2);
-        }
-    }
-
-    /// The same for groups that kube-scheduler places.
-    pub(super) fn follow_pod_groups(self: &Arc<Self>, client: Client) -> impl Future<Output = ()> {
-        let kinds = ["pods of groups", "podgroups of groups"];
-        let [of_pods, of_pod_groups] = kinds.map(|kind| self.complete.wait_for(kind));
-        let in_group = watcher::Config::default().labels(label::FABRIC_GROUP);
-        let pods = GroupPodSink(Arc::clone(self));
-        let pod_groups = PodGroupSink(Arc::clone(self));
-        async move {
-            let absent = || {
-                tracing::warn!(
-                    "The API server has no PodGroups, so no group is placed; turn on its feature \
-                     gates GenericWorkload and TopologyAwareWorkloadScheduling"
-                );
+            let follow_made = async {
+                let Some(listed) = of_pod_groups else { return };
+                wait_for_pod_groups(&client, warn_absent).await;
+                follow_into(Api::all(client.clone()), in_group, made, listed).await;
             };
-            wait_for_pod_groups(&client, absent).await;
-            let pods = follow_into(Api::all(client.clone()), in_group.clone(), pods, of_pods);
-            let made = follow_into(Api::all(client), in_group, pod_groups, of_pod_groups);
-            futures::join!(pods, made);
+            futures::join!(watches.0, watches.1, watches.2, follow_made);
         }
     }
 
@@ -116,6 +107,13 @@ impl Watched {
             self.changed.notify_one();
         }
     }
+}
+
+fn warn_absent() {
+    tracing::warn!(
+        "The API server has no PodGroups, so no group is placed; turn on its feature gates \
+         GenericWorkload and TopologyAwareWorkloadScheduling"
+    );
 }
 
 /// Receives pods of groups: their state, and what they use on their node.

@@ -30,8 +30,9 @@ pub struct Args {
     /// Namespace of its Lease; defaults to the service account's
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Create PodGroups, so that kube-scheduler chooses the fabric of each group; admission must run
-    /// with the same flag. The flags about the placement of groups then have no effect
+    /// Create PodGroups, so that kube-scheduler chooses the fabric of each group whose pods have no
+    /// PodGroup of their workload; admission must run with the same flag. For these groups the flags
+    /// about the placement of groups have no effect
     #[arg(long)]
     pub pod_groups: bool,
     /// How groups are placed.

@@ -189,16 +189,10 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
     for (what, without, with) in [
         ("pods/eviction", &[][..], &["--set=fabricController.fullFabric=evict"][..]),
         (
-            "pods/eviction",
-            &["--set=fabricController.fullFabric=evict,fabricController.podGroups=true"],
-            &["--set=fabricController.fullFabric=evict"],
-        ),
-        (
             "For kube-scheduler, to place a group on one fabric",
             &[],
             &["--set=fabricController.podGroups=true"],
         ),
-        ("the fabric of its group, and the gate", &["--set=fabricController.podGroups=true"], &[]),
         (
             "mutatingwebhookconfigurations",
             &["--set=admission.certificate.source=cert-manager"],

@@ -23,6 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
         levels::pods_share_the_domain_of_their_level,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,
+        pod_groups::groups_with_pod_groups_of_their_workload_are_joined,
         pod_groups::no_group_is_placed_where_the_constraint_is_dropped,
         faults::whenever_the_leader_dies_no_group_is_split,
         campaign::random_gangs_are_never_split_and_all_run,

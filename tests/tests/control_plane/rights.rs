@@ -44,6 +44,18 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("admission", "events.k8s.io/events", "patch", "an event that happens again"),
     ("admission", "scheduling.k8s.io/podgroups", "list", "API servers that have the group on"),
     ("admission", "scheduling.k8s.io/podgroups", "watch", "API servers that have the group on"),
+    (
+        "admission",
+        "scheduling.k8s.io/compositepodgroups",
+        "list",
+        "API servers that have the group on",
+    ),
+    (
+        "admission",
+        "scheduling.k8s.io/compositepodgroups",
+        "watch",
+        "API servers that have the group on",
+    ),
     ("fabric-controller", "apps/replicasets", "get", "a group of a ReplicaSet: its size"),
     ("fabric-controller", "events.k8s.io/events", "patch", "an event that happens again"),
     (

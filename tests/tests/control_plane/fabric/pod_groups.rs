@@ -2,12 +2,15 @@
 //! `GenericWorkload` and `TopologyAwareWorkloadScheduling`). The user creates it, or with
 //! `--pod-groups` the fabric controller.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 use anyhow::Context;
 use k8s_openapi::api::{
     core::v1::{Pod, PodSchedulingGate},
-    scheduling::v1beta1::PodGroup,
+    scheduling::{
+        v1alpha3::CompositePodGroup,
+        v1beta1::{PodGroup, Workload},
+    },
 };
 use kube::{
     Api, ResourceExt,
@@ -26,6 +29,9 @@ use super::{
 
 const WORKLOADS: &str = "GenericWorkload=true";
 const TOPOLOGY: &str = "TopologyAwareWorkloadScheduling=true";
+/// The Job controller makes a Workload and a PodGroup for each Job.
+const JOBS: &str = "WorkloadWithJob=true";
+const COMPOSITES: &str = "CompositePodGroup=true";
 const KUEUE: &str = "kueue.x-k8s.io/admission";
 
 pub(super) async fn the_scheduler_places_a_group_with_a_topology_constraint(
@@ -114,21 +120,56 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         })
         .await?;
 
-        // The constraint cannot be added to an existing PodGroup.
-        group(scope, "theirs", &Value::Null).await?;
-        let denied = create_member(scope, "theirs-0", "theirs").await;
-        let denied = format!("{:#}", denied.expect_err("it is denied"));
-        assert!(denied.contains("the pod is in PodGroup `theirs` already"), "{denied}");
-
         // The controller has no more permissions than it uses.
+        group(scope, "theirs", &Value::Null).await?;
         let client = installation.client_as("fabric-controller").await?;
-        let groups: Api<PodGroup> = Api::namespaced(client.clone(), scope.namespace());
+        let groups: Api<PodGroup> = Api::namespaced(client, scope.namespace());
         let deleted = groups.delete("theirs", &DeleteParams::default()).await;
         forbidden(deleted, "writes only PodGroups of its own groups");
-        let of_pods: Api<Pod> = Api::namespaced(client, scope.namespace());
-        let without_gates = Patch::Merge(json!({"spec": {"schedulingGates": []}}));
-        let patched = of_pods.patch("named-1", &PatchParams::default(), &without_gates).await;
-        forbidden(patched, "cannot patch resource \"pods\"");
+        Ok(())
+    })
+    .await
+}
+
+/// The constraint of an existing PodGroup cannot be changed, so these groups are placed by gates. The
+/// scheduler places each PodGroup as a gang all the same.
+pub(super) async fn groups_with_pod_groups_of_their_workload_are_joined(
+    _: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let plane = plane_with(&[WORKLOADS, TOPOLOGY, JOBS, COMPOSITES]).await?;
+    with_fabrics(plane, (2, 2), 1, &[POD_GROUPS], async |scope, _| {
+        let on = fabrics(scope).await?;
+        let (taken, first) = on.iter().next().context("nodes have fabrics")?;
+        create(scope, &alone(taken)?).await?;
+        scope.bound("alone", SOON).await?;
+
+        // The Job controller makes a PodGroup for its pods.
+        let indexed = run(scope, &job("indexed", 2, true)).await?;
+        assert_ne!(&placed(scope, &indexed, 2).await?, first, "there is room for one only");
+        let members = pods(scope, &indexed).await?;
+        let groups: BTreeSet<_> = members.iter().filter_map(pod_group_of).collect();
+        assert_eq!(groups.len(), 1, "{groups:?}");
+        assert!(groups.iter().all(|name| !name.starts_with("dranet-")), "{groups:?}");
+        end(scope, "indexed").await?;
+
+        group(scope, "theirs", &Value::Null).await?;
+        for name in ["theirs-0", "theirs-1"] {
+            create_member(scope, name, "theirs").await?;
+        }
+        assert_ne!(&placed(scope, "group=theirs", 2).await?, first);
+        remove(scope, "group=theirs").await?;
+
+        // Two PodGroups of one pod each, in a CompositePodGroup: one job.
+        composite(scope, "whole", &["half-0", "half-1"]).await?;
+        for half in ["half-0", "half-1"] {
+            let mut pod = member(half, half)?;
+            pod.metadata.labels.get_or_insert_default().insert("job".into(), "whole".into());
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert("dranet.io/fabric-size".into(), "2".into());
+            create_when_known(scope, &pod).await?;
+        }
+        let fabric = placed(scope, "job=whole", 2).await?;
+        assert_ne!(&fabric, first, "the halves are one group");
         Ok(())
     })
     .await
@@ -156,7 +197,10 @@ pub(super) async fn no_group_is_placed_where_the_constraint_is_dropped(
 async fn plane_with(gates: &[&str]) -> anyhow::Result<Arc<ControlPlane>> {
     let options = Options {
         feature_gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
-        apiserver_args: vec!["--runtime-config=scheduling.k8s.io/v1beta1=true".to_owned()],
+        apiserver_args: vec![
+            "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true"
+                .to_owned(),
+        ],
         ..Options::default()
     };
     Ok(Arc::new(ControlPlane::start(options).await?))
@@ -241,8 +285,11 @@ fn member(name: &str, group: &str) -> anyhow::Result<Pod> {
 
 /// A pod of a group, created again until admission has seen the group.
 async fn create_member(scope: &Scope, name: &str, group: &str) -> anyhow::Result<()> {
-    let pod = member(name, group)?;
-    eventually(SOON, async || match create(scope, &pod).await {
+    create_when_known(scope, &member(name, group)?).await
+}
+
+async fn create_when_known(scope: &Scope, pod: &Pod) -> anyhow::Result<()> {
+    eventually(SOON, async || match create(scope, pod).await {
         Ok(()) => Ok(Check::Done(())),
         Err(error) if error.to_string().contains("is not known yet") => {
             Ok(Check::NotYet(error.to_string()))
@@ -250,4 +297,56 @@ async fn create_member(scope: &Scope, name: &str, group: &str) -> anyhow::Result
         Err(error) => Err(error),
     })
     .await
+}
+
+/// The name of the PodGroup of a pod.
+fn pod_group_of(pod: &Pod) -> Option<String> {
+    pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.clone()
+}
+
+/// Deletes pods at once.
+async fn remove(scope: &Scope, labels: &str) -> anyhow::Result<()> {
+    let now = DeleteParams::default().grace_period(0);
+    let of_label = ListParams::default().labels(labels);
+    scope.api::<Pod>().delete_collection(&now, &of_label).await?;
+    eventually(SOON, async || {
+        let left = pods(scope, labels).await?.len();
+        Ok(Check::that(left == 0, || format!("{left} pods are left")))
+    })
+    .await
+}
+
+/// A `CompositePodGroup` with `PodGroup`s of one pod each, and their Workload.
+async fn composite(scope: &Scope, name: &str, halves: &[&str]) -> anyhow::Result<()> {
+    let gang = json!({"gang": {"minCount": 1}});
+    let templates: Vec<_> =
+        halves.iter().map(|half| json!({"name": half, "schedulingPolicy": gang})).collect();
+    let workload = json!({
+        "metadata": {"name": name},
+        "spec": {"compositePodGroupTemplates": [{
+            "name": name, "schedulingPolicy": {"basic": {}}, "podGroupTemplates": templates,
+        }]},
+    });
+    let workload = serde_json::from_value(workload)?;
+    scope.api::<Workload>().create(&PostParams::default(), &workload).await?;
+    let reference = |template: &str| json!({"workloadName": name, "templateName": template});
+    let outer = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": {"basic": {}}, "workloadRef": reference(name)},
+    }))?;
+    scope.api::<CompositePodGroup>().create(&PostParams::default(), &outer).await?;
+    for half in halves {
+        let inner = serde_json::from_value(json!({
+            "metadata": {"name": half},
+            "spec": {
+                "schedulingPolicy": gang,
+                "workloadRef": reference(half),
+                "parentCompositePodGroupName": name,
+            },
+        }))?;
+        let made = scope.api::<PodGroup>().create(&PostParams::default(), &inner).await?;
+        let kept = made.spec.parent_composite_pod_group_name.is_some();
+        anyhow::ensure!(kept, "the gates are not on: {made:?}");
+    }
+    Ok(())
 }

@@ -122,13 +122,19 @@ pub(crate) fn check(
 
 /// Denies what cannot be kept about the level of a group.
 fn check_level(pod: &Pod, intent: &Intent, is_pod_group: bool) -> Result<(), Denial> {
-    let Some(request) = intent.fabric_level else { return Ok(()) };
+    if intent.fabric_levels.is_empty() {
+        return Ok(());
+    }
+    let is_one_required = match intent.fabric_levels.as_slice() {
+        [request] => request.is_required,
+        _ => false,
+    };
     let value =
         |name: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
     let deny = |name: &'static str, why: &str| {
         Err(Denial::new(name, value(name).unwrap_or_default(), why))
     };
-    if is_pod_group && (intent.is_sliced || !request.is_required) {
+    if is_pod_group && (intent.is_sliced || !is_one_required) {
         let name =
             if intent.is_sliced { annotation::DOMAIN_SIZE } else { annotation::FABRIC_LEVEL };
         return deny(
@@ -175,15 +181,15 @@ fn not_known_yet(unknown: &UnknownGroup) -> String {
 }
 
 /// Returns true if the scheduler itself gives the pod's group what the pod asks for: the topology
-/// constraint of the group, or of one that contains it, names the label of the required level, or
+/// constraints of the group, and of those that contain it, name the label of each required level, or
 /// else that of the fabric. The scheduler knows no preferred levels.
 fn is_placed_by_scheduler(own: &GroupTree<'_>, intent: &Intent) -> bool {
-    let wanted = match intent.fabric_level {
-        None => label::NODE_FABRIC,
-        Some(request) if request.is_required => request.level.label(),
-        Some(_) => return false,
-    };
-    own.topology_keys.contains(&wanted)
+    let requests = intent.fabric_levels.as_slice();
+    let has = |key: &str| own.topology_keys.contains(&key);
+    if requests.is_empty() {
+        return has(label::NODE_FABRIC);
+    }
+    requests.iter().all(|request| request.is_required && has(request.level.label()))
 }
 
 /// The pod's group in the workload API of Kubernetes.
@@ -227,25 +233,24 @@ fn check_level_labels(
     machines: &[Machine<'_>],
     view: &ClusterView,
 ) -> Result<(), Denial> {
-    let Some(request) = intent.fabric_level.filter(|request| request.is_required) else {
-        return Ok(());
-    };
-    let key = request.level.label();
-    let labelled = |name: &&str| {
-        let node = view.inventory().node(name);
-        node.is_some_and(|node| node.labels.contains_key(key))
-    };
-    if machines.iter().any(|machine| machine.nodes.iter().any(labelled)) {
-        return Ok(());
+    for level in intent.fabric_levels.required() {
+        let key = level.label();
+        let labelled = |name: &&str| {
+            let node = view.inventory().node(name);
+            node.is_some_and(|node| node.labels.contains_key(key))
+        };
+        if !machines.iter().any(|machine| machine.nodes.iter().any(labelled)) {
+            return Err(Denial::new(
+                annotation::FABRIC_LEVEL,
+                level.name(),
+                format!(
+                    "no node that can serve the pod has the label {key}, so its domains are \
+                     unknown; label the nodes, or see --level-labels of fabric-controller"
+                ),
+            ));
+        }
     }
-    Err(Denial::new(
-        annotation::FABRIC_LEVEL,
-        request.level.name(),
-        format!(
-            "no node that can serve the pod has the label {key}, so its domains are unknown; \
-             label the nodes, or see --level-labels of fabric-controller"
-        ),
-    ))
+    Ok(())
 }
 
 fn hash(parts: &[&str]) -> String {

@@ -11,7 +11,7 @@ mod warnings;
 
 use crate::denial::Denial;
 use crate::sharing::NicShare;
-use cluster_model::fabric_level::LevelRequest;
+use cluster_model::fabric_level::LevelRequests;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use containers::Limits;
@@ -108,7 +108,7 @@ pub struct Intent {
     /// The pods with which the pod shares a fabric.
     pub fabric: Option<Fabric>,
     /// The level below the fabric that the group asks for.
-    pub fabric_level: Option<LevelRequest>,
+    pub fabric_levels: LevelRequests,
     /// Whether slices of the group each share a domain of the level, and not the whole group.
     pub is_sliced: bool,
     /// True if all pods of the job must have NICs of the same rails.
@@ -181,7 +181,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
     let fabric = values::fabric(get)?;
     let level = get(annotation::FABRIC_LEVEL);
-    let fabric_level = values::fabric_level(level, get(annotation::DOMAIN_SIZE))?;
+    let fabric_levels = values::fabric_levels(level, get(annotation::DOMAIN_SIZE))?;
     let asked_nics = values::nics(trigger)?;
     let limits = containers::limits(pod, trigger, resources)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
@@ -226,7 +226,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         host_network,
         nic_config,
         fabric,
-        fabric_level,
+        fabric_levels,
         is_sliced: get(annotation::DOMAIN_SIZE).is_some(),
         same_rail: values::same_rail(get(annotation::RAIL))?,
         rail_group: None,

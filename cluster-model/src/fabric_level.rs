@@ -56,7 +56,7 @@ impl fmt::Display for FabricLevel {
     }
 }
 
-/// What a pod asks for by `dranet.io/fabric-level`.
+/// A level that a pod asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LevelRequest {
     /// The level.
@@ -65,31 +65,80 @@ pub struct LevelRequest {
     pub is_required: bool,
 }
 
-/// The value of `dranet.io/fabric-level` names no level.
+/// What a pod asks for by `dranet.io/fabric-level`: at most one request for each level, nearest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LevelRequests(Vec<LevelRequest>);
+
+/// The value of `dranet.io/fabric-level` is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a level of a fabric")]
-pub struct UnknownLevel;
+pub enum BadLevels {
+    /// A part of it names no level, or no policy.
+    #[error("not a level of a fabric")]
+    Unknown,
+    /// It names a level twice.
+    #[error("the same level twice")]
+    Twice,
+    /// The fabric itself cannot be preferred.
+    #[error("a group is always on one fabric, so the fabric cannot be preferred")]
+    FabricPreferred,
+}
 
-impl LevelRequest {
-    /// The value that asks for nothing nearer than the fabric.
-    pub const FABRIC: &str = "fabric";
+impl LevelRequests {
+    /// Nothing nearer than the fabric.
+    pub const NONE: Self = Self(Vec::new());
 
-    /// Parses the value of the annotation: a level, with `=preferred` or `=required`, which is the
-    /// default. `None` for the fabric itself.
+    /// The part that asks for nothing nearer than the fabric.
+    const FABRIC: &str = "fabric";
+
+    /// Parses the value of the annotation: levels, separated by commas, each with `=preferred` or
+    /// `=required`, which is the default. `fabric` stands for the fabric itself, which is always
+    /// required.
     ///
     /// # Errors
     /// The value is none of these.
-    pub fn parse(value: &str) -> Result<Option<Self>, UnknownLevel> {
-        if value == Self::FABRIC {
-            return Ok(None);
+    pub fn parse(value: &str) -> Result<Self, BadLevels> {
+        let mut requests = Vec::new();
+        let mut names = Vec::new();
+        for part in value.split(',') {
+            let (name, policy) = part.split_once('=').unwrap_or((part, "required"));
+            let is_required = match policy {
+                "required" => true,
+                "preferred" => false,
+                _ => return Err(BadLevels::Unknown),
+            };
+            if names.contains(&name) {
+                return Err(BadLevels::Twice);
+            }
+            names.push(name);
+            if name != Self::FABRIC {
+                let level = FabricLevel::named(name).ok_or(BadLevels::Unknown)?;
+                requests.push(LevelRequest { level, is_required });
+            } else if !is_required {
+                return Err(BadLevels::FabricPreferred);
+            }
         }
-        let (name, policy) = value.split_once('=').unwrap_or((value, "required"));
-        let level = FabricLevel::named(name).ok_or(UnknownLevel)?;
-        match policy {
-            "required" => Ok(Some(Self { level, is_required: true })),
-            "preferred" => Ok(Some(Self { level, is_required: false })),
-            _ => Err(UnknownLevel),
-        }
+        requests.sort_by_key(|request| request.level);
+        Ok(Self(requests))
+    }
+
+    /// Returns true if it asks for nothing nearer than the fabric.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The requests, nearest level first.
+    pub fn as_slice(&self) -> &[LevelRequest] {
+        &self.0
+    }
+
+    /// The nearest level; slices of a group share its domains.
+    pub fn nearest(&self) -> Option<FabricLevel> {
+        self.0.first().map(|request| request.level)
+    }
+
+    /// The levels that the pods wait for, nearest first.
+    pub fn required(&self) -> impl Iterator<Item = FabricLevel> + Clone {
+        self.0.iter().filter(|request| request.is_required).map(|request| request.level)
     }
 }
 
@@ -114,18 +163,29 @@ mod tests {
 
     #[test]
     fn levels_are_required_unless_the_value_says_otherwise() {
-        let request = |level, is_required| Ok(Some(LevelRequest { level, is_required }));
+        let (nvlink, block) = (FabricLevel::Nvlink, FabricLevel::Block);
         for (value, expected) in [
-            ("fabric", Ok(None)),
-            ("nvlink", request(FabricLevel::Nvlink, true)),
-            ("nvlink=required", request(FabricLevel::Nvlink, true)),
-            ("block=preferred", request(FabricLevel::Block, false)),
-            ("spine", Err(UnknownLevel)),
-            ("block=", Err(UnknownLevel)),
-            ("block=often", Err(UnknownLevel)),
-            ("", Err(UnknownLevel)),
+            ("fabric", Ok(vec![])),
+            ("fabric=required", Ok(vec![])),
+            ("nvlink", Ok(vec![(nvlink, true)])),
+            ("nvlink=required", Ok(vec![(nvlink, true)])),
+            ("block=preferred", Ok(vec![(block, false)])),
+            ("nvlink=preferred,fabric=required", Ok(vec![(nvlink, false)])),
+            ("block,nvlink=preferred", Ok(vec![(nvlink, false), (block, true)])),
+            ("nvlink,block=preferred,fabric", Ok(vec![(nvlink, true), (block, false)])),
+            ("spine", Err(BadLevels::Unknown)),
+            ("block=", Err(BadLevels::Unknown)),
+            ("block=often", Err(BadLevels::Unknown)),
+            ("", Err(BadLevels::Unknown)),
+            ("block,", Err(BadLevels::Unknown)),
+            ("block,nvlink,block=preferred", Err(BadLevels::Twice)),
+            ("nvlink,fabric=preferred", Err(BadLevels::FabricPreferred)),
         ] {
-            assert_eq!(LevelRequest::parse(value), expected, "{value}");
+            let parsed = LevelRequests::parse(value).map(|requests| {
+                let pair = |it: &LevelRequest| (it.level, it.is_required);
+                requests.as_slice().iter().map(pair).collect::<Vec<_>>()
+            });
+            assert_eq!(parsed, expected, "{value}");
         }
     }
 }

@@ -5,6 +5,7 @@
 #[path = "../tests/placements/world.rs"]
 mod world;
 
+use cluster_model::names::annotation;
 use criterion::{Criterion, criterion_group, criterion_main};
 use world::World;
 
@@ -22,6 +23,20 @@ fn choices(criterion: &mut Criterion) {
         assert!(world.told()["gang"].starts_with("512 to f"), "{:?}", world.told());
         group.bench_function(name, |bencher| bencher.iter(|| world.decide()));
     }
+    // 278 NVLink domains of 18 nodes in 8 blocks on 4 fabrics. Slices of 16 pods, each of which takes a
+    // whole node, share an NVLink domain, and all share a block.
+    let mut world = World::new(0, 0);
+    for rack in 0..278 {
+        let (fabric, block) = (rack / 70, rack / 35);
+        world.add_rack(&format!("f{fabric}"), &format!("b{block}"), &format!("r{rack:03}"), 18);
+    }
+    world.gang("gang", PODS, "d4");
+    world.annotate(
+        "gang",
+        &[(annotation::FABRIC_LEVEL, "block,nvlink"), (annotation::DOMAIN_SIZE, "16")],
+    );
+    assert!(world.told()["gang"].starts_with("512 to f"), "{:?}", world.told());
+    group.bench_function("in four levels", |bencher| bencher.iter(|| world.decide()));
     // Each pod takes a whole node. No fabric is large enough, which takes longest to
     // decide.
     let mut world = World::new(FABRICS, NODES);

@@ -10,7 +10,7 @@ use super::nodes::Nodes;
 use super::pods::Pods;
 use super::requirements::PodRequirements;
 use super::waiting::WaitingReason;
-use cluster_model::fabric_level::{FabricLevel, LevelDomain};
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use cluster_model::predict::{STEPS_MAX, hold, work_max};
 use cluster_model::view::ClusterView;
@@ -203,7 +203,7 @@ impl FabricCapacity<'_> {
         if let Some(count) = self.counted.get(kind) {
             return *count;
         }
-        let count = self.places(kind, usize::MAX, None).iter().map(|places| places.count).sum();
+        let count = self.places(kind, usize::MAX, &[]).iter().map(|places| places.count).sum();
         // With a spent budget the count is too low.
         if self.budget.left() > 0 {
             self.counted.insert(kind.clone(), count);
@@ -211,32 +211,23 @@ impl FabricCapacity<'_> {
         count
     }
 
-    /// How many pods of a kind fit in each domain of a level. Nodes without a domain are left out.
-    pub fn count_by(
-        &self,
-        kind: &Arc<PodRequirements>,
-        level: FabricLevel,
-    ) -> BTreeMap<String, usize> {
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for places in self.places(kind, usize::MAX, None) {
-            if let Some(domain) = self.label(places.node, level.label()) {
-                *counts.entry(domain.to_owned()).or_default() += places.count;
-            }
-        }
-        counts
+    /// The nodes that have room for pods of a kind, by number, and for how many at the same time.
+    pub(crate) fn count_nodes(&self, kind: &Arc<PodRequirements>) -> Vec<(usize, usize)> {
+        let places = self.places(kind, usize::MAX, &[]).into_iter();
+        places.map(|places| (places.node, places.count)).collect()
     }
 
     /// Adds up to `count` pods of a kind; returns how many fit.
     pub fn take(&mut self, kind: &Arc<PodRequirements>, count: usize) -> usize {
-        self.take_in(kind, count, None)
+        self.take_in(kind, count, &[])
     }
 
-    /// The same on the nodes of a domain.
+    /// The same on the nodes that are in all of these domains.
     pub fn take_in(
         &mut self,
         kind: &Arc<PodRequirements>,
         count: usize,
-        within: Option<&LevelDomain>,
+        within: &[LevelDomain],
     ) -> usize {
         if count == 0 {
             return 0;
@@ -281,7 +272,7 @@ impl FabricCapacity<'_> {
         &self,
         kind: &Arc<PodRequirements>,
         enough: usize,
-        within: Option<&LevelDomain>,
+        within: &[LevelDomain],
     ) -> Vec<Places> {
         let Ok(claims) = kind.claims(self.view) else { return Vec::new() };
         let mut places: Vec<_> = (0..self.nodes.len())
@@ -359,11 +350,13 @@ impl FabricCapacity<'_> {
         }
     }
 
-    fn is_within(&self, node: usize, domain: Option<&LevelDomain>) -> bool {
-        domain.is_none_or(|domain| self.label(node, domain.level.label()) == Some(&*domain.name))
+    /// Whether a node, by its number, is in all of these domains.
+    pub(crate) fn is_within(&self, node: usize, domains: &[LevelDomain]) -> bool {
+        domains.iter().all(|domain| self.label(node, domain.level.label()) == Some(&*domain.name))
     }
 
-    fn label(&self, node: usize, key: &str) -> Option<&str> {
+    /// A label of a node, by its number.
+    pub(crate) fn label(&self, node: usize, key: &str) -> Option<&str> {
         let node = self.view.inventory().node(&self.nodes[node])?;
         node.labels.get(key).map(|value| &**value)
     }

@@ -1,23 +1,26 @@
-//! What the fabric controller has chosen for a pod, as text of an annotation: a fabric, and perhaps a
-//! domain of a level below it. Values of labels contain neither `,` nor `=`.
+//! What the fabric controller has chosen for a pod, as text of an annotation: a fabric, and perhaps
+//! domains of levels below it. Values of labels contain neither `,` nor `=`.
 
 use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 
 /// The value of the annotation.
-pub(crate) fn text(fabric: &str, domain: Option<&LevelDomain>) -> String {
-    match domain {
-        Some(LevelDomain { level, name }) => format!("{fabric},{}={name}", level.name()),
-        None => fabric.to_owned(),
+pub(crate) fn text(fabric: &str, domains: &[LevelDomain]) -> String {
+    let mut text = fabric.to_owned();
+    for LevelDomain { level, name } in domains {
+        text.extend([",", level.name(), "=", name]);
     }
+    text
 }
 
-/// The fabric and the domain of a value.
-pub(crate) fn parse(value: &str) -> (&str, Option<LevelDomain>) {
-    let Some((fabric, rest)) = value.split_once(',') else { return (value, None) };
-    let domain = rest.split_once('=').and_then(|(level, name)| {
+/// The fabric and the domains of a value.
+pub(crate) fn parse(value: &str) -> (&str, Vec<LevelDomain>) {
+    let mut parts = value.split(',');
+    let fabric = parts.next().unwrap_or_default();
+    let domain = |part: &str| {
+        let (level, name) = part.split_once('=')?;
         Some(LevelDomain { level: FabricLevel::named(level)?, name: name.to_owned() })
-    });
-    (fabric, domain)
+    };
+    (fabric, parts.filter_map(domain).collect())
 }
 
 #[cfg(test)]
@@ -27,10 +30,13 @@ mod tests {
     #[test]
     fn choices_are_read_back() {
         let nvlink = LevelDomain { level: FabricLevel::Nvlink, name: "u-1.2".to_owned() };
-        for (fabric, domain) in [("f", None), ("f.1", Some(nvlink))] {
-            let value = text(fabric, domain.as_ref());
-            assert_eq!(parse(&value), (fabric, domain), "{value}");
+        let block = LevelDomain { level: FabricLevel::Block, name: "b".to_owned() };
+        for (fabric, domains) in
+            [("f", vec![]), ("f.1", vec![nvlink.clone()]), ("f", vec![nvlink, block])]
+        {
+            let value = text(fabric, &domains);
+            assert_eq!(parse(&value), (fabric, domains), "{value}");
         }
-        assert_eq!(parse("f,spine=s"), ("f", None));
+        assert_eq!(parse("f,spine=s"), ("f", vec![]));
     }
 }

@@ -9,6 +9,8 @@
 mod growing;
 mod levels;
 mod needs;
+mod placing;
+mod quotas;
 mod settled;
 mod spots;
 
@@ -66,8 +68,8 @@ pub enum Action {
         fabric: String,
         /// The pods whose gates are removed.
         pods: Vec<String>,
-        /// The domain of a level that each of them goes to, if it goes to one.
-        domains: BTreeMap<String, LevelDomain>,
+        /// The domains of levels that each of them goes to, if it goes to any; nearest level first.
+        domains: BTreeMap<String, Vec<LevelDomain>>,
         /// Why other pods of the group still wait.
         rest: Option<WaitingReason>,
     },
@@ -261,10 +263,10 @@ impl Placer<'_, '_> {
         let open =
             fitting.iter().filter(|(fit, name)| !self.kept.contains(name) && !busy(fit, name));
         let chosen = match group.size {
-            Some(_) => open.min_by_key(|(fit, _)| (fit.domains, fit.rest)),
+            Some(_) => open.min_by_key(|(fit, _)| (&fit.domains, fit.rest)),
             // The number of further pods is unknown.
             None => open.max_by_key(|(fit, name)| {
-                (std::cmp::Reverse(fit.domains), fit.rest, std::cmp::Reverse(name))
+                (std::cmp::Reverse(&fit.domains), fit.rest, std::cmp::Reverse(name))
             }),
         };
         if let Some((_, name)) = chosen {
@@ -288,7 +290,7 @@ impl Placer<'_, '_> {
     /// chosen before, otherwise the one where most of its pods fit without that.
     fn preempt(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Option<String> {
         // The room of each domain is counted without preemption.
-        if group.required_level().is_some() {
+        if group.requires_domains() {
             return None;
         }
         let fitting = needs.with_preemption(&mut self.cluster);

@@ -4,7 +4,7 @@ use super::chosen;
 use super::job_name::JobName;
 use super::requirements::PodRequirements;
 use super::size::{Owner, Size, is_in_pod_group};
-use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequest};
+use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequests};
 use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, job_label, label};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
@@ -65,10 +65,10 @@ pub struct Member {
     /// The fabric chosen for it: an annotation of a gated pod, the node affinity of a
     /// released one.
     pub chosen: Option<String>,
-    /// The domain of a level that was chosen for it, likewise.
-    pub domain: Option<LevelDomain>,
-    /// The level that its group asks for.
-    pub level: Option<LevelRequest>,
+    /// The domains of levels that were chosen for it, likewise, nearest level first.
+    pub domains: Vec<LevelDomain>,
+    /// The levels that its group asks for.
+    pub levels: LevelRequests,
     /// The number of pods of a slice, if the group has slices.
     pub domain_size: Option<usize>,
     /// Its slice: the UID of its controller, and a number.
@@ -119,12 +119,12 @@ impl Member {
             (None, _) if ours.is_empty() && !in_pod_group => PodStage::Released,
             (None, _) => PodStage::Gated,
         };
-        let (chosen, domain) = match stage {
+        let (chosen, domains) = match stage {
             PodStage::Gated => marked(annotations.get(annotation::FABRIC_CHOSEN)),
-            _ => (affinity(pod, label::NODE_FABRIC), domain(pod)),
+            _ => (affinity(pod, label::NODE_FABRIC), domains(pod)),
         };
         let is_free = stage != PodStage::Gated;
-        let level = annotations.get(annotation::FABRIC_LEVEL);
+        let levels = annotations.get(annotation::FABRIC_LEVEL);
         let domain_size = annotations.get(annotation::DOMAIN_SIZE).and_then(|it| it.parse().ok());
         let domain_size = domain_size.filter(|size| *size > 0);
         let owners = metadata.owner_references.iter().flatten();
@@ -150,12 +150,12 @@ impl Member {
             requirements: Arc::new(PodRequirements::of_member(
                 pod,
                 chosen.as_deref().filter(|_| is_free),
-                domain.as_ref().filter(|_| is_free),
+                if is_free { &domains } else { &[] },
             )),
-            level: level.and_then(|value| LevelRequest::parse(value).ok().flatten()),
+            levels: levels.and_then(|value| LevelRequests::parse(value).ok()).unwrap_or_default(),
             slice: domain_size.and_then(|size| slice(pod, size)),
             domain_size,
-            domain,
+            domains,
             job: JobName::of(pod, asked, owner.as_ref()),
             owner,
             said_size: annotations.get(annotation::FABRIC_SIZE).and_then(|it| it.parse().ok()),
@@ -205,11 +205,11 @@ pub(super) fn made_claims(pod: &Pod) -> Vec<String> {
     status.into_iter().flatten().filter_map(|it| it.resource_claim_name.clone()).collect()
 }
 
-/// The fabric and the domain that a gated pod is marked with.
-fn marked(value: Option<&String>) -> (Option<String>, Option<LevelDomain>) {
-    let Some(value) = value else { return (None, None) };
-    let (fabric, domain) = chosen::parse(value);
-    (Some(fabric.to_owned()), domain)
+/// The fabric and the domains that a gated pod is marked with.
+fn marked(value: Option<&String>) -> (Option<String>, Vec<LevelDomain>) {
+    let Some(value) = value else { return (None, Vec::new()) };
+    let (fabric, domains) = chosen::parse(value);
+    (Some(fabric.to_owned()), domains)
 }
 
 /// The slice of a pod: its controller, and its index there by the size of slices.
@@ -224,10 +224,10 @@ fn slice(pod: &Pod, size: usize) -> Option<(Box<str>, usize)> {
     Some((uid.into(), index / size))
 }
 
-/// The domain of a level that the pod's node affinity requires.
-fn domain(pod: &Pod) -> Option<LevelDomain> {
+/// The domains of levels that the pod's node affinity requires.
+fn domains(pod: &Pod) -> Vec<LevelDomain> {
     let of = |level: FabricLevel| Some(LevelDomain { level, name: affinity(pod, level.label())? });
-    FabricLevel::ALL.into_iter().find_map(of)
+    FabricLevel::ALL.into_iter().filter_map(of).collect()
 }
 
 /// The single value of this label that every term of the pod's node affinity requires.
@@ -332,14 +332,16 @@ impl Group {
         chosen.all(|other| other == first).then_some(first)
     }
 
-    /// The level that its pods ask for.
-    pub fn level(&self) -> Option<LevelRequest> {
-        self.members.iter().find_map(|member| member.level)
+    /// The levels that its pods ask for.
+    pub fn levels(&self) -> &LevelRequests {
+        static NONE: LevelRequests = LevelRequests::NONE;
+        let asked = self.members.iter().map(|member| &member.levels);
+        asked.into_iter().find(|levels| !levels.is_empty()).unwrap_or(&NONE)
     }
 
-    /// The level whose domain its pods, or those of a slice, must share.
-    pub fn required_level(&self) -> Option<FabricLevel> {
-        self.level().filter(|request| request.is_required).map(|request| request.level)
+    /// Whether its pods, or those of a slice, must share a domain of a level.
+    pub fn requires_domains(&self) -> bool {
+        self.levels().required().next().is_some()
     }
 
     /// The number of pods of each of its slices, if it has slices.
@@ -347,15 +349,21 @@ impl Group {
         self.members.iter().find_map(|member| member.domain_size)
     }
 
-    /// Whether two of its pods must share a domain of the required level.
-    pub fn share_domain(&self, one: &Member, other: &Member) -> bool {
-        self.domain_size().is_none() || one.slice == other.slice
+    /// Whether two of its pods must share a domain of a required level. Slices share one of the
+    /// nearest level, and all pods one of the others.
+    pub fn share_domain(&self, level: FabricLevel, one: &Member, other: &Member) -> bool {
+        let is_of_slices = self.domain_size().is_some() && self.levels().nearest() == Some(level);
+        !is_of_slices || one.slice == other.slice
     }
 
-    /// The domain of the pods without a gate that this pod must share a domain with.
-    pub fn home(&self, pod: &Member) -> Option<&LevelDomain> {
-        let mates = self.released().filter(|mate| self.share_domain(pod, mate));
-        mates.into_iter().find_map(|mate| mate.domain.as_ref())
+    /// The domains of required levels that this pod must share with pods without a gate.
+    pub fn homes(&self, pod: &Member) -> Vec<LevelDomain> {
+        let home = |level: FabricLevel| {
+            let mates = self.released().filter(|mate| self.share_domain(level, pod, mate));
+            let mut domains = mates.into_iter().flat_map(|mate| &mate.domains);
+            domains.find(|domain| domain.level == level).cloned()
+        };
+        self.levels().required().filter_map(home).collect()
     }
 
     /// When it goes to a fabric that can grow, if no other has room by then.

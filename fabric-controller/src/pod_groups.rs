@@ -158,7 +158,8 @@ fn build(group: &Group) -> PodGroup {
             ..PodGroupSchedulingPolicy::default()
         },
     };
-    let level = group.required_level().map_or(label::NODE_FABRIC, FabricLevel::label);
+    // Admission allows only one.
+    let level = group.levels().required().next().map_or(label::NODE_FABRIC, FabricLevel::label);
     let on_fabric = TopologyConstraint { key: level.to_owned() };
     let first = group.members.iter().max_by_key(|member| member.priority);
     PodGroup {

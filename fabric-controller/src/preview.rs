@@ -7,6 +7,7 @@ use super::group::{Group, Member};
 use super::nodes::Nodes;
 use super::pods::Pods;
 use super::size::Size;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::predict::budget;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +15,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The preview.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Preview {
     pub places: Vec<(String, usize)>,
     /// The fabric that the group would get, or why it would wait.
     pub answer: Result<String, String>,
+    /// The domains of levels that it would get there, and how many of its pods.
+    pub domains: BTreeMap<LevelDomain, usize>,
 }
 
 /// Previews the group of a pod that admission has rewritten, with its template, which is
@@ -56,8 +60,11 @@ pub fn preview(
     view.apply(template).ok()?;
     let job_size = job_size.and_then(|size| usize::try_from(size).ok());
     let size = member.said_size.or(job_size).unwrap_or(1);
-    let members = (0..size)
-        .map(|number| Member { name: format!("{}-{number}", member.name), ..member.clone() });
+    let members = (0..size).map(|number| Member {
+        name: format!("{}-{number}", member.name),
+        slice: member.domain_size.map(|of_slice| ("".into(), number / of_slice)),
+        ..member.clone()
+    });
     let group = Group {
         key: key.clone(),
         members: members.collect(),
@@ -79,7 +86,19 @@ pub fn preview(
         now,
     );
     let own = decisions.into_iter().find(|decision| decision.group == key);
-    Some(Preview { size, places, answer: answer(own) })
+    let domains = own.as_ref().map(|decision| domains(&decision.action)).unwrap_or_default();
+    Some(Preview { size, places, answer: answer(own), domains })
+}
+
+/// The domains that pods go to, and how many go to each.
+fn domains(action: &Action) -> BTreeMap<LevelDomain, usize> {
+    let mut counts = BTreeMap::new();
+    if let Action::Place { domains, .. } = action {
+        for domain in domains.values().flatten() {
+            *counts.entry(domain.clone()).or_default() += 1;
+        }
+    }
+    counts
 }
 
 fn answer(decision: Option<Decision>) -> Result<String, String> {

@@ -7,9 +7,9 @@
 //!    - no pod is released, and all gated pods have this fabric;
 //!    - pods are released, and this is their fabric.
 //!
-//! A pod is released to the domain that it is marked with. Where pods must share a domain of a level,
-//! a gate is removed only if the pod is marked, and no pod that it shares the domain with is marked
-//! with, or released to, another one.
+//! A pod is released to the domains that it is marked with. Where pods must share domains of levels,
+//! a gate is removed only if the pod is marked, and no pod that it shares a domain with is marked
+//! with, or released to, another one of this level.
 //!
 //! So two controllers cannot split a group, whatever each of them remembers. Suppose that
 //! one releases pod `x` to fabric 1 after its list, and another releases pod `y` to
@@ -52,22 +52,22 @@ pub enum Refusal {
 pub fn unmarked<'g>(
     group: &'g Group,
     fabric: &str,
-    domains: &BTreeMap<String, LevelDomain>,
+    domains: &BTreeMap<String, Vec<LevelDomain>>,
 ) -> Vec<&'g Member> {
     let is_open = group.released().next().is_none();
-    let domain = |member: &Member| domains.get(&member.name);
-    let counts = |member: &&Member| {
-        is_open || (group.required_level().is_some() && domain(member).is_some())
-    };
+    let domains = |member: &Member| domains.get(&member.name).map(Vec::as_slice);
+    let counts =
+        |member: &&Member| is_open || (group.requires_domains() && domains(member).is_some());
     let differs = |member: &&Member| {
-        member.chosen.as_deref() != Some(fabric) || member.domain.as_ref() != domain(member)
+        member.chosen.as_deref() != Some(fabric)
+            || member.domains != domains(member).unwrap_or_default()
     };
     group.gated().filter(counts).filter(differs).collect()
 }
 
-/// The patch that marks exactly this pod, identified by UID, with its fabric and domain.
-pub fn mark(member: &Member, fabric: &str, domain: Option<&LevelDomain>) -> Pod {
-    annotated(member, annotation::FABRIC_CHOSEN, &chosen::text(fabric, domain))
+/// The patch that marks exactly this pod, identified by UID, with its fabric and domains.
+pub fn mark(member: &Member, fabric: &str, domains: &[LevelDomain]) -> Pod {
+    annotated(member, annotation::FABRIC_CHOSEN, &chosen::text(fabric, domains))
 }
 
 /// The patch that marks a released pod for eviction.
@@ -109,15 +109,15 @@ pub fn gate_removals(
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         gated.contains(name) && wanted.contains(name)
     };
-    if let Some(level) = now.required_level() {
+    for level in now.levels().required() {
         let mut due = now.gated().filter(|member| wanted.contains(member.name.as_str()));
         due.try_for_each(|member| check_domain(&now, member, fabric, level))?;
     }
-    let domain = |pod: &Pod| {
+    let removal = |pod: &Pod| {
         let name = pod.metadata.name.as_ref();
-        now.members.iter().find(|member| Some(&member.name) == name)?.domain.clone()
+        let member = now.members.iter().find(|member| Some(&member.name) == name)?;
+        gate_removal(pod, fabric, &member.domains)
     };
-    let removal = |pod: &Pod| gate_removal(pod, fabric, domain(pod).as_ref());
     Ok(pods.iter().filter(is_due).filter_map(removal).collect())
 }
 
@@ -130,12 +130,11 @@ fn check_domain(
     level: FabricLevel,
 ) -> Result<(), Refusal> {
     let is_marked = |member: &Member| member.chosen.as_deref() == Some(fabric);
-    let domain = member.domain.as_ref().filter(|domain| domain.level == level);
-    let Some(domain) = domain.filter(|_| is_marked(member)) else {
+    let Some(domain) = domain_of(member, level).filter(|_| is_marked(member)) else {
         return Err(Refusal::NotMarked(member.name.clone()));
     };
-    for mate in now.members.iter().filter(|mate| now.share_domain(member, mate)) {
-        match &mate.domain {
+    for mate in now.members.iter().filter(|mate| now.share_domain(level, member, mate)) {
+        match domain_of(mate, level) {
             Some(other) if other != domain && mate.is_released() => {
                 return Err(Refusal::Elsewhere(other.to_string()));
             }
@@ -146,17 +145,21 @@ fn check_domain(
     Ok(())
 }
 
-/// Adds the fabric and the domain to every required term, which the API server allows for a gated pod
+fn domain_of(member: &Member, level: FabricLevel) -> Option<&LevelDomain> {
+    member.domains.iter().find(|domain| domain.level == level)
+}
+
+/// Adds the fabric and the domains to every required term, which the API server allows for a gated pod
 /// (`validateNodeAffinityMutation` in `pkg/apis/core/validation`), and removes only this
 /// controller's gate.
-fn gate_removal(pod: &Pod, fabric: &str, domain: Option<&LevelDomain>) -> Option<GateRemoval> {
+fn gate_removal(pod: &Pod, fabric: &str, domains: &[LevelDomain]) -> Option<GateRemoval> {
     let metadata = &pod.metadata;
     let affinity = pod.spec.as_ref()?.affinity.as_ref();
     let required = affinity
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|node| node.required_during_scheduling_ignored_during_execution.clone());
     let mut required = with_label(required, label::NODE_FABRIC, fabric);
-    if let Some(LevelDomain { level, name }) = domain {
+    for LevelDomain { level, name } in domains {
         required = with_label(Some(required), level.label(), name);
     }
     let patch = json!({

@@ -45,17 +45,17 @@ impl PodRequirements {
     /// Reads a pod's requirements. The fabric that this controller added to a released pod is not
     /// one of them.
     pub fn of(pod: &Pod, fabric: Option<&str>) -> Self {
-        Self::of_member(pod, fabric, None)
+        Self::of_member(pod, fabric, &[])
     }
 
-    /// The same for a pod that may also have got a domain.
-    pub(super) fn of_member(pod: &Pod, fabric: Option<&str>, domain: Option<&LevelDomain>) -> Self {
+    /// The same for a pod that may also have got domains.
+    pub(super) fn of_member(pod: &Pod, fabric: Option<&str>, domains: &[LevelDomain]) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let mut placement = Placement::of(pod);
         if let Some(fabric) = fabric {
             forget(&mut placement, label::NODE_FABRIC, fabric);
         }
-        if let Some(LevelDomain { level, name }) = domain {
+        for LevelDomain { level, name } in domains {
             forget(&mut placement, level.label(), name);
         }
         let (apart, near) = Term::of(spec);

@@ -13,6 +13,7 @@ use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimName};
@@ -189,12 +190,16 @@ fn answer(groups: &[(String, Vec<&str>)], planned: &Planned) -> String {
 
 /// Where a group of such pods would be placed.
 fn fabric_text(preview: Option<&Preview>) -> String {
-    let Some(Preview { size, places, answer }) = preview else { return String::new() };
+    let Some(Preview { size, places, answer, domains }) = preview else { return String::new() };
     let places = places.iter().map(|(fabric, fit)| format!("{fabric}: {fit} such pods fit now\n"));
     let places: String = places.collect();
     let answer = match answer {
         Ok(fabric) => format!("would go to {fabric}"),
         Err(why) => format!("would wait: {why}"),
     };
-    format!("\n# Fabric of the group\n\n{places}\nA group of {size} {answer}.\n")
+    let domain = |(domain, pods): (&LevelDomain, &usize)| {
+        format!("{} of them to {domain}.\n", counted(*pods, "pod"))
+    };
+    let domains: String = domains.iter().map(domain).collect();
+    format!("\n# Fabric of the group\n\n{places}\nA group of {size} {answer}.\n{domains}")
 }

@@ -81,7 +81,7 @@ fn plan_names_the_fabric_that_a_group_would_take() {
     let label = "      kubernetes.io/os: linux\n";
     assert_eq!(cluster.matches(label).count(), 1);
     let labelled =
-        cluster.replace(label, &format!("{label}      topology.dranet.io/fabric: ib-7\n"));
+        cluster.replace(label, &format!("{label}      topology.dranet.io/fabric: ib-7\n      topology.dranet.io/nvlink-domain: rack-3\n"));
     let allocatable = "  spec: {}\n  status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110}}\n";
     let cluster = folder.path().join("cluster.yaml");
     fs::write(&cluster, labelled.replacen("  spec: {}\n", allocatable, 1)).unwrap();
@@ -90,7 +90,10 @@ fn plan_names_the_fabric_that_a_group_would_take() {
     let mut sections = Vec::new();
     for size in [2, 3] {
         let trigger = "    dranet.io/aligned-nics: \"2\"\n";
-        let group = format!("    dranet.io/fabric: train\n    dranet.io/fabric-size: \"{size}\"\n");
+        let group = format!(
+            "    dranet.io/fabric: train\n    dranet.io/fabric-size: \"{size}\"\n    \
+             dranet.io/fabric-level: nvlink=preferred,fabric=required\n"
+        );
         fs::write(file.path(), pod.replace(trigger, &format!("{trigger}{group}"))).unwrap();
         let (pod, cluster) = (file.path().display().to_string(), cluster.display().to_string());
         let args = ["plan", "-f", &pod, "--snapshot", &cluster, "--fabric-controller"];
@@ -104,6 +107,7 @@ fn plan_names_the_fabric_that_a_group_would_take() {
     ib-7: 2 such pods fit now
 
     A group of 2 would go to ib-7.
+    2 pods of them to NVLink domain rack-3.
     ---
     ib-7: 2 such pods fit now
 

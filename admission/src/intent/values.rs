@@ -2,7 +2,7 @@
 
 use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, Share, containers};
 use crate::denial::Denial;
-use cluster_model::fabric_level::LevelRequest;
+use cluster_model::fabric_level::{BadLevels, LevelRequests};
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
@@ -183,34 +183,33 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
     Ok(names)
 }
 
-/// Parses the level below the fabric that the group asks for.
-pub(super) fn fabric_level(
+/// Parses the levels below the fabric that the group asks for.
+pub(super) fn fabric_levels(
     value: Option<&str>,
     size: Option<&str>,
-) -> Result<Option<LevelRequest>, Denial> {
-    let request = value.map_or(Ok(None), |value| {
-        LevelRequest::parse(value).map_err(|_| {
-            let denial = Denial::new(
-                annotation::FABRIC_LEVEL,
-                value,
-                "invalid value: not a level of a fabric",
-            );
-            denial.allowed(
-                "\"nvlink\" or \"block\", each also with \"=required\" or \"=preferred\"; or \
-                 \"fabric\"",
-            )
-        })
-    })?;
-    match (request, size) {
-        (None, Some(size)) => {
+) -> Result<LevelRequests, Denial> {
+    let requests = match value {
+        None => LevelRequests::NONE,
+        Some(value) => LevelRequests::parse(value).map_err(|bad| bad_levels(value, bad))?,
+    };
+    match size {
+        Some(size) if requests.is_empty() => {
             let why = format!(
                 "without a level in {}, slices have no domain to share; add it or remove this",
                 annotation::FABRIC_LEVEL
             );
             Err(Denial::new(annotation::DOMAIN_SIZE, size, why))
         }
-        _ => Ok(request),
+        _ => Ok(requests),
     }
+}
+
+fn bad_levels(value: &str, bad: BadLevels) -> Denial {
+    let denial = Denial::new(annotation::FABRIC_LEVEL, value, format!("invalid value: {bad}"));
+    denial.allowed(
+        "\"nvlink\" or \"block\", each also with \"=required\" or \"=preferred\", or both \
+         separated by a comma; or \"fabric\"",
+    )
 }
 
 /// Parses the fabric, and checks the size of the group and how long it waits, which the fabric

@@ -75,11 +75,14 @@ impl Controller {
         group: &Group,
         fabric: &str,
         pods: &[String],
-        domains: &BTreeMap<String, LevelDomain>,
+        domains: &BTreeMap<String, Vec<LevelDomain>>,
     ) -> Result<usize, ApiError> {
         let api = self.pods_of(group);
         let marks = release::unmarked(group, fabric, domains);
-        let mark = |member: &Member| release::mark(member, fabric, domains.get(&member.name));
+        let mark = |member: &Member| {
+            let domains = domains.get(&member.name).map(Vec::as_slice);
+            release::mark(member, fabric, domains.unwrap_or_default())
+        };
         self.patch_each(&api, &marks, mark).await?;
         let selector = format!("{}={}", label::FABRIC_GROUP, group.key.label);
         let listed = api.list(&ListParams::default().labels(&selector)).await;

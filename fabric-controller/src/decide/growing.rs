@@ -39,7 +39,7 @@ impl Placer<'_, '_> {
     /// can take a pod of the group even with nothing in use, are left out.
     fn growing_for(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Option<String> {
         // Which domains the new nodes belong to is unknown.
-        if group.required_level().is_some() {
+        if group.requires_domains() {
             return None;
         }
         let rules = self.rules;

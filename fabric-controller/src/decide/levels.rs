@@ -1,168 +1,121 @@
-//! Groups that belong in domains of a level below the fabric: all pods in one domain, or slices of
+//! Groups that belong in domains of levels below the fabric: all pods in one domain, or slices of
 //! them each in one, or, where it is only preferred, as few domains as possible.
 //!
-//! The fewest domains are found by taking the one with most room until the rest fits in one; that
-//! one is the smallest that is large enough, so that whole domains stay free. Then the pods are
-//! divided evenly.
+//! The widest level is chosen first, then the nearer ones within its domains. One domain for all is
+//! taken where the pods then need the fewest nearer domains; among equal ones the smallest, so that
+//! whole domains stay free. Where none is large enough, the fewest domains are found by taking the one
+//! with most room until the rest fits in one, and the pods are divided evenly over them.
 
 use super::super::capacity::FabricCapacity;
 use super::super::group::{Group, Member};
 use super::super::requirements::PodRequirements;
-use super::spots::Fit;
-use super::{GroupDemand, Placer};
+use super::GroupDemand;
+use super::quotas::quotas;
 use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequest};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The pods that got a place, and the domains that they go to, by name.
-pub(super) type Taken<'g> = (Vec<&'g Member>, BTreeMap<String, LevelDomain>);
+pub(super) type Taken<'g> = (Vec<&'g Member>, BTreeMap<String, Vec<LevelDomain>>);
 
 /// The domains of a group on one fabric.
 #[derive(Clone, Debug)]
 pub(super) struct LevelPlan<'g> {
-    /// The pods of each domain.
-    pub(super) domains: Vec<(LevelDomain, Vec<&'g Member>)>,
+    parts: Vec<Part<'g>>,
 }
 
-/// Pods that belong in one domain.
+/// Pods that go to the same domains.
+#[derive(Clone, Debug)]
+struct Part<'g> {
+    /// Nearest level first.
+    domains: Vec<LevelDomain>,
+    pods: Vec<(usize, &'g Member)>,
+}
+
+/// Pods that belong in one domain of the nearest level.
 #[derive(Clone, Debug)]
 struct Cohort<'g> {
-    pods: Vec<(Arc<PodRequirements>, &'g Member)>,
-    /// How many places it needs, with those of pods that are still to come.
-    size: usize,
+    /// With the number of their kind.
+    pods: Vec<(usize, &'g Member)>,
+    /// How many are still to come.
+    missing: usize,
 }
 
-impl Placer<'_, '_> {
-    /// Whether a group fits on a fabric: on how many domains of its level, and the places left; with
-    /// no domains if none is asked for, or only preferred and not to be had.
-    pub(super) fn fit_on(
-        group: &Group,
-        needs: &GroupDemand<'_>,
-        fabric: &mut FabricCapacity<'_>,
-    ) -> Option<Fit> {
-        let rest = needs.rest_on(fabric)?;
-        let anywhere = |domains| Fit { domains, rest, spots: needs.spots(&BTreeSet::new()) };
-        let Some(request) = group.level() else { return Some(anywhere(0)) };
-        match plan(group, needs, request, fabric) {
-            Some(plan) => {
-                let names = plan.domains.into_iter().map(|(domain, _)| domain).collect();
-                let domains = BTreeSet::len(&names);
-                Some(Fit { domains, rest, spots: needs.spots(&names) })
-            }
-            None if request.is_required => None,
-            // Behind every fabric where it is to be had.
-            None => Some(anywhere(usize::MAX)),
-        }
-    }
-
-    /// How many pods of a group fit on a fabric, in one domain if the level is required.
-    pub(super) fn most_on(
-        group: &Group,
-        needs: &GroupDemand<'_>,
-        fabric: &mut FabricCapacity<'_>,
-    ) -> usize {
-        let all = needs.how_many(fabric);
-        match group.level() {
-            Some(request) if request.is_required => {
-                let rooms = rooms(needs, request.level, fabric);
-                match group.domain_size() {
-                    None => all.min(rooms.into_values().max().unwrap_or(0)),
-                    Some(size) => {
-                        let whole = rooms.into_values().map(|room| room / size * size);
-                        all.min(whole.sum())
-                    }
-                }
-            }
-            _ => all,
-        }
+impl Cohort<'_> {
+    fn size(&self) -> usize {
+        self.pods.len() + self.missing
     }
 }
 
-impl Placer<'_, '_> {
-    /// Takes places for a group on a fabric. Returns the gated pods that got one, and the domains
-    /// that they go to.
-    pub(super) fn take<'g>(
-        &mut self,
-        group: &Group,
-        fabric: &str,
-        needs: &GroupDemand<'g>,
-    ) -> Taken<'g> {
-        let Some(room) = self.cluster.fabric(fabric) else { return Taken::default() };
-        let planned = group.level().map(|request| (request, plan(group, needs, request, room)));
-        let taken = match planned {
-            Some((_, Some(plan))) => plan.take(needs, room),
-            Some((request, None)) if request.is_required => Taken::default(),
-            _ => (needs.take(room), BTreeMap::new()),
-        };
-        if !taken.0.is_empty() {
-            let spots = needs.spots(&taken.1.values().cloned().collect());
-            self.settling.entry(fabric.to_owned()).or_default().extend(spots);
-        }
-        taken
-    }
+/// The numbers of nodes, and how many pods fit there.
+type NodeRooms = Vec<(usize, usize)>;
 
-    /// Takes places for pods that were created after others of their group were placed. Where a
-    /// level is required, they go to the domain of those that they share one with.
-    pub(super) fn join<'g>(
-        &mut self,
-        group: &'g Group,
-        fabric: &str,
-        needs: &GroupDemand<'g>,
-    ) -> Taken<'g> {
-        let view = self.cluster.view();
-        let Some(room) = self.cluster.fabric(fabric) else { return Taken::default() };
-        let request = group.level().filter(|request| request.is_required);
-        let Some(request) = request else { return (needs.take(room), BTreeMap::new()) };
-        let mut taken = Taken::default();
-        let mut alone = Vec::new();
-        for (kind, members) in &needs.pods {
-            for member in members {
-                let Some(home) = group.home(member) else {
-                    alone.push(*member);
-                    continue;
-                };
-                if room.take_in(kind, 1, Some(home)) == 1 {
-                    taken.0.push(member);
-                    taken.1.insert(member.name.clone(), home.clone());
-                }
-            }
-        }
-        if let Some((kind, more)) = &needs.to_come
-            && group.domain_size().is_none()
-        {
-            let home = group.released().find_map(|mate| mate.domain.as_ref());
-            room.take_in(kind, *more, home);
-        }
-        let Ok(mut needs) = GroupDemand::of(group, alone.into_iter(), view) else { return taken };
-        needs.to_come = None;
-        if let Some(plan) = plan(group, &needs, request, room) {
-            let (pods, domains) = plan.take(&needs, room);
-            taken.0.extend(pods);
-            taken.1.extend(domains);
-        }
-        taken
-    }
+/// What a group needs in domains, and the room on a fabric.
+struct Field<'f, 'a> {
+    fabric: &'f FabricCapacity<'a>,
+    /// The kinds of pods, and how many of each fit on which nodes.
+    kinds: Vec<(Arc<PodRequirements>, NodeRooms)>,
+    /// The kind of pods that are still to come.
+    missing_kind: usize,
+    /// The number of pods of a slice.
+    slice: Option<usize>,
+    /// The levels that are asked for, widest first.
+    levels: Vec<LevelRequest>,
 }
 
 impl<'g> LevelPlan<'g> {
-    /// Takes the places of a plan, and any for pods that are still to come.
-    fn take(self, needs: &GroupDemand<'g>, room: &mut FabricCapacity<'_>) -> Taken<'g> {
+    /// Plans the domains of a group on a fabric, within these domains that it already has; `None` if
+    /// they have too little room.
+    pub(super) fn of(
+        group: &Group,
+        needs: &GroupDemand<'g>,
+        fabric: &FabricCapacity<'_>,
+        within: &[LevelDomain],
+    ) -> Option<Self> {
+        let field = Field::of(group, needs, fabric, within);
+        let cohorts = field.cohorts(needs);
+        let parts = field.spread(&field.levels, &cohorts, within)?;
+        (parts.len() == 1 || field.fits(&parts)).then_some(Self { parts })
+    }
+
+    /// How many domains of each of these levels it has, widest first; behind every other number if it
+    /// has pods in none.
+    pub(super) fn domains(&self, levels: &[LevelRequest]) -> Vec<usize> {
+        numbers(&self.parts, levels.iter().rev().map(|request| request.level))
+    }
+
+    /// Whether pods go to domains; not if a preferred level is not to be had.
+    pub(super) fn has_domains(&self) -> bool {
+        self.parts.iter().any(|part| !part.domains.is_empty())
+    }
+
+    /// The different places of its pods.
+    pub(super) fn places(self) -> BTreeSet<Vec<LevelDomain>> {
+        self.parts.into_iter().map(|part| part.domains).collect()
+    }
+
+    /// Takes its places, and any for pods that are still to come.
+    pub(super) fn take(self, needs: &GroupDemand<'g>, room: &mut FabricCapacity<'_>) -> Taken<'g> {
         let mut taken = Taken::default();
-        let all_in_one = self.domains.len() == 1;
-        for (domain, members) in self.domains {
+        let all_in_one = self.parts.len() == 1;
+        for Part { domains, pods } in self.parts {
             for (kind, of_kind) in &needs.pods {
-                let here: Vec<_> = members
+                let here: Vec<_> = pods
                     .iter()
+                    .map(|(_, member)| *member)
                     .filter(|member| of_kind.iter().any(|it| it.name == member.name))
                     .collect();
-                let fit = room.take_in(kind, here.len(), Some(&domain));
+                let fit = room.take_in(kind, here.len(), &domains);
                 for member in here.into_iter().take(fit) {
                     taken.0.push(member);
-                    taken.1.insert(member.name.clone(), domain.clone());
+                    if !domains.is_empty() {
+                        taken.1.insert(member.name.clone(), domains.clone());
+                    }
                 }
             }
             if let Some((kind, more)) = needs.to_come.as_ref().filter(|_| all_in_one) {
-                room.take_in(kind, *more, Some(&domain));
+                room.take_in(kind, *more, &domains);
             }
         }
         if let Some((kind, more)) = needs.to_come.as_ref().filter(|_| !all_in_one) {
@@ -172,193 +125,247 @@ impl<'g> LevelPlan<'g> {
     }
 }
 
-/// The room of each domain for the kind of pod that has least.
-fn rooms(
-    needs: &GroupDemand<'_>,
-    level: FabricLevel,
-    fabric: &FabricCapacity<'_>,
-) -> BTreeMap<String, usize> {
-    let mut least: Option<BTreeMap<String, usize>> = None;
-    for (kind, _) in needs.counts() {
-        let counts = fabric.count_by(&kind, level);
-        least = Some(match least {
-            None => counts,
-            Some(known) => known
-                .into_iter()
-                .filter_map(|(name, room)| {
-                    let other = *counts.get(&name)?;
-                    Some((name, room.min(other)))
-                })
-                .collect(),
-        });
-    }
-    least.unwrap_or_default()
+/// The number of domains of each level; behind every other number if there are pods in none.
+fn numbers(parts: &[Part<'_>], levels: impl Iterator<Item = FabricLevel>) -> Vec<usize> {
+    let number = |level: FabricLevel| {
+        let of = |part: &Part<'_>| part.domains.iter().find(|it| it.level == level).cloned();
+        let names: Option<BTreeSet<_>> = parts.iter().map(of).collect();
+        names.map_or(usize::MAX, |names| names.len())
+    };
+    levels.map(number).collect()
 }
 
-/// The domains of a group on a fabric with room for it; `None` if they have too little room.
-pub(super) fn plan<'g>(
-    group: &Group,
-    needs: &GroupDemand<'g>,
-    request: LevelRequest,
-    fabric: &FabricCapacity<'_>,
-) -> Option<LevelPlan<'g>> {
-    let mut cohorts = cohorts(group, needs, request);
-    let rooms = rooms(needs, request.level, fabric);
-    if request.is_required && group.domain_size().is_none() {
-        return whole(&cohorts.pop()?, needs, request.level, fabric);
-    }
-    let size = cohorts.iter().map(|cohort| cohort.size).max()?;
-    let slots: Vec<_> = rooms.into_iter().map(|(name, room)| (name, room / size)).collect();
-    let quotas = quotas(slots, cohorts.len())?;
-    let mut cohorts = cohorts.into_iter();
-    let mut domains = Vec::new();
-    let mut trial = fabric.clone();
-    for (name, quota) in quotas {
-        let domain = LevelDomain { level: request.level, name };
-        let mut pods = Vec::new();
-        for cohort in cohorts.by_ref().take(quota) {
-            for (kind, member) in cohort.pods {
-                pods.push((kind, member));
-            }
+/// How many pods of a group fit on a fabric in the domains that it requires.
+pub(super) fn most(group: &Group, needs: &GroupDemand<'_>, fabric: &FabricCapacity<'_>) -> usize {
+    let field = Field::of(group, needs, fabric, &[]);
+    let nearest = field.levels.last().copied();
+    let shared = field.levels.iter().rev().find(|request| field.is_shared(**request));
+    let regions: Vec<Vec<LevelDomain>> = match shared {
+        Some(request) => field.rooms(request.level, &[]).into_keys().map(|it| vec![it]).collect(),
+        None => vec![Vec::new()],
+    };
+    let in_region = |region: Vec<LevelDomain>| match (nearest, field.slice) {
+        (Some(nearest), Some(slice)) if nearest.is_required => {
+            let rooms = field.rooms(nearest.level, &region).into_values();
+            rooms.map(|room| least(&room) / slice * slice).sum()
         }
-        if !take_all(&mut trial, &pods, &domain) {
+        _ => field.room_in(&region),
+    };
+    regions.into_iter().map(in_region).max().unwrap_or(0)
+}
+
+/// The room for the kind of pod that has least.
+fn least(room: &[usize]) -> usize {
+    room.iter().copied().min().unwrap_or(0)
+}
+
+impl<'f, 'a> Field<'f, 'a> {
+    fn of(
+        group: &Group,
+        needs: &GroupDemand<'_>,
+        fabric: &'f FabricCapacity<'a>,
+        within: &[LevelDomain],
+    ) -> Self {
+        let counts = needs.counts();
+        let to_come = needs.to_come.as_ref().map(|(kind, _)| kind);
+        let missing_kind = counts.iter().position(|(kind, _)| Some(kind) == to_come);
+        let kinds = counts.into_iter().map(|(kind, _)| {
+            let nodes = fabric.count_nodes(&kind);
+            (kind, nodes)
+        });
+        let has = |request: &&LevelRequest| within.iter().any(|it| it.level == request.level);
+        let levels = group.levels().as_slice().iter().rev().filter(|it| !has(it)).copied();
+        Self {
+            fabric,
+            kinds: kinds.collect(),
+            missing_kind: missing_kind.unwrap_or(0),
+            slice: group.domain_size(),
+            levels: levels.collect(),
+        }
+    }
+
+    /// Whether the pods of a cohort must share a domain of the nearest level.
+    fn is_bound(&self) -> bool {
+        self.slice.is_some() || self.levels.last().is_some_and(|nearest| nearest.is_required)
+    }
+
+    /// Whether all pods must share a domain of this level.
+    fn is_shared(&self, request: LevelRequest) -> bool {
+        let is_nearest = self.levels.last() == Some(&request);
+        request.is_required && !(is_nearest && self.slice.is_some())
+    }
+
+    /// The pods that belong together: the slices, all of them, or each by itself.
+    fn cohorts<'g>(&self, needs: &GroupDemand<'g>) -> Vec<Cohort<'g>> {
+        let kind_of = |kind: &Arc<PodRequirements>| {
+            self.kinds.iter().position(|(known, _)| known == kind).unwrap_or(0)
+        };
+        let pods = needs.pods.iter().flat_map(|(kind, members)| {
+            let kind = kind_of(kind);
+            members.iter().map(move |member| (kind, *member))
+        });
+        match self.slice {
+            Some(size) => {
+                let mut slices: BTreeMap<_, Vec<_>> = BTreeMap::new();
+                for (kind, member) in pods {
+                    slices.entry(member.slice.clone()).or_default().push((kind, member));
+                }
+                let cohort =
+                    |pods: Vec<_>| Cohort { missing: size.saturating_sub(pods.len()), pods };
+                slices.into_values().map(cohort).collect()
+            }
+            None if self.is_bound() => {
+                let missing = needs.to_come.as_ref().map_or(0, |(_, count)| *count);
+                vec![Cohort { pods: pods.collect(), missing }]
+            }
+            None => pods.map(|pod| Cohort { pods: vec![pod], missing: 0 }).collect(),
+        }
+    }
+
+    /// Chooses domains of these levels, widest first, for cohorts within domains. `None` if those that
+    /// are required have too little room.
+    fn spread<'g>(
+        &self,
+        levels: &[LevelRequest],
+        cohorts: &[Cohort<'g>],
+        within: &[LevelDomain],
+    ) -> Option<Vec<Part<'g>>> {
+        let Some((widest, nearer)) = levels.split_first() else {
+            let pods = cohorts.iter().flat_map(|cohort| cohort.pods.iter().copied()).collect();
+            return Some(vec![Part { domains: within.to_vec(), pods }]);
+        };
+        if let Some(parts) = self.in_one(*widest, nearer, cohorts, within) {
+            return Some(parts);
+        }
+        if self.is_shared(*widest) {
             return None;
         }
-        domains.push((domain, pods.into_iter().map(|(_, member)| member).collect()));
+        let parts = self.in_several(*widest, nearer, cohorts, within);
+        // A preferred level that is not to be had is left out.
+        parts.or_else(|| {
+            let left_out = || self.spread(nearer, cohorts, within);
+            (!widest.is_required).then(left_out).flatten()
+        })
     }
-    Some(LevelPlan { domains })
-}
 
-/// The smallest domain with room for all pods.
-fn whole<'g>(
-    all: &Cohort<'g>,
-    needs: &GroupDemand<'g>,
-    level: FabricLevel,
-    fabric: &FabricCapacity<'_>,
-) -> Option<LevelPlan<'g>> {
-    let counts = needs.counts();
-    let mut rooms: BTreeMap<String, Option<usize>> = BTreeMap::new();
-    for (index, (kind, count)) in counts.iter().enumerate() {
-        let mut there = fabric.count_by(kind, level);
-        if index == 0 {
-            rooms = there.keys().map(|name| (name.clone(), Some(usize::MAX))).collect();
+    /// One domain of a level for all cohorts.
+    fn in_one<'g>(
+        &self,
+        request: LevelRequest,
+        nearer: &[LevelRequest],
+        cohorts: &[Cohort<'g>],
+        within: &[LevelDomain],
+    ) -> Option<Vec<Part<'g>>> {
+        let need = self.need(cohorts);
+        let rooms = self.rooms(request.level, within).into_iter();
+        let mut fitting: Vec<_> = rooms
+            .filter_map(|(domain, room)| {
+                let left = room.iter().zip(&need).map(|(room, need)| room.checked_sub(*need));
+                Some((left.collect::<Option<Vec<_>>>()?.into_iter().min()?, domain))
+            })
+            .collect();
+        fitting.sort();
+        let parts = fitting.into_iter().filter_map(|(_, domain)| {
+            let inside: Vec<_> = std::iter::once(domain).chain(within.iter().cloned()).collect();
+            let parts = self.spread(nearer, cohorts, &inside)?;
+            (!nearer.is_empty() || self.fits(&parts)).then_some(parts)
+        });
+        if nearer.is_empty() {
+            return parts.into_iter().next();
         }
-        for (name, left) in &mut rooms {
-            let rest = there.remove(name).and_then(|room| room.checked_sub(*count));
-            *left = rest.zip(*left).map(|(rest, left)| rest.min(left));
-        }
+        // The first of equal ones.
+        parts.min_by_key(|parts| numbers(parts, nearer.iter().map(|request| request.level)))
     }
-    let mut fitting: Vec<_> =
-        rooms.into_iter().filter_map(|(name, left)| Some((left?, name))).collect();
-    fitting.sort();
-    fitting.into_iter().find_map(|(_, name)| {
-        let domain = LevelDomain { level, name };
-        // One kind is counted exactly.
-        let is_exact = counts.len() == 1;
-        let fits = is_exact || {
-            let mut trial = fabric.clone();
-            counts.iter().all(|(kind, n)| trial.take_in(kind, *n, Some(&domain)) == *n)
-        };
-        let pods = all.pods.iter().map(|(_, member)| *member).collect();
-        fits.then(|| LevelPlan { domains: vec![(domain, pods)] })
-    })
-}
 
-/// Takes a place in the domain for each pod. Returns false if one has none.
-fn take_all(
-    fabric: &mut FabricCapacity<'_>,
-    pods: &[(Arc<PodRequirements>, &Member)],
-    domain: &LevelDomain,
-) -> bool {
-    let mut kinds: Vec<(&Arc<PodRequirements>, usize)> = Vec::new();
-    for (kind, _) in pods {
-        match kinds.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((kind, 1)),
+    /// As few domains of a level as possible, with the cohorts divided evenly.
+    fn in_several<'g>(
+        &self,
+        request: LevelRequest,
+        nearer: &[LevelRequest],
+        cohorts: &[Cohort<'g>],
+        within: &[LevelDomain],
+    ) -> Option<Vec<Part<'g>>> {
+        let size = cohorts.iter().map(Cohort::size).max()?;
+        let slots = self.rooms(request.level, within).into_iter().map(|(domain, room)| {
+            let inside: Vec<_> =
+                std::iter::once(domain.clone()).chain(within.iter().cloned()).collect();
+            let slots = match nearer.last().filter(|_| self.is_bound()) {
+                None => least(&room) / size,
+                Some(nearest) => {
+                    let rooms = self.rooms(nearest.level, &inside).into_values();
+                    rooms.map(|room| least(&room) / size).sum()
+                }
+            };
+            (inside, slots)
+        });
+        let mut left = cohorts;
+        let mut all = Vec::new();
+        for (inside, quota) in quotas(slots.collect(), cohorts.len())? {
+            let (here, rest) = left.split_at(quota);
+            left = rest;
+            all.extend(self.spread(nearer, here, &inside)?);
         }
+        Some(all)
     }
-    kinds.into_iter().all(|(kind, count)| fabric.take_in(kind, count, Some(domain)) == count)
-}
 
-/// The pods that belong together: all of them, the slices, or each by itself.
-fn cohorts<'g>(group: &Group, needs: &GroupDemand<'g>, request: LevelRequest) -> Vec<Cohort<'g>> {
-    let pods: Vec<_> = needs
-        .pods
-        .iter()
-        .flat_map(|(kind, members)| members.iter().map(|member| (kind.clone(), *member)))
-        .collect();
-    let to_come = needs.to_come.as_ref().map_or(0, |(_, count)| *count);
-    match group.domain_size() {
-        Some(size) => {
-            let mut slices: BTreeMap<_, Vec<_>> = BTreeMap::new();
-            for (kind, member) in pods {
-                slices.entry(member.slice.clone()).or_default().push((kind, member));
+    /// How many pods of each kind cohorts have, with those that are still to come.
+    fn need(&self, cohorts: &[Cohort<'_>]) -> Vec<usize> {
+        let mut need = vec![0; self.kinds.len()];
+        for cohort in cohorts {
+            cohort.pods.iter().for_each(|(kind, _)| need[*kind] += 1);
+            if let Some(kind) = need.get_mut(self.missing_kind) {
+                *kind += cohort.missing;
             }
-            slices.into_values().map(|pods| Cohort { size: size.max(pods.len()), pods }).collect()
         }
-        None if request.is_required => {
-            let size = pods.len() + to_come;
-            vec![Cohort { pods, size }]
-        }
-        None => pods.into_iter().map(|pod| Cohort { pods: vec![pod], size: 1 }).collect(),
+        need
     }
-}
 
-/// Divides cohorts evenly over the fewest domains, given how many each has room for. `None` if
-/// there is too little room.
-fn quotas(mut slots: Vec<(String, usize)>, cohorts: usize) -> Option<Vec<(String, usize)>> {
-    slots.retain(|(_, slots)| *slots > 0);
-    // Least room first.
-    slots.sort_by(|(a, least), (b, more)| (least, a).cmp(&(more, b)));
-    let mut chosen = Vec::new();
-    let mut left = cohorts;
-    while left > 0 {
-        let enough = slots.iter().position(|(_, slots)| *slots >= left);
-        let at = match enough {
-            Some(at) => at,
-            None => slots.len().checked_sub(1)?,
+    /// The room for each kind of pod in each domain of a level within domains.
+    fn rooms(
+        &self,
+        level: FabricLevel,
+        within: &[LevelDomain],
+    ) -> BTreeMap<LevelDomain, Vec<usize>> {
+        let mut rooms: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, (_, nodes)) in self.kinds.iter().enumerate() {
+            for (node, room) in
+                nodes.iter().filter(|(node, _)| self.fabric.is_within(*node, within))
+            {
+                let Some(name) = self.fabric.label(*node, level.label()) else { continue };
+                let of_domain = rooms.entry(name).or_insert_with(|| vec![0; self.kinds.len()]);
+                of_domain[index] += room;
+            }
+        }
+        let named = |(name, room): (&str, _)| (LevelDomain { level, name: name.to_owned() }, room);
+        rooms.into_iter().map(named).collect()
+    }
+
+    /// The room within domains for the kind of pod that has least.
+    fn room_in(&self, within: &[LevelDomain]) -> usize {
+        let of_kind = |(_, nodes): &(_, NodeRooms)| {
+            let inside = nodes.iter().filter(|(node, _)| self.fabric.is_within(*node, within));
+            inside.map(|(_, room)| room).sum::<usize>()
         };
-        let (name, room) = slots.remove(at);
-        left = left.saturating_sub(room);
-        chosen.push((name, room));
+        self.kinds.iter().map(of_kind).min().unwrap_or(0)
     }
-    chosen.sort_by(|(a, least), (b, more)| (least, a).cmp(&(more, b)));
-    let mut left = cohorts;
-    let mut quotas = Vec::new();
-    for (index, (name, room)) in chosen.iter().enumerate() {
-        let share = left.div_ceil(chosen.len() - index).min(*room);
-        left -= share;
-        quotas.push((name.clone(), share));
-    }
-    Some(quotas)
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cohorts_are_divided_evenly_over_the_fewest_domains() {
-        let slots = |rooms: &[usize]| {
-            let named = rooms.iter().enumerate().map(|(index, room)| (format!("d{index}"), *room));
-            named.collect::<Vec<_>>()
-        };
-        for (rooms, cohorts, expected) in [
-            (&[18, 18][..], 16, Some(vec![("d0", 16)])),
-            // The smallest domain that is large enough.
-            (&[18, 12, 16], 10, Some(vec![("d1", 10)])),
-            (&[18, 18, 18], 32, Some(vec![("d0", 16), ("d2", 16)])),
-            (&[18, 4, 18], 36, Some(vec![("d0", 18), ("d2", 18)])),
-            (&[18, 4, 18], 38, Some(vec![("d1", 4), ("d0", 17), ("d2", 17)])),
-            (&[2, 2], 5, None),
-            (&[0, 0], 1, None),
-            (&[], 1, None),
-        ] {
-            let found = quotas(slots(rooms), cohorts);
-            let expected = expected.map(|all| {
-                all.into_iter().map(|(name, share)| (name.to_owned(), share)).collect::<Vec<_>>()
-            });
-            assert_eq!(found, expected, "{cohorts} over {rooms:?}");
+    /// Whether all pods of these parts fit at the same time. Pods of one kind are counted exactly.
+    fn fits(&self, parts: &[Part<'_>]) -> bool {
+        let is_plain = |kind: &PodRequirements| kind.apart.is_empty() && kind.near.is_empty();
+        if let [(kind, _)] = &*self.kinds
+            && is_plain(kind)
+        {
+            return true;
         }
+        let mut trial = self.fabric.clone();
+        parts.iter().all(|part| {
+            let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+            part.pods.iter().for_each(|(kind, _)| *counts.entry(*kind).or_default() += 1);
+            let mut counts: Vec<_> = counts.into_iter().collect();
+            counts.sort_by_key(|(_, count)| Reverse(*count));
+            counts.into_iter().all(|(kind, count)| {
+                trial.take_in(&self.kinds[kind].0, count, &part.domains) == count
+            })
+        })
     }
 }

@@ -127,20 +127,20 @@ impl<'g> GroupDemand<'g> {
         self.counts().iter().map(|(_, count)| count).sum()
     }
 
-    /// The kinds of the existing pods, in these domains if there are any.
-    pub(super) fn spots(&self, domains: &BTreeSet<LevelDomain>) -> HashSet<Spot> {
+    /// The kinds of the existing pods, in the domains of these places if there are any.
+    pub(super) fn spots(&self, places: &BTreeSet<Vec<LevelDomain>>) -> HashSet<Spot> {
         let kinds = self.pods.iter().map(|(kind, _)| kind);
         let spots = kinds.flat_map(|kind| {
-            let anywhere = domains.is_empty().then(|| (kind.clone(), None));
-            domains.iter().map(|it| (kind.clone(), Some(it.clone()))).chain(anywhere)
+            let anywhere = places.is_empty().then(|| (kind.clone(), Vec::new()));
+            places.iter().map(|it| (kind.clone(), it.clone())).chain(anywhere)
         });
         spots.collect()
     }
 
-    /// The kinds of pods without a gate, each in its domain if it has one.
+    /// The kinds of pods without a gate, each in its domains.
     pub(super) fn released_spots(&self) -> HashSet<Spot> {
         let pods = self.pods.iter().flat_map(|(kind, members)| {
-            members.iter().map(move |member| (kind.clone(), member.domain.clone()))
+            members.iter().map(move |member| (kind.clone(), member.domains.clone()))
         });
         pods.collect()
     }
@@ -166,22 +166,22 @@ impl<'g> GroupDemand<'g> {
     }
 
     /// Takes places on a fabric: free ones first, then those that pods of lower priority hold. A pod
-    /// whose gate was removed takes one in its domain. Returns the pods that got one.
+    /// whose gate was removed takes one in its domains. Returns the pods that got one.
     pub(super) fn take(&self, fabric: &mut FabricCapacity<'_>) -> Vec<&'g Member> {
         let mut placed = Vec::new();
         for (kind, members) in &self.pods {
-            let mut by_domain: BTreeMap<_, Vec<&'g Member>> = BTreeMap::new();
+            let mut by_domain: BTreeMap<&[LevelDomain], Vec<&'g Member>> = BTreeMap::new();
             for member in members {
-                let domain = member.domain.as_ref().filter(|_| member.is_released());
-                by_domain.entry(domain).or_default().push(member);
+                let domains = if member.is_released() { &*member.domains } else { &[] };
+                by_domain.entry(domains).or_default().push(member);
             }
-            for (domain, members) in by_domain {
-                let fit = take(fabric, kind, members.len(), domain);
+            for (domains, members) in by_domain {
+                let fit = take(fabric, kind, members.len(), domains);
                 placed.extend(members.iter().take(fit));
             }
         }
         if let Some((kind, more)) = &self.to_come {
-            take(fabric, kind, *more, None);
+            take(fabric, kind, *more, &[]);
         }
         placed
     }
@@ -192,7 +192,7 @@ fn take(
     fabric: &mut FabricCapacity<'_>,
     kind: &Arc<PodRequirements>,
     count: usize,
-    within: Option<&LevelDomain>,
+    within: &[LevelDomain],
 ) -> usize {
     let fit = fabric.take_in(kind, count, within);
     let preempting = (fit < count).then(|| kind.preempting()).flatten();

@@ -1,18 +1,19 @@
 //! What the scheduler is placing on a fabric, so that no group is counted on places that it may take.
 
 use super::super::requirements::PodRequirements;
-use cluster_model::fabric_level::LevelDomain;
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A kind of pod that the scheduler places, and the domain in which it does.
-pub(super) type Spot = (Arc<PodRequirements>, Option<LevelDomain>);
+/// A kind of pod that the scheduler places, and the domains in which it does.
+pub(super) type Spot = (Arc<PodRequirements>, Vec<LevelDomain>);
 
 /// How well a group fits on a fabric.
 #[derive(Clone, Debug)]
 pub(super) struct Fit {
-    /// On how many domains of its level; zero if it asks for no level.
-    pub(super) domains: usize,
+    /// On how many domains of each level that it asks for, widest first; behind every other number
+    /// where a preferred level is not to be had.
+    pub(super) domains: Vec<usize>,
     /// The places left for the scarcest kind of its pods.
     pub(super) rest: usize,
     /// What the scheduler will place.
@@ -21,9 +22,14 @@ pub(super) struct Fit {
 
 /// Returns true if two sets of pods are in different domains of one level.
 pub(super) fn are_apart(some: &HashSet<Spot>, others: &HashSet<Spot>) -> bool {
-    let Some((_, Some(first))) = some.iter().next() else { return false };
-    let is_of_level =
-        |(_, domain): &Spot| domain.as_ref().is_some_and(|domain| domain.level == first.level);
-    let is_there = |(_, domain): &Spot| some.iter().any(|(_, other)| other == domain);
-    some.iter().chain(others).all(is_of_level) && !others.iter().any(is_there)
+    let names = |spots: &HashSet<Spot>, level: FabricLevel| {
+        let of_spot = |(_, domains): &Spot| {
+            domains.iter().find(|domain| domain.level == level).map(|domain| domain.name.clone())
+        };
+        spots.iter().map(of_spot).collect::<Option<HashSet<String>>>()
+    };
+    FabricLevel::ALL.into_iter().any(|level| match (names(some, level), names(others, level)) {
+        (Some(some), Some(others)) => some.is_disjoint(&others),
+        _ => false,
+    })
 }

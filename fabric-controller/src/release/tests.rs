@@ -64,14 +64,15 @@ fn gates_are_removed_only_without_conflicts() {
 /// Pods that must share a domain are released to the one that they are marked with.
 #[test]
 fn gates_are_removed_only_where_domains_agree() {
-    let asks = |mut pod: Pod, size: Option<&str>, index: usize| {
+    let asks_for = |mut pod: Pod, levels: &str, size: Option<&str>, index: usize| {
         let annotations = pod.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::FABRIC_LEVEL.to_owned(), "nvlink".to_owned());
+        annotations.insert(annotation::FABRIC_LEVEL.to_owned(), levels.to_owned());
         let index = (job_label::COMPLETION_INDEX.to_owned(), index.to_string());
         annotations.extend([index]);
         annotations.extend(size.map(|size| (annotation::DOMAIN_SIZE.to_owned(), size.to_owned())));
         pod
     };
+    let asks = |pod, size, index| asks_for(pod, "nvlink", size, index);
     let gated = |name, place| pod(name, true, Some(place));
     let released = |name, domain: &str| {
         let mut pod = pod(name, false, Some("1"));
@@ -110,6 +111,20 @@ fn gates_are_removed_only_where_domains_agree() {
     let terms = &found[0].patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         ["nodeSelectorTerms"];
     assert_eq!(terms[0]["matchExpressions"][1]["key"], label::NODE_NVLINK, "{terms}");
+
+    // Slices share an NVLink domain, and all pods a block.
+    let slices = |places: [&'static str; 2]| {
+        let pods = places.iter().zip(["a", "b"]).enumerate().map(|(index, (place, name))| {
+            asks_for(gated(name, place), "block,nvlink", Some("1"), index)
+        });
+        let pods: Vec<_> = pods.collect();
+        gate_removals(&key(), &pods, "1", &BTreeSet::from(["a", "b"]), |_| None)
+    };
+    assert_eq!(slices(["1,nvlink=x,block=p", "1,nvlink=y,block=p"]).map(|it| it.len()), Ok(2));
+    let split = slices(["1,nvlink=x,block=p", "1,nvlink=y,block=q"]);
+    assert_eq!(split, Err(Refusal::NotMarked("b".to_owned())));
+    let lacking = slices(["1,nvlink=x,block=p", "1,block=p"]);
+    assert_eq!(lacking, Err(Refusal::NotMarked("b".to_owned())));
 }
 
 #[test]
@@ -125,7 +140,7 @@ fn the_fabric_is_added_to_every_term_and_the_rest_stays() {
     }}))
     .unwrap();
     let patches = [pod("a", true, Some("1")), with_terms]
-        .map(|pod| gate_removal(&pod, "1", None).unwrap().patch);
+        .map(|pod| gate_removal(&pod, "1", &[]).unwrap().patch);
     insta::assert_yaml_snapshot!(patches);
 }
 

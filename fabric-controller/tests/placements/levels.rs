@@ -60,6 +60,83 @@ fn a_gang_gets_one_domain_of_its_level_or_waits() {
     }
 }
 
+/// A fabric of blocks, each with NVLink domains of these numbers of nodes.
+fn blocks(blocks: &[&[usize]]) -> World {
+    let mut world = World::new(0, 0);
+    for (block, racks) in blocks.iter().enumerate() {
+        for (rack, nodes) in racks.iter().enumerate() {
+            world.add_rack("f", &format!("b{block}"), &format!("b{block}r{rack}"), *nodes);
+        }
+    }
+    world
+}
+
+#[test]
+fn several_levels_are_kept_or_preferred_together() {
+    let both = "block,nvlink=preferred";
+    for (places, pods, levels, size, expected) in [
+        // One block, and in it the fewest NVLink domains.
+        (&[&[4, 4][..], &[3, 3, 3]][..], 8, both, None, "8 to f 8 in b0 4 in b0r0 4 in b0r1"),
+        (&[&[2, 2, 2], &[4, 4]], 6, both, None, "6 to f 6 in b1 3 in b1r0 3 in b1r1"),
+        // The block that is large enough, although another has a larger NVLink domain.
+        (&[&[5], &[4, 4]], 6, both, None, "6 to f 6 in b1 3 in b1r0 3 in b1r1"),
+        (&[&[4], &[4]], 6, both, None, "TooLarge"),
+        // Both preferred: the fewest blocks first.
+        (
+            &[&[4, 2], &[4]],
+            8,
+            "block=preferred,nvlink=preferred",
+            None,
+            "8 to f 4 in b0 4 in b0r0 4 in b1 4 in b1r0",
+        ),
+        (
+            &[&[2, 2, 2], &[4], &[1]],
+            5,
+            "nvlink=preferred,block=preferred",
+            None,
+            "5 to f 5 in b0 2 in b0r0 2 in b0r1 1 in b0r2",
+        ),
+        // Slices in NVLink domains, all of them in a block.
+        (&[&[3], &[2, 3]], 4, "block,nvlink", Some("2"), "4 to f 4 in b1 2 in b1r0 2 in b1r1"),
+        (&[&[3], &[3]], 4, "block,nvlink", Some("2"), "TooLarge"),
+        (
+            &[&[3], &[3]],
+            4,
+            "block=preferred,nvlink",
+            Some("2"),
+            "4 to f 2 in b0 2 in b0r0 2 in b1 2 in b1r0",
+        ),
+        // All in an NVLink domain. Its block follows.
+        (&[&[3], &[4]], 4, "block=preferred,nvlink", None, "4 to f 4 in b1 4 in b1r0"),
+        (&[&[3, 3]], 4, "block=preferred,nvlink", None, "TooLarge"),
+    ] {
+        let mut world = blocks(places);
+        world.gang("a", pods, "d4");
+        let size = size.map(|size| (SIZE, size));
+        world.annotate("a", &std::iter::once((LEVEL, levels)).chain(size).collect::<Vec<_>>());
+        let found = world.told();
+        assert!(found["a"].starts_with(expected), "{places:?} {levels} {size:?}: {found:?}");
+    }
+}
+
+/// A pod that is created again goes back to the domains of its slice and of its group.
+#[test]
+fn a_recreated_pod_joins_its_domains_of_several_levels() {
+    let mut world = blocks(&[&[4, 4], &[4, 4]]);
+    let asked = [(LEVEL, "block,nvlink"), (SIZE, "2")];
+    world.gang("a", 4, "d4");
+    world.annotate("a", &asked);
+    world.release();
+    assert!(world.bind(0).is_empty());
+    // The whole second slice, and a pod of the first.
+    for pod in ["a-0", "a-2", "a-3"] {
+        world.delete(pod);
+        world.pod(pod, "a", "d4", &json!({}));
+    }
+    world.annotate("a", &asked);
+    assert_eq!(world.told()["a"], "3 to f 3 in b0 3 in b0r0");
+}
+
 #[test]
 fn a_recreated_pod_joins_its_domain() {
     let mut world = racks(&[4, 4], &[]);
@@ -96,11 +173,12 @@ fn a_recreated_pod_joins_its_domain() {
 #[test]
 fn a_large_gang_is_decided_on_within_a_second() {
     let mut world = World::new(0, 0);
-    for domain in 0..278 {
-        world.add_domain(&format!("f{}", domain / 70), Nvlink, &format!("r{domain:03}"), 18);
+    for rack in 0..278 {
+        let (fabric, block) = (rack / 70, rack / 35);
+        world.add_rack(&format!("f{fabric}"), &format!("b{block}"), &format!("r{rack:03}"), 18);
     }
     world.gang("a", 512, "d4");
-    world.annotate("a", &[(LEVEL, "nvlink"), (SIZE, "16")]);
+    world.annotate("a", &[(LEVEL, "block,nvlink"), (SIZE, "16")]);
     let begun = Instant::now();
     let found = world.told();
     let took = begun.elapsed();
@@ -115,11 +193,14 @@ proptest! {
     /// every released pod has a place.
     #[test]
     fn no_gang_is_split_over_domains(
-        sizes in prop::collection::vec((1..7_usize, 0..4_usize), 1..8),
+        sizes in prop::collection::vec((1..7_usize, 0..6_usize), 1..8),
         lost in prop::collection::vec((0..8_usize, 0..6_usize), 0..6),
         first in 0..9_usize,
     ) {
         let mut world = racks(&[4, 4, 3], &[6, 2]);
+        world.add_rack("f2", "b0", "b0r0", 4);
+        world.add_rack("f2", "b0", "b0r1", 2);
+        world.add_rack("f2", "b1", "b1r0", 5);
         for (number, (pods, kind)) in sizes.iter().enumerate() {
             let gang = format!("g{number}");
             world.gang(&gang, *pods, "d4");
@@ -146,7 +227,9 @@ fn asked(kind: usize) -> &'static [(&'static str, &'static str)] {
         0 => &[],
         1 => &[(LEVEL, "nvlink")],
         2 => &[(LEVEL, "nvlink"), (SIZE, "2")],
-        _ => &[(LEVEL, "nvlink=preferred")],
+        3 => &[(LEVEL, "nvlink=preferred")],
+        4 => &[(LEVEL, "block,nvlink"), (SIZE, "2")],
+        _ => &[(LEVEL, "block,nvlink=preferred")],
     }
 }
 
@@ -156,14 +239,19 @@ fn check(world: &World, sizes: &[(usize, usize)]) -> Result<(), TestCaseError> {
         let number = (0..sizes.len()).find(|number| group.key.label == format!("g{number}"));
         let kind = number.map_or(0, |number| sizes[number].1);
         let mut domains: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        let mut blocks: BTreeSet<String> = BTreeSet::new();
         for member in &group.members {
             let PodStage::Bound(node) = &member.stage else { continue };
             let labels = &world.view.inventory().node(node).unwrap().labels;
-            let slice = if kind == 2 { member.slice.clone() } else { None };
+            let slice = if matches!(kind, 2 | 4) { member.slice.clone() } else { None };
             domains.entry(slice).or_default().insert(labels[label::NODE_NVLINK].to_string());
+            if matches!(kind, 4 | 5) {
+                blocks.insert(labels[label::NODE_BLOCK].to_string());
+            }
         }
         let is_split = domains.values().any(|there| there.len() > 1);
-        prop_assert!(!is_split || !matches!(kind, 1 | 2), "{}: {domains:?}", group.key);
+        prop_assert!(!is_split || !matches!(kind, 1 | 2 | 4), "{}: {domains:?}", group.key);
+        prop_assert!(blocks.len() < 2, "{}: {blocks:?}", group.key);
     }
     Ok(())
 }

@@ -86,6 +86,15 @@ impl World {
         }
     }
 
+    /// Adds nodes of an NVLink domain in a block of a fabric.
+    pub(crate) fn add_rack(&mut self, fabric: &str, block: &str, rack: &str, nodes: usize) {
+        for node in 0..nodes {
+            let labels =
+                json!({FabricLevel::Nvlink.label(): rack, FabricLevel::Block.label(): block});
+            self.add_labelled(&format!("{fabric}-{rack}-{node}"), fabric, &labels, &json!({}));
+        }
+    }
+
     pub(crate) fn add_node(&mut self, name: &str, fabric: &str, spec: &Value) {
         self.add_labelled(name, fabric, &json!({}), spec);
     }
@@ -173,7 +182,7 @@ impl World {
             Action::Place { fabric, pods, domains, rest } => {
                 let rest = rest.as_ref().map(|why| format!(", rest {}", why.reason()));
                 let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
-                for domain in domains.values() {
+                for domain in domains.values().flatten() {
                     *shares.entry(&domain.name).or_default() += 1;
                 }
                 let shares = shares.iter().map(|(name, pods)| format!(" {pods} in {name}"));
@@ -196,26 +205,27 @@ impl World {
         for decision in self.decide() {
             if let Action::Place { fabric, pods, domains, .. } = &decision.action {
                 for pod in pods {
-                    self.release_to(pod, fabric, domains.get(pod));
+                    let domains = domains.get(pod).map(Vec::as_slice);
+                    self.release_to(pod, fabric, domains.unwrap_or_default());
                 }
             }
         }
     }
 
     pub(crate) fn release_one(&mut self, pod: &str, fabric: &str) {
-        self.release_to(pod, fabric, None);
+        self.release_to(pod, fabric, &[]);
     }
 
     /// Removes the gate of a pod.
-    fn release_to(&mut self, pod: &str, fabric: &str, domain: Option<&LevelDomain>) {
+    fn release_to(&mut self, pod: &str, fabric: &str, domains: &[LevelDomain]) {
         let spec = self.pods.get_mut(pod).unwrap().spec.as_mut().unwrap();
         spec.scheduling_gates = None;
         let affinity = spec.affinity.get_or_insert_default();
         let is_in =
             |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
-        let domain = domain.map(|domain| is_in(domain.level.label(), &domain.name));
+        let domains = domains.iter().map(|domain| is_in(domain.level.label(), &domain.name));
         let fabric = is_in(label::NODE_FABRIC, fabric);
-        let expressions: Vec<_> = std::iter::once(fabric).chain(domain).collect();
+        let expressions: Vec<_> = std::iter::once(fabric).chain(domains).collect();
         affinity.node_affinity = Some(from(json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": expressions},
@@ -234,7 +244,7 @@ impl World {
             {
                 let fabric = member.chosen.clone().unwrap();
                 let claims = member.requirements.claims(&self.view).unwrap();
-                match self.find(&fabric, member.domain.as_ref(), &claims, first) {
+                match self.find(&fabric, &member.domains, &claims, first) {
                     Some((node, allocation)) => self.bind_to(&member.name, &node, &allocation),
                     None => stuck.push(member.name.clone()),
                 }
@@ -250,7 +260,7 @@ impl World {
         let member = of_pod.unwrap();
         let claims = member.requirements.claims(&self.view).unwrap();
         let fabric = member.chosen.as_ref().unwrap();
-        let found = self.find(fabric, member.domain.as_ref(), &claims, first);
+        let found = self.find(fabric, &member.domains, &claims, first);
         let (node, allocation) = found.unwrap();
         self.bind_to(pod, &node, &allocation);
     }
@@ -291,7 +301,7 @@ impl World {
     fn find(
         &self,
         fabric: &str,
-        domain: Option<&LevelDomain>,
+        domains: &[LevelDomain],
         claims: &[Claim],
         first: usize,
     ) -> Option<(String, AllocationResult)> {
@@ -300,7 +310,7 @@ impl World {
             let labels = &inventory.node(name).unwrap().labels;
             let is = |key: &str, value: &str| labels.get(key).is_some_and(|it| **it == *value);
             is(label::NODE_FABRIC, fabric)
-                && domain.is_none_or(|domain| is(domain.level.label(), &domain.name))
+                && domains.iter().all(|domain| is(domain.level.label(), &domain.name))
         });
         let nodes: Vec<_> = on.collect();
         let start = first % nodes.len().max(1);

@@ -101,8 +101,22 @@ pub(crate) struct PlanFabric {
     pub(crate) places: BTreeMap<String, u64>,
     /// The fabric that it would take.
     pub(crate) chosen: Option<String>,
+    /// The domains of levels below the fabric that it would take.
+    pub(crate) domains: Option<Vec<PlanDomain>>,
     /// Why it would wait.
     pub(crate) waits: Option<String>,
+}
+
+/// A domain of a level that pods of a group would go to.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanDomain {
+    /// `nvlink` or `block`.
+    pub(crate) level: String,
+    /// The value of the level's node label.
+    pub(crate) name: String,
+    /// How many of the pods.
+    pub(crate) pods: u64,
 }
 
 /// A pod that stays as it is.

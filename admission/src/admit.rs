@@ -2,6 +2,7 @@
 //! calls the same function.
 
 use crate::api_limits::{self, TooLarge};
+use crate::compute_domain;
 use crate::denial::Denial;
 use crate::fabric::{self, JoinedGroup};
 use crate::intent::{self, GpuResources, Intent, nic_config};
@@ -13,6 +14,7 @@ use crate::quota;
 use crate::rail;
 use crate::rewrite;
 use crate::template;
+use cluster_model::compute_domain::predicted_template;
 use cluster_model::names::annotation;
 use cluster_model::placement::Placement;
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -41,6 +43,8 @@ pub struct Planned {
     pub plan: Plan,
     /// Its template, without a namespace.
     pub template: ResourceClaimTemplate,
+    /// The template of the channel that the pod gets, as NVIDIA's driver will create it.
+    pub channel: Option<ResourceClaimTemplate>,
 }
 
 /// A pod is denied, or could not be read.
@@ -84,6 +88,8 @@ pub struct Pending {
     resources: GpuResources,
     namespace: String,
     group: Option<JoinedGroup>,
+    /// The group whose `ComputeDomain` the pod joins.
+    compute_domain: Option<String>,
     /// The template of an earlier decision, if the pod's annotations have not changed
     /// since.
     template: Option<String>,
@@ -137,6 +143,8 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         .map_err(AdmitError::Denied)?;
     let group = fabric::check(&typed, &intent, policy.fabric, view);
     let group = group.map_err(AdmitError::Denied)?;
+    let compute_domain =
+        compute_domain::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
     let placement = Placement::of(&typed);
     Ok(Begun::NeedsPlan(Box::new(Pending {
         intent,
@@ -146,6 +154,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         resources,
         namespace,
         group,
+        compute_domain,
         template,
         warnings,
     })))
@@ -163,6 +172,7 @@ impl Pending {
     ) -> Result<Verdict, AdmitError> {
         let Self { intent, placement, pod, typed, resources, namespace, group, template, .. } =
             self;
+        let domain = self.compute_domain;
         let mut warnings = self.warnings;
         // An earlier decision stays, even if its template is not in the view yet.
         let kept = template.and_then(|template| pin::kept(&plan, &template));
@@ -209,10 +219,16 @@ impl Pending {
         if let Some(group) = group {
             rewrite::join_group(&mut pod, &group);
         }
+        if let Some(group) = &domain {
+            rewrite::join_compute_domain(&mut pod, &plan.grants, group);
+        }
+        let channel = domain.and_then(|group| {
+            predicted_template(&namespace, &cluster_model::compute_domain::template(&group))
+        });
         let key = ObjectKey { namespace, name: name.to_owned() };
         Ok(Verdict {
             pod,
-            planned: Some(Planned { plan, template }),
+            planned: Some(Planned { plan, template, channel }),
             template: Some(key),
             warnings,
         })

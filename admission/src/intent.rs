@@ -111,6 +111,8 @@ pub struct Intent {
     pub fabric_levels: LevelRequests,
     /// Whether slices of the group each share a domain of the level, and not the whole group.
     pub is_sliced: bool,
+    /// True if the pods of the job get a channel of a `ComputeDomain` that is made for it.
+    pub compute_domain: bool,
     /// True if all pods of the job must have NICs of the same rails.
     pub same_rail: bool,
     /// The group whose rail the pod shares. It is set after the annotations are read, since it
@@ -228,6 +230,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         fabric,
         fabric_levels,
         is_sliced: get(annotation::DOMAIN_SIZE).is_some(),
+        compute_domain: values::compute_domain(get(annotation::COMPUTE_DOMAIN))?,
         same_rail: values::same_rail(get(annotation::RAIL))?,
         rail_group: None,
         cpus: cpus.transpose()?,

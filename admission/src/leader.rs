@@ -1,10 +1,11 @@
 //! Tasks of the leading replica: certificates, garbage collection of unused templates, events on
-//! pods whose claim is outdated, and remembered machines. Each task makes a decision from its inputs,
+//! pods whose claim is outdated, `ComputeDomain`s, and remembered machines. Each task makes a decision from its inputs,
 //! then one write that carries the version of those inputs. It runs when an input changes, and when
 //! the time comes that the last decision named.
 
 mod certificates;
 mod clock;
+mod compute_domains;
 mod lifecycle;
 mod machines;
 mod outdated_pods;
@@ -60,7 +61,11 @@ impl Leader {
     pub(crate) async fn work(&self, synced: &Readiness) {
         let from_view = async {
             synced.ready().await;
-            tokio::join!(self.keep_templates(), self.remember_machines());
+            tokio::join!(
+                self.keep_templates(),
+                self.keep_compute_domains(),
+                self.remember_machines()
+            );
         };
         tokio::join!(self.keep_certificates(), from_view);
     }

@@ -7,6 +7,7 @@
 pub mod admit;
 pub mod api_limits;
 mod claim;
+mod compute_domain;
 mod cost;
 mod cpus;
 pub mod demand;
@@ -18,6 +19,8 @@ mod join;
 mod leader;
 pub mod lint;
 pub mod nearness;
+#[cfg(feature = "server")]
+mod needed_domain;
 mod nic_class;
 mod nic_pool;
 mod numa_beside;

@@ -99,7 +99,7 @@ fn check_claims(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), De
 }
 
 /// The spec of an entry of `spec.resourceClaims`, if known.
-fn spec<'a>(
+pub(crate) fn spec<'a>(
     pod: &Pod,
     entry: &core::PodResourceClaim,
     view: &'a ClusterView,

@@ -8,6 +8,7 @@ use crate::demand::Grant;
 use crate::fabric::JoinedGroup;
 use crate::intent::GpuResources;
 use crate::template;
+use cluster_model::compute_domain::{self, CHANNEL_CLAIM};
 use cluster_model::names::{GATE_FABRIC, annotation, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
@@ -17,12 +18,13 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations with which a pod requests devices.
-const ASKING: [&str; 21] = [
+const ASKING: [&str; 22] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNED_NVMES,
     annotation::ALIGNMENT,
     annotation::ALIGNMENT_POLICY,
+    annotation::COMPUTE_DOMAIN,
     annotation::CONTAINERS,
     annotation::DOMAIN_SIZE,
     annotation::FABRIC,
@@ -125,6 +127,39 @@ pub(crate) fn join_group(pod: &mut Value, group: &JoinedGroup) {
     }
 }
 
+/// Adds a claim for the channel of a group's `ComputeDomain` to a pod and to its containers that get
+/// devices.
+pub(crate) fn join_compute_domain(pod: &mut Value, grants: &[Grant], group: &str) {
+    let template = compute_domain::template(group);
+    let claim = json!({ "name": CHANNEL_CLAIM, "resourceClaimTemplateName": template });
+    push(&mut pod["spec"]["resourceClaims"], claim);
+    for container in containers(pod) {
+        let name = container["name"].as_str().unwrap_or_default();
+        if grants.iter().any(|grant| grant.container == name) {
+            push(&mut container["resources"]["claims"], json!({ "name": CHANNEL_CLAIM }));
+        }
+    }
+}
+
+/// Removes what [`join_compute_domain`] added.
+fn leave_compute_domain(pod: &mut Value) {
+    let claims = pod["spec"]["resourceClaims"].as_array();
+    let is_ours = |claim: &Value| {
+        let template = claim["resourceClaimTemplateName"].as_str();
+        claim["name"] == CHANNEL_CLAIM
+            && template.and_then(compute_domain::group_of_template).is_some()
+    };
+    if !claims.is_some_and(|claims| claims.iter().any(is_ours)) {
+        return;
+    }
+    remove(&mut pod["spec"], "resourceClaims", CHANNEL_CLAIM);
+    for container in containers(pod) {
+        if let Some(resources) = container.get_mut("resources") {
+            remove(resources, "claims", CHANNEL_CLAIM);
+        }
+    }
+}
+
 /// Adds tolerations for nodes that are tainted to keep off pods without these resources. The API
 /// server's plugin `ExtendedResourceToleration` adds the same tolerations to pods with limits, but
 /// not to this pod, whose GPUs no limit names.
@@ -158,13 +193,15 @@ pub fn schedule_by(pod: &mut Value, scheduler: &str) {
     }
 }
 
-/// The pod as it was before [`without_limits`], [`with_claim`] and `join_group`. If no limits were
+/// The pod as it was before [`without_limits`], [`with_claim`], `join_group` and
+/// `join_compute_domain`. If no limits were
 /// stored, the current ones are kept.
 pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();
     let mut pod = if is_kept { without_extended_resources(pod, resources) } else { pod.clone() };
     remove(&mut pod["spec"], "resourceClaims", CLAIM);
     remove(&mut pod["spec"], "schedulingGates", GATE_FABRIC);
+    leave_compute_domain(&mut pod);
     leave_pod_group(&mut pod);
     unlabel(&mut pod["metadata"], label::FABRIC_GROUP);
     for container in containers(&mut pod) {

@@ -201,6 +201,7 @@ fn follow(
                 view.clone(),
                 listed("compositepodgroups")
             ),
+            watch::follow_compute_domains(client.clone(), view.clone(), listed("computedomains")),
             // A cluster without NicPools may lack their definition, so readiness does not wait.
             watch::follow_kind::<NicPool, _>(client, view.clone(), ()),
             watch::follow_object(machines, object::MACHINES, view, listed("machines")),

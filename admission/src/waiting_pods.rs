@@ -1,6 +1,7 @@
 //! Pods without a node that refer to managed templates: stores only which templates, since when,
 //! and whether the pod is unschedulable.
 
+use crate::needed_domain::NeededDomain;
 use crate::rewrite;
 use crate::template;
 use cluster_model::view::ObjectKey;
@@ -26,6 +27,8 @@ struct Watched {
     /// Templates of pods that were not known before.
     arrived: Mutex<BTreeSet<ObjectKey>>,
     has_arrived: Notify,
+    /// A pod that needs a `ComputeDomain` has arrived, changed or gone.
+    domains_changed: Notify,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,8 @@ struct WaitingPod {
     since: Instant,
     /// The pod's UID, if it is unschedulable.
     unschedulable: Option<String>,
+    /// The `ComputeDomain` that it needs.
+    domain: Option<NeededDomain>,
 }
 
 /// A pod that the scheduler found no node for.
@@ -101,6 +106,18 @@ impl WaitingPods {
         templates.collect()
     }
 
+    /// The `ComputeDomain`s that pods need which are not being deleted.
+    pub(crate) fn domains(&self) -> Vec<NeededDomain> {
+        let pods = self.lock();
+        let waiting = pods.values().filter(|pod| !pod.is_deleted);
+        waiting.filter_map(|pod| pod.domain.clone()).collect()
+    }
+
+    /// Returns when any of [`Self::domains`] may have changed since this was last called.
+    pub(crate) async fn domains_changed(&self) {
+        self.0.domains_changed.notified().await;
+    }
+
     /// A pod that refers to the template and is not being deleted.
     pub(crate) fn pod_of(&self, template: &ObjectKey) -> Option<ObjectKey> {
         let pods = self.lock();
@@ -135,6 +152,8 @@ impl Sink<Pod> for WaitingPods {
             return self.delete(&key);
         }
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        let domain = NeededDomain::of(&pod);
+        let needs_domain = domain.is_some();
         let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
         let mut pods = self.lock();
         let since = pods.get(&key).map(|known| known.since);
@@ -146,9 +165,12 @@ impl Sink<Pod> for WaitingPods {
             self.0.has_arrived.notify_one();
         }
         let since = since.unwrap_or_else(Instant::now);
-        pods.insert(key, WaitingPod { templates, is_deleted, since, unschedulable });
+        pods.insert(key, WaitingPod { templates, is_deleted, since, unschedulable, domain });
         drop(pods);
         self.0.changed.notify_one();
+        if needs_domain {
+            self.0.domains_changed.notify_one();
+        }
     }
 
     fn delete(&mut self, key: &ObjectKey) {

@@ -535,6 +535,53 @@ fn pod_groups_of_one_workload_are_one_group() {
     assert_eq!(label(&apart, "one", set.clone()), label(&apart, "other", set));
 }
 
+#[test]
+fn a_pod_gets_the_channel_of_its_compute_domain() {
+    let policy = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
+    let asking = |value| {
+        annotated(&[("aligned-nics", "1"), ("fabric", "training"), ("compute-domain", value)])
+    };
+    let mut view = cluster(&[H100]);
+    let denied =
+        |pod: &Value, view: &ClusterView| admit(pod, view, &policy).unwrap_err().to_string();
+    let text = denied(&asking("auto"), &view);
+    assert!(text.contains("the API server has no ComputeDomains"), "{text}");
+    view.set_compute_domains_served(true);
+    let text = denied(&asking("own"), &view);
+    assert!(text.contains("invalid value"), "{text}");
+
+    let verdict = admit(&asking("auto"), &view, &policy).unwrap();
+    let pod = &verdict.pod;
+    let group = pod["metadata"]["labels"]["dranet.io/fabric-group"].as_str().unwrap();
+    let template = format!("dranet-compute-domain-{group}-channel");
+    let claims = &pod["spec"]["resourceClaims"];
+    assert_eq!(claims[1]["name"], "dranet-compute-domain");
+    assert_eq!(claims[1]["resourceClaimTemplateName"], *template);
+    let of_container = &pod["spec"]["containers"][0]["resources"]["claims"];
+    assert_eq!(of_container[1], json!({ "name": "dranet-compute-domain" }));
+    assert_eq!(verdict.warnings, [""; 0]);
+    let channel = verdict.planned.unwrap().channel.unwrap();
+    assert_eq!(channel.metadata.name, Some(template));
+    assert_eq!(admit(pod, &view, &policy).unwrap().pod, *pod, "decided anew it is the same");
+
+    // A node has one channel.
+    let mut own = asking("auto");
+    let mut made = channel;
+    made.metadata.name = Some("mine".to_owned());
+    made.metadata.namespace = own["metadata"]["namespace"].as_str().map(str::to_owned);
+    view.apply(made).unwrap();
+    own["spec"]["resourceClaims"] =
+        json!([{ "name": "imex", "resourceClaimTemplateName": "mine" }]);
+    let text = denied(&own, &view);
+    assert!(text.contains("claim `imex` of the pod asks for the channel"), "{text}");
+
+    let mut alone = asking("auto");
+    alone["metadata"]["annotations"]["dranet.io/fabric"].take();
+    alone["metadata"]["annotations"].as_object_mut().unwrap().remove("dranet.io/fabric");
+    let text = denied(&alone, &view);
+    assert!(text.contains("so no other pod shares its ComputeDomain"), "{text}");
+}
+
 /// A view with the `PodGroup`s `one` and `other` with these constraints, in a `CompositePodGroup` if
 /// there are constraints for it, in turn in another one without any.
 fn with_groups(constraints: &Value, parent: Option<&Value>) -> ClusterView {

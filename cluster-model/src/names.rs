@@ -59,6 +59,8 @@ pub mod label {
 pub mod job_label {
     /// The JobSet of a Job's pods (`jobset/api/jobset/v1alpha2`).
     pub const JOB_SET: &str = "jobset.sigs.k8s.io/jobset-name";
+    /// The UID of this JobSet.
+    pub const JOB_SET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
     /// The `LeaderWorkerSet` of a pod (`lws/api/leaderworkerset/v1`).
     pub const LEADER_WORKER_SET: &str = "leaderworkerset.sigs.k8s.io/name";
     /// The index of a pod in a group of a `LeaderWorkerSet`.
@@ -108,6 +110,8 @@ pub mod annotation {
     pub const FABRIC_LEVEL: &str = "dranet.io/fabric-level";
     /// The number of pods in each slice of a group; the pods of a slice share a domain.
     pub const DOMAIN_SIZE: &str = "dranet.io/domain-size";
+    /// `auto` if the pods of the job get an IMEX channel of a `ComputeDomain` that is made for it.
+    pub const COMPUTE_DOMAIN: &str = "dranet.io/compute-domain";
     /// The seconds after which a group without room goes to a fabric that an autoscaler can grow.
     pub const FABRIC_WAIT: &str = "dranet.io/fabric-wait";
     /// Written by the fabric controller on a gated pod: the fabric of its group.

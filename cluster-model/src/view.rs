@@ -5,6 +5,7 @@
 //! and reads no clock.
 
 mod claims;
+mod compute_domains;
 mod devices;
 mod graphs;
 mod known_machines;
@@ -14,6 +15,7 @@ mod quotas;
 mod versions;
 
 pub use claims::KnownClaim;
+pub use compute_domains::{ComputeDomains, MadeDomain};
 pub use nic_pools::{KnownPool, NicPools};
 pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
@@ -134,7 +136,7 @@ pub struct Revision {
     pub epoch: u64,
     /// Changes with the claims.
     pub claims: u64,
-    /// Changes with the templates of claims.
+    /// Changes with the templates of claims and with `ComputeDomain`s, which have templates.
     pub templates: u64,
 }
 
@@ -149,6 +151,7 @@ pub struct ClusterView {
     quotas: Quotas,
     nic_pools: NicPools,
     pod_groups: PodGroups,
+    compute_domains: ComputeDomains,
     remembered: BTreeMap<String, Arc<Remembered>>,
     /// Extended resources by class, for classes that have one.
     extended: BTreeMap<String, ExtendedResource>,
@@ -172,6 +175,7 @@ impl Default for ClusterView {
             quotas: Quotas::default(),
             nic_pools: NicPools::default(),
             pod_groups: PodGroups::default(),
+            compute_domains: ComputeDomains::default(),
             remembered: BTreeMap::new(),
             extended: BTreeMap::new(),
             plugins: BTreeMap::new(),

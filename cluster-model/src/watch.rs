@@ -4,6 +4,7 @@
 
 pub use crate::shared::SharedView;
 
+use crate::compute_domain::ComputeDomain;
 use crate::view::{ClusterView, Index, ObjectKey, ViewError};
 use dra_allocator::{MinorVersion, Settings};
 use futures::StreamExt;
@@ -173,6 +174,15 @@ pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
 /// feature does. `listed` is dropped also if the API server does not serve them.
 pub async fn follow_composite_pod_groups<G>(client: Client, view: SharedView, listed: G) {
     follow_if_served::<CompositePodGroup, _>(client, view, listed).await;
+}
+
+/// Follows NVIDIA's `ComputeDomain`s as soon as the API server serves them. `listed` is dropped also if
+/// the API server does not serve them.
+pub async fn follow_compute_domains<G>(client: Client, view: SharedView, listed: G) {
+    let mut listed = Some(listed);
+    wait_for::<ComputeDomain>(&client, || drop(listed.take())).await;
+    view.change(|view| view.set_compute_domains_served(true));
+    follow_kind::<ComputeDomain, _>(client, view, listed).await;
 }
 
 /// Follows one more kind of the view as soon as the API server serves it. `listed` is dropped also

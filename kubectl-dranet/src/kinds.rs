@@ -33,6 +33,8 @@ pub(crate) const NIC_ADDRESSES: Kind =
 pub(crate) const POD_GROUPS: Kind = kind("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups");
 pub(crate) const COMPOSITE_POD_GROUPS: Kind =
     kind("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "compositepodgroups");
+pub(crate) const COMPUTE_DOMAINS: Kind =
+    kind("resource.nvidia.com/v1beta1", "ComputeDomain", "computedomains");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");
 pub(crate) const DAEMON_SETS: Kind = kind("apps/v1", "DaemonSet", "daemonsets");
 pub(crate) const ENDPOINTS: Kind = kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");

@@ -3,7 +3,7 @@
 use crate::args::{PlanArgs, PlanFormat, Shown};
 use crate::barriers::Barriers;
 use crate::kinds::DEVICES;
-use crate::predicted::{devices, is_fit};
+use crate::predicted::{devices, is_fit, predict_channel};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Besides, Subject, disown};
@@ -73,7 +73,9 @@ fn decide(
     };
     let fabric = groups.and_then(|Barriers { pods, nodes }| {
         let group = (&verdict.pod, &planned.template, *job_size);
-        preview(group, &mut view.clone(), (pods, nodes), Timestamp::now())
+        let mut view = view.clone();
+        predict_channel(&planned, &mut view).ok()?;
+        preview(group, &mut view, (pods, nodes), Timestamp::now())
     });
     disown(&mut verdict.pod);
     let planned = &planned;

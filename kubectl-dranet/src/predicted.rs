@@ -2,9 +2,10 @@
 
 use crate::device_names;
 use crate::text::listed;
+use admission::admit::Planned;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, predict_each};
-use cluster_model::view::{ClusterView, ObjectKey};
+use cluster_model::view::{ClusterView, Index as _, ObjectKey, ViewError};
 use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PathKind, PciAddress};
@@ -13,6 +14,22 @@ use topology_graph::{PathKind, PciAddress};
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
     let names = view.inventory().node_names().map(|name| &**name);
     names.filter(|name| !view.is_remembered(name))
+}
+
+/// Adds the template of a pod's channel to the view, unless NVIDIA's driver has created it.
+///
+/// # Errors
+/// The view does not accept it.
+pub(crate) fn predict_channel(planned: &Planned, view: &mut ClusterView) -> Result<(), ViewError> {
+    let Some(mut template) = planned.channel.clone() else { return Ok(()) };
+    // The API server fills this in.
+    if template.metadata.namespace.as_deref().is_none_or(str::is_empty) {
+        template.metadata.namespace = Some("default".to_owned());
+    }
+    if view.template(&ObjectKey::of(&template.metadata)).is_none() {
+        view.apply(template)?;
+    }
+    Ok(())
 }
 
 /// The pools of an allocated claim's devices. Pools of node-local devices have the node's

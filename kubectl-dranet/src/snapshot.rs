@@ -21,6 +21,7 @@ fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     let mut queries = source::of_view();
     queries.extend([PODS.all("the snapshot has no pods"), QUOTAS.all("quotas are not checked")]);
     queries.extend(source::pod_groups());
+    queries.push(source::compute_domains());
     if !is_masked {
         queries.extend(pools());
     }
@@ -59,7 +60,7 @@ pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<Seen> {
 
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let Copied { mut objects, namespace, server, gates, pod_groups, notes } =
+    let Copied { mut objects, namespace, server, gates, pod_groups, compute_domains, notes } =
         source.copy(&everything(&args.admission_namespace, args.mask))?;
     let mut head = Head {
         api_version: FORMAT.to_owned(),
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
         server_version: server,
         feature_gates: gates,
         pod_groups,
+        compute_domains,
         namespace,
         masked: args.mask,
         unread: notes.clone(),

@@ -3,8 +3,8 @@
 use crate::args::{AdmissionArgs, SourceArgs};
 use crate::barriers::Barriers;
 use crate::kinds::{
-    COMPOSITE_POD_GROUPS, CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS, QUOTAS, Query,
-    TAINT_RULES, VIEW,
+    COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS,
+    QUOTAS, Query, TAINT_RULES, VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
@@ -57,6 +57,8 @@ struct Unread {
     refused: Vec<Kind>,
     /// Whether the API server has `PodGroup`s.
     pod_groups: bool,
+    /// Whether the API server has `ComputeDomain`s.
+    compute_domains: bool,
 }
 
 /// The objects of a cluster, for a file.
@@ -68,6 +70,8 @@ pub(crate) struct Copied {
     pub(crate) gates: BTreeMap<String, bool>,
     /// Whether the API server has `PodGroup`s.
     pub(crate) pod_groups: bool,
+    /// Whether the API server has `ComputeDomain`s.
+    pub(crate) compute_domains: bool,
     /// What could not be read and may matter.
     pub(crate) notes: Vec<String>,
 }
@@ -123,13 +127,15 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
     })?;
     outcome?;
     let objects = objects.finish()?;
-    let has_groups = objects.kinds().contains_key(POD_GROUPS.name);
+    let has = |kind: &Kind| objects.kinds().contains_key(kind.name);
+    let (has_groups, has_domains) = (has(&POD_GROUPS), has(&COMPUTE_DOMAINS));
     let mut copied = Copied {
         objects,
         namespace: None,
         server: None,
         gates: BTreeMap::new(),
         pod_groups: has_groups,
+        compute_domains: has_domains,
         notes: Vec::new(),
     };
     if let Some(head) = head {
@@ -138,6 +144,7 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
         copied.server = head.server_version;
         copied.gates = head.feature_gates;
         copied.pod_groups |= head.pod_groups;
+        copied.compute_domains |= head.compute_domains;
     }
     copied.server = version.map(|version| format!("v{version}")).or(copied.server);
     Ok(copied)
@@ -146,18 +153,20 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
 fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> {
     let mut objects = Gathering::default();
     let server = cluster.version()?;
-    let Unread { notes, pod_groups, .. } = each(cluster, queries, &mut |query, text| {
-        let mut object: Value = serde_json::from_str(text)?;
-        object["apiVersion"] = query.kind.version.into();
-        object["kind"] = query.kind.name.into();
-        Ok(objects.push_value(object)?)
-    })?;
+    let Unread { notes, pod_groups, compute_domains, .. } =
+        each(cluster, queries, &mut |query, text| {
+            let mut object: Value = serde_json::from_str(text)?;
+            object["apiVersion"] = query.kind.version.into();
+            object["kind"] = query.kind.name.into();
+            Ok(objects.push_value(object)?)
+        })?;
     Ok(Copied {
         objects: objects.finish()?,
         namespace: Some(cluster.default_namespace()),
         server: Some(server),
         gates: cluster.feature_gates(),
         pod_groups,
+        compute_domains,
         notes,
     })
 }
@@ -178,8 +187,14 @@ fn each(
         })?;
         unread.notes.extend(broken);
         match outcome {
-            Ok(()) => unread.pod_groups |= query.kind == POD_GROUPS,
+            Ok(()) => {
+                unread.pod_groups |= query.kind == POD_GROUPS;
+                unread.compute_domains |= query.kind == COMPUTE_DOMAINS;
+            }
             Err(missing) => {
+                // The API server has what the user may not read.
+                let is_served = missing == Missing::Right && query.kind == COMPUTE_DOMAINS;
+                unread.compute_domains |= is_served;
                 unread.notes.extend(refused(query, missing));
                 unread.refused.extend((missing == Missing::Right).then_some(query.kind));
             }
@@ -234,11 +249,15 @@ fn of_cluster(
     let mut intake = Intake::keeping(kinds);
     let server = cluster.version()?;
     intake.set_server_version(&server);
-    let Unread { notes, refused, pod_groups } = each(cluster, queries, &mut |query, text| {
-        Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
-    })?;
+    let Unread { notes, refused, pod_groups, compute_domains } =
+        each(cluster, queries, &mut |query, text| {
+            Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
+        })?;
     if pod_groups {
         intake.view.set_pod_groups_served(true);
+    }
+    if compute_domains {
+        intake.view.set_compute_domains_served(true);
     }
     Ok(Seen {
         view: intake.view,
@@ -257,7 +276,14 @@ pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
     match missing {
         Missing::Right => Some(format!("you may not {}, so {without}", query.right())),
         // Not every version or configuration of Kubernetes has these kinds.
-        Missing::Kind if matches!(*kind, POD_GROUPS | COMPOSITE_POD_GROUPS | TAINT_RULES) => None,
+        Missing::Kind
+            if matches!(
+                *kind,
+                POD_GROUPS | COMPOSITE_POD_GROUPS | COMPUTE_DOMAINS | TAINT_RULES
+            ) =>
+        {
+            None
+        }
         Missing::Kind => Some(format!("the API server has no {}, so {without}", kind.resource())),
     }
 }
@@ -291,7 +317,13 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
         ADMISSION,
         "admission is assumed to have the chart's settings, except for flags given here",
     );
-    of_view().into_iter().chain([machines, quotas, settings]).chain(groups).collect()
+    let domains = compute_domains();
+    of_view().into_iter().chain([machines, quotas, settings, domains]).chain(groups).collect()
+}
+
+/// NVIDIA's `ComputeDomain`s: whether the API server has them.
+pub(crate) fn compute_domains() -> Query {
+    COMPUTE_DOMAINS.all("it is not known which jobs have an IMEX channel")
 }
 
 /// The groups that the scheduler places itself.

@@ -1,6 +1,7 @@
 //! Parses the values of annotations, each on its own.
 
 use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, Share, containers};
+use crate::compute_domain::AUTO;
 use crate::denial::Denial;
 use cluster_model::fabric_level::{BadLevels, LevelRequests};
 use cluster_model::names::annotation;
@@ -147,6 +148,18 @@ pub(super) fn same_rail(value: Option<&str>) -> Result<bool, Denial> {
         Some(value) => {
             Err(Denial::new(annotation::RAIL, value, "invalid value")
                 .allowed(format!("\"{SAME}\"")))
+        }
+    }
+}
+
+/// Parses the wish for a `ComputeDomain`.
+pub(super) fn compute_domain(value: Option<&str>) -> Result<bool, Denial> {
+    match value {
+        None => Ok(false),
+        Some(AUTO) => Ok(true),
+        Some(value) => {
+            let denial = Denial::new(annotation::COMPUTE_DOMAIN, value, "invalid value");
+            Err(denial.allowed(format!("\"{AUTO}\"")))
         }
     }
 }

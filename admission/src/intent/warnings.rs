@@ -21,6 +21,7 @@ const KNOWN: &[&str] = &[
     annotation::FABRIC_WAIT,
     annotation::FABRIC_CHOSEN,
     annotation::FABRIC_MOVES,
+    annotation::COMPUTE_DOMAIN,
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
     annotation::NIC_POOL,

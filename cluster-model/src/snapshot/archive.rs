@@ -43,6 +43,9 @@ pub struct Head {
     /// Whether the API server serves `PodGroup`s.
     #[serde(default)]
     pub pod_groups: bool,
+    /// Whether the API server serves NVIDIA's `ComputeDomain`s.
+    #[serde(default)]
+    pub compute_domains: bool,
     /// The namespace for objects that do not set one.
     pub namespace: Option<String>,
     /// True if names were replaced.
@@ -153,6 +156,7 @@ mod tests {
             server_version: Some("v1.35.4-gke.1".to_owned()),
             feature_gates: BTreeMap::new(),
             pod_groups: true,
+            compute_domains: true,
             namespace: None,
             masked: false,
             unread: Vec::new(),
@@ -173,6 +177,7 @@ mod tests {
             assert_eq!(intake.found.taken, BTreeMap::from([("Node".to_owned(), 1)]));
             assert_eq!(intake.view.settings().version, MinorVersion::V1_35);
             assert!(intake.view.pod_groups().is_served());
+            assert!(intake.view.compute_domains().is_served());
         }
     }
 

@@ -4,6 +4,7 @@ use super::SnapshotError;
 use super::archive::{FORMAT, Head};
 use super::document::{Item, Typed};
 use super::trim::trim;
+use crate::compute_domain::ComputeDomain;
 use crate::names;
 use crate::nic_pool::NicPool;
 use crate::view::{ClusterView, Index};
@@ -146,6 +147,10 @@ impl Intake {
             ("scheduling.k8s.io/v1alpha3", "CompositePodGroup") => {
                 put::<CompositePodGroup, D>(view, place, object)
             }
+            ("resource.nvidia.com/v1beta1", "ComputeDomain") => {
+                view.set_compute_domains_served(true);
+                put::<ComputeDomain, D>(view, place, object)
+            }
             ("v1", "ResourceQuota") => put::<ResourceQuota, D>(view, place, object),
             ("resource.k8s.io/v1", "ResourceSlice") => {
                 put::<resource::ResourceSlice, D>(view, place, object)
@@ -183,6 +188,9 @@ impl Intake {
     fn begin(&mut self, head: Head) {
         if let Some(version) = &head.server_version {
             self.set_server_version(version);
+        }
+        if head.compute_domains {
+            self.view.set_compute_domains_served(true);
         }
         if head.pod_groups {
             self.view.set_pod_groups_served(true);

@@ -6,7 +6,7 @@ use crate::args::AddedNodes;
 use crate::barriers::{Barriers, Needs};
 use crate::explain::{self, Answer, Scene};
 use crate::extended::Extended;
-use crate::predicted::{nodes, pools_of};
+use crate::predicted::{nodes, pools_of, predict_channel};
 use crate::source::Seen;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
@@ -151,6 +151,7 @@ impl Cluster {
             let mut template = planned.template.clone();
             template.metadata.namespace = Some(namespace);
             self.view.apply(template)?;
+            predict_channel(planned, &mut self.view)?;
         }
         let claims = pod_claims(&typed, &self.view).and_then(|known| {
             let claims = known.open.iter().map(OpenClaim::parse);

@@ -2,6 +2,7 @@
 //! placement groups, under the real scheduler.
 
 mod campaign;
+mod compute_domains;
 mod faults;
 mod gangs;
 mod heal;
@@ -18,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::recreated_pods_join_the_rest_of_their_gang,
         gangs::every_controllers_pods_are_a_group,
         gangs::expressions_of_a_tenant_stop_no_gang,
+        compute_domains::a_job_gets_a_compute_domain_that_ends_with_it,
         heal::a_gang_whose_room_is_gone_says_so,
         heal::a_gang_whose_room_is_gone_moves,
         levels::pods_share_the_domain_of_their_level,

@@ -46,6 +46,12 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("admission", "scheduling.k8s.io/podgroups", "watch", "API servers that have the group on"),
     (
         "admission",
+        "resource.nvidia.com/computedomains",
+        "patch",
+        "a job of several controllers that are not of a JobSet",
+    ),
+    (
+        "admission",
         "scheduling.k8s.io/compositepodgroups",
         "list",
         "API servers that have the group on",

@@ -1,0 +1,119 @@
+//! The `ComputeDomain` that a pod without a node needs, and its job, which owns it.
+
+use cluster_model::compute_domain::{ComputeDomain, group_of_template, name};
+use cluster_model::names::{annotation, job_label};
+use cluster_model::view::ObjectKey;
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+/// What a pod without a node needs of a `ComputeDomain`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NeededDomain {
+    /// Namespace and name.
+    pub(crate) key: ObjectKey,
+    /// The group of its pods.
+    pub(crate) group: String,
+    /// The job: the `ComputeDomain` is deleted with the last of its owners.
+    pub(crate) owner: OwnerReference,
+    /// The number of pods that the job says; zero if it says none. Each needs a node of its own.
+    pub(crate) size: u32,
+}
+
+impl NeededDomain {
+    /// What a pod needs; `None` if it has no claim for a channel that admission has added.
+    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let claims = pod.spec.as_ref()?.resource_claims.as_deref()?;
+        let mut templates =
+            claims.iter().filter_map(|it| it.resource_claim_template_name.as_deref());
+        let group = templates.find_map(group_of_template)?.to_owned();
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let annotations = metadata.annotations.as_ref();
+        let size = annotations.and_then(|all| all.get(annotation::FABRIC_SIZE)?.parse().ok());
+        Some(Self {
+            key: ObjectKey { namespace, name: name(&group) },
+            group,
+            owner: owner(pod)?,
+            size: size.unwrap_or(0),
+        })
+    }
+
+    /// The `ComputeDomain` to create.
+    pub(crate) fn build(&self, owners: Vec<OwnerReference>) -> ComputeDomain {
+        let mut domain = ComputeDomain::of_group(&self.key.namespace, &self.group, self.size);
+        domain.metadata.owner_references = Some(owners);
+        domain
+    }
+}
+
+/// The job of a pod, as an owner that does not delay deletions: the JobSet, which outlives its Jobs,
+/// or else the controller, or else the pod.
+fn owner(pod: &Pod) -> Option<OwnerReference> {
+    let metadata = &pod.metadata;
+    let labels = metadata.labels.as_ref();
+    let label = |key: &str| labels.and_then(|labels| labels.get(key)).cloned();
+    if let (Some(name), Some(uid)) = (label(job_label::JOB_SET), label(job_label::JOB_SET_UID)) {
+        return Some(reference("jobset.x-k8s.io/v1alpha2", "JobSet", name, uid));
+    }
+    let mut owners = metadata.owner_references.iter().flatten();
+    if let Some(own) = owners.find(|owner| owner.controller == Some(true)) {
+        return Some(reference(&own.api_version, &own.kind, own.name.clone(), own.uid.clone()));
+    }
+    Some(reference(Pod::API_VERSION, Pod::KIND, metadata.name.clone()?, metadata.uid.clone()?))
+}
+
+fn reference(api_version: &str, kind: &str, name: String, uid: String) -> OwnerReference {
+    OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name,
+        uid,
+        ..OwnerReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn owned(labels: &Value, owners: &Value) -> Option<(String, String)> {
+        let pod = json!({
+            "metadata": {
+                "namespace": "n", "name": "p", "uid": "1", "labels": labels,
+                "ownerReferences": owners,
+                "annotations": {annotation::FABRIC_SIZE: "4"},
+            },
+            "spec": {"containers": [], "resourceClaims": [
+                {"name": "dranet", "resourceClaimTemplateName": "dranet-0123456789abcdef"},
+                {
+                    "name": "dranet-compute-domain",
+                    "resourceClaimTemplateName": "dranet-compute-domain-g-channel",
+                },
+            ]},
+        });
+        let needed = NeededDomain::of(&serde_json::from_value(pod).unwrap())?;
+        assert_eq!((&*needed.key.name, needed.size), ("dranet-compute-domain-g", 4));
+        assert_eq!(needed.owner.controller, None);
+        let made = needed.build(vec![needed.owner.clone()]);
+        assert_eq!(made.spec.num_nodes, 4);
+        Some((needed.owner.kind, needed.owner.uid))
+    }
+
+    #[test]
+    fn a_compute_domain_is_owned_by_the_job() {
+        let job = json!([{
+            "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": true,
+        }]);
+        let of_set = json!({job_label::JOB_SET: "s", job_label::JOB_SET_UID: "3"});
+        for (labels, owners, kind, uid) in [
+            (json!({}), json!([]), "Pod", "1"),
+            (json!({}), job.clone(), "Job", "2"),
+            (json!({job_label::JOB_SET: "s"}), job.clone(), "Job", "2"),
+            (of_set, job, "JobSet", "3"),
+        ] {
+            assert_eq!(owned(&labels, &owners), Some((kind.to_owned(), uid.to_owned())));
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! can continue from the pods at any time.
 
 mod apply;
+mod conflicts;
 mod errors;
 mod nic_pools;
 mod node_labels;

@@ -84,6 +84,11 @@ impl LevelSources {
         sources.extend(own.into_iter().map(|source| (source.level, source.labels)));
         Self(sources)
     }
+
+    /// The sources of each level, the first that a node has wins.
+    pub fn levels(&self) -> impl Iterator<Item = (FabricLevel, &[String])> {
+        self.0.iter().map(|(level, labels)| (*level, labels.as_slice()))
+    }
 }
 
 impl Default for LevelSources {

@@ -24,6 +24,7 @@
 pub mod amounts;
 pub mod capacity;
 mod chosen;
+pub mod conflicts;
 #[cfg(feature = "server")]
 mod controller;
 pub mod decide;

@@ -5,6 +5,7 @@ mod checks;
 mod cluster;
 mod devices;
 mod extender;
+mod fabrics;
 mod finding;
 mod former_plugins;
 pub(crate) mod gpu_direct;
@@ -59,6 +60,7 @@ const CONTROL_PLANE: &str = "kube-system";
 /// The pages about what checks find.
 const PAGE: &str = "docs/operate/troubleshooting.md";
 const LINKS: &str = "docs/operate/nic-down.md";
+const FABRICS: &str = "docs/concepts/fabrics.md";
 const DIRECT: &str = "docs/guides/nccl-ucx.md";
 const MODULES: &str = "docs/guides/modules.md";
 const PLUGINS: &str = "docs/operate/device-plugins.md";
@@ -108,6 +110,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let pods = pods_on(&moved, &source, &mut seen)?;
     let holders = former_plugins::examine(&moved, &pods);
     list.known("GPUs have one owner", PLUGINS, unknown.as_ref(), holders);
+    list.known("sources of fabrics agree", FABRICS, unknown.as_ref(), fabrics::examine(&seen));
     list.known("NICs are up", LINKS, unknown.as_ref(), devices::examine(&seen, &facts));
     list.known("GPUDirect RDMA", DIRECT, unknown.as_ref(), gpu_direct::examine(&seen.view));
     list.known("kernel modules", MODULES, unknown.as_ref(), modules::examine(&seen.view));

@@ -3,14 +3,16 @@
 use crate::Output;
 use crate::args::{FabricArgs, Form};
 use crate::barriers::Barriers;
-use crate::kinds::{PODS, USE};
+use crate::kinds::{DEPLOYMENTS, PODS, USE};
 use crate::nodes::NodeState;
 use crate::predicted::nodes;
+use crate::settings::{FABRIC_CONTROLLER, level_sources};
 use crate::source::{self, Source};
 use crate::text::{self, counted, table};
 use cluster_model::names::{CONDITION_FABRIC, annotation, label};
 use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
+use fabric_controller::conflicts::{Conflict, conflicts};
 use fabric_controller::nodes::Nodes;
 use fabric_controller::size::Size;
 use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
@@ -47,7 +49,12 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let mut queries = source::of_view();
     queries.push(PODS.all("groups are unknown"));
-    let mut seen = source.read(&queries, &["Pod", "Node"])?;
+    queries.push(DEPLOYMENTS.one(
+        &args.admission_namespace,
+        FABRIC_CONTROLLER,
+        "fabric-controller is assumed to have the built-in sources of levels",
+    ));
+    let mut seen = source.read(&queries, &["Deployment", "Node", "Pod"])?;
     seen.must_know(&USE)?;
     seen.must_know(&[PODS])?;
     let Barriers { pods, nodes: facts } = seen.groups()?;
@@ -87,10 +94,11 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
         });
     }
     let rooms = rooms(&seen.view, &facts);
+    let conflicts = conflicts(&seen.view, &level_sources(&seen.kept));
     let text = match args.output {
-        Form::Text => person(&rooms, &waiting)?,
-        Form::Json => text::document(&program(&rooms, &waiting), false)?,
-        Form::Yaml => text::document(&program(&rooms, &waiting), true)?,
+        Form::Text => person(&rooms, &waiting, &conflicts)?,
+        Form::Json => text::document(&program(&rooms, &waiting, &conflicts), false)?,
+        Form::Yaml => text::document(&program(&rooms, &waiting, &conflicts), true)?,
     };
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
@@ -131,7 +139,11 @@ fn rooms(view: &ClusterView, facts: &Nodes) -> BTreeMap<String, Room> {
     rooms
 }
 
-fn person(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> anyhow::Result<String> {
+fn person(
+    rooms: &BTreeMap<String, Room>,
+    waiting: &[Waiting],
+    conflicts: &[Conflict],
+) -> anyhow::Result<String> {
     let mut out = String::new();
     if rooms.is_empty() {
         writeln!(out, "no node has a fabric (label {})", label::NODE_FABRIC)?;
@@ -153,10 +165,14 @@ fn person(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> anyhow::Result
             writeln!(out, "  {fabric}: {} of the group fit now", counted(*number, "pod"))?;
         }
     }
+    if !conflicts.is_empty() {
+        writeln!(out, "\nsources that disagree; the first one is in use:")?;
+        conflicts.iter().try_for_each(|conflict| writeln!(out, "  {conflict}"))?;
+    }
     Ok(out)
 }
 
-fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> Value {
+fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting], conflicts: &[Conflict]) -> Value {
     let room = |(name, room): (&String, &Room)| {
         json!({
             "name": name,
@@ -175,8 +191,18 @@ fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> Value {
             "places": it.places,
         })
     };
+    let conflict = |it: &Conflict| {
+        json!({
+            "level": it.level_name(),
+            "domain": it.domain,
+            "source": it.source,
+            "other": it.other,
+            "parts": it.parts,
+        })
+    };
     json!({
         "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
         "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
+        "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
     })
 }

@@ -3,10 +3,14 @@
 use crate::args::PolicyArgs;
 use admission::fabric::FabricPlacement;
 use admission::plan::{Policy, QuotaEscape};
+use fabric_controller::level_labels::LevelSources;
 use serde_json::Value;
 
 /// Name of admission's Deployment and of its container (`deploy/chart`).
 pub(crate) const ADMISSION: &str = "admission";
+
+/// Name of the fabric controller's Deployment and of its container.
+pub(crate) const FABRIC_CONTROLLER: &str = "fabric-controller";
 
 /// Admission's policy: its own flags, overridden by those of the command line. Without
 /// its Deployment, the chart's defaults.
@@ -32,16 +36,34 @@ pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {
 /// The same without the command line.
 pub(crate) fn of_cluster(objects: &[Value]) -> Policy {
     let default = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
+    flags(objects, ADMISSION).map_or(default, |words| of_flags(&words))
+}
+
+/// The labels from which the fabric controller copies the domains of nodes. Without its Deployment,
+/// the built-in ones.
+pub(crate) fn level_sources(objects: &[Value]) -> LevelSources {
+    let words = flags(objects, FABRIC_CONTROLLER).unwrap_or_default();
+    let mut values = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.split_once('=') {
+            Some(("--level-labels", value)) => values.push(value),
+            None if word == "--level-labels" => values.extend(words.next()),
+            _ => {}
+        }
+    }
+    LevelSources::with(values.into_iter().filter_map(|value| value.parse().ok()).collect())
+}
+
+/// The flags of the Deployment with this name, and of its container of the same name.
+fn flags<'o>(objects: &'o [Value], name: &str) -> Option<Vec<&'o str>> {
     let is_it =
-        |object: &&Value| object["kind"] == "Deployment" && object["metadata"]["name"] == ADMISSION;
-    let Some(deployment) = objects.iter().find(is_it) else { return default };
+        |object: &&Value| object["kind"] == "Deployment" && object["metadata"]["name"] == name;
+    let deployment = objects.iter().find(is_it)?;
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    let container = containers.into_iter().flatten().find(|it| it["name"] == ADMISSION);
-    let Some(args) = container.and_then(|container| container["args"].as_array()) else {
-        return default;
-    };
-    let words: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
-    of_flags(&words)
+    let container = containers.into_iter().flatten().find(|it| it["name"] == name);
+    let args = container.and_then(|container| container["args"].as_array())?;
+    Some(args.iter().filter_map(Value::as_str).collect())
 }
 
 /// Parses admission's flags (`admission/src/server/args.rs`); ignores others.
@@ -97,6 +119,19 @@ mod tests {
                 { "name": "admission", "args": args },
             ] } } },
         })
+    }
+
+    #[test]
+    fn the_sources_of_levels_are_those_of_the_fabric_controller() {
+        let mut controller = deployment(&[]);
+        controller["metadata"]["name"] = FABRIC_CONTROLLER.into();
+        let container = &mut controller["spec"]["template"]["spec"]["containers"][1];
+        container["name"] = FABRIC_CONTROLLER.into();
+        container["args"] =
+            json!(["--label-rate=5", "--level-labels", "nvlink=a", "--level-labels=block=b,c"]);
+        let own = ["nvlink=a", "block=b,c"].map(|value| value.parse().unwrap());
+        assert_eq!(level_sources(&[controller]), LevelSources::with(own.to_vec()));
+        assert_eq!(level_sources(&[]), LevelSources::default());
     }
 
     fn no_flags() -> PolicyArgs {

@@ -115,6 +115,37 @@ fn plan_names_the_fabric_that_a_group_would_take() {
     ");
 }
 
+/// Two nodes of one clique, of which topograph says that they are apart.
+#[test]
+fn sources_of_fabrics_that_disagree_are_shown() {
+    let node = |name: &str, domain: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": name, "labels": {
+                "nvidia.com/gpu.clique": "u.1", "accelerator.topograph.run/domain": domain,
+            } },
+        })
+    };
+    let list = serde_json::json!({
+        "apiVersion": "v1", "kind": "List", "items": [node("n0", "a"), node("n1", "b")],
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), list.to_string()).unwrap();
+    let path = file.path().display().to_string();
+    let text = kubectl_dranet(&["fabric", "--snapshot", &path]);
+    let conflict = "NVLink domain u.1 (nvidia.com/gpu.clique) has 2 nodes that \
+                    accelerator.topograph.run/domain divides: a on n0, b on n1";
+    let expected = format!("sources that disagree; the first one is in use:\n  {conflict}\n");
+    assert!(text.contains(&expected), "{text}");
+    let json = kubectl_dranet(&["fabric", "--snapshot", &path, "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let parts = serde_json::json!({ "a": ["n0"], "b": ["n1"] });
+    assert_eq!(json["conflicts"][0]["parts"], parts, "{json}");
+    let doctor = ["kubectl-dranet", "doctor", "--snapshot", &path];
+    let doctor = kubectl_dranet::run(&Args::try_parse_from(doctor).unwrap()).unwrap().text;
+    assert!(doctor.contains(&format!("is divided by another source: {conflict}")), "{doctor}");
+}
+
 #[test]
 fn a_denial_as_json() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! [`crate::machine_labels`], at a limited rate.
 
 use super::Controller;
+use super::conflicts::Told;
 use super::errors::{ApiError, writing};
 use crate::level_labels;
 use crate::machine_labels;
@@ -29,17 +30,19 @@ const TOGETHER: usize = 8;
 const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Controller {
-    /// Labels nodes without end.
+    /// Labels nodes without end, and reports nodes whose sources disagree.
     pub(super) async fn label_nodes(&self) {
         // When machine labels are due to be compared, and the epoch of their last comparison.
         let (mut machines_due, mut machines_seen) = (Instant::now(), None);
+        let mut told = Told::new();
         loop {
             let seen = self.view.read().revision();
             let with_machines = machines_seen != Some(seen.epoch) && Instant::now() >= machines_due;
             let due = self.due_labels(with_machines);
             self.metrics.set_unlabelled(due.len());
-            let is_done = due.is_empty() || self.label_all(due).await;
-            if with_machines && is_done {
+            let is_labelled = due.is_empty() || self.label_all(due).await;
+            let is_done = is_labelled && self.report_conflicts(&mut told).await;
+            if with_machines && is_labelled {
                 machines_due = Instant::now() + MACHINES_PAUSE;
                 machines_seen = Some(seen.epoch);
             }

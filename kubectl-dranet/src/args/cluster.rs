@@ -132,6 +132,9 @@ pub struct TopArgs {
 /// Flags of `fabric`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct FabricArgs {
+    /// Namespace of the project's components
+    #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
+    pub admission_namespace: String,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,

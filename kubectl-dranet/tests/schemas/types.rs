@@ -581,11 +581,30 @@ pub(crate) struct DoctorFinding {
 /// `kubectl dranet fabric -o json`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
 pub(crate) struct Fabrics {
     /// The fabrics.
     pub(crate) fabrics: Vec<Fabric>,
     /// Groups that wait for one.
     pub(crate) waiting: Vec<WaitingGroup>,
+    /// Fabrics and domains that another source divides.
+    pub(crate) conflicts: Vec<SourceConflict>,
+}
+
+/// A fabric, or a domain of a level, that another source divides.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SourceConflict {
+    /// `fabric`, `nvlink` or `block`.
+    pub(crate) level: String,
+    /// The value of the level's node label.
+    pub(crate) domain: String,
+    /// Where this value comes from.
+    pub(crate) source: String,
+    /// The source that divides it.
+    pub(crate) other: String,
+    /// What that source calls the parts, with their nodes.
+    pub(crate) parts: BTreeMap<String, Vec<String>>,
 }
 
 /// A fabric.

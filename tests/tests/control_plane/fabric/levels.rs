@@ -5,10 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::{batch::v1::Job, core::v1::Node};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Node, events::v1::Event};
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use tests::{Check, ControlPlane, Scope, eventually};
@@ -65,6 +65,38 @@ pub(super) async fn pods_share_the_domain_of_their_level(
         .await?;
         assert!(one_domain(scope, &three, 3, &domains).await?.contains(".a"));
         Ok(())
+    })
+    .await
+}
+
+/// A node that another source puts into another domain has an event that says so.
+pub(super) async fn sources_that_disagree_are_reported_on_the_node(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_fabrics(plane, (1, 3), 1, &[], async |scope, _| {
+        let names: Vec<_> = fabrics(scope).await?.into_keys().collect();
+        let nodes: Api<Node> = Api::all(scope.client());
+        for (index, name) in names.iter().enumerate() {
+            let other = if index == 2 { "elsewhere" } else { "here" };
+            let labels = json!({CLIQUE: "u.1", "accelerator.topograph.run/domain": other});
+            let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+            nodes.patch(name, &PatchParams::default(), &patch).await?;
+        }
+        let events: Api<Event> = Api::all(scope.client());
+        let of_reason = ListParams::default().fields("reason=FabricSourcesDisagree");
+        eventually(SOON, async || {
+            let events = events.list(&of_reason).await?.items;
+            let about = |event: &Event| {
+                let name = event.regarding.as_ref().and_then(|it| it.name.clone());
+                (name.unwrap_or_default(), event.note.clone().unwrap_or_default())
+            };
+            let told: BTreeMap<_, _> = events.iter().map(about).collect();
+            let note = told.get(&names[2]).map(String::as_str).unwrap_or_default();
+            let is_told = note.contains("accelerator.topograph.run/domain divides")
+                && !told.contains_key(&names[0]);
+            Ok(Check::that(is_told, || format!("{told:?}")))
+        })
+        .await
     })
     .await
 }

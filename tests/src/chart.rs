@@ -53,7 +53,7 @@ pub const PLATFORMS: [(&str, &[&str]); 14] = [
             "--set=monitoring.monitor=ServiceMonitor,monitoring.rules=true",
             "--set=monitoring.dashboard=true,monitoring.labels.release=prometheus",
             "--set=fabricController.fullFabric=evict,networkConfig.namespaces={a,b},crd.keep=true",
-            "--set=nodeDriver.ncclTopoFile=/opt/topology.xml,nodeDriver.imexChannel=0",
+            "--set=nodeDriver.ncclTopoFile=/opt/topology.xml",
             "--set=nodeDriver.virtualFunctions[0].numVfs=8,nodeDriver.virtualFunctions[0].pfName=rail*",
             "--set-string=nodeDriver.filter=true",
             "--set=image.pullSecrets={key},admission.gpuClass=gpu.nvidia.com,scheduler.mix=1x1=3",

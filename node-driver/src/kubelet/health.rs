@@ -203,8 +203,7 @@ mod tests {
                 physical_mtu: None,
                 function: None,
             };
-            let inventory =
-                Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None, imex: None };
+            let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
             let health = of(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
             assert_eq!((health[0].state, health[0].message.as_str()), (expected, message));
             let silent = BTreeSet::from(["mlx4_0".to_owned()]);

@@ -19,9 +19,6 @@ use topology_graph::{
 /// Directory of RDMA character devices below `/dev`.
 const INFINIBAND: &str = "infiniband";
 
-/// Directory of NVIDIA's IMEX channels below `/dev` (NVIDIA IMEX Service, "IMEX Channels").
-const IMEX_CHANNELS: &str = "nvidia-caps-imex-channels";
-
 /// The devices by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
@@ -29,8 +26,6 @@ pub struct Inventory {
     pub devices: BTreeMap<String, NicFacts>,
     /// `/dev/infiniband/rdma_cm`, which every RDMA application needs as well.
     pub rdma_cm: Option<CharDevice>,
-    /// The IMEX channel that pods get beside NICs, if it exists.
-    pub imex: Option<CharDevice>,
 }
 
 /// One NIC.
@@ -104,14 +99,6 @@ impl Inventory {
     pub fn with(snapshot: &Snapshot, host: &HostRoot) -> Self {
         let dev = host.dev().join(INFINIBAND);
         Self::of(snapshot, |name| char_device(&dev, name))
-    }
-
-    /// Adds the IMEX channel of this number, if it exists.
-    #[must_use]
-    pub fn with_imex(mut self, channel: Option<u32>, host: &HostRoot) -> Self {
-        let folder = host.dev().join(IMEX_CHANNELS);
-        self.imex = channel.and_then(|number| char_device(&folder, &format!("channel{number}")));
-        self
     }
 
     /// Adds the host's virtual interfaces that pods can get.
@@ -209,7 +196,7 @@ impl Inventory {
         };
         let has_any = |(_, nic): &(String, NicFacts)| nic.rdma.is_some() || nic.netdev.is_some();
         let devices = candidates(snapshot).map(nic).filter(has_any).collect();
-        Self { devices, rdma_cm: find("rdma_cm"), imex: None }
+        Self { devices, rdma_cm: find("rdma_cm") }
     }
 }
 

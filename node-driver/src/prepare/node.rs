@@ -282,7 +282,6 @@ impl Node {
         let interfaces = self.uplinks.complete(network.facts());
         let inventory = Inventory::with(machine, &self.host)
             .with_virtual(&interfaces)
-            .with_imex(self.policy.imex_channel, &self.host)
             .with_physical_mtus(machine, &interfaces);
         let former =
             interfaces::remember(&self.effects.paths.interfaces(), &inventory, checkpoint)?;

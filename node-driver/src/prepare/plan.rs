@@ -33,9 +33,6 @@ pub struct Plan {
     pub devices: Vec<PlannedDevice>,
     /// `rdma_cm`, if one of the devices has RDMA.
     pub rdma_cm: Option<CharDevice>,
-    /// An IMEX channel, if the administrator gives one to pods with NICs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub imex: Option<CharDevice>,
     /// The GPUs that device plugins gave the pod, if NICs were chosen for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin_gpus: Vec<PluginGpu>,

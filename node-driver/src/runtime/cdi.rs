@@ -21,8 +21,6 @@ use std::path::PathBuf;
 const CDI_VERSION: &str = "0.5.0";
 /// Directory of RDMA devices in containers.
 const INFINIBAND: &str = "/dev/infiniband";
-/// Directory of IMEX channels in containers.
-const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 /// The list of a container's devices.
 const DEVICES_FILE: &str = "/etc/dranet/devices.json";
 /// The NCCL topology file in containers.
@@ -259,12 +257,7 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let network = waits.then(|| mount(paths.ready(uid), network(uid)));
     Edits {
         env: variables(plan, settings.environment),
-        device_nodes: plan
-            .rdma_cm
-            .iter()
-            .map(|char| node(INFINIBAND, char, settings))
-            .chain(plan.imex.iter().map(|char| node(IMEX, char, settings)))
-            .collect(),
+        device_nodes: plan.rdma_cm.iter().map(|char| node(INFINIBAND, char, settings)).collect(),
         mounts: devices.into_iter().chain(nccl).chain(network).collect(),
         hooks: hook.into_iter().collect(),
     }

@@ -105,7 +105,6 @@ impl Machine {
                 pods: vec![],
                 devices: vec![],
                 rdma_cm: None,
-                imex: None,
                 plugin_gpus: Vec::new(),
                 others: vec![],
                 pod_claim_name: None,

@@ -12,7 +12,6 @@ fn plan(uid: &str) -> Plan {
         pods: vec![],
         devices: vec![],
         rdma_cm: None,
-        imex: None,
         plugin_gpus: Vec::new(),
         others: vec![],
         pod_claim_name: None,

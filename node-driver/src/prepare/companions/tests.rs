@@ -38,7 +38,6 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         pods: pods.iter().map(pod).collect(),
         devices: vec![device],
         rdma_cm: None,
-        imex: None,
         plugin_gpus: Vec::new(),
         others: vec![],
         pod_claim_name: None,

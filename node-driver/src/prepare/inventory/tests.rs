@@ -23,18 +23,3 @@ fn a_virtual_function_has_the_number_of_its_link() {
     }
     assert_eq!(number_of(address("0000:86:10.0"), address("0000:87:00.0"), &host), None);
 }
-
-/// A link to `/dev/zero` replaces the channel, because creating a link needs no privileges.
-#[test]
-fn an_imex_channel_is_found_by_its_number() {
-    let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("dev").join(IMEX_CHANNELS);
-    fs::create_dir_all(&folder).unwrap();
-    symlink("/dev/zero", folder.join("channel3")).unwrap();
-    fs::write(folder.join("channel4"), "no device").unwrap();
-    let host = HostRoot::at(root.path());
-    let found = |channel| Inventory::default().with_imex(channel, &host).imex;
-    let zero = CharDevice { name: "channel3".to_owned(), major: 1, minor: 5 };
-    assert_eq!(found(Some(3)), Some(zero));
-    assert_eq!((found(Some(4)), found(Some(0)), found(None)), (None, None, None));
-}

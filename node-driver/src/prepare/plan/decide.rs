@@ -45,10 +45,6 @@ pub struct Policy {
     /// can manage the whole subnet, and issm of virtual functions; pods always get umad of these
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub management_devices: bool,
-    /// NVIDIA IMEX channel to give to pods with NICs, if the machine has it and no GPU driver provides
-    /// it; all pods with a NIC share it
-    #[arg(long, value_name = "NUMBER")]
-    pub imex_channel: Option<u32>,
 }
 
 /// Decides what the claim's pod gets. [`wiring`](crate::prepare::wiring::wiring) then
@@ -62,14 +58,12 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
     refuse_different_variables(&devices)?;
-    let has_nic = devices.iter().any(|device| !device.admin_access);
     let has_rdma = devices.iter().any(|device| device.rdma.is_some());
     Ok(Plan {
         claim: claim.claim.clone(),
         pods: claim.pods.clone(),
         devices,
         rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
-        imex: facts.inventory.imex.clone().filter(|_| has_nic),
         plugin_gpus: Vec::new(),
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),

@@ -26,8 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 /// A policy that allows pods everything.
-const POLICY: Policy =
-    Policy { move_ib_interfaces: true, management_devices: true, imex_channel: None };
+const POLICY: Policy = Policy { move_ib_interfaces: true, management_devices: true };
 
 fn char(name: &str, minor: u32) -> CharDevice {
     CharDevice { name: name.into(), major: 231, minor }
@@ -71,7 +70,6 @@ fn inventory() -> Inventory {
     Inventory {
         devices: devices.into_iter().map(|(name, nic)| (name.to_owned(), nic)).collect(),
         rdma_cm: Some(char("rdma_cm", 58)),
-        imex: None,
     }
 }
 
@@ -248,39 +246,6 @@ fn what_a_container_gets() {
     insta::assert_snapshot!("devices_file", format!("{file:#}"));
     let id = cdi::device_id("dra.net", &plan, &plan.devices[0]);
     assert_eq!(id, "dra.net/claim=u-1-ib-1");
-}
-
-#[test]
-fn an_imex_channel_is_given_with_nics_but_not_to_monitors() {
-    let (mut inventory, links) = (inventory(), links());
-    inventory.imex = Some(CharDevice { name: "channel3".into(), major: 507, minor: 3 });
-    let nodes = |admin_access: bool| {
-        let facts = Facts {
-            inventory: &inventory,
-            links: &links,
-            abilities: &BTreeMap::new(),
-            netns_mode: NetnsMode::Shared,
-            held: &[],
-            policy: POLICY,
-            boot_id: None,
-            cloud_nics: &[],
-        };
-        let device = AllocatedDevice { admin_access, ..device("ib-1", None) };
-        let plan = plan(&claim("u-1", vec![device]), &facts).expect("possible");
-        let spec = cdi::spec(&plan, &paths(), &settings(AttachMode::Hook));
-        let spec = serde_json::to_value(spec).expect("JSON");
-        let nodes = spec["containerEdits"]["deviceNodes"].as_array().expect("nodes").clone();
-        nodes.into_iter().find(|node| node["path"] != "/dev/infiniband/rdma_cm")
-    };
-    assert_eq!(
-        nodes(false),
-        Some(json!({
-            "path": "/dev/nvidia-caps-imex-channels/channel3",
-            "hostPath": "/dev/nvidia-caps-imex-channels/channel3",
-            "type": "c", "major": 507, "minor": 3, "permissions": "rw",
-        }))
-    );
-    assert_eq!(nodes(true), None);
 }
 
 #[test]

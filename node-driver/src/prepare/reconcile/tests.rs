@@ -42,7 +42,7 @@ fn inventory(number: u32) -> Inventory {
         physical_mtu: None,
         function: None,
     };
-    Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None, imex: None }
+    Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None }
 }
 
 #[test]

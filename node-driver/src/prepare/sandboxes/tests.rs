@@ -32,7 +32,6 @@ fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
         pods: vec![PodRef { name: pod.into(), uid: pod.into() }],
         devices: vec![device],
         rdma_cm: None,
-        imex: None,
         plugin_gpus: Vec::new(),
         others: vec![],
         pod_claim_name: None,

@@ -65,7 +65,6 @@ fn plan() -> Plan {
             device(None, link(("rail1", 4), "net1", Some(Child::MacVlan))),
         ],
         rdma_cm: None,
-        imex: None,
         plugin_gpus: Vec::new(),
         others: vec![],
         pod_claim_name: None,

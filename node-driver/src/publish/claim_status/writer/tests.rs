@@ -26,7 +26,6 @@ fn plan(device: &str) -> Plan {
         pods: vec![],
         devices: vec![device],
         rdma_cm: None,
-        imex: None,
         plugin_gpus: Vec::new(),
         others: vec![],
         pod_claim_name: None,

@@ -3,8 +3,9 @@
 
 use crate::arrivals::Arrivals;
 use crate::score::{Demand, Mix, Room};
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::predict::OpenClaim;
-use cluster_model::view::{NodeVersion, ObjectKey};
+use cluster_model::view::{ClusterView, NodeVersion, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub struct Expected {
     /// Free capacity by node.
     pub(crate) rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     pub(crate) fabrics: BTreeMap<String, FabricRoom>,
+    /// The number of nodes with nothing in use, by domain of a level below the fabric.
+    pub(crate) domains: BTreeMap<LevelDomain, u32>,
     /// Whether the cluster has been scanned.
     pub(crate) is_known: bool,
     /// The most common claim.
@@ -80,6 +83,15 @@ impl FabricRoom {
     }
 }
 
+/// The domains of a node.
+pub(crate) fn domains(view: &ClusterView, node: &str) -> impl Iterator<Item = LevelDomain> {
+    let labels = view.inventory().node(node).map(|node| &node.labels);
+    FabricLevel::ALL.into_iter().filter_map(move |level| {
+        let name = labels?.get(level.label())?.to_string();
+        Some(LevelDomain { level, name })
+    })
+}
+
 impl Expected {
     /// Starts with the configured mix.
     pub fn new(prior: Mix) -> Self {
@@ -96,12 +108,17 @@ impl Expected {
         self.mix_version
     }
 
-    /// Nodes of a fabric on which nothing is in use. `node` is one of them, even if the last scan saw
-    /// something in use there.
-    pub fn whole_nodes_with(&self, node: &str, fabric: &str) -> u32 {
+    /// The numbers of nodes on which nothing is in use: on the fabric of a node, and in its domain of
+    /// each level. `node` is one of them, even if the last scan saw something in use there.
+    pub fn whole_nodes_with(&self, node: &str, view: &ClusterView) -> Vec<u32> {
         let is_counted = self.rooms.get(node).is_some_and(|(_, of)| of.is_whole);
-        let known = self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes);
-        known + u32::from(!is_counted)
+        let of_fabric = view
+            .fabric(node)
+            .map(|fabric| self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes));
+        let of_domains = domains(view, node);
+        let of_domains = of_domains.map(|domain| self.domains.get(&domain).copied().unwrap_or(0));
+        let known = of_fabric.into_iter().chain(of_domains);
+        known.map(|known| known + u32::from(!is_counted)).collect()
     }
 
     /// The most common claim with GPUs or NICs; `None` if there is none.

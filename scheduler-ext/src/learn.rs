@@ -4,9 +4,10 @@
 //! The view is locked for only one step at a time, because a watch waits for readers of
 //! the view, and requests wait for the watch.
 
-use crate::expected::{Expected, FabricRoom, NodeRoom, PodName};
+use crate::expected::{Expected, FabricRoom, NodeRoom, PodName, domains};
 use crate::machine::Machine;
 use crate::score::Demand;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::{ClusterView, KnownClaim, NodeVersion, ObjectKey};
@@ -34,6 +35,8 @@ pub struct Learning {
     rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     /// The nodes of each fabric. Nodes without a fabric are under the empty name.
     fabrics: BTreeMap<String, Vec<String>>,
+    /// The number of whole nodes of each domain.
+    domains: BTreeMap<LevelDomain, u32>,
     /// Pods that got devices since the last scan.
     bound: Vec<BoundPod>,
 }
@@ -67,6 +70,7 @@ impl Learning {
             claims: Vec::new(),
             rooms: HashMap::new(),
             fabrics: BTreeMap::new(),
+            domains: BTreeMap::new(),
             bound: Vec::new(),
         }
     }
@@ -127,6 +131,9 @@ impl Learning {
                 NodeRoom { room, is_whole, pods: Arc::new(pods.into_keys().collect()) }
             }
         };
+        if room.is_whole {
+            domains(view, node).for_each(|domain| *self.domains.entry(domain).or_default() += 1);
+        }
         self.rooms.insert(node.to_owned(), (version, room));
         let fabric = view.fabric(node).unwrap_or_default();
         self.fabrics.entry(fabric.to_owned()).or_default().push(node.to_owned());
@@ -135,7 +142,7 @@ impl Learning {
     /// The expectations after the scan, and the pods that were bound since the previous
     /// scan; none after the first scan.
     pub fn finish(self) -> (Expected, Vec<BoundPod>) {
-        let Self { before, at: _, claims, rooms, fabrics, mut bound } = self;
+        let Self { before, at: _, claims, rooms, fabrics, domains, mut bound } = self;
         if !before.is_known {
             // The pods that are already there, in an order that has nothing to do with their shapes.
             bound.sort_unstable_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
@@ -163,8 +170,17 @@ impl Learning {
         let bound = if before.is_known { bound } else { Vec::new() };
         let prior = before.prior.clone();
         let is_known = true;
-        let after =
-            Expected { prior, arrivals, mix, mix_version, rooms, fabrics, is_known, standard };
+        let after = Expected {
+            prior,
+            arrivals,
+            mix,
+            mix_version,
+            rooms,
+            fabrics,
+            domains,
+            is_known,
+            standard,
+        };
         (after, bound)
     }
 }

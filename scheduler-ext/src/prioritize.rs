@@ -104,7 +104,7 @@ impl Ranker {
             None => (node.clone(), None, Reason::Unknown(no_time.clone())),
             Some((_, Err(reason))) => (node.clone(), None, Reason::Unknown(reason)),
             Some((basis, Ok(forecast))) => {
-                let reason = known(basis, forecast, &expected, (node, view.fabric(node)));
+                let reason = known(basis, forecast, &expected, (node, view));
                 (node.clone(), Some(basis), reason)
             }
         });
@@ -185,15 +185,14 @@ fn known(
     basis: Basis,
     forecast: Arc<Forecast>,
     expected: &Expected,
-    (node, fabric): (&str, Option<&str>),
+    (node, view): (&str, &ClusterView),
 ) -> Reason {
-    let cost = match fabric.filter(|_| forecast.is_first) {
-        Some(fabric) => {
-            let whole_nodes = expected.whole_nodes_with(node, fabric);
-            forecast.cost.breaking_one_of(whole_nodes, expected.mix())
+    let mut cost = forecast.cost;
+    if forecast.is_first {
+        for whole_nodes in expected.whole_nodes_with(node, view) {
+            cost = cost.breaking_one_of(whole_nodes, expected.mix());
         }
-        None => forecast.cost,
-    };
+    }
     let outcome = Outcome { gets: forecast.gets, cost };
     if basis.is_exact {
         Reason::Predicted(outcome, forecast)

@@ -49,7 +49,8 @@ impl Cost {
         Costs::default().of([before, after, whole], mix)
     }
 
-    /// Adds what a fabric with this many whole nodes loses when one of them gets its first pod.
+    /// Adds what a fabric, or a domain of a level below it, with this many whole nodes loses when one
+    /// of them gets its first pod.
     #[must_use]
     pub fn breaking_one_of(self, whole_nodes: u32, mix: &Mix) -> Self {
         let left = whole_nodes.saturating_sub(1);
@@ -59,7 +60,7 @@ impl Cost {
             let fewer = whole_nodes / demand.nodes - left / demand.nodes;
             weight * u128::from(fewer) * u128::from(WHOLE)
         });
-        Self { gangs: steps(lost.sum()), ..self }
+        Self { gangs: self.gangs.saturating_add(steps(lost.sum())), ..self }
     }
 }
 

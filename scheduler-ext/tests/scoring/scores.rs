@@ -124,6 +124,30 @@ fn a_fabric_that_keeps_its_gangs_is_used_first() {
     assert_eq!(asked(&view), [10, 10]);
 }
 
+/// One fabric has two NVLink domains. The one with three whole nodes keeps its gang of two.
+#[test]
+fn a_domain_that_keeps_its_gangs_is_used_first() {
+    let domains = [("two", ["a", "b"].as_slice()), ("three", &["c", "d", "e"])];
+    let mut objects = vec![template("one", &required())];
+    for (domain, nodes) in domains {
+        for mut object in nodes.iter().flat_map(|node| gb300(node)) {
+            if object["kind"] == "NodeTopology" {
+                object["spec"]["fabric"] = "one".into();
+            }
+            if object["kind"] == "Node" {
+                object["metadata"]["labels"]["topology.dranet.io/nvlink-domain"] = domain.into();
+            }
+            objects.push(object);
+        }
+    }
+    let ranker = Ranker::new(Expected::new("1x1=1,2*4x4=1".parse().unwrap()));
+    let view = cluster(&objects);
+    ranker.learn(&view);
+    let answer = ask(&ranker, &pod_of("one"), &["a", "c"], &view, Instant::now());
+    let points: Vec<_> = points(&answer).iter().map(|(_, points)| *points).collect();
+    assert_eq!(points, [0, 10]);
+}
+
 /// A pod with a share goes to a node with a shared NIC that has room, so that whole NICs stay free;
 /// not to one whose NIC is exclusive or full.
 #[test]

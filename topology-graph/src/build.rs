@@ -21,7 +21,8 @@ use crate::identity::Identity;
 use crate::nic_role::FactsOfNics;
 use crate::snapshot::{NumaNodeFacts, SocketFacts};
 use crate::{
-    Acs, Anomaly, AnomalyKind, Evidence, NcclXml, NumaNode, Overlay, PciAddress, Snapshot,
+    Accelerator, Acs, Anomaly, AnomalyKind, Evidence, NcclXml, NumaNode, Overlay, PciAddress,
+    Snapshot,
 };
 
 /// The result of building, before distances are known.
@@ -45,7 +46,11 @@ pub(crate) use overlay::build as build_overlay;
 /// The PCI tree by place, while it is built.
 type Branches = BTreeMap<Place, Branch>;
 
-pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
+pub(crate) fn build(
+    snapshot: &Snapshot,
+    overlays: &[&Overlay],
+    accelerators: &[Accelerator],
+) -> Built {
     let mut anomalies = snapshot.anomalies.clone();
     let file = nccl_file(snapshot, &mut anomalies);
     // A file on the machine itself takes precedence over the cloud's description of its size.
@@ -53,7 +58,7 @@ pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
     let overlays: Vec<&Overlay> = of_file.iter().chain(overlays.iter().copied()).collect();
     let overlays = overlays.as_slice();
     let mut branches = Branches::new();
-    devices::add(snapshot, &mut branches, &mut anomalies);
+    devices::add(snapshot, accelerators, &mut branches, &mut anomalies);
     for overlay in overlays {
         switches::add(overlay, snapshot, &mut branches, &mut anomalies);
     }

@@ -4,9 +4,9 @@
 const STORAGE_NVME: u32 = 0x01_08;
 const NETWORK: u32 = 0x02;
 const INFINIBAND: u32 = 0x02_07;
-const DISPLAY: u32 = 0x03;
+pub(crate) const DISPLAY: u32 = 0x03;
 const BRIDGE: u32 = 0x06;
-const ACCELERATOR: u32 = 0x12;
+pub(crate) const ACCELERATOR: u32 = 0x12;
 /// A PCI-to-PCI bridge; every root port and switch port is one.
 pub(crate) const PCI_BRIDGE: u32 = 0x06_0400;
 /// A 3D controller, which most GPUs in servers are.

@@ -16,6 +16,7 @@
 //! # Ok::<(), topology_graph::ReadError>(())
 //! ```
 
+mod accelerator;
 mod acs;
 mod address;
 mod anomaly;
@@ -52,6 +53,7 @@ mod topology;
 mod unknown_links;
 mod vendor;
 
+pub use accelerator::{Accelerator, ParsePciClassError, PciClass};
 pub use acs::{Acs, ParseAcsError};
 pub use address::{ParseAddressError, PciAddress, PcieRoot};
 pub use anomaly::{Anomaly, AnomalyKind};

@@ -9,7 +9,10 @@ use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
 use crate::device::{Gpu, Identities, Nic, Nvme, gpus, nics, nvmes};
 use crate::graph::{Distance, Graph, GraphError, Vertex};
 use crate::nic_role::{self, FactsOfNics, Verdict};
-use crate::{Anomaly, Gdr, NcclXml, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot};
+use crate::{
+    Accelerator, Anomaly, Gdr, NcclXml, NumaNode, Overlay, PathKind, PciAddress, ShapeHash,
+    Snapshot,
+};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
@@ -40,8 +43,18 @@ impl Topology {
         snapshot: &Snapshot,
         overlays: impl IntoIterator<Item = &'o Overlay>,
     ) -> (Self, Vec<Anomaly>) {
+        Self::build_with(snapshot, overlays, &[])
+    }
+
+    /// The same; functions are GPUs also if they are among these accelerators. A function that has a
+    /// network class is a NIC in any case.
+    pub fn build_with<'o>(
+        snapshot: &Snapshot,
+        overlays: impl IntoIterator<Item = &'o Overlay>,
+        accelerators: &[Accelerator],
+    ) -> (Self, Vec<Anomaly>) {
         let overlays: Vec<&Overlay> = overlays.into_iter().collect();
-        let built = build(snapshot, &overlays);
+        let built = build(snapshot, &overlays, accelerators);
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent, so no vertex is skipped.
         let (mut topology, _) = Self::assemble(built, None);

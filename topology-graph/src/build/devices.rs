@@ -1,19 +1,21 @@
 //! Finds GPUs and NICs, and what is above them in sysfs.
 
 use super::{Branches, about};
-use crate::class::{PCI_BRIDGE, is_accelerator, is_display, is_network, is_nvme};
+use crate::class::{PCI_BRIDGE, is_display, is_network, is_nvme};
 use crate::graph::{Branch, Place, Role, Vertex};
 use crate::snapshot::PciFunction;
-use crate::vendor::{AMD, HABANA, INTEL, NVIDIA};
-use crate::{Anomaly, AnomalyKind, PciAddress, Snapshot};
+use crate::vendor::{AMD, INTEL};
+use crate::{Accelerator, Anomaly, AnomalyKind, PciAddress, Snapshot};
 
-/// Vendors whose display controllers are GPUs; others are consoles of a BMC or a hypervisor.
-const GPU_VENDORS: [u16; 3] = [NVIDIA, AMD, INTEL];
-
-pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut Vec<Anomaly>) {
+pub(super) fn add(
+    snapshot: &Snapshot,
+    accelerators: &[Accelerator],
+    branches: &mut Branches,
+    anomalies: &mut Vec<Anomaly>,
+) {
     for function in &snapshot.pci {
         let rdma = snapshot.rdma_device(function.address);
-        let Some(role) = role(function, rdma.is_some()) else { continue };
+        let Some(role) = role(function, accelerators, rdma.is_some()) else { continue };
         if role == Role::Gpu && !is_whole_gpu(function, snapshot) {
             continue;
         }
@@ -61,19 +63,16 @@ fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
 fn physical_function(function: &PciFunction, snapshot: &Snapshot) -> Option<PciAddress> {
     let physical = snapshot.function(function.physical_function?)?;
     let has_rdma = snapshot.rdma_device(physical.address).is_some();
-    let is_nic = role(physical, has_rdma) == Some(Role::Nic);
+    let is_nic = role(physical, &[], has_rdma) == Some(Role::Nic);
     (is_nic && physical.physical_function.is_none()).then_some(physical.address)
 }
 
-fn role(function: &PciFunction, has_rdma: bool) -> Option<Role> {
-    let known_vendor = GPU_VENDORS.contains(&function.vendor);
+fn role(function: &PciFunction, accelerators: &[Accelerator], has_rdma: bool) -> Option<Role> {
+    let mut known = Accelerator::BUILT_IN.iter().chain(accelerators);
     match function.class {
         _ if function.is_data_direct() => None,
         class if is_network(class) => Some(Role::Nic),
-        class if is_display(class) && known_vendor => Some(Role::Gpu),
-        class if is_accelerator(class) && (known_vendor || function.vendor == HABANA) => {
-            Some(Role::Gpu)
-        }
+        class if known.any(|it| it.is(function.vendor, class)) => Some(Role::Gpu),
         class if is_nvme(class) => Some(Role::Nvme),
         // eRDMA of Alibaba has class 0x00ff.
         _ if has_rdma => Some(Role::Nic),

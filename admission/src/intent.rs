@@ -12,7 +12,7 @@ mod warnings;
 use crate::denial::Denial;
 use crate::sharing::NicShare;
 use cluster_model::fabric_level::LevelRequests;
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names::annotation;
 use containers::Limits;
 use k8s_openapi::api::core::v1::Pod;
@@ -331,7 +331,7 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
 
 /// Names of the extended resources of device plugins that our claims replace.
 fn extended_resources() -> impl Iterator<Item = &'static str> {
-    GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources.iter().copied())
+    gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources.iter().copied())
 }
 
 fn annotations(pod: &Pod) -> &BTreeMap<String, String> {

@@ -4,7 +4,7 @@
 use crate::claim::class_names;
 use crate::denial::Denial;
 use crate::intent::Intent;
-use cluster_model::gpu_drivers::{self, GPU_DRIVERS};
+use cluster_model::gpu_drivers::{self};
 use cluster_model::machines::is_in;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::Class;
@@ -127,6 +127,6 @@ fn is_gpu_class(name: &str, view: &ClusterView) -> bool {
         let mut slices = slices.filter(|slice| gpu_drivers::by_name(&slice.pool.driver).is_some());
         slices.any(|slice| slice.devices.iter().any(|gpu| is_in(class, gpu, view.settings())))
     };
-    GPU_DRIVERS.iter().any(|driver| driver.driver == name)
+    gpu_drivers::all().iter().any(|driver| driver.driver == name)
         || view.inventory().class(name).is_some_and(|class| selects_gpu(class))
 }

@@ -47,8 +47,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the webhook until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, own, operations, kube, log, lease, policy, leader } = args;
+    let Args { server, own, operations, kube, log, lease, policy, drivers, leader } = args;
     process::logging::init(&log)?;
+    cluster_model::drivers::use_file(drivers.as_deref())?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
     let background = Background::start().context("failed to start background threads")?;

@@ -1,5 +1,7 @@
-//! The table of GPU drivers: how each one publishes its ResourceSlices. A new driver is a new
-//! entry, without code.
+//! The table of accelerator drivers: how each one publishes its ResourceSlices. A new driver is a new
+//! entry here or in the operator's file ([`crate::drivers`]), without code.
+
+use crate::drivers::table;
 
 /// The PCI vendor ID of NVIDIA.
 const PCI_VENDOR_NVIDIA: u16 = 0x10de;
@@ -27,13 +29,15 @@ pub struct GpuDriver {
     pub uuid_attribute: Option<&'static str>,
     /// The driver's own attribute with the PCI address, from before the standard one.
     pub address_attribute: Option<&'static str>,
+    /// Whether the name of a device begins with its PCI address: `0000-4d-00-0`.
+    pub is_named_by_address: bool,
     /// The driver's own NUMA attribute, if it has one besides the standard one.
     pub numa_attribute: Option<&'static str>,
     /// Extended resources in container limits that stand for one whole GPU.
     pub extended_resources: &'static [&'static str],
     /// Name prefixes of extended resources that stand for a part or a share of a GPU.
     pub partial_resources: &'static [&'static str],
-    /// How the driver publishes parts of GPUs, for an entry of [`PARTS`].
+    /// How the driver publishes parts of GPUs, for an entry of [`parts`].
     pub part: Option<Part>,
 }
 
@@ -55,14 +59,15 @@ pub const NONE: &GpuDriver = &GpuDriver {
     gpu_kind: "",
     uuid_attribute: None,
     address_attribute: None,
+    is_named_by_address: false,
     numa_attribute: None,
     extended_resources: &[],
     partial_resources: &[],
     part: None,
 };
 
-/// The parts of GPUs that claims can request, such as MIG devices.
-pub const PARTS: &[GpuDriver] = &[
+/// The parts of GPUs of built-in drivers.
+pub(crate) const BUILT_IN_PARTS: &[GpuDriver] = &[
     GpuDriver {
         driver: "gpu.nvidia.com",
         class: "mig.nvidia.com",
@@ -71,6 +76,7 @@ pub const PARTS: &[GpuDriver] = &[
         gpu_kind: "mig",
         uuid_attribute: None,
         address_attribute: Some("gpu.nvidia.com/pcieBusID"),
+        is_named_by_address: false,
         numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
         partial_resources: &[],
@@ -88,6 +94,7 @@ pub const PARTS: &[GpuDriver] = &[
         uuid_attribute: None,
         // ROCm/k8s-gpu-dra-driver, pull request 21.
         address_attribute: Some("gpu.amd.com/parentPciAddr"),
+        is_named_by_address: false,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
         partial_resources: &[],
@@ -101,8 +108,8 @@ pub const PARTS: &[GpuDriver] = &[
 /// The value of a driver's kind attribute on our NICs.
 pub const NIC_KIND: &str = "nic";
 
-/// All drivers, in the order in which they are tried in a cluster with several.
-pub const GPU_DRIVERS: &[GpuDriver] = &[
+/// The built-in drivers.
+pub(crate) const BUILT_IN: &[GpuDriver] = &[
     GpuDriver {
         driver: "gpu.nvidia.com",
         class: "gpu.nvidia.com",
@@ -112,6 +119,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         uuid_attribute: Some("gpu.nvidia.com/uuid"),
         // Renamed to the standard name in 2026 (dra-driver-nvidia-gpu, pull request 800).
         address_attribute: Some("gpu.nvidia.com/pcieBusID"),
+        is_named_by_address: false,
         numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
         // Resource names of MIG and time-sliced devices in NVIDIA's device plugin.
@@ -126,6 +134,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         gpu_kind: "amdgpu",
         uuid_attribute: None,
         address_attribute: None,
+        is_named_by_address: false,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
         // Resource names of partitions in AMD's device plugin.
@@ -141,20 +150,33 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         gpu_kind: "",
         uuid_attribute: None,
         address_attribute: None,
+        is_named_by_address: false,
         numa_attribute: None,
-        extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe"],
+        // Of the device plugin, and of the DeviceClass in the driver's chart
+        // (intel-resource-drivers-for-kubernetes, charts/intel-gpu-resource-driver/values.yaml).
+        extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe", "intel.com/gpu"],
         // Resource names of tiles, shares and monitors of GPUs.
         partial_resources: &["gpu.intel.com/"],
         part: None,
     },
 ];
 
+/// All drivers, in the order in which they are tried in a cluster with several.
+pub fn all() -> &'static [GpuDriver] {
+    &table().accelerators
+}
+
+/// The parts of GPUs that claims can request, such as MIG devices.
+pub fn parts() -> &'static [GpuDriver] {
+    &table().parts
+}
+
 /// The driver with this name.
 pub fn by_name(driver: &str) -> Option<&'static GpuDriver> {
-    GPU_DRIVERS.iter().find(|known| known.driver == driver)
+    all().iter().find(|known| known.driver == driver)
 }
 
 /// The driver for GPUs with this PCI vendor ID.
 pub fn by_pci_vendor(vendor: u16) -> Option<&'static GpuDriver> {
-    GPU_DRIVERS.iter().find(|known| known.pci_vendor == vendor)
+    all().iter().find(|known| known.pci_vendor == vendor)
 }

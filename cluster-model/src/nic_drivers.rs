@@ -1,9 +1,10 @@
-//! The table of NIC drivers: how each one publishes its ResourceSlices. A new driver is a new entry,
-//! without code.
+//! The table of NIC drivers: how each one publishes its ResourceSlices. A new driver is a new entry
+//! here or in the operator's file ([`crate::drivers`]), without code.
 //!
 //! The standard attributes (`pciBusID`, `pcieRoot`, `numaNode`) are read whichever driver publishes
 //! them; an entry says what else is needed.
 
+use crate::drivers::table;
 use crate::names::{self, attribute};
 use dra_allocator::{AttributeValue, Device};
 
@@ -24,6 +25,10 @@ pub struct NicDriver {
     /// The attribute with the name of the interface. A device without it has no interface. `None`
     /// if the driver does not say which devices have one.
     pub interface_attribute: Option<&'static str>,
+    /// Whether the name of a device begins with its PCI address: `pci-0000-4d-00-0`.
+    pub is_named_by_address: bool,
+    /// The attribute with the name of the RDMA device, if only a graph has the address.
+    pub rdma_device_attribute: Option<&'static str>,
     /// Whether the name of a device is that of its RDMA device. A graph has the address then.
     pub is_named_by_rdma_device: bool,
     /// Whether its NICs carry this project's attributes: role, rail, port state.
@@ -42,10 +47,10 @@ pub enum Rdma {
 }
 
 /// Ours, which is also upstream DRANET's.
-pub const OURS: &NicDriver = &NIC_DRIVERS[0];
+pub const OURS: &NicDriver = &BUILT_IN[0];
 
-/// All drivers, in the order in which they are tried in a cluster with several.
-pub const NIC_DRIVERS: &[NicDriver] = &[
+/// The built-in drivers.
+pub(crate) const BUILT_IN: &[NicDriver] = &[
     NicDriver {
         driver: names::DRIVER,
         classes: &[names::NIC_CLASS],
@@ -54,6 +59,8 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         // A virtual function has the rail of its physical function.
         port_attribute: Some(attribute::RAIL),
         interface_attribute: Some(attribute::dranet::IF_NAME),
+        is_named_by_address: false,
+        rdma_device_attribute: None,
         is_named_by_rdma_device: false,
         has_roles: true,
     },
@@ -67,6 +74,8 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         address_attribute: None,
         port_attribute: None,
         interface_attribute: None,
+        is_named_by_address: false,
+        rdma_device_attribute: None,
         is_named_by_rdma_device: true,
         has_roles: false,
     },
@@ -79,6 +88,8 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         address_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pciAddress"),
         port_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"),
         interface_attribute: None,
+        is_named_by_address: false,
+        rdma_device_attribute: None,
         is_named_by_rdma_device: false,
         has_roles: false,
     },
@@ -91,6 +102,8 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         address_attribute: Some("networkdriver.cilium.io/pciAddr"),
         port_attribute: None,
         interface_attribute: None,
+        is_named_by_address: false,
+        rdma_device_attribute: None,
         is_named_by_rdma_device: false,
         has_roles: false,
     },
@@ -103,14 +116,21 @@ pub const NIC_DRIVERS: &[NicDriver] = &[
         address_attribute: Some(attribute::dranet::PCI_ADDRESS),
         port_attribute: None,
         interface_attribute: Some(attribute::dranet::IF_NAME),
+        is_named_by_address: false,
+        rdma_device_attribute: None,
         is_named_by_rdma_device: false,
         has_roles: false,
     },
 ];
 
+/// All drivers, in the order in which they are tried in a cluster with several.
+pub fn all() -> &'static [NicDriver] {
+    &table().nics
+}
+
 /// The driver with this name.
 pub fn by_name(driver: &str) -> Option<&'static NicDriver> {
-    NIC_DRIVERS.iter().find(|known| known.driver == driver)
+    all().iter().find(|known| known.driver == driver)
 }
 
 /// Whether a published NIC can do RDMA, as far as its driver says.

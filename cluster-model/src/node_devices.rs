@@ -2,7 +2,7 @@
 
 use crate::gpu_drivers::{self, GpuDriver};
 use crate::names::attribute;
-use crate::nic_drivers::{self, NIC_DRIVERS, NicDriver};
+use crate::nic_drivers::{self, NicDriver};
 use crate::view::ClusterView;
 use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn role(device: &Device) -> Option<Role> {
     let driver = &*device.id().driver;
     if let Some(known) = nic_drivers::by_name(driver) {
         // Other drivers also publish interfaces without a device.
-        let has_place = known.is_ours() || known.is_named_by_rdma_device;
+        let has_place = known.is_ours() || rdma_device(device, known).is_some();
         return (has_place || address(device).is_some()).then_some(Role::Nic);
     }
     let gpu = gpu_drivers::by_name(driver)?;
@@ -73,7 +73,7 @@ fn role(device: &Device) -> Option<Role> {
 impl<'a> NodeDevices<'a> {
     /// The devices of a node; `None` if it has published no graph.
     pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
-        Self::with_nics_of(view, node, NIC_DRIVERS)
+        Self::with_nics_of(view, node, nic_drivers::all())
     }
 
     /// The same with the NICs of these drivers only.
@@ -118,8 +118,9 @@ impl<'a> NodeDevices<'a> {
     pub fn whole_cells(&self, level: Level, in_use: &AllocatedState) -> usize {
         let free =
             |device: Option<&&Device>| device.is_some_and(|device| !in_use.contains(device.id()));
-        let is_compute = |nic: &&PciAddress| {
-            self.nics.get(*nic).is_some_and(|nic| nic_role(nic) == NicRole::Compute)
+        let is_compute = |address: &&PciAddress| {
+            let role = |nic| nic_role_in(Some(self.topology), nic, Some(**address));
+            self.nics.get(*address).is_some_and(|nic| role(nic) == NicRole::Compute)
         };
         let undivided = |gpu: &PciAddress| {
             let mut parts = self.partitions.get(gpu).into_iter().flatten();
@@ -143,6 +144,16 @@ pub fn nic_role(nic: &Device) -> NicRole {
     role.unwrap_or(NicRole::Compute)
 }
 
+/// What a NIC of a node is for: as its driver publishes it, or else as the graph says at this address.
+pub fn nic_role_in(graph: Option<&Topology>, nic: &Device, address: Option<PciAddress>) -> NicRole {
+    let driver = nic_drivers::by_name(&nic.id().driver);
+    if driver.is_none_or(|driver| driver.has_roles) {
+        return nic_role(nic);
+    }
+    let known = address.zip(graph).and_then(|(address, graph)| graph.nic_role(address));
+    known.unwrap_or(NicRole::Compute)
+}
+
 /// The value of a string attribute.
 pub fn text<'a>(device: &'a Device, attribute: &str) -> Option<&'a str> {
     match device.attribute(attribute)? {
@@ -160,24 +171,51 @@ pub fn is_true(device: &Device, attribute: &str) -> bool {
 /// by the UUID of a GPU, or by the RDMA device that a NIC is named after.
 pub fn address_on(view: &ClusterView, node: &str, device: &Device) -> Option<PciAddress> {
     address(device).or_else(|| {
-        let DeviceId { driver, device: name, .. } = device.id();
-        if nic_drivers::by_name(driver).is_some_and(|known| known.is_named_by_rdma_device) {
-            return view.nic_address(node, name);
+        let driver = &*device.id().driver;
+        if let Some(known) = nic_drivers::by_name(driver) {
+            return view.nic_address(node, rdma_device(device, known)?);
         }
         let driver = gpu_drivers::by_name(driver)?;
         view.gpu_address(node, text(device, driver.uuid_attribute?)?)
     })
 }
 
-/// The PCI address of a device, from the standard attribute, or else from that of its driver.
+/// The name of the RDMA device of a NIC, from which a graph has the address, if its driver says it.
+fn rdma_device<'a>(nic: &'a Device, driver: &NicDriver) -> Option<&'a str> {
+    match driver.rdma_device_attribute {
+        Some(name) => text(nic, name),
+        None => driver.is_named_by_rdma_device.then_some(&*nic.id().device),
+    }
+}
+
+/// The PCI address of a device, from the standard attribute, or else as the entry of its driver says.
 pub fn address(device: &Device) -> Option<PciAddress> {
     let driver = &*device.id().driver;
-    let gpus = gpu_drivers::by_name(driver).and_then(|driver| driver.address_attribute);
-    let nics = nic_drivers::by_name(driver).and_then(|driver| driver.address_attribute);
+    let is_in_name = gpu_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address)
+        || nic_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address);
+    let in_name = || if is_in_name { address_in_name(&device.id().device) } else { None };
+    published_address(device).or_else(in_name)
+}
+
+/// The PCI address of a device from its attributes: one by which a claim can select it.
+pub fn published_address(device: &Device) -> Option<PciAddress> {
+    let driver = &*device.id().driver;
+    let (gpus, nics) = (gpu_drivers::by_name(driver), nic_drivers::by_name(driver));
     // Drivers of other devices, such as CPUs, have upstream DRANET's attribute.
     let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
-    let names = names.into_iter().chain(gpus).chain(nics);
-    names.into_iter().find_map(|name| text(device, name))?.parse().ok()
+    let own = [gpus.and_then(|it| it.address_attribute), nics.and_then(|it| it.address_attribute)];
+    let mut names = names.into_iter().chain(own.into_iter().flatten());
+    names.find_map(|name| text(device, name))?.parse().ok()
+}
+
+/// The PCI address with which the name of a device begins: `0000-4d-00-0-0x1060`, or with a kind
+/// before it, `pci-0000-4d-00-0`. Names have no colons and dots.
+pub fn address_in_name(name: &str) -> Option<PciAddress> {
+    let name = name.strip_prefix("pci-").unwrap_or(name);
+    let mut parts = name.split('-');
+    let mut part = || parts.next();
+    let (domain, bus, slot, function) = (part()?, part()?, part()?, part()?);
+    format!("{domain}:{bus}:{slot}.{function}").parse().ok()
 }
 
 /// The parts of a driver's GPUs on a node that fulfil a condition, one for each GPU.

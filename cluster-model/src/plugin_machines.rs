@@ -1,7 +1,7 @@
 //! The distinct machines whose GPUs a device plugin offers. No DRA driver publishes these GPUs: the
 //! graph of a node says where they are, and its status how many the device plugin has.
 
-use crate::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use crate::gpu_drivers::{self, GpuDriver};
 use crate::machines::{Found, Machine, NicSelection, alike, keep_nics};
 use crate::names::attribute;
 use crate::node_devices::{NodeDevices, Role, is_true, published};
@@ -49,7 +49,7 @@ pub(crate) fn with_plugin_gpus<'a>(
     node: &'a str,
 ) -> Option<NodeDevices<'a>> {
     let mut devices = NodeDevices::of(view, node)?;
-    for driver in GPU_DRIVERS.iter().filter(|_| devices.gpus.is_empty()) {
+    for driver in gpu_drivers::all().iter().filter(|_| devices.gpus.is_empty()) {
         let mut resources = driver.extended_resources.iter();
         if resources.any(|resource| has_whole_units(view, node, driver, resource)) {
             devices.gpus = gpus(devices.topology, driver);

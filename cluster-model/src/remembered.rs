@@ -1,7 +1,7 @@
 //! Remembered machines: one node of each kind and pool, as its drivers published it. They are kept
 //! in a ConfigMap for when the pool is scaled to zero.
 
-use crate::gpu_drivers::GPU_DRIVERS;
+use crate::gpu_drivers;
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
@@ -102,7 +102,7 @@ fn plugin_status(status: NodeStatus) -> Option<NodeStatus> {
 }
 
 fn is_gpu_resource(name: &str) -> bool {
-    GPU_DRIVERS.iter().any(|driver| driver.extended_resources.contains(&name))
+    gpu_drivers::all().iter().any(|driver| driver.extended_resources.contains(&name))
 }
 
 /// The name in the view of the machine with this key.

@@ -24,6 +24,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         kube,
         log,
         lease,
+        drivers,
         namespace,
         pod_groups,
         placement,
@@ -32,6 +33,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         size_paths,
     } = args;
     process::logging::init(&log)?;
+    cluster_model::drivers::use_file(drivers.as_deref())?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());

@@ -36,6 +36,10 @@ use std::path::PathBuf;
                   `kubectl dranet COMMAND --help` has examples."
 )]
 pub struct Args {
+    /// File with drivers of accelerators and NICs that are not built in, as the cluster's programs
+    /// have it
+    #[arg(long, value_name = "FILE", global = true)]
+    pub drivers: Option<PathBuf>,
     /// What to show.
     #[command(subcommand)]
     pub command: Command,

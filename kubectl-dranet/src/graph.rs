@@ -6,6 +6,7 @@ use crate::args::{GraphArgs, LookArgs, MachineArgs};
 use crate::source::{self, Seen, Source};
 use crate::{Output, text as tables};
 use anyhow::Context as _;
+use cluster_model::drivers::accelerators;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
 use std::path::Path;
@@ -164,11 +165,11 @@ fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
         }
         if let Some(text) = text(&bytes) {
             let snapshot = listing(text).with_context(named)?;
-            return Ok(Topology::build(&snapshot, overlay).0);
+            return Ok(Topology::build_with(&snapshot, overlay, accelerators()).0);
         }
     }
     let snapshot = topology_graph::read(&host(path)?)?;
-    Ok(Topology::build(&snapshot, overlay).0)
+    Ok(Topology::build_with(&snapshot, overlay, accelerators()).0)
 }
 
 /// The text, if it is one: archives have bytes of zero, or are no UTF-8.

@@ -78,6 +78,7 @@ impl From<String> for Output {
 
 /// Runs a command and returns what it prints.
 pub fn run(args: &Args) -> anyhow::Result<Output> {
+    cluster_model::drivers::use_file(args.drivers.as_deref())?;
     match &args.command {
         Command::Graph(args) => graph::run(args),
         Command::Plan(args) => plan::run(args),

@@ -6,7 +6,7 @@
 use crate::networks::{Network, Networks};
 use crate::resources::{Resource, Resources, is_same_resource};
 use crate::{Note, Options, note, object_name};
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, capacity};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -49,12 +49,12 @@ struct Wanted<'a> {
 
 /// Whether an extended resource is whole GPUs, which stay in the pod.
 fn is_gpu(name: &str) -> bool {
-    GPU_DRIVERS.iter().any(|driver| driver.extended_resources.contains(&name))
+    gpu_drivers::all().iter().any(|driver| driver.extended_resources.contains(&name))
 }
 
 /// Whether an extended resource is parts or shares of GPUs.
 fn is_part_of_gpu(name: &str) -> bool {
-    let mut prefixes = GPU_DRIVERS.iter().flat_map(|driver| driver.partial_resources);
+    let mut prefixes = gpu_drivers::all().iter().flat_map(|driver| driver.partial_resources);
     prefixes.any(|prefix| name.starts_with(prefix))
 }
 

@@ -44,6 +44,9 @@ pub struct Args {
     /// otherwise to that of nvidia-topologyd
     #[arg(long, value_name = "PATH", env = "NCCL_TOPO_FILE")]
     pub nccl_topo_file: Option<String>,
+    /// File with drivers of accelerators and NICs that are not built in
+    #[arg(long, value_name = "FILE")]
+    pub drivers: Option<PathBuf>,
     /// What to publish: NICs and topology, or only the topology if another driver publishes the NICs
     #[arg(long, value_enum, default_value_t = Mode::Full)]
     pub mode: Mode,

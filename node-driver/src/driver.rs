@@ -60,6 +60,7 @@ use vendor_driver::VendorDriver;
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     process::logging::init(&args.log)?;
+    cluster_model::drivers::use_file(args.drivers.as_deref())?;
     let host = host_root(&args);
     // A root without sysfs is a wrong flag. Report it before contacting the cluster.
     host.check()?;

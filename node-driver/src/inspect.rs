@@ -17,6 +17,7 @@ use crate::facts::network::{HostNics, NetworkFacts};
 use crate::facts::ports::KnownPorts;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::prepare::paths::Paths;
+use cluster_model::drivers;
 use cluster_model::names::DRIVER;
 use report::Report;
 use std::fs;
@@ -42,6 +43,9 @@ pub struct InspectArgs {
     /// What NICs are for: the driver's --nic-role
     #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
     pub nic_role: Filter,
+    /// Drivers of accelerators and NICs that are not built in: the driver's --drivers
+    #[arg(long, value_name = "FILE")]
+    pub drivers: Option<PathBuf>,
     /// NICs of the host and of pods
     #[command(flatten)]
     pub host_nics: HostNics,
@@ -67,6 +71,7 @@ pub enum Format {
 /// # Errors
 /// The machine cannot be read.
 pub async fn run(args: InspectArgs) -> anyhow::Result<()> {
+    drivers::use_file(args.drivers.as_deref())?;
     let report = inspect(&args).await?;
     let text = match args.output {
         Format::Text => report.to_string(),

@@ -24,6 +24,9 @@ pub struct Args {
     /// NODES*GPUSxNICS=SHARE. Counts as much as 100 pods next to the last 200 that got devices
     #[arg(long, value_name = "SHAPES")]
     pub mix: Option<Mix>,
+    /// File with drivers of accelerators and NICs that are not built in
+    #[arg(long, value_name = "FILE")]
+    pub drivers: Option<PathBuf>,
     /// File with the token for /debug if the extender does not listen on loopback
     #[arg(long, value_name = "FILE")]
     pub operations_token_file: Option<PathBuf>,

@@ -57,8 +57,9 @@ struct App {
 
 /// Runs the extender until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, timeout, mix, operations_token_file, operations, kube, log } = args;
+    let Args { server, timeout, mix, drivers, operations_token_file, operations, kube, log } = args;
     process::logging::init(&log)?;
+    cluster_model::drivers::use_file(drivers.as_deref())?;
     args::check(&server)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let background = Background::start().context("failed to start background threads")?;

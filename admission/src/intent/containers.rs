@@ -7,7 +7,7 @@
 
 use super::{GpuResource, GpuResources, Share};
 use crate::denial::Denial;
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names::annotation;
 use cluster_model::pod_containers::{ContainerKind, in_order};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -93,7 +93,7 @@ fn gpu_limits<'a>(
 ) -> impl Iterator<Item = (&'a str, &'a Quantity)> {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let is_gpu = |name: &str| {
-        let mut partial = GPU_DRIVERS.iter().flat_map(|driver| driver.partial_resources);
+        let mut partial = gpu_drivers::all().iter().flat_map(|driver| driver.partial_resources);
         resources.get(name).is_some() || partial.any(|start| name.starts_with(start))
     };
     limits

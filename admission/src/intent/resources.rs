@@ -4,7 +4,7 @@
 
 use super::annotations;
 use crate::plan::{publishes, selects};
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver, PARTS};
+use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -45,7 +45,7 @@ impl Default for GpuResources {
                 profile: None,
             })
         };
-        Self(GPU_DRIVERS.iter().flat_map(of).collect())
+        Self(gpu_drivers::all().iter().flat_map(of).collect())
     }
 }
 
@@ -80,14 +80,14 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     };
     let known = view.inventory().class(class)?;
     let of = |driver: &&GpuDriver| driver.driver == class || selects(view, known, driver.driver);
-    let driver = GPU_DRIVERS.iter().find(of)?;
+    let driver = gpu_drivers::all().iter().find(of)?;
     let class = Some(class.to_owned());
     Some(GpuResource { driver, name, class, profile: None })
 }
 
 /// The parts of GPUs that a resource of a device plugin stands for, if a driver publishes such parts.
 fn part(name: &str, view: &ClusterView) -> Option<GpuResource> {
-    let (driver, profile) = PARTS.iter().find_map(|driver| {
+    let (driver, profile) = gpu_drivers::parts().iter().find_map(|driver| {
         let profile = name.strip_prefix(driver.part?.profile_resources?)?;
         // Resource names have no plus: `1g.10gb.me` is the profile `1g.10gb+me`.
         Some((driver, profile.replace(".me", "+me")))

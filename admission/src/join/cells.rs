@@ -12,7 +12,7 @@ use crate::wording::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{address, text};
+use cluster_model::node_devices::{published_address, text};
 use std::collections::BTreeSet;
 use topology_graph::{Cell, Level, PciAddress};
 
@@ -137,7 +137,14 @@ pub(super) fn serving(
             (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
         }
     };
-    let has_address = |gpu: &PciAddress| address(machine.devices.gpus[gpu]).is_some();
+    let has_address = |gpu: &PciAddress| {
+        let gpu = machine.devices.gpus[gpu];
+        match apart {
+            // Constraints compare its bus ID with that of the anchor.
+            Apart::Anchor { .. } => text(gpu, attribute::PCI_BUS_ID).is_some(),
+            Apart::Kind | Apart::Pinned => published_address(gpu).is_some(),
+        }
+    };
     for cell in &mut cells {
         cell.nics.retain(known);
         cell.gpus.retain(has_address);

@@ -11,7 +11,7 @@ use super::{Candidate, Question};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::text;
+use cluster_model::node_devices::{published_address, text};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, PciAddress};
 
@@ -89,6 +89,7 @@ fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option
             && machine.devices.nics.len() == demand.all_nics() as usize
             && demand.fits(&nearness.cells(machine))
             && address_attribute(question, machine).is_none()
+            && machine.devices.gpus.values().all(|gpu| published_address(gpu).is_some())
     };
     let is_smaller = |machine: &Machine<'_>| {
         machine.devices.gpus.len() < demand.all_gpus() as usize
@@ -142,7 +143,8 @@ fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<Pi
     for machine in question.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
         let Some(address_attribute) = address_attribute(question, machine) else { continue };
         let address_attribute = Some(address_attribute);
-        for Cell { key, gpus, nics, physical } in nearness.cells(machine) {
+        for Cell { key, mut gpus, nics, physical } in nearness.cells(machine) {
+            gpus.retain(|gpu| published_address(machine.devices.gpus[gpu]).is_some());
             let cell = cells.entry(key.clone()).or_insert_with(|| PinnedCell {
                 key,
                 machine: of.clone(),

@@ -10,7 +10,7 @@ use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::text;
+use cluster_model::node_devices::{published_address, text};
 use std::collections::BTreeSet;
 use topology_graph::{Cell, PciAddress, ShapeHash};
 
@@ -154,7 +154,8 @@ pub(super) fn near(
             && text(nic, attribute::PCI_BUS_ID).is_some()
             && kind.is_none_or(|kind| text(nic, kind) == Some(NIC_KIND))
     };
-    (takes_all && nics.iter().all(tells)).then(|| Cell {
+    let is_listed = |gpu: &PciAddress| published_address(machine.devices.gpus[gpu]).is_some();
+    (takes_all && nics.iter().all(tells) && gpus.iter().all(is_listed)).then(|| Cell {
         key: String::new(),
         gpus: gpus.into_iter().collect(),
         nics: nics.into_iter().collect(),

@@ -3,10 +3,10 @@
 use super::{Policy, Selected};
 use crate::denial::Denial;
 use crate::intent::Intent;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver, PARTS};
+use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::is_in;
 use cluster_model::names::annotation;
-use cluster_model::nic_drivers::{self, NIC_DRIVERS, NicDriver};
+use cluster_model::nic_drivers::{self, NicDriver};
 use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
@@ -69,12 +69,12 @@ fn no_device(class: &Class) -> String {
 
 /// The first driver in the table of whose NICs the class selects one that is published now.
 fn nic_driver_of(view: &ClusterView, class: &Class) -> Option<&'static NicDriver> {
-    NIC_DRIVERS.iter().find(|driver| selects(view, class, driver.driver))
+    nic_drivers::all().iter().find(|driver| selects(view, class, driver.driver))
 }
 
 /// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.
 fn others(view: &ClusterView) -> Vec<(&'static NicDriver, Arc<Class>)> {
-    let found = NIC_DRIVERS.iter().filter(|driver| !driver.is_ours()).filter_map(|driver| {
+    let found = nic_drivers::all().iter().filter(|driver| !driver.is_ours()).filter_map(|driver| {
         let mut classes = driver.classes.iter().filter_map(|name| view.inventory().class(name));
         let class = classes.find(|class| selects(view, class, driver.driver))?;
         Some((driver, class.clone()))
@@ -96,7 +96,7 @@ pub(super) fn unseen(
     };
     let driver = match &intent.resource {
         Some(resource) => resource.driver,
-        None => GPU_DRIVERS
+        None => gpu_drivers::all()
             .iter()
             .find(|driver| view.inventory().class(&named(driver)).is_some())
             .ok_or_else(|| {
@@ -112,7 +112,7 @@ pub(super) fn unseen(
         Some(name) => (annotation::NIC_CLASS, name),
         None => (annotation::ALIGNED_NICS, &policy.nic_class),
     };
-    let nic_driver = NIC_DRIVERS.iter().find(|it| it.classes.contains(&nic_value.as_str()));
+    let nic_driver = nic_drivers::all().iter().find(|it| it.classes.contains(&nic_value.as_str()));
     Ok(Selected {
         driver,
         gpu_class: class(view, gpu_annotation, &gpu_value, &gpu_value)?,
@@ -176,7 +176,7 @@ fn driver_of_policy(
 pub fn drivers(view: &ClusterView, policy: &Policy) -> Vec<(&'static GpuDriver, String)> {
     let published: BTreeSet<&str> =
         view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
-    let there = GPU_DRIVERS.iter().filter(|driver| published.contains(driver.driver));
+    let there = gpu_drivers::all().iter().filter(|driver| published.contains(driver.driver));
     let class = |driver: &'static GpuDriver| {
         let operators = policy.gpu_class.as_deref().filter(|name| {
             let class = view.inventory().class(name);
@@ -220,7 +220,7 @@ fn standing_for<'a>(
 fn driver_of(intent: &Intent, view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
     let named = intent.resource.as_ref().map(|resource| resource.driver);
     let wanted = |driver: &&GpuDriver| named.is_none_or(|named| named == *driver);
-    GPU_DRIVERS.iter().filter(wanted).find(|driver| selects(view, class, driver.driver))
+    gpu_drivers::all().iter().filter(wanted).find(|driver| selects(view, class, driver.driver))
 }
 
 /// The only GPU driver in the cluster, or a denial if there is none or several.
@@ -228,7 +228,7 @@ fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver
     let published: BTreeSet<&str> =
         view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
     let there: Vec<_> =
-        GPU_DRIVERS.iter().filter(|driver| published.contains(driver.driver)).collect();
+        gpu_drivers::all().iter().filter(|driver| published.contains(driver.driver)).collect();
     match there.as_slice() {
         [only] => Ok(only),
         [] => Err(intent.deny("no known GPU driver publishes devices in this cluster")),
@@ -255,7 +255,7 @@ fn selects_whole(view: &ClusterView, class: &Class, driver: &GpuDriver) -> bool 
 
 /// The parts of GPUs of which the class selects one that is published now.
 fn part_of(view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
-    PARTS.iter().find(|part| selects_whole(view, class, part))
+    gpu_drivers::parts().iter().find(|part| selects_whole(view, class, part))
 }
 
 /// Denies a pod with several parts of GPUs: parts of one GPU and of several are the same to a claim.
@@ -291,7 +291,7 @@ pub(super) fn class(
         let mut there: Vec<_> = view.inventory().class_names().map(|name| &**name).collect();
         there.sort_unstable();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        let is_gpu_driver = GPU_DRIVERS.iter().any(|driver| driver.driver == name);
+        let is_gpu_driver = gpu_drivers::all().iter().any(|driver| driver.driver == name);
         let remedy =
             if is_gpu_driver { format!("; install the DRA driver {name}") } else { String::new() };
         let why = format!("there is no DeviceClass `{name}`; the cluster has {there}{remedy}");

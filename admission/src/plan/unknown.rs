@@ -12,7 +12,7 @@ use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
 use crate::{cpus, join, nvmes, rail, sharing};
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{alternative, attribute};
 use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
@@ -23,7 +23,7 @@ use topology_graph::Level;
 /// Returns true if nothing is known about the nodes that a pod can run on: none of them has GPUs or
 /// NICs, by a DRA driver or a device plugin, and no such machine is remembered.
 pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
-    let plugins = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+    let plugins = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
     let offered: BTreeSet<&str> =
         plugins.flat_map(|resource| view.nodes_with_plugin(resource)).collect();
     let mut nodes =

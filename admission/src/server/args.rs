@@ -6,6 +6,7 @@ use cluster_model::retention::Retention;
 use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs, ServerArgs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Turns the annotation `dranet.io/aligned-nics` of a pod into a ResourceClaimTemplate.
@@ -33,6 +34,9 @@ pub struct Args {
     /// Cluster-wide settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
+    /// File with drivers of accelerators and NICs that are not built in
+    #[arg(long, value_name = "FILE")]
+    pub drivers: Option<PathBuf>,
     /// The leader's work.
     #[command(flatten)]
     pub leader: LeaderArgs,

@@ -50,6 +50,10 @@ pub(crate) enum Gpus {
     Plugin,
     /// The same, and NICs are bound late.
     PluginLate,
+    /// Gaudi 3 instead of NVIDIA's GPUs, by Intel's driver: the root, and the bus ID in the name.
+    Gaudi,
+    /// Ascend instead of NVIDIA's GPUs, by Huawei's device plugin.
+    Ascend,
 }
 
 pub(crate) const GB300: Machine = Machine {
@@ -97,12 +101,17 @@ impl Machine {
         Self { gpus, ..self }
     }
 
-    fn snapshot(self) -> Snapshot {
+    pub(crate) fn snapshot(self) -> Snapshot {
         let root = tempfile::tempdir().unwrap();
         let (name, variant) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
         let layer = if variant == "roce" { "Ethernet" } else { "InfiniBand" };
         let text = machine(name).unwrap();
         let text = text.replace("link_layer = InfiniBand", &format!("link_layer = {layer}"));
+        let text = match self.gpus {
+            Gpus::Gaudi => processors(&text, "0x1da3", "0x1060"),
+            Gpus::Ascend => processors(&text, "0x19e5", "0xd802"),
+            _ => text,
+        };
         plant(&text, root.path()).unwrap();
         let snapshot = read(&HostRoot::at(root.path())).unwrap();
         if variant == "vfs" { with_virtual_functions(snapshot) } else { snapshot }
@@ -133,6 +142,23 @@ fn with_virtual_functions(mut snapshot: Snapshot) -> Snapshot {
     }
     snapshot.pci.sort_by_key(|function| function.address);
     snapshot
+}
+
+/// The machine with other accelerators in the places of NVIDIA's GPUs. Class and IDs are those that
+/// `lspci` prints.
+fn processors(text: &str, vendor: &str, device: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut is_gpu = false;
+    for line in text.lines().filter(|line| !line.contains("/proc/driver/nvidia")) {
+        is_gpu = line == "class = 0x030200" || is_gpu && !line.starts_with('[');
+        lines.push(match line.split_once(" = ") {
+            Some(("class", _)) if is_gpu => "class = 0x120000".to_owned(),
+            Some(("vendor", _)) if is_gpu => format!("vendor = {vendor}"),
+            Some(("device", _)) if is_gpu => format!("device = {device}"),
+            _ => line.to_owned(),
+        });
+    }
+    lines.join("\n") + "\n"
 }
 
 /// A cluster with one node for each machine, `node-0` and on.
@@ -264,9 +290,13 @@ fn cloud(machine: Machine) -> CloudMetadata {
 
 fn node(name: &str, machine: Machine, gpus: &[Gpu]) -> Node {
     let is_amd = gpus.iter().any(|gpu| gpu.vendor == 0x1002);
-    let resource = if is_amd { "amd.com/gpu" } else { "nvidia.com/gpu" };
-    let by_plugin = matches!(machine.gpus, Gpus::Plugin | Gpus::PluginLate);
-    let offered = if by_plugin { gpus.len() } else { 0 };
+    let resource = match machine.gpus {
+        Gpus::Ascend => "huawei.com/Ascend910",
+        _ if is_amd => "amd.com/gpu",
+        _ => "nvidia.com/gpu",
+    };
+    let is_plugin = matches!(machine.gpus, Gpus::Plugin | Gpus::PluginLate | Gpus::Ascend);
+    let offered = if is_plugin { gpus.len() } else { 0 };
     let amounts = json!({ resource: offered.to_string() });
     serde_json::from_value(json!({
         "metadata": { "name": name, "labels": { "machine": machine.fixture } },
@@ -291,7 +321,8 @@ fn slice(node: &str, driver: &str, devices: &Value) -> ResourceSlice {
 /// The GPUs of a machine as a driver publishes them.
 fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'static str, Value)> {
     let (driver, kind) = match gpus {
-        Gpus::Plugin | Gpus::PluginLate => return None,
+        Gpus::Plugin | Gpus::PluginLate | Gpus::Ascend => return None,
+        Gpus::Gaudi => return Some(("gaudi.intel.com", gaudis(topology, snapshot))),
         Gpus::Amd => ("gpu.amd.com", "amdgpu"),
         Gpus::Intel => ("gpu.intel.com", "unknown"),
         _ => ("gpu.nvidia.com", "gpu"),
@@ -328,6 +359,23 @@ fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'stati
         json!({ "name": format!("gpu-{index}"), "attributes": attributes })
     });
     Some((driver, devices.collect()))
+}
+
+/// Gaudi as Intel's driver publishes them (`cmd/kubelet-gaudi-plugin/node_state.go`).
+fn gaudis(topology: &Topology, snapshot: &Snapshot) -> Value {
+    let devices = topology.gpus().iter().enumerate().map(|(index, gpu)| {
+        let function = snapshot.pci.iter().find(|function| function.address == gpu.address);
+        let root = function.and_then(|function| function.root).unwrap().to_string();
+        let name = gpu.address.to_string().replace([':', '.'], "-");
+        json!({ "name": format!("{name}-0x{:04x}", gpu.device), "attributes": {
+            "model": { "string": "Gaudi3" },
+            "serial": { "string": format!("AN{index:08}") },
+            "healthy": { "bool": true },
+            "pciRoot": { "string": root.rsplit(':').next().unwrap() },
+            "resource.kubernetes.io/pcieRoot": { "string": root },
+        } })
+    });
+    devices.collect()
 }
 
 pub(crate) fn classes() -> Vec<DeviceClass> {

@@ -16,9 +16,9 @@ pub struct Selection<'a> {
     pub gpu_driver: &'static GpuDriver,
     /// The class of the GPUs; `None` if the claim requests none.
     pub gpu_class: Option<&'a Class>,
-    /// The profile of the parts of GPUs, if the driver is one of [`PARTS`] and the claim names one.
+    /// The profile of the parts of GPUs, if the driver is one of [`parts`] and the claim names one.
     ///
-    /// [`PARTS`]: crate::gpu_drivers::PARTS
+    /// [`parts`]: crate::gpu_drivers::parts
     pub gpu_profile: Option<&'a str>,
     /// The driver of the NICs.
     pub nic_driver: &'static NicDriver,

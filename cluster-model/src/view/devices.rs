@@ -4,7 +4,7 @@ use super::{
     ClusterView, ExtendedResource, Index, ObjectKey, PluginResource, ViewError, inventory_error,
     name,
 };
-use crate::gpu_drivers::GPU_DRIVERS;
+use crate::gpu_drivers;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -118,7 +118,11 @@ fn plugins(node: &Node) -> Vec<PluginResource> {
         let units = units(capacity, name).max(healthy);
         (healthy > 0).then_some(PluginResource { name, units })
     };
-    GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources).filter_map(offered).collect()
+    gpu_drivers::all()
+        .iter()
+        .flat_map(|driver| driver.extended_resources)
+        .filter_map(offered)
+        .collect()
 }
 
 #[cfg(test)]

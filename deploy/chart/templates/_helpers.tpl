@@ -166,3 +166,43 @@ annotations:
 {{- else }}0.0.0.0
 {{- end }}
 {{- end }}
+
+{{/* Whether there are drivers that are not built in. */}}
+{{- define "dranet.drivers" -}}
+{{- if or .Values.drivers.accelerators .Values.drivers.nics }}yes{{ end }}
+{{- end }}
+
+{{/* The file of these drivers. */}}
+{{- define "dranet.driversFile" -}}
+{{ toYaml (dict "accelerators" .Values.drivers.accelerators "nics" .Values.drivers.nics) }}
+{{- end }}
+
+{{/* Replaces pods when the drivers change: programs read them once. */}}
+{{- define "dranet.driversAnnotation" -}}
+{{- if include "dranet.drivers" . -}}
+annotations:
+  checksum/drivers: {{ include "dranet.driversFile" . | sha256sum }}
+{{- end }}
+{{- end }}
+
+{{- define "dranet.driversArg" -}}
+{{- if include "dranet.drivers" . -}}
+- --drivers=/etc/dranet-drivers/drivers.yaml
+{{- end }}
+{{- end }}
+
+{{- define "dranet.driversMount" -}}
+{{- if include "dranet.drivers" . -}}
+- name: drivers
+  mountPath: /etc/dranet-drivers
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "dranet.driversVolume" -}}
+{{- if include "dranet.drivers" . -}}
+- name: drivers
+  configMap:
+    name: dranet-drivers
+{{- end }}
+{{- end }}

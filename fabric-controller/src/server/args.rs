@@ -7,6 +7,7 @@ use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs};
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 /// Places the pods of a job with the annotation `dranet.io/fabric` on one fabric.
 ///
@@ -27,6 +28,9 @@ pub struct Args {
     /// Leadership among replicas.
     #[command(flatten)]
     pub lease: LeaseArgs,
+    /// File with drivers of accelerators and NICs that are not built in
+    #[arg(long, value_name = "FILE")]
+    pub drivers: Option<PathBuf>,
     /// Namespace of its Lease; defaults to the service account's
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,

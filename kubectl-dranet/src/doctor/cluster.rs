@@ -5,7 +5,7 @@ use super::finding::ClusterFinding;
 use crate::predicted::nodes;
 use admission::lint::Severity;
 use admission::quota;
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names;
 use cluster_model::plugin_machines::{has_whole_units, places};
 use cluster_model::view::ClusterView;
@@ -111,7 +111,7 @@ impl<'a> Census<'a> {
     }
 
     fn with_gpus(&self) -> BTreeSet<&'a str> {
-        GPU_DRIVERS.iter().flat_map(|driver| self.with(driver.driver)).collect()
+        gpu_drivers::all().iter().flat_map(|driver| self.with(driver.driver)).collect()
     }
 
     /// Reports nodes that lack GPUs, NICs or a graph but have the others.
@@ -125,7 +125,7 @@ impl<'a> Census<'a> {
             names::DRIVER
         );
         findings.extend(ClusterFinding::on(&bare, ("has", "have"), &message));
-        let mut resources = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+        let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
         let has_plugins =
             resources.any(|resource| view.nodes_with_plugin(resource).next().is_some());
         if self.with_gpus().is_empty() && !nics.is_empty() && !has_plugins {
@@ -146,7 +146,7 @@ impl<'a> Census<'a> {
         if self.with_gpus().is_empty() {
             return;
         }
-        for driver in GPU_DRIVERS {
+        for driver in gpu_drivers::all() {
             let published = &self.with(driver.driver) | &self.with_broken(driver.driver);
             let plugins = driver.extended_resources.iter();
             let offered: BTreeSet<_> =
@@ -181,7 +181,7 @@ fn classes(
                        deploy/manifests/device-class.yaml, or name another class by --nic-class";
         findings.push(ClusterFinding::new(Severity::Error, place(nic_class), message.to_owned()));
     }
-    for driver in GPU_DRIVERS.iter().filter(|it| census.drivers.contains_key(it.driver)) {
+    for driver in gpu_drivers::all().iter().filter(|it| census.drivers.contains_key(it.driver)) {
         let mut resources = driver.extended_resources.iter();
         let stands = resources.any(|it| view.class_of_extended_resource(it).is_some());
         if !is_there(driver.driver) && !stands {
@@ -198,7 +198,7 @@ fn classes(
 
 /// Reports GPUs that no claim can get, and GPUs that two pods can get.
 fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
-    for driver in GPU_DRIVERS {
+    for driver in gpu_drivers::all() {
         let served = census.with(driver.driver);
         for resource in driver.extended_resources {
             let twice = view.nodes_with_plugin(resource).filter(|node| served.contains(node));
@@ -232,7 +232,7 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
 
 /// Reports quotas on container limits, which claims replace.
 fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
-    let resources = GPU_DRIVERS.iter().flat_map(|driver| {
+    let resources = gpu_drivers::all().iter().flat_map(|driver| {
         driver.extended_resources.iter().map(move |resource| (driver, resource))
     });
     for (driver, resource) in resources {

@@ -6,7 +6,7 @@ use crate::predicted::nodes;
 use crate::source::Seen;
 use crate::text::counted;
 use admission::lint::Severity;
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{Role, address_on, published};
 use cluster_model::view::ClusterView;
@@ -89,7 +89,7 @@ fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
     for node in nodes(view) {
         for (role, device) in published(view, node) {
             let has_address = address_on(view, node, device).is_some();
-            let driver = GPU_DRIVERS.iter().find(|it| it.driver == &*device.id().driver);
+            let driver = gpu_drivers::all().iter().find(|it| it.driver == &*device.id().driver);
             if let (Role::Gpu, false, Some(driver)) = (role, has_address, driver) {
                 without.entry(driver.driver).or_default().insert(node);
             }

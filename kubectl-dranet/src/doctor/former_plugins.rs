@@ -5,7 +5,7 @@ use super::finding::ClusterFinding;
 use crate::source::Seen;
 use crate::text::counted;
 use admission::lint::Severity;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::node_devices::published;
 use fabric_controller::amounts::requests;
 use k8s_openapi::api::core::v1::Pod;
@@ -27,7 +27,7 @@ pub(super) fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
         let publishes = |driver: &&GpuDriver| {
             published(&seen.view, name).any(|(_, gpu)| *gpu.id().driver == *driver.driver)
         };
-        let drivers: Vec<_> = GPU_DRIVERS.iter().filter(had).filter(publishes).collect();
+        let drivers: Vec<_> = gpu_drivers::all().iter().filter(had).filter(publishes).collect();
         (!drivers.is_empty()).then(|| (name.to_owned(), drivers))
     };
     seen.of_kind("Node").filter_map(moved).collect()

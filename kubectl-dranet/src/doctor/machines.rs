@@ -7,7 +7,7 @@ use crate::predicted::nodes;
 use admission::admit::{AdmitError, Planned, admit};
 use admission::lint::Severity;
 use admission::plan::{Policy, QuotaEscape};
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, attribute};
 use cluster_model::node_devices::{Role, published};
 use cluster_model::view::ClusterView;
@@ -127,7 +127,7 @@ fn better(node: &str, view: &ClusterView, join: &str) -> Option<String> {
 fn resource(node: &str, view: &ClusterView) -> Option<&'static str> {
     let mut gpus = published(view, node).filter(|(role, _)| *role == Role::Gpu);
     let (_, gpu) = gpus.next()?;
-    let driver = GPU_DRIVERS.iter().find(|driver| driver.driver == &*gpu.id().driver)?;
+    let driver = gpu_drivers::all().iter().find(|driver| driver.driver == &*gpu.id().driver)?;
     driver.extended_resources.first().copied()
 }
 

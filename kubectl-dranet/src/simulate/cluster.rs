@@ -11,7 +11,7 @@ use crate::source::Seen;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use cluster_model::names::{GATE_FABRIC, label};
 use cluster_model::placement::Placement;
 use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, budget, pod_claims};
@@ -78,7 +78,7 @@ struct Asked {
 
 /// The number of GPUs that a node's device plugin gives a pod.
 fn plugin_gpus(view: &ClusterView, requests: &Amounts, node: &str) -> usize {
-    let resources = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+    let resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
     let offered = resources.filter(|resource| view.plugin_units(node, resource).is_some());
     let units: i64 = offered.map(|resource| requests.units(resource)).sum();
     usize::try_from(units).unwrap_or_default()

@@ -63,7 +63,7 @@ impl<'a> Machine<'a> {
         Self {
             topology,
             cloud,
-            gpu_driver: gpu_drivers::GPU_DRIVERS.iter().find(present),
+            gpu_driver: gpu_drivers::all().iter().find(present),
             partners: partners(topology),
             switches: switches(topology),
             rails: rails(nics, topology, known),

@@ -17,6 +17,7 @@ use crate::facts::errors::PortErrors;
 use crate::facts::held::Held;
 use crate::facts::network::NetworkFacts;
 use crate::facts::rdma::NetnsMode;
+use cluster_model::drivers::accelerators;
 use cluster_model::names::attribute::dranet;
 use cluster_model::names::{MANAGEMENT_TAINT, attribute};
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
@@ -278,7 +279,7 @@ pub fn decide(facts: &Facts) -> Decision {
 pub fn decide_with(facts: &Facts, nic_role: &Filter, known: &KnownRails) -> Decision {
     let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
-    let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
+    let (topology, anomalies) = Topology::build_with(snapshot, overlay.as_ref(), accelerators());
     let (mut nics, mut withheld) = (Vec::new(), Vec::new());
     for offer in nic::offers(snapshot, network) {
         match offer {

@@ -37,6 +37,7 @@ use crate::prepare::wiring::wiring;
 use crate::runtime::cdi;
 use crate::vendor_driver;
 use crate::vendor_driver::state::Stage;
+use cluster_model::drivers::accelerators;
 use late::BoundClaim;
 use process::chain::Chain;
 use std::collections::BTreeSet;
@@ -267,7 +268,7 @@ impl Node {
         let cloud = cloud::source::kept(&self.host);
         let machine_type = cloud.as_ref().and_then(CloudMetadata::machine_type);
         let overlay = machine_type.and_then(Overlay::built_in);
-        Topology::build(machine, overlay.as_ref()).0
+        Topology::build_with(machine, overlay.as_ref(), accelerators()).0
     }
 
     fn plan(

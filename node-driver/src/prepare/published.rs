@@ -8,6 +8,7 @@ use crate::prepare::capacities::{Capacities, amounts, bandwidth};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{attribute::PCI_BUS_ID, split};
+use cluster_model::node_devices::address_in_name;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -116,7 +117,10 @@ impl Published {
         let text = |name: &str| text(attributes, driver, name);
         let known = gpu_drivers::by_name(driver);
         let uuid = known.and_then(|known| known.uuid_attribute).and_then(text);
-        let said = text(PCI_BUS_ID).and_then(|address| address.parse().ok());
+        let own = || text(known?.address_attribute?);
+        let said = text(PCI_BUS_ID).or_else(own).and_then(|address| address.parse().ok());
+        let is_in_name = known.is_some_and(|known| known.is_named_by_address);
+        let said = said.or_else(|| address_in_name(device).filter(|_| is_in_name));
         let by_uuid = || {
             let uuid = uuid?;
             topology.gpus().iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
+use cluster_model::drivers::DriversFile;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 use tests::{
@@ -30,7 +31,53 @@ pub(crate) fn tests() -> Vec<Test> {
         nodes_that_node_feature_discovery_has_not_seen_are_kept,
         kubectl_builds_the_documented_overlay,
         metrics_are_closed_by_default,
+        every_program_gets_the_drivers_file,
     ]
+}
+
+/// The file has the values, and its programs are replaced when it changes.
+async fn every_program_gets_the_drivers_file(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let entry = "drivers.accelerators[0]";
+    let values = [
+        format!("--set={entry}.driver=gaudi.intel.com"),
+        format!("--set={entry}.class=gaudi.intel.com"),
+        format!("--set-string={entry}.pciVendor=1da3"),
+        format!("--set-string={entry}.pciClasses[0]=1200"),
+        format!("--set={entry}.address=deviceName"),
+    ];
+    let mut checksums = BTreeMap::new();
+    for (other, extender) in [("a", "kubeadm"), ("a", "dedicated"), ("b", "dedicated")] {
+        let extender = format!("--set=scheduler.extender={extender}");
+        let other = format!("--set=drivers.nics[0].driver={other}.example.com");
+        let mut flags: Vec<&str> = values.iter().map(String::as_str).collect();
+        flags.extend([&*extender, &*other, "--set=drivers.nics[0].classes[0]=fast"]);
+        let objects = Helm::offline()?.template(&flags).await?;
+        let file = objects.iter().find(|it| it.name_any() == "dranet-drivers");
+        let file = file.and_then(|it| it.data["data"]["drivers.yaml"].as_str());
+        let file = DriversFile::parse(file.context("no ConfigMap")?)?;
+        assert_eq!((file.accelerators.len(), file.nics.len()), (1, 1));
+        let mut programs = BTreeSet::new();
+        for object in &objects {
+            let pod = &object.data["spec"]["template"];
+            let text = pod.to_string();
+            if !text.contains("--operations-listen") {
+                continue;
+            }
+            let name = object.name_any();
+            assert!(text.contains("--drivers=/etc/dranet-drivers/drivers.yaml"), "{name}");
+            assert!(text.contains("\"mountPath\":\"/etc/dranet-drivers\""), "{name}");
+            assert!(text.contains("\"configMap\":{\"name\":\"dranet-drivers\"}"), "{name}");
+            let checksum = &pod["metadata"]["annotations"]["checksum/drivers"];
+            let checksum = checksum.as_str().context("no checksum")?.to_owned();
+            checksums.entry(other.clone()).or_insert_with(BTreeSet::new).insert(checksum);
+            programs.insert(name);
+        }
+        assert_eq!(programs.len(), 4, "{programs:?}");
+    }
+    assert!(checksums.values().all(|of_file| of_file.len() == 1), "{checksums:?}");
+    let all: BTreeSet<_> = checksums.values().flatten().collect();
+    assert_eq!(all.len(), 2, "another file has another checksum");
+    Ok(())
 }
 
 /// Network policies admit nobody to the port of metrics, and the driver, which is on the host's

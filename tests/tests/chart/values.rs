@@ -25,6 +25,8 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("image.registry=https://example.org", "/image/registry"),
         ("image.digests.admission=latest", "/image/digests/admission"),
         ("image.digests.webhook=latest", "/image/digests"),
+        ("drivers.nics[0].driver=a.example.com", "/drivers/nics/0"),
+        ("drivers.accelerators[0].vendor=1da3", "/drivers/accelerators/0"),
         ("nodeDriver.mode=graphs", "/nodeDriver/mode"),
         ("nodeDriver.bindNics=soon", "/nodeDriver/bindNics"),
         ("nodeDriver.kubeletDir=var/lib", "/nodeDriver/kubeletDir"),

@@ -217,7 +217,7 @@ fn every_table_leaves_room_for_clouds_and_joins() {
     let joins = |driver: &GpuDriver| {
         1 + [driver.uuid_attribute, driver.numa_attribute].iter().flatten().count()
     };
-    let joins = gpu_drivers::GPU_DRIVERS.iter().map(joins).max().unwrap();
+    let joins = gpu_drivers::all().iter().map(joins).max().unwrap();
     for link_type in [LinkType::InfiniBand, LinkType::Ethernet, LinkType::Verbs, LinkType::Virtual]
     {
         let slots = table(link_type);

@@ -4,6 +4,7 @@ mod certificate;
 mod checks;
 mod cluster;
 mod devices;
+mod drivers;
 mod extender;
 mod fabrics;
 mod finding;
@@ -63,6 +64,7 @@ const LINKS: &str = "docs/operate/nic-down.md";
 const FABRICS: &str = "docs/concepts/fabrics.md";
 const DIRECT: &str = "docs/guides/nccl-ucx.md";
 const MODULES: &str = "docs/guides/modules.md";
+const DRIVERS: &str = "docs/reference/drivers.md";
 const PLUGINS: &str = "docs/operate/device-plugins.md";
 
 /// Checks that a snapshot cannot answer, with their pages.
@@ -101,6 +103,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let facts = seen.groups()?.nodes;
     list.add("nodes are there and ready", PAGE, nodes::examine(&seen, &facts));
     list.known("GPUs, NICs, graphs, classes and quotas", PAGE, unknown.as_ref(), findings);
+    list.known("drivers are known", DRIVERS, unknown.as_ref(), drivers::examine(&seen.view));
     let (machines, of_machines) = machines::examine(&seen.view, &policy)?;
     list.known("every machine type serves a pod", PAGE, unknown.as_ref(), of_machines);
     let pods = waiting_pods(&source, &mut seen)?;

@@ -6,6 +6,7 @@ use crate::predicted::nodes;
 use crate::source::Seen;
 use crate::text::counted;
 use admission::lint::Severity;
+use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{Role, address_on, published};
@@ -67,7 +68,8 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
         let resources = node["status"]["capacity"].as_object().into_iter().flatten();
         let offered = resources.filter(|(_, amount)| amount.as_str().is_some_and(|it| it != "0"));
         for (resource, _) in offered {
-            let is_nic = NIC_PLUGINS.iter().any(|prefix| resource.starts_with(prefix));
+            let is_nic = NIC_PLUGINS.iter().any(|prefix| resource.starts_with(prefix))
+                && !is_accelerator(resource);
             if is_nic && state.nics.all > 0 {
                 found.entry(resource.clone()).or_default().insert(name);
             }
@@ -83,13 +85,23 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
     found.into_iter().filter_map(finding).collect()
 }
 
-/// GPUs that cannot be found in the graph.
+/// Whether an extended resource is accelerators or parts of them: `intel.com/gaudi` has the prefix of
+/// NICs.
+fn is_accelerator(resource: &str) -> bool {
+    gpu_drivers::all().iter().any(|driver| {
+        driver.extended_resources.contains(&resource)
+            || driver.partial_resources.iter().any(|prefix| resource.starts_with(prefix))
+    })
+}
+
+/// GPUs that cannot be found in the graph. An entry of the drivers file has a finding of its own.
 fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
     let mut without: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for node in nodes(view) {
         for (role, device) in published(view, node) {
             let has_address = address_on(view, node, device).is_some();
-            let driver = gpu_drivers::all().iter().find(|it| it.driver == &*device.id().driver);
+            let driver = gpu_drivers::by_name(&device.id().driver)
+                .filter(|driver| !named_by_file().contains(&driver.driver));
             if let (Role::Gpu, false, Some(driver)) = (role, has_address, driver) {
                 without.entry(driver.driver).or_default().insert(node);
             }

@@ -43,8 +43,8 @@ struct Wanted<'a> {
     /// Resources of device plugins, with the amount that the pod requests.
     resources: Vec<(String, Option<&'a Resource>, u64)>,
     gpus: u64,
-    /// Resources of parts of GPUs.
-    partitions: Vec<String>,
+    /// Resources of parts of GPUs, with the amount that the pod requests.
+    partitions: Vec<(String, u64)>,
 }
 
 /// Whether an extended resource is whole GPUs, which stay in the pod.
@@ -56,6 +56,15 @@ fn is_gpu(name: &str) -> bool {
 fn is_part_of_gpu(name: &str) -> bool {
     let mut prefixes = gpu_drivers::all().iter().flat_map(|driver| driver.partial_resources);
     prefixes.any(|prefix| name.starts_with(prefix))
+}
+
+/// The driver whose parts of GPUs claims can request by this extended resource.
+fn driver_of_part(name: &str) -> Option<&'static str> {
+    let mut parts = gpu_drivers::parts().iter();
+    let is_part = |prefix| name.starts_with(prefix);
+    parts
+        .find(|it| it.part.and_then(|part| part.profile_resources).is_some_and(is_part))
+        .map(|driver| driver.driver)
 }
 
 impl<'a> Converter<'a> {
@@ -135,14 +144,14 @@ impl<'a> Converter<'a> {
         if wanted.networks.iter().flat_map(|(_, network)| network).any(|it| it.is_guarded) {
             self.made.guarded.insert(namespace.to_owned());
         }
-        if wanted.gpus > 0 {
+        if wanted.gpus > 0 || wanted.one_part().is_some() {
             self.made.uses_shares |= wanted.is_shared();
             annotate(pod, &wanted, self.options, object, notes);
         } else {
-            for partition in &wanted.partitions {
+            for (partition, _) in &wanted.partitions {
                 let text = format!(
-                    "`{partition}` is a part of a GPU: its NICs are not aligned with it, since an \
-                     annotation is about whole GPUs"
+                    "`{partition}` is a part or a share of a GPU: the pod's NICs are not aligned with \
+                     it, since only whole GPUs, or one part that a DRA driver publishes, can be"
                 );
                 note(notes, object, text);
             }
@@ -166,7 +175,7 @@ impl<'a> Converter<'a> {
                     continue;
                 }
                 if is_part_of_gpu(&name) {
-                    partitions.push(name);
+                    partitions.push((name, amount));
                     continue;
                 }
                 let found = self.resources.get(&name);
@@ -265,6 +274,14 @@ impl<'a> Wanted<'a> {
         })
     }
 
+    /// The pod's only part of a GPU, and its driver, if a claim can request it.
+    fn one_part(&self) -> Option<(&str, &'static str)> {
+        match self.partitions.as_slice() {
+            [(name, 1)] if self.gpus == 0 => Some((name, driver_of_part(name)?)),
+            _ => None,
+        }
+    }
+
     fn first(&self) -> Option<&'a Resource> {
         self.resources.iter().find_map(|(_, resource, _)| *resource)
     }
@@ -292,6 +309,13 @@ fn annotate(
     } else {
         count.to_string()
     };
+    if let Some((part, driver)) = wanted.one_part() {
+        let text = format!(
+            "`{part}` is a part of a GPU: the pod gets the NICs next to that GPU, if the DRA driver \
+             {driver} publishes such parts instead of the device plugin"
+        );
+        note(notes, object, text);
+    }
     let is_shared = wanted.is_shared();
     let mut configs: Vec<Map<String, Value>> = nics
         .iter()

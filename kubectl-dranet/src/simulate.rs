@@ -15,7 +15,7 @@ use crate::subject::{self, Subject};
 use crate::text::{self, counted, table};
 use cluster::{Cluster, Fate, Placed};
 use cluster_model::gpu_drivers;
-use cluster_model::names::DRIVER;
+use cluster_model::nic_drivers;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::PodSpec;
 use serde::Deserialize as _;
@@ -118,7 +118,8 @@ fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
 fn amounts(placed: &Placed) -> [usize; 2] {
     let drivers = || placed.devices.iter().map(|device| &*device.driver);
     let gpus = drivers().filter(|driver| gpu_drivers::by_name(driver).is_some()).count();
-    [gpus + placed.plugin_gpus, drivers().filter(|driver| *driver == DRIVER).count()]
+    let nics = drivers().filter(|driver| nic_drivers::by_name(driver).is_some()).count();
+    [gpus + placed.plugin_gpus, nics]
 }
 
 fn person(

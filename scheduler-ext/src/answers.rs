@@ -4,7 +4,6 @@ use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, Question};
 use crate::machine::{Cells, Machine};
 use crate::score::Costs;
-use cluster_model::node_devices::{partitions, published};
 use cluster_model::predict::{OpenClaim, Prediction, predict_each};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim};
@@ -211,7 +210,7 @@ impl Machines {
                 self.shapes.entry(graph.shape()).or_insert_with(cells).clone()
             }
         };
-        let machine = Arc::new(Machine::of(published(view, node), &partitions(view, node), cells));
+        let machine = Arc::new(Machine::of(view, node, cells));
         self.nodes.insert(node.to_owned(), (version, machine.clone()));
         machine
     }

@@ -2,11 +2,14 @@
 
 use cluster_model::names::{self, attribute};
 use cluster_model::nic_drivers::is_rdma;
-use cluster_model::node_devices::{self, Role, is_true, nic_role, text};
+use cluster_model::node_devices::{
+    Role, address_on, is_true, nic_role_in, partitions, published, text,
+};
+use cluster_model::view::ClusterView;
 use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
 use foldhash::fast::RandomState;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{Level, NicRole, PciAddress, Topology};
 
@@ -104,17 +107,19 @@ impl Cells {
 
 impl Machine {
     /// Places the devices of a node in the cells of its topology.
-    /// `partitions` are those of its GPUs, by address.
-    pub fn of<'d>(
-        devices: impl Iterator<Item = (Role, &'d Device)>,
-        partitions: &BTreeMap<PciAddress, Vec<DeviceId>>,
-        cells: Arc<Cells>,
-    ) -> Self {
-        let devices: Vec<_> = devices.collect();
-        let is_compute = |device: &Device| nic_role(device) == NicRole::Compute;
-        let has_rdma = devices.iter().any(|(_, device)| is_rdma(device) && is_compute(device));
+    pub fn of(view: &ClusterView, node: &str, cells: Arc<Cells>) -> Self {
+        let devices: Vec<_> = published(view, node).collect();
+        let partitions = partitions(view, node);
+        let graph = cells.topology.as_deref();
+        let is_compute = |device: &Device| {
+            let address = address_on(view, node, device);
+            nic_role_in(graph, device, address) == NicRole::Compute
+        };
+        let has_rdma = devices
+            .iter()
+            .any(|(role, device)| *role == Role::Nic && is_rdma(device) && is_compute(device));
         let part = |(role, device): (Role, &Device)| {
-            let address = node_devices::address(device);
+            let address = address_on(view, node, device);
             Part {
                 id: device.id().clone(),
                 address,

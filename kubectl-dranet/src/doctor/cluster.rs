@@ -7,6 +7,7 @@ use admission::lint::Severity;
 use admission::quota;
 use cluster_model::gpu_drivers;
 use cluster_model::names;
+use cluster_model::nic_drivers;
 use cluster_model::plugin_machines::{has_whole_units, places};
 use cluster_model::view::ClusterView;
 use dra_allocator::PoolProblem;
@@ -19,7 +20,7 @@ pub(crate) struct Report {
     pub(crate) nodes: usize,
     /// Number of nodes with GPUs of a DRA driver.
     pub(crate) with_gpus: usize,
-    /// Number of nodes with NICs of our driver.
+    /// Number of nodes with NICs of a known driver.
     pub(crate) with_nics: usize,
     /// Number of nodes with a known graph.
     pub(crate) with_graph: usize,
@@ -49,7 +50,7 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     Report {
         nodes: nodes(view).count(),
         with_gpus: census.with_gpus().len(),
-        with_nics: census.with(names::DRIVER).len(),
+        with_nics: census.with_nics().len(),
         with_graph: census.graphs.len(),
         findings,
     }
@@ -114,15 +115,35 @@ impl<'a> Census<'a> {
         gpu_drivers::all().iter().flat_map(|driver| self.with(driver.driver)).collect()
     }
 
+    fn with_nics(&self) -> BTreeSet<&'a str> {
+        nic_drivers::all().iter().flat_map(|driver| self.with(driver.driver)).collect()
+    }
+
+    /// The known NIC drivers that have pools in this cluster; this project's if none does.
+    fn nic_drivers(&self) -> Vec<&'static str> {
+        let publishes = |driver: &&str| {
+            self.drivers.contains_key(driver) || !self.with_broken(driver).is_empty()
+        };
+        let there = nic_drivers::all().iter().map(|driver| driver.driver);
+        let there: Vec<_> = there.filter(publishes).collect();
+        if there.is_empty() { vec![names::DRIVER] } else { there }
+    }
+
     /// Reports nodes that lack GPUs, NICs or a graph but have the others.
     fn incomplete(&self, view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
-        let nics = self.with(names::DRIVER);
-        let published = &nics | &self.with_broken(names::DRIVER);
+        let nics = self.with_nics();
+        let drivers = self.nic_drivers();
+        let broken = drivers.iter().flat_map(|driver| self.with_broken(driver)).collect();
+        let published = &nics | &broken;
         let bare = self.with_gpus().difference(&published).copied().collect();
+        let program = match drivers.as_slice() {
+            [names::DRIVER] => "node-driver runs there, and its log",
+            _ => "that driver runs there, and its log",
+        };
         let message = format!(
             "GPUs but no NICs of driver {}, so no pod with aligned NICs can run there; check whether \
-             node-driver runs there, and its log",
-            names::DRIVER
+             {program}",
+            drivers.join(" or ")
         );
         findings.extend(ClusterFinding::on(&bare, ("has", "have"), &message));
         let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
@@ -176,7 +197,10 @@ fn classes(
 ) {
     let is_there = |class: &str| view.inventory().class(class).is_some();
     let place = |class: &str| format!("DeviceClass {class}");
-    if !is_there(nic_class) {
+    // Admission takes a class of the cluster's only other NIC driver then.
+    let mut others = nic_drivers::all().iter().filter(|it| census.drivers.contains_key(it.driver));
+    let has_other = others.any(|it| !it.is_ours() && it.classes.iter().any(|it| is_there(it)));
+    if !is_there(nic_class) && !has_other {
         let message = "does not exist, but every claim requests NICs by it; apply \
                        deploy/manifests/device-class.yaml, or name another class by --nic-class";
         findings.push(ClusterFinding::new(Severity::Error, place(nic_class), message.to_owned()));
@@ -184,14 +208,14 @@ fn classes(
     for driver in gpu_drivers::all().iter().filter(|it| census.drivers.contains_key(it.driver)) {
         let mut resources = driver.extended_resources.iter();
         let stands = resources.any(|it| view.class_of_extended_resource(it).is_some());
-        if !is_there(driver.driver) && !stands {
+        if !is_there(driver.class) && !stands {
             let message = format!(
                 "does not exist, so pods must name the class of their GPUs by {}; install it with \
                  {}",
                 names::annotation::GPU_CLASS,
                 driver.driver
             );
-            findings.push(ClusterFinding::new(Severity::Warning, place(driver.driver), message));
+            findings.push(ClusterFinding::new(Severity::Warning, place(driver.class), message));
         }
     }
 }

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cluster_model::names::label;
-use cluster_model::node_devices::{partitions, published};
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::ObjectKey;
 use foldhash::fast::RandomState;
@@ -61,11 +60,7 @@ impl SchedulerExt {
         let machine = |kind: usize| {
             let (view, node) = (claims.view(), kind_node(kind));
             let cells = view.topology(&node).map(|graph| Cells::of(Arc::clone(graph)));
-            Machine::of(
-                published(view, &node),
-                &partitions(view, &node),
-                Arc::new(cells.unwrap_or_default()),
-            )
+            Machine::of(view, &node, Arc::new(cells.unwrap_or_default()))
         };
         Self {
             kube: KubeScheduler { strategy: Strategy::LeastAllocated },

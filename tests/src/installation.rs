@@ -162,6 +162,22 @@ impl<'a> Installation<'a> {
         Ok(node)
     }
 
+    /// Creates a node whose NICs another driver publishes; ours publishes its graph only. RDMA devices
+    /// at these addresses get these names. Returns the node's name and its machine.
+    pub async fn machine_with_other_nics(
+        &self,
+        name: &str,
+        machine: Machine,
+        names: &[(&str, &str)],
+    ) -> anyhow::Result<(String, TempDir)> {
+        let node: Node = self.scope.node(name).await?;
+        let node = node.metadata.name.context("a node has a name")?;
+        let folder = machine.plant_named(names)?;
+        self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
+        self.publish_by(&node, folder.path(), &["--cloud=none", "--mode=topology"]).await?;
+        Ok((node, folder))
+    }
+
     /// Creates a node of another machine type whose GPUs a device plugin offers.
     pub async fn plugin_machine(
         &self,

@@ -62,11 +62,17 @@ pub const A100: Machine = Machine {
 impl Machine {
     /// The machine as a folder.
     pub fn plant(self) -> anyhow::Result<TempDir> {
+        self.plant_named(&[])
+    }
+
+    /// The same with other names of the RDMA devices at these addresses.
+    pub fn plant_named(self, names: &[(&str, &str)]) -> anyhow::Result<TempDir> {
         let folder = tempfile::tempdir()?;
         let (name, roce) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
         let layer = if roce.is_empty() { "InfiniBand" } else { "Ethernet" };
         let text = fixture::machine(name).context("the fixture is there")?;
         let text = text.replace("link_layer = InfiniBand", &format!("link_layer = {layer}"));
+        let text = names.iter().try_fold(text, |text, name| renamed(&text, *name))?;
         fixture::plant(&text, folder.path())?;
         Ok(folder)
     }
@@ -106,4 +112,14 @@ impl Machine {
         });
         Ok(serde_json::from_value(slice)?)
     }
+}
+
+/// A fixture in which the RDMA device at an address has another name.
+fn renamed(text: &str, (address, name): (&str, &str)) -> anyhow::Result<String> {
+    let head = format!("/{address}]\n");
+    let (before, rest) = text.split_once(&head).context("the machine has the address")?;
+    let (section, after) = rest.split_at(rest.find("\n[").unwrap_or(rest.len()));
+    let device = section.lines().find_map(|line| line.strip_prefix("infiniband/"));
+    let device = device.and_then(|line| line.split('/').next()).context("an RDMA device")?;
+    Ok([before, &head, &section.replace(device, name), after].concat())
 }

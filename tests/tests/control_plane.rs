@@ -26,6 +26,7 @@ mod control_plane {
     pub(crate) mod nic_pools;
     pub(crate) mod nic_roles;
     pub(crate) mod nic_sharing;
+    pub(crate) mod other_nics;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
     pub(crate) mod plugin_gpus;
@@ -45,8 +46,8 @@ use std::{env, process::ExitCode};
 use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
     fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
-    nic_roles, nic_sharing, own_scheduler, pinned, plugin_gpus, pods, prediction, rights::Audit,
-    scheduling, thin_line, upstream_examples, webhook, worth,
+    nic_roles, nic_sharing, other_nics, own_scheduler, pinned, plugin_gpus, pods, prediction,
+    rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         prediction::tests(),
         webhook::tests(),
         answers::tests(),
+        other_nics::tests(),
         own_scheduler::tests(),
         pinned::tests(),
         plugin_gpus::tests(),

@@ -127,6 +127,10 @@ pub struct NicEntry {
     /// Attribute with the name of a network interface. A NIC without it has none.
     #[serde(default)]
     pub interface_attribute: Option<Attribute>,
+    /// Attribute by which the NICs of different ports differ, and the virtual functions of one port do
+    /// not.
+    #[serde(default)]
+    pub port_attribute: Option<Attribute>,
 }
 
 fn leak(text: String) -> &'static str {
@@ -236,6 +240,7 @@ impl NicEntry {
             classes: leak_all(self.classes),
             rdma,
             address_attribute: self.address.attribute(),
+            port_attribute: leak_attribute(self.port_attribute),
             interface_attribute: leak_attribute(self.interface_attribute),
             is_named_by_address: self.address == AddressSource::DeviceName,
             rdma_device_attribute: self.address.rdma_device_attribute(),

@@ -9,7 +9,7 @@
 use crate::facts::pod_resources::PluginDevice;
 use crate::prepare::late::LateError;
 use crate::prepare::plan::PluginGpu;
-use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::gpu_drivers;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PciAddress, Snapshot, Topology};
 
@@ -84,7 +84,7 @@ pub(super) fn known(devices: &[PluginDevice], known: &KnownGpus) -> BTreeSet<Pci
 fn is_of_gpus(resource: &str) -> bool {
     // Intel's monitors see all GPUs of the node and hold none.
     !resource.ends_with("_monitoring")
-        && GPU_DRIVERS.iter().any(|driver| {
+        && gpu_drivers::all().iter().any(|driver| {
             driver.extended_resources.contains(&resource)
                 || driver.partial_resources.iter().any(|prefix| resource.starts_with(prefix))
         })

@@ -111,10 +111,14 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     list.known("waiting pods have claims for today's machines", PAGE, unknown.as_ref(), outdated);
     let moved = former_plugins::nodes(&seen);
     let pods = pods_on(&moved, &source, &mut seen)?;
-    let holders = former_plugins::examine(&moved, &pods);
+    let mut holders = former_plugins::examine(&moved, &pods);
+    holders.extend(cluster::offered_twice(&seen.view));
+    let devices = devices::examine(&seen, &facts);
     list.known("GPUs have one owner", PLUGINS, unknown.as_ref(), holders);
     list.known("sources of fabrics agree", FABRICS, unknown.as_ref(), fabrics::examine(&seen));
-    list.known("NICs are up", LINKS, unknown.as_ref(), devices::examine(&seen, &facts));
+    list.known("NICs have one owner", PLUGINS, unknown.as_ref(), devices.owners);
+    list.known("GPUs can be allocated", PAGE, unknown.as_ref(), devices.gpus);
+    list.known("NICs are up", LINKS, unknown.as_ref(), devices.nics);
     list.known("GPUDirect RDMA", DIRECT, unknown.as_ref(), gpu_direct::examine(&seen.view));
     list.known("kernel modules", MODULES, unknown.as_ref(), modules::examine(&seen.view));
     list.known("RDMA subsystem", PAGE, unknown.as_ref(), rdma::examine(&seen.view));

@@ -21,9 +21,11 @@ pub(crate) struct NodeState {
     pub(crate) nics: Amount,
     /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph.
     pub(crate) whole_cells: Option<usize>,
-    /// NICs whose port is not active, or whose link is degraded, and tainted devices:
-    /// `mlx5_0: port is Down`.
+    /// NICs whose port is not active, whose link is degraded, or that are tainted: `mlx5_0: port is
+    /// Down`.
     pub(crate) ports: Vec<String>,
+    /// Tainted GPUs: `GPU0: has the taint …`.
+    pub(crate) tainted_gpus: Vec<String>,
     /// Why the node takes no new pods: `cordoned`, `not ready`.
     pub(crate) closed: Option<&'static str>,
 }
@@ -48,6 +50,7 @@ impl NodeState {
             nics: Amount::default(),
             whole_cells: None,
             ports: Vec::new(),
+            tainted_gpus: Vec::new(),
             closed: closed(facts, node),
         };
         let in_use = view.inventory().state();
@@ -69,13 +72,24 @@ impl NodeState {
                 !in_use.contains(device.id()) && (role == Role::Nic || !is_divided(device));
             amount.free += usize::from(trouble.is_none() && is_free);
             if let Some(trouble) = trouble {
-                state.ports.push(format!("{}: {trouble}", device_names::short(view, node, device)));
+                let text = format!("{}: {trouble}", device_names::short(view, node, device));
+                match role {
+                    Role::Gpu => state.tainted_gpus.push(text),
+                    Role::Nic => state.ports.push(text),
+                }
                 taken.insert(device.id().clone());
             }
         }
         let devices = NodeDevices::of(view, node);
         state.whole_cells = devices.map(|it| it.whole_cells(Level::Numa, &taken));
         state
+    }
+}
+
+impl NodeState {
+    /// What keeps new pods from devices: GPUs first.
+    pub(crate) fn troubles(&self) -> Vec<&str> {
+        self.tainted_gpus.iter().chain(&self.ports).map(String::as_str).collect()
     }
 }
 

@@ -76,9 +76,10 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
         if is_wide {
             row.push(it.machine.clone());
         }
-        let ports = match (it.ports.len(), is_wide) {
+        let troubles = it.troubles();
+        let ports = match (troubles.len(), is_wide) {
             (0, _) => "ok".to_owned(),
-            (_, true) => it.ports.join("; "),
+            (_, true) => troubles.join("; "),
             (number, false) => format!("{number} in trouble"),
         };
         row.push(it.closed.map_or_else(|| ports.clone(), |closed| format!("{closed}; {ports}")));
@@ -123,7 +124,7 @@ fn program(states: &[NodeState]) -> Value {
             "gpus": { "free": it.gpus.free, "unusable": it.gpus.unusable, "all": it.gpus.all },
             "nics": { "free": it.nics.free, "unusable": it.nics.unusable, "all": it.nics.all },
             "wholeCells": it.whole_cells,
-            "ports": it.ports,
+            "ports": it.troubles(),
             "closed": it.closed,
         })
     };

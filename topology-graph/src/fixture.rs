@@ -26,6 +26,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::{PciAddress, RdmaDevice, Snapshot};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::io::Errno;
 
@@ -255,6 +256,42 @@ fn make_device(place: &Path, major: u32, minor: u32) -> io::Result<()> {
         Err(Errno::PERM) => fs::write(place, ""),
         result => result.map_err(io::Error::from),
     }
+}
+
+/// The machine with virtual functions on each RDMA NIC, as the kernel lists them. Each NIC keeps its
+/// RDMA device, and each function has one of its own.
+#[must_use]
+pub fn with_virtual_functions(mut snapshot: Snapshot, number: u8) -> Snapshot {
+    let physical: Vec<PciAddress> = snapshot.rdma.iter().filter_map(|rdma| rdma.pci).collect();
+    for address in physical {
+        let Some(own) = snapshot.pci.iter_mut().find(|it| it.address == address) else { continue };
+        own.sriov_num_vfs = Some(number.into());
+        let own = own.clone();
+        let Some(rdma) = snapshot.rdma.iter().find(|it| it.pci == Some(address)).cloned() else {
+            continue;
+        };
+        for index in 1..=number {
+            let Some(at) = virtual_address(address, index) else { continue };
+            let mut function = own.clone();
+            function.path = function.path.replace(&address.to_string(), &at.to_string());
+            function.address = at;
+            (function.physical_function, function.sriov_num_vfs) = (Some(address), None);
+            snapshot.pci.push(function);
+            let name = format!("{}v{index}", rdma.name);
+            snapshot.rdma.push(RdmaDevice { name, pci: Some(at), ..rdma.clone() });
+        }
+    }
+    snapshot.pci.sort_by_key(|function| function.address);
+    snapshot
+}
+
+/// The address of a virtual function; those of two physical functions of one adapter alternate. `None`
+/// if the slot has no more functions.
+fn virtual_address(physical: PciAddress, index: u8) -> Option<PciAddress> {
+    let text = physical.to_string();
+    let (slot, function) = text.rsplit_once('.')?;
+    let function = function.parse::<u8>().ok()? + 2 * index;
+    format!("{slot}.{function}").parse().ok()
 }
 
 #[cfg(test)]

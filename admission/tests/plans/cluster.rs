@@ -16,7 +16,7 @@ use node_driver::facts::held::Held;
 use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::fixture::{machine, plant};
+use topology_graph::fixture::{machine, plant, with_virtual_functions};
 use topology_graph::{
     Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, read,
 };
@@ -114,34 +114,8 @@ impl Machine {
         };
         plant(&text, root.path()).unwrap();
         let snapshot = read(&HostRoot::at(root.path())).unwrap();
-        if variant == "vfs" { with_virtual_functions(snapshot) } else { snapshot }
+        if variant == "vfs" { with_virtual_functions(snapshot, 2) } else { snapshot }
     }
-}
-
-/// The machine with two virtual functions on each RDMA NIC, as the kernel lists them.
-fn with_virtual_functions(mut snapshot: Snapshot) -> Snapshot {
-    let physical: Vec<_> = snapshot.rdma.iter().filter_map(|rdma| rdma.pci).collect();
-    for address in physical {
-        let at = snapshot.pci.iter().position(|it| it.address == address).unwrap();
-        snapshot.pci[at].sriov_num_vfs = Some(2);
-        for number in 1..=2 {
-            let text = address.to_string();
-            let (slot, function) = text.rsplit_once('.').unwrap();
-            let function = function.parse::<u8>().unwrap() + 2 * number;
-            let own: PciAddress = format!("{slot}.{function}").parse().unwrap();
-            let mut function = snapshot.pci[at].clone();
-            function.path = function.path.replace(&address.to_string(), &own.to_string());
-            function.address = own;
-            (function.physical_function, function.sriov_num_vfs) = (Some(address), None);
-            snapshot.pci.push(function);
-            let mut rdma = snapshot.rdma.iter().find(|it| it.pci == Some(address)).unwrap().clone();
-            rdma.name = format!("{}v{number}", rdma.name);
-            rdma.pci = Some(own);
-            snapshot.rdma.push(rdma);
-        }
-    }
-    snapshot.pci.sort_by_key(|function| function.address);
-    snapshot
 }
 
 /// The machine with other accelerators in the places of NVIDIA's GPUs. Class and IDs are those that

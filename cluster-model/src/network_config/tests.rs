@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::json;
+use topology_graph::Level;
 
 fn refusal(value: &serde_json::Value) -> String {
     use std::error::Error;
@@ -46,6 +47,20 @@ fn addressing_has_the_words_of_upstream() {
         let mut interface = interface;
         interface["type"] = json!("macvlan");
         assert!(parse(interface).addresses.is_empty());
+    }
+}
+
+#[test]
+fn late_binding_names_a_level() {
+    let parsed = |late: serde_json::Value| NetworkConfig::parse(&json!({"lateBinding": late}));
+    let config = parsed(json!({"gpus": 2, "within": "numa"})).unwrap();
+    let wanted = LateBindingConfig { gpus: Some(2), within: Some(Level::Numa) };
+    assert_eq!(config.late_binding, Some(wanted));
+    assert_eq!(parsed(json!({})).unwrap().late_binding, Some(LateBindingConfig::default()));
+    for refused in
+        [json!({"within": "rack"}), json!({"gpus": -1}), json!({"near": true}), json!([2])]
+    {
+        assert!(parsed(refused.clone()).is_err(), "{refused}");
     }
 }
 

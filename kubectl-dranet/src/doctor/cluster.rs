@@ -220,8 +220,10 @@ fn classes(
     }
 }
 
-/// Reports GPUs that no claim can get, and GPUs that two pods can get.
-fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
+/// GPUs that a device plugin and a DRA driver offer, so that two pods can get one.
+pub(super) fn offered_twice(view: &ClusterView) -> Vec<ClusterFinding> {
+    let census = Census::of(view, &mut Vec::new());
+    let mut findings = Vec::new();
     for driver in gpu_drivers::all() {
         let served = census.with(driver.driver);
         for resource in driver.extended_resources {
@@ -232,6 +234,16 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
                 driver.driver
             );
             findings.extend(ClusterFinding::on(&twice.collect(), ("offers", "offer"), &message));
+        }
+    }
+    findings
+}
+
+/// Reports GPUs that no claim can get.
+fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
+    for driver in gpu_drivers::all() {
+        let served = census.with(driver.driver);
+        for resource in driver.extended_resources {
             // Where NICs are bound late, pods that take a part get near NICs too.
             let nodes = view
                 .nodes_with_plugin(resource)

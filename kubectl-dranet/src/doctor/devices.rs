@@ -1,4 +1,4 @@
-//! Devices that are down or degraded, and devices with two owners.
+//! Devices that no new pod gets, and NICs with two owners.
 
 use super::finding::ClusterFinding;
 use crate::nodes::NodeState;
@@ -28,22 +28,53 @@ const NIC_PLUGINS: [&str; 6] = [
 /// Maximum number of NICs that a finding names.
 const NAMED: usize = 5;
 
-pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Vec<ClusterFinding> {
+/// What is wrong with devices, by check.
+pub(super) struct Devices {
+    /// GPUs that no new pod gets, or that no NIC is known to be near to.
+    pub(super) gpus: Vec<ClusterFinding>,
+    /// NICs that no new pod gets.
+    pub(super) nics: Option<ClusterFinding>,
+    /// NICs with two owners.
+    pub(super) owners: Vec<ClusterFinding>,
+}
+
+pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Devices {
     let view = &seen.view;
     let states: BTreeMap<&str, NodeState> =
         nodes(view).map(|node| (node, NodeState::of(view, node, facts))).collect();
-    let mut findings = Vec::new();
-    findings.extend(ports(&states));
-    findings.extend(plugins(seen, &states));
-    findings.extend(addresses(view));
-    findings
+    let ports = troubles(&states, |state| &state.ports);
+    let tainted = troubles(&states, |state| &state.tainted_gpus);
+    let mut gpus = addresses(view);
+    gpus.extend(unusable(
+        &tainted,
+        ("GPU", "tainted"),
+        "whoever set the taint knows why: the GPU driver, or a DeviceTaintRule (`kubectl get \
+         devicetaintrules`)",
+    ));
+    let nics = unusable(
+        &ports,
+        ("NIC", "down, degraded or tainted"),
+        "check the cable, the switch port and, for a slow link, the slot (`kubectl dranet graph NODE \
+         --path`)",
+    );
+    Devices { gpus, nics, owners: plugins(seen, &states) }
 }
 
-fn ports(states: &BTreeMap<&str, NodeState>) -> Option<ClusterFinding> {
-    let troubles: Vec<String> = states
-        .iter()
-        .flat_map(|(node, state)| state.ports.iter().map(move |port| format!("{node} {port}")))
-        .collect();
+/// Troubles of all nodes, each with its node.
+fn troubles(
+    states: &BTreeMap<&str, NodeState>,
+    of: impl Fn(&NodeState) -> &Vec<String>,
+) -> Vec<String> {
+    let all = states.iter();
+    all.flat_map(|(node, state)| of(state).iter().map(move |it| format!("{node} {it}"))).collect()
+}
+
+/// A finding on devices that no new pod gets.
+fn unusable(
+    troubles: &[String],
+    (device, state): (&str, &str),
+    remedy: &str,
+) -> Option<ClusterFinding> {
     let named = troubles.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = match troubles.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -51,11 +82,8 @@ fn ports(states: &BTreeMap<&str, NodeState>) -> Option<ClusterFinding> {
     };
     (!troubles.is_empty()).then(|| {
         let is = if troubles.len() == 1 { "is" } else { "are" };
-        let message = format!(
-            "{is} down, degraded or tainted: {named}{more}; check the cable, the switch port and, for a slow \
-             link, the slot (`kubectl dranet graph NODE --path`)"
-        );
-        ClusterFinding::new(Severity::Warning, counted(troubles.len(), "device"), message)
+        let message = format!("{is} {state}: {named}{more}; {remedy}");
+        ClusterFinding::new(Severity::Warning, counted(troubles.len(), device), message)
     })
 }
 

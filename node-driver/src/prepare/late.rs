@@ -125,8 +125,18 @@ fn request(
     let taken = gpus::known(&facts.devices.others, facts.known);
     let all = facts.topology.gpus().iter().map(|gpu| gpu.address);
     let rest = all.filter(|gpu| !own.contains(gpu) && !taken.contains(gpu)).collect();
-    let nics = free.map(|nic| nic.address).collect();
+    let free: Vec<PciAddress> = free.map(|nic| nic.address).collect();
+    let nics = one_of_each_port(&free, facts.topology);
+    // Preferred nearness takes what there is.
+    let nics = if nics.len() < count && within.is_none() { free } else { nics };
     NearestRequest { gpus: own.into_iter().collect(), nics, count, within, rest }
+}
+
+/// The functions of a port share its link, so a pod gets one of them.
+fn one_of_each_port(free: &[PciAddress], topology: &Topology) -> Vec<PciAddress> {
+    let mut ports = BTreeSet::new();
+    let port = |nic: &PciAddress| topology.physical_function(*nic).unwrap_or(*nic);
+    free.iter().copied().filter(|nic| ports.insert(port(nic))).collect()
 }
 
 /// Says which NICs are free and how far each is.
@@ -145,5 +155,27 @@ fn too_far(request: &NearestRequest, facts: &Facts<'_>) -> LateError {
         within: request.within.unwrap_or(Level::Numa),
         gpus: request.gpus.iter().map(ToString::to_string).collect(),
         free: request.nics.iter().map(distance).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology_graph::fixture::{machine, plant, with_virtual_functions};
+    use topology_graph::{HostRoot, read};
+
+    #[test]
+    fn a_pod_gets_one_function_of_each_port() {
+        let root = tempfile::tempdir().unwrap();
+        plant(machine("dgx-h100").unwrap(), root.path()).unwrap();
+        let machine = with_virtual_functions(read(&HostRoot::at(root.path())).unwrap(), 2);
+        let (topology, _) = Topology::build(&machine, None);
+        let functions = machine.pci.iter().filter(|it| it.physical_function.is_some());
+        let functions: Vec<PciAddress> = functions.map(|function| function.address).collect();
+        let chosen = one_of_each_port(&functions, &topology);
+        assert_eq!((chosen.len(), functions.len()), (12, 24));
+        let physical: Vec<PciAddress> = machine.rdma.iter().filter_map(|it| it.pci).collect();
+        let physical: Vec<_> = physical.into_iter().filter(|it| !functions.contains(it)).collect();
+        assert_eq!(one_of_each_port(&physical, &topology).len(), physical.len());
     }
 }

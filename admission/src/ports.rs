@@ -39,17 +39,16 @@ impl PortsApart {
         settings: &Settings,
     ) -> Self {
         let all = demand.all_nics() as usize;
-        let served = machines.iter().zip(serves).filter(|(_, serves)| **serves);
-        let served: Vec<_> = served.map(|(machine, _)| machine).collect();
-        let share_ports = |machine: &&&Machine<'_>| machine.ports() < machine.devices.nics.len();
-        if all < 2 || !served.iter().any(|machine| share_ports(&machine)) {
+        let all_served = machines.iter().zip(serves).filter(|(_, is_served)| **is_served);
+        let own: Vec<_> = all_served.map(|(machine, _)| machine).collect();
+        if all < 2 || own.iter().all(|machine| machine.ports() == machine.devices.nics.len()) {
             return Self::Unneeded;
         }
-        let named = |name: &&str| served.iter().all(|machine| machine.nics_have(name));
+        let named = |name: &&str| own.iter().all(|machine| machine.nics_have(name));
         match driver.port_attribute.filter(named) {
             Some(name) if settings.gates.consumable_capacity => {
-                let has_enough = |machine: &&Machine<'_>| machine.ports() >= all;
-                if served.iter().all(has_enough) { Self::By(name) } else { Self::NearBy(name) }
+                let is_enough = own.iter().all(|machine| machine.ports() >= all);
+                if is_enough { Self::By(name) } else { Self::NearBy(name) }
             }
             _ => Self::Impossible,
         }
@@ -80,7 +79,6 @@ impl PortsApart {
     ) -> Option<&'static str> {
         let mut counts = nic_requests(parts).flat_map(counts);
         match self {
-            Self::Unneeded => None,
             Self::NearBy(_) => Some("some nodes have fewer ports than the pod asks for NICs"),
             Self::Impossible if driver.port_attribute.is_none() => {
                 Some("the driver of the NICs does not publish their port")
@@ -97,7 +95,7 @@ impl PortsApart {
             {
                 Some("schedulers before Kubernetes 1.37 keep only two NICs of a request apart")
             }
-            Self::By(_) => None,
+            Self::Unneeded | Self::By(_) => None,
         }
     }
 }

@@ -278,7 +278,7 @@ fn kinds(machines: &[Machine<'_>], level: Nearness) -> Vec<Kind> {
 /// The kinds of present nodes; remembered machines take one line.
 fn describe(kinds: &[Kind]) -> String {
     let (present, remembered): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| kind.nodes > 0);
-    let mut texts: Vec<_> = present.iter().take(KINDS_SHOWN).map(|kind| kind.to_string()).collect();
+    let mut texts: Vec<_> = present.iter().take(KINDS_SHOWN).map(ToString::to_string).collect();
     if present.len() > KINDS_SHOWN {
         texts.push(format!("and {} more kinds of nodes", present.len() - KINDS_SHOWN));
     }

@@ -259,11 +259,10 @@ fn virtual_function(spec: &Value, notes: &mut Vec<String>) -> Map<String, Value>
         found.insert("linkState".to_owned(), state.into());
     }
     match text(&spec["vlanProto"]).map(|it| it.to_ascii_lowercase()).as_deref() {
-        None | Some("802.1q") => {}
         Some("802.1ad") if found.contains_key("vlan") => {
             found.insert("vlanProto".to_owned(), "802.1ad".into());
         }
-        Some("802.1ad") => {}
+        None | Some("802.1q" | "802.1ad") => {}
         Some(protocol) => {
             notes.push(format!(
                 "`vlanProto: {protocol}` has no counterpart: VLANs are 802.1Q or 802.1ad"

@@ -4,12 +4,13 @@
 use crate::args::ServerArgs;
 use crate::tls::TlsError;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,11 +35,11 @@ enum AuthorityError {
     #[error("it has no certificate in PEM")]
     None,
     #[error(transparent)]
-    Pem(#[from] rustls::pki_types::pem::Error),
+    Pem(#[from] pem::Error),
     #[error(transparent)]
     Certificate(#[from] Error),
     #[error(transparent)]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
+    Verifier(#[from] VerifierBuilderError),
 }
 
 impl Clients {
@@ -62,7 +63,7 @@ impl Clients {
     /// The configuration of a server with this certificate chain and key, both PEM.
     pub(crate) fn server_config(&self, cert: &[u8], key: &[u8]) -> io::Result<Arc<ServerConfig>> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert).collect();
-        let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(key);
+        let key = PrivateKeyDer::from_pem_slice(key);
         let builder = match &self.0 {
             Some(known) => ServerConfig::builder().with_client_cert_verifier(known.clone()),
             None => ServerConfig::builder().with_no_client_auth(),
@@ -112,7 +113,7 @@ impl ClientCertVerifier for Known {
         if self.names.is_empty() || name.is_some_and(|name| self.names.contains(&name)) {
             return Ok(verified);
         }
-        Err(Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
+        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
     }
 
     fn verify_tls12_signature(

@@ -47,7 +47,7 @@ use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
     fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
     nic_roles, nic_sharing, other_nics, own_scheduler, pinned, plugin_gpus, pods, prediction,
-    rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
+    rights::Audit, scheduling, thin_line, trial, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 

@@ -86,12 +86,11 @@ impl Topology {
                 nics: Vec::new(),
                 physical: BTreeMap::new(),
             });
-            match vertex.role {
-                Role::Gpu => cell.gpus.push(address),
-                _ => {
-                    cell.nics.push(address);
-                    cell.physical.extend(self.physical_function(address).map(|it| (address, it)));
-                }
+            if vertex.role == Role::Gpu {
+                cell.gpus.push(address);
+            } else {
+                cell.nics.push(address);
+                cell.physical.extend(self.physical_function(address).map(|it| (address, it)));
             }
         }
         cells.into_values().collect()

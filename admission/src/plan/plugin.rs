@@ -111,10 +111,10 @@ pub(super) fn plan(
     if !chosen.serves.contains(&true) {
         return Err(supply::shortage(intent, question));
     }
-    let ports = PortsApart::of(nic_driver, &demand, &machines, &chosen.serves, view.settings());
+    let apart = PortsApart::of(nic_driver, &demand, &machines, &chosen.serves, view.settings());
     let mut parts = written(intent, question, &chosen, &nic_class.name);
-    ports.constrain(&mut parts);
-    let shares_ports = ports.why_not(nic_driver, &parts, view.settings());
+    apart.constrain(&mut parts);
+    let shares_ports = apart.why_not(nic_driver, &parts, view.settings());
     let plan = complete(intent, resource, question, &chosen, parts, (view, policy))?;
     Ok(Plan { shares_ports, ..plan })
 }

@@ -110,7 +110,8 @@ impl InterfaceConfig {
             "interface.unnumbered",
             "cannot go with another `interface.addressing`",
         )?;
-        let addressing = self.addressing.or(is_unnumbered.then_some(Addressing::Unnumbered));
+        let short = is_unnumbered.then_some(Addressing::Unnumbered);
+        let addressing = self.addressing.or(short);
         match addressing {
             None => Ok(()),
             Some(Addressing::Static) => {

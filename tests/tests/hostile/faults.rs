@@ -9,7 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+    Check, ControlPlane, Process, Scope, eventually,
+    installation::{Installation, Replica},
+    suite::Test,
+    with_scope,
 };
 
 const SOON: Duration = Duration::from_mins(1);
@@ -99,12 +102,12 @@ async fn with_installation(
 
 /// The IDs of the processes of admission and the extender, which have not ended.
 fn pids(installation: &Installation<'_>) -> anyhow::Result<Vec<u32>> {
-    let admission = installation.replicas().iter().map(|replica| replica.process());
+    let admission = installation.replicas().iter().map(Replica::process);
     let all: Vec<_> = admission.chain([installation.extender()?.process()]).collect();
     if let Some(ended) = all.iter().find(|process| process.has_ended()) {
         anyhow::bail!("{} has ended: {}", ended.name(), ended.tail(20));
     }
-    Ok(all.into_iter().map(|process| process.pid()).collect())
+    Ok(all.into_iter().map(Process::pid).collect())
 }
 
 /// Creates an aligned pod, as a controller does that tries again, and waits for its node.

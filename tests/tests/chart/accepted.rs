@@ -123,7 +123,6 @@ async fn pods_satisfy_the_strictest_possible_level(plane: Arc<ControlPlane>) -> 
 /// pods of its namespace.
 async fn the_pod_of_helm_test_is_accepted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let client = plane.client();
-    namespace(&client, "restricted").await?;
     let helm = Helm::offline()?;
     let fixed = ["template", "dranet", ".", "--namespace", NAMESPACE];
     let only = ["--show-only=templates/tests/aligned-pod.yaml", "--set=image.registry=example.org"];
@@ -133,6 +132,8 @@ async fn the_pod_of_helm_test_is_accepted(plane: Arc<ControlPlane>) -> anyhow::R
     let annotations = pods[0].annotations();
     assert!(annotations.contains_key("dranet.io/aligned-nics"), "{annotations:?}");
     eventually(SOON, async || {
+        // Another test's namespace of this name may still end.
+        namespace(&client, "restricted").await?;
         let answer = manifest::check(&client, &pods[0], NAMESPACE).await;
         Ok(Check::that(answer.is_ok(), || format!("{answer:?}")))
     })

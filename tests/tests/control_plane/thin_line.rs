@@ -134,7 +134,7 @@ async fn unsatisfiable_requests_are_denied_with_a_reason(
             "dranet.io/aligned-nics: \"3\"",
             "asks for 3 NICs on one NUMA node with 1 GPU",
             "no machine in this cluster has more than 2",
-            "2 nodes of shape",
+            "2 nodes of Standard_ND128isr_GB300_v6",
         ] {
             assert!(three.contains(part), "`{part}` is missing in: {three}");
         }

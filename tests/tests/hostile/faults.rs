@@ -112,15 +112,14 @@ fn pids(installation: &Installation<'_>) -> anyhow::Result<Vec<u32>> {
 
 /// Creates an aligned pod, as a controller does that tries again, and waits for its node.
 async fn placed(scope: &Scope, name: &str) -> anyhow::Result<()> {
-    create(scope, &pod(name, 4200)).await?;
+    create(scope, &pod(name, 200)).await?;
     scope.bound(name, SOON).await?;
     Ok(())
 }
 
 /// Creates pods that all have different templates.
 async fn create_all(scope: &Scope, numbers: std::ops::Range<usize>) -> anyhow::Result<()> {
-    let create =
-        async |number: usize| create(scope, &pod(&format!("p{number}"), 1500 + number)).await;
+    let create = async |number: usize| create(scope, &pod(&format!("p{number}"), number)).await;
     stream::iter(numbers).map(create).buffer_unordered(8).try_collect().await
 }
 
@@ -142,11 +141,12 @@ fn claims(pod: &Pod) -> usize {
     named.count()
 }
 
-fn pod(name: &str, mtu: usize) -> Value {
+/// A pod whose template has this traffic class, of 256.
+fn pod(name: &str, class: usize) -> Value {
     json!({
         "metadata": {"name": name, "annotations": {
             "dranet.io/aligned-nics": "1",
-            "dranet.io/nic-config": json!({"interface": {"mtu": mtu}}).to_string(),
+            "dranet.io/nic-config": json!({"rdma": {"trafficClass": class}}).to_string(),
         }},
         "spec": {"containers": [
             {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}},

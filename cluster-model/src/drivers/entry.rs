@@ -127,8 +127,7 @@ pub struct NicEntry {
     /// Attribute with the name of a network interface. A NIC without it has none.
     #[serde(default)]
     pub interface_attribute: Option<Attribute>,
-    /// Attribute by which the NICs of different ports differ, and the virtual functions of one port do
-    /// not.
+    /// Attribute that differs between ports, and is the same on all functions of a port.
     #[serde(default)]
     pub port_attribute: Option<Attribute>,
 }

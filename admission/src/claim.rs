@@ -76,6 +76,18 @@ pub(crate) fn match_attribute(requests: Vec<String>, attribute: &str) -> DeviceC
     }
 }
 
+/// A constraint that all devices of these requests have different values of the attribute. Some
+/// schedulers do not keep it; see [`ClaimParts::outgrows_distinct`].
+///
+/// [`ClaimParts::outgrows_distinct`]: crate::join::form::ClaimParts::outgrows_distinct
+pub(crate) fn distinct_attribute(requests: Vec<String>, attribute: &str) -> DeviceConstraint {
+    DeviceConstraint {
+        requests: Some(requests),
+        match_attribute: None,
+        distinct_attribute: Some(attribute.to_owned()),
+    }
+}
+
 pub(crate) fn cel(selector: Selector) -> DeviceSelector {
     DeviceSelector { cel: Some(CELDeviceSelector { expression: selector.into_text() }) }
 }

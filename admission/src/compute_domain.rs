@@ -58,11 +58,13 @@ pub(crate) fn check(
 /// The pod's own claim for a channel, if it has one.
 fn own_channel<'p>(pod: &'p Pod, view: &ClusterView) -> Option<&'p str> {
     let claims = pod.spec.as_ref()?.resource_claims.as_deref()?;
-    let asks = |entry: &&PodResourceClaim| {
-        let spec = pod_check::spec(pod, entry, view);
-        let devices = spec.and_then(|spec| spec.devices.as_ref());
-        let mut requests = devices.into_iter().flat_map(|it| it.requests.iter().flatten());
-        requests.any(|request| class_names(request).any(|class| class == CHANNEL_CLASS))
-    };
-    claims.iter().find(asks).map(|entry| entry.name.as_str())
+    let found = claims.iter().find(|entry| asks_for_channel(pod, entry, view));
+    found.map(|entry| entry.name.as_str())
+}
+
+fn asks_for_channel(pod: &Pod, entry: &PodResourceClaim, view: &ClusterView) -> bool {
+    let spec = pod_check::spec(pod, entry, view);
+    let devices = spec.and_then(|spec| spec.devices.as_ref());
+    let mut requests = devices.into_iter().flat_map(|it| it.requests.iter().flatten());
+    requests.any(|request| class_names(request).any(|class| class == CHANNEL_CLASS))
 }

@@ -4,17 +4,13 @@
 //! The constraint needs `distinctAttribute` of Kubernetes 1.36 and later, and an attribute that
 //! names the port.
 
+use crate::claim::distinct_attribute;
 use crate::demand::Demand;
 use crate::join::form::ClaimParts;
 use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
 use cluster_model::nic_drivers::NicDriver;
 use dra_allocator::Settings;
-use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
-
-/// The most devices of one request that schedulers before 1.37 keep apart (Kubernetes issue
-/// 140438).
-const APART_BEFORE_1_37: i64 = 2;
 
 /// How a claim keeps the functions of a port apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +40,8 @@ impl PortsApart {
         if all < 2 || own.iter().all(|machine| machine.ports() == machine.devices.nics.len()) {
             return Self::Unneeded;
         }
-        let named = |name: &&str| own.iter().all(|machine| machine.nics_have(name));
-        match driver.port_attribute.filter(named) {
+        let name = driver.port_attribute;
+        match name.filter(|name| own.iter().all(|machine| machine.nics_have(name))) {
             Some(name) if settings.gates.consumable_capacity => {
                 let is_enough = own.iter().all(|machine| machine.ports() >= all);
                 if is_enough { Self::By(name) } else { Self::NearBy(name) }
@@ -62,11 +58,7 @@ impl PortsApart {
             Self::NearBy(name) => (name, near(parts)),
         };
         if !requests.is_empty() {
-            parts.constraints.push(DeviceConstraint {
-                requests: Some(requests),
-                match_attribute: None,
-                distinct_attribute: Some(name.to_owned()),
-            });
+            parts.constraints.push(distinct_attribute(requests, name));
         }
     }
 
@@ -77,7 +69,6 @@ impl PortsApart {
         parts: &ClaimParts,
         settings: &Settings,
     ) -> Option<&'static str> {
-        let mut counts = nic_requests(parts).flat_map(counts);
         match self {
             Self::NearBy(_) => Some("some nodes have fewer ports than the pod asks for NICs"),
             Self::Impossible if driver.port_attribute.is_none() => {
@@ -89,10 +80,7 @@ impl PortsApart {
             Self::Impossible => Some(
                 "the scheduler cannot keep ports apart (feature gate DRAConsumableCapacity is off)",
             ),
-            Self::By(_)
-                if settings.quirks.distinct_by_request
-                    && counts.any(|count| count > APART_BEFORE_1_37) =>
-            {
+            Self::By(_) if parts.outgrows_distinct(settings) => {
                 Some("schedulers before Kubernetes 1.37 keep only two NICs of a request apart")
             }
             Self::Unneeded | Self::By(_) => None,
@@ -103,20 +91,10 @@ impl PortsApart {
 /// The alternatives of near NICs. A request without alternatives is one for any NICs if no machine
 /// has near ones.
 fn near(parts: &ClaimParts) -> Vec<String> {
-    let alternatives = nic_requests(parts).flat_map(|request| {
+    let alternatives = parts.nics().flat_map(|request| {
         let ways = request.first_available.iter().flatten();
         ways.filter(|way| !alternative::is_last_resort(&way.name))
             .map(|way| format!("{}/{}", request.name, way.name))
     });
     alternatives.collect()
-}
-
-fn nic_requests(parts: &ClaimParts) -> impl Iterator<Item = &DeviceRequest> {
-    parts.requests.iter().filter(|request| parts.nic_requests.contains(&request.name))
-}
-
-fn counts(request: &DeviceRequest) -> Vec<i64> {
-    let ways = request.first_available.iter().flatten().map(|way| way.count);
-    let exactly = request.exactly.iter().map(|ask| ask.count);
-    ways.chain(exactly).map(|count| count.unwrap_or(1)).collect()
 }

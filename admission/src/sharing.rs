@@ -5,6 +5,7 @@
 //! the NICs. A constraint keeps the NICs of a pod distinct: the scheduler may allocate a shared
 //! NIC more than once, also to the same pod.
 
+use crate::claim::distinct_attribute;
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::Intent;
@@ -14,7 +15,7 @@ use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity};
 use dra_allocator::quantity::Format;
 use dra_allocator::{Device, Quantity, Settings};
-use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint};
+use k8s_openapi::api::resource::v1::CapacityRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use std::collections::BTreeMap;
 
@@ -26,10 +27,6 @@ pub(crate) const EXCLUSIVE: &str = "exclusive";
 
 /// The smallest bandwidth that is accepted. A lower value is probably a forgotten unit.
 const BITS_MIN: i64 = 1_000_000;
-
-/// The maximum number of devices of one request that schedulers before 1.37 keep distinct: they
-/// remember only the last device of a request (Kubernetes issue 140438).
-const APART_BEFORE_1_37: i64 = 2;
 
 /// The pod's share of each NIC that it shares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -170,24 +167,14 @@ pub(crate) fn unseen(intent: &Intent) -> Option<CapacityRequirements> {
 /// Adds a constraint that the NICs of the pod are distinct.
 pub(crate) fn keep_apart(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
     if intent.share.is_some() && demand.all_nics() > 1 {
-        parts.constraints.push(DeviceConstraint {
-            requests: Some(parts.nic_requests.clone()),
-            match_attribute: None,
-            distinct_attribute: Some(attribute::PCI_BUS_ID.to_owned()),
-        });
+        let nics = parts.nic_requests.clone();
+        parts.constraints.push(distinct_attribute(nics, attribute::PCI_BUS_ID));
     }
 }
 
 /// Returns true if the scheduler could give one of these requests the same NIC twice.
 pub(crate) fn could_repeat(intent: &Intent, parts: &ClaimParts, settings: &Settings) -> bool {
-    let is_too_many = |count: Option<i64>| count.unwrap_or(1) > APART_BEFORE_1_37;
-    let requests = parts.requests.iter().filter(|it| parts.nic_requests.contains(&it.name));
-    intent.share.is_some()
-        && settings.quirks.distinct_by_request
-        && requests.into_iter().any(|request| {
-            let ways = request.first_available.iter().flatten().map(|way| way.count);
-            ways.chain(request.exactly.iter().map(|ask| ask.count)).any(is_too_many)
-        })
+    intent.share.is_some() && parts.outgrows_distinct(settings)
 }
 
 fn deny(why: impl Into<String>) -> Denial {

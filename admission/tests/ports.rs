@@ -60,9 +60,7 @@ fn ports(view: &ClusterView, plan: &Plan, state: &mut AllocatedState) -> Option<
         .nics
         .iter()
         .filter(|(_, nic)| claims[0].results.iter().any(|result| result.device == *nic.id()));
-    let ports = given
-        .map(|(address, _)| devices.topology.physical_function(*address).unwrap_or(*address))
-        .collect();
+    let ports = given.map(|(address, _)| devices.topology.port_of(*address)).collect();
     hold(state, &claims);
     Some(ports)
 }

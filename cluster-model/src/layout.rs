@@ -17,6 +17,8 @@ pub struct Layout {
     pairs: BTreeSet<(PciAddress, PciAddress)>,
     /// The path between each GPU and NIC.
     paths: BTreeMap<(PciAddress, PciAddress), PathKind>,
+    /// The port of each NIC.
+    ports: BTreeMap<PciAddress, PciAddress>,
     /// The link layer of each NIC.
     links: BTreeMap<PciAddress, Option<LinkLayer>>,
 }
@@ -30,6 +32,7 @@ impl Layout {
             cells: Level::ALL.into_iter().map(|level| sets(topology.cells_of_all(level))).collect(),
             pairs: topology.pairs().iter().map(|pair| (pair.gpu, pair.nic)).collect(),
             paths: both.map(|(gpu, nic)| ((gpu, nic), topology.path(gpu, nic))).collect(),
+            ports: nics.iter().map(|nic| (nic.address, topology.port_of(nic.address))).collect(),
             links: nics.iter().map(|nic| (nic.address, nic.link_layer)).collect(),
         }
     }

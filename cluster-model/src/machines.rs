@@ -308,13 +308,8 @@ impl Machine<'_> {
 
     /// The number of ports of the selected NICs. All functions of a port share its link.
     pub fn ports(&self) -> usize {
-        let ports = self.devices.nics.keys().map(|nic| self.port_of(*nic));
+        let ports = self.devices.nics.keys().map(|nic| self.devices.topology.port_of(*nic));
         ports.collect::<BTreeSet<_>>().len()
-    }
-
-    /// The port of a NIC, as the address of its physical function.
-    pub fn port_of(&self, nic: PciAddress) -> PciAddress {
-        self.devices.topology.physical_function(nic).unwrap_or(nic)
     }
 
     /// The cells of a level, reduced to selected devices. Only cells with both GPUs and NICs are

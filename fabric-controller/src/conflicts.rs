@@ -110,17 +110,20 @@ fn divided(
             others.entry(other).or_default().push((value, node.to_string()));
         }
     }
-    let of_domain = |((domain, source), others): ((String, String), Others)| {
-        others.into_iter().filter_map(move |(other, values)| {
+    let mut found = Vec::new();
+    for ((domain, source), others) in domains {
+        for (other, values) in others {
             let mut parts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
             for (value, node) in values {
                 parts.entry(value).or_default().insert(node);
             }
-            let (domain, source) = (domain.clone(), source.clone());
-            (parts.len() > 1).then_some(Conflict { level, domain, source, other, parts })
-        })
-    };
-    domains.into_iter().flat_map(of_domain).collect()
+            if parts.len() > 1 {
+                let (domain, source) = (domain.clone(), source.clone());
+                found.push(Conflict { level, domain, source, other, parts });
+            }
+        }
+    }
+    found
 }
 
 /// What an operator and the driver say of the fabric of a node.

@@ -11,7 +11,7 @@ use crate::Output;
 use crate::args::{BenchArgs, Form, UserArgs};
 use crate::kinds::NODES;
 use crate::live::{Cluster, Signals};
-use crate::pod_state::State;
+use crate::own_pods::{self, PERIOD, State};
 use crate::reply::PodVerb;
 use crate::source::{self, Source};
 use crate::text::{self, documents, yaml};
@@ -27,14 +27,8 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Time between two reads of a pod.
-const PERIOD: Duration = Duration::from_millis(500);
-
 /// Maximum number of lines of a test's output that an error repeats.
 const LINES_SHOWN: usize = 5;
-
-/// Longest wait for the pods to be gone.
-const GONE: Duration = Duration::from_mins(1);
 
 /// One run: its pods, and the deadline for them.
 struct Run<'a> {
@@ -245,32 +239,17 @@ impl Run<'_> {
         self.cluster.request_pod(&mut self.signals, (self.namespace.as_str(), name.as_str()), verb)
     }
 
-    /// Deletes both pods and waits until they are gone. A pod whose creation was interrupted may
-    /// still appear.
+    /// Deletes both pods and waits until they are gone.
     fn clean_up(&mut self) -> anyhow::Result<()> {
-        let left = |run: &Self| {
-            format!(
-                "the pods of the measurement may still exist; delete them: `kubectl -n {} delete pod -l \
-                 {}={}`",
-                run.namespace,
-                pods::LABEL,
-                run.id
-            )
-        };
-        let until = Instant::now() + GONE;
-        loop {
-            let mut is_gone = true;
-            for role in [Role::Client, Role::Server] {
-                let there = self.request(role, PodVerb::Delete);
-                is_gone &= there.with_context(|| left(self))?.is_none();
-            }
-            if is_gone {
-                return Ok(());
-            }
-            anyhow::ensure!(Instant::now() < until, left(self));
-            let paused = self.cluster.pause_or_end(&mut self.signals, PERIOD);
-            paused.with_context(|| left(self))?;
-        }
+        let left = format!(
+            "the pods of the measurement may still exist; delete them: `kubectl -n {} delete pod -l \
+             {}={}`",
+            self.namespace,
+            pods::LABEL,
+            self.id
+        );
+        let names = [Role::Client, Role::Server].map(|role| pods::name(&self.id, role));
+        own_pods::delete(self.cluster, &mut self.signals, &self.namespace, (&names, &left))
     }
 }
 

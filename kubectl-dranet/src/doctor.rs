@@ -96,13 +96,13 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     }
     let mut policy = settings::of_cluster(&seen.kept);
     policy.nic_class = args.nic_class.clone().unwrap_or(policy.nic_class);
-    let Report { findings, nodes, with_gpus, with_nics, with_graph } =
-        examine(&seen.view, &policy.nic_class);
+    let mut report = examine(&seen.view, &policy.nic_class);
+    let of_cluster = std::mem::take(&mut report.findings);
     let unknown = unknown(&seen);
     let mut list = Checklist::default();
     let facts = seen.groups()?.nodes;
     list.add("nodes are there and ready", PAGE, nodes::examine(&seen, &facts));
-    list.known("GPUs, NICs, graphs, classes and quotas", PAGE, unknown.as_ref(), findings);
+    list.known("GPUs, NICs, graphs, classes and quotas", PAGE, unknown.as_ref(), of_cluster);
     list.known("drivers are known", DRIVERS, unknown.as_ref(), drivers::examine(&seen.view));
     let (machines, of_machines) = machines::examine(&seen.view, &policy)?;
     list.known("every machine type serves a pod", PAGE, unknown.as_ref(), of_machines);
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let moved = former_plugins::nodes(&seen);
     let pods = pods_on(&moved, &source, &mut seen)?;
     let mut holders = former_plugins::examine(&moved, &pods);
-    holders.extend(cluster::offered_twice(&seen.view));
+    holders.append(&mut report.offered_twice);
     let devices = devices::examine(&seen, &facts);
     list.known("GPUs have one owner", PLUGINS, unknown.as_ref(), holders);
     list.known("sources of fabrics agree", FABRICS, unknown.as_ref(), fabrics::examine(&seen));
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
         trial::run(&source, &args.trial, args.namespace.as_deref(), &mut list)?;
     }
     let Checklist { checks, findings } = list;
-    let mut report = Report { nodes, with_gpus, with_nics, with_graph, findings };
+    report.findings = findings;
     report.findings.sort_by_key(|finding| Reverse(finding.severity));
     let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();
     let denied = report.findings.iter().any(counts);
@@ -301,7 +301,7 @@ fn person(
     machines: &[MachineType],
     seen: &Seen,
 ) -> anyhow::Result<String> {
-    let Report { nodes, with_gpus, with_nics, with_graph, findings } = report;
+    let Report { nodes, with_gpus, with_nics, with_graph, findings, .. } = report;
     let mut out = String::new();
     if let Some(server) = &seen.server {
         writeln!(out, "API server: {server}")?;

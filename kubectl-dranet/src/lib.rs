@@ -26,9 +26,9 @@ mod live;
 mod migrate;
 mod moves;
 mod nodes;
+mod own_pods;
 mod plan;
 mod plan_json;
-mod pod_state;
 mod pools;
 mod predicted;
 #[cfg(feature = "live")]

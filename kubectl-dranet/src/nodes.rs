@@ -123,8 +123,11 @@ fn taint(device: &Device) -> Option<String> {
 
 /// The machine type of a node, otherwise the hash of its shape.
 pub(crate) fn machine(view: &ClusterView, node: &str) -> String {
-    let shape = || Some(format!("shape {}", view.topology(node)?.shape()));
-    machines::type_name(view, node).or_else(shape).unwrap_or_else(|| "unknown".to_owned())
+    match (machines::type_name(view, node), view.topology(node)) {
+        (Some(name), _) => name,
+        (None, Some(graph)) => format!("shape {}", graph.shape()),
+        (None, None) => "unknown".to_owned(),
+    }
 }
 
 /// The fabric of a node by its label, otherwise by its graph.

@@ -29,6 +29,7 @@ mod control_plane {
     pub(crate) mod other_nics;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
+    pub(crate) mod played_kubelet;
     pub(crate) mod plugin_gpus;
     pub(crate) mod pods;
     pub(crate) mod prediction;

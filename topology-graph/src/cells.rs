@@ -96,6 +96,12 @@ impl Topology {
         cells.into_values().collect()
     }
 
+    /// The port of a NIC: its physical function, if it is a virtual one whose physical function the
+    /// machine has, otherwise the NIC itself.
+    pub fn port_of(&self, nic: PciAddress) -> PciAddress {
+        self.physical_function(nic).unwrap_or(nic)
+    }
+
     /// The physical function of a virtual one, if the machine has both.
     pub fn physical_function(&self, nic: PciAddress) -> Option<PciAddress> {
         match self.graph.vertex(Place::Function(nic))?.physical_function? {

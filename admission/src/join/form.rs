@@ -20,6 +20,7 @@ use crate::nic_class::NicClass;
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::attribute;
+use dra_allocator::Settings;
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
@@ -30,6 +31,10 @@ pub(crate) const WAYS_MAX: usize = 8;
 /// The maximum number of requests, and of constraints, of a claim (`DeviceRequestsMaxSize`,
 /// `DeviceConstraintsMaxSize`).
 pub(crate) const CLAIM_PARTS_MAX: usize = 32;
+
+/// The maximum number of devices of one request that schedulers before 1.37 keep distinct: they
+/// remember only the last device of a request (Kubernetes issue 140438).
+const APART_BEFORE_1_37: i64 = 2;
 
 /// One way in which the devices of a block may be near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +136,23 @@ pub(crate) struct Source<'a> {
     pub(crate) gpu_addresses: &'a [&'static str],
     /// The name of the alternative of any devices.
     pub(crate) last_resort: &'static str,
+}
+
+impl ClaimParts {
+    /// The requests for NICs.
+    pub(crate) fn nics(&self) -> impl Iterator<Item = &DeviceRequest> {
+        self.requests.iter().filter(|request| self.nic_requests.contains(&request.name))
+    }
+
+    /// Returns true if the scheduler would not keep all NICs of a request distinct.
+    pub(crate) fn outgrows_distinct(&self, settings: &Settings) -> bool {
+        settings.quirks.distinct_by_request
+            && self.nics().any(|request| {
+                let ways = request.first_available.iter().flatten().map(|way| way.count);
+                let all = ways.chain(request.exactly.iter().map(|ask| ask.count));
+                all.into_iter().any(|count| count.unwrap_or(1) > APART_BEFORE_1_37)
+            })
+    }
 }
 
 impl Order {

@@ -182,7 +182,7 @@ fn most_near(machine: &Machine<'_>, (_, name): Common) -> u32 {
     let mut cells: BTreeMap<&AttributeValue, BTreeSet<PciAddress>> = BTreeMap::new();
     for (address, nic) in &machine.devices.nics {
         if let Some(value) = nic.attribute(name).filter(|value| !value.is_list()) {
-            cells.entry(value).or_default().insert(machine.port_of(*address));
+            cells.entry(value).or_default().insert(machine.devices.topology.port_of(*address));
         }
     }
     let most = cells.values().map(BTreeSet::len).max().unwrap_or_default();

@@ -125,14 +125,15 @@ pub fn type_name(view: &ClusterView, node: &str) -> Option<String> {
     let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(ToString::to_string);
     let shape = view.topology(node).map(|graph| graph.shape().to_string());
     let own = label(label::MACHINE_TYPE).filter(|own| Some(own) != shape.as_ref());
-    let of_devices = || {
-        let mut devices = published(view, node);
-        devices.find_map(|(_, device)| {
-            let mut names = attribute::MACHINE_TYPES.iter();
-            names.find_map(|name| text(device, name)).map(str::to_owned)
-        })
-    };
-    label(label::INSTANCE_TYPE).or(own).or_else(of_devices)
+    label(label::INSTANCE_TYPE).or(own).or_else(|| type_of_devices(view, node))
+}
+
+/// The machine type that devices of a node name.
+fn type_of_devices(view: &ClusterView, node: &str) -> Option<String> {
+    published(view, node).find_map(|(_, device)| {
+        let mut names = attribute::MACHINE_TYPES.iter();
+        names.find_map(|name| text(device, name)).map(str::to_owned)
+    })
 }
 
 /// The label that names the machine type of a node: the fabric controller's, or else the cloud's.

@@ -45,12 +45,12 @@ impl Controller {
 
 /// The events that have not been sent. Forgets those whose conflict has ended.
 fn due(found: &[Conflict], told: &mut Told) -> Vec<(String, String)> {
-    let of_conflict = |conflict: &Conflict| {
+    let mut wanted = Told::new();
+    for conflict in found {
         let note = format!("{conflict}; the first source wins");
         let nodes = conflict.outliers().into_iter();
-        nodes.map(|node| (node.to_owned(), note.clone())).collect::<Vec<_>>()
-    };
-    let wanted: BTreeSet<_> = found.iter().flat_map(of_conflict).collect();
+        wanted.extend(nodes.map(|node| (node.to_owned(), note.clone())));
+    }
     told.retain(|event| wanted.contains(event));
     wanted.difference(told).cloned().collect()
 }

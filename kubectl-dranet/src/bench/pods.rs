@@ -2,8 +2,8 @@
 
 use super::{nccl, perftest};
 use crate::args::BenchArgs;
-use crate::pod_state::{MAIN, TOLERATED};
-use cluster_model::names::{annotation, label};
+use crate::own_pods;
+use cluster_model::names::label;
 use serde_json::{Value, json};
 
 /// Label of the pods of a measurement, by which they avoid each other's node and leftovers are
@@ -15,9 +15,6 @@ pub(crate) const NO_ADDRESS: &str = "ADDRESS-OF-THE-SERVER";
 
 /// Placeholder for the command of Open MPI's daemon in a dry run.
 pub(crate) const NO_COMMAND: &str = "COMMAND-FROM-THE-STATUS-OF-THE-SERVER";
-
-/// Seconds that the pods may live beyond the time that `bench` waits for them.
-const DEADLINE_GRACE: u64 = 60;
 
 /// Where a pod is to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,50 +104,30 @@ pub(crate) fn name(run: &str, role: Role) -> String {
 fn pod(args: &BenchArgs, run: &str, role: Role, place: &Place, content: Content) -> Value {
     let Content { script, flags, environment } = content;
     let shell = ["/bin/sh", "-c", &script, "bench"].map(str::to_owned);
-    let mut selector = json!({});
+    let name = name(run, role);
+    let mut pod = own_pods::pod(&name, &args.image, (args.gpus, args.nics), args.timeout);
+    pod["metadata"]["labels"][LABEL] = run.into();
+    let spec = &mut pod["spec"];
+    spec["nodeSelector"] = json!({});
     if let Some(node) = &place.node {
-        selector["kubernetes.io/hostname"] = node.as_str().into();
+        spec["nodeSelector"]["kubernetes.io/hostname"] = node.as_str().into();
     }
     if let Some(fabric) = &place.fabric {
-        selector[label::NODE_FABRIC] = fabric.as_str().into();
+        spec["nodeSelector"][label::NODE_FABRIC] = fabric.as_str().into();
     }
-    let keys = TOLERATED.into_iter().chain(args.tolerations.iter().map(String::as_str));
-    let tolerations = keys.map(|key| json!({ "key": key, "operator": "Exists" }));
-    let mut pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name(run, role),
-            "labels": { LABEL: run, "app.kubernetes.io/managed-by": "kubectl-dranet" },
-            "annotations": {
-                annotation::ALIGNED_NICS: args.nics.to_string(),
-                annotation::GPUS: args.gpus.to_string(),
-            },
-        },
-        "spec": {
-            // It ends by itself if nobody is left to delete it.
-            "activeDeadlineSeconds": u64::from(args.timeout) + DEADLINE_GRACE,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "nodeSelector": selector,
-            "tolerations": tolerations.collect::<Vec<_>>(),
-            "affinity": { "podAntiAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [{
-                    "labelSelector": { "matchLabels": { LABEL: run } },
-                    "topologyKey": "kubernetes.io/hostname",
-                }],
-            } },
-            "containers": [{
-                "name": MAIN,
-                "image": args.image,
-                "command": shell.into_iter().chain(flags).collect::<Vec<_>>(),
-                "env": environment,
-                "securityContext": { "capabilities": { "add": ["IPC_LOCK"] } },
-            }],
-        },
-    });
+    if let Some(tolerations) = spec["tolerations"].as_array_mut() {
+        tolerations.extend(args.tolerations.iter().map(|key| own_pods::toleration(key)));
+    }
+    spec["affinity"] = json!({ "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "labelSelector": { "matchLabels": { LABEL: run } },
+            "topologyKey": "kubernetes.io/hostname",
+        }],
+    } });
+    let container = &mut spec["containers"][0];
+    container["command"] = shell.into_iter().chain(flags).collect();
+    container["env"] = environment.into();
+    container["securityContext"] = json!({ "capabilities": { "add": ["IPC_LOCK"] } });
     if args.nccl.is_some() {
         nccl::complete(&mut pod, matches!(role, Role::Server));
     }

@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) with_graph: usize,
     /// Not sorted.
     pub(crate) findings: Vec<ClusterFinding>,
+    /// Those about GPUs with two owners.
+    pub(crate) offered_twice: Vec<ClusterFinding>,
 }
 
 /// The nodes by their devices.
@@ -53,6 +55,7 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
         with_nics: census.with_nics().len(),
         with_graph: census.graphs.len(),
         findings,
+        offered_twice: offered_twice(view, &census),
     }
 }
 
@@ -221,8 +224,7 @@ fn classes(
 }
 
 /// GPUs that a device plugin and a DRA driver offer, so that two pods can get one.
-pub(super) fn offered_twice(view: &ClusterView) -> Vec<ClusterFinding> {
-    let census = Census::of(view, &mut Vec::new());
+fn offered_twice(view: &ClusterView, census: &Census<'_>) -> Vec<ClusterFinding> {
     let mut findings = Vec::new();
     for driver in gpu_drivers::all() {
         let served = census.with(driver.driver);

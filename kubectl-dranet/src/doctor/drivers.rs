@@ -28,6 +28,21 @@ enum Looks {
     Unknown,
 }
 
+impl Looks {
+    fn of(view: &ClusterView, (node, device): Published<'_>) -> Option<Self> {
+        let address: PciAddress = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
+        let graph = view.topology(node)?;
+        if let Some(gpu) = graph.gpu(address) {
+            return Some(Self::Accelerator(gpu.vendor));
+        }
+        if graph.nic(address).is_some() {
+            return Some(Self::Nic);
+        }
+        let is_nvme = graph.nvmes().iter().any(|nvme| nvme.address == address);
+        (!is_nvme).then_some(Self::Unknown)
+    }
+}
+
 pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
     let mut devices: BTreeMap<&str, Vec<Published<'_>>> = BTreeMap::new();
     for node in nodes(view) {
@@ -45,13 +60,15 @@ pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
             findings.extend(nics(view, driver, published));
         }
     }
-    let is_known = |driver: &str| {
-        gpu_drivers::by_name(driver).is_some() || nic_drivers::by_name(driver).is_some()
-    };
     for (driver, published) in devices.iter().filter(|(driver, _)| !is_known(driver)) {
         findings.extend(unknown(view, driver, published));
     }
     findings
+}
+
+/// Whether the table has a driver of this name.
+fn is_known(driver: &str) -> bool {
+    gpu_drivers::by_name(driver).is_some() || nic_drivers::by_name(driver).is_some()
 }
 
 fn warning(driver: &str, message: String) -> ClusterFinding {
@@ -187,19 +204,7 @@ fn unknown(
     driver: &str,
     published: &[Published<'_>],
 ) -> Option<ClusterFinding> {
-    let looks = |(node, device): &Published<'_>| {
-        let address: PciAddress = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
-        let graph = view.topology(node)?;
-        if let Some(gpu) = graph.gpu(address) {
-            return Some(Looks::Accelerator(gpu.vendor));
-        }
-        if graph.nic(address).is_some() {
-            return Some(Looks::Nic);
-        }
-        let is_nvme = graph.nvmes().iter().any(|nvme| nvme.address == address);
-        (!is_nvme).then_some(Looks::Unknown)
-    };
-    let looks = published.iter().filter_map(looks).min()?;
+    let looks = published.iter().filter_map(|it| Looks::of(view, *it)).min()?;
     let class = selecting(view, published).unwrap_or("CLASS");
     let (severity, what, entry) = match looks {
         Looks::Accelerator(vendor) => (

@@ -6,17 +6,16 @@ use super::checks::Checklist;
 use super::finding::ClusterFinding;
 use crate::args::TrialArgs;
 use crate::live::{Cluster, Signals};
-use crate::pod_state::{MAIN, State, TOLERATED};
+use crate::own_pods::{self, PERIOD, State};
 use crate::reply::{PodVerb, Probe};
 use crate::source::{self, Source};
 use crate::verify;
 use admission::lint::Severity;
 use anyhow::Context as _;
-use cluster_model::names::annotation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// The two checks, in their order.
@@ -25,15 +24,6 @@ pub(super) const RUNS: &str = "an aligned pod runs, with the devices that it was
 
 /// The page about pods that wait.
 const WAITS: &str = "docs/start/pending.md";
-
-/// Time between two reads of the pod.
-const PERIOD: Duration = Duration::from_millis(500);
-
-/// Longest wait for the pod to be gone.
-const GONE: Duration = Duration::from_mins(1);
-
-/// Seconds that the pod may live beyond the time that this program waits for it.
-const DEADLINE_GRACE: u64 = 60;
 
 /// The pod while it exists.
 struct Trial<'a> {
@@ -56,7 +46,7 @@ pub(super) fn run(
     };
     let namespace = namespace.map_or_else(|| cluster.default_namespace(), str::to_owned);
     let name = format!("dranet-doctor-{:x}", Timestamp::now().as_microsecond());
-    let pod = pod(&name, args);
+    let pod = own_pods::pod(&name, &args.image, (1, 1), args.timeout);
     let place = format!("pod of --try in namespace `{namespace}`");
     let why_not = match cluster.dry_run_pod(&namespace, &pod)? {
         Probe::Created(admitted) if has_claim(&admitted) => None,
@@ -83,30 +73,6 @@ pub(super) fn run(
     let found = outcome.and_then(|found| cleaned.map(|()| found))?;
     list.add(RUNS, WAITS, found.map(|(severity, what)| ClusterFinding::new(severity, place, what)));
     Ok(())
-}
-
-/// An aligned pod that does nothing.
-fn pod(name: &str, args: &TrialArgs) -> Value {
-    let tolerations = TOLERATED.map(|key| json!({ "key": key, "operator": "Exists" }));
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": { "app.kubernetes.io/managed-by": "kubectl-dranet" },
-            "annotations": { annotation::ALIGNED_NICS: "1", annotation::GPUS: "1" },
-        },
-        "spec": {
-            // It ends by itself if nobody is left to delete it.
-            "activeDeadlineSeconds": u64::from(args.timeout) + DEADLINE_GRACE,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "tolerations": tolerations,
-            "containers": [{ "name": MAIN, "image": args.image }],
-        },
-    })
 }
 
 fn has_claim(pod: &Value) -> bool {
@@ -164,13 +130,8 @@ impl Trial<'_> {
             "the pod of --try may still exist; delete it: `kubectl -n {} delete pod {}`",
             self.namespace, self.name
         );
-        let until = Instant::now() + GONE;
-        while self.request(PodVerb::Delete).with_context(|| left.clone())?.is_some() {
-            anyhow::ensure!(Instant::now() < until, left);
-            let paused = self.cluster.pause_or_end(&mut self.signals, PERIOD);
-            paused.with_context(|| left.clone())?;
-        }
-        Ok(())
+        let names = std::slice::from_ref(&self.name);
+        own_pods::delete(self.cluster, &mut self.signals, &self.namespace, (names, &left))
     }
 }
 

@@ -94,17 +94,17 @@ pub fn bind(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Bound, LateErro
 
 /// What the claim asks for, the same for all of its places.
 fn wanted(places: &[&AllocatedDevice]) -> Result<LateBindingConfig, LateError> {
-    // The plan rejects malformed parameters.
-    let config = |device: &&AllocatedDevice| {
-        let parameters = device.parameters.as_ref()?;
-        NetworkConfig::parse(parameters).ok()?.late_binding
-    };
-    let mut all = places.iter().map(config);
+    let mut all = places.iter().map(|place| late_binding(place));
     let first = all.next().flatten().unwrap_or_default();
     if all.any(|other| other.unwrap_or_default() != first) {
         return Err(LateError::Different);
     }
     Ok(first)
+}
+
+/// What a place is to have; the plan rejects malformed parameters.
+fn late_binding(place: &AllocatedDevice) -> Option<LateBindingConfig> {
+    NetworkConfig::parse(place.parameters.as_ref()?).ok()?.late_binding
 }
 
 fn request(
@@ -117,10 +117,7 @@ fn request(
     let held: BTreeSet<&str> = held.map(|device| device.device.as_str()).collect();
     let free = facts.nics.iter().filter(|nic| nic.is_usable);
     let free = free.filter(|nic| !held.contains(nic.device.name.as_str()));
-    let addresses = |gpus: &[PluginGpu]| -> BTreeSet<PciAddress> {
-        gpus.iter().map(|gpu| gpu.pci_bus_id).collect()
-    };
-    let own = addresses(gpus);
+    let own: BTreeSet<PciAddress> = gpus.iter().map(|gpu| gpu.pci_bus_id).collect();
     // What is unknown is no GPU that another pod can get.
     let taken = gpus::known(&facts.devices.others, facts.known);
     let all = facts.topology.gpus().iter().map(|gpu| gpu.address);
@@ -135,26 +132,26 @@ fn request(
 /// The functions of a port share its link, so a pod gets one of them.
 fn one_of_each_port(free: &[PciAddress], topology: &Topology) -> Vec<PciAddress> {
     let mut ports = BTreeSet::new();
-    let port = |nic: &PciAddress| topology.physical_function(*nic).unwrap_or(*nic);
-    free.iter().copied().filter(|nic| ports.insert(port(nic))).collect()
+    free.iter().copied().filter(|nic| ports.insert(topology.port_of(*nic))).collect()
 }
 
 /// Says which NICs are free and how far each is.
 fn too_far(request: &NearestRequest, facts: &Facts<'_>) -> LateError {
-    let distance = |nic: &PciAddress| {
-        let name = facts.nics.iter().find(|it| it.address == *nic);
-        let name = name.map(|it| it.device.name.as_str()).unwrap_or_default();
-        let paths = request.gpus.iter().map(|gpu| (facts.topology.path(*gpu, *nic), gpu));
-        match paths.min() {
-            Some((path, gpu)) => format!("`{name}` ({path} from GPU {gpu})"),
-            None => format!("`{name}`"),
-        }
-    };
     LateError::TooFar {
         wanted: request.count,
         within: request.within.unwrap_or(Level::Numa),
         gpus: request.gpus.iter().map(ToString::to_string).collect(),
-        free: request.nics.iter().map(distance).collect(),
+        free: request.nics.iter().map(|nic| distance(*nic, &request.gpus, facts)).collect(),
+    }
+}
+
+/// A NIC with its shortest path to one of the GPUs.
+fn distance(nic: PciAddress, gpus: &[PciAddress], facts: &Facts<'_>) -> String {
+    let named = facts.nics.iter().find(|it| it.address == nic);
+    let name = named.map(|it| it.device.name.as_str()).unwrap_or_default();
+    match gpus.iter().map(|gpu| (facts.topology.path(*gpu, nic), gpu)).min() {
+        Some((path, gpu)) => format!("`{name}` ({path} from GPU {gpu})"),
+        None => format!("`{name}`"),
     }
 }
 

@@ -2,32 +2,23 @@
 //! different nodes, measured, and always deleted. The nodes have no kubelet, so a loop here writes
 //! the status that one would.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    process::{Output, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::{
-    ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
+use kube::{ResourceExt, api::ListParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tests::{Check, ControlPlane, Scope, binaries, eventually, suite::Test};
 use tokio::process::{Child, Command};
 
-use super::thin_line::with_installation;
+use super::{
+    played_kubelet::{ended, nothing_left, report},
+    thin_line::with_installation,
+};
 
 const SOON: Duration = Duration::from_mins(1);
-
-/// The interval of the loop that replaces a kubelet.
-const PERIOD: Duration = Duration::from_millis(100);
 
 /// The minimum time of a measurement.
 const MEASURED: SignedDuration = SignedDuration::from_secs(2);
@@ -70,7 +61,7 @@ enum Kubelet {
 async fn two_pods_are_measured_and_deleted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, _, nodes| {
         let child = start(&plane, scope, &["-o", "json"])?;
-        let output = ended(scope, child, Kubelet::Measures(FAST)).await?;
+        let output = ended(child, async || look(scope, Kubelet::Measures(FAST)).await).await?;
         let answer: Value = serde_json::from_slice(&output.stdout).context("it prints JSON")?;
         let schema = binaries::in_tests("../docs/reference/schemas/bench.json");
         let schema: Value = serde_json::from_str(&fs::read_to_string(schema)?)?;
@@ -95,14 +86,14 @@ async fn two_pods_are_measured_and_deleted(plane: Arc<ControlPlane>) -> anyhow::
         assert!((percent - 18_856.0 / promised).abs() < 1e-6, "{answer}");
         let is_less = percent < 80.0;
         assert_eq!(output.status.code(), Some(if is_less { 3 } else { 0 }), "{answer}");
-        nothing_left(scope).await?;
+        nothing_left(scope, bench_pods(scope).await?).await?;
         for (least, code) in [("0", 0), ("100", 3)] {
             let child = start(&plane, scope, &["--at-least", least])?;
-            let output = ended(scope, child, Kubelet::Measures(SLOW)).await?;
+            let output = ended(child, async || look(scope, Kubelet::Measures(SLOW)).await).await?;
             let text = String::from_utf8(output.stdout)?;
             assert!(text.contains("measured 51.0 Gb/s with messages of 65536 bytes, "), "{text}");
             assert_eq!(output.status.code(), Some(code), "{text}");
-            nothing_left(scope).await?;
+            nothing_left(scope, bench_pods(scope).await?).await?;
         }
         Ok(())
     })
@@ -126,12 +117,12 @@ async fn an_interrupted_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> 
             .await?;
             let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
             kill_process(pid.context("it runs")?, signal)?;
-            let output = ended(scope, child, kubelet).await?;
+            let output = ended(child, async || look(scope, kubelet).await).await?;
             let errors = String::from_utf8(output.stderr)?;
             assert_eq!(output.status.code(), Some(1), "{errors}");
             let expected = "error: no measurement; the pods are deleted: interrupted";
             assert!(errors.contains(expected), "{errors}");
-            nothing_left(scope).await?;
+            nothing_left(scope, bench_pods(scope).await?).await?;
         }
         Ok(())
     })
@@ -151,11 +142,12 @@ async fn a_failed_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow
                 "no node matches the pod's nodeSelector",
             ),
         ] {
-            let output = ended(scope, start(&plane, scope, flags)?, kubelet).await?;
+            let output =
+                ended(start(&plane, scope, flags)?, async || look(scope, kubelet).await).await?;
             let errors = String::from_utf8(output.stderr)?;
             assert_eq!(output.status.code(), Some(1), "{errors}");
             assert!(errors.contains(expected), "`{expected}` is missing in: {errors}");
-            nothing_left(scope).await?;
+            nothing_left(scope, bench_pods(scope).await?).await?;
         }
         Ok(())
     })
@@ -167,22 +159,6 @@ fn start(plane: &ControlPlane, scope: &Scope, flags: &[&str]) -> anyhow::Result<
     command.args(["bench", "-n", scope.namespace(), "--kubeconfig"]).arg(plane.kubeconfig());
     command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     Ok(command.spawn()?)
-}
-
-/// The output of the program, while the loop acts as a kubelet.
-async fn ended(scope: &Scope, child: Child, kubelet: Kubelet) -> anyhow::Result<Output> {
-    let looks = async {
-        loop {
-            look(scope, kubelet).await?;
-            tokio::time::sleep(PERIOD).await;
-        }
-    };
-    tokio::select! {
-        output = tokio::time::timeout(SOON, child.wait_with_output()) => {
-            Ok(output.context("it runs on")??)
-        }
-        failed = looks => failed,
-    }
 }
 
 async fn bench_pods(scope: &Scope) -> anyhow::Result<Vec<Pod>> {
@@ -224,46 +200,10 @@ async fn look(scope: &Scope, kubelet: Kubelet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the status of a pod with one container, as a kubelet does.
-pub(super) async fn report(
-    scope: &Scope,
-    pod: &str,
-    phase: &str,
-    state: &Value,
-) -> anyhow::Result<()> {
-    let status = json!({ "status": {
-        "phase": phase,
-        "podIP": "10.0.0.1",
-        "podIPs": [{ "ip": "10.0.0.1" }],
-        "containerStatuses": [{
-            "name": "main", "ready": true, "restartCount": 0, "image": "main", "imageID": "main",
-            "state": state,
-        }],
-    } });
-    let params = PatchParams::default();
-    match scope.api::<Pod>().patch_status(pod, &params, &Patch::Merge(status)).await {
-        Ok(_) => Ok(()),
-        // It was deleted meanwhile.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Returns true if a container has run for the minimum time of a measurement.
 fn has_run(pod: &Pod) -> bool {
     let containers = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     let mut running = containers.filter_map(|it| it.state.as_ref()?.running.as_ref());
     let started = running.find_map(|it| it.started_at.as_ref());
     started.is_some_and(|it| Timestamp::now().duration_since(it.0) > MEASURED)
-}
-
-/// Checks that no pod is left, and waits until no claim is.
-async fn nothing_left(scope: &Scope) -> anyhow::Result<()> {
-    let pods = bench_pods(scope).await?;
-    anyhow::ensure!(pods.is_empty(), "{} pods are left", pods.len());
-    eventually(SOON, async || {
-        let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
-        Ok(Check::that(claims.is_empty(), || format!("{} claims are left", claims.len())))
-    })
-    .await
 }

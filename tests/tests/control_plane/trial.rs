@@ -2,14 +2,10 @@
 //! with the promise, and always deleted. The nodes have no kubelet, so a loop here writes the status
 //! that one would.
 
-use std::{
-    process::{Output, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::{ResourceExt, api::ListParams};
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,13 +13,12 @@ use serde_json::json;
 use tests::{Check, ControlPlane, Scope, binaries, eventually, suite::Test};
 use tokio::process::{Child, Command};
 
-use super::bench::report;
-use super::thin_line::{create, devices, pod, with_installation};
+use super::{
+    played_kubelet::{ended, nothing_left, report},
+    thin_line::{create, devices, pod, with_installation},
+};
 
 const SOON: Duration = Duration::from_mins(1);
-
-/// The interval of the loop that replaces a kubelet.
-const PERIOD: Duration = Duration::from_millis(100);
 
 const ADMITTED: &str = "✓ an aligned pod is admitted (dry run)";
 const RUNS: &str = "✓ an aligned pod runs, with the devices that it was promised";
@@ -47,10 +42,11 @@ enum Kubelet {
 
 async fn an_aligned_pod_is_tried_and_deleted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_installation(Arc::clone(&plane), async |scope, _, _| {
-        let output = ended(scope, start(&plane, scope, &[])?, Kubelet::Runs).await?;
+        let output =
+            ended(start(&plane, scope, &[])?, async || look(scope, Kubelet::Runs).await).await?;
         let text = String::from_utf8(output.stdout)?;
         assert!(text.contains(ADMITTED) && text.contains(RUNS), "{text}");
-        nothing_left(scope).await
+        nothing_left(scope, tried(scope).await?).await
     })
     .await
 }
@@ -64,11 +60,12 @@ async fn what_keeps_the_tried_pod_from_running_is_said(
             (Kubelet::Sleeps, "did not start on its node:"),
         ] {
             let flags = ["--try-timeout", "2"];
-            let output = ended(scope, start(&plane, scope, &flags)?, kubelet).await?;
+            let output =
+                ended(start(&plane, scope, &flags)?, async || look(scope, kubelet).await).await?;
             let text = String::from_utf8(output.stdout)?;
             assert!(text.contains(ADMITTED) && text.contains(expected), "{text}");
             assert_eq!(output.status.code(), Some(3), "{text}");
-            nothing_left(scope).await?;
+            nothing_left(scope, tried(scope).await?).await?;
         }
         // No device is free.
         for index in 0..4 * nodes.len() {
@@ -77,7 +74,8 @@ async fn what_keeps_the_tried_pod_from_running_is_said(
             devices(scope, &name).await?;
         }
         let flags = ["--try-timeout", "2"];
-        let output = ended(scope, start(&plane, scope, &flags)?, Kubelet::Runs).await?;
+        let output =
+            ended(start(&plane, scope, &flags)?, async || look(scope, Kubelet::Runs).await).await?;
         let text = String::from_utf8(output.stdout)?;
         assert!(text.contains("warning: pod of --try") && text.contains("got no node:"), "{text}");
         Ok(())
@@ -95,11 +93,11 @@ async fn an_interrupted_trial_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow
         .await?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
         kill_process(pid.context("it runs")?, Signal::TERM)?;
-        let output = ended(scope, child, Kubelet::Sleeps).await?;
+        let output = ended(child, async || look(scope, Kubelet::Sleeps).await).await?;
         let errors = String::from_utf8(output.stderr)?;
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.contains("interrupted"), "{errors}");
-        nothing_left(scope).await
+        nothing_left(scope, tried(scope).await?).await
     })
     .await
 }
@@ -111,22 +109,6 @@ fn start(plane: &ControlPlane, scope: &Scope, flags: &[&str]) -> anyhow::Result<
     command.arg(plane.kubeconfig()).args(flags);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     Ok(command.spawn()?)
-}
-
-/// The output of the program, while the loop acts as a kubelet.
-async fn ended(scope: &Scope, child: Child, kubelet: Kubelet) -> anyhow::Result<Output> {
-    let looks = async {
-        loop {
-            look(scope, kubelet).await?;
-            tokio::time::sleep(PERIOD).await;
-        }
-    };
-    tokio::select! {
-        output = tokio::time::timeout(SOON, child.wait_with_output()) => {
-            Ok(output.context("it runs on")??)
-        }
-        failed = looks => failed,
-    }
 }
 
 async fn tried(scope: &Scope) -> anyhow::Result<Vec<Pod>> {
@@ -154,15 +136,4 @@ async fn look(scope: &Scope, kubelet: Kubelet) -> anyhow::Result<()> {
         report(scope, &name, phase, &state).await?;
     }
     Ok(())
-}
-
-/// Checks that no pod is left, and waits until no claim is.
-async fn nothing_left(scope: &Scope) -> anyhow::Result<()> {
-    let pods = tried(scope).await?;
-    anyhow::ensure!(pods.is_empty(), "{} pods are left", pods.len());
-    eventually(SOON, async || {
-        let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
-        Ok(Check::that(claims.is_empty(), || format!("{} claims are left", claims.len())))
-    })
-    .await
 }

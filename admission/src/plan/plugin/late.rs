@@ -59,15 +59,16 @@ pub(super) fn machines<'v>(
     };
     let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
     let mut machines = late_machines(view, &selection, |node| placement.allows(view, node));
-    let is_infiniband = |machine: &Machine<'_>| {
-        let mut nics = machine.devices.nics.values();
-        nics.all(|nic| text(nic, attribute::LINK_TYPE) == Some("infiniband"))
-    };
     machines.retain(|machine| {
         machine.devices.gpus.len() >= intent.gpus as usize
             && (!intent.host_network || is_infiniband(machine))
     });
     machines
+}
+
+fn is_infiniband(machine: &Machine<'_>) -> bool {
+    let mut nics = machine.devices.nics.values();
+    nics.all(|nic| text(nic, attribute::LINK_TYPE) == Some("infiniband"))
 }
 
 /// The plan on these machines.

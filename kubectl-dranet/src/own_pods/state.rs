@@ -5,9 +5,6 @@ use serde_json::Value;
 /// The container whose state is that of the pod.
 pub(crate) const MAIN: &str = "main";
 
-/// Taints with which GPU operators keep other pods off their nodes.
-pub(crate) const TOLERATED: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
-
 /// Reasons of waiting containers that do not go away by waiting.
 const HOPELESS: [&str; 6] = [
     "CreateContainerConfigError",

@@ -1,0 +1,348 @@
+//! Answers about the cluster: `capacity`, `simulate`, `doctor`, `fabric`, `top` and `pools`.
+
+use super::{Explain, Severity};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// `kubectl dranet capacity -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Capacity {
+    /// One for each requested shape.
+    pub(crate) shapes: Vec<CapacityShape>,
+    /// The largest pod with as many NICs as GPUs that fits now.
+    pub(crate) largest: Option<String>,
+}
+
+/// How many pods of a shape fit.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct CapacityShape {
+    /// The shape, as `1gpu:2nic`.
+    pub(crate) shape: String,
+    /// Why admission denies such pods.
+    pub(crate) denied: Option<String>,
+    /// How many fit now.
+    pub(crate) fit_now: u64,
+    /// How many would fit with nothing in use.
+    pub(crate) fit_empty: u64,
+    /// The driver of the GPUs, in a cluster with several.
+    pub(crate) gpu_driver: Option<String>,
+    /// The same by machine type and fabric.
+    pub(crate) rooms: Vec<CapacityRoom>,
+    /// What would have to move for one to fit.
+    pub(crate) to_move: Option<ToMove>,
+}
+
+/// The nodes of a machine type on a fabric.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct CapacityRoom {
+    /// The machine type, otherwise its shape.
+    pub(crate) machine: String,
+    /// The fabric.
+    pub(crate) fabric: Option<String>,
+    /// How many nodes.
+    pub(crate) nodes: u64,
+    /// How many pods fit now.
+    pub(crate) fit_now: u64,
+    /// How many would fit with nothing in use.
+    pub(crate) fit_empty: u64,
+}
+
+/// Claims that would have to leave a node.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToMove {
+    /// The node.
+    pub(crate) node: String,
+    /// The fewest claims.
+    pub(crate) claims: Vec<String>,
+}
+
+/// `kubectl dranet simulate -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Simulate {
+    /// The pods that are placed, in their order.
+    pub(crate) placed: Vec<Placed>,
+    /// The others.
+    pub(crate) pending: Vec<Pending>,
+    /// Ignored rules of workloads whose pods are placed.
+    pub(crate) remarks: Vec<Remark>,
+}
+
+/// Ignored rules of a workload.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Remark {
+    /// Kind and name of the workload.
+    pub(crate) pod: String,
+    /// Which rules.
+    pub(crate) remark: String,
+}
+
+/// Where a pod is placed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Placed {
+    /// Namespace and name.
+    pub(crate) pod: String,
+    /// Its node.
+    pub(crate) node: String,
+    /// The machine type, otherwise its shape.
+    pub(crate) machine: String,
+    /// The fabric of the node.
+    pub(crate) fabric: Option<String>,
+    /// The farthest of its pairs of GPU and NIC.
+    pub(crate) path: Option<String>,
+    /// The score of scheduler-ext for the node.
+    pub(crate) score: Option<i64>,
+    /// Nodes with the same score.
+    pub(crate) equal_nodes: Vec<String>,
+    /// What it gets.
+    pub(crate) devices: Vec<Device>,
+}
+
+/// A device.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Device {
+    /// The driver.
+    pub(crate) driver: String,
+    /// The pool.
+    pub(crate) pool: String,
+    /// The device.
+    #[serde(rename = "device")]
+    pub(crate) name: String,
+}
+
+/// Pods of one origin that stay pending.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pending {
+    /// The pods, with their namespace.
+    pub(crate) pods: Vec<String>,
+    /// What `explain` reports about the first.
+    pub(crate) why: Explain,
+}
+
+/// `kubectl dranet doctor -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Doctor {
+    /// Version of the API server.
+    pub(crate) server: Option<String>,
+    /// Number of nodes.
+    pub(crate) nodes: u64,
+    /// Those with GPUs of a DRA driver.
+    pub(crate) with_gpus: u64,
+    /// Those with NICs.
+    pub(crate) with_nics: u64,
+    /// Those with a graph.
+    pub(crate) with_graph: u64,
+    /// The machine types with both.
+    pub(crate) machines: Vec<DoctorMachine>,
+    /// Numbers of nodes by the mode of their RDMA subsystem, `shared` or `exclusive`.
+    pub(crate) rdma_namespace_modes: BTreeMap<String, u64>,
+    /// What was checked.
+    pub(crate) checks: Vec<DoctorCheck>,
+    /// Problems to fix.
+    pub(crate) findings: Vec<DoctorFinding>,
+}
+
+/// A machine type.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorMachine {
+    /// Its name, otherwise its shape.
+    pub(crate) name: String,
+    /// How many nodes.
+    pub(crate) nodes: u64,
+    /// GPUs of each.
+    pub(crate) gpus: u64,
+    /// NICs of each.
+    pub(crate) nics: u64,
+    /// The join of a pod with one GPU and one NIC.
+    pub(crate) join: Option<String>,
+    /// Why there is none.
+    pub(crate) denied: Option<String>,
+}
+
+/// A check.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorCheck {
+    /// What is checked.
+    pub(crate) name: String,
+    /// `passed`, `failed` or `skipped`.
+    pub(crate) state: String,
+    /// Why it was skipped.
+    pub(crate) why: Option<String>,
+    /// The page of the documentation about what it finds.
+    pub(crate) page: String,
+}
+
+/// A problem to fix.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorFinding {
+    /// Its severity.
+    pub(crate) severity: Severity,
+    /// Which object, or which nodes.
+    pub(crate) place: String,
+    /// What is wrong, and what to do.
+    pub(crate) message: String,
+}
+
+/// `kubectl dranet fabric -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
+pub(crate) struct Fabrics {
+    /// The fabrics.
+    pub(crate) fabrics: Vec<Fabric>,
+    /// Groups that wait for one.
+    pub(crate) waiting: Vec<WaitingGroup>,
+    /// Fabrics and domains that another source divides.
+    pub(crate) conflicts: Vec<SourceConflict>,
+}
+
+/// A fabric, or a domain of a level, that another source divides.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SourceConflict {
+    /// `fabric`, `nvlink` or `block`.
+    pub(crate) level: String,
+    /// The value of the level's node label.
+    pub(crate) domain: String,
+    /// Where this value comes from.
+    pub(crate) source: String,
+    /// The source that divides it.
+    pub(crate) other: String,
+    /// What that source calls the parts, with their nodes.
+    pub(crate) parts: BTreeMap<String, Vec<String>>,
+}
+
+/// A fabric.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Fabric {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its nodes.
+    pub(crate) nodes: u64,
+    /// Nodes with nothing in use.
+    pub(crate) nodes_free: u64,
+    /// Free GPUs.
+    pub(crate) gpus_free: u64,
+    /// Free NICs.
+    pub(crate) nics_free: u64,
+}
+
+/// A group that waits.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitingGroup {
+    /// Its namespace and the value of the label `dranet.io/fabric-group` of its pods.
+    pub(crate) name: String,
+    /// What people call it: kind, namespace and name of its job.
+    pub(crate) job: String,
+    /// Pods that wait.
+    pub(crate) pods: u64,
+    /// Why.
+    pub(crate) why: String,
+    /// How many of them fit on each fabric now.
+    pub(crate) places: BTreeMap<String, u64>,
+}
+
+/// `kubectl dranet top -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Top {
+    /// Nodes with GPUs or NICs.
+    pub(crate) nodes: Vec<TopNode>,
+}
+
+/// A node.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct TopNode {
+    /// Its name.
+    pub(crate) name: String,
+    /// The machine type, otherwise its shape.
+    pub(crate) machine: String,
+    /// Its fabric.
+    pub(crate) fabric: Option<String>,
+    /// Its GPUs.
+    pub(crate) gpus: Amount,
+    /// Its NICs.
+    pub(crate) nics: Amount,
+    /// NUMA nodes with GPUs and NICs, all of them free.
+    pub(crate) whole_cells: Option<u64>,
+    /// A text for each NIC that is down or degraded, and for each tainted device.
+    pub(crate) ports: Vec<String>,
+    /// Why it takes no pods: `cordoned`, `not ready`.
+    pub(crate) closed: Option<String>,
+}
+
+/// `kubectl dranet pools -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pools {
+    /// The NicPools.
+    pub(crate) pools: Vec<Pool>,
+}
+
+/// A NicPool.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pool {
+    /// Its name.
+    pub(crate) name: String,
+    /// NICs that the pool has addresses for.
+    pub(crate) size: u64,
+    /// NICs that have addresses from the pool.
+    pub(crate) used: u64,
+    /// NICs that can still get addresses.
+    pub(crate) free: u64,
+    /// Its ranges, with their first and last address if set.
+    pub(crate) ranges: Vec<String>,
+    /// Namespaces that may use it; null means all.
+    pub(crate) namespaces: Option<Vec<String>>,
+    /// Type of the interface that goes with an address, if set.
+    pub(crate) r#type: Option<String>,
+    /// Why it gives no addresses, if it is invalid.
+    pub(crate) invalid: Option<String>,
+    /// The addresses that claims have.
+    pub(crate) addresses: Vec<PoolAddress>,
+}
+
+/// An address that a claim has.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PoolAddress {
+    /// The address, with the length of its network.
+    pub(crate) address: String,
+    /// Namespace of the claim.
+    pub(crate) namespace: String,
+    /// Name of the claim.
+    pub(crate) claim: String,
+    /// The node whose driver took it.
+    pub(crate) node: String,
+    /// The device that it was taken for.
+    pub(crate) device: String,
+}
+
+/// How many are free, and how many there are.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Amount {
+    /// Those that are free.
+    pub(crate) free: u64,
+    /// Those that are down, degraded or tainted.
+    pub(crate) unusable: u64,
+    /// All.
+    pub(crate) all: u64,
+}

@@ -1,0 +1,341 @@
+//! Answers about pods: `plan`, `explain`, `verify` and `lint`.
+
+use super::Object;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// `kubectl dranet plan -o json`: one document for each pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Plan {
+    /// A pod that gets a claim.
+    Planned(Box<Planned>),
+    /// A pod that stays as it is.
+    Unchanged(Unchanged),
+    /// A pod that is refused.
+    Denied(Denied),
+}
+
+/// A pod that gets a claim.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Planned {
+    /// The pod as admission rewrites it.
+    pub(crate) pod: Object,
+    /// The ResourceClaimTemplate.
+    pub(crate) template: Object,
+    /// The join.
+    pub(crate) join: String,
+    /// How near the devices are.
+    pub(crate) level: String,
+    /// The reason for the join.
+    pub(crate) why: String,
+    /// Search steps on one node at worst.
+    pub(crate) steps: u64,
+    /// Admission's warnings.
+    pub(crate) warnings: Vec<String>,
+    /// What each node would allocate now.
+    pub(crate) nodes: Vec<PlanNode>,
+    /// For a pod of a group: where the group would be placed.
+    pub(crate) fabric: Option<PlanFabric>,
+}
+
+/// What a node would allocate now.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanNode {
+    /// The node.
+    pub(crate) name: String,
+    /// Whether the pod fits; null if unknown.
+    pub(crate) fits: Option<bool>,
+    /// Whether exactly these devices would be allocated; null if the pod does not fit.
+    pub(crate) exact: Option<bool>,
+    /// Why it does not fit, or why that is unknown.
+    pub(crate) reason: Option<String>,
+    /// The devices.
+    pub(crate) devices: Vec<RequestedDevice>,
+    /// Each GPU with each NIC.
+    pub(crate) pairs: Vec<Pair>,
+}
+
+/// A device, and the request for it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestedDevice {
+    /// The request, with the alternative after a slash.
+    pub(crate) request: String,
+    /// The driver.
+    pub(crate) driver: String,
+    /// The pool.
+    pub(crate) pool: String,
+    /// The device.
+    pub(crate) device: String,
+}
+
+/// A GPU, a NIC and the path between them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pair {
+    /// The GPU.
+    pub(crate) gpu: String,
+    /// The NIC.
+    pub(crate) nic: String,
+    /// `PIX`, `PXB`, `PHB`, `NODE`, `SYS` and the like.
+    pub(crate) path: String,
+}
+
+/// Where a group would be placed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanFabric {
+    /// Pods of the group.
+    pub(crate) size: u64,
+    /// How many fit on each fabric.
+    pub(crate) places: BTreeMap<String, u64>,
+    /// The fabric that it would take.
+    pub(crate) chosen: Option<String>,
+    /// The domains of levels below the fabric that it would take.
+    pub(crate) domains: Option<Vec<PlanDomain>>,
+    /// Why it would wait.
+    pub(crate) waits: Option<String>,
+}
+
+/// A domain of a level that pods of a group would go to.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanDomain {
+    /// `nvlink` or `block`.
+    pub(crate) level: String,
+    /// The value of the level's node label.
+    pub(crate) name: String,
+    /// How many of the pods.
+    pub(crate) pods: u64,
+}
+
+/// A pod that stays as it is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unchanged {
+    /// The pod.
+    pub(crate) pod: Object,
+    /// Always null.
+    pub(crate) template: (),
+    /// Admission's warnings.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A pod that is refused.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Denied {
+    /// Why.
+    pub(crate) denied: Denial,
+}
+
+/// Why a pod is refused.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Denial {
+    /// The annotation.
+    pub(crate) annotation: String,
+    /// Its value.
+    pub(crate) value: String,
+    /// What is allowed.
+    pub(crate) allowed: Option<String>,
+    /// The whole sentence.
+    pub(crate) message: String,
+}
+
+/// `kubectl dranet explain -o json`: one document for each pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Explain {
+    /// The results on the nodes.
+    Nodes(Box<ExplainNodes>),
+    /// There is nothing to explain.
+    Fine(ExplainFine),
+    /// It is denied, or cannot be scheduled anywhere.
+    Refused(ExplainRefused),
+}
+
+/// There is nothing to explain.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainFine {
+    /// Kind and name.
+    pub(crate) pod: String,
+    /// Why.
+    pub(crate) message: String,
+}
+
+/// It is denied, or cannot be scheduled anywhere.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainRefused {
+    /// Kind and name.
+    pub(crate) pod: String,
+    /// Why.
+    pub(crate) refused: String,
+}
+
+/// The results of a pod on the nodes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ExplainNodes {
+    /// Kind and name.
+    pub(crate) pod: String,
+    /// What keeps it from running besides devices.
+    pub(crate) waits: Vec<String>,
+    /// What may keep it from running, but cannot be checked.
+    pub(crate) remarks: Vec<String>,
+    /// Nodes where its claims fit.
+    pub(crate) fits: Vec<String>,
+    /// Nodes with the same result.
+    pub(crate) groups: Vec<ExplainGroup>,
+    /// Nodes that its own selectors exclude.
+    pub(crate) not_selected: Vec<String>,
+    /// Nodes that are excluded for other reasons: not ready, cordoned, tainted, full.
+    pub(crate) barred: Option<Vec<Barred>>,
+    /// Devices that are down or tainted, and when the pod would fit: a sentence for each node.
+    pub(crate) down: Option<Vec<String>>,
+    /// Changes each of which alone would let it run.
+    pub(crate) changes: Vec<ExplainChange>,
+}
+
+/// Nodes with the same result.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ExplainGroup {
+    /// The nodes.
+    pub(crate) nodes: Vec<String>,
+    /// Whether and why it does not fit.
+    pub(crate) verdict: String,
+    /// One for each request.
+    pub(crate) reasons: Vec<String>,
+    /// Who holds the devices of the first node.
+    pub(crate) in_use: Vec<String>,
+}
+
+/// Excluded nodes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Barred {
+    /// Why.
+    pub(crate) why: String,
+    /// The nodes.
+    pub(crate) nodes: Vec<String>,
+}
+
+/// A change that would let the pod run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainChange {
+    /// What to change.
+    pub(crate) change: String,
+    /// The number of nodes where it fits then.
+    pub(crate) nodes: u64,
+}
+
+/// `kubectl dranet verify -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Verify {
+    /// Pods that have GPUs and NICs.
+    pub(crate) pods: Vec<Verified>,
+}
+
+/// A pod that has GPUs and NICs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Verified {
+    /// Namespace and name.
+    pub(crate) pod: String,
+    /// Its node.
+    pub(crate) node: String,
+    /// What it has.
+    pub(crate) pairs: Vec<VerifiedPair>,
+    /// The farthest path that its annotations allow.
+    pub(crate) promised: Option<String>,
+    /// The farthest path of the same claims on the empty node.
+    pub(crate) possible: Option<String>,
+    /// Whether a pair is farther than promised.
+    pub(crate) worse: bool,
+    /// A text for each NIC that carries less than it could.
+    pub(crate) degraded: Vec<String>,
+}
+
+/// A GPU and a NIC of a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct VerifiedPair {
+    /// The GPU.
+    pub(crate) gpu: String,
+    /// The NIC.
+    pub(crate) nic: String,
+    /// The path between them.
+    pub(crate) path: String,
+    /// Whether the NIC can reach the GPU's memory; null without `--gpudirect`.
+    pub(crate) gpu_direct: Option<GpuDirect>,
+}
+
+/// Whether a NIC can reach a GPU's memory.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct GpuDirect {
+    /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu`, `no-peer-memory` or
+    /// `unknown`.
+    pub(crate) verdict: String,
+    /// The facts behind the verdict.
+    pub(crate) evidence: String,
+    /// Why it cannot; null if nothing blocks it.
+    pub(crate) why: Option<String>,
+    /// What to change.
+    pub(crate) what_to_do: Option<String>,
+}
+
+/// `kubectl dranet lint -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lint {
+    /// The objects that were checked.
+    pub(crate) claims: Vec<Linted>,
+}
+
+/// A claim, a template or a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Linted {
+    /// Its kind.
+    pub(crate) kind: String,
+    /// Its name; with the namespace for objects of the cluster.
+    pub(crate) name: String,
+    /// What is wrong with it.
+    pub(crate) findings: Vec<LintFinding>,
+}
+
+/// Severity of a finding.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// It does less than it seems to.
+    Note,
+    /// It works now, but will not always work.
+    Warning,
+    /// It does not work.
+    Error,
+}
+
+/// What is wrong with a claim, a template or a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LintFinding {
+    /// The name of the check.
+    pub(crate) check: String,
+    /// Its severity.
+    pub(crate) severity: Severity,
+    /// Where.
+    pub(crate) place: String,
+    /// What is wrong, and what to do.
+    pub(crate) message: String,
+}

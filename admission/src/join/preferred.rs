@@ -39,9 +39,11 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Prefer
     let (mut complete, mut partial) = (Vec::new(), Vec::new());
     let ladder = Ladder::build(question, &levels);
     for state in ladder.states.iter().rev() {
-        let Some(candidate) = ladder.candidate(state) else { continue };
-        let of_kind = if ladder.is_complete(state) { &mut complete } else { &mut partial };
-        of_kind.push(candidate);
+        for state in [Some(state.clone()), ladder.without_pairs(state)].into_iter().flatten() {
+            let Some(candidate) = ladder.candidate(&state) else { continue };
+            let of_kind = if ladder.is_complete(&state) { &mut complete } else { &mut partial };
+            of_kind.push(candidate);
+        }
     }
     let spare = levels.into_iter().find_map(|nearness| whole_or_any(question, nearness));
     let whole = whole(question, weakest).into_iter().chain(spare).collect();
@@ -150,6 +152,17 @@ impl<'a> Ladder<'a> {
         (!cells.is_empty() && ways.add(kind, cells, room)).then_some(state)
     }
 
+    /// The state without the rung of pairs, if these are no nearer than other devices of the next
+    /// rung. If the search takes too many steps with both, that rung serves more.
+    fn without_pairs(&self, state: &State) -> Option<State> {
+        let paired = self.question.machines.iter().zip(&state.rungs);
+        let mut paired = paired.filter(|(_, rungs)| rungs.contains(&Nearness::Partner)).peekable();
+        paired.peek()?;
+        let are_spare =
+            paired.all(|(machine, rungs)| rungs.len() > 1 && !machine.has_nearer_partners());
+        are_spare.then(|| state.without(Nearness::Partner))
+    }
+
     /// Returns true if each present machine with near devices has a rung.
     fn is_complete(&self, state: &State) -> bool {
         let machines = self.question.machines.iter().zip(&self.near).zip(&state.rungs);
@@ -182,6 +195,17 @@ impl<'a> Ladder<'a> {
 impl State {
     fn len(&self) -> usize {
         self.attributes.len() + self.cells.values().map(CellWays::len).sum::<usize>()
+    }
+
+    /// The same without the rungs of a level.
+    fn without(&self, nearness: Nearness) -> Self {
+        let mut state = self.clone();
+        state.attributes.retain(|(level, _), _| *level != nearness);
+        state.cells.remove(&nearness);
+        for rungs in &mut state.rungs {
+            rungs.remove(&nearness);
+        }
+        state
     }
 
     fn levels(&self) -> BTreeSet<Nearness> {

@@ -217,3 +217,12 @@ fn the_machines_of_a_pods_own_node_decide_and_nothing_else() {
         panic!("{error}");
     }
 }
+
+/// Two broken nodes of one type: the claim has no steps for pairs, switches and sockets, and pairs are
+/// no nearer than the switch.
+#[test]
+fn pairs_are_left_out_before_a_rung_that_serves_more() {
+    let mut busy = vec![(0, 0); 7];
+    busy[1] = (3979, 160);
+    check((vec![11, 13], 2, true, busy)).unwrap();
+}

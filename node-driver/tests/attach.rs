@@ -19,6 +19,8 @@ mod settings;
 mod shares;
 #[path = "attach/stage.rs"]
 mod stage;
+#[path = "attach/thousands.rs"]
+mod thousands;
 
 use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
@@ -32,13 +34,21 @@ fn main() -> ExitCode {
     }
     let all =
         [disk::tests(), identity::tests(), networks::tests(), settings::tests(), shares::tests()];
-    let trials = all.into_iter().flatten().map(|(name, body)| {
+    let args = Arguments::from_args();
+    let together = libtest_mimic::run(&args, trials(all.into_iter().flatten()));
+    // It keeps the kernel busy, and it measures the memory of the whole process.
+    let alone = libtest_mimic::run(&args, trials(thousands::tests()));
+    if together.has_failed() { together.exit_code() } else { alone.exit_code() }
+}
+
+fn trials(tests: impl IntoIterator<Item = (&'static str, fn())>) -> Vec<Trial> {
+    let trial = |(name, body): (&'static str, fn())| {
         Trial::test(name, move || {
             body();
             Ok(())
         })
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    };
+    tests.into_iter().map(trial).collect()
 }
 
 /// Enters new namespaces before any thread exists. The user is root in them, and processes

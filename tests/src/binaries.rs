@@ -90,9 +90,17 @@ fn built(variable: &str, script: &str) -> anyhow::Result<PathBuf> {
     folder.with_context(|| format!("${variable} is not set; `{script}` builds and prints it"))
 }
 
+/// The variable that names the folder of shipped programs.
+const SHIPPED: &str = "DRANET_SHIPPED";
+
+/// Whether programs are tested as shipped: optimised, so that their times mean something.
+pub fn are_shipped() -> bool {
+    env::var_os(SHIPPED).is_some()
+}
+
 /// A binary of this workspace, by its name: `node-driver`.
 pub fn ours(name: &str) -> anyhow::Result<PathBuf> {
-    let shipped = env::var_os("DRANET_SHIPPED").map(|folder| Path::new(&folder).join(name));
+    let shipped = env::var_os(SHIPPED).map(|folder| Path::new(&folder).join(name));
     if let Some(shipped) = shipped.filter(|path| path.is_file()) {
         return Ok(shipped);
     }

@@ -53,6 +53,15 @@ pub async fn with_scope<T>(
     }
 }
 
+/// Runs `test` in a new namespace of a control plane that ends with it: nothing is removed, which
+/// would take minutes for the objects of a benchmark.
+pub async fn with_last_scope<T>(
+    client: Client,
+    test: impl AsyncFnOnce(&Scope) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    test(&Scope::open(client).await?).await
+}
+
 impl Scope {
     async fn open(client: Client) -> anyhow::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(1);

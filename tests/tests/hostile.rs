@@ -6,6 +6,8 @@
 
 mod hostile {
     pub(crate) mod connections;
+    pub(crate) mod damaged;
+    pub(crate) mod expressions;
     pub(crate) mod faults;
     pub(crate) mod rights;
     pub(crate) mod tokens;
@@ -14,7 +16,7 @@ mod hostile {
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, faults, rights, tokens, webhook};
+use hostile::{connections, damaged, expressions, faults, rights, tokens, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -22,8 +24,15 @@ use tests::{
 };
 
 fn main() -> ExitCode {
-    let all =
-        [tokens::tests(), rights::tests(), webhook::tests(), connections::tests(), faults::tests()];
+    let all = [
+        tokens::tests(),
+        rights::tests(),
+        expressions::tests(),
+        webhook::tests(),
+        connections::tests(),
+        faults::tests(),
+        damaged::tests(),
+    ];
     let all: Vec<Test> = all.into_iter().flatten().collect();
     let tests: BTreeSet<&str> = all.iter().map(Test::function).collect();
     let rows: BTreeSet<&str> =

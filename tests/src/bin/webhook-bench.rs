@@ -30,7 +30,7 @@ use tests::{
     figures::{megabytes, memory, refuse, say},
     installation::{self, Installation, Webhook},
     machine::{H100, MI300X},
-    with_scope,
+    with_last_scope,
 };
 use tokio::{
     runtime,
@@ -93,7 +93,7 @@ async fn main() -> ExitCode {
 
 async fn measure(args: Args) -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
-    with_scope(plane.client(), async |scope| {
+    with_last_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         let kinds = [
             installation.gb300("gb300").await?,

@@ -27,11 +27,10 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Tenant with `edit`: 9 KB of CEL, 240 alternatives with `\\pL{400}`",
         "Evaluated in milliseconds, as in Kubernetes",
     ),
-    Attempt::in_suite(
-        "control-plane",
-        "expressions_of_a_tenant_stop_no_gang",
-        "20 waiting pods with such a claim, in a group each",
-        "Another tenant's gang is placed",
+    Attempt::here(
+        "expressions_of_a_tenant_delay_nobody",
+        "20 waiting pods with such a claim, and more such claims by dry run",
+        "Another tenant's gang is placed, every score and advice comes in time, and the extender keeps its memory",
     ),
     Attempt::in_suite(
         "unit",
@@ -88,6 +87,12 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Not prepared; the running pod keeps its network",
     ),
     Attempt::in_suite(
+        "unit",
+        "admin_access_takes_no_interface_and_no_address",
+        "Tenant who may label its namespace: a claim with `adminAccess` for another tenant's NIC",
+        "It gets the RDMA device beside its holder, which keeps the interface and the addresses",
+    ),
+    Attempt::in_suite(
         "node",
         "a_forged_interface_stays_in_the_pod",
         "Pod with `NET_ADMIN`: an interface with the name and index of its NIC",
@@ -98,5 +103,11 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "alternative_names_of_a_pod_keep_no_interface_there",
         "Pod with `NET_ADMIN`: alternative names for its NIC, of host interfaces and of its own",
         "The NIC returns without them",
+    ),
+    Attempt::in_suite(
+        "network",
+        "thousands_of_interfaces_of_a_pod_take_little_memory",
+        "Pod with `NET_ADMIN`: 10,000 interfaces of its own",
+        "The NIC returns; the driver takes less than 64 MiB for it",
     ),
 ];

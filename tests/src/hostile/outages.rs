@@ -42,6 +42,16 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "The leader of admission is killed while 150 pods are created, each with its own template",
         "Every pod gets its claim",
     ),
+    Attempt::here(
+        "damaged_graphs_stop_no_program",
+        "1,500 NodeTopologies with fields that are missing, doubled, or of another type or size",
+        "The API server refuses some; the programs read the others, none ends, and pods on healthy nodes are aligned",
+    ),
+    Attempt::here(
+        "contradictory_gangs_stop_no_other_gang",
+        "400 gangs whose annotations contradict themselves and each other",
+        "Admission refuses most; the others wait, no program ends, and another gang is placed",
+    ),
     Attempt::in_suite(
         "control-plane",
         "an_orphaned_webhook_blocks_no_pod",

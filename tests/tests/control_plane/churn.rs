@@ -16,6 +16,7 @@ use tests::{
     eventually,
     installation::Installation,
     machine::{AMD_CLASS, H100, MI300X},
+    random::Random,
     suite::Test,
     with_scope,
 };
@@ -278,16 +279,4 @@ async fn freed(scope: &Scope) -> anyhow::Result<()> {
 
 pub(crate) async fn create(scope: &Scope, pod: &Pod) -> anyhow::Result<Pod> {
     Ok(scope.api::<Pod>().create(&PostParams::default(), pod).await?)
-}
-
-/// The same numbers in every run: xorshift64 (Marsaglia, 2003).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).unwrap()
-    }
 }

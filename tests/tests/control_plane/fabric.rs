@@ -18,7 +18,6 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::a_gang_that_fits_nowhere_waits_as_a_whole,
         gangs::recreated_pods_join_the_rest_of_their_gang,
         gangs::every_controllers_pods_are_a_group,
-        gangs::expressions_of_a_tenant_stop_no_gang,
         compute_domains::a_job_gets_a_compute_domain_that_ends_with_it,
         heal::a_gang_whose_room_is_gone_says_so,
         heal::a_gang_whose_room_is_gone_moves,

@@ -24,12 +24,13 @@ use tests::{
     eventually,
     installation::Installation,
     machine::{A100, AMD_CLASS, H100, MI300X},
+    random::Random,
     setting,
     suite::Test,
     with_scope,
 };
 
-use super::churn::{Demand, Random, amd, create, nvidia};
+use super::churn::{Demand, amd, create, nvidia};
 
 const SOON: Duration = Duration::from_mins(1);
 /// Nodes of each of the four kinds.

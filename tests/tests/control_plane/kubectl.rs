@@ -13,12 +13,11 @@ use std::{collections::VecDeque, time::Duration};
 use anyhow::Context;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, binaries, eventually, setting, suite::Test};
-
-use super::{
-    churn::Random,
-    thin_line::{create, devices, gone, pod, with_installation},
+use tests::{
+    Check, ControlPlane, Scope, binaries, eventually, random::Random, setting, suite::Test,
 };
+
+use super::thin_line::{create, devices, gone, pod, with_installation};
 
 const SOON: Duration = Duration::from_secs(30);
 

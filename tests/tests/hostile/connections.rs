@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ClientConfig, ClientConnection as Tls, RootCertStore, pki_types::ServerName};
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, eventually, figures,
+    Check, ControlPlane, binaries, eventually, figures,
     installation::{Installation, Webhook, gb300_machine, review},
     ports,
     suite::Test,
@@ -37,9 +37,6 @@ const BODIES: usize = 500;
 const TOGETHER: usize = 128;
 /// Requests whose time is measured.
 const MEASURED: usize = 100;
-/// The longest time of 99 of 100 reviews, with unoptimised programs on a busy machine. Optimised
-/// ones take less than 50 ms.
-const P99: Duration = Duration::from_secs(1);
 /// The kubelet waits one second; this machine may be busy.
 const PROBE: Duration = Duration::from_secs(3);
 const MIB: u64 = 1 << 20;
@@ -74,7 +71,7 @@ async fn idle_connections_and_slow_bodies_do_not_stop_the_webhook(
         healthy(operations).await?;
         let memory = within(webhook.pid(), 512)?;
         drop((flood, slow));
-        anyhow::ensure!(took < P99 && new < P99, "{took:?}, new connections {new:?}");
+        anyhow::ensure!(took.max(new) < longest(), "{took:?}, new connections {new:?}");
         Ok(format!(
             "99 of 100 reviews within {took:.0?} ({new:.0?} on new connections), health ok, {memory} MiB"
         ))
@@ -120,7 +117,7 @@ async fn idle_connections_and_slow_bodies_do_not_stop_the_extender(
         healthy(operations).await?;
         let memory = within(extender.process().pid(), 512)?;
         drop((flood, slow));
-        anyhow::ensure!(took < P99, "{took:?}");
+        anyhow::ensure!(took < longest(), "{took:?}");
         Ok(format!("99 of 100 requests within {took:.0?}, health ok, {memory} MiB"))
     })
     .await
@@ -253,6 +250,12 @@ async fn measure(webhook: &Client, namespace: &str) -> anyhow::Result<Duration> 
         anyhow::ensure!(answer["response"]["allowed"] == true, "{answer}");
     }
     p99(took)
+}
+
+/// The longest time of 99 of 100 answers. Programs of development are not optimised, and other work
+/// may run beside the suite.
+fn longest() -> Duration {
+    Duration::from_millis(if binaries::are_shipped() { 50 } else { 1_000 })
 }
 
 fn p99(mut took: Vec<Duration>) -> anyhow::Result<Duration> {

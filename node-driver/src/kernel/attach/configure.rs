@@ -6,8 +6,8 @@ use crate::kernel::attach::dhcp::{Lease, Leases};
 use crate::kernel::attach::enter::{Indices, Known};
 use crate::kernel::attach::identity::{in_pod, name_of};
 use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, all, by_name, has_lease, metrics_of, properties,
-    set_attributes,
+    add_address, add_neighbor, add_route, by_index, by_name, has_lease, inside, metrics_of,
+    properties, set_attributes,
 };
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::same_network::{self, Apart};
@@ -57,13 +57,14 @@ pub(super) fn configure(
 ) -> Result<Leases, AttachError> {
     let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE, sysctl };
     pod.run(async |handle| {
-        let inside = all(&handle).await?;
+        let inside = inside(&handle).await?;
         let mut leases = Leases::new();
         let apart = same_network::apart(plan, known);
         for (link, apart) in plan.links().zip(&apart) {
             let gone = || AttachError::Gone { link: link.name.to_string() };
             let found = in_pod(&inside, link, links).ok_or_else(gone)?;
-            let lease = configure_link(&handle, link, apart, found, asked).await?;
+            let found = by_index(&handle, found.header.index).await?.ok_or_else(gone)?;
+            let lease = configure_link(&handle, link, apart, &found, asked).await?;
             leases.extend(lease.map(|lease| (link.name.clone(), lease)));
         }
         if !leases.is_empty() {
@@ -82,11 +83,12 @@ async fn separate_leased(
     [before, now]: [&[Apart]; 2],
     links: &Indices,
 ) -> Result<(), AttachError> {
-    let inside = all(handle).await?;
+    let inside = inside(handle).await?;
     for (link, (before, now)) in plan.links().zip(before.iter().zip(now)) {
         let Some(found) = in_pod(&inside, link, links).filter(|_| before != now) else { continue };
-        let (name, NetworkConfig { routes, rules, .. }) = (name_of(found), &now.config);
-        settings::set_ipv4(handle, name, found, &now.ipv4).await?;
+        let Some(found) = by_index(handle, found.header.index).await? else { continue };
+        let (name, NetworkConfig { routes, rules, .. }) = (name_of(&found), &now.config);
+        settings::set_ipv4(handle, name, &found, &now.ipv4).await?;
         add_routes(handle, link, found.header.index, routes).await?;
         add_rules(handle, name, rules).await?;
     }

@@ -7,7 +7,7 @@
 
 use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
-use crate::kernel::attach::link::{all, to_namespace};
+use crate::kernel::attach::link::{all, inside, to_namespace};
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, children, configure, leave, rdma, uplink};
 use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
@@ -63,7 +63,7 @@ pub fn are_inside(plan: &Plan, links: &Indices, pod: &NetNs) -> Result<bool, Att
         return Ok(true);
     }
     pod.run(async |handle| {
-        let inside = all(&handle).await?;
+        let inside = inside(&handle).await?;
         Ok(plan.links().all(|link| in_pod(&inside, link, links).is_some()))
     })
 }
@@ -117,7 +117,7 @@ impl Inside {
                 rdma.insert(moving.name.clone());
             }
         }
-        Ok(Self { links: all(handle).await?, rdma })
+        Ok(Self { links: inside(handle).await?, rdma })
     }
 
     fn named(&self, name: &LinkName) -> Option<&LinkMessage> {

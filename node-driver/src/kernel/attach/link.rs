@@ -10,7 +10,7 @@ use netlink_packet_core::{DecodeError, Parseable};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteVia,
@@ -20,6 +20,7 @@ use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use rustix::fd::{AsFd, AsRawFd};
 use std::fmt;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 
 /// Bytes of `struct rtmsg`.
@@ -79,23 +80,31 @@ pub(super) async fn inside(handle: &Handle) -> Result<Vec<LinkMessage>, AttachEr
 
 fn found_by(message: RouteNetlinkMessage) -> Option<LinkMessage> {
     let RouteNetlinkMessage::NewLink(mut link) = message else { return None };
-    link.attributes.retain(|attribute| {
-        matches!(
-            attribute,
-            LinkAttribute::IfName(_)
-                | LinkAttribute::IfAlias(_)
-                | LinkAttribute::PropList(_)
-                | LinkAttribute::Link(_)
-                | LinkAttribute::LinkNetNsId(_)
-                | LinkAttribute::Address(_)
-                | LinkAttribute::LinkInfo(_)
-                | LinkAttribute::ParentDevName(_)
-                | LinkAttribute::PermAddress(_)
-                | LinkAttribute::PhysPortName(_)
-        )
-    });
-    link.attributes.shrink_to_fit();
+    // Copied, since a large vector that shrinks in place leaves a gap that nothing fills.
+    let mut kept = Vec::new();
+    kept.extend(mem::take(&mut link.attributes).into_iter().filter_map(identifying));
+    kept.shrink_to_fit();
+    link.attributes = kept;
     Some(link)
+}
+
+fn identifying(attribute: LinkAttribute) -> Option<LinkAttribute> {
+    match attribute {
+        LinkAttribute::LinkInfo(infos) => {
+            let mut kind = infos.into_iter().filter(|info| matches!(info, LinkInfo::Kind(_)));
+            kind.next().map(|kind| LinkAttribute::LinkInfo(vec![kind]))
+        }
+        LinkAttribute::IfName(_)
+        | LinkAttribute::IfAlias(_)
+        | LinkAttribute::PropList(_)
+        | LinkAttribute::Link(_)
+        | LinkAttribute::LinkNetNsId(_)
+        | LinkAttribute::Address(_)
+        | LinkAttribute::ParentDevName(_)
+        | LinkAttribute::PermAddress(_)
+        | LinkAttribute::PhysPortName(_) => Some(attribute),
+        _ => None,
+    }
 }
 
 /// Adds an address, unless it is already there.

@@ -9,7 +9,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tests::Scope;
+use tests::{Scope, random::Random};
 
 /// The number of GPUs, and of NICs, per pod.
 pub(crate) const SHAPES: [usize; 4] = [1, 2, 4, 8];
@@ -36,19 +36,6 @@ impl Devices {
             Ok(devices.spec.devices.iter().flatten().map(|device| device.name.clone()).collect())
         };
         Ok(Self { gpus: names(GPUS)?, nics: names(NICS)? })
-    }
-}
-
-/// Random numbers: xorshift64 (Marsaglia, 2003).
-#[derive(Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
     }
 }
 
@@ -102,7 +89,7 @@ pub(crate) async fn change(
     let params = PatchParams::default();
     // An allocation is immutable, so it is removed first.
     let none = Patch::Merge(json!({"status": {"allocation": null}}));
-    let bits: Vec<_> = nodes.iter().map(|node| (node, random.next())).collect();
+    let bits: Vec<_> = nodes.iter().map(|node| (node, random.bits())).collect();
     let change = async |(node, bits): (&String, u64)| -> kube::Result<()> {
         claims.patch_status(node, &params, &none).await?;
         let patch = Patch::Merge(allocation(node, devices, bits));

@@ -15,12 +15,13 @@ use tests::{
     figures::{megabytes, memory, say},
     installation::Installation,
     machine::H100,
+    random::Random,
     with_scope,
 };
 
 use crate::{
     Args,
-    cluster::{self, Devices, Random, SHAPES},
+    cluster::{self, Devices, SHAPES},
     http::Connection,
     idle::Idle,
 };

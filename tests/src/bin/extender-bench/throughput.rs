@@ -17,13 +17,13 @@ use kube::{
 use serde_json::json;
 use tests::{
     Check, ControlPlane, Extender, Options, SchedulerConfig, Scope, eventually, figures::say,
-    installation::Installation, machine::H100, with_scope,
+    installation::Installation, machine::H100, random::Random, with_scope,
 };
 use tokio::time::timeout;
 
 use crate::{
     Args,
-    cluster::{self, Devices, Random, SHAPES, TOGETHER},
+    cluster::{self, Devices, SHAPES, TOGETHER},
     idle::Idle,
 };
 

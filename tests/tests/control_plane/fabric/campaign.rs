@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, env, sync::Arc, time::Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
-use tests::{Check, ControlPlane, Scope, eventually};
+use tests::{Check, ControlPlane, Scope, eventually, random::Random};
 
 use super::site::{
     SOON, create, fabrics, is_held, node, on_fabrics, placed, pod, pods, with_fabrics,
@@ -124,16 +124,4 @@ fn by_gang(pods: Vec<Pod>) -> BTreeMap<String, Vec<Pod>> {
 #[expect(clippy::print_stderr, reason = "the time is reported, not asserted")]
 fn report(line: &str) {
     eprintln!("{line}");
-}
-
-/// The same numbers in every run: xorshift64 (Marsaglia, 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).unwrap()
-    }
 }

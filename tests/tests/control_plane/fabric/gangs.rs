@@ -1,17 +1,13 @@
 //! Tests of gangs, one behaviour each.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use anyhow::Context;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{Node, Pod, PodResourceClaim},
+    core::v1::{Node, Pod},
     events::v1::Event,
-    resource::v1::ResourceClaimTemplate,
 };
 use kube::{
     Api, ResourceExt,
@@ -268,53 +264,4 @@ async fn event(scope: &Scope, reason: &str) -> anyhow::Result<()> {
         Ok(Check::that(there, || format!("events {reasons:?}")))
     })
     .await
-}
-
-/// The number of pods with hostile expressions.
-const HOSTILE: usize = 20;
-
-/// 9 KB of selectors that kube-apiserver accepts and kube-scheduler evaluates in milliseconds. They
-/// stopped gang placement of the whole cluster until a restart.
-pub(super) async fn expressions_of_a_tenant_stop_no_gang(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
-    with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
-        let template: ResourceClaimTemplate = serde_json::from_value(hostile())?;
-        scope.api::<ResourceClaimTemplate>().create(&PostParams::default(), &template).await?;
-        for number in 0..HOSTILE {
-            let group = format!("g{}", number / 2);
-            let mut hostile = pod(&format!("hostile-{number}"), &group, 2, false);
-            let spec = hostile.spec.get_or_insert_default();
-            spec.resource_claims = Some(vec![PodResourceClaim {
-                name: "hostile".to_owned(),
-                resource_claim_template_name: Some("hostile".to_owned()),
-                ..PodResourceClaim::default()
-            }]);
-            create(scope, &hostile).await?;
-        }
-        let begun = Instant::now();
-        let gang = run(scope, &job("gang", 2, true)).await?;
-        placed(scope, &gang, 2).await?;
-        let took = begun.elapsed();
-        // Programs of development are not optimised, and other suites run beside this one.
-        anyhow::ensure!(took < Duration::from_secs(20), "{took:?}");
-        Ok(())
-    })
-    .await
-}
-
-/// Four selectors of 60 alternatives, none of which any device passes.
-fn hostile() -> Value {
-    let selector = |number: usize| {
-        let alternative = |n: usize| format!(r"'x'.matches('(\\pL{{400}}){number}x{n}')");
-        let expression: Vec<_> = (0..60).map(alternative).collect();
-        json!({"cel": {"expression": expression.join(" || ")}})
-    };
-    let selectors: Vec<_> = (0..4).map(selector).collect();
-    json!({
-        "metadata": {"name": "hostile"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "nic", "exactly": {
-            "deviceClassName": "dranet.net", "selectors": selectors,
-        }}]}}},
-    })
 }

@@ -19,6 +19,25 @@ fn shares_and_monitoring_are_allowed_beside_a_holder() {
     decide(&with(None, false), &[&held]).expect_err("all of it");
 }
 
+/// A namespace's label alone allows it, and whoever may label the namespace can set that
+/// (kubernetes/kubernetes issue 141293).
+#[test]
+fn admin_access_takes_no_interface_and_no_address() {
+    let monitor = |device_name: &str| {
+        let device = AllocatedDevice {
+            admin_access: true,
+            ..device(device_name, Some(address("macvlan", "10.9.0.1/24")))
+        };
+        decide(&claim("u-2", vec![device]), &[]).expect("monitoring")
+    };
+    for name in ["eth-0", "ib-0"] {
+        let plan = monitor(name);
+        assert_eq!(plan.devices.len(), 1);
+        assert_eq!(plan.devices[0].link, None, "{name}");
+        assert!(!plan.devices[0].moves() && plan.functions().next().is_none(), "{name}");
+    }
+}
+
 pub(super) fn share(uid: &str, share: &str, parameters: Option<Value>) -> AllocatedClaim {
     let share_id = Some(share.to_owned());
     claim(uid, vec![AllocatedDevice { share_id, ..device("eth-0", parameters) }])

@@ -247,18 +247,19 @@ fn likeness(
         attribute::RAIL,
         attribute::ROLE,
     ];
-    // For NICs whose machine cannot be identified otherwise.
-    let mentioned = mentioned.into_iter().chain(attribute::MACHINE_TYPES);
     let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
-    let mentioned: Vec<_> = mentioned.chain(own).collect();
+    let mentioned: Vec<_> = mentioned.into_iter().chain(own).collect();
     let gpus = devices.gpus.iter().map(|(address, gpu)| (uuid(gpu, driver), *address));
     let gpus: Vec<_> = gpus.collect();
     let describe = |(address, device): (&PciAddress, &&Device)| {
-        let values = mentioned.iter().map(|name| device.attribute(name).cloned()).collect();
+        let has_shape = device.attribute(attribute::SHAPE).is_some();
+        // For NICs whose machine cannot be identified otherwise.
+        let types = attribute::MACHINE_TYPES.iter().filter(|_| !has_shape);
+        let names = mentioned.iter().chain(types);
         DeviceLikeness {
             address: *address,
-            has_shape: device.attribute(attribute::SHAPE).is_some(),
-            values,
+            has_shape,
+            values: names.map(|name| device.attribute(name).cloned()).collect(),
             partner: partner(&gpus, uuid(device, driver)),
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
             shared: if only_shared { amounts(device) } else { Vec::new() },

@@ -52,7 +52,7 @@ pub fn partitions(view: &ClusterView, node: &str) -> BTreeMap<PciAddress, Vec<De
     for device in published {
         let driver = gpu_drivers::by_name(&device.id().driver);
         let is_part = driver.is_some_and(|driver| !is_whole(device, driver));
-        if let (true, Some(address)) = (is_part, address(device)) {
+        if is_part && let Some(address) = address(device) {
             partitions.entry(address).or_default().push(device.id().clone());
         }
     }
@@ -190,22 +190,29 @@ fn rdma_device<'a>(nic: &'a Device, driver: &NicDriver) -> Option<&'a str> {
 
 /// The PCI address of a device, from the standard attribute, or else as the entry of its driver says.
 pub fn address(device: &Device) -> Option<PciAddress> {
-    let driver = &*device.id().driver;
-    let is_in_name = gpu_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address)
-        || nic_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address);
-    let in_name = || if is_in_name { address_in_name(&device.id().device) } else { None };
-    published_address(device).or_else(in_name)
+    published_address(device).or_else(|| {
+        let driver = &*device.id().driver;
+        let is_in_name = gpu_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address)
+            || nic_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address);
+        is_in_name.then(|| address_in_name(&device.id().device))?
+    })
 }
 
 /// The PCI address of a device from its attributes: one by which a claim can select it.
 pub fn published_address(device: &Device) -> Option<PciAddress> {
-    let driver = &*device.id().driver;
-    let (gpus, nics) = (gpu_drivers::by_name(driver), nic_drivers::by_name(driver));
     // Drivers of other devices, such as CPUs, have upstream DRANET's attribute.
-    let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
-    let own = [gpus.and_then(|it| it.address_attribute), nics.and_then(|it| it.address_attribute)];
-    let mut names = names.into_iter().chain(own.into_iter().flatten());
-    names.find_map(|name| text(device, name))?.parse().ok()
+    let published = text(device, attribute::PCI_BUS_ID)
+        .or_else(|| text(device, attribute::dranet::PCI_ADDRESS))
+        .or_else(|| own_address(device));
+    published?.parse().ok()
+}
+
+/// The address from the attribute that the entry of the driver names.
+fn own_address(device: &Device) -> Option<&str> {
+    let driver = &*device.id().driver;
+    let of_gpu = gpu_drivers::by_name(driver).and_then(|it| it.address_attribute);
+    let name = of_gpu.or_else(|| nic_drivers::by_name(driver)?.address_attribute)?;
+    text(device, name)
 }
 
 /// The PCI address with which the name of a device begins: `0000-4d-00-0-0x1060`, or with a kind
@@ -229,7 +236,10 @@ pub fn parts<'a>(
     let mut parts = BTreeMap::new();
     for device in published {
         let is_part = *device.id().driver == *part.driver && is_whole(device, part);
-        if let (true, Some(address)) = (is_part && is_wanted(device), part_address(device, part)) {
+        if is_part
+            && is_wanted(device)
+            && let Some(address) = part_address(device, part)
+        {
             parts.entry(address).or_insert(device);
         }
     }

@@ -50,7 +50,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     Attempt::here(
         "contradictory_gangs_stop_no_other_gang",
         "400 gangs whose annotations contradict themselves and each other",
-        "Admission refuses most; the others wait, no program ends, and another gang is placed",
+        "Admission refuses some; the others wait, no program ends, and another gang is placed",
     ),
     Attempt::in_suite(
         "control-plane",

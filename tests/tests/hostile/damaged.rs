@@ -202,10 +202,10 @@ fn odd(value: &Value, random: &mut Random) -> Value {
     }
 }
 
-/// Annotations of a gang that hardly fit each other. Few groups share all pods.
+/// Annotations of a gang that hardly fit each other. They share a few groups.
 fn contradictory(random: &mut Random) -> Value {
     const VALUES: [(&str, &[&str]); 9] = [
-        ("dranet.io/fabric-size", &["2", "3", "1", "0", "-1", "4294967296", "two", ""]),
+        ("dranet.io/fabric-size", &["2", "2", "3", "400", "0", "-1", "4294967296", "two"]),
         ("dranet.io/fabric-level", &["nvlink", "block=preferred", "nvlink,block", "nvlink,nvlink"]),
         ("dranet.io/domain-size", &["2", "3", "1000000", "0"]),
         ("dranet.io/fabric-wait", &["1", "0", "18446744073709551615"]),
@@ -216,13 +216,18 @@ fn contradictory(random: &mut Random) -> Value {
         ("dranet.io/request-hash", &["0", "00000000000000000000000000000000"]),
     ];
     let mut annotations = Map::new();
-    let nics = *random.pick(&["1", "2", "per-gpu", "31"]);
+    let nics = *random.pick(&["1", "1", "per-gpu", "31"]);
     annotations.insert("dranet.io/aligned-nics".to_owned(), nics.into());
-    let group = format!("group-{}", random.below(60));
-    let group = random.pick(&[group, "same".to_owned(), "a".repeat(300)]).clone();
+    let group = match random.below(16) {
+        0 => "same".to_owned(),
+        1 => "a".repeat(300),
+        number => format!("group-{number}"),
+    };
     annotations.insert("dranet.io/fabric".to_owned(), group.into());
     for (name, values) in VALUES {
-        if random.below(3) == 0 {
+        // A gang needs a size, which also separates those that share a group.
+        let is_rare = name != "dranet.io/fabric-size";
+        if random.below(if is_rare { 8 } else { 1 }) == 0 {
             annotations.insert(name.to_owned(), (*random.pick(values)).into());
         }
     }

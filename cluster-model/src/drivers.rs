@@ -49,6 +49,9 @@ pub enum UseError {
     /// It cannot be read, or its content is invalid.
     #[error(transparent)]
     File(#[from] DriversFileError),
+    /// Its content is invalid.
+    #[error(transparent)]
+    Text(#[from] InvalidDrivers),
     /// The table was read before.
     #[error(transparent)]
     InUse(#[from] InUse),
@@ -117,6 +120,18 @@ pub fn set(drivers: &Drivers) -> Result<(), InUse> {
 pub fn use_file(file: Option<&Path>) -> Result<(), UseError> {
     let Some(file) = file else { return Ok(()) };
     Ok(set(&Drivers::with(DriversFile::read(file)?))?)
+}
+
+/// Adds the drivers of a file's content to the table of this process, unless the table is in use:
+/// another file is used then, or none.
+///
+/// # Errors
+/// The content is invalid.
+pub fn use_text(text: &str) -> Result<(), UseError> {
+    if TABLE.get().is_some() {
+        return Ok(());
+    }
+    Ok(set(&Drivers::with(DriversFile::parse(text)?))?)
 }
 
 /// The accelerators that graphs know besides the built-in ones.

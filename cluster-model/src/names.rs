@@ -163,6 +163,10 @@ pub mod object {
     pub const CERTIFICATES: &str = "admission-certificates";
     /// The ConfigMap with the remembered machines.
     pub const MACHINES: &str = "admission-machines";
+    /// The ConfigMap with the drivers of the chart's values.
+    pub const DRIVERS: &str = "dranet-drivers";
+    /// The key of its content.
+    pub const DRIVERS_KEY: &str = "drivers.yaml";
     /// The webhook configuration for pods.
     pub const WEBHOOK: &str = "admission.dranet.io";
     /// The webhook configuration for hand-written claims and templates.

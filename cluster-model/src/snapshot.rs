@@ -9,7 +9,7 @@ mod intake;
 mod text;
 mod trim;
 
-pub use archive::{FORMAT, Head, write};
+pub use archive::{FORMAT, Head, head, write};
 pub use gather::{Gathered, Gathering, Text, gather};
 pub use intake::{Found, Intake};
 

@@ -16,6 +16,7 @@ mod explain;
 mod extended;
 mod fabric;
 mod graph;
+mod installed_drivers;
 mod kinds;
 mod lint;
 #[cfg(feature = "live")]

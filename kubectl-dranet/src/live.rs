@@ -5,8 +5,10 @@ use crate::kinds::{PODS, Query, Scope};
 use crate::progress::Progress;
 use crate::reply::{Missing, PodVerb, Probe, Proxied};
 use anyhow::Context as _;
+use cluster_model::names::object;
 use cluster_model::read;
 use http::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, Error};
 use process::args::KubeArgs;
 use serde_json::Value;
@@ -56,6 +58,22 @@ impl Cluster {
         let version = self.runtime.block_on(self.client.apiserver_version());
         let failed = || format!("failed to read the version of the API server at {}", self.place);
         Ok(version.with_context(failed)?.git_version)
+    }
+
+    /// The content of the file of drivers that the chart gives to all programs, in whichever namespace
+    /// they are installed; `None` if there is none.
+    pub(crate) fn drivers(&self) -> anyhow::Result<Result<Option<String>, Missing>> {
+        let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{}", object::DRIVERS);
+        let mut found = None;
+        let mut take = |map: &RawValue| {
+            let map: Option<ConfigMap> = serde_json::from_str(map.get()).ok();
+            found = map.and_then(|map| map.data?.remove(object::DRIVERS_KEY));
+        };
+        match self.runtime.block_on(read::each(&self.client, &path, &mut take)) {
+            Ok(()) => Ok(Ok(found)),
+            Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),
+            Err(error) => Err(error).context("failed to read the cluster's drivers"),
+        }
     }
 
     /// Feature gates of the API server, as its metrics show them

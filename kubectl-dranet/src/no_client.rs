@@ -36,6 +36,10 @@ impl Cluster {
         match *self {}
     }
 
+    pub(crate) fn drivers(&self) -> anyhow::Result<Result<Option<String>, Missing>> {
+        match *self {}
+    }
+
     pub(crate) fn feature_gates(&self) -> BTreeMap<String, bool> {
         match *self {}
     }

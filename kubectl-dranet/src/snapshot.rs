@@ -60,8 +60,16 @@ pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<Seen> {
 
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let Copied { mut objects, namespace, server, gates, pod_groups, compute_domains, notes } =
-        source.copy(&everything(&args.admission_namespace, args.mask))?;
+    let Copied {
+        mut objects,
+        namespace,
+        server,
+        gates,
+        pod_groups,
+        compute_domains,
+        drivers,
+        notes,
+    } = source.copy(&everything(&args.admission_namespace, args.mask))?;
     let mut head = Head {
         api_version: FORMAT.to_owned(),
         kind: "Snapshot".to_owned(),
@@ -71,6 +79,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
         feature_gates: gates,
         pod_groups,
         compute_domains,
+        drivers,
         namespace,
         masked: args.mask,
         unread: notes.clone(),

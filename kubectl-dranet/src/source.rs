@@ -2,6 +2,7 @@
 
 use crate::args::{AdmissionArgs, SourceArgs};
 use crate::barriers::Barriers;
+use crate::installed_drivers;
 use crate::kinds::{
     COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS,
     QUOTAS, Query, TAINT_RULES, VIEW,
@@ -72,6 +73,8 @@ pub(crate) struct Copied {
     pub(crate) pod_groups: bool,
     /// Whether the API server has `ComputeDomain`s.
     pub(crate) compute_domains: bool,
+    /// The content of the cluster's file of drivers.
+    pub(crate) drivers: Option<String>,
     /// What could not be read and may matter.
     pub(crate) notes: Vec<String>,
 }
@@ -79,7 +82,11 @@ pub(crate) struct Copied {
 impl Source {
     pub(crate) fn open(args: &SourceArgs) -> anyhow::Result<Self> {
         Ok(match &args.snapshot {
-            Some(path) => Self::File(path.clone(), args.kubernetes_version),
+            Some(path) => {
+                let head = snapshot::head(path);
+                installed_drivers::of_snapshot(head.and_then(|head| head.drivers).as_deref())?;
+                Self::File(path.clone(), args.kubernetes_version)
+            }
             None => Self::Live(Cluster::connect(&args.kube, &args.user)?),
         })
     }
@@ -136,6 +143,7 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
         gates: BTreeMap::new(),
         pod_groups: has_groups,
         compute_domains: has_domains,
+        drivers: None,
         notes: Vec::new(),
     };
     if let Some(head) = head {
@@ -143,6 +151,7 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
         copied.namespace = head.namespace;
         copied.server = head.server_version;
         copied.gates = head.feature_gates;
+        copied.drivers = head.drivers;
         copied.pod_groups |= head.pod_groups;
         copied.compute_domains |= head.compute_domains;
     }
@@ -153,15 +162,18 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
 fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> {
     let mut objects = Gathering::default();
     let server = cluster.version()?;
-    let Unread { notes, pod_groups, compute_domains, .. } =
+    let (drivers, unknown) = installed_drivers::of_cluster(cluster)?;
+    let Unread { mut notes, pod_groups, compute_domains, .. } =
         each(cluster, queries, &mut |query, text| {
             let mut object: Value = serde_json::from_str(text)?;
             object["apiVersion"] = query.kind.version.into();
             object["kind"] = query.kind.name.into();
             Ok(objects.push_value(object)?)
         })?;
+    notes.extend(unknown);
     Ok(Copied {
         objects: objects.finish()?,
+        drivers,
         namespace: Some(cluster.default_namespace()),
         server: Some(server),
         gates: cluster.feature_gates(),
@@ -246,10 +258,11 @@ fn of_cluster(
     kinds: &'static [&'static str],
 ) -> anyhow::Result<Seen> {
     let place = Path::new("the cluster");
+    let (_, unknown) = installed_drivers::of_cluster(cluster)?;
     let mut intake = Intake::keeping(kinds);
     let server = cluster.version()?;
     intake.set_server_version(&server);
-    let Unread { notes, refused, pod_groups, compute_domains } =
+    let Unread { mut notes, refused, pod_groups, compute_domains } =
         each(cluster, queries, &mut |query, text| {
             Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
         })?;
@@ -259,6 +272,7 @@ fn of_cluster(
     if compute_domains {
         intake.view.set_compute_domains_served(true);
     }
+    notes.extend(unknown);
     Ok(Seen {
         view: intake.view,
         kept: intake.kept,

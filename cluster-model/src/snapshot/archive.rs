@@ -46,6 +46,9 @@ pub struct Head {
     /// Whether the API server serves NVIDIA's `ComputeDomain`s.
     #[serde(default)]
     pub compute_domains: bool,
+    /// The content of the cluster's file of drivers, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drivers: Option<String>,
     /// The namespace for objects that do not set one.
     pub namespace: Option<String>,
     /// True if names were replaced.
@@ -65,6 +68,17 @@ pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
     }
     let mut lines = Lines::new(MultiGzDecoder::new(file));
     Ok(lines.next().map_or(true, |line| line.is_some_and(|line| line.contains(MARK))))
+}
+
+/// The head of a snapshot. `None` for other files and folders, and for what cannot be read: reading
+/// the objects says why.
+pub fn head(path: &Path) -> Option<Head> {
+    let mut file = BufReader::new(File::open(path).ok()?);
+    if !text::is_compressed(file.fill_buf().ok()?) {
+        return None;
+    }
+    let mut lines = Lines::new(MultiGzDecoder::new(file));
+    serde_json::from_str(lines.next().ok()??).ok()
 }
 
 /// Calls `take` with each object of a file, in order.
@@ -149,6 +163,7 @@ mod tests {
 
     fn head(format: &str) -> Head {
         Head {
+            drivers: None,
             api_version: format.to_owned(),
             kind: "Snapshot".to_owned(),
             taken_at: "2026-01-01T00:00:00Z".to_owned(),

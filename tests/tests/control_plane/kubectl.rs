@@ -87,6 +87,16 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAMESPAC
 subjects: [{kind: ServiceAccount, name: admission, namespace: NAMESPACE}]
 ";
 
+const DRIVERS: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: dranet-drivers}
+data:
+  drivers.yaml: |
+    accelerators:
+    - {driver: absent.example.com, class: a, pciVendor: "1da3", pciClasses: ["1200"]}
+"#;
+
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         a_snapshot_gives_the_answers_of_its_cluster,
@@ -127,6 +137,8 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
             let name = format!("spare-{number}");
             scope.apply_yaml(&SPARE.replace("NAME", &name)).await?;
         }
+        // As the chart writes its values.
+        scope.apply_yaml(DRIVERS).await?;
         let file = plane.directory().join("cluster.gz").display().to_string();
         let (said, _) = answer(&[&["snapshot", "-o", &file], &live[..]].concat())?;
         assert!(said.contains("ResourceSlice") && said.contains("3 Pods"), "{said}");
@@ -148,6 +160,8 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
             assert_eq!(live, offline, "{command:?}");
             assert!(!live.0.is_empty(), "{command:?}");
         }
+        let (found, _) = answer(&[&["doctor"], &offline[..]].concat())?;
+        assert!(found.contains("absent.example.com"), "{found}");
         let (verified, code) = answer(&[&["verify", "-A"], &offline[..]].concat())?;
         assert!(verified.contains("3 pods with"), "{verified}");
         assert_eq!(code, Some(0), "{verified}");

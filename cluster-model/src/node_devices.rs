@@ -47,9 +47,12 @@ pub fn published<'a>(
 /// The partitions of GPUs on a node (MIG and the like), by the address that they share with their GPU.
 /// A GPU is not free while one of its partitions is in use.
 pub fn partitions(view: &ClusterView, node: &str) -> BTreeMap<PciAddress, Vec<DeviceId>> {
-    let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    partitions_among(&view.inventory().devices_on(node, view.settings()).unwrap_or_default())
+}
+
+fn partitions_among(devices: &[&Device]) -> BTreeMap<PciAddress, Vec<DeviceId>> {
     let mut partitions: BTreeMap<PciAddress, Vec<DeviceId>> = BTreeMap::new();
-    for device in published {
+    for device in devices {
         let driver = gpu_drivers::by_name(&device.id().driver);
         let is_part = driver.is_some_and(|driver| !is_whole(device, driver));
         if is_part && let Some(address) = address(device) {
@@ -83,12 +86,14 @@ impl<'a> NodeDevices<'a> {
         drivers: &[NicDriver],
     ) -> Option<Self> {
         let topology = view.topology(node)?;
-        let partitions = partitions(view, node);
+        let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+        let partitions = partitions_among(&published);
         let (gpus, nics) = (BTreeMap::new(), BTreeMap::new());
         let mut devices = Self { node, topology, gpus, nics, partitions };
         let rank =
             |nic: &Device| drivers.iter().position(|driver| *driver.driver == *nic.id().driver);
-        for (role, device) in published(view, node) {
+        for device in published {
+            let Some(role) = role(device) else { continue };
             let Some(address) = address_on(view, node, device) else { continue };
             match role {
                 Role::Gpu => _ = devices.gpus.insert(address, device),

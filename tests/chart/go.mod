@@ -2,7 +2,10 @@ module tests/chart
 
 go 1.26.7
 
-require github.com/prometheus/prometheus v0.316.0
+require (
+	github.com/google/go-containerregistry v0.22.1
+	github.com/prometheus/prometheus v0.316.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -77,7 +77,8 @@ pub fn guest() -> anyhow::Result<PathBuf> {
     built("DRANET_GUEST", "tests/guest/build")
 }
 
-/// A tool for testing the chart, by its name: `helm`, `expressions`, `definitions`.
+/// A tool for testing the chart, by its name: `helm`, `promtool`, `expressions`, `registry`,
+/// `definitions`.
 pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
     let path = built("DRANET_CHART", "tests/chart/build")?.join(name);
     anyhow::ensure!(path.exists(), "`{}` does not exist", path.display());

@@ -10,6 +10,7 @@ mod chart {
     pub(crate) mod lifecycle;
     pub(crate) mod monitoring;
     pub(crate) mod network_config;
+    pub(crate) mod release;
     pub(crate) mod render;
     pub(crate) mod values;
 }
@@ -17,7 +18,8 @@ mod chart {
 use std::process::ExitCode;
 
 use chart::{
-    accepted, annotation_use, images, lifecycle, monitoring, network_config, render, values,
+    accepted, annotation_use, images, lifecycle, monitoring, network_config, release, render,
+    values,
 };
 use tests::{Options, suite};
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         annotation_use::tests(),
         images::tests(),
         lifecycle::tests(),
+        release::tests(),
     ];
     suite::run(&Options::default(), all.into_iter().flatten())
 }

@@ -329,7 +329,7 @@ async fn label(client: &Client, node: &str, key: &str, value: &str) -> anyhow::R
 }
 
 /// Deletes the chart's namespace, and waits until it is gone.
-async fn remove_namespace(client: &Client) -> anyhow::Result<()> {
+pub(super) async fn remove_namespace(client: &Client) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
     eventually(SOON, async || {
@@ -340,7 +340,7 @@ async fn remove_namespace(client: &Client) -> anyhow::Result<()> {
 }
 
 /// Deletes what another test has installed without helm.
-async fn remove_all(client: &Client) -> anyhow::Result<()> {
+pub(super) async fn remove_all(client: &Client) -> anyhow::Result<()> {
     if Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await?.is_some() {
         remove_namespace(client).await?;
     }

@@ -1,4 +1,5 @@
-//! A program exports every metric and every label that the dashboard and the alerts name.
+//! A program exports every metric and every label that the dashboard and the alerts name, and the
+//! alerts fire when they should.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Stdio, sync::Arc};
 
@@ -27,7 +28,7 @@ const PROGRAMS: [(&str, &str); 5] = [
 const FOREIGN_LABELS: [&str; 4] = ["instance", "job", "le", "node"];
 
 pub(crate) fn tests() -> Vec<Test> {
-    let mut all = tests::tests![every_shown_metric_and_label_exists];
+    let mut all = tests::tests![every_shown_metric_and_label_exists, alerts_fire_when_they_should];
     all.extend(tests::tests![served_metrics_are_in_the_sources].into_iter().map(Test::alone));
     all
 }
@@ -48,6 +49,41 @@ async fn every_shown_metric_and_label_exists(_: Arc<ControlPlane>) -> anyhow::Re
         }
     }
     Ok(())
+}
+
+/// `promtool` checks the rules and runs their unit tests (`chart/alerts.yaml`), of which each alert
+/// has one that fires.
+async fn alerts_fire_when_they_should(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let tests = fs::read_to_string(binaries::in_tests("chart/alerts.yaml"))?;
+    let rules = fs::read_to_string(folder().join("files/rules.yaml"))?;
+    for line in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let fires = format!("alertname=\"{line}\", alertstate=\"firing\"");
+        let has_alert = format!("alertname: {line}\n");
+        anyhow::ensure!(tests.contains(&fires) || tests.contains(&has_alert), "`{line}`: no test");
+    }
+    // The tests name the rules by a path relative to themselves.
+    let work = tempfile::tempdir()?;
+    fs::write(work.path().join("rules.yaml"), &rules)?;
+    fs::write(work.path().join("alerts.yaml"), &tests)?;
+    for arguments in [&["check", "rules", "rules.yaml"][..], &["test", "rules", "alerts.yaml"]] {
+        promtool(work.path(), arguments).await?;
+    }
+    // A rule that never fires fails its test.
+    fs::write(work.path().join("rules.yaml"), rules.replace("> 0\n", "> 1000\n"))?;
+    let failed = promtool(work.path(), &["test", "rules", "alerts.yaml"]).await;
+    let failed = failed.expect_err("the NICs' problems are below 1000").to_string();
+    anyhow::ensure!(failed.contains("DranetNicHasAProblem"), "{failed}");
+    Ok(())
+}
+
+/// Runs promtool in a folder. Its error is what it printed.
+async fn promtool(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(binaries::chart_tool("promtool")?);
+    let output = command.args(arguments).current_dir(folder).kill_on_drop(true).output().await?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    anyhow::ensure!(output.status.success(), "{said}{errors}");
+    Ok(said)
 }
 
 /// The metrics of a running program have names that this test reads from the sources.

@@ -1,11 +1,11 @@
-//! The flags of `worth-bench`.
+//! The flags of `worth-bench` and `alignment-bench`.
 
 use std::path::PathBuf;
 
 use clap::Parser;
 
 use crate::claims::Alignment;
-use crate::communication::Published;
+use crate::communication::{Published, SHARE};
 
 /// The loads that are compared by default.
 pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
@@ -17,6 +17,30 @@ pub const LOAD: f64 = 0.85;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "worth", version)]
 pub struct Args {
+    /// The jobs and the cluster.
+    #[command(flatten)]
+    pub scene: SceneArgs,
+    /// Whether pods wait for aligned NICs or only prefer them
+    #[arg(long, value_enum, default_value_t = Alignment::Preferred)]
+    pub alignment: Alignment,
+    /// Writes a chart of the comparison as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Replays a trace of jobs on a simulated cluster, once for each way to give pods GPUs and NICs,
+/// and compares how long jobs run and wait, and how near their NICs are.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "alignment", version)]
+pub struct AlignmentArgs {
+    /// The jobs and the cluster.
+    #[command(flatten)]
+    pub scene: SceneArgs,
+}
+
+/// The jobs, the cluster, and the replays.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SceneArgs {
     /// Trace: a CSV file with the columns of docs/worth.md; may be gzipped
     #[arg(long, value_name = "FILE")]
     pub trace: PathBuf,
@@ -35,13 +59,11 @@ pub struct Args {
     /// Maximum number of nodes on one fabric; all fabrics have the same size
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub fabric_nodes: u32,
-    /// Whether pods wait for aligned NICs or only prefer them
-    #[arg(long, value_enum, default_value_t = Alignment::Preferred)]
-    pub alignment: Alignment,
     /// Share of a job's time that is communication at full speed, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = SHARE, value_parser = share)]
     pub communication_share: f64,
-    /// Published bandwidths of that communication [default: mi300x for AMD's GPUs, otherwise gb300]
+    /// Published bandwidths of that communication [default: mi300x for AMD's GPUs, h100 for H100,
+    /// otherwise gb300]
     #[arg(long, value_enum)]
     pub bandwidths: Option<Published>,
     /// Number of replays per policy that are averaged. Each starts at another point of the trace,
@@ -55,9 +77,6 @@ pub struct Args {
     /// Seed of the first replay; each further replay adds 1
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Writes a chart of the comparison as SVG
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -72,7 +91,7 @@ pub enum Output {
     Json,
 }
 
-impl Args {
+impl SceneArgs {
     /// The loads to compare; `None` keeps the times of the trace.
     pub fn loads(&self) -> Vec<Option<f64>> {
         match (self.load.as_slice(), self.nodes, self.output) {
@@ -113,11 +132,12 @@ mod tests {
     #[test]
     fn the_flags_are_consistent() {
         Args::command().debug_assert();
+        AlignmentArgs::command().debug_assert();
     }
 
     #[test]
     fn the_load_follows_nodes_and_format() {
-        let loads = |line: &str| args(line).unwrap().loads();
+        let loads = |line: &str| args(line).unwrap().scene.loads();
         assert_eq!(loads(""), LOADS.map(Some));
         assert_eq!(loads("-o json"), [Some(LOAD)]);
         assert_eq!(loads("--nodes 5"), [None]);

@@ -1,7 +1,8 @@
-//! The claims of pods, as admission writes them for these machines, and their allocation
-//! on a node by Kubernetes' algorithm.
+//! The claims of pods, and their allocation on a node by Kubernetes' algorithm. Admission writes
+//! the claims for these machines, unless others are given, or kubelet chooses devices without any.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use admission::admit::{AdmitError, admit};
@@ -12,11 +13,13 @@ use dra_allocator::{
     AllocateError, AllocatedState, Claim, ClaimAllocation, ClaimName, DeviceId, Limits, Outcome,
     allocate,
 };
-use foldhash::fast::RandomState;
+use fastrand::Rng;
+use foldhash::fast::{FixedState, RandomState};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 use serde_json::{Value, json};
 use topology_graph::{PathKind, PlanRequest};
 
+use crate::kubelet::{self, TopologyPolicy};
 use crate::machine::{Device, Devices, Machine};
 
 /// The namespace of all pods.
@@ -70,15 +73,26 @@ impl From<ViewError> for ClaimError {
     }
 }
 
-/// The machines of a cluster and the claim for each number of GPUs, equal for all
-/// policies.
+/// The machines of a cluster and the claims for each number of GPUs.
 #[derive(Debug)]
 pub struct Claims {
     /// The kinds of machines.
     pub machines: Vec<Machine>,
     /// One node of each kind; see [`kind_node`].
     view: ClusterView,
-    planned: BTreeMap<u32, Planned>,
+    /// Several claims for one number of GPUs are alternatives, of which a user chooses one.
+    planned: BTreeMap<u32, Vec<Planned>>,
+    /// If set, devices come from device plugins, without claims.
+    kubelet: Option<TopologyPolicy>,
+}
+
+/// What a pod asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape {
+    /// Its GPUs, each with a NIC.
+    pub gpus: u32,
+    /// Which of several claims its user chose.
+    pub template: usize,
 }
 
 /// The claim for pods with a number of GPUs.
@@ -109,7 +123,7 @@ pub struct Placement {
 #[derive(Debug)]
 pub struct Placer {
     claims: Arc<Claims>,
-    known: HashMap<(usize, Devices, u32), Option<Arc<Placement>>, RandomState>,
+    known: HashMap<(usize, Devices, Shape), Option<Arc<Placement>>, RandomState>,
 }
 
 /// The spec of a claim, and its labels.
@@ -132,10 +146,10 @@ impl Claims {
             view.apply(machine.node_topology(&name, "fabric"))?;
             machine.slices(&name).into_iter().try_for_each(|slice| view.apply(slice))?;
         }
-        Ok(Self { machines, view, planned: BTreeMap::new() })
+        Ok(Self { machines, view, planned: BTreeMap::new(), kubelet: None })
     }
 
-    /// Plans the claims of pods with these numbers of GPUs.
+    /// Plans the claims of pods with these numbers of GPUs, as admission writes them.
     pub fn plan(
         mut self,
         gpus: impl IntoIterator<Item = u32>,
@@ -143,18 +157,42 @@ impl Claims {
     ) -> Result<Self, ClaimError> {
         for gpus in gpus {
             let (spec, labels) = self.write(gpus, alignment)?;
-            let name = ClaimName::new(NAMESPACE, format!("gpus-{gpus}"));
-            let failed = |why: String| ClaimError::Allocate { gpus, why };
-            let claim = Claim::from_spec(name, &spec).map_err(|error| failed(error.to_string()))?;
-            let planned = Planned { spec: Arc::new(spec), labels, claims: vec![claim] };
-            self.planned.insert(gpus, planned);
+            self.planned.insert(gpus, vec![planned(gpus, spec, labels)?]);
         }
         Ok(self)
     }
 
-    /// The claim of a pod with this many GPUs, if it was planned.
+    /// Uses claims that people or other programs write: alternatives for each number of GPUs.
+    pub fn with_specs(
+        mut self,
+        gpus: impl IntoIterator<Item = u32>,
+        write: impl Fn(&Machine, u32) -> Vec<ResourceClaimSpec>,
+    ) -> Result<Self, ClaimError> {
+        for gpus in gpus {
+            let machine = self.machines.first().ok_or(ClaimError::NoClaim { gpus })?;
+            let specs = write(machine, gpus).into_iter();
+            let planned = specs.map(|spec| planned(gpus, spec, BTreeMap::new()));
+            self.planned.insert(gpus, planned.collect::<Result<_, _>>()?);
+        }
+        Ok(self)
+    }
+
+    /// Gives devices by device plugins, without claims.
+    #[must_use]
+    pub fn with_device_plugins(mut self, policy: TopologyPolicy) -> Self {
+        self.kubelet = Some(policy);
+        self
+    }
+
+    /// The first claim of a pod with this many GPUs, if it was planned.
     pub fn planned(&self, gpus: u32) -> Result<&Planned, ClaimError> {
-        self.planned.get(&gpus).ok_or(ClaimError::NoClaim { gpus })
+        let planned = self.planned.get(&gpus).and_then(|planned| planned.first());
+        planned.ok_or(ClaimError::NoClaim { gpus })
+    }
+
+    /// The number of claims from which a user of this many GPUs chooses; at least 1.
+    pub fn templates(&self, gpus: u32) -> usize {
+        self.planned.get(&gpus).map_or(1, Vec::len).max(1)
     }
 
     /// One unused node of each kind; see [`kind_node`].
@@ -202,10 +240,18 @@ impl Claims {
         &self,
         kind: usize,
         busy: Devices,
-        gpus: u32,
+        shape: Shape,
     ) -> Result<Option<Placement>, ClaimError> {
+        if let Some(policy) = self.kubelet {
+            return Ok(self.by_kubelet(kind, busy, shape.gpus, policy));
+        }
+        let gpus = shape.gpus;
         let failed = |why: String| ClaimError::Allocate { gpus, why };
-        let Planned { spec, claims, .. } = self.planned(gpus)?;
+        let planned = self.planned.get(&gpus).ok_or(ClaimError::NoClaim { gpus })?;
+        // Who writes the claims has none for this number of GPUs.
+        let Some(Planned { spec, claims, .. }) = planned.get(shape.template) else {
+            return Ok(None);
+        };
         let machine = &self.machines[kind];
         let (node, state) = (kind_node(kind), self.state(kind, busy));
         let (inventory, settings) = (self.view.inventory(), self.view.settings());
@@ -221,6 +267,31 @@ impl Claims {
             Outcome::OverBudget => Err(failed("the search has no end".to_owned())),
         }
     }
+
+    /// What kubelet gives. What it draws is drawn once for each state of a node.
+    fn by_kubelet(
+        &self,
+        kind: usize,
+        busy: Devices,
+        gpus: u32,
+        policy: TopologyPolicy,
+    ) -> Option<Placement> {
+        let machine = &self.machines[kind];
+        let seed = FixedState::default().hash_one((kind, busy, gpus));
+        let devices = kubelet::choose(machine, busy, gpus, policy, &mut Rng::with_seed(seed))?;
+        Some(Placement { devices, tiers: 0, pairs: pairs(machine, devices), allocations: vec![] })
+    }
+}
+
+fn planned(
+    gpus: u32,
+    spec: ResourceClaimSpec,
+    labels: BTreeMap<String, String>,
+) -> Result<Planned, ClaimError> {
+    let name = ClaimName::new(NAMESPACE, format!("gpus-{gpus}"));
+    let claim = Claim::from_spec(name, &spec)
+        .map_err(|error| ClaimError::Allocate { gpus, why: error.to_string() })?;
+    Ok(Planned { spec: Arc::new(spec), labels, claims: vec![claim] })
 }
 
 fn text(error: &AllocateError) -> String {
@@ -303,19 +374,18 @@ impl Placer {
         &self.claims
     }
 
-    /// What a pod with this many GPUs gets on a node of a kind with these devices in use;
-    /// `None` if it does not fit.
+    /// What a pod gets on a node of a kind with these devices in use; `None` if it does not fit.
     pub fn place(
         &mut self,
         kind: usize,
         busy: Devices,
-        gpus: u32,
+        shape: Shape,
     ) -> Result<Option<Arc<Placement>>, ClaimError> {
-        if let Some(known) = self.known.get(&(kind, busy, gpus)) {
+        if let Some(known) = self.known.get(&(kind, busy, shape)) {
             return Ok(known.clone());
         }
-        let placement = self.claims.place(kind, busy, gpus)?.map(Arc::new);
-        self.known.insert((kind, busy, gpus), placement.clone());
+        let placement = self.claims.place(kind, busy, shape)?.map(Arc::new);
+        self.known.insert((kind, busy, shape), placement.clone());
         Ok(placement)
     }
 }

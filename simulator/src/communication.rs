@@ -1,12 +1,24 @@
 //! Models how much longer a job runs if its devices are far apart.
 //!
-//! Part of a job's time is communication. Its speed follows published bandwidths of
-//! collective operations: for GB300 from "Azure/AKS" issue 5697, for MI300X from the AKS
-//! examples of kubernetes-sigs/dranet.
+//! Part of a job's time is communication. Its speed follows published bandwidths: for GB300 from
+//! "Azure/AKS" issue 5697, for MI300X and H100 from the AKS examples of kubernetes-sigs/dranet
+//! f258477c.
 
 use topology_graph::PathKind;
 
-/// Bandwidths of collective operations in GB/s.
+use crate::machine::Machine;
+
+/// PCI vendor id of AMD.
+const PCI_VENDOR_AMD: u16 = 0x1002;
+/// PCI device id of NVIDIA's H100 SXM5.
+const PCI_DEVICE_H100: u16 = 0x2330;
+
+/// The share of communication that explains the published step times of training on H100
+/// (`examples/distributed_training` of kubernetes-sigs/dranet f258477c): 60.951 ms unaligned
+/// instead of 55.496 ms, with the bandwidths of [`Published::H100`].
+pub const SHARE: f64 = 0.23;
+
+/// Bandwidths in GB/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidths {
     /// If a GPU and its NIC are on different NUMA nodes.
@@ -26,14 +38,29 @@ pub enum Published {
     /// Azure ND MI300X v5: RCCL over four NICs of the other NUMA node, four of the same,
     /// all eight.
     Mi300x,
+    /// Azure ND H100 v5: reads of 1 GiB by NIXL between two pods of four GPUs, over four NICs of
+    /// the other NUMA node, four of the same (`examples/nixl-kv-transfer`). Nothing is published
+    /// for a whole machine, which always has aligned NICs.
+    H100,
 }
 
 impl Published {
+    /// The measurements that are nearest to a machine: those of AMD's GPUs, of H100, or otherwise
+    /// of GB300.
+    pub fn of(machine: &Machine) -> Self {
+        match machine.topology.gpus().first() {
+            Some(gpu) if gpu.vendor == PCI_VENDOR_AMD => Self::Mi300x,
+            Some(gpu) if gpu.device == PCI_DEVICE_H100 => Self::H100,
+            _ => Self::Gb300,
+        }
+    }
+
     /// The figures.
     pub fn bandwidths(self) -> Bandwidths {
         match self {
             Self::Gb300 => Bandwidths { unaligned: 25.0, aligned: 56.0, whole: 112.0 },
             Self::Mi300x => Bandwidths { unaligned: 6.1, aligned: 42.5, whole: 67.7 },
+            Self::H100 => Bandwidths { unaligned: 27.54, aligned: 39.07, whole: 39.07 },
         }
     }
 }
@@ -63,6 +90,26 @@ impl Communication {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_share_explains_the_published_steps() {
+        let communication =
+            Communication { share: SHARE, bandwidths: Published::H100.bandwidths() };
+        let slowdown = communication.slowdown(&[PathKind::Sys], false);
+        assert!((slowdown - 60.951 / 55.496).abs() < 0.005, "{slowdown}");
+    }
+
+    #[test]
+    fn machines_have_the_measurements_of_their_gpus() {
+        for (name, published) in [
+            ("azure-gb300", Published::Gb300),
+            ("azure-mi300x", Published::Mi300x),
+            ("azure-ndh100v5", Published::H100),
+            ("dgx-h100", Published::H100),
+        ] {
+            assert_eq!(Published::of(&Machine::load(name).unwrap()), published, "{name}");
+        }
+    }
 
     #[test]
     fn one_far_pair_slows_the_communication_of_all() {

@@ -5,20 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::args::Args;
+use crate::args::SceneArgs;
 use crate::claims::{Alignment, ClaimError, Claims, Placer};
 use crate::cluster::{Cluster, pods};
 use crate::communication::{Communication, Published};
 use crate::machine::{Machine, MachineError};
 use crate::measures::{Comparison, Measures};
-use crate::policies::{Fgd, Kind, KubeScheduler, SchedulerExt, Strategy};
+use crate::policies::{Fgd, Kind, KubeScheduler, RailWebhook, SchedulerExt, Strategy};
 use crate::policy::Policy;
 use crate::replay::{Draw, Record, replay};
 use crate::trace::{Trace, TraceError};
 use crate::workload::{Workload, nodes_for};
-
-/// PCI vendor id of AMD.
-const PCI_VENDOR_AMD: u16 = 0x1002;
 
 /// The policies cannot be compared.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +91,7 @@ pub fn claims(
 impl Scene {
     /// The scene of a load.
     pub fn new(
-        args: &Args,
+        args: &SceneArgs,
         trace: &Trace,
         claims: &Arc<Claims>,
         load: Option<f64>,
@@ -117,8 +114,7 @@ impl Scene {
             let nodes = nodes.div_ceil(cluster.fabrics().max(1));
             return Err(CompareError::NothingFits { jobs: trace.jobs.len(), nodes });
         }
-        let is_amd = machines.iter().any(|it| it.gpu_driver.pci_vendor == PCI_VENDOR_AMD);
-        let published = if is_amd { Published::Mi300x } else { Published::Gb300 };
+        let published = machines.first().map_or(Published::Gb300, Published::of);
         let bandwidths = args.bandwidths.unwrap_or(published).bandwidths();
         let communication = Communication { share: args.communication_share, bandwidths };
         Ok(Self { load, claims: Arc::clone(claims), cluster, workloads, communication })
@@ -131,6 +127,7 @@ impl Scene {
             Kind::MostAllocated => Box::new(KubeScheduler { strategy: Strategy::MostAllocated }),
             Kind::Fgd => Box::new(Fgd::new(self.workloads.iter().flat_map(Workload::pods))),
             Kind::SchedulerExt => Box::new(SchedulerExt::new(Arc::clone(&self.claims))),
+            Kind::RailWebhook => Box::new(RailWebhook),
         }
     }
 
@@ -184,30 +181,45 @@ pub fn compare(
     observer: &dyn Observer,
 ) -> Result<Vec<Comparison>, ClaimError> {
     let Some(first) = scenes.first() else { return Ok(Vec::new()) };
-    let order = spread(first.workloads.len());
-    let runs: Vec<_> = order
-        .iter()
-        .flat_map(|&index| scenes.iter().map(move |scene| (index, scene)))
-        .flat_map(|(index, scene)| Kind::ALL.iter().map(move |kind| (index, scene, *kind)))
-        .collect();
-    let round = scenes.len() * Kind::ALL.len();
-    let placer = || Placer::new(Arc::clone(&first.claims));
-    let measures = in_parallel(&runs, round, observer, placer, |placer, (index, scene, kind)| {
-        let workload = &scene.workloads[*index];
-        let record = scene.replay(workload, *kind, seed.wrapping_add(*index as u64), placer)?;
-        Ok(Measures::of(kind.name(), workload, &record))
-    })?;
-    // The order of execution must not change the result.
-    let mut rounds: Vec<_> = order.into_iter().zip(measures.chunks_exact(round)).collect();
-    rounds.sort_by_key(|(index, _)| *index);
-    let comparison = |scene: usize| {
-        let replays = |kind: usize| {
-            let at = scene * Kind::ALL.len() + kind;
-            rounds.iter().map(|(_, measures)| measures[at].clone()).collect()
-        };
-        Comparison::of((0..Kind::ALL.len()).map(replays).collect())
+    let each = |scene| Kind::ALL.iter().map(move |kind| Run { scene, placer: 0, kind: *kind });
+    let runs: Vec<Run<'_>> = scenes.iter().flat_map(each).collect();
+    let replays = replays(&runs, std::slice::from_ref(&first.claims), seed, observer)?;
+    Ok(replays.chunks(Kind::ALL.len()).map(|policies| Comparison::of(policies.to_vec())).collect())
+}
+
+/// A scene under a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) scene: &'a Scene,
+    /// Which of the claims it uses.
+    pub(crate) placer: usize,
+    pub(crate) kind: Kind,
+}
+
+/// The measures of all replays of each run; see [`compare`]. At least one run is needed.
+pub(crate) fn replays(
+    runs: &[Run<'_>],
+    claims: &[Arc<Claims>],
+    seed: u64,
+    observer: &dyn Observer,
+) -> Result<Vec<Vec<Measures>>, ClaimError> {
+    let order = spread(runs.first().map_or(0, |run| run.scene.workloads.len()));
+    let questions: Vec<_> =
+        order.iter().flat_map(|&index| runs.iter().map(move |run| (index, run))).collect();
+    let placers =
+        || claims.iter().map(|claims| Placer::new(Arc::clone(claims))).collect::<Vec<_>>();
+    let answer = |placers: &mut Vec<Placer>, (index, run): &(usize, &Run<'_>)| {
+        let workload = &run.scene.workloads[*index];
+        let seed = seed.wrapping_add(*index as u64);
+        let record = run.scene.replay(workload, run.kind, seed, &mut placers[run.placer])?;
+        Ok(Measures::of(run.kind.name(), workload, &record))
     };
-    Ok((0..scenes.len()).map(comparison).collect())
+    let measures = in_parallel(&questions, runs.len(), observer, placers, answer)?;
+    // The order of execution must not change the result.
+    let mut rounds: Vec<_> = order.into_iter().zip(measures.chunks_exact(runs.len())).collect();
+    rounds.sort_by_key(|(index, _)| *index);
+    let of = |run: usize| rounds.iter().map(|(_, measures)| measures[run].clone()).collect();
+    Ok((0..runs.len()).map(of).collect())
 }
 
 /// The numbers below `count` in the order of the van der Corput sequence: any first few of them

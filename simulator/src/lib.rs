@@ -4,7 +4,8 @@
 //! ([`machine`]). From these come the claims, written by admission and allocated by
 //! dra-allocator ([`claims`]), the nodes ([`cluster`]) and the jobs ([`workload`]).
 //! [`replay`] runs the jobs under a [`policy`], one of [`policies`], which score nodes as
-//! kube-scheduler does. [`measures`], [`report`] and [`plot`] present the results. The
+//! kube-scheduler does. [`ways`] compares what else gives pods their devices, with [`kubelet`] for
+//! device plugins. [`measures`], [`report`] and [`plot`] present the results. The
 //! library uses only its input files and temporary files, no clock and no network; equal
 //! seeds give equal results.
 
@@ -13,6 +14,7 @@ pub mod claims;
 pub mod cluster;
 pub mod communication;
 pub mod compare;
+pub mod kubelet;
 pub mod machine;
 pub mod measures;
 pub mod plot;
@@ -21,4 +23,5 @@ pub mod policy;
 pub mod replay;
 pub mod report;
 pub mod trace;
+pub mod ways;
 pub mod workload;

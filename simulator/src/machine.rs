@@ -5,6 +5,7 @@
 
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{self, attribute, label};
+use fastrand::Rng;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use node_driver::decide::attribute::Text;
@@ -13,7 +14,8 @@ use node_driver::facts::cloud::CloudMetadata;
 use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::{
-    Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture, read,
+    Gpu, HostRoot, NicRole, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology,
+    fixture, read,
 };
 
 /// The maximum number of devices of a machine: each is a bit of [`Devices`].
@@ -136,7 +138,46 @@ impl Machine {
 
     /// The number of GPUs in a set.
     pub fn gpus_in(&self, devices: Devices) -> u32 {
-        (devices & ((1 << self.gpus) - 1)).count_ones()
+        (devices & self.gpu_devices()).count_ones()
+    }
+
+    /// All GPUs.
+    pub fn gpu_devices(&self) -> Devices {
+        (1 << self.gpus) - 1
+    }
+
+    /// The NICs of the compute network.
+    pub fn compute_nics(&self) -> Devices {
+        let nics = self.topology.nics().iter().filter(|nic| nic.role == NicRole::Compute);
+        let addresses: Vec<PciAddress> = nics.map(|nic| nic.address).collect();
+        let devices = self.devices.iter().enumerate();
+        let nics = devices.filter(|(_, device)| addresses.contains(&device.address));
+        nics.map(|(index, _)| 1 << index).sum()
+    }
+
+    /// The NUMA node of a GPU or NIC.
+    pub fn numa(&self, address: PciAddress) -> Option<u32> {
+        let gpu = self.topology.gpus().iter().find(|gpu| gpu.address == address);
+        let nic = || self.topology.nics().iter().find(|nic| nic.address == address);
+        let node = gpu.map_or_else(|| nic().and_then(|nic| nic.numa), |gpu| gpu.numa);
+        node.map(|node| node.0)
+    }
+
+    /// The same machine whose GPUs are published in another order. NVIDIA's and AMD's drivers
+    /// publish them in the order of a Go map, which is random (`publishResources` in
+    /// `cmd/gpu-kubelet-plugin/driver.go` of kubernetes-sigs/dra-driver-nvidia-gpu 95932046,
+    /// `cmd/gpu-kubeletplugin/driver.go` of ROCm/k8s-gpu-dra-driver 2622427).
+    #[must_use]
+    pub fn with_gpus_in_other_order(mut self, draw: &mut Rng) -> Self {
+        let count = self.gpus as usize;
+        let mut order: Vec<usize> = (0..count).collect();
+        draw.shuffle(&mut order);
+        let devices: Vec<Device> = order.iter().map(|index| self.devices[*index].clone()).collect();
+        self.devices.splice(..count, devices);
+        if let Some(gpus) = self.slices.first_mut().and_then(|(_, gpus)| gpus.as_array_mut()) {
+            *gpus = order.iter().map(|index| gpus[*index].clone()).collect();
+        }
+        self
     }
 
     /// The bit of a device.
@@ -322,6 +363,23 @@ mod tests {
             assert_eq!(machine.gpus_in(1 << index) == 1, index < 8);
         }
         assert_eq!(machine.of(0b101).count(), 2);
+    }
+
+    #[test]
+    fn another_order_changes_slices_and_bits_alike() {
+        let machine = Machine::load("azure-gb300").unwrap();
+        let names = |machine: &Machine| -> Vec<String> {
+            machine.devices.iter().map(|device| device.name.clone()).collect()
+        };
+        let mut draw = Rng::with_seed(3);
+        let other = machine.clone().with_gpus_in_other_order(&mut draw);
+        assert_ne!(names(&machine), names(&other));
+        assert_eq!(names(&machine)[4..], names(&other)[4..]);
+        let published = serde_json::to_value(other.slices("n")).unwrap();
+        let gpus = published[0]["spec"]["devices"].as_array().unwrap();
+        let gpus: Vec<&str> = gpus.iter().filter_map(|gpu| gpu["name"].as_str()).collect();
+        assert_eq!(gpus, &names(&other)[..4]);
+        assert_eq!(other.compute_nics().count_ones(), 4);
     }
 
     #[test]

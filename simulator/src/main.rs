@@ -29,8 +29,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { scene: args, alignment, plot } = args;
     let trace = Trace::load(&args.trace)?;
-    let claims = Arc::new(claims(machines(&args.machine)?, &trace, args.alignment)?);
+    let claims = Arc::new(claims(machines(&args.machine)?, &trace, *alignment)?);
     let loads = args.loads();
     if args.output == Output::Json && loads.len() > 1 {
         anyhow::bail!("`-o json` prints one comparison; give one --load, not {}", loads.len());
@@ -68,7 +69,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
             }
         }
     }
-    if let Some(path) = &args.plot {
+    if let Some(path) = plot {
         let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
         let chart =
             plot::svg(&format!("{name} on {}", args.machine.join(", ")), &scenes, &comparisons)?;

@@ -8,6 +8,9 @@ use topology_graph::PathKind;
 use crate::replay::Record;
 use crate::workload::{MILLIS, Millis, Workload};
 
+/// Seconds per hour.
+pub const SECONDS_PER_HOUR: f64 = 3600.0;
+
 /// The measures of one policy; times in seconds, shares from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measures {
@@ -27,6 +30,10 @@ pub struct Measures {
     pub idle_gpu_share_while_waiting: f64,
     /// Average run time of jobs.
     pub job_mean_s: f64,
+    /// Average run time of jobs that take less than a whole machine; 0 if there are none.
+    pub part_job_mean_s: f64,
+    /// Hours of GPUs that all jobs take.
+    pub gpu_hours: f64,
 }
 
 /// A comparison of policies.
@@ -102,6 +109,10 @@ impl Measures {
             whole += pods;
             first += if run.at_first_try { pods } else { 0 };
         }
+        let jobs = || workload.tasks.iter().zip(runs);
+        let parts = jobs().filter(|(task, _)| task.gpus < largest).map(|(_, run)| run.ran);
+        let gpu_time: u128 =
+            jobs().map(|(task, run)| u128::from(task.gpus) * u128::from(run.ran)).sum();
         let all: u64 = record.pairs.values().sum();
         let pairs = record.pairs.iter();
         let pairs = pairs.map(|(path, count)| (*path, share((*count).into(), all.into())));
@@ -113,6 +124,8 @@ impl Measures {
             pairs: pairs.map(|(path, share): (PathKind, f64)| (path.to_string(), share)).collect(),
             idle_gpu_share_while_waiting: share(record.idle_while_waiting, record.gpu_time),
             job_mean_s: mean(&runs.iter().map(|run| run.ran).collect::<Vec<_>>()),
+            part_job_mean_s: mean(&parts.collect::<Vec<_>>()),
+            gpu_hours: share(gpu_time, 1) / MILLIS / SECONDS_PER_HOUR,
         }
     }
 
@@ -133,6 +146,8 @@ impl Measures {
             pairs,
             idle_gpu_share_while_waiting: average(|it| it.idle_gpu_share_while_waiting),
             job_mean_s: average(|it| it.job_mean_s),
+            part_job_mean_s: average(|it| it.part_job_mean_s),
+            gpu_hours: average(|it| it.gpu_hours),
         })
     }
 }
@@ -168,6 +183,8 @@ mod tests {
             pairs: BTreeMap::new(),
             idle_gpu_share_while_waiting: 0.0,
             job_mean_s: 0.0,
+            part_job_mean_s: 0.0,
+            gpu_hours: 0.0,
         };
         let of = |waits: [f64; 3]| waits.map(replay).to_vec();
         // Only differences within a pair of replays count, not differences between

@@ -3,10 +3,12 @@
 mod extender;
 mod fgd;
 mod kube;
+mod rail;
 
 pub use extender::SchedulerExt;
 pub use fgd::Fgd;
 pub use kube::{KubeScheduler, Strategy};
+pub use rail::RailWebhook;
 
 /// One of the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,10 +21,13 @@ pub enum Kind {
     Fgd,
     /// kube-scheduler with its defaults and the extender.
     SchedulerExt,
+    /// The node with the fewest free devices on which the pod fits, as
+    /// openshift-psap/dra-rail-admission-webhook 19262fc chooses it.
+    RailWebhook,
 }
 
 impl Kind {
-    /// All policies, `scheduler-ext` last.
+    /// The policies that schedule one claim, `scheduler-ext` last.
     pub const ALL: [Self; 4] =
         [Self::KubeScheduler, Self::MostAllocated, Self::Fgd, Self::SchedulerExt];
 
@@ -33,6 +38,7 @@ impl Kind {
             Self::MostAllocated => "MostAllocated",
             Self::Fgd => "FGD",
             Self::SchedulerExt => "scheduler-ext",
+            Self::RailWebhook => "rail webhook",
         }
     }
 }

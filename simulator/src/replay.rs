@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use topology_graph::PathKind;
 
-use crate::claims::{ClaimError, Placer};
+use crate::claims::{ClaimError, Placer, Shape};
 use crate::cluster::Cluster;
 use crate::communication::Communication;
 use crate::policy::{Candidate, Pod, Policy, best};
@@ -106,9 +106,9 @@ struct Replay<'a> {
     last_submission: Millis,
     /// Indices of the waiting jobs.
     queue: Vec<usize>,
-    /// Numbers of GPUs that have not fitted since the last job ended, and whether nodes
-    /// of the reservation were allowed.
-    hopeless: BTreeSet<(u32, bool)>,
+    /// Jobs that have not fitted since the last job ended, by GPUs and chosen claim, and whether
+    /// nodes of the reservation were allowed.
+    hopeless: BTreeSet<(Shape, bool)>,
     /// The reservation of the first waiting job, valid until a job ends.
     reservation: Option<Reservation>,
     /// When running jobs end.
@@ -204,18 +204,19 @@ impl Replay<'_> {
     fn schedule(&mut self) -> Result<(), ClaimError> {
         let mut waiting = Vec::new();
         for job in std::mem::take(&mut self.queue) {
-            let Task { gpus, duration, .. } = self.tasks[job];
+            let task = &self.tasks[job];
+            let demand = task.demand(self.placer.claims());
             let may_borrow =
-                self.reservation.as_ref().is_none_or(|it| self.now + duration <= it.start);
-            let is_hopeless = self.hopeless.contains(&(gpus, true))
-                || self.hopeless.contains(&(gpus, may_borrow));
+                self.reservation.as_ref().is_none_or(|it| self.now + task.duration <= it.start);
+            let is_hopeless = self.hopeless.contains(&(demand, true))
+                || self.hopeless.contains(&(demand, may_borrow));
             if !is_hopeless && self.start(job, may_borrow)? {
                 continue;
             }
             if self.reservation.is_none() {
                 self.reservation = self.reserve(job)?;
             }
-            self.hopeless.insert((gpus, may_borrow));
+            self.hopeless.insert((demand, may_borrow));
             waiting.push(job);
         }
         self.queue = waiting;
@@ -230,15 +231,15 @@ impl Replay<'_> {
             let bound = self.bound.get(job).into_iter().flatten();
             bound.map(move |bound| (*end, bound.node, bound.devices))
         });
-        reservation::reserve(&self.tasks[job].pods, &self.cluster, frees, self.placer)
+        reservation::reserve(&self.tasks[job], &self.cluster, frees, self.placer)
     }
 
     /// Starts a job if all of its pods fit. `may_borrow` allows nodes of the reservation.
     fn start(&mut self, job: usize, may_borrow: bool) -> Result<bool, ClaimError> {
         let task = &self.tasks[job];
         let placed = match task.pods.as_slice() {
-            [gpus] => self.place(*gpus, None, may_borrow)?.map(|one| vec![one]),
-            pods => self.place_gang(pods, may_borrow)?,
+            [gpus] => self.place(self.shape(task, *gpus), None, may_borrow)?.map(|one| vec![one]),
+            _ => self.place_gang(task, may_borrow)?,
         };
         let Some(placed) = placed else { return Ok(false) };
         let mut slowdown = 1.0_f64;
@@ -260,18 +261,22 @@ impl Replay<'_> {
         Ok(true)
     }
 
+    fn shape(&self, task: &Task, gpus: u32) -> Shape {
+        task.shape(gpus, self.placer.claims())
+    }
+
     /// Schedules one pod, on the given fabric if any.
     fn place(
         &mut self,
-        gpus: u32,
+        shape: Shape,
         fabric: Option<usize>,
         may_borrow: bool,
     ) -> Result<Option<(Bound, Candidate)>, ClaimError> {
-        let candidates = self.candidates(gpus, fabric, may_borrow)?;
+        let candidates = self.candidates(shape, fabric, may_borrow)?;
         if candidates.is_empty() {
             return Ok(None);
         }
-        let pod = Pod { uid: self.pods, gpus };
+        let pod = Pod { uid: self.pods, gpus: shape.gpus };
         self.pods += 1;
         let scores = self.policy.scores(pod, &candidates, &self.cluster);
         let (nodes, reserved) =
@@ -288,7 +293,7 @@ impl Replay<'_> {
     /// The nodes on which a pod fits.
     fn candidates(
         &mut self,
-        gpus: u32,
+        shape: Shape,
         fabric: Option<usize>,
         may_borrow: bool,
     ) -> Result<Vec<Candidate>, ClaimError> {
@@ -296,10 +301,10 @@ impl Replay<'_> {
         let mut candidates = Vec::new();
         for (node, state) in self.cluster.nodes.iter().enumerate() {
             let free = self.cluster.gpus_of(node) - self.cluster.gpus_in_use(node);
-            if free < gpus || !is_allowed(node, state.fabric, fabric, reserved) {
+            if free < shape.gpus || !is_allowed(node, state.fabric, fabric, reserved) {
                 continue;
             }
-            if let Some(placement) = self.placer.place(state.kind, state.busy, gpus)? {
+            if let Some(placement) = self.placer.place(state.kind, state.busy, shape)? {
                 candidates.push(Candidate { node, placement });
             }
         }
@@ -309,18 +314,18 @@ impl Replay<'_> {
     /// Schedules all pods of a gang on one fabric, or none of them.
     fn place_gang(
         &mut self,
-        pods: &[u32],
+        task: &Task,
         may_borrow: bool,
     ) -> Result<Option<Vec<(Bound, Candidate)>>, ClaimError> {
-        for fabric in self.fabrics_for(pods, may_borrow)? {
+        for fabric in self.fabrics_for(task, may_borrow)? {
             let mut placed = Vec::new();
-            for gpus in pods {
-                match self.place(*gpus, Some(fabric), may_borrow)? {
+            for gpus in &task.pods {
+                match self.place(self.shape(task, *gpus), Some(fabric), may_borrow)? {
                     Some(one) => placed.push(one),
                     None => break,
                 }
             }
-            if placed.len() == pods.len() {
+            if placed.len() == task.pods.len() {
                 return Ok(Some(placed));
             }
             for (bound, _) in placed {
@@ -331,11 +336,11 @@ impl Replay<'_> {
     }
 
     /// The fabrics with room for a gang's whole machines, least room first.
-    fn fabrics_for(&mut self, pods: &[u32], may_borrow: bool) -> Result<Vec<usize>, ClaimError> {
-        let Some(most) = pods.iter().max().copied() else { return Ok(Vec::new()) };
-        let whole = pods.iter().filter(|gpus| **gpus == most).count();
+    fn fabrics_for(&mut self, task: &Task, may_borrow: bool) -> Result<Vec<usize>, ClaimError> {
+        let Some(most) = task.pods.iter().max().copied() else { return Ok(Vec::new()) };
+        let whole = task.pods.iter().filter(|gpus| **gpus == most).count();
         let mut room = vec![0; self.cluster.fabrics()];
-        for candidate in self.candidates(most, None, may_borrow)? {
+        for candidate in self.candidates(self.shape(task, most), None, may_borrow)? {
             room[self.cluster.nodes[candidate.node].fabric] += 1;
         }
         let mut fabrics: Vec<_> = (0..room.len()).filter(|fabric| room[*fabric] >= whole).collect();

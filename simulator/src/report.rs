@@ -1,6 +1,8 @@
 //! Renders the comparison as a Markdown table, and finds the rows that `scheduler-ext`
 //! does not win.
 
+pub mod ways;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -161,6 +163,8 @@ mod tests {
             pairs: BTreeMap::new(),
             idle_gpu_share_while_waiting: 0.1,
             job_mean_s: 10.0,
+            part_job_mean_s: 10.0,
+            gpu_hours: 1.0,
         }
     }
 

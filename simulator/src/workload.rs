@@ -1,7 +1,9 @@
 //! Converts a trace into work for a cluster: stretches its times to a load, and splits
 //! its jobs into pods.
 
-use crate::claims::Claims;
+use std::sync::Arc;
+
+use crate::claims::{ClaimError, Claims, Placer, Shape};
 use crate::cluster::{Cluster, pods};
 use crate::trace::Trace;
 
@@ -22,6 +24,22 @@ pub struct Task {
     pub gpus: u32,
     /// The GPUs of each pod. Several pods form a gang: they start together on one fabric.
     pub pods: Vec<u32>,
+    /// The job's number, by which its user chooses one of several claims.
+    pub number: usize,
+}
+
+impl Task {
+    /// What a pod of this job asks for.
+    pub fn shape(&self, gpus: u32, claims: &Claims) -> Shape {
+        Shape { gpus, template: self.number % claims.templates(gpus) }
+    }
+
+    /// What all of its pods ask for. Jobs of one number of GPUs differ only in the claim of their
+    /// last pod: the others take whole machines, for which there is one claim.
+    pub fn demand(&self, claims: &Claims) -> Shape {
+        let last = self.pods.last().map_or(0, |gpus| self.shape(*gpus, claims).template);
+        Shape { gpus: self.gpus, template: last }
+    }
 }
 
 /// The jobs to replay.
@@ -31,6 +49,8 @@ pub struct Workload {
     pub tasks: Vec<Task>,
     /// The number of jobs that are too large for any fabric, which are left out.
     pub too_large: usize,
+    /// The number of jobs whose pods get no devices even on an idle cluster, which are left out.
+    pub never: usize,
 }
 
 /// The number of nodes on which a trace produces this load: its GPU seconds per second
@@ -64,7 +84,7 @@ impl Workload {
         let start = trace.jobs.first().map_or(0.0, |job| job.submitted);
         let room = rooms(cluster);
         let mut workload = Self::default();
-        for job in &trace.jobs {
+        for (number, job) in trace.jobs.iter().enumerate() {
             let pods = pods(job.gpus, claims);
             if !room.iter().any(|nodes| fits(&pods, nodes)) {
                 workload.too_large += 1;
@@ -75,9 +95,33 @@ impl Workload {
                 duration: millis(job.duration),
                 gpus: job.gpus,
                 pods,
+                number,
             });
         }
         workload
+    }
+
+    /// Leaves out jobs with a pod that gets no devices on any idle node.
+    pub fn without_impossible(mut self, placer: &mut Placer) -> Result<Self, ClaimError> {
+        let claims = Arc::clone(placer.claims());
+        let mut possible = Vec::new();
+        for task in std::mem::take(&mut self.tasks) {
+            let mut fits = true;
+            for gpus in &task.pods {
+                let shape = task.shape(*gpus, &claims);
+                let mut kinds = 0..claims.machines.len();
+                fits &= kinds.try_fold(false, |found, kind| {
+                    Ok::<_, ClaimError>(found || placer.place(kind, 0, shape)?.is_some())
+                })?;
+            }
+            if fits {
+                possible.push(task);
+            } else {
+                self.never += 1;
+            }
+        }
+        self.tasks = possible;
+        Ok(self)
     }
 
     /// GPUs of the pods of all jobs.

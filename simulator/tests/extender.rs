@@ -157,8 +157,9 @@ fn the_policy_scores_as_the_extender_on_a_view_of_the_cluster() {
         let mut line = vec!["worth", "--trace", "unused", "--nodes", "8", "--fabric-nodes", "4"];
         line.extend(kinds.iter().flat_map(|kind| ["--machine", kind]));
         let args = Args::try_parse_from(line).unwrap();
-        let claims = claims(machines(&args.machine).unwrap(), &trace, args.alignment).unwrap();
-        let scene = Scene::new(&args, &trace, &Arc::new(claims), Some(0.9)).unwrap();
+        let claims =
+            claims(machines(&args.scene.machine).unwrap(), &trace, args.alignment).unwrap();
+        let scene = Scene::new(&args.scene, &trace, &Arc::new(claims), Some(0.9)).unwrap();
         let mut both = Both::new(&scene.claims, &scene.cluster);
         let mut placer = Placer::new(Arc::clone(&scene.claims));
         let (cluster, mut draw) = (scene.cluster.clone(), Draw::new(1));

@@ -26,7 +26,7 @@ static CLAIMS: LazyLock<Arc<Claims>> = LazyLock::new(|| {
     let rows: Vec<String> = (1..=8).map(|gpus| format!("j{gpus},0,1,{gpus}\n")).collect();
     let trace = trace(&rows.concat());
     let args = args(&[]);
-    Arc::new(claims(machines(&args.machine).unwrap(), &trace, args.alignment).unwrap())
+    Arc::new(claims(machines(&args.scene.machine).unwrap(), &trace, args.alignment).unwrap())
 });
 
 fn trace(rows: &str) -> Trace {
@@ -40,7 +40,7 @@ fn args(more: &[&str]) -> Args {
 
 fn scene(trace: &Trace, nodes: &str) -> Scene {
     let args = args(&["--nodes", nodes, "--fabric-nodes", "4", "--repeats", "1"]);
-    Scene::new(&args, trace, &CLAIMS, None).unwrap()
+    Scene::new(&args.scene, trace, &CLAIMS, None).unwrap()
 }
 
 fn measures(scene: &Scene, kind: Kind) -> Measures {
@@ -115,7 +115,7 @@ fn equal_seeds_give_equal_comparisons() {
     let row = |job| format!("j{job},{},{},{}\n", job * 7, 100 + job * 37 % 400, 1 << (job % 5));
     let rows = (0..120).map(row).collect::<Vec<String>>().concat();
     let args = args(&["--nodes", "3", "--load", "0.9", "--repeats", "2"]);
-    let scene = || Scene::new(&args, &trace(&rows), &CLAIMS, Some(0.9)).unwrap();
+    let scene = || Scene::new(&args.scene, &trace(&rows), &CLAIMS, Some(0.9)).unwrap();
     let run = |seed| compare(&[scene()], seed, &NoLimit).unwrap();
     let (once, again): (Vec<Comparison>, _) = (run(1), run(1));
     assert_eq!(once, again);
@@ -139,7 +139,7 @@ impl Observer for Limit {
 fn an_early_end_compares_only_common_replays() {
     let trace = trace("a,0,100,8\nb,5,10,1\nc,20,50,8\nd,30,5,4\n");
     let args = args(&["--nodes", "1", "--repeats", "8"]);
-    let scenes = [0.5, 0.9].map(|it| Scene::new(&args, &trace, &CLAIMS, Some(it)).unwrap());
+    let scenes = [0.5, 0.9].map(|it| Scene::new(&args.scene, &trace, &CLAIMS, Some(it)).unwrap());
     let whole = compare(&scenes, 1, &NoLimit).unwrap();
     // The first round is eight replays in any case; 20 more are two rounds and a half.
     for (limit, replays) in [(0, vec![0]), (20, vec![0, 2, 4]), (1000, (0..8).collect())] {
@@ -168,6 +168,8 @@ fn the_json_has_the_fields_that_are_promised() {
         "pairs",
         "idle_gpu_share_while_waiting",
         "job_mean_s",
+        "part_job_mean_s",
+        "gpu_hours",
     ];
     promised.sort_unstable();
     assert_eq!(names, promised);

@@ -161,7 +161,7 @@ impl Policy for SchedulerExt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claims::{Alignment, Placer};
+    use crate::claims::{Alignment, Placer, Shape};
     use crate::machine;
     use crate::policy::best;
     use topology_graph::PathKind;
@@ -178,8 +178,9 @@ mod tests {
             cluster.take(node, pairs(&machine, gpus));
         }
         let mut placer = Placer::new(claims.clone());
+        let four = Shape { gpus: 4, template: 0 };
         let candidates = [0, 1].map(|node| {
-            let placement = placer.place(0, cluster.nodes[node].busy, 4).unwrap().unwrap();
+            let placement = placer.place(0, cluster.nodes[node].busy, four).unwrap().unwrap();
             Candidate { node, placement }
         });
         for candidate in &candidates {

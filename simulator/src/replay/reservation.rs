@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::claims::{ClaimError, Placer};
 use crate::cluster::Cluster;
 use crate::machine::Devices;
-use crate::workload::Millis;
+use crate::workload::{Millis, Task};
 
 /// Nodes that are reserved for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +21,13 @@ pub(super) struct Reservation {
 ///
 /// Among the nodes of that fabric, chooses those with the fewest GPUs in use now.
 pub(super) fn reserve(
-    pods: &[u32],
+    task: &Task,
     cluster: &Cluster,
     frees: impl IntoIterator<Item = (Millis, usize, Devices)>,
     placer: &mut Placer,
 ) -> Result<Option<Reservation>, ClaimError> {
-    let Some(most) = pods.iter().max().copied() else { return Ok(None) };
+    let Some(most) = task.pods.iter().max().copied() else { return Ok(None) };
+    let most = task.shape(most, placer.claims());
     let mut busy: Vec<Devices> = cluster.nodes.iter().map(|node| node.busy).collect();
     let mut fits = Vec::with_capacity(busy.len());
     for (node, busy) in cluster.nodes.iter().zip(&busy) {
@@ -44,13 +45,13 @@ pub(super) fn reserve(
         }
         fits[node] = true;
         room[state.fabric] += 1;
-        if room[state.fabric] < pods.len() {
+        if room[state.fabric] < task.pods.len() {
             continue;
         }
         let is_there = |node: &usize| fits[*node] && cluster.nodes[*node].fabric == state.fabric;
         let mut nodes: Vec<usize> = (0..fits.len()).filter(is_there).collect();
         nodes.sort_by_key(|node| (cluster.gpus_in_use(*node), *node));
-        let nodes = nodes.into_iter().take(pods.len()).collect();
+        let nodes = nodes.into_iter().take(task.pods.len()).collect();
         return Ok(Some(Reservation { start: time, nodes }));
     }
     Ok(None)

@@ -81,7 +81,7 @@ fn scene(pods: usize) -> anyhow::Result<Scene> {
     let path = setting("DRANET_TRACE", TRACE.to_owned())?;
     let args = ["worth", "--trace", &path, "--repeats", "1"].into_iter().chain(NODES);
     let args = Args::try_parse_from(args)?;
-    let mut trace = Trace::load(&args.trace)?;
+    let mut trace = Trace::load(&args.scene.trace)?;
     let mut left = pods;
     trace.jobs.retain(|job| {
         let pods = job.gpus.div_ceil(8) as usize;
@@ -89,8 +89,8 @@ fn scene(pods: usize) -> anyhow::Result<Scene> {
         left -= if is_in { pods } else { 0 };
         is_in
     });
-    let claims = claims(machines(&args.machine)?, &trace, args.alignment)?;
-    let scene = Scene::new(&args, &trace, &Arc::new(claims), Some(LOAD))?;
+    let claims = claims(machines(&args.scene.machine)?, &trace, args.alignment)?;
+    let scene = Scene::new(&args.scene, &trace, &Arc::new(claims), Some(LOAD))?;
     anyhow::ensure!(
         scene.workloads[0].pods().count() == pods,
         "the trace has fewer than {pods} pods"

@@ -8,7 +8,7 @@ mod graph;
 mod pods;
 mod simulate;
 
-pub use bench::BenchArgs;
+pub use bench::{Against, BenchArgs};
 pub use cluster::{
     CapacityArgs, DoctorArgs, FabricArgs, LintArgs, PoolsArgs, TopArgs, TrialArgs, VersionArgs,
 };

@@ -1,6 +1,7 @@
 //! `bench`: measures the bandwidth between two pods with aligned devices, with `ib_write_bw` or an
-//! NCCL test, and compares it with the rates of their links.
+//! NCCL test, and compares it with the rates of their links, or with pods whose NICs are far.
 
+mod against;
 mod measured;
 mod nccl;
 mod perftest;
@@ -9,12 +10,13 @@ mod promise;
 
 use crate::Output;
 use crate::args::{BenchArgs, Form, UserArgs};
-use crate::kinds::NODES;
+use crate::kinds::{CLAIMS, Kind, NODES, PODS};
 use crate::live::{Cluster, Signals};
 use crate::own_pods::{self, PERIOD, State};
-use crate::reply::PodVerb;
+use crate::reply::Verb;
 use crate::source::{self, Source};
 use crate::text::{self, documents, yaml};
+use against::FarPair;
 use anyhow::Context as _;
 use cluster_model::names::label;
 use jiff::Timestamp;
@@ -27,16 +29,26 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+/// The program of nccl-tests that runs by default.
+const NCCL_PROGRAM: &str = "all_reduce_perf";
+
 /// Maximum number of lines of a test's output that an error repeats.
 const LINES_SHOWN: usize = 5;
 
-/// One run: its pods, and the deadline for them.
-struct Run<'a> {
-    args: &'a BenchArgs,
+/// The cluster, and where the pods are.
+struct Session<'a> {
     source: &'a Source,
     cluster: &'a Cluster,
     signals: Signals,
     namespace: String,
+}
+
+/// One run: its pods, and the deadline for them.
+struct Run<'r, 'a> {
+    args: &'r BenchArgs,
+    session: &'r mut Session<'a>,
+    /// The devices of each pod, if they are not the nearest.
+    far: Option<&'r FarPair>,
     id: String,
     until: Instant,
 }
@@ -59,25 +71,35 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Output> {
     let signals = cluster.catch_signals()?;
     let source = Source::Live(cluster);
     let Source::Live(cluster) = &source else { anyhow::bail!("bench needs a live cluster") };
+    let mut session = Session { source: &source, cluster, signals, namespace };
+    if args.against.is_some() {
+        let program = args.nccl.clone().unwrap_or_else(|| NCCL_PROGRAM.to_owned());
+        let args = BenchArgs { nccl: Some(program), ..args.clone() };
+        return against::run(&args, &mut session);
+    }
+    answered(args, &measured(args, &mut session, None)?)
+}
+
+/// Measures once, and deletes the pods.
+fn measured(
+    args: &BenchArgs,
+    session: &mut Session<'_>,
+    far: Option<&FarPair>,
+) -> anyhow::Result<Outcome> {
     let mut run = Run {
         args,
-        source: &source,
-        cluster,
-        signals,
-        namespace,
+        session,
+        far,
         // Pods of another run have another name.
         id: format!("{:x}", Timestamp::now().as_microsecond()),
         until: Instant::now() + Duration::from_secs(args.timeout.into()),
     };
     let outcome = run.measure();
-    let cleaned = run.clean_up();
-    let outcome = match (outcome, cleaned) {
-        (Ok(outcome), Ok(())) => outcome,
-        (Err(error), Ok(())) => return Err(error.context("no measurement; the pods are deleted")),
-        (Ok(_), Err(left)) => return Err(left),
-        (Err(error), Err(left)) => return Err(error.context(left)),
-    };
-    answered(args, &outcome)
+    match (outcome, run.clean_up()) {
+        (outcome, Ok(())) => outcome.context("no measurement; the pods are deleted"),
+        (Ok(_), Err(left)) => Err(left),
+        (Err(error), Err(left)) => Err(error.context(left)),
+    }
 }
 
 /// The end of what a test printed, on one line.
@@ -101,15 +123,18 @@ fn planned(args: &BenchArgs) -> anyhow::Result<Output> {
 
 /// The places of server and client according to the flags.
 fn places(args: &BenchArgs) -> [Place; 2] {
-    [0, 1].map(|index| Place { node: args.nodes.get(index).cloned(), fabric: None })
+    [0, 1].map(|index| Place { node: args.nodes.get(index).cloned(), ..Place::default() })
 }
 
-impl Run<'_> {
+impl Run<'_, '_> {
     /// Creates both pods and waits for the result.
     fn measure(&mut self) -> anyhow::Result<Outcome> {
-        let [of_server, mut of_client] = places(self.args);
+        let [mut of_server, mut of_client] = places(self.args);
+        for (role, place) in [(Role::Server, &mut of_server), (Role::Client, &mut of_client)] {
+            place.claim = self.claim(role)?;
+        }
         let server = pods::server(self.args, &self.id, &of_server);
-        self.request(Role::Server, PodVerb::Create(&server))?;
+        self.request(Role::Server, Verb::Create(&server))?;
         let (server, address) = self.wait(Role::Server, |state| match state {
             State::Running(address) => Some(address),
             _ => None,
@@ -117,14 +142,23 @@ impl Run<'_> {
         let found = if self.args.nccl.is_some() { self.daemon_command()? } else { address };
         of_client.fabric = self.fabric(&server)?;
         let client = pods::client(self.args, &self.id, &of_client, &found);
-        self.request(Role::Client, PodVerb::Create(&client))?;
+        self.request(Role::Client, Verb::Create(&client))?;
         let has_node = |state| (!matches!(state, State::Unscheduled(_))).then_some(());
         let (client, ()) = self.wait(Role::Client, has_node)?;
         // Once the client has ended, its claim is released.
-        let view = self.source.read(&source::of_view(), &[])?.view;
+        let view = self.session.source.read(&source::of_view(), &[])?.view;
         let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
         let ends = [end(&server)?, end(&client)?];
         Ok(Outcome { ends, measured: self.result()? })
+    }
+
+    /// Creates the claim of a pod with far devices, and returns its name.
+    fn claim(&mut self, role: Role) -> anyhow::Result<Option<String>> {
+        let name = pods::name(&self.id, role);
+        let Some(far) = self.far else { return Ok(None) };
+        let claim = far.claim(&name, &self.id);
+        self.request_object(CLAIMS, &name, Verb::Create(&claim))?;
+        Ok(Some(name))
     }
 
     /// Waits for the result of the pod that measures.
@@ -191,7 +225,7 @@ impl Run<'_> {
         role: Role,
         take: impl FnOnce(State) -> Option<T>,
     ) -> anyhow::Result<Option<(Value, T)>> {
-        let pod = self.request(role, PodVerb::Get)?;
+        let pod = self.request(role, Verb::Get)?;
         let name = pods::name(&self.id, role);
         let pod = pod.with_context(|| format!("pod `{name}` is gone; somebody deleted it"))?;
         let state = State::of(&pod);
@@ -217,7 +251,7 @@ impl Run<'_> {
             args.gpus,
             args.nics
         );
-        self.cluster.pause_or_end(&mut self.signals, PERIOD)
+        self.session.cluster.pause_or_end(&mut self.session.signals, PERIOD)
     }
 
     /// The fabric of the node of a pod, which the other pod must be on too.
@@ -225,7 +259,7 @@ impl Run<'_> {
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let query = NODES.one("", node, "the client may be on another fabric");
         let mut fabric = None;
-        let _missing = self.cluster.read(&query, &mut |object| {
+        let _missing = self.session.cluster.read(&query, &mut |object| {
             let object: Option<Value> = serde_json::from_str(object.get()).ok();
             let labels =
                 object.map(|object| object["metadata"]["labels"][label::NODE_FABRIC].clone());
@@ -234,22 +268,38 @@ impl Run<'_> {
         Ok(fabric)
     }
 
-    fn request(&mut self, role: Role, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
+    fn request(&mut self, role: Role, verb: Verb<'_>) -> anyhow::Result<Option<Value>> {
         let name = pods::name(&self.id, role);
-        self.cluster.request_pod(&mut self.signals, (self.namespace.as_str(), name.as_str()), verb)
+        self.request_object(PODS, &name, verb)
     }
 
-    /// Deletes both pods and waits until they are gone.
+    fn request_object(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        verb: Verb<'_>,
+    ) -> anyhow::Result<Option<Value>> {
+        let Session { cluster, signals, namespace, .. } = &mut *self.session;
+        cluster.request_object(signals, kind, (namespace, name), verb)
+    }
+
+    /// Deletes both pods and their claims, and waits until they are gone.
     fn clean_up(&mut self) -> anyhow::Result<()> {
+        let names = [Role::Client, Role::Server].map(|role| pods::name(&self.id, role));
+        let kinds = if self.far.is_some() { &[PODS, CLAIMS][..] } else { &[PODS] };
+        let Session { cluster, signals, namespace, .. } = &mut *self.session;
+        let plural = |kind: &Kind| kind.plural;
         let left = format!(
-            "the pods of the measurement may still exist; delete them: `kubectl -n {} delete pod -l \
-             {}={}`",
-            self.namespace,
+            "the pods of the measurement may still exist; delete them: `kubectl -n {namespace} delete \
+             {} -l {}={}`",
+            kinds.iter().map(plural).collect::<Vec<_>>().join(","),
             pods::LABEL,
             self.id
         );
-        let names = [Role::Client, Role::Server].map(|role| pods::name(&self.id, role));
-        own_pods::delete(self.cluster, &mut self.signals, &self.namespace, (&names, &left))
+        for kind in kinds {
+            own_pods::delete(cluster, signals, namespace, *kind, (&names, &left))?;
+        }
+        Ok(())
     }
 }
 
@@ -271,16 +321,14 @@ fn person(
     Outcome { ends, measured }: &Outcome,
     promise: Option<(f64, f64)>,
 ) -> anyhow::Result<String> {
-    let rate =
-        |rate: Option<f64>| rate.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.0} Gb/s"));
     let rows = |(role, end): (Role, &End)| {
-        let row = |(nic, port, pcie): (&str, Option<f64>, Option<f64>)| {
-            let pod = [role.name(), &end.node, nic].map(str::to_owned);
-            pod.into_iter().chain([rate(port), rate(pcie)]).collect()
+        let row = |nic: &Nic| {
+            let pod = [role.name(), &end.node, &nic.name].map(str::to_owned);
+            pod.into_iter().chain([rate(nic.port), rate(nic.pcie)]).collect()
         };
-        let rows: Vec<_> =
-            end.nics.iter().map(|nic| row((&nic.name, nic.port, nic.pcie))).collect();
-        if rows.is_empty() { vec![row(("unknown", None, None))] } else { rows }
+        let rows: Vec<_> = end.nics.iter().map(row).collect();
+        let unknown = || Nic { name: "unknown".to_owned(), path: None, port: None, pcie: None };
+        if rows.is_empty() { vec![row(&unknown())] } else { rows }
     };
     let rows: Vec<_> = [Role::Server, Role::Client].into_iter().zip(ends).flat_map(rows).collect();
     let mut out = text::table(&["POD", "NODE", "NIC", "PORT", "PCIE"], &rows);
@@ -306,9 +354,20 @@ fn person(
     Ok(out)
 }
 
+/// A rate for a person.
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.0} Gb/s"))
+}
+
 fn program(Outcome { ends, measured }: &Outcome, promise: Option<(f64, f64)>) -> Value {
-    let nic = |nic: &Nic| json!({ "name": nic.name, "portGbps": nic.port, "pcieGbps": nic.pcie });
-    let end = |end: &End| json!({ "node": end.node, "nics": end.nics.iter().map(nic).collect::<Vec<_>>() });
+    let nic = |nic: &Nic| {
+        let path = nic.path.map(|path| path.to_string());
+        json!({ "name": nic.name, "path": path, "portGbps": nic.port, "pcieGbps": nic.pcie })
+    };
+    let end = |end: &End| {
+        let nics: Vec<_> = end.nics.iter().map(nic).collect();
+        json!({ "node": end.node, "gpus": end.gpus, "nics": nics })
+    };
     json!({
         "server": end(&ends[0]),
         "client": end(&ends[1]),

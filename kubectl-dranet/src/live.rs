@@ -1,9 +1,9 @@
 //! A live cluster, read once: the only module with a client and a runtime.
 
 use crate::args::UserArgs;
-use crate::kinds::{PODS, Query, Scope};
+use crate::kinds::{Kind, PODS, Query, Scope};
 use crate::progress::Progress;
-use crate::reply::{Missing, PodVerb, Probe, Proxied};
+use crate::reply::{Missing, Probe, Proxied, Verb};
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::read;
@@ -227,33 +227,32 @@ impl Cluster {
         self.until_signal(signals, async { tokio::time::sleep(time).await })
     }
 
-    /// Sends a request about a pod; `None` if it does not exist. Fails if a signal arrives.
-    pub(crate) fn request_pod(
+    /// Sends a request about an object; `None` if it does not exist. Fails if a signal arrives.
+    pub(crate) fn request_object(
         &self,
         signals: &mut Signals,
+        kind: Kind,
         (namespace, name): (&str, &str),
-        verb: PodVerb<'_>,
+        verb: Verb<'_>,
     ) -> anyhow::Result<Option<Value>> {
-        let path = PODS.one(namespace, name, "").path();
+        let path = kind.one(namespace, name, "").path();
         let request = match verb {
-            PodVerb::Create(pod) => Request::post(PODS.of(Some(namespace), "").path())
+            Verb::Create(object) => Request::post(kind.of(Some(namespace), "").path())
                 .header("Content-Type", "application/json")
-                .body(serde_json::to_vec(pod)?)?,
-            PodVerb::Get => Request::get(path).body(Vec::new())?,
-            PodVerb::Delete => Request::delete(path).body(Vec::new())?,
+                .body(serde_json::to_vec(object)?)?,
+            Verb::Get => Request::get(path).body(Vec::new())?,
+            Verb::Delete => Request::delete(path).body(Vec::new())?,
         };
         let answer = self.until_signal(signals, self.client.request::<Value>(request))?;
         let what = match verb {
-            PodVerb::Create(_) => "create",
-            PodVerb::Get => "read",
-            PodVerb::Delete => "delete",
+            Verb::Create(_) => "create",
+            Verb::Get => "read",
+            Verb::Delete => "delete",
         };
-        let failed = || format!("failed to {what} Pod `{name}` of `{namespace}`");
+        let failed = || format!("failed to {what} {} `{name}` of `{namespace}`", kind.name);
         match answer {
-            Ok(pod) => Ok(Some(pod)),
-            Err(Error::Api(status))
-                if status.code == 404 && !matches!(verb, PodVerb::Create(_)) =>
-            {
+            Ok(object) => Ok(Some(object)),
+            Err(Error::Api(status)) if status.code == 404 && !matches!(verb, Verb::Create(_)) => {
                 Ok(None)
             }
             // Its own text also contains the whole answer.

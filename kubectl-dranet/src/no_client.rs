@@ -2,8 +2,8 @@
 //! value of it exists.
 
 use crate::args::UserArgs;
-use crate::kinds::Query;
-use crate::reply::{Missing, PodVerb, Probe, Proxied};
+use crate::kinds::{Kind, Query};
+use crate::reply::{Missing, Probe, Proxied, Verb};
 use process::args::KubeArgs;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -80,11 +80,12 @@ impl Cluster {
         match *self {}
     }
 
-    pub(crate) fn request_pod(
+    pub(crate) fn request_object(
         &self,
         _: &mut Signals,
+        _: Kind,
         _: (&str, &str),
-        _: PodVerb<'_>,
+        _: Verb<'_>,
     ) -> anyhow::Result<Option<Value>> {
         match *self {}
     }

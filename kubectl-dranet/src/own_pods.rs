@@ -4,8 +4,9 @@ mod state;
 
 pub(crate) use state::{MAIN, State};
 
+use crate::kinds::Kind;
 use crate::live::{Cluster, Signals};
-use crate::reply::PodVerb;
+use crate::reply::Verb;
 use anyhow::Context as _;
 use cluster_model::names::annotation;
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ pub(crate) fn toleration(key: &str) -> Value {
     json!({ "key": key, "operator": "Exists" })
 }
 
-/// Deletes pods and waits until they are gone. A pod whose creation was interrupted may still appear.
+/// Deletes objects and waits until they are gone. One whose creation was interrupted may still appear.
 ///
 /// # Errors
 /// Says `left` if they may still exist.
@@ -68,13 +69,14 @@ pub(crate) fn delete(
     cluster: &Cluster,
     signals: &mut Signals,
     namespace: &str,
+    kind: Kind,
     (names, left): (&[String], &str),
 ) -> anyhow::Result<()> {
     let until = Instant::now() + GONE;
     loop {
         let mut is_gone = true;
         for name in names {
-            let there = cluster.request_pod(signals, (namespace, name), PodVerb::Delete);
+            let there = cluster.request_object(signals, kind, (namespace, name), Verb::Delete);
             is_gone &= there.with_context(|| left.to_owned())?.is_none();
         }
         if is_gone {

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-/// A request about one pod.
+/// A request about one object.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster is asked"))]
-pub(crate) enum PodVerb<'o> {
+pub(crate) enum Verb<'o> {
     Create(&'o Value),
     Get,
-    /// Returns the pod if it still exists.
+    /// Returns the object if it still exists.
     Delete,
 }
 

@@ -59,6 +59,9 @@ fn conflicting_flags_are_rejected() {
         &["--nccl", "--gpus=0"],
         &["--nccl", "--gpu-memory"],
         &["--nccl", "--seconds=3"],
+        &["--against", "unaligned", "--nics=2"],
+        &["--against", "unaligned", "--dry-run"],
+        &["--against", "nothing"],
     ] {
         let args = ["kubectl-dranet", "bench"].iter().chain(flags);
         assert!(Args::try_parse_from(args).is_err(), "{flags:?}");

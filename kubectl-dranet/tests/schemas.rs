@@ -40,6 +40,7 @@ fn every_schema_is_documented() {
         difference::<types::Capacity>("capacity"),
         difference::<types::Simulate>("simulate"),
         difference::<types::Bench>("bench"),
+        difference::<types::BenchAgainst>("bench-against"),
         difference::<types::Lint>("lint"),
         difference::<types::Doctor>("doctor"),
         difference::<types::Fabrics>("fabric"),

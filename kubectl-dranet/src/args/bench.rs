@@ -6,6 +6,13 @@ use process::args::KubeArgs;
 /// An image that has perftest with CUDA, nccl-tests, Open MPI, and a shell.
 const IMAGE: &str = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu24.04-nccl2.29.2-1-d73ec07";
 
+/// What the bandwidth of aligned pods is compared with.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// Pods whose NIC is far from the GPU.
+    Unaligned,
+}
+
 /// Flags of `bench`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
@@ -29,6 +36,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1,
           default_missing_value = "all_reduce_perf")]
     pub nccl: Option<String>,
+    /// Run the NCCL test three times, with one GPU per pod: with one NIC next to it, with one far
+    /// from it, and with two next to it
+    #[arg(long, value_enum, value_name = "PLACEMENT",
+          conflicts_with_all = ["gpus", "nics", "gpu_memory", "seconds", "dry_run", "at_least"])]
+    pub against: Option<Against>,
     /// GPUs of each pod; more than one needs --nccl
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "nccl",
           value_parser = clap::value_parser!(u32).range(1..))]

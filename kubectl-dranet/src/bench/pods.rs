@@ -23,6 +23,8 @@ pub(crate) struct Place {
     pub(crate) node: Option<String>,
     /// The fabric of the other pod.
     pub(crate) fabric: Option<String>,
+    /// The claim that it uses in place of annotations.
+    pub(crate) claim: Option<String>,
 }
 
 /// What a pod runs.
@@ -130,6 +132,11 @@ fn pod(args: &BenchArgs, run: &str, role: Role, place: &Place, content: Content)
     container["securityContext"] = json!({ "capabilities": { "add": ["IPC_LOCK"] } });
     if args.nccl.is_some() {
         nccl::complete(&mut pod, matches!(role, Role::Server));
+    }
+    if let Some(claim) = &place.claim {
+        pod["metadata"]["annotations"] = json!({});
+        pod["spec"]["resourceClaims"] = json!([{ "name": "devices", "resourceClaimName": claim }]);
+        pod["spec"]["containers"][0]["resources"]["claims"] = json!([{ "name": "devices" }]);
     }
     if let Some(name) = &args.scheduler {
         pod["spec"]["schedulerName"] = name.as_str().into();

@@ -6,7 +6,7 @@ use cluster_model::predict::pod_claims;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, ClaimName, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
-use topology_graph::Topology;
+use topology_graph::{PathKind, Topology};
 
 /// Gigabits in a megabyte.
 const MEGABYTE: f64 = 8.0 / 1e3;
@@ -15,6 +15,8 @@ const MEGABYTE: f64 = 8.0 / 1e3;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct End {
     pub(crate) node: String,
+    /// Names of the GPUs of the claim.
+    pub(crate) gpus: Vec<String>,
     /// The NICs of the claim.
     pub(crate) nics: Vec<Nic>,
 }
@@ -23,6 +25,8 @@ pub(crate) struct End {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Nic {
     pub(crate) name: String,
+    /// The path to the nearest GPU of the pod, if known.
+    pub(crate) path: Option<PathKind>,
     /// Rate of its port, in gigabits per second.
     pub(crate) port: Option<f64>,
     /// Rate of its PCIe link at its current speed and width, in gigabits per second.
@@ -53,9 +57,11 @@ impl End {
             .collect();
         // The graph of the shape is shared; how links run is each node's own.
         let own = view.node_topology(&node).and_then(|it| Topology::from_spec(&it.spec).ok());
+        let gpus = || devices.gpus.iter().filter(|(_, gpu)| held.contains(gpu.id()));
         let nics = devices.nics.iter().filter(|(_, nic)| held.contains(nic.id()));
         let nics = nics.map(|(address, nic)| Nic {
             name: nic.id().device.to_string(),
+            path: gpus().map(|(gpu, _)| devices.topology.path(*gpu, *address)).min(),
             port: match nic.attribute(attribute::RATE_GBPS) {
                 Some(AttributeValue::Int(rate)) => Some(gbps(*rate)),
                 _ => None,
@@ -65,7 +71,8 @@ impl End {
                 .and_then(|own| own.nic(*address)?.current_link)
                 .map(|link| f64::from(link.megabytes_per_second()) * MEGABYTE),
         });
-        Self { nics: nics.collect(), ..known }
+        let names = gpus().map(|(_, gpu)| gpu.id().device.to_string());
+        Self { gpus: names.collect(), nics: nics.collect(), ..known }
     }
 
     /// What the NICs that a test uses can carry together; `None` if a rate is unknown.

@@ -5,9 +5,10 @@ use super::PAGE;
 use super::checks::Checklist;
 use super::finding::ClusterFinding;
 use crate::args::TrialArgs;
+use crate::kinds::PODS;
 use crate::live::{Cluster, Signals};
 use crate::own_pods::{self, PERIOD, State};
-use crate::reply::{PodVerb, Probe};
+use crate::reply::{Probe, Verb};
 use crate::source::{self, Source};
 use crate::verify;
 use admission::lint::Severity;
@@ -86,10 +87,10 @@ impl Trial<'_> {
         pod: &Value,
         source: &Source,
     ) -> anyhow::Result<Option<(Severity, String)>> {
-        self.request(PodVerb::Create(pod))?;
+        self.request(Verb::Create(pod))?;
         let until = Instant::now() + Duration::from_secs(self.args.timeout.into());
         loop {
-            let pod = self.request(PodVerb::Get)?;
+            let pod = self.request(Verb::Get)?;
             let pod =
                 pod.with_context(|| format!("pod `{}` is gone; somebody deleted it", self.name))?;
             let waits = match State::of(&pod) {
@@ -120,8 +121,8 @@ impl Trial<'_> {
         }
     }
 
-    fn request(&mut self, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
-        self.cluster.request_pod(&mut self.signals, (&self.namespace, &self.name), verb)
+    fn request(&mut self, verb: Verb<'_>) -> anyhow::Result<Option<Value>> {
+        self.cluster.request_object(&mut self.signals, PODS, (&self.namespace, &self.name), verb)
     }
 
     /// Deletes the pod and waits until it is gone.
@@ -131,7 +132,7 @@ impl Trial<'_> {
             self.namespace, self.name
         );
         let names = std::slice::from_ref(&self.name);
-        own_pods::delete(self.cluster, &mut self.signals, &self.namespace, (names, &left))
+        own_pods::delete(self.cluster, &mut self.signals, &self.namespace, PODS, (names, &left))
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Bench {
 pub(crate) struct BenchEnd {
     /// Its node.
     pub(crate) node: String,
+    /// The names of the GPUs of its claim.
+    pub(crate) gpus: Vec<String>,
     /// The NICs of its claim.
     pub(crate) nics: Vec<BenchNic>,
 }
@@ -40,10 +42,30 @@ pub(crate) struct BenchEnd {
 pub(crate) struct BenchNic {
     /// The name of the device.
     pub(crate) name: String,
+    /// The path to the nearest GPU of the pod, if known.
+    pub(crate) path: Option<String>,
     /// Rate of its port.
     pub(crate) port_gbps: Option<f64>,
     /// Rate of its PCIe link at its current speed and width.
     pub(crate) pcie_gbps: Option<f64>,
+}
+
+/// `kubectl dranet bench --against unaligned -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BenchAgainst {
+    /// The placements, in the order in which they were measured.
+    pub(crate) placements: Vec<BenchPlacement>,
+}
+
+/// A placement and its measurement.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BenchPlacement {
+    /// `oneNear`, `oneFar`, `twoNear`: the NICs next to the GPU of each pod, or far from it.
+    pub(crate) placement: String,
+    /// The measurement.
+    pub(crate) result: Bench,
 }
 
 /// `kubectl dranet version -o json`.

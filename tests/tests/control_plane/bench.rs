@@ -14,7 +14,7 @@ use tests::{Check, ControlPlane, Scope, binaries, eventually, suite::Test};
 use tokio::process::{Child, Command};
 
 use super::{
-    played_kubelet::{ended, nothing_left, report},
+    played_kubelet::{ended, nothing_left, report, report_all},
     thin_line::with_installation,
 };
 
@@ -39,6 +39,7 @@ pub(crate) fn tests() -> Vec<Test> {
         two_pods_are_measured_and_deleted,
         an_interrupted_measurement_leaves_nothing,
         a_failed_measurement_leaves_nothing,
+        near_and_far_pods_are_measured_one_after_another,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -152,6 +153,91 @@ async fn a_failed_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow
         Ok(())
     })
     .await
+}
+
+/// The placements of upstream's GB300 example: one NIC near, one far, two near.
+async fn near_and_far_pods_are_measured_one_after_another(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
+        let against = ["--against", "unaligned"];
+        let child = start(&plane, scope, &[&against[..], &["-o", "json"]].concat())?;
+        let output = ended(child, async || launch(scope).await).await?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let answer: Value = serde_json::from_slice(&output.stdout).context(errors.to_string())?;
+        let placements = answer["placements"].as_array().context("it lists placements")?;
+        let expected = [
+            ("oneNear", "NODE", 1, 448.0),
+            ("oneFar", "SYS", 1, 200.0),
+            ("twoNear", "NODE", 2, 896.0),
+        ];
+        assert_eq!(placements.len(), expected.len(), "{answer}");
+        for (placement, (name, path, nics, gbps)) in placements.iter().zip(expected) {
+            let result = &placement["result"];
+            assert_eq!(placement["placement"], name, "{answer}");
+            assert_eq!(result["measuredGbps"], gbps, "{answer}");
+            for end in [&result["server"], &result["client"]] {
+                assert_eq!(end["gpus"].as_array().map(Vec::len), Some(1), "{answer}");
+                let got = end["nics"].as_array().context("it has NICs")?;
+                assert!(got.len() == nics && got.iter().all(|nic| nic["path"] == path), "{answer}");
+            }
+        }
+        nothing_left(scope, bench_pods(scope).await?).await?;
+        let child = start(&plane, scope, &against)?;
+        let output = ended(child, async || launch(scope).await).await?;
+        let text = String::from_utf8(output.stdout)?;
+        for part in [
+            "one NIC far    server",
+            "448.0 Gb/s  56.0 GB/s   2.24 times",
+            "two NICs near  896.0 Gb/s",
+        ] {
+            assert!(text.contains(part), "`{part}` is missing in:\n{text}");
+        }
+        nothing_left(scope, bench_pods(scope).await?).await
+    })
+    .await
+}
+
+/// One iteration of a kubelet over the pods of an NCCL test, which is as fast as upstream's example
+/// says for what the pods got.
+async fn launch(scope: &Scope) -> anyhow::Result<()> {
+    let pods = bench_pods(scope).await?;
+    let client_has_run = pods.iter().any(|pod| pod.name_any().ends_with("client") && has_run(pod));
+    for pod in &pods {
+        let name = pod.name_any();
+        if pod.metadata.deletion_timestamp.is_some() {
+            scope.delete_pod(&name).await?;
+            continue;
+        }
+        let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let is_server = name.ends_with("server");
+        // It has the command for the second pod from the beginning.
+        let relay = is_server
+            .then(|| ("relay", json!({ "terminated": { "exitCode": 0, "message": "orted" } })));
+        let (phase, state) = match phase {
+            _ if !is_bound => continue,
+            Some("Pending") => ("Running", json!({ "running": { "startedAt": Timestamp::now() } })),
+            Some("Running") if is_server && client_has_run => {
+                ("Succeeded", json!({ "terminated": { "exitCode": 0, "message": result(pod) } }))
+            }
+            _ => continue,
+        };
+        let states: Vec<_> = [("main", state)].into_iter().chain(relay).collect();
+        report_all(scope, &name, phase, &states).await?;
+    }
+    Ok(())
+}
+
+/// What the NCCL test prints in a pod with these NICs.
+fn result(pod: &Pod) -> String {
+    let gigabytes = match pod.annotations().get("dranet.io/aligned-nics").map(String::as_str) {
+        Some("1") => "56.00",
+        Some(_) => "112.00",
+        None => "25.00",
+    };
+    let place = format!("9.9 {gigabytes} {gigabytes} 0");
+    format!("# size busbw\n 1073741824 268435456 float sum -1 {place} {place}\n")
 }
 
 fn start(plane: &ControlPlane, scope: &Scope, flags: &[&str]) -> anyhow::Result<Child> {

@@ -41,14 +41,27 @@ pub(super) async fn report(
     phase: &str,
     state: &Value,
 ) -> anyhow::Result<()> {
+    report_all(scope, pod, phase, &[("main", state.clone())]).await
+}
+
+/// Writes the status of a pod and of its containers.
+pub(super) async fn report_all(
+    scope: &Scope,
+    pod: &str,
+    phase: &str,
+    states: &[(&str, Value)],
+) -> anyhow::Result<()> {
+    let container = |(name, state): &(&str, Value)| {
+        json!({
+            "name": name, "ready": true, "restartCount": 0, "image": "main", "imageID": "main",
+            "state": state,
+        })
+    };
     let status = json!({ "status": {
         "phase": phase,
         "podIP": "10.0.0.1",
         "podIPs": [{ "ip": "10.0.0.1" }],
-        "containerStatuses": [{
-            "name": "main", "ready": true, "restartCount": 0, "image": "main", "imageID": "main",
-            "state": state,
-        }],
+        "containerStatuses": states.iter().map(container).collect::<Vec<_>>(),
     } });
     let params = PatchParams::default();
     match scope.api::<Pod>().patch_status(pod, &params, &Patch::Merge(status)).await {

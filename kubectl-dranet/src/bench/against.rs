@@ -1,0 +1,224 @@
+//! `bench --against unaligned`: the same NCCL test with one near NIC, one far NIC and two near NICs,
+//! one after another.
+
+use super::pods::{LABEL, Role};
+use super::promise::{Uses, promised};
+use super::{Outcome, Session, program, rate};
+use crate::Output;
+use crate::args::{BenchArgs, Form};
+use crate::source;
+use crate::text;
+use anyhow::Context as _;
+use cluster_model::gpu_drivers;
+use cluster_model::names::attribute;
+use cluster_model::nic_drivers;
+use cluster_model::node_devices::{self, NodeDevices};
+use cluster_model::view::ClusterView;
+use dra_allocator::Device;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use topology_graph::{NicRole, PathKind, PciAddress};
+
+/// Bits in a byte.
+const BITS: f64 = 8.0;
+
+/// A placement of a pod with one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    OneNear,
+    OneFar,
+    TwoNear,
+}
+
+impl Placement {
+    const ALL: [Self; 3] = [Self::OneNear, Self::OneFar, Self::TwoNear];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::OneNear => "one NIC near",
+            Self::OneFar => "one NIC far",
+            Self::TwoNear => "two NICs near",
+        }
+    }
+
+    /// Its name in JSON.
+    fn name(self) -> &'static str {
+        match self {
+            Self::OneNear => "oneNear",
+            Self::OneFar => "oneFar",
+            Self::TwoNear => "twoNear",
+        }
+    }
+
+    fn nics(self) -> u32 {
+        if self == Self::TwoNear { 2 } else { 1 }
+    }
+}
+
+/// A GPU and a NIC that is farther from it than its nearest, as a claim can request them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FarPair {
+    gpu: Wanted,
+    nic: Wanted,
+}
+
+/// A device by its PCI address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    class: String,
+    expression: String,
+}
+
+impl FarPair {
+    /// The claim of a pod.
+    pub(crate) fn claim(&self, name: &str, run: &str) -> Value {
+        let request = |name: &str, Wanted { class, expression }: &Wanted| {
+            json!({ "name": name, "exactly": {
+                "deviceClassName": class,
+                "selectors": [{ "cel": { "expression": expression } }],
+            } })
+        };
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "name": name,
+                "labels": { "app.kubernetes.io/managed-by": "kubectl-dranet", LABEL: run },
+            },
+            "spec": { "devices": {
+                "requests": [request("gpu", &self.gpu), request("nic", &self.nic)],
+            } },
+        })
+    }
+
+    /// The farthest pair that two of these nodes have in common; of all nodes if none is named.
+    fn of(view: &ClusterView, named: &[String]) -> Option<Self> {
+        let mut found: BTreeMap<(PathKind, Self), usize> = BTreeMap::new();
+        let nodes = view.node_topologies().map(|(node, _)| node);
+        for node in nodes.filter(|node| named.is_empty() || named.iter().any(|it| it == node)) {
+            let Some(devices) = NodeDevices::of(view, node) else { continue };
+            for pair in far_pairs(&devices) {
+                *found.entry(pair).or_default() += 1;
+            }
+        }
+        let needed = if named.len() == 1 { 1 } else { 2 };
+        let common = found.into_iter().filter(|(_, nodes)| *nodes >= needed);
+        // The map's order makes the choice the same each time.
+        common.max_by_key(|((path, _), _)| *path).map(|((_, pair), _)| pair)
+    }
+}
+
+/// All pairs of a GPU and a compute NIC that is not its nearest.
+fn far_pairs(devices: &NodeDevices<'_>) -> Vec<(PathKind, FarPair)> {
+    let is_compute = |(address, nic): &(&PciAddress, &&Device)| {
+        node_devices::nic_role_in(Some(devices.topology), nic, Some(**address)) == NicRole::Compute
+    };
+    let nics: Vec<_> = devices.nics.iter().filter(is_compute).collect();
+    let mut pairs = Vec::new();
+    for (at, gpu) in &devices.gpus {
+        let path = |nic| devices.topology.path(*at, nic);
+        let nearest = nics.iter().map(|(nic, _)| path(**nic)).min();
+        for (nic_at, nic) in &nics {
+            let path = path(**nic_at);
+            let is_far = path != PathKind::Unknown && nearest.is_some_and(|near| near < path);
+            let Some((gpu, nic)) = wanted_gpu(gpu).zip(wanted_nic(nic)).filter(|_| is_far) else {
+                continue;
+            };
+            pairs.push((path, FarPair { gpu, nic }));
+        }
+    }
+    pairs
+}
+
+fn wanted_gpu(gpu: &Device) -> Option<Wanted> {
+    let driver = gpu_drivers::by_name(&gpu.id().driver)?;
+    wanted(gpu, driver.class, driver.address_attribute)
+}
+
+fn wanted_nic(nic: &Device) -> Option<Wanted> {
+    let driver = nic_drivers::by_name(&nic.id().driver)?;
+    wanted(nic, driver.classes.first()?, driver.address_attribute)
+}
+
+/// The device by the attribute with its PCI address; `None` if its driver publishes none.
+fn wanted(device: &Device, class: &str, own: Option<&str>) -> Option<Wanted> {
+    let mut names = [attribute::PCI_BUS_ID].into_iter().chain(own);
+    let (name, address) = names.find_map(|name| Some((name, node_devices::text(device, name)?)))?;
+    let (domain, id) = name.split_once('/')?;
+    let expression =
+        format!("device.attributes[\"{domain}\"].?{id}.orValue(\"\") == \"{address}\"");
+    Some(Wanted { class: class.to_owned(), expression })
+}
+
+/// Measures all placements.
+pub(super) fn run(args: &BenchArgs, session: &mut Session<'_>) -> anyhow::Result<Output> {
+    let view = session.source.read(&source::of_view(), &[])?.view;
+    let far = FarPair::of(&view, &args.nodes).context(
+        "no two nodes have a GPU and a NIC that is farther from it than its nearest NIC, and whose \
+         drivers publish their PCI addresses: there is nothing to compare",
+    )?;
+    let mut outcomes = Vec::new();
+    for placement in Placement::ALL {
+        let one = BenchArgs { gpus: 1, nics: placement.nics(), ..args.clone() };
+        let far = (placement == Placement::OneFar).then_some(&far);
+        let outcome = super::measured(&one, session, far);
+        outcomes.push((placement, outcome.with_context(|| placement.title().to_owned())?));
+    }
+    Ok(Output::from(match args.output {
+        Form::Text => person(&outcomes)?,
+        Form::Json => text::document(&documents(&outcomes), false)?,
+        Form::Yaml => text::document(&documents(&outcomes), true)?,
+    }))
+}
+
+fn documents(outcomes: &[(Placement, Outcome)]) -> Value {
+    let one = |(placement, outcome): &(Placement, Outcome)| {
+        let promised = promised(&outcome.ends, Uses::All);
+        let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
+        json!({
+            "placement": placement.name(),
+            "result": program(outcome, promised.zip(percent)),
+        })
+    };
+    json!({ "placements": outcomes.iter().map(one).collect::<Vec<_>>() })
+}
+
+fn person(outcomes: &[(Placement, Outcome)]) -> anyhow::Result<String> {
+    let mut out = text::table(
+        &["PLACEMENT", "POD", "NODE", "GPU", "NIC", "PATH", "PORT"],
+        &outcomes
+            .iter()
+            .flat_map(|(placement, outcome)| got(*placement, outcome))
+            .collect::<Vec<_>>(),
+    );
+    let far = outcomes.iter().find(|(placement, _)| *placement == Placement::OneFar);
+    let far = far.map_or(0.0, |(_, outcome)| outcome.measured.gbps);
+    let row = |(placement, outcome): &(Placement, Outcome)| {
+        let gbps = outcome.measured.gbps;
+        let times = if *placement == Placement::OneFar || far == 0.0 {
+            "–".to_owned()
+        } else {
+            format!("{:.2} times", gbps / far)
+        };
+        let gigabytes = format!("{:.1} GB/s", gbps / BITS);
+        vec![placement.title().to_owned(), format!("{gbps:.1} Gb/s"), gigabytes, times]
+    };
+    let rows: Vec<_> = outcomes.iter().map(row).collect();
+    write!(out, "\n{}", text::table(&["PLACEMENT", "MEASURED", "", "ONE NIC FAR"], &rows))?;
+    Ok(out)
+}
+
+/// What the pods of a placement got.
+fn got(placement: Placement, outcome: &Outcome) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for (role, end) in [Role::Server, Role::Client].into_iter().zip(&outcome.ends) {
+        for nic in &end.nics {
+            let path = nic.path.map_or_else(|| "unknown".to_owned(), |path| path.to_string());
+            let (title, gpus) = (placement.title().to_owned(), end.gpus.join(", "));
+            let pod = [role.name(), &end.node, &gpus, &nic.name].map(str::to_owned);
+            rows.push([title].into_iter().chain(pod).chain([path, rate(nic.port)]).collect());
+        }
+    }
+    rows
+}

@@ -14,7 +14,7 @@ use crate::predicted::{nodes, pools_of};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Besides, Subject};
-use crate::text::{self, counted, node_list};
+use crate::text::{self, counted, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
 use admission::rewrite::CLAIM;
@@ -140,7 +140,13 @@ pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
     if claims.is_empty() && known.allocated.is_empty() && needs.extended.is_none() {
         return Ok(without_devices(&admitted, &verdict.warnings, &needs, scene));
     }
-    on_nodes((pod, &admitted), (&claims, &known), &needs, scene)
+    let planned = verdict.planned.as_ref().map(|planned| &planned.plan.claim);
+    let refused = quota::refusal(&admitted, planned, &known, scene.quotas, view);
+    let mut answer = on_nodes((pod, &admitted), (&claims, &known), &needs, scene)?;
+    if let Answer::Nodes(nodes) = &mut answer {
+        nodes.waits.extend(refused);
+    }
+    Ok(answer)
 }
 
 /// The open claims of an admitted pod in the allocator's form, and all its claims.
@@ -190,7 +196,7 @@ fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'
     if why_not.is_empty() {
         return Answer::Fine(why.to_owned());
     }
-    let reasons = why_not.iter().map(|(why, nodes)| format!("{}: {why}", node_list(nodes)));
+    let reasons = why_not.iter().map(|(why, nodes)| of_nodes(nodes, why));
     let reasons: Vec<_> = reasons.collect();
     Answer::Refused(format!("requests no devices and fits on no node; {}", reasons.join("; ")))
 }
@@ -205,7 +211,7 @@ fn on_nodes(
     needs: &Needs,
     scene: Scene<'_>,
 ) -> anyhow::Result<Answer> {
-    let Scene { view, policy, barriers, quotas, .. } = scene;
+    let Scene { view, policy, barriers, .. } = scene;
     let spec = admitted.spec.clone().unwrap_or_default();
     let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
     let remarks = scheduler.into_iter().chain(not_looked_at(&spec)).chain(preempts(&spec));
@@ -214,7 +220,6 @@ fn on_nodes(
     let gates = spec.scheduling_gates.iter().flatten();
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
     let mut waits: Vec<String> = gates.map(gate).collect();
-    waits.extend(quota::refusal(admitted, known, quotas, view));
     let mut candidates: Vec<&str> = nodes(view).collect();
     for key in &known.allocated {
         let pools = pools_of(view, key);
@@ -387,11 +392,11 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     }
     if !outcomes.fits.is_empty() {
         let fits: Vec<_> = outcomes.fits.iter().map(String::as_str).collect();
-        writeln!(out, "\n{}: fits", node_list(&fits))?;
+        writeln!(out, "\n{}", of_nodes(&fits, "fits"))?;
     }
     for group in &outcomes.groups {
         let names: Vec<_> = group.nodes.iter().map(String::as_str).collect();
-        writeln!(out, "\n{}: {}", node_list(&names), group.verdict)?;
+        writeln!(out, "\n{}", of_nodes(&names, &group.verdict))?;
         group.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))?;
         if !group.holders.is_empty() {
             writeln!(out, "  in use on {}: {}", names[0], group.holders.join(", "))?;
@@ -403,7 +408,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     }
     for (why, nodes) in barred {
         let names: Vec<_> = nodes.iter().map(String::as_str).collect();
-        writeln!(out, "\n{}: {why}", node_list(&names))?;
+        writeln!(out, "\n{}", of_nodes(&names, why))?;
     }
     let has_remedy = !changes.is_empty() || !down.is_empty();
     if !has_remedy && outcomes.fits.is_empty() && outcomes.looked_at() > 0 {

@@ -7,7 +7,7 @@ use crate::predicted::{devices, is_fit, predict_channel};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Besides, Subject, disown};
-use crate::text::{counted, node_list, wrapped};
+use crate::text::{counted, of_nodes, wrapped};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
@@ -151,7 +151,7 @@ fn person(
     writeln!(out, "{}", wrapped(&planned.plan.note(name)))?;
     writeln!(out, "{}\n", wrapped(&format!("Join {}: {}.", planned.plan.join, planned.plan.why)))?;
     for (outcome, nodes) in &groups {
-        writeln!(out, "{}", wrapped(&format!("{}: {outcome}", node_list(nodes))))?;
+        writeln!(out, "{}", wrapped(&of_nodes(nodes, outcome)))?;
     }
     if !verdict.warnings.is_empty() {
         out.push('\n');

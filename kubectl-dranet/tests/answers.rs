@@ -384,3 +384,81 @@ fn a_plan_is_one_screen() {
         assert!(line.chars().count() <= 80, "{line}");
     }
 }
+
+/// A quota also refuses the claim that admission writes for a pod in a file.
+#[test]
+fn quotas_refuse_the_claims_of_pods_in_files() {
+    let quota = |key: &str, hard: &str| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": { "name": "team", "namespace": "default" },
+            "spec": { "hard": { key: hard } },
+            "status": { "used": { key: "0" } },
+        })
+    };
+    for key in [
+        "count/resourceclaims.resource.k8s.io",
+        "gpu.nvidia.com.deviceclass.resource.k8s.io/devices",
+    ] {
+        let text = Cluster::of(&[quota(key, "0")], |_| {}).of_file("explain", &pair());
+        let expected = format!(
+            "waits: quota `team` refuses its claim: {key} is limited to 0, 0 are in use, and the \
+             claim needs 1.\nIts claim fits on 1 of 1 node now.\n"
+        );
+        assert!(text.contains(&expected) && text.ends_with("exit code 3\n"), "{text}");
+        let enough = Cluster::of(&[quota(key, "1")], |_| {}).of_file("explain", &pair());
+        assert!(enough.ends_with("exit code 0\n"), "{enough}");
+    }
+    // A pod without a namespace is in `default`.
+    let mut nowhere = pair();
+    nowhere["metadata"].as_object_mut().unwrap().remove("namespace");
+    let key = "count/resourceclaims.resource.k8s.io";
+    let text = Cluster::of(&[quota(key, "0")], |_| {}).of_file("explain", &nowhere);
+    assert!(text.contains("quota `team` refuses its claim"), "{text}");
+}
+
+/// What holds for several nodes is said of several.
+#[test]
+fn several_nodes_have_verbs_in_the_plural() {
+    let second: Vec<Value> = cluster_model::snapshot::objects(EXAMPLE.as_ref())
+        .unwrap()
+        .into_iter()
+        .filter(|object| object["kind"] == "Node")
+        .map(|mut node| {
+            node["metadata"]["name"] = "second".into();
+            node
+        })
+        .collect();
+    for (spec, status, plural) in [
+        (json!({ "unschedulable": true }), json!({}), "): are cordoned; "),
+        (
+            json!({ "taints": [{ "key": "sku", "effect": "NoSchedule" }] }),
+            json!({}),
+            "): have the taint sku, which ",
+        ),
+        (
+            json!({}),
+            json!({ "conditions": [{ "type": "Ready", "status": "False" }] }),
+            "): are not ready",
+        ),
+        (
+            json!({}),
+            json!({ "allocatable": { "cpu": "1", "pods": "9" } }),
+            "): have too little `cpu`, also when they are empty",
+        ),
+    ] {
+        let change = |node: &mut Value| {
+            if node["kind"] == "Node" {
+                node["spec"] = spec.clone();
+                node["status"] = status.clone();
+            }
+        };
+        let mut second = second.clone();
+        second.iter_mut().for_each(change);
+        let mut asks = pair();
+        asks["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "2" } });
+        let text = Cluster::of(&second, change).of_file("explain", &asks);
+        assert!(text.contains(plural), "{plural}: {text}");
+    }
+}

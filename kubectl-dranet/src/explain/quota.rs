@@ -14,22 +14,24 @@ use std::collections::BTreeMap;
 /// The key for the number of claims.
 const CLAIMS: &str = "count/resourceclaims.resource.k8s.io";
 
-/// Why the claims that are to be created for this pod are refused, if they are.
+/// Why the claims that are to be created for this pod are refused, if they are. `planned` is the
+/// one that admission writes.
 pub(super) fn refusal(
     pod: &Pod,
+    planned: Option<&ResourceClaimSpec>,
     claims: &PodClaims,
     quotas: &[Value],
     view: &ClusterView,
 ) -> Option<String> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let is_here = |quota: &ResourceQuota| quota.metadata.namespace.as_deref() == Some(namespace);
     let quotas = quotas.iter().filter_map(|quota| ResourceQuota::deserialize(quota).ok());
     let quotas: Vec<_> = quotas.filter(is_here).collect();
     let made = claims.open.iter().filter(|open| !open.is_made);
     let mut needed: BTreeMap<String, i64> = BTreeMap::new();
-    for open in made {
+    for spec in made.map(|open| &*open.spec).chain(planned) {
         *needed.entry(CLAIMS.to_owned()).or_default() += 1;
-        for (key, number) in counted(&open.spec, view) {
+        for (key, number) in counted(spec, view) {
             *needed.entry(key).or_default() += number;
         }
     }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, TypeMeta},
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, TypeMeta},
     core::GroupVersionKind,
     discovery::{self, Scope},
 };
@@ -130,6 +130,20 @@ pub async fn check(client: &Client, object: &DynamicObject, namespace: &str) -> 
         .await
         .with_context(|| format!("{kind} `{name}` is refused"))?;
     Ok(())
+}
+
+/// Deletes an object, which may be gone already.
+pub async fn delete(
+    client: &Client,
+    object: &DynamicObject,
+    namespace: &str,
+    params: &DeleteParams,
+) -> anyhow::Result<()> {
+    let place = Place::of(client, object, namespace).await?;
+    match place.api(client).delete(&object.name_any(), params).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => Ok(deleted.map(drop)?),
+    }
 }
 
 async fn wait_until_served(client: &Client, name: &str) -> anyhow::Result<()> {

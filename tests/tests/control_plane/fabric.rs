@@ -3,12 +3,14 @@
 
 mod campaign;
 mod compute_domains;
+mod controllers;
 mod faults;
 mod gangs;
 mod heal;
 mod levels;
 mod pod_groups;
 mod site;
+mod workloads;
 
 use tests::suite::Test;
 
@@ -28,6 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
         pod_groups::groups_with_pod_groups_of_their_workload_are_joined,
         pod_groups::no_group_is_placed_where_the_constraint_is_dropped,
         faults::whenever_the_leader_dies_no_group_is_split,
+        workloads::examples_of_workloads_run,
         campaign::random_gangs_are_never_split_and_all_run,
         campaign::the_gates_of_a_large_gang_are_removed_together,
     ];

@@ -17,7 +17,6 @@ mod node {
     pub(crate) mod programs;
     pub(crate) mod rdma;
     pub(crate) mod sandboxes;
-    pub(crate) mod seeded_rng;
     pub(crate) mod settings;
     pub(crate) mod surroundings;
     pub(crate) mod trouble;

@@ -14,7 +14,7 @@ use anyhow::Context;
 use pods::{NICS, Pods};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::{
-    Check, ControlPlane, eventually,
+    Check, ControlPlane, SeededRng, eventually,
     node::{Machine, pods::POD, with_machine},
     setting,
     suite::Test,
@@ -25,7 +25,6 @@ use super::{
     api_partition::ApiPartition,
     campaign::{INTO_A_SANDBOX, ON_THE_WAY_IN, ON_THE_WAY_OUT, OUT_OF_A_SANDBOX},
     nri::nri_with_rdma,
-    seeded_rng::SeededRng,
     trouble::Disk,
 };
 

@@ -14,7 +14,7 @@ use mortal::{ANY_MOMENT, Mortal};
 use node_driver::kubelet::wire::dra_v1::Claim;
 use serde_json::json;
 use tests::{
-    ControlPlane, Scope,
+    ControlPlane, Scope, SeededRng,
     node::{
         Machine, Nic,
         nri::Runtime,
@@ -24,8 +24,6 @@ use tests::{
     setting,
     suite::Test,
 };
-
-use super::seeded_rng::SeededRng;
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![

@@ -14,7 +14,7 @@ use anyhow::Context;
 use node_driver::kubelet::{NEEDED, wire::dra_v1::Claim};
 use serde_json::json;
 use tests::{
-    Check, ControlPlane, Scope, eventually,
+    Check, ControlPlane, Scope, SeededRng, eventually,
     node::{
         Machine, Nic,
         links::{self, shell},
@@ -25,7 +25,7 @@ use tests::{
     suite::Test,
 };
 
-use super::{api_partition::ApiPartition, seeded_rng::SeededRng, user::NIC};
+use super::{api_partition::ApiPartition, user::NIC};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![

@@ -8,7 +8,7 @@ use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::Api;
 use serde_json::{Value, json};
 use tests::{
-    Scope,
+    Scope, SeededRng,
     node::{
         Machine, Nic, device_name,
         links::{self, shell},
@@ -16,7 +16,7 @@ use tests::{
     },
 };
 
-use crate::node::{seeded_rng::SeededRng, user};
+use crate::node::user;
 
 /// The place of a pod on the node.
 #[derive(Debug)]

@@ -4,15 +4,13 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
 use tests::{
-    Check, eventually,
+    Check, SeededRng, eventually,
     node::{
         Machine,
         plugin::{self, Call, SOON},
     },
 };
 use tokio::time::timeout;
-
-use crate::node::seeded_rng::SeededRng;
 
 /// The number of consecutive crashes after which the driver is left alone, so that a step can
 /// finish.

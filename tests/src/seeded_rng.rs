@@ -2,11 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use tests::setting;
+use crate::setting;
 
 /// `SplitMix64` (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct SeededRng {
+pub struct SeededRng {
     seed: u64,
     state: u64,
 }
@@ -19,7 +19,12 @@ impl fmt::Display for SeededRng {
 }
 
 impl SeededRng {
-    pub(crate) fn from_environment() -> anyhow::Result<Self> {
+    /// The choices of `$DRANET_SEED`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the variable is not a number.
+    pub fn from_environment() -> anyhow::Result<Self> {
         let seed = setting("DRANET_SEED", 7)?;
         Ok(Self { seed, state: seed })
     }
@@ -32,23 +37,23 @@ impl SeededRng {
     }
 
     /// True with a probability of one in `chances`.
-    pub(crate) fn one_in(&mut self, chances: u64) -> bool {
+    pub fn one_in(&mut self, chances: u64) -> bool {
         self.next().is_multiple_of(chances)
     }
 
     /// A random time below this one.
-    pub(crate) fn below(&mut self, time: Duration) -> Duration {
+    pub fn below(&mut self, time: Duration) -> Duration {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         Duration::from_micros(self.next() % micros)
     }
 
     /// A random item.
-    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
 
     /// A random number below `count`.
-    pub(crate) fn index(&mut self, count: usize) -> usize {
+    pub fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.next() % count.max(1) as u64).unwrap_or_default()
     }
 }

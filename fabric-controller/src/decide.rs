@@ -30,7 +30,8 @@ use spots::{Fit, Spot};
 pub enum FullFabricPolicy {
     /// The pod waits until there is room.
     Wait,
-    /// All pods of the group are evicted and placed again, if another fabric has room for all.
+    /// All pods of the group are evicted and placed again, if another fabric, or other domains of
+    /// the levels that it requires, have room for all.
     Evict,
 }
 

@@ -50,7 +50,7 @@ pub enum WaitingReason {
         fit: usize,
         /// How many wait.
         need: usize,
-        /// Another fabric with room for the whole group.
+        /// A fabric with room for the whole group: another one, or its own in other domains.
         elsewhere: Option<String>,
     },
     /// The group was released to a fabric that an autoscaler grows, and not all nodes are there.
@@ -152,6 +152,10 @@ impl fmt::Display for WaitingReason {
             Self::Full { fabric, fit, need, elsewhere } => {
                 write!(f, "the group is on {fabric}, where {fit} of {need} waiting pods fit now")?;
                 match elsewhere {
+                    Some(own) if own == fabric => f.write_str(
+                        "; other domains of the fabric have room for the whole group: delete all its \
+                         pods to move it there",
+                    ),
                     Some(other) => write!(
                         f,
                         "; another fabric, {other}, has room for the whole group: delete all its \
@@ -165,7 +169,7 @@ impl fmt::Display for WaitingReason {
                 "the group waits for new nodes of {fabric}, where {fit} of {need} waiting pods fit \
                  now: see the events of the autoscaler"
             ),
-            Self::Moving => f.write_str("the group moves to another fabric, all pods together"),
+            Self::Moving => f.write_str("the group moves to where it has room, all pods together"),
             Self::Unknown(why) => write!(f, "what the pods need is not known: {why}"),
             Self::Expensive => f.write_str(
                 "the CEL expressions of the pods' claims take too long to evaluate here, so no \

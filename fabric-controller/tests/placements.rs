@@ -7,6 +7,8 @@
 mod laws;
 #[path = "placements/levels.rs"]
 mod levels;
+#[path = "placements/reported.rs"]
+mod reported;
 #[path = "placements/table.rs"]
 mod table;
 #[path = "placements/world.rs"]

@@ -91,15 +91,19 @@ impl Placer<'_, '_> {
         group.fabric(|node| self.cluster.fabric_of(node))
     }
 
-    /// Another fabric with room for the whole group now.
+    /// A fabric with room for the whole group now: its own, in other domains of the levels that the
+    /// group requires, or another one.
     fn elsewhere(&mut self, group: &Group, fabric: &str) -> Option<String> {
         let members = group.members.iter().filter(|member| member.stage != PodStage::Succeeded);
         let needs = GroupDemand::anew(group, members, self.cluster.view()).ok()?;
-        let kept = &self.kept;
-        let mut others = self.cluster.fabrics_mut();
-        others.find_map(|(name, room)| {
-            let is_open = name != fabric && !kept.contains(name);
-            (is_open && Self::fit_on(group, &needs, room).is_some()).then(|| name.clone())
+        let own = group.requires_domains().then_some(fabric);
+        let others = self.cluster.fabrics_mut().map(|(name, _)| name.clone());
+        let others: Vec<_> = others.filter(|name| name != fabric).collect();
+        let mut all = own.map(str::to_owned).into_iter().chain(others);
+        all.find(|name| {
+            let is_open = !self.kept.contains(name);
+            let room = self.cluster.fabric(name).filter(|_| is_open);
+            room.is_some_and(|room| Self::fit_on(group, &needs, room).is_some())
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::world::World;
 use cluster_model::fabric_level::FabricLevel::Nvlink;
 use cluster_model::names::{annotation, label};
-use fabric_controller::PodStage;
+use fabric_controller::{FullFabricPolicy, PodStage};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,6 +167,45 @@ fn a_recreated_pod_joins_its_domain() {
     }
     let found = world.told();
     assert!(found["a"].starts_with("FabricFull"), "{found:?}");
+}
+
+/// A rack loses a node, and another rack of the same fabric has room for the whole gang.
+#[test]
+fn a_gang_whose_domain_lost_its_room_moves_within_its_fabric() {
+    for (asked, pods) in [(&[(LEVEL, "nvlink")][..], 3), (&[(LEVEL, "nvlink"), (SIZE, "3")], 3)] {
+        let mut world = racks(&[3, 4], &[]);
+        world.gang("a", pods, "d4");
+        world.annotate("a", asked);
+        world.release();
+        world.bind_one("a-0", 0);
+        let taken = world.nodes_of("a");
+        let lost = (0..3).map(|node| format!("f0-f0r0-{node}")).find(|it| !taken.contains(it));
+        world.remove_node(&lost.unwrap());
+        world.set_unschedulable("a-1");
+        world.set_unschedulable("a-2");
+        let found = world.told();
+        assert!(
+            found["a"].starts_with("FabricFull: the group is on f0, where 0 of 1 waiting pods fit")
+                && found["a"]
+                    .contains("; other domains of the fabric have room for the whole group"),
+            "{found:?}"
+        );
+        world.rules.full_fabric = FullFabricPolicy::Evict;
+        assert_eq!(world.told()["a"], "moves 3");
+        // Nothing has room for all of them.
+        world.plain(
+            "other",
+            "f0-f0r1-3",
+            &json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "16"}}}]}),
+        );
+        world.plain(
+            "another",
+            "f0-f0r1-2",
+            &json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "16"}}}]}),
+        );
+        let found = world.told();
+        assert!(found["a"].starts_with("FabricFull") && !found["a"].contains("other"), "{found:?}");
+    }
 }
 
 /// 512 pods over 5,000 nodes with four levels: fabric, block, NVLink domain and node.

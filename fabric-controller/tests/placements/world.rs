@@ -291,6 +291,19 @@ impl World {
         ]})));
     }
 
+    /// Cordons a node.
+    pub(crate) fn cordon(&mut self, name: &str) {
+        let labels = &self.view.inventory().node(name).unwrap().labels;
+        let labels: BTreeMap<_, _> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let node: Node = from(json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"unschedulable": true},
+            "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}},
+        }));
+        self.nodes.apply(&node);
+        self.view.apply(node).unwrap();
+    }
+
     /// Removes a node and its slice.
     pub(crate) fn remove_node(&mut self, name: &str) {
         let key = ObjectKey { namespace: String::new(), name: name.to_owned() };

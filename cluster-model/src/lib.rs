@@ -9,6 +9,8 @@ pub mod compute_domain;
 pub mod drivers;
 pub mod fabric_level;
 pub mod gpu_drivers;
+pub mod hyper_node;
+pub mod kueue_topology;
 pub mod layout;
 pub mod machines;
 pub mod names;

@@ -7,6 +7,7 @@
 mod claims;
 mod compute_domains;
 mod devices;
+mod foreign_topologies;
 mod graphs;
 mod known_machines;
 mod nic_pools;
@@ -16,6 +17,7 @@ mod versions;
 
 pub use claims::KnownClaim;
 pub use compute_domains::{ComputeDomains, MadeDomain};
+pub use foreign_topologies::{ForeignTopologies, NodeHome};
 pub use nic_pools::{KnownPool, NicPools};
 pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
@@ -138,6 +140,8 @@ pub struct Revision {
     pub claims: u64,
     /// Changes with the templates of claims and with `ComputeDomain`s, which have templates.
     pub templates: u64,
+    /// Changes with what other schedulers say of the network.
+    pub levels: u64,
 }
 
 /// The indexed cluster. Large parts are behind pointers, so that copies are cheap.
@@ -152,6 +156,7 @@ pub struct ClusterView {
     nic_pools: NicPools,
     pod_groups: PodGroups,
     compute_domains: ComputeDomains,
+    foreign_topologies: ForeignTopologies,
     remembered: BTreeMap<String, Arc<Remembered>>,
     /// Extended resources by class, for classes that have one.
     extended: BTreeMap<String, ExtendedResource>,
@@ -176,6 +181,7 @@ impl Default for ClusterView {
             nic_pools: NicPools::default(),
             pod_groups: PodGroups::default(),
             compute_domains: ComputeDomains::default(),
+            foreign_topologies: ForeignTopologies::default(),
             remembered: BTreeMap::new(),
             extended: BTreeMap::new(),
             plugins: BTreeMap::new(),

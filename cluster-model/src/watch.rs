@@ -5,6 +5,8 @@
 pub use crate::shared::SharedView;
 
 use crate::compute_domain::ComputeDomain;
+use crate::hyper_node::HyperNode;
+use crate::kueue_topology::Topology;
 use crate::view::{ClusterView, Index, ObjectKey, ViewError};
 use dra_allocator::{MinorVersion, Settings};
 use futures::StreamExt;
@@ -183,6 +185,21 @@ pub async fn follow_compute_domains<G>(client: Client, view: SharedView, listed:
     wait_for::<ComputeDomain>(&client, || drop(listed.take())).await;
     view.change(|view| view.set_compute_domains_served(true));
     follow_kind::<ComputeDomain, _>(client, view, listed).await;
+}
+
+/// Follows what other schedulers say of the network, Kueue's `Topology` and Volcano's `HyperNode`, as
+/// soon as the API server serves them. `listed` is called for each, and its value dropped also if the
+/// API server does not serve it.
+pub async fn follow_foreign_topologies<G>(
+    client: Client,
+    view: SharedView,
+    listed: impl Fn(&'static str) -> G,
+) {
+    let (topologies, hyper_nodes) = (listed("topologies"), listed("hypernodes"));
+    tokio::join!(
+        follow_if_served::<Topology, _>(client.clone(), view.clone(), topologies),
+        follow_if_served::<HyperNode, _>(client, view, hyper_nodes),
+    );
 }
 
 /// Follows one more kind of the view as soon as the API server serves it. `listed` is dropped also

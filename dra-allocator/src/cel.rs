@@ -43,4 +43,5 @@ pub use compiled::{CompiledSelector, compile};
 pub(crate) use conjuncts::conjuncts;
 pub use error::{CompileError, ErrorClass, RuntimeError};
 pub(crate) use mentions::Mentions;
+pub use search::matches_pattern;
 pub use selector::Selector;

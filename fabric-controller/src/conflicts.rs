@@ -6,7 +6,7 @@
 //! another source says is together, and the source in use apart, costs only choice, and is no conflict.
 //! An NVLink domain that spans two fabrics is in conflict with the fabrics.
 
-use crate::level_labels::LevelSources;
+use crate::level_labels::{LevelSources, said};
 use crate::node_label::label_value;
 use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::label::{NODE_FABRIC, NODE_FABRIC_FROM};
@@ -142,20 +142,20 @@ fn of_level(
     level: FabricLevel,
     sources: &[String],
 ) -> Option<Said> {
-    let labels = &view.inventory().node(node)?.labels;
-    let label = |key: &str| labels.get(key).map(|value| &**value).filter(|it| !it.is_empty());
+    let node = view.inventory().node(node)?;
+    let label = |key: &str| node.labels.get(key).map(|value| &**value).filter(|it| !it.is_empty());
     let own = label(level.label()).filter(|_| label(level.source_label()).is_none());
     let own = own.map(|value| (OPERATOR.to_owned(), value.to_owned()));
     let mut has_layer = false;
     let others = sources.iter().filter_map(|key| {
-        let value = label(key)?;
+        let value = said(view, node, key)?;
         let is_farther = key.starts_with(AWS_LAYER) && std::mem::replace(&mut has_layer, true);
-        (!is_farther).then(|| (key.clone(), label_value(value)))
+        (!is_farther).then(|| (key.clone(), value))
     });
-    let mut said: Said = own.into_iter().chain(others).collect();
-    let fabric = label(NODE_FABRIC).filter(|_| level == FabricLevel::Nvlink && !said.is_empty());
-    said.extend(fabric.map(|fabric| (NODE_FABRIC.to_owned(), fabric.to_owned())));
-    Some(said)
+    let mut all: Said = own.into_iter().chain(others).collect();
+    let fabric = label(NODE_FABRIC).filter(|_| level == FabricLevel::Nvlink && !all.is_empty());
+    all.extend(fabric.map(|fabric| (NODE_FABRIC.to_owned(), fabric.to_owned())));
+    Some(all)
 }
 
 #[cfg(test)]

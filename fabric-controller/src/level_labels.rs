@@ -1,6 +1,6 @@
 //! The labels of nodes with their domains of the levels below the fabric, copied from labels that
-//! others set. The first source that a node has wins. A label that an operator has set stays: it
-//! has no label with its source beside it.
+//! others set, or from objects of other schedulers (`foreign_levels.rs`). The first source that a
+//! node has wins. A label that an operator has set stays: it has no label with its source beside it.
 //!
 //! The sources, each checked in what its project publishes:
 //! - `nvidia.com/gpu.clique`: NVIDIA's GPU feature discovery and device plugin. The value,
@@ -12,31 +12,39 @@
 //!   number is nearest to the instance; there are three layers or four.
 //! - `cloud.google.com/gce-topology-subblock`: GKE.
 //! - `oci.oraclecloud.com/rdma.local_block_id`: OKE.
+//! - `ib/torset`: the torset labeler of Azure/ai-infrastructure-on-azure (commit a01b073,
+//!   `utilities/aks/torset_labeler/helm/README.md`): nodes behind one leaf switch, as SHARP finds them.
+//!   AKS itself sets no label of this kind.
 
+use crate::foreign_levels;
 use crate::node_label::label_value;
 use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::label::NVLINK_CLIQUE;
 use cluster_model::view::ClusterView;
+use dra_allocator::Node;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-const NVLINK: [&str; 4] = [
+pub(crate) const NVLINK: [&str; 4] = [
     NVLINK_CLIQUE,
     "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/accelerator",
     "topology.k8s.aws/ultraserver-id",
 ];
-const BLOCK: [&str; 6] = [
+pub(crate) const BLOCK: [&str; 9] = [
     "fabric.topograph.run/tier-0",
     "network.topology.nvidia.com/leaf",
     "topology.k8s.aws/network-node-layer-4",
     "topology.k8s.aws/network-node-layer-3",
     "cloud.google.com/gce-topology-subblock",
     "oci.oraclecloud.com/rdma.local_block_id",
+    "ib/torset",
+    foreign_levels::HYPER_NODE,
+    foreign_levels::TOPOLOGY,
 ];
 
-/// The labels of nodes from which the domains of one level are copied.
+/// The labels of nodes, or the kinds of objects, from which the domains of one level are copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelSource {
     level: FabricLevel,
@@ -101,28 +109,37 @@ impl Default for LevelSources {
 pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
     let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
     let due = nodes.filter_map(|name| {
-        let labels = &view.inventory().node(name)?.labels;
+        let node = view.inventory().node(name)?;
         let mut change = Map::new();
         for (level, sources) in &sources.0 {
-            let label = |key: &str| labels.get(key).map(|value| &**value);
-            change.extend(of_level(*level, sources, label));
+            change.extend(of_level(view, node, *level, sources));
         }
         (!change.is_empty()).then(|| (name.to_string(), change.into()))
     });
     due.collect()
 }
 
+/// What a source says of the domain of a node, as a label value.
+pub(crate) fn said(view: &ClusterView, node: &Node, source: &str) -> Option<String> {
+    if let Some(said) = foreign_levels::said(view, node, source) {
+        return said.map(|value| label_value(&value));
+    }
+    let value = node.labels.get(source).filter(|value| !value.is_empty());
+    value.map(|value| label_value(value))
+}
+
 /// The changes to the labels of one level of a node.
-fn of_level<'n>(
+fn of_level(
+    view: &ClusterView,
+    node: &Node,
     level: FabricLevel,
     sources: &[String],
-    label: impl Fn(&str) -> Option<&'n str>,
 ) -> Map<String, Value> {
+    let label = |key: &str| node.labels.get(key).map(|value| &**value);
     let (own, from) = (label(level.label()), label(level.source_label()));
-    let found = sources.iter().find_map(|key| {
-        let value = label(key).filter(|value| !value.is_empty())?;
-        Some((label_value(value), label_value(&key.replace('/', "_"))))
-    });
+    let found = sources
+        .iter()
+        .find_map(|key| Some((said(view, node, key)?, label_value(&key.replace('/', "_")))));
     let set = |value: Option<&str>, source: Option<&str>| {
         let text = |value: Option<&str>| value.map_or(Value::Null, Value::from);
         Map::from_iter([
@@ -145,12 +162,12 @@ mod tests {
     use super::*;
     use cluster_model::names::label::{NODE_BLOCK, NODE_BLOCK_FROM, NODE_NVLINK, NODE_NVLINK_FROM};
     use cluster_model::view::Index as _;
-    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::api::core::v1 as wire;
     use serde_json::json;
 
     fn changes(labels: &Value, sources: &LevelSources) -> Option<Value> {
         let mut view = ClusterView::default();
-        let node: Node =
+        let node: wire::Node =
             serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
         view.apply(node).unwrap();
         due(&view, sources).pop().map(|(_, labels)| labels)
@@ -196,6 +213,11 @@ mod tests {
                 Some(json!({
                     NODE_BLOCK: "nn-3", NODE_BLOCK_FROM: "topology.k8s.aws_network-node-layer-3",
                 })),
+            ),
+            (
+                json!({"ib/torset": "torset-03"}),
+                &built_in,
+                Some(json!({NODE_BLOCK: "torset-03", NODE_BLOCK_FROM: "ib_torset"})),
             ),
             (
                 json!({"rack": "7", "fabric.topograph.run/tier-0": "s2"}),

@@ -49,7 +49,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     // Readiness waits from here on, not only from the start of the watches.
     let begun = listed("watches");
     let watches = async {
-        futures::join!(watch::follow(client.clone(), view.clone(), listed), async { drop(begun) });
+        futures::join!(
+            watch::follow(client.clone(), view.clone(), listed),
+            watch::follow_foreign_topologies(client.clone(), view.clone(), listed),
+            async { drop(begun) },
+        );
     };
     let lease = Lease::new(client.clone(), &namespace, object::FABRIC_LEASE, lease.duration());
     let controller = Controller {

@@ -5,6 +5,8 @@ use super::archive::{FORMAT, Head};
 use super::document::{Item, Typed};
 use super::trim::trim;
 use crate::compute_domain::ComputeDomain;
+use crate::hyper_node::HyperNode;
+use crate::kueue_topology::Topology;
 use crate::names;
 use crate::nic_pool::NicPool;
 use crate::view::{ClusterView, Index};
@@ -150,6 +152,10 @@ impl Intake {
             ("resource.nvidia.com/v1beta1", "ComputeDomain") => {
                 view.set_compute_domains_served(true);
                 put::<ComputeDomain, D>(view, place, object)
+            }
+            ("kueue.x-k8s.io/v1beta2", "Topology") => put::<Topology, D>(view, place, object),
+            ("topology.volcano.sh/v1alpha1", "HyperNode") => {
+                put::<HyperNode, D>(view, place, object)
             }
             ("v1", "ResourceQuota") => put::<ResourceQuota, D>(view, place, object),
             ("resource.k8s.io/v1", "ResourceSlice") => {

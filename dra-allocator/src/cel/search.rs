@@ -11,6 +11,7 @@ use super::node::{CompiledPattern, SearchFunction};
 use super::re2::{self, PatternError, Program};
 use super::value::Value;
 use super::work::Work;
+use crate::budget::Budget;
 use crate::hash::HashMap;
 
 /// Calls one of the functions with the text, the pattern, and for `findAll` the most matches.
@@ -45,6 +46,15 @@ pub(super) fn search(
     };
     work.charge_value(&result)?;
     Ok(result)
+}
+
+/// Returns true if a regular expression of Go matches a text somewhere, as `MatchString` of Go's
+/// `regexp`. `None` if it is malformed, or the budget is spent.
+pub fn matches_pattern(pattern: &str, text: &str, budget: &Budget<'_>) -> Option<bool> {
+    let mut work = Work::new(budget);
+    let program = compiled(&pattern.into(), &mut work).ok()?;
+    let program = program.as_ref().as_ref().ok()?;
+    re2::Search::new(program, text).matches(&mut work).ok()
 }
 
 fn runtime_error(error: &PatternError) -> RuntimeError {

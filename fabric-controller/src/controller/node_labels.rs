@@ -57,7 +57,7 @@ impl Controller {
                 tokio::time::sleep_until(machines_due.into()).await;
             };
             tokio::select! {
-                () = self.view.changed_since(seen, |now| now.epoch) => {}
+                () = self.view.changed_since(seen, |now| (now.epoch, now.levels)) => {}
                 () = later => {}
             }
         }

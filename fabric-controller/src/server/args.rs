@@ -46,7 +46,9 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value = "50")]
     pub label_rate: NonZeroU32,
     /// Labels of nodes from which the domains of a level below the fabric are copied, instead of the
-    /// built-in ones: nvlink=KEY,KEY or block=KEY,KEY; the first that a node has wins. Once per level
+    /// built-in ones: nvlink=KEY,KEY or block=KEY,KEY; the first that a node has wins.
+    /// topology.volcano.sh/HyperNode and kueue.x-k8s.io/Topology stand for objects of these kinds.
+    /// Once per level
     #[arg(long, value_name = "LEVEL=LABELS")]
     pub level_labels: Vec<LevelSource>,
     /// How many pods an object of a kind that is not built in has, by the paths of its fields:

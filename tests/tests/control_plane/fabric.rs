@@ -5,6 +5,7 @@ mod campaign;
 mod compute_domains;
 mod controllers;
 mod faults;
+mod foreign;
 mod gangs;
 mod heal;
 mod levels;
@@ -24,6 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
         heal::a_gang_whose_room_is_gone_says_so,
         heal::a_gang_whose_room_is_gone_moves,
         levels::pods_share_the_domain_of_their_level,
+        foreign::hyper_nodes_and_topologies_are_levels,
         levels::sources_that_disagree_are_reported_on_the_node,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,

@@ -102,7 +102,7 @@ pub(super) async fn sources_that_disagree_are_reported_on_the_node(
 }
 
 /// A job of pods that take a node each, with these annotations.
-fn levelled(name: &str, count: usize, annotations: &[(&str, &str)]) -> Job {
+pub(super) fn levelled(name: &str, count: usize, annotations: &[(&str, &str)]) -> Job {
     let mut job = job(name, count, true);
     let metadata = job.spec.get_or_insert_default().template.metadata.get_or_insert_default();
     let own = metadata.annotations.get_or_insert_default();
@@ -111,14 +111,17 @@ fn levelled(name: &str, count: usize, annotations: &[(&str, &str)]) -> Job {
     job
 }
 
-async fn set_clique(scope: &Scope, name: &str, clique: &str) -> anyhow::Result<()> {
+pub(super) async fn set_clique(scope: &Scope, name: &str, clique: &str) -> anyhow::Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"labels": {CLIQUE: clique}}}));
     Api::<Node>::all(scope.client()).patch(name, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// Waits until every node has the label of its domain.
-async fn labelled(scope: &Scope, domains: &BTreeMap<String, String>) -> anyhow::Result<()> {
+pub(super) async fn labelled(
+    scope: &Scope,
+    domains: &BTreeMap<String, String>,
+) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(scope.client());
     eventually(SOON, async || {
         let mut left = 0;

@@ -1,0 +1,54 @@
+//! Kueue's `Topology` (`kueue.x-k8s.io/v1beta2`): the node labels of the levels of a network, widest
+//! first (kubernetes-sigs/kueue v0.19.2, `apis/kueue/v1beta2/topology_types.go`; served since v0.15.0).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
+use serde::Deserialize;
+
+/// The levels of a network.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Topology {
+    /// Its name.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Its levels.
+    #[serde(default)]
+    pub spec: TopologySpec,
+}
+
+/// What a `Topology` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct TopologySpec {
+    /// The levels, widest first.
+    #[serde(default)]
+    pub levels: Vec<TopologyLevel>,
+}
+
+/// A level of a network.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologyLevel {
+    /// The label of nodes with their domain of this level.
+    pub node_label: String,
+}
+
+impl Resource for Topology {
+    const API_VERSION: &'static str = "kueue.x-k8s.io/v1beta2";
+    const GROUP: &'static str = "kueue.x-k8s.io";
+    const KIND: &'static str = "Topology";
+    const VERSION: &'static str = "v1beta2";
+    const URL_PATH_SEGMENT: &'static str = "topologies";
+    type Scope = ClusterResourceScope;
+}
+
+impl Metadata for Topology {
+    type Ty = ObjectMeta;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -6,6 +6,7 @@
 mod certificates;
 mod clock;
 mod compute_domains;
+mod domain_events;
 mod lifecycle;
 mod machines;
 mod outdated_pods;

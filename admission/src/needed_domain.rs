@@ -12,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 pub(crate) struct NeededDomain {
     /// Namespace and name.
     pub(crate) key: ObjectKey,
+    /// The name of the pod, and its UID.
+    pub(crate) pod: (String, String),
     /// The group of its pods.
     pub(crate) group: String,
     /// The job: the `ComputeDomain` is deleted with the last of its owners.
@@ -33,6 +35,7 @@ impl NeededDomain {
         let size = annotations.and_then(|all| all.get(annotation::FABRIC_SIZE)?.parse().ok());
         Some(Self {
             key: ObjectKey { namespace, name: name(&group) },
+            pod: (metadata.name.clone()?, metadata.uid.clone()?),
             group,
             owner: owner(pod)?,
             size: size.unwrap_or(0),
@@ -96,6 +99,7 @@ mod tests {
         let needed = NeededDomain::of(&serde_json::from_value(pod).unwrap())?;
         assert_eq!((&*needed.key.name, needed.size), ("dranet-compute-domain-g", 4));
         assert_eq!(needed.owner.controller, None);
+        assert_eq!(needed.pod, ("p".to_owned(), "1".to_owned()));
         let made = needed.build(vec![needed.owner.clone()]);
         assert_eq!(made.spec.num_nodes, 4);
         Some((needed.owner.kind, needed.owner.uid))

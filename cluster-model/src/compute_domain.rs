@@ -85,6 +85,11 @@ pub fn name(group: &str) -> String {
     format!("{PREFIX}{group}")
 }
 
+/// Whether a name is one that admission gives its `ComputeDomain`s.
+pub fn is_name(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// The name of the template with its channel.
 pub fn template(group: &str) -> String {
     format!("{PREFIX}{group}{CHANNEL}")

@@ -84,6 +84,9 @@ pub mod job_label {
 /// The condition of a pod that waits for its group's fabric.
 pub const CONDITION_FABRIC: &str = "dranet.io/FabricChosen";
 
+/// The event on pods, and on their job, whose `ComputeDomain` admission cannot create.
+pub const EVENT_COMPUTE_DOMAIN: &str = "ComputeDomainNotCreated";
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// The prefix of all our annotations.

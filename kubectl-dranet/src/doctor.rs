@@ -84,6 +84,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let mut queries = source::of_view();
     queries.push(QUOTAS.all("quotas are not checked"));
+    queries.extend(source::foreign_topologies());
     queries.push(PODS.of(Some(CONTROL_PLANE), "the flags of the control plane are not checked"));
     queries.extend(of_installation(&args.admission_namespace));
     if args.admission_namespace != CONTROL_PLANE {

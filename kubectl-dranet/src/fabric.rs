@@ -1,4 +1,7 @@
-//! `fabric`: groups that wait for a fabric, the reasons, and the room on each fabric.
+//! `fabric`: groups that wait for a fabric or a `ComputeDomain`, the reasons, and the room on each
+//! fabric.
+
+mod domains;
 
 use crate::Output;
 use crate::args::{FabricArgs, Form};
@@ -12,6 +15,7 @@ use crate::text::{self, counted, table};
 use cluster_model::names::{CONDITION_FABRIC, annotation, label};
 use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
+use domains::MissingDomain;
 use fabric_controller::conflicts::{Conflict, conflicts};
 use fabric_controller::nodes::Nodes;
 use fabric_controller::size::Size;
@@ -49,12 +53,14 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let mut queries = source::of_view();
     queries.push(PODS.all("groups are unknown"));
+    queries.push(source::compute_domains());
+    queries.extend(source::foreign_topologies());
     queries.push(DEPLOYMENTS.one(
         &args.admission_namespace,
         FABRIC_CONTROLLER,
         "fabric-controller is assumed to have the built-in sources of levels",
     ));
-    let mut seen = source.read(&queries, &["Deployment", "Node", "Pod"])?;
+    let mut seen = source.read(&queries, &["Deployment", "Event", "Node", "Pod"])?;
     seen.must_know(&USE)?;
     seen.must_know(&[PODS])?;
     let Barriers { pods, nodes: facts } = seen.groups()?;
@@ -93,12 +99,13 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
             group: name,
         });
     }
+    let missing = domains::missing(&source, &mut seen)?;
     let rooms = rooms(&seen.view, &facts);
     let conflicts = conflicts(&seen.view, &level_sources(&seen.kept));
     let text = match args.output {
-        Form::Text => person(&rooms, &waiting, &conflicts)?,
-        Form::Json => text::document(&program(&rooms, &waiting, &conflicts), false)?,
-        Form::Yaml => text::document(&program(&rooms, &waiting, &conflicts), true)?,
+        Form::Text => person(&rooms, &waiting, &missing, &conflicts)?,
+        Form::Json => text::document(&program(&rooms, &waiting, &missing, &conflicts), false)?,
+        Form::Yaml => text::document(&program(&rooms, &waiting, &missing, &conflicts), true)?,
     };
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
@@ -142,6 +149,7 @@ fn rooms(view: &ClusterView, facts: &Nodes) -> BTreeMap<String, Room> {
 fn person(
     rooms: &BTreeMap<String, Room>,
     waiting: &[Waiting],
+    missing: &[MissingDomain],
     conflicts: &[Conflict],
 ) -> anyhow::Result<String> {
     let mut out = String::new();
@@ -165,6 +173,9 @@ fn person(
             writeln!(out, "  {fabric}: {} of the group fit now", counted(*number, "pod"))?;
         }
     }
+    for domain in missing {
+        writeln!(out, "\n{domain}")?;
+    }
     if !conflicts.is_empty() {
         writeln!(out, "\nsources that disagree; the first one is in use:")?;
         conflicts.iter().try_for_each(|conflict| writeln!(out, "  {conflict}"))?;
@@ -172,7 +183,12 @@ fn person(
     Ok(out)
 }
 
-fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting], conflicts: &[Conflict]) -> Value {
+fn program(
+    rooms: &BTreeMap<String, Room>,
+    waiting: &[Waiting],
+    missing: &[MissingDomain],
+    conflicts: &[Conflict],
+) -> Value {
     let room = |(name, room): (&String, &Room)| {
         json!({
             "name": name,
@@ -203,6 +219,7 @@ fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting], conflicts: &[Con
     json!({
         "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
         "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
+        "computeDomains": missing.iter().map(MissingDomain::document).collect::<Vec<_>>(),
         "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
     })
 }

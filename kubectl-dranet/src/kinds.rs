@@ -35,6 +35,10 @@ pub(crate) const COMPOSITE_POD_GROUPS: Kind =
     kind("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "compositepodgroups");
 pub(crate) const COMPUTE_DOMAINS: Kind =
     kind("resource.nvidia.com/v1beta1", "ComputeDomain", "computedomains");
+pub(crate) const EVENTS: Kind = kind("events.k8s.io/v1", "Event", "events");
+pub(crate) const TOPOLOGIES: Kind = kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies");
+pub(crate) const HYPER_NODES: Kind =
+    kind("topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");
 pub(crate) const DAEMON_SETS: Kind = kind("apps/v1", "DaemonSet", "daemonsets");
 pub(crate) const ENDPOINTS: Kind = kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");
@@ -70,6 +74,8 @@ pub(crate) enum Scope {
         namespace: String,
         name: String,
     },
+    /// Events with this reason.
+    Reason(&'static str),
 }
 
 /// Objects to read from the API server, and what the answer lacks if that is not allowed.
@@ -91,6 +97,11 @@ impl Kind {
     pub(crate) fn of(self, namespace: Option<&str>, without: &'static str) -> Query {
         let scope = namespace.map_or(Scope::All, |name| Scope::Namespace(name.to_owned()));
         Query { kind: self, scope, without }
+    }
+
+    /// The events with this reason.
+    pub(crate) fn because(self, reason: &'static str, without: &'static str) -> Query {
+        Query { kind: self, scope: Scope::Reason(reason), without }
     }
 
     /// One object.
@@ -117,22 +128,23 @@ impl Query {
         let root = if version.contains('/') { "apis" } else { "api" };
         let namespace = match &self.scope {
             Scope::Namespace(namespace) | Scope::Object { namespace, .. } => namespace.as_str(),
-            Scope::All => "",
+            Scope::All | Scope::Reason(_) => "",
         };
         let namespace =
             if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
-        let name = match &self.scope {
+        let rest = match &self.scope {
             Scope::Object { name, .. } => format!("/{name}"),
-            _ => String::new(),
+            Scope::Reason(reason) => format!("?fieldSelector=reason%3D{reason}"),
+            Scope::All | Scope::Namespace(_) => String::new(),
         };
-        format!("/{root}/{version}{namespace}/{plural}{name}")
+        format!("/{root}/{version}{namespace}/{plural}{rest}")
     }
 
     /// The right that it needs, such as `list nodes in the whole cluster`.
     pub(crate) fn right(&self) -> String {
         let resource = self.kind.resource();
         match &self.scope {
-            Scope::All => format!("list {resource} in the whole cluster"),
+            Scope::All | Scope::Reason(_) => format!("list {resource} in the whole cluster"),
             Scope::Namespace(namespace) => format!("list {resource} in namespace `{namespace}`"),
             Scope::Object { namespace, name } if namespace.is_empty() => {
                 format!("get {resource} `{name}`")
@@ -161,6 +173,11 @@ mod tests {
                 CONFIG_MAPS.one("a", "b", ""),
                 "/api/v1/namespaces/a/configmaps/b",
                 "get configmaps `b` in namespace `a`",
+            ),
+            (
+                EVENTS.because("Why", ""),
+                "/apis/events.k8s.io/v1/events?fieldSelector=reason%3DWhy",
+                "list events.events.k8s.io in the whole cluster",
             ),
             (
                 DEFINITIONS.one("", "b", ""),

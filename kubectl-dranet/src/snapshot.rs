@@ -15,8 +15,8 @@ use cluster_model::snapshot::{FORMAT, Gathered, Gathering, Head, write};
 use jiff::Timestamp;
 use mask::{Masked, Names, scrub};
 
-/// Everything that the other commands read. A masked snapshot leaves out the addresses of pools,
-/// which identify a network.
+/// Everything that the other commands read. A masked snapshot leaves out the addresses of pools and
+/// what other schedulers say of the network, which identify it.
 fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     let mut queries = source::of_view();
     queries.extend([PODS.all("the snapshot has no pods"), QUOTAS.all("quotas are not checked")]);
@@ -24,6 +24,8 @@ fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     queries.push(source::compute_domains());
     if !is_masked {
         queries.extend(pools());
+        queries.extend(source::foreign_topologies());
+        queries.push(source::missing_domains());
     }
     queries.push(CONFIG_MAPS.one(namespace, object::MACHINES, "remembered machines are unknown"));
     queries.extend(of_installation(namespace));

@@ -4,15 +4,15 @@ use crate::args::{AdmissionArgs, SourceArgs};
 use crate::barriers::Barriers;
 use crate::installed_drivers;
 use crate::kinds::{
-    COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, Kind, POD_GROUPS, PODS,
-    QUOTAS, Query, TAINT_RULES, VIEW,
+    COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES, Kind,
+    POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES, VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
 use crate::settings::ADMISSION;
 use crate::text::listed;
 use anyhow::Context as _;
-use cluster_model::names::object;
+use cluster_model::names::{EVENT_COMPUTE_DOMAIN, object};
 use cluster_model::snapshot::{self, Gathered, Gathering, Intake};
 use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{MinorVersion, Settings};
@@ -293,7 +293,12 @@ pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
         Missing::Kind
             if matches!(
                 *kind,
-                POD_GROUPS | COMPOSITE_POD_GROUPS | COMPUTE_DOMAINS | TAINT_RULES
+                POD_GROUPS
+                    | COMPOSITE_POD_GROUPS
+                    | COMPUTE_DOMAINS
+                    | HYPER_NODES
+                    | TAINT_RULES
+                    | TOPOLOGIES
             ) =>
         {
             None
@@ -338,6 +343,17 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
 /// NVIDIA's `ComputeDomain`s: whether the API server has them.
 pub(crate) fn compute_domains() -> Query {
     COMPUTE_DOMAINS.all("it is not known which jobs have an IMEX channel")
+}
+
+/// Why admission has not created `ComputeDomain`s.
+pub(crate) fn missing_domains() -> Query {
+    EVENTS.because(EVENT_COMPUTE_DOMAIN, "it is not known why ComputeDomains are missing")
+}
+
+/// What other schedulers say of the network.
+pub(crate) fn foreign_topologies() -> [Query; 2] {
+    let without = "what another scheduler says of levels of the network is unknown";
+    [TOPOLOGIES.all(without), HYPER_NODES.all(without)]
 }
 
 /// The groups that the scheduler places itself.

@@ -1,6 +1,8 @@
 //! Creates the `ComputeDomain`s of jobs whose pods wait, and adds jobs to their owners. Kubernetes'
-//! garbage collector deletes each with the last of its owners.
+//! garbage collector deletes each with the last of its owners. Where one cannot be created, its pods
+//! and their job have an event that says why.
 
+use super::domain_events::Told;
 use super::{Leader, LeaderError, after, writing};
 use crate::needed_domain::NeededDomain;
 use cluster_model::compute_domain::ComputeDomain;
@@ -25,23 +27,28 @@ enum DomainWrite {
     Create(Box<ComputeDomain>),
     /// Set its owners, if it has this resource version.
     SetOwners(Vec<OwnerReference>, String),
+    /// Nothing can be written: an object of others has its name.
+    Taken,
 }
 
 impl Leader {
     /// Keeps the `ComputeDomain`s of pods without a node.
     pub(super) async fn keep_compute_domains(&self) {
         let view = &self.templates.view;
+        let mut told = Told::new();
         loop {
             let seen = view.read().revision();
-            let due = due(self.waiting.domains(), view.read().compute_domains());
-            let mut is_done = true;
+            let needed = self.waiting.domains();
+            let due = due(&needed, view.read().compute_domains());
+            let mut missing = BTreeMap::new();
             for (key, write) in due {
-                if let Err(error) = self.write_compute_domain(&key, write).await {
-                    is_done = false;
-                    let error = Chain(&error);
-                    tracing::warn!(domain = %key, %error, "ComputeDomain not written");
+                if let Err(why) = self.write_compute_domain(&key, write).await {
+                    tracing::warn!(domain = %key, why, "ComputeDomain not written");
+                    missing.insert(key, why);
                 }
             }
+            let is_told = self.report_missing(&needed, &missing, &mut told).await;
+            let is_done = missing.is_empty() && is_told;
             tokio::select! {
                 () = view.changed_since(seen, |now| now.templates) => {}
                 () = self.waiting.domains_changed() => {}
@@ -51,45 +58,69 @@ impl Leader {
         }
     }
 
+    /// Carries a write out.
+    ///
+    /// # Errors
+    /// Says why the `ComputeDomain` is not there, for people.
     async fn write_compute_domain(
         &self,
         key: &ObjectKey,
         write: DomainWrite,
-    ) -> Result<(), LeaderError> {
+    ) -> Result<(), String> {
         let client = self.templates.client.clone();
         let api: Api<ComputeDomain> = Api::namespaced(client, &key.namespace);
         let written = match write {
+            DomainWrite::Taken => {
+                return Err(
+                    "an object of this name exists that admission has not created; delete it"
+                        .to_owned(),
+                );
+            }
             DomainWrite::Create(domain) => {
-                let created = api.create(&PostParams::default(), &domain).await;
-                created.map(|_| tracing::info!(domain = %key, "Created a ComputeDomain"))
+                match api.create(&PostParams::default(), &domain).await {
+                    // The watch reports what exists by then.
+                    Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
+                    created => {
+                        created.map(|_| tracing::info!(domain = %key, "Created a ComputeDomain"))
+                    }
+                }
             }
             DomainWrite::SetOwners(owners, version) => {
                 let patch = Patch::Merge(json!({
                     "metadata": {"resourceVersion": version, "ownerReferences": owners},
                 }));
-                api.patch_metadata(&key.name, &PatchParams::default(), &patch).await.map(drop)
+                match api.patch_metadata(&key.name, &PatchParams::default(), &patch).await {
+                    Err(kube::Error::Api(status))
+                        if status.is_conflict() || status.is_not_found() =>
+                    {
+                        return Ok(());
+                    }
+                    patched => patched.map(drop),
+                }
             }
         };
         match written {
-            // The watch reports what exists by then.
-            Err(kube::Error::Api(status))
-                if status.is_conflict() || status.is_not_found() || status.is_already_exists() =>
-            {
-                Ok(())
+            Err(kube::Error::Api(status)) => Err(status.message),
+            Err(error) => {
+                let error: LeaderError = writing("ComputeDomain", &key.to_string())(error);
+                Err(Chain(&error).to_string())
             }
-            other => other.map_err(writing("ComputeDomain", &key.to_string())),
+            Ok(()) => Ok(()),
         }
     }
 }
 
 /// The writes that are due. One that is being deleted is created again when it is gone.
-fn due(needed: Vec<NeededDomain>, known: &ComputeDomains) -> Vec<(ObjectKey, DomainWrite)> {
-    let mut by_key: BTreeMap<ObjectKey, Vec<NeededDomain>> = BTreeMap::new();
+fn due(needed: &[NeededDomain], known: &ComputeDomains) -> Vec<(ObjectKey, DomainWrite)> {
+    let mut by_key: BTreeMap<&ObjectKey, Vec<&NeededDomain>> = BTreeMap::new();
     for domain in needed {
-        by_key.entry(domain.key.clone()).or_default().push(domain);
+        by_key.entry(&domain.key).or_default().push(domain);
     }
     let due = by_key.into_iter().filter_map(|(key, needed)| {
-        let made = known.get(&key);
+        if known.is_taken(key) {
+            return Some((key.clone(), DomainWrite::Taken));
+        }
+        let made = known.get(key);
         if made.is_some_and(|made| made.is_deleted) {
             return None;
         }
@@ -105,7 +136,7 @@ fn due(needed: Vec<NeededDomain>, known: &ComputeDomains) -> Vec<(ObjectKey, Dom
             Some(made) => DomainWrite::SetOwners(owners, made.version.clone()),
             None => DomainWrite::Create(Box::new(needed.first()?.build(owners))),
         };
-        Some((key, write))
+        Some((key.clone(), write))
     });
     due.collect()
 }
@@ -121,6 +152,7 @@ mod tests {
                 namespace: "n".to_owned(),
                 name: "dranet-compute-domain-g".to_owned(),
             },
+            pod: ("p".to_owned(), uid.to_owned()),
             group: "g".to_owned(),
             owner: OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() },
             size: 2,
@@ -130,23 +162,33 @@ mod tests {
     #[test]
     fn a_compute_domain_is_created_once_and_gets_every_job_as_owner() {
         let mut view = ClusterView::default();
-        let first = due(vec![needed("1"), needed("1")], view.compute_domains());
+        let first = due(&[needed("1"), needed("1")], view.compute_domains());
         let [(key, DomainWrite::Create(made))] = &first[..] else { panic!("{first:?}") };
         assert_eq!(made.metadata.owner_references.as_ref().map(Vec::len), Some(1));
         let mut made = ComputeDomain::clone(made);
         made.metadata.resource_version = Some("7".to_owned());
         view.apply(made.clone()).unwrap();
-        assert_eq!(due(vec![needed("1")], view.compute_domains()), []);
-        let more = due(vec![needed("2"), needed("1")], view.compute_domains());
+        assert_eq!(due(&[needed("1")], view.compute_domains()), []);
+        let more = due(&[needed("2"), needed("1")], view.compute_domains());
         let [(_, DomainWrite::SetOwners(owners, version))] = &more[..] else { panic!("{more:?}") };
         assert_eq!((owners.len(), version.as_str()), (2, "7"));
 
         // A new job of the same name waits for the deletion.
         made.metadata.deletion_timestamp =
             Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap());
-        view.apply(made).unwrap();
-        assert_eq!(due(vec![needed("3")], view.compute_domains()), []);
+        view.apply(made.clone()).unwrap();
+        assert_eq!(due(&[needed("3")], view.compute_domains()), []);
         Index::<ComputeDomain>::delete(&mut view, key);
-        assert_eq!(due(vec![needed("3")], view.compute_domains()).len(), 1);
+        assert_eq!(due(&[needed("3")], view.compute_domains()).len(), 1);
+
+        // An object of others has its name.
+        made.metadata.labels = None;
+        made.metadata.deletion_timestamp = None;
+        view.apply(made).unwrap();
+        let taken = due(&[needed("3")], view.compute_domains());
+        assert_eq!(taken, [(key.clone(), DomainWrite::Taken)]);
+        Index::<ComputeDomain>::delete(&mut view, key);
+        let again = due(&[needed("3")], view.compute_domains());
+        assert!(matches!(&again[..], [(_, DomainWrite::Create(_))]), "{again:?}");
     }
 }

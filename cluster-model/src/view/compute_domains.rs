@@ -1,16 +1,18 @@
 //! NVIDIA's `ComputeDomain`s, reduced to those that admission has created.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
-use crate::compute_domain::{ComputeDomain, name};
+use crate::compute_domain::{ComputeDomain, is_name, name};
 use crate::names::label;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `ComputeDomain`s by namespace and group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ComputeDomains {
     is_served: bool,
     made: BTreeMap<ObjectKey, MadeDomain>,
+    /// Objects of others that have the names of those.
+    taken: BTreeSet<ObjectKey>,
 }
 
 /// A `ComputeDomain` that admission has created.
@@ -34,6 +36,11 @@ impl ComputeDomains {
     pub fn get(&self, key: &ObjectKey) -> Option<&MadeDomain> {
         self.made.get(key)
     }
+
+    /// Returns true if an object has this name that admission has not created.
+    pub fn is_taken(&self, key: &ObjectKey) -> bool {
+        self.taken.contains(key)
+    }
 }
 
 impl ClusterView {
@@ -54,8 +61,14 @@ impl Index<ComputeDomain> for ClusterView {
         let key = ObjectKey::of(&metadata);
         let group = metadata.labels.as_ref().and_then(|labels| labels.get(label::FABRIC_GROUP));
         if group.map(|group| name(group)) != Some(key.name.clone()) {
+            self.compute_domains.made.remove(&key);
+            if is_name(&key.name) {
+                self.compute_domains.taken.insert(key);
+                self.revision.templates += 1;
+            }
             return Ok(());
         }
+        self.compute_domains.taken.remove(&key);
         let made = MadeDomain {
             version: metadata.resource_version.unwrap_or_default(),
             is_deleted: metadata.deletion_timestamp.is_some(),
@@ -67,7 +80,8 @@ impl Index<ComputeDomain> for ClusterView {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        if self.compute_domains.made.remove(key).is_some() {
+        let was_taken = self.compute_domains.taken.remove(key);
+        if self.compute_domains.made.remove(key).is_some() || was_taken {
             self.revision.templates += 1;
         }
     }

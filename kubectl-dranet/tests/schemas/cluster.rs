@@ -198,15 +198,31 @@ pub(crate) struct DoctorFinding {
 
 /// `kubectl dranet fabric -o json`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
 pub(crate) struct Fabrics {
     /// The fabrics.
     pub(crate) fabrics: Vec<Fabric>,
     /// Groups that wait for one.
     pub(crate) waiting: Vec<WaitingGroup>,
+    /// `ComputeDomain`s that pods without a node need and that do not exist.
+    pub(crate) compute_domains: Vec<MissingDomain>,
     /// Fabrics and domains that another source divides.
     pub(crate) conflicts: Vec<SourceConflict>,
+}
+
+/// A `ComputeDomain` that does not exist.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MissingDomain {
+    /// Its namespace and name.
+    pub(crate) name: String,
+    /// What people call the job of its pods: kind, namespace and name.
+    pub(crate) job: String,
+    /// Pods that wait for it.
+    pub(crate) pods: u64,
+    /// Why admission has not created it.
+    pub(crate) why: String,
 }
 
 /// A fabric, or a domain of a level, that another source divides.

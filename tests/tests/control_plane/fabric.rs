@@ -22,6 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::recreated_pods_join_the_rest_of_their_gang,
         gangs::every_controllers_pods_are_a_group,
         compute_domains::a_job_gets_a_compute_domain_that_ends_with_it,
+        compute_domains::a_refused_compute_domain_is_reported,
         heal::a_gang_whose_room_is_gone_says_so,
         heal::a_gang_whose_room_is_gone_moves,
         levels::pods_share_the_domain_of_their_level,

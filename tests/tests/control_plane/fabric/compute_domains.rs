@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::Context;
 use k8s_openapi::api::{
     core::v1::Pod,
+    events::v1::Event,
     resource::v1::{ResourceClaim, ResourceClaimTemplate},
 };
 use kube::{
@@ -22,9 +23,11 @@ use super::{
     site::{SOON, create, fabrics, placed, pod, pods, with_fabrics},
 };
 
-const DEFINITION: &str = "fixtures/nvidia-dra/computedomains.yaml";
+pub(super) const DEFINITION: &str = "fixtures/nvidia-dra/computedomains.yaml";
+/// The words of the policy.
+const REFUSED: &str = "no domains here";
 const ASKS: &str = "dranet.io/compute-domain";
-const CLASS: &str = "compute-domain-default-channel.nvidia.com";
+pub(super) const CLASS: &str = "compute-domain-default-channel.nvidia.com";
 const DRIVER: &str = "compute-domain.nvidia.com";
 
 pub(super) async fn a_job_gets_a_compute_domain_that_ends_with_it(
@@ -49,6 +52,113 @@ pub(super) async fn a_job_gets_a_compute_domain_that_ends_with_it(
         refuses_a_second_channel(scope).await
     })
     .await
+}
+
+/// A policy refuses the ComputeDomain of a job: its pods and the job say so, and so does
+/// `kubectl dranet fabric`. The pods run when the policy is gone.
+pub(super) async fn a_refused_compute_domain_is_reported(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let own = Arc::clone(&plane);
+    with_fabrics(plane, (1, 2), 1, &[], async |scope, installation| {
+        scope.apply_file(&binaries::in_tests(DEFINITION)).await?;
+        install_channels(scope).await?;
+        installation.start_replicas(1, &["--fabric-controller"]).await?;
+        let refused = policy(scope).await?;
+        let mut train = job("train", 2, true);
+        let template = &mut train.spec.get_or_insert_default().template;
+        let metadata = template.metadata.get_or_insert_default();
+        metadata.annotations.get_or_insert_default().insert(ASKS.into(), "auto".into());
+        let labels = run(scope, &train).await?;
+        let about = eventually(SOON, async || {
+            let pods = pods(scope, &labels).await?;
+            let names = pods.iter().map(ResourceExt::name_any).chain(["train".to_owned()]);
+            let names: Vec<_> = names.collect();
+            Ok(if names.len() == 3 {
+                Check::Done(names)
+            } else {
+                Check::NotYet(format!("{names:?}"))
+            })
+        })
+        .await?;
+        eventually(SOON, async || {
+            let events = scope.api::<Event>().list(&ListParams::default()).await?.items;
+            let told = events.iter().filter(|event| {
+                event.reason.as_deref() == Some("ComputeDomainNotCreated")
+                    && event.note.as_deref().is_some_and(|note| note.contains(REFUSED))
+            });
+            let told: BTreeSet<_> =
+                told.filter_map(|event| event.regarding.clone()?.name).collect();
+            let all = about.iter().all(|name| told.contains(name));
+            Ok(Check::that(all, || format!("events about {told:?}, not all of {about:?}")))
+        })
+        .await?;
+        let kubeconfig = format!("--kubeconfig={}", own.kubeconfig().display());
+        let shown = own.program("kubectl-dranet")?.args(["fabric", &kubeconfig]).spawn()?;
+        let shown = shown.wait_for_success(SOON).await?;
+        assert!(shown.contains("Job ") && shown.contains(REFUSED), "{shown}");
+        for (kind, name) in refused {
+            let now = DeleteParams::default();
+            cluster_wide(scope, &kind).delete(&name, &now).await?;
+        }
+        let made = eventually(SOON, async || {
+            let made = domains(scope).list(&ListParams::default()).await?.items.into_iter().next();
+            Ok(made.map_or_else(|| Check::NotYet("no ComputeDomain".to_owned()), Check::Done))
+        })
+        .await?;
+        let name = made.data["spec"]["channel"]["resourceClaimTemplate"]["name"].as_str();
+        create_template(scope, name.context("the name of its template")?).await?;
+        placed(scope, &labels, 2).await?;
+        end(scope, "train").await
+    })
+    .await
+}
+
+/// A policy that refuses ComputeDomains in the namespace. Returns when it is in force: kinds and names
+/// of its objects.
+async fn policy(scope: &Scope) -> anyhow::Result<Vec<(String, String)>> {
+    let name = format!("no-domains-{}", scope.namespace());
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["resource.nvidia.com"], "apiVersions": ["*"],
+                "operations": ["CREATE"], "resources": ["computedomains"],
+            }]},
+            "validations": [{"expression": "false", "message": REFUSED}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    let mut made = Vec::new();
+    for object in [binding, policy] {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        scope.apply(serde_json::from_value(object)?).await?;
+        made.push((kind, name.clone()));
+    }
+    let probe: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain",
+        "metadata": {"name": "probe"},
+        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "probe"}}},
+    }))?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(SOON, async || {
+        let created = domains(scope).create(&dry_run, &probe).await;
+        let refused = matches!(&created, Err(kube::Error::Api(it)) if it.message.contains(REFUSED));
+        Ok(Check::that(refused, || format!("{created:?}")))
+    })
+    .await?;
+    Ok(made)
+}
+
+fn cluster_wide(scope: &Scope, kind: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+    Api::all_with(scope.client(), &ApiResource::from_gvk(&kind))
 }
 
 /// Runs a Job of two pods. Returns the name of its `ComputeDomain`.
@@ -121,7 +231,7 @@ fn asking(name: &str) -> Pod {
     pod
 }
 
-fn domains(scope: &Scope) -> Api<DynamicObject> {
+pub(super) fn domains(scope: &Scope) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("resource.nvidia.com", "v1beta1", "ComputeDomain");
     Api::namespaced_with(scope.client(), scope.namespace(), &ApiResource::from_gvk(&kind))
 }
@@ -140,7 +250,7 @@ async fn create_template(scope: &Scope, name: &str) -> anyhow::Result<()> {
 }
 
 /// The DeviceClass of the driver's chart, and channel 0 of each node.
-async fn install_channels(scope: &Scope) -> anyhow::Result<()> {
+pub(super) async fn install_channels(scope: &Scope) -> anyhow::Result<()> {
     let expression = format!(
         "device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'channel' && \
          device.attributes['{DRIVER}'].id == 0"

@@ -1,0 +1,155 @@
+//! Events on pods, and on their job, whose `ComputeDomain` cannot be created.
+
+use super::Leader;
+use crate::needed_domain::NeededDomain;
+use crate::waiting_pods::REPORTER;
+use cluster_model::names::EVENT_COMPUTE_DOMAIN;
+use cluster_model::view::ObjectKey;
+use futures::{StreamExt, stream};
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of concurrent writes.
+const TOGETHER: usize = 16;
+/// The most bytes of a reason. The note of an event has at most 1,024 bytes
+/// (`NoteLengthLimit` in `pkg/apis/core/validation/events.go`).
+const REASON_MAX: usize = 700;
+
+/// The events that have been sent: UIDs of objects, and notes.
+pub(super) type Told = BTreeSet<(String, String)>;
+
+/// An event that is due: the object that it is about, and its note.
+type DueEvent = (ObjectReference, String);
+
+impl Leader {
+    /// Sends the events about `ComputeDomain`s that are missing. Returns true if all were sent.
+    pub(super) async fn report_missing(
+        &self,
+        needed: &[NeededDomain],
+        missing: &BTreeMap<ObjectKey, String>,
+        told: &mut Told,
+    ) -> bool {
+        let due = due(needed, missing, told);
+        let source = Reporter { controller: REPORTER.to_owned(), instance: None };
+        let recorder = Recorder::new(self.templates.client.clone(), source);
+        let sent: Vec<_> = stream::iter(due)
+            .map(async |(about, note)| {
+                let event = Event {
+                    type_: EventType::Warning,
+                    reason: EVENT_COMPUTE_DOMAIN.to_owned(),
+                    note: Some(note.clone()),
+                    action: "Create".to_owned(),
+                    secondary: None,
+                };
+                let outcome = recorder.publish(&event, &about).await;
+                (about.uid.unwrap_or_default(), note, outcome)
+            })
+            .buffer_unordered(TOGETHER)
+            .collect()
+            .await;
+        let mut is_sent = true;
+        for (uid, note, outcome) in sent {
+            match outcome {
+                Ok(()) => _ = told.insert((uid, note)),
+                Err(error) => {
+                    tracing::debug!(%error, "Failed to send an event");
+                    is_sent = false;
+                }
+            }
+        }
+        is_sent
+    }
+}
+
+/// The events that have not been sent, each object once. Forgets those whose object no longer waits.
+fn due(
+    needed: &[NeededDomain],
+    missing: &BTreeMap<ObjectKey, String>,
+    told: &mut Told,
+) -> Vec<DueEvent> {
+    let mut wanted: BTreeMap<(String, String), ObjectReference> = BTreeMap::new();
+    for domain in needed {
+        let Some(why) = missing.get(&domain.key) else { continue };
+        let short = why.char_indices().take_while(|(at, c)| at + c.len_utf8() <= REASON_MAX);
+        let why: String = short.map(|(_, c)| c).collect();
+        let note = format!(
+            "ComputeDomain {} does not exist, and the pods of the job wait for its channel: {why}; \
+             admission tries again",
+            domain.key.name
+        );
+        for about in [pod(domain), owner(domain)] {
+            wanted.insert((about.uid.clone().unwrap_or_default(), note.clone()), about);
+        }
+    }
+    told.retain(|event| wanted.contains_key(event));
+    let due = wanted.into_iter().filter(|(event, _)| !told.contains(event));
+    due.map(|((_, note), about)| (about, note)).collect()
+}
+
+fn pod(domain: &NeededDomain) -> ObjectReference {
+    let (name, uid) = domain.pod.clone();
+    ObjectReference {
+        api_version: Some(Pod::API_VERSION.to_owned()),
+        kind: Some(Pod::KIND.to_owned()),
+        namespace: Some(domain.key.namespace.clone()),
+        name: Some(name),
+        uid: Some(uid),
+        ..ObjectReference::default()
+    }
+}
+
+fn owner(domain: &NeededDomain) -> ObjectReference {
+    let owner = domain.owner.clone();
+    ObjectReference {
+        api_version: Some(owner.api_version),
+        kind: Some(owner.kind),
+        namespace: Some(domain.key.namespace.clone()),
+        name: Some(owner.name),
+        uid: Some(owner.uid),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    fn needed(pod: &str) -> NeededDomain {
+        let owner = OwnerReference {
+            api_version: "batch/v1".to_owned(),
+            kind: "Job".to_owned(),
+            name: "train".to_owned(),
+            uid: "job".to_owned(),
+            ..OwnerReference::default()
+        };
+        NeededDomain {
+            key: ObjectKey { namespace: "n".to_owned(), name: "d".to_owned() },
+            pod: (pod.to_owned(), pod.to_owned()),
+            group: "g".to_owned(),
+            owner,
+            size: 2,
+        }
+    }
+
+    #[test]
+    fn pods_and_their_job_are_told_once_for_each_reason() {
+        let all = [needed("a"), needed("b")];
+        let missing = |why: &str| BTreeMap::from([(all[0].key.clone(), why.to_owned())]);
+        let mut told = Told::new();
+        let tell = |why: &str, told: &mut Told| {
+            let due = due(&all, &missing(why), told);
+            told.extend(due.iter().map(|(it, note)| (it.uid.clone().unwrap(), note.clone())));
+            due.into_iter().map(|(about, _)| about.name.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(tell("quota", &mut told), ["a", "b", "train"]);
+        assert_eq!(tell("quota", &mut told), [""; 0]);
+        assert_eq!(tell("policy", &mut told), ["a", "b", "train"]);
+        let note = due(&all, &missing(&"é".repeat(2_000)), &mut told).pop().unwrap().1;
+        assert!(note.ends_with("; admission tries again") && note.len() <= 1_024, "{note}");
+        assert_eq!(due(&all, &BTreeMap::new(), &mut told), []);
+        assert_eq!(told, Told::new());
+    }
+}

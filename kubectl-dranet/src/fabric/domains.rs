@@ -1,0 +1,107 @@
+//! `ComputeDomain`s that pods wait for, and why admission has not created them.
+
+use crate::kinds::COMPUTE_DOMAINS;
+use crate::source::{Seen, Source, missing_domains};
+use crate::text::counted;
+use cluster_model::compute_domain::{group_of_template, name};
+use cluster_model::names::EVENT_COMPUTE_DOMAIN;
+use cluster_model::view::ObjectKey;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The reason where no event says one.
+const NOT_YET: &str = "admission has not created it yet";
+
+/// A `ComputeDomain` that does not exist.
+pub(super) struct MissingDomain {
+    key: ObjectKey,
+    /// What people call the job of its pods.
+    job: String,
+    /// Its pods without a node.
+    pods: usize,
+    why: String,
+}
+
+/// The `ComputeDomain`s that pods without a node need and that do not exist.
+pub(super) fn missing(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<MissingDomain>> {
+    if seen.refused.contains(&COMPUTE_DOMAINS) {
+        return Ok(Vec::new());
+    }
+    let mut found: BTreeMap<ObjectKey, MissingDomain> = BTreeMap::new();
+    let pods = seen.of_kind("Pod").filter(|pod| pod["spec"]["nodeName"].is_null());
+    for pod in pods {
+        let Some(key) = needed(pod) else { continue };
+        if seen.view.compute_domains().get(&key).is_some() {
+            continue;
+        }
+        let new =
+            || MissingDomain { key: key.clone(), job: job(pod), pods: 0, why: NOT_YET.to_owned() };
+        found.entry(key.clone()).or_insert_with(new).pods += 1;
+    }
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    if matches!(source, Source::Live(_)) {
+        let mut events = source.read(&[missing_domains()], &["Event"])?;
+        seen.kept.append(&mut events.kept);
+        seen.notes.append(&mut events.notes);
+    }
+    for domain in found.values_mut() {
+        if let Some(why) = reason(&domain.key, seen.of_kind("Event")) {
+            domain.why = why;
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// The `ComputeDomain` that a pod needs, by the name of its template.
+fn needed(pod: &Value) -> Option<ObjectKey> {
+    let claims = pod["spec"]["resourceClaims"].as_array()?;
+    let mut templates =
+        claims.iter().filter_map(|claim| claim["resourceClaimTemplateName"].as_str());
+    let group = templates.find_map(group_of_template)?;
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    Some(ObjectKey { namespace, name: name(group) })
+}
+
+/// The controller of a pod, otherwise the pod.
+fn job(pod: &Value) -> String {
+    let metadata = &pod["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    let owners = metadata["ownerReferences"].as_array();
+    let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = match controller {
+        Some(owner) => (text(&owner["kind"]), text(&owner["name"])),
+        None => ("Pod".to_owned(), text(&metadata["name"])),
+    };
+    format!("{kind} {namespace}/{name}")
+}
+
+/// The words of the last event about a `ComputeDomain`.
+fn reason<'e>(key: &ObjectKey, events: impl Iterator<Item = &'e Value>) -> Option<String> {
+    let start = format!("ComputeDomain {} ", key.name);
+    let about = events.filter(|event| {
+        event["reason"] == EVENT_COMPUTE_DOMAIN
+            && event["metadata"]["namespace"] == key.namespace.as_str()
+            && event["note"].as_str().is_some_and(|note| note.starts_with(&start))
+    });
+    let last = about.max_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+    Some(last?["note"].as_str()?.strip_prefix(&start)?.to_owned())
+}
+
+impl MissingDomain {
+    /// For programs.
+    pub(super) fn document(&self) -> Value {
+        let Self { key, job, pods, why } = self;
+        json!({"name": key.to_string(), "job": job, "pods": pods, "why": why})
+    }
+}
+
+impl fmt::Display for MissingDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, job, pods, why } = self;
+        write!(f, "{job}: {} wait for ComputeDomain {key}: {why}", counted(*pods, "pod"))
+    }
+}

@@ -59,6 +59,10 @@ pub struct SceneArgs {
     /// Maximum number of nodes on one fabric; all fabrics have the same size
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub fabric_nodes: u32,
+    /// Maximum number of nodes of an NVLink domain within a fabric; all domains of a fabric have the
+    /// same size [default: nodes have no domain]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub domain_nodes: Option<u32>,
     /// Share of a job's time that is communication at full speed, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = SHARE, value_parser = share)]
     pub communication_share: f64,

@@ -105,6 +105,10 @@ impl Scene {
             (None, load) => nodes_for(trace, load.unwrap_or(1.0), per_node),
         };
         let cluster = Cluster::new(machines, nodes, args.fabric_nodes as usize);
+        let cluster = match args.domain_nodes {
+            Some(nodes) => cluster.with_domains(nodes as usize),
+            None => cluster,
+        };
         #[allow(clippy::cast_precision_loss, reason = "a few replays")]
         let begin = |replay: u64| replay as f64 / args.repeats as f64;
         let workloads: Vec<_> = (0..args.repeats)
@@ -212,7 +216,7 @@ pub(crate) fn replays(
         let workload = &run.scene.workloads[*index];
         let seed = seed.wrapping_add(*index as u64);
         let record = run.scene.replay(workload, run.kind, seed, &mut placers[run.placer])?;
-        Ok(Measures::of(run.kind.name(), workload, &record))
+        Ok(Measures::of(run.kind.name(), workload, &record, run.scene.cluster.domains() > 0))
     };
     let measures = in_parallel(&questions, runs.len(), observer, placers, answer)?;
     // The order of execution must not change the result.

@@ -34,6 +34,10 @@ pub struct Measures {
     pub part_job_mean_s: f64,
     /// Hours of GPUs that all jobs take.
     pub gpu_hours: f64,
+    /// The share of jobs with several pods whose pods are all in one NVLink domain, 1 if there are none;
+    /// absent if nodes have no domains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gangs_in_one_domain: Option<f64>,
 }
 
 /// A comparison of policies.
@@ -97,8 +101,8 @@ fn share(part: u128, of: u128) -> f64 {
 }
 
 impl Measures {
-    /// The measures of one replay.
-    pub fn of(name: &str, workload: &Workload, record: &Record) -> Self {
+    /// The measures of one replay on a cluster with or without NVLink domains.
+    pub fn of(name: &str, workload: &Workload, record: &Record, has_domains: bool) -> Self {
         let runs = &record.runs;
         let mut waits: Vec<Millis> = runs.iter().map(|run| run.waited).collect();
         waits.sort_unstable();
@@ -126,6 +130,10 @@ impl Measures {
             job_mean_s: mean(&runs.iter().map(|run| run.ran).collect::<Vec<_>>()),
             part_job_mean_s: mean(&parts.collect::<Vec<_>>()),
             gpu_hours: share(gpu_time, 1) / MILLIS / SECONDS_PER_HOUR,
+            gangs_in_one_domain: has_domains.then(|| match record.gangs {
+                0 => 1.0,
+                gangs => share(record.gangs_in_one_domain.into(), gangs.into()),
+            }),
         }
     }
 
@@ -148,6 +156,10 @@ impl Measures {
             job_mean_s: average(|it| it.job_mean_s),
             part_job_mean_s: average(|it| it.part_job_mean_s),
             gpu_hours: average(|it| it.gpu_hours),
+            gangs_in_one_domain: replays
+                .first()?
+                .gangs_in_one_domain
+                .map(|_| average(|it| it.gangs_in_one_domain.unwrap_or_default())),
         })
     }
 }
@@ -185,6 +197,7 @@ mod tests {
             job_mean_s: 0.0,
             part_job_mean_s: 0.0,
             gpu_hours: 0.0,
+            gangs_in_one_domain: None,
         };
         let of = |waits: [f64; 3]| waits.map(replay).to_vec();
         // Only differences within a pair of replays count, not differences between

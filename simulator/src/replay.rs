@@ -85,6 +85,10 @@ pub struct Record {
     pub idle_while_waiting: u128,
     /// All GPUs times the time up to the last submission.
     pub gpu_time: u128,
+    /// Jobs of several pods.
+    pub gangs: u64,
+    /// Those whose pods are all in one NVLink domain.
+    pub gangs_in_one_domain: u64,
 }
 
 /// A running pod.
@@ -242,6 +246,7 @@ impl Replay<'_> {
             _ => self.place_gang(task, may_borrow)?,
         };
         let Some(placed) = placed else { return Ok(false) };
+        self.count_domains(&placed);
         let mut slowdown = 1.0_f64;
         for (bound, candidate) in &placed {
             let pairs = &candidate.placement.pairs;
@@ -263,6 +268,17 @@ impl Replay<'_> {
 
     fn shape(&self, task: &Task, gpus: u32) -> Shape {
         task.shape(gpus, self.placer.claims())
+    }
+
+    /// Counts a gang, and whether it is in one domain.
+    fn count_domains(&mut self, placed: &[(Bound, Candidate)]) {
+        if placed.len() < 2 {
+            return;
+        }
+        let domains = placed.iter().map(|(bound, _)| self.cluster.nodes[bound.node].domain);
+        let domains: BTreeSet<_> = domains.collect();
+        self.record.gangs += 1;
+        self.record.gangs_in_one_domain += u64::from(domains.len() == 1);
     }
 
     /// Schedules one pod, on the given fabric if any.

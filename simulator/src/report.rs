@@ -66,6 +66,15 @@ pub const ROWS: [Row; 5] = [
     },
 ];
 
+/// The row of clusters with NVLink domains. No policy is judged by it: domains are not asked for.
+const DOMAINS: Row = Row {
+    title: "gangs within one NVLink domain (%)",
+    more_is_better: true,
+    value: |it| it.gangs_in_one_domain.unwrap_or_default(),
+    decimals: 1,
+    factor: 100.0,
+};
+
 impl Row {
     /// Whether no other policy beats `scheduler-ext` by more than a tie.
     pub fn is_ours_first(&self, comparison: &Comparison) -> bool {
@@ -108,7 +117,8 @@ pub fn table(scene: &Scene, comparison: &Comparison) -> String {
     let names = comparison.policies.iter().map(|it| it.name.as_str());
     line(&mut text, "", names);
     line(&mut text, "---", comparison.policies.iter().map(|_| "---:"));
-    for row in &ROWS {
+    let has_domains = comparison.policies.iter().any(|it| it.gangs_in_one_domain.is_some());
+    for row in ROWS.iter().chain(has_domains.then_some(&DOMAINS)) {
         let policies = 0..comparison.policies.len();
         line(&mut text, row.title, policies.map(|policy| row.text(comparison, policy)));
     }
@@ -165,6 +175,7 @@ mod tests {
             job_mean_s: 10.0,
             part_job_mean_s: 10.0,
             gpu_hours: 1.0,
+            gangs_in_one_domain: None,
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser as _;
+use cluster_model::names::label;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use k8s_openapi::api::core::v1::Pod as WirePod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -18,7 +19,7 @@ use scheduler_ext::score::Mix;
 use serde_json::{Value, json};
 use simulator::args::Args;
 use simulator::claims::{ClaimError, Claims, NAMESPACE, Placer};
-use simulator::cluster::{Cluster, fabric_name, node_name};
+use simulator::cluster::{Cluster, domain_name, fabric_name, node_name};
 use simulator::compare::{Scene, claims, machines};
 use simulator::policies::{KubeScheduler, SchedulerExt, Strategy};
 use simulator::policy::{Candidate, Pod, Policy};
@@ -47,7 +48,11 @@ impl Both {
         for (index, node) in cluster.nodes.iter().enumerate() {
             let (name, fabric) = (node_name(index), fabric_name(node.fabric));
             let machine = &claims.machines[node.kind];
-            view.apply(machine.node(&name, &fabric)).unwrap();
+            let mut object = machine.node(&name, &fabric);
+            let domain =
+                node.domain.map(|domain| (label::NODE_NVLINK.to_owned(), domain_name(domain)));
+            object.metadata.labels.get_or_insert_default().extend(domain);
+            view.apply(object).unwrap();
             view.apply(machine.node_topology(&name, &fabric)).unwrap();
             machine.slices(&name).into_iter().try_for_each(|slice| view.apply(slice)).unwrap();
         }
@@ -142,7 +147,8 @@ impl Policy for Both {
     }
 }
 
-/// Jobs of all sizes on a cluster that is nearly full, of two kinds of machines on two fabrics.
+/// Jobs of all sizes on a cluster that is nearly full, of two kinds of machines on two fabrics, with and
+/// without NVLink domains.
 #[test]
 fn the_policy_scores_as_the_extender_on_a_view_of_the_cluster() {
     let sizes = [1, 1, 2, 1, 4, 3, 8, 1, 16, 5];
@@ -153,9 +159,15 @@ fn the_policy_scores_as_the_extender_on_a_view_of_the_cluster() {
     let rows = (0..200).map(row).collect::<Vec<String>>().concat();
     let text = format!("job_id,submission_time,duration,num_gpu\n{rows}");
     let trace = Trace::parse(text.as_bytes()).unwrap();
-    for kinds in [vec!["azure-ndh100v5"], vec!["azure-ndh100v5", "azure-nda100v4"]] {
+    for (kinds, domains) in [
+        (vec!["azure-ndh100v5"], &[][..]),
+        (vec!["azure-ndh100v5"], &["--domain-nodes", "2"]),
+        (vec!["azure-ndh100v5", "azure-nda100v4"], &["--domain-nodes", "3"]),
+        (vec!["azure-ndh100v5", "azure-nda100v4"], &[]),
+    ] {
         let mut line = vec!["worth", "--trace", "unused", "--nodes", "8", "--fabric-nodes", "4"];
         line.extend(kinds.iter().flat_map(|kind| ["--machine", kind]));
+        line.extend(domains);
         let args = Args::try_parse_from(line).unwrap();
         let claims =
             claims(machines(&args.scene.machine).unwrap(), &trace, args.alignment).unwrap();

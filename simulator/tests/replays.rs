@@ -46,7 +46,8 @@ fn scene(trace: &Trace, nodes: &str) -> Scene {
 fn measures(scene: &Scene, kind: Kind) -> Measures {
     let workload = &scene.workloads[0];
     let mut placer = Placer::new(Arc::clone(&scene.claims));
-    Measures::of(kind.name(), workload, &scene.replay(workload, kind, 1, &mut placer).unwrap())
+    let record = scene.replay(workload, kind, 1, &mut placer).unwrap();
+    Measures::of(kind.name(), workload, &record, scene.cluster.domains() > 0)
 }
 
 fn is(a: f64, b: f64) -> bool {
@@ -66,6 +67,25 @@ fn a_full_cluster_makes_jobs_wait_in_their_order() {
         assert!(is(measures.idle_gpu_share_while_waiting, 0.0), "{measures:?}");
         assert!(is(measures.job_mean_s, 165.0 / 4.0), "{measures:?}");
         assert_eq!(measures.pairs, BTreeMap::from([("PIX".to_owned(), 1.0)]));
+    }
+}
+
+/// Two gangs of two nodes, and between them jobs of one node: with domains, the extender leaves a whole
+/// domain free for the second gang.
+#[test]
+fn gangs_within_one_domain_are_counted() {
+    let trace = trace("gang,0,100,16\na,1,200,8\nb,2,10,8\nlater,120,100,16\n");
+    let nodes = ["--nodes", "6", "--fabric-nodes", "6", "--repeats", "1"];
+    let plain = Scene::new(&args(&nodes).scene, &trace, &CLAIMS, None).unwrap();
+    assert_eq!(measures(&plain, Kind::SchedulerExt).gangs_in_one_domain, None);
+    let with_domains = [&nodes[..], &["--domain-nodes", "2"]].concat();
+    let scene = Scene::new(&args(&with_domains).scene, &trace, &CLAIMS, None).unwrap();
+    assert_eq!(scene.cluster.domains(), 3);
+    for kind in Kind::ALL {
+        let of_kind = measures(&scene, kind);
+        let share = of_kind.gangs_in_one_domain.unwrap();
+        assert!([0.0, 0.5, 1.0].iter().any(|it| is(share, *it)), "{of_kind:?}");
+        assert!(is(of_kind.wait_mean_s, measures(&plain, kind).wait_mean_s), "{of_kind:?}");
     }
 }
 

@@ -42,6 +42,8 @@ pub struct SchedulerExt {
     known: HashMap<(usize, Devices, u32), Known, RandomState>,
     /// By fabric.
     whole_nodes: Vec<u32>,
+    /// By NVLink domain.
+    whole_of_domains: Vec<u32>,
 }
 
 /// The effect of a pod on a node.
@@ -72,6 +74,7 @@ impl SchedulerExt {
             arrivals: Arrivals::default(),
             known: HashMap::default(),
             whole_nodes: Vec::new(),
+            whole_of_domains: Vec::new(),
         }
     }
 
@@ -88,11 +91,13 @@ impl SchedulerExt {
             let cost = Cost::of(&known.before, &known.after, machine.whole(), mix);
             known.cost = (version, cost);
         }
-        let cost = if node.busy == 0 {
-            known.cost.1.breaking_one_of(self.whole_nodes[node.fabric], mix)
-        } else {
-            known.cost.1
-        };
+        let mut cost = known.cost.1;
+        if node.busy == 0 {
+            let of_domain = node.domain.map(|domain| self.whole_of_domains[domain]);
+            for whole_nodes in [self.whole_nodes[node.fabric]].into_iter().chain(of_domain) {
+                cost = cost.breaking_one_of(whole_nodes, mix);
+            }
+        }
         Outcome { gets: known.gets, cost }
     }
 
@@ -100,8 +105,13 @@ impl SchedulerExt {
     fn look(&mut self, cluster: &Cluster) {
         self.whole_nodes.clear();
         self.whole_nodes.resize(cluster.fabrics(), 0);
+        self.whole_of_domains.clear();
+        self.whole_of_domains.resize(cluster.domains(), 0);
         for node in cluster.nodes.iter().filter(|node| node.busy == 0) {
             self.whole_nodes[node.fabric] += 1;
+            if let Some(domain) = node.domain {
+                self.whole_of_domains[domain] += 1;
+            }
         }
     }
 }

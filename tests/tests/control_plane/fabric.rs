@@ -9,6 +9,7 @@ mod foreign;
 mod gangs;
 mod heal;
 mod levels;
+mod operators;
 mod pod_groups;
 mod site;
 mod workloads;
@@ -28,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         levels::pods_share_the_domain_of_their_level,
         foreign::hyper_nodes_and_topologies_are_levels,
         levels::sources_that_disagree_are_reported_on_the_node,
+        operators::the_examples_of_operators_run,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,
         pod_groups::groups_with_pod_groups_of_their_workload_are_joined,

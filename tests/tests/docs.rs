@@ -335,8 +335,14 @@ fn every_reason_is_documented() {
             assert!(documented.contains(*reason), "{page} does not list {reason} of {file}");
         }
     }
-    let packages =
-        ["admission", "fabric-controller", "node-driver", "scheduler-ext", "topology-graph"];
+    let packages = [
+        "admission",
+        "cluster-model",
+        "fabric-controller",
+        "node-driver",
+        "scheduler-ext",
+        "topology-graph",
+    ];
     let code = packages.map(sources).concat().join("\n");
     let texts: BTreeSet<String> =
         documented.into_iter().filter(|cell| !cell.starts_with("dranet.io/")).collect();

@@ -1,7 +1,7 @@
 //! Numbers that look random and are the same in every run.
 
 /// xorshift64 (Marsaglia, 2003). The seed is not 0.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {

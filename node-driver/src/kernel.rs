@@ -2,6 +2,7 @@
 //! sets the number of virtual functions.
 
 pub mod attach;
+pub(crate) mod generic;
 pub mod memlock;
 pub(crate) mod netlink;
 pub mod sriov;

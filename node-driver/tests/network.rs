@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         trial("links_addresses_and_routes", links_addresses_and_routes),
         trial("every_change_is_notified", every_change_is_notified),
         trial("the_route_to_the_api_server_is_an_uplink", the_route_to_the_api_server_is_an_uplink),
+        trial("uplinks_of_nexthop_objects_are_found", uplinks_of_nexthop_objects_are_found),
         trial("a_flood_of_changes_blocks_no_read", a_flood_of_changes_blocks_no_read),
     ];
     // All tests share one namespace; each starts with it empty.
@@ -226,6 +227,41 @@ async fn the_route_to_the_api_server_is_an_uplink(namespace: Namespace) {
         let uplinks = facts.uplinks();
         assert!(uplinks.contains(&link) && !uplinks.contains(&other), "{uplinks:?}");
         assert!(facts.default_routes.is_empty());
+    }
+}
+
+/// With `nexthop_compat_mode` 0 a route names its object only.
+async fn uplinks_of_nexthop_objects_are_found(namespace: Namespace) {
+    for name in ["left", "right"] {
+        namespace.add(LinkVeth::new(name, &format!("{name}-peer")).build()).await;
+        for name in [name.to_owned(), format!("{name}-peer")] {
+            let index = namespace.index(&name).await;
+            namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
+        }
+    }
+    let ip = |line: &str| {
+        let status = Command::new("ip").args(line.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {line}");
+    };
+    for line in [
+        "addr add 10.0.4.1/24 dev left",
+        "addr add 10.0.5.1/24 dev right",
+        "nexthop add id 7 via 10.0.4.2 dev left",
+        "nexthop add id 8 via 10.0.5.2 dev right",
+        "nexthop add id 9 group 7/8",
+    ] {
+        ip(line);
+    }
+    let [left, right] = [namespace.index("left").await, namespace.index("right").await];
+    let (kernel, _changes) = Kernel::open().unwrap();
+    for mode in ["1", "0"] {
+        fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", mode).unwrap();
+        for (object, expected) in [("7", [true, false]), ("9", [true, true])] {
+            ip(&format!("route replace default nhid {object}"));
+            let uplinks = kernel.read().await.unwrap().uplinks();
+            let are = [left, right].map(|index| uplinks.contains(&index));
+            assert_eq!(are, expected, "{mode} {object}");
+        }
     }
 }
 

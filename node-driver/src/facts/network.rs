@@ -9,6 +9,7 @@ pub mod changes;
 pub(crate) mod dump;
 mod host_nics;
 pub mod kernel;
+mod nexthops;
 pub mod server;
 pub mod uplinks;
 

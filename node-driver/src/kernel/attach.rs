@@ -21,6 +21,7 @@ mod identity;
 pub mod leave;
 pub mod link;
 pub mod namespaces;
+mod napi;
 pub mod netns;
 pub mod rdma;
 pub mod record;
@@ -136,6 +137,14 @@ pub enum AttachError {
         link: String,
         /// The address.
         address: IpPrefix,
+    },
+    /// The interface has come back with more programs than it had.
+    #[error(
+        "interface `{link}` has eBPF programs that it did not have before the pod; if the pod left them, remove them, for example by `ip link set {link} xdp off`"
+    )]
+    NewPrograms {
+        /// The interface.
+        link: String,
     },
     /// The pod already has another interface with that name.
     #[error(

@@ -53,6 +53,31 @@ pub struct HostLink {
     /// Properties that it takes into the pod and back; absent in plans of older drivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Carried>,
+    /// How the kernel polls it for packets. It takes that into the pod and back, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub napi: Option<Napi>,
+}
+
+/// How the kernel polls an interface for packets (`Documentation/networking/napi.rst`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Napi {
+    /// Settings of the interface by their files in sysfs. Times are in nanoseconds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub interface: BTreeMap<String, u64>,
+    /// The NAPI instances that have other settings than their interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<NapiInstance>,
+}
+
+/// Settings of one NAPI instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NapiInstance {
+    /// Its place among the instances of the interface, from 0: the kernel gives them new numbers.
+    pub queue: usize,
+    /// By their names in `netdev.yaml`.
+    pub settings: BTreeMap<String, u64>,
 }
 
 /// Properties that an interface keeps when it changes its namespace. A pod may change them.
@@ -73,6 +98,10 @@ pub struct Carried {
     pub promiscuous: bool,
     /// Whether an administrator made it receive all multicast packets.
     pub all_multicast: bool,
+    /// IDs of its eBPF programs (XDP, TCX); unknown if the kernel did not tell, and in plans of older
+    /// drivers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<BTreeSet<u32>>,
 }
 
 /// Identity of an interface, independent of its name. The kernel sets device and

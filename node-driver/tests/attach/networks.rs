@@ -27,10 +27,35 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         ),
         ("neighbours_learn_who_has_an_address", neighbours_learn_who_has_an_address),
         ("traffic_control_of_the_host_is_known", traffic_control_of_the_host_is_known),
+        ("routes_by_nexthop_objects_come_back", routes_by_nexthop_objects_come_back),
     ]
 }
 
 const OTHER: &str = "rail1";
+
+/// As routing daemons write them. The kernel deletes the objects when the NIC leaves.
+fn routes_by_nexthop_objects_come_back() {
+    for mode in ["1", "0"] {
+        let stage = Stage::with(&[
+            "addr add 10.7.0.1/24 dev rail0",
+            "link set rail0 up",
+            "link set far up",
+            "nexthop add id 7 via 10.7.0.254 dev rail0",
+            "route add 10.70.0.0/16 nhid 7 metric 20",
+        ]);
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("mode");
+        fs::write(&script, format!("echo {mode} > /proc/sys/net/ipv4/nexthop_compat_mode"))
+            .unwrap();
+        stage.on_host(&format!("sh {}", script.display()));
+        let attached = stage.attach(stage.plan(json!({"interface": {"name": RAIL}})));
+        let inside = stage.in_pod("ip route show 10.70.0.0/16");
+        assert!(inside.contains("via 10.7.0.254 dev rail0"), "{mode}: {inside}");
+        stage.take_back(&attached);
+        let told = stage.on_host("ip route show 10.70.0.0/16");
+        assert!(told.contains("via 10.7.0.254 dev rail0 metric 20"), "{mode}: {told}");
+    }
+}
 
 /// Two NICs on one network, by a bridge of the host.
 const PAIR: [&str; 10] = [

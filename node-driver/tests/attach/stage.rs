@@ -189,7 +189,7 @@ pub(crate) fn set(namespace: &NetNs, name: &str, attribute: LinkAttribute) {
 }
 
 /// Runs a command line in a namespace; words are split at spaces.
-fn run(namespace: &NetNs, line: &str) -> String {
+pub(crate) fn run(namespace: &NetNs, line: &str) -> String {
     let started = namespace.run(async |_| {
         let mut words = line.split(' ');
         Ok(Command::new(words.next().unwrap()).args(words).output())

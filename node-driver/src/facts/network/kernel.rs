@@ -6,6 +6,7 @@
 
 use super::changes::Changes;
 use super::dump::{Requests, dump_each};
+use super::nexthops;
 use super::server::ApiServers;
 use super::uplinks::Uplinks;
 use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
@@ -47,6 +48,12 @@ pub enum NetworkError {
         what: &'static str,
         /// Why.
         source: Box<rtnetlink::Error>,
+    },
+    /// The same for the nexthop objects of routes.
+    #[error("failed to list nexthops")]
+    Nexthops {
+        /// Why.
+        source: io::Error,
     },
 }
 
@@ -112,6 +119,8 @@ impl Dump {
             let of_family = dump_each(handle, RouteNetlinkMessage::GetRoute(message), route).await;
             routes.extend(of_family.map_err(failed("routes"))?);
         }
+        // A kernel without these objects has no route that names one.
+        nexthops::resolve(&mut routes).map_err(|source| NetworkError::Nexthops { source })?;
         let to_server = to_server(handle, servers).await;
         Ok(Self { links, addresses, routes, to_server })
     }

@@ -1,10 +1,10 @@
 //! Properties that an interface takes along when it changes its namespace: alternative names,
-//! alias, queue length, group, and the modes that an administrator sets. What a pod changed must
+//! alias, queue length, group, eBPF programs, and the modes that an administrator sets. What a pod changed must
 //! not stay on the host. An alternative name must be unique in a namespace like a name, so those
 //! in conflict are removed before the move (`__dev_change_net_namespace` in `net/core/dev.c`).
 
-use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{alternative_names, name_of};
+use crate::kernel::attach::{AttachError, ebpf};
 use crate::prepare::host_link::Carried;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
@@ -17,6 +17,7 @@ pub(super) fn read(link: &LinkMessage) -> Carried {
         alternative_names: alternative_names(link).into_iter().map(str::to_owned).collect(),
         promiscuous: flags.contains(LinkFlags::Promisc),
         all_multicast: flags.contains(LinkFlags::Allmulti),
+        programs: ebpf::programs(link),
         ..Carried::default()
     };
     for attribute in &link.attributes {
@@ -72,6 +73,7 @@ pub(super) async fn restore(
         outcomes.push(set.map_err(|source| AttachError::netlink(name, verb, source)));
     }
     outcomes.push(restore_modes(handle, name, index, [former, &now]).await);
+    outcomes.push(no_new_programs(name, former, &now));
     outcomes
 }
 
@@ -107,6 +109,14 @@ fn changed(former: &Carried, now: &Carried) -> Vec<LinkAttribute> {
         changed.push(LinkAttribute::Group(former.group));
     }
     changed
+}
+
+/// A pod's programs were detached before the interface left it. If the kernel has returned the
+/// interface by itself, nobody knows whether a new program is the pod's or the host's own.
+fn no_new_programs(name: &str, former: &Carried, now: &Carried) -> Result<(), AttachError> {
+    let (Some(former), Some(now)) = (&former.programs, &now.programs) else { return Ok(()) };
+    let is_new = !now.is_subset(former);
+    if is_new { Err(AttachError::NewPrograms { link: name.to_owned() }) } else { Ok(()) }
 }
 
 async fn restore_modes(

@@ -1,5 +1,5 @@
-//! Detaches the host's eBPF programs from an interface before a pod gets it: XDP, and
-//! TCX, which `tc` uses since Linux 6.6. Filters of the `clsact` and `ingress` queueing
+//! Detaches the host's eBPF programs from an interface before a pod gets it, if the pod asks for that,
+//! and those that a pod left on an interface: XDP, and TCX, which `tc` uses since Linux 6.6. Filters of the `clsact` and `ingress` queueing
 //! disciplines need no action: they end when an interface leaves its namespace
 //! (`__dev_change_net_namespace` in `net/core/dev.c`).
 //!
@@ -12,12 +12,15 @@ use crate::kernel::attach::AttachError;
 use bpf::{TcxHook, XDP_LINK};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
 use rtnetlink::{Handle, LinkUnspec};
+use std::collections::BTreeSet;
 use std::io;
 
 /// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_HW_MODE`.
 const SKB: u32 = 1 << 1;
 const DRIVER: u32 = 1 << 2;
 const HARDWARE: u32 = 1 << 3;
+/// The places of TCX programs.
+const HOOKS: [TcxHook; 2] = [TcxHook::Ingress, TcxHook::Egress];
 /// `EBUSY`: a link holds the program there.
 const BUSY: i32 = 16;
 
@@ -27,15 +30,36 @@ pub(super) async fn detach_all(
     name: &str,
     found: &LinkMessage,
 ) -> Result<(), AttachError> {
+    detach_others(handle, name, found, &BTreeSet::new()).await
+}
+
+/// The IDs of the programs of an interface of the calling thread's namespace; `None` if the kernel does
+/// not tell this process.
+pub(super) fn programs(found: &LinkMessage) -> Option<BTreeSet<u32>> {
+    let mut programs: BTreeSet<u32> = xdp_programs(found).iter().map(|xdp| xdp.id).collect();
+    for hook in HOOKS {
+        let tcx = bpf::query(found.header.index, hook).ok()?;
+        programs.extend(tcx.into_iter().map(|(program, _)| program));
+    }
+    Some(programs)
+}
+
+/// Detaches all programs but these.
+pub(super) async fn detach_others(
+    handle: &Handle,
+    name: &str,
+    found: &LinkMessage,
+    kept: &BTreeSet<u32>,
+) -> Result<(), AttachError> {
     let index = found.header.index;
-    for program in xdp_programs(found) {
+    for program in xdp_programs(found).into_iter().filter(|xdp| !kept.contains(&xdp.id)) {
         detach_xdp(handle, name, index, program).await?;
     }
-    for hook in [TcxHook::Ingress, TcxHook::Egress] {
+    for hook in HOOKS {
         let wrap = |source| {
             AttachError::system(format!("detach TCX programs from interface `{name}`"), source)
         };
-        bpf::detach_tcx(index, hook).map_err(wrap)?;
+        bpf::detach_tcx(index, hook, kept).map_err(wrap)?;
     }
     Ok(())
 }

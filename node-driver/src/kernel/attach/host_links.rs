@@ -5,6 +5,7 @@ use crate::facts::network::dump::dump;
 use crate::facts::network::kernel::Dump;
 use crate::facts::network::{NetworkFacts, Withheld};
 use crate::kernel::attach::identity::{identity, name_of};
+use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, carried, settings};
 use crate::prepare::host_link::{
@@ -85,8 +86,10 @@ impl HostNetwork {
     pub fn links(&self, host: &NetNs, names: &[String]) -> Result<HostLinks, AttachError> {
         host.run(async move |_| {
             let is_named = |link: &&LinkMessage| names.iter().any(|name| name == name_of(link));
+            let polling = Reader::open();
             let links = self.dump.links.iter().filter(is_named).map(|link| {
-                let host = host_link(link, self);
+                let mut host = host_link(link, self);
+                host.napi = polling.read(&host.name, link.header.index);
                 (host.name.clone(), host)
             });
             Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
@@ -123,6 +126,7 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         router: dump.routes.iter().find_map(|route| ipv6_router(route, index)),
         ethtool: None,
         carried: Some(carried::read(link)),
+        napi: None,
         disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
     };
     for attribute in &link.attributes {

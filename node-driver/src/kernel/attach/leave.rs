@@ -11,8 +11,9 @@ use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, all, by_index, inside, properties, set_attributes,
     to_namespace,
 };
+use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, carried, children, ethtool, rdma, settings};
+use crate::kernel::attach::{AttachError, carried, children, ebpf, ethtool, rdma, settings};
 use crate::prepare::host_link::{HostLink, HostRoute};
 use crate::prepare::plan::{Child, PlannedDevice, PlannedLink};
 use netlink_packet_route::link::LinkMessage;
@@ -103,6 +104,8 @@ async fn move_home(
     let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
     let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
     handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
+    // What stays attached is reported after the move.
+    let _ = detach_programs(handle, index, former).await;
     let added = carried::added_names(former.carried.as_ref(), found);
     // If one stays, the last attempt removes all.
     let _ = carried::remove_names(handle, found, &added).await;
@@ -126,6 +129,17 @@ async fn move_home(
         }
     }
     moved.map_err(wrap("move it to the host's network namespace"))
+}
+
+/// Detaches the eBPF programs that the interface did not have on the host.
+async fn detach_programs(
+    handle: &Handle,
+    index: u32,
+    former: &HostLink,
+) -> Result<(), AttachError> {
+    let kept = former.carried.as_ref().and_then(|carried| carried.programs.as_ref());
+    let (Some(kept), Some(found)) = (kept, by_index(handle, index).await?) else { return Ok(()) };
+    ebpf::detach_others(handle, name_of(&found), &found, kept).await
 }
 
 /// Restores the host's interfaces, wherever the kernel has put them, and reports what
@@ -238,6 +252,12 @@ async fn restore_one(
     }
     for neighbor in &host.neighbors {
         tried(add_neighbor(handle, &host.name, index, neighbor).await);
+    }
+    // Last, because instances exist only while the interface is up.
+    if let Some(former) = &host.napi {
+        for outcome in Reader::open().restore(&host.name, index, former) {
+            tried(outcome);
+        }
     }
     lacking
 }

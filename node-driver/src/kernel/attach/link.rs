@@ -247,6 +247,12 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
     message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
     message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
     let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
+    let is_explicit =
+        |it: &RouteAttribute| is_only(it) || matches!(it, RouteAttribute::MultiPath(_));
+    // The nexthop object went with the interface, and the kernel takes one or the other.
+    if message.attributes.iter().any(is_explicit) {
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::NhId(_)));
+    }
     if message.attributes.iter().any(is_only) {
         message.attributes.retain(|attribute| !is_only(attribute));
         message.attributes.push(RouteAttribute::Oif(index));

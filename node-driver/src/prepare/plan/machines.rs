@@ -65,6 +65,7 @@ fn host_link(interface: &Interface) -> HostLink {
         disciplines: BTreeSet::new(),
         carried: None,
     }
+        napi: None,
 }
 
 fn claim(device: &str) -> AllocatedClaim {

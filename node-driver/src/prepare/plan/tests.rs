@@ -99,6 +99,7 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
         ethtool: None,
         carried: None,
         disciplines: BTreeSet::new(),
+        napi: None,
     }
 }
 

@@ -30,6 +30,7 @@ fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
         router: None,
         ethtool: None,
         carried: None,
+        napi: None,
         disciplines: BTreeSet::new(),
     };
     let mark = Some(MARK.parse().unwrap());

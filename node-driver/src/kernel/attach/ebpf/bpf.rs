@@ -3,6 +3,7 @@
 //! `include/uapi/linux/bpf.h`.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::collections::BTreeSet;
 use std::io;
 
 /// `BPF_LINK_TYPE_XDP`.
@@ -98,9 +99,10 @@ struct Numbers {
     flags: u32,
 }
 
-/// Detaches all programs of one hook of an interface of the thread's namespace.
-pub(super) fn detach_tcx(index: u32, hook: TcxHook) -> io::Result<()> {
-    for (program, link) in query(index, hook)? {
+/// Detaches all programs but these from one hook of an interface of the thread's namespace.
+pub(super) fn detach_tcx(index: u32, hook: TcxHook, kept: &BTreeSet<u32>) -> io::Result<()> {
+    let others = query(index, hook)?.into_iter().filter(|(program, _)| !kept.contains(program));
+    for (program, link) in others {
         let detached = if link == 0 {
             detach_program(index, hook, program)
         } else {
@@ -137,7 +139,7 @@ pub(super) fn detach_links(kind: u32, program: u32, index: u32) -> io::Result<u3
 
 /// Program ID and link ID of each program; the link ID is 0 if it was attached without a
 /// link.
-fn query(index: u32, hook: TcxHook) -> io::Result<Vec<(u32, u32)>> {
+pub(super) fn query(index: u32, hook: TcxHook) -> io::Result<Vec<(u32, u32)>> {
     let (mut programs, mut links) = ([0_u32; PROGRAMS], [0_u32; PROGRAMS]);
     let mut query = Query {
         target_ifindex: index,

@@ -3,19 +3,14 @@
 //! of named bits. Works in the calling thread's namespace.
 
 use super::{Abilities, Feature};
-use crate::kernel::netlink::{attribute, attributes, exchange, find, nest, open};
+use crate::kernel::generic::Family;
+use crate::kernel::netlink::{attribute, attributes, find, nest};
 use cluster_model::network_config::EthtoolConfig;
-use netlink_packet_core::NLM_F_ACK;
-use netlink_sys::Socket;
-use netlink_sys::protocols::NETLINK_GENERIC;
 use std::collections::BTreeMap;
 use std::io;
 
-/// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, and the attributes of its request and answer.
-const CONTROLLER: u16 = 0x10;
-const GET_FAMILY: u8 = 3;
-const FAMILY_ID: u16 = 1;
-const FAMILY_NAME: u16 = 2;
+/// `ETHTOOL_GENL_NAME`.
+const FAMILY: &str = "ethtool";
 
 /// `ETHTOOL_MSG_…`.
 const FEATURES_GET: u8 = 11;
@@ -47,16 +42,14 @@ const NO_MASK: u16 = 1;
 const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
 
-/// Length of `struct genlmsghdr`.
-const GENERIC_HEADER: usize = 4;
 /// `EOPNOTSUPP`: the driver has no private flags.
 const NOT_SUPPORTED: i32 = 95;
 
 /// Reads the features and private flags of an interface.
 pub(super) fn read(link: &str) -> io::Result<Abilities> {
-    let ethtool = Ethtool::open()?;
-    let features = ethtool.ask(FEATURES_GET, link)?;
-    let private_flags = match ethtool.ask(PRIVFLAGS_GET, link) {
+    let ethtool = Family::open(FAMILY)?;
+    let features = ethtool.ask(FEATURES_GET, &[header(link, 0)])?;
+    let private_flags = match ethtool.ask(PRIVFLAGS_GET, &[header(link, 0)]) {
         Err(error) if error.raw_os_error() == Some(NOT_SUPPORTED) => BTreeMap::new(),
         answer => find(&answer?, PRIVATE_FLAGS).map(bits).unwrap_or_default(),
     };
@@ -71,46 +64,10 @@ pub(super) fn write(link: &str, settings: &EthtoolConfig) -> io::Result<()> {
     if all.peek().is_none() {
         return Ok(());
     }
-    let ethtool = Ethtool::open()?;
-    all.try_for_each(|(command, kind, bits)| ethtool.send(command, link, nest_bits(kind, bits)))
-}
-
-/// A socket, and the ID of the `ethtool` family.
-struct Ethtool {
-    socket: Socket,
-    family: u16,
-}
-
-impl Ethtool {
-    fn open() -> io::Result<Self> {
-        let socket = open(NETLINK_GENERIC)?;
-        let payload = generic(GET_FAMILY, &[attribute(FAMILY_NAME, b"ethtool\0")]);
-        let replies = exchange(&socket, CONTROLLER, 0, &payload)?;
-        let id = replies.first().and_then(|reply| find(reply.get(GENERIC_HEADER..)?, FAMILY_ID));
-        let family = id.and_then(|id| id.try_into().ok()).map(u16::from_ne_bytes);
-        let family = family.ok_or_else(|| io::Error::other("malformed answer of the kernel"))?;
-        Ok(Self { socket, family })
-    }
-
-    /// The attributes of the answer.
-    fn ask(&self, command: u8, link: &str) -> io::Result<Vec<u8>> {
-        let payload = generic(command, &[header(link, 0)]);
-        let replies = exchange(&self.socket, self.family, 0, &payload)?;
-        let answer = replies.into_iter().next().unwrap_or_default();
-        Ok(answer.get(GENERIC_HEADER..).unwrap_or_default().to_vec())
-    }
-
-    fn send(&self, command: u8, link: &str, bits: Vec<u8>) -> io::Result<()> {
-        let payload = generic(command, &[header(link, OMIT_REPLY), bits]);
-        exchange(&self.socket, self.family, NLM_F_ACK, &payload).map(drop)
-    }
-}
-
-/// `struct genlmsghdr` of version 1, and attributes.
-fn generic(command: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
-    let mut payload = vec![command, 1, 0, 0];
-    payload.extend(attributes.concat());
-    payload
+    let ethtool = Family::open(FAMILY)?;
+    all.try_for_each(|(command, kind, bits)| {
+        ethtool.send(command, &[header(link, OMIT_REPLY), nest_bits(kind, bits)])
+    })
 }
 
 fn header(link: &str, flags: u32) -> Vec<u8> {

@@ -7,7 +7,7 @@
 //! no interface that another plugin has moved or uses, and not the node's own traffic. Otherwise
 //! it waits. If the same version was loaded before in this boot, it starts nothing, so a container
 //! that restarts reloads nothing. If the node went down during the last attempt, it waits for a
-//! person.
+//! person. A version that the node has not loaded before is loaded on one node at a time.
 //!
 //! What it does is in a file that lasts until the next boot (module `state`). The driver reads it,
 //! evicts pods, withholds NICs and publishes a condition (`crate::decide::vendor_driver`).
@@ -34,7 +34,7 @@ use attempt::{Attempt, AttemptFile};
 use cluster_model::names::DRIVER;
 use plan::{Step, Users};
 use rustix::process::{Pid, Signal, kill_process};
-use state::{Stage, VendorDriverState};
+use state::{Grant, Stage, VendorDriverState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -45,6 +45,10 @@ use topology_graph::HostRoot;
 
 /// Time between two looks at what uses the modules, and at the vendor's ready file.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// A node that booted less than this time ago needs no turn: its pods have only just started, and
+/// many nodes that join at once need not wait for each other.
+const NEW_NODE: Duration = Duration::from_mins(15);
 
 /// Run the image of a vendor's NIC driver once nothing uses the modules that it replaces
 #[derive(clap::Parser, Clone, Debug)]
@@ -101,6 +105,11 @@ pub struct RunArgs {
     /// last attempt. Claims and open devices are still waited for
     #[arg(long)]
     pub force: bool,
+    /// Load a version that this node has not loaded before only in the node's turn, which the driver
+    /// takes with --vendor-driver-drain=evict. A node that booted less than 15 minutes ago needs no
+    /// turn
+    #[arg(long)]
+    pub first_load_in_turn: bool,
     /// Entry point of the image, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -139,6 +148,8 @@ struct Loader {
     paths: Paths,
     attempts: AttemptFile,
     boot_id: String,
+    /// The node's turn, which the driver grants.
+    grant: Option<BootFile<Grant>>,
     /// The interfaces of the host; none for a recorded machine.
     network: NetworkFacts,
 }
@@ -156,8 +167,11 @@ impl Loader {
             run,
         };
         let attempts = AttemptFile::of(&paths.plugin());
-        let boot_id = host::boot_id(&HostRoot::at(&args.state.root)).unwrap_or_default();
-        Ok(Self { args, file, paths, attempts, boot_id, network: NetworkFacts::default() })
+        let host = HostRoot::at(&args.state.root);
+        let boot_id = host::boot_id(&host).unwrap_or_default();
+        let grant = state::grant_file(&host);
+        let network = NetworkFacts::default();
+        Ok(Self { args, file, paths, attempts, boot_id, grant, network })
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
@@ -174,7 +188,7 @@ impl Loader {
                     return Ok(());
                 }
                 Step::Load => return self.load(&stop).await,
-                Step::Wait(_) => {}
+                Step::Wait(_) | Step::WaitForTurn(_) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -194,20 +208,53 @@ impl Loader {
         match &step {
             Step::Keep => {}
             Step::Load => {
-                let (version, boot_id) = (version.clone(), self.boot_id.clone());
-                self.attempts.begin(&Attempt { version, boot_id })?;
-                self.record(Stage::Loading, "")?;
+                self.attempts.store(&self.attempt(false))?;
+                self.record(self.state(Stage::Loading, ""))?;
             }
-            Step::Wait(why) => {
-                let detail = before.as_ref().map(|it| it.detail.as_str());
-                if before.as_ref().is_none_or(|it| it.stage != Stage::Waiting)
-                    || detail != Some(why.as_str())
-                {
-                    self.record(Stage::Waiting, why)?;
-                }
+            Step::Wait(why) => self.wait(before.as_ref(), self.state(Stage::Waiting, why))?,
+            Step::WaitForTurn(why) => {
+                let state = self.state(Stage::Waiting, why);
+                let state = VendorDriverState { waits_for_turn: true, ..state };
+                self.wait(before.as_ref(), state)?;
             }
         }
         Ok(step)
+    }
+
+    /// Records what is waited for, if that is new.
+    fn wait(
+        &self,
+        before: Option<&VendorDriverState>,
+        state: VendorDriverState,
+    ) -> anyhow::Result<()> {
+        let is_new = before.is_none_or(|it| {
+            it.stage != state.stage
+                || it.detail != state.detail
+                || it.waits_for_turn != state.waits_for_turn
+        });
+        if is_new { self.record(state) } else { Ok(()) }
+    }
+
+    fn attempt(&self, is_loaded: bool) -> Attempt {
+        let (version, boot_id) = (self.args.state.version.clone(), self.boot_id.clone());
+        Attempt { version, boot_id, is_loaded }
+    }
+
+    /// Whether this version must wait for the node's turn, which the driver has not granted.
+    fn lacks_turn(&self) -> bool {
+        let version = &self.args.state.version;
+        let is_new_node = || {
+            let uptime = host::uptime(&HostRoot::at(&self.args.state.root));
+            uptime.is_some_and(|uptime| uptime < NEW_NODE)
+        };
+        let has_turn = || {
+            let grant = self.grant.as_ref().and_then(BootFile::load);
+            grant.is_some_and(|grant| grant.version == *version)
+        };
+        self.args.first_load_in_turn
+            && !self.attempts.was_loaded(version)
+            && !is_new_node()
+            && !has_turn()
     }
 
     fn users(&self) -> anyhow::Result<Users> {
@@ -221,25 +268,31 @@ impl Loader {
             let objection = self.attempts.objection(&state.version, &self.boot_id);
             uses.into_iter().chain(objection).collect()
         };
-        Ok(Users { claims, modules: self.loaded(), others })
+        Ok(Users { claims, modules: self.loaded(), others, lacks_turn: self.lacks_turn() })
     }
 
     fn loaded(&self) -> state::Modules {
         loaded::read(&self.args.state.root.join("sys"), &self.args.modules)
     }
 
-    fn record(&self, stage: Stage, detail: &str) -> anyhow::Result<()> {
+    fn state(&self, stage: Stage, detail: &str) -> VendorDriverState {
         let modules = self.loaded().into_iter().map(|(name, module)| (name, module.build));
-        let record = VendorDriverState {
+        VendorDriverState {
             version: self.args.state.version.clone(),
             stage,
             modules: modules.collect(),
             detail: detail.to_owned(),
-        };
-        say(&record.to_string());
-        self.file.store(&record)?;
-        if matches!(stage, Stage::Ready | Stage::Failed) {
-            self.attempts.end()?;
+            waits_for_turn: false,
+        }
+    }
+
+    fn record(&self, state: VendorDriverState) -> anyhow::Result<()> {
+        say(&state.to_string());
+        self.file.store(&state)?;
+        match state.stage {
+            Stage::Ready => self.attempts.store(&self.attempt(true))?,
+            Stage::Failed => self.attempts.remove()?,
+            Stage::Waiting | Stage::Loading => {}
         }
         Ok(())
     }
@@ -256,7 +309,7 @@ impl Loader {
         let Err(error) = self.run_image(stop).await else { return Ok(()) };
         // An image that ends later leaves its modules loaded, and pods may use them.
         if self.file.load().is_none_or(|it| it.stage != Stage::Ready) {
-            self.record(Stage::Failed, &format!("{error:#}"))?;
+            self.record(self.state(Stage::Failed, &format!("{error:#}")))?;
         }
         Err(error)
     }
@@ -273,7 +326,7 @@ impl Loader {
         let mut is_recorded = false;
         loop {
             if !is_recorded && self.args.ready_file.exists() {
-                self.record(Stage::Ready, "")?;
+                self.record(self.state(Stage::Ready, ""))?;
                 is_recorded = true;
             }
             tokio::select! {

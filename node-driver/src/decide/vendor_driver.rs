@@ -38,8 +38,10 @@ pub(crate) struct VendorDriverDecision {
     pub(crate) withholds: bool,
     /// Whether pods that have them are evicted.
     pub(crate) evicts: bool,
-    /// Whether this node is to be the one that is drained.
+    /// Whether this node is to be the one that is drained, or that loads a new version.
     pub(crate) wants_turn: bool,
+    /// The version that may be loaded in this node's turn.
+    pub(crate) grants: Option<String>,
     /// What is said of it.
     pub(crate) condition: Option<HostCondition>,
 }
@@ -47,7 +49,7 @@ pub(crate) struct VendorDriverDecision {
 /// Decides.
 pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDecision {
     let condition = |holds, reason, message: String| {
-        Some(HostCondition { kind: VENDOR_DRIVER, holds, reason, message })
+        Some(HostCondition { kind: VENDOR_DRIVER, holds, reason, message, entries: Vec::new() })
     };
     let evicts = drain == Drain::Evict;
     let Some(state) = &facts.state else {
@@ -64,6 +66,13 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
     };
     let text = state.to_string();
     match state.stage {
+        // Nothing uses the modules: no pod is evicted.
+        Stage::Waiting if state.waits_for_turn => VendorDriverDecision {
+            wants_turn: evicts,
+            grants: (evicts && facts.has_turn).then(|| state.version.clone()),
+            condition: condition(false, reason::WAITING, text),
+            ..VendorDriverDecision::default()
+        },
         Stage::Waiting if evicts && facts.has_turn => VendorDriverDecision {
             evicts: true,
             wants_turn: true,
@@ -118,18 +127,20 @@ mod tests {
                 Stage::Failed => "exit status: 1".to_owned(),
                 _ => String::new(),
             },
+            waits_for_turn: false,
         });
         VendorDriverFacts { state: recorded, is_selected: true, ..VendorDriverFacts::default() }
     }
 
     fn line(facts: &VendorDriverFacts, drain: Drain) -> String {
-        let VendorDriverDecision { withholds, evicts, wants_turn, condition } =
+        let VendorDriverDecision { withholds, evicts, wants_turn, grants, condition } =
             decide(facts, drain);
         let word = |is, word| if is { word } else { "" };
         let what = [
             word(withholds, "withholds"),
             word(evicts, "evicts"),
             word(wants_turn, "wants a turn"),
+            word(grants.is_some(), "grants it"),
         ];
         let what: Vec<_> = what.into_iter().filter(|word| !word.is_empty()).collect();
         let said = condition
@@ -145,7 +156,13 @@ mod tests {
         let with_claims =
             |facts: VendorDriverFacts| VendorDriverFacts { has_claims: true, ..facts };
         let in_turn = |facts: VendorDriverFacts| VendorDriverFacts { has_turn: true, ..facts };
+        let first_load = |facts: VendorDriverFacts| {
+            let state = facts.state.map(|it| VendorDriverState { waits_for_turn: true, ..it });
+            VendorDriverFacts { state, ..facts }
+        };
         let cases = [
+            line(&first_load(facts(Some(Stage::Waiting))), Drain::Evict),
+            line(&first_load(in_turn(facts(Some(Stage::Waiting)))), Drain::Evict),
             line(&facts(None), Drain::Evict),
             line(&with_claims(facts(None)), Drain::Evict),
             line(&with_claims(facts(Some(Stage::Waiting))), Drain::Wait),
@@ -157,6 +174,8 @@ mod tests {
             line(&in_turn(facts(Some(Stage::Ready))), Drain::Evict),
         ];
         insta::assert_snapshot!(cases.join("\n"), @r"
+        wants a turn | false Waiting: version 25.04 waits: claim default/a is prepared on this node
+        wants a turn, grants it | false Waiting: version 25.04 waits: claim default/a is prepared on this node
         withholds | false Expected: the vendor's driver is expected; its pod has not started yet
          | false Expected: the vendor's driver is expected; its pod has not started yet
          | false Waiting: version 25.04 waits: claim default/a is prepared on this node; drain the node, or wait until these have ended

@@ -6,7 +6,7 @@ use crate::decide::nic::device_name;
 use crate::decide::vendor_driver::{VendorDriverDecision, decide};
 use crate::facts::boot_file::BootFile;
 use crate::facts::vendor_driver::VendorDriverFacts;
-use crate::vendor_driver::state::{self, VendorDriverState};
+use crate::vendor_driver::state::{self, Grant, VendorDriverState};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use process::chain::Chain;
@@ -21,7 +21,8 @@ use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use topology_graph::{HostRoot, Snapshot};
 
-/// The Lease whose holder is the node that is drained. The chart makes it.
+/// The Lease whose holder is the node that is drained, or that loads a version for the first time. The
+/// chart makes it.
 const LEASE: &str = "dranet-vendor-driver";
 
 /// Time after which another node's driver takes the Lease of one that is gone.
@@ -38,6 +39,7 @@ pub(super) struct VendorDriver {
     file: Option<BootFile<VendorDriverState>>,
     is_selected: Arc<AtomicBool>,
     turn: Turn,
+    grant: GrantFile,
     /// Ends the task that reads labels.
     _labels: DropGuard,
 }
@@ -68,6 +70,7 @@ impl VendorDriver {
             file: state::file(host),
             is_selected,
             turn: Turn { lease, has: Arc::default(), wake: Arc::clone(wake), wanted: None },
+            grant: GrantFile { file: state::grant_file(host), stored: None },
             _labels: stop.drop_guard(),
         })
     }
@@ -82,6 +85,7 @@ impl VendorDriver {
         };
         let decision = decide(&facts, self.args.drain);
         self.turn.set(decision.wants_turn);
+        self.grant.set(decision.grants.as_deref().unwrap_or_default());
         decision
     }
 
@@ -94,6 +98,31 @@ impl VendorDriver {
     pub(super) fn devices(&self, snapshot: &Snapshot) -> BTreeSet<String> {
         let own = snapshot.pci.iter().filter(|it| it.vendor == self.args.pci_vendor.0);
         own.map(|function| device_name(function.address)).collect()
+    }
+}
+
+/// Tells the vendor's container that it is the node's turn.
+#[derive(Debug)]
+struct GrantFile {
+    file: Option<BootFile<Grant>>,
+    /// What this process wrote last; an earlier one may have left a grant.
+    stored: Option<Grant>,
+}
+
+impl GrantFile {
+    /// Grants a version; none if it is empty.
+    fn set(&mut self, version: &str) {
+        let Some(file) = &self.file else { return };
+        let grant = Grant { version: version.to_owned() };
+        if self.stored.as_ref() == Some(&grant) {
+            return;
+        }
+        match file.store(&grant) {
+            Ok(()) => self.stored = Some(grant),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "Failed to record the node's turn");
+            }
+        }
     }
 }
 
@@ -133,7 +162,7 @@ impl Labels {
     }
 }
 
-/// The right to evict the pods of this node, which one node of the cluster has at a time.
+/// The right to evict the pods of this node, or to load a version for the first time, which one node of the cluster has at a time.
 #[derive(Debug)]
 struct Turn {
     lease: Lease,

@@ -7,6 +7,7 @@ use process::chain::Chain;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use topology_graph::{HostRoot, ReadError, ReadObserver, Snapshot};
 
 /// Below procfs: a UUID that the kernel generates at every boot.
@@ -15,6 +16,12 @@ const BOOT_ID: &str = "sys/kernel/random/boot_id";
 /// The boot ID of the machine with this root; `None` for a recorded machine.
 pub(crate) fn boot_id(host: &HostRoot) -> Option<String> {
     read(&host.proc())
+}
+
+/// Time since the machine booted, from `proc/uptime`.
+pub(crate) fn uptime(host: &HostRoot) -> Option<Duration> {
+    let text = fs::read_to_string(host.proc().join("uptime")).ok()?;
+    Duration::try_from_secs_f64(text.split(' ').next()?.parse().ok()?).ok()
 }
 
 /// Whether the root is the machine that this process runs on, so that its kernel can be

@@ -1,5 +1,6 @@
-//! An attempt to load the vendor's driver, which survives a reboot: a node that died while its
-//! modules were replaced would otherwise die again after each reboot.
+//! The last attempt to load the vendor's driver, which survives a reboot: a node that died while its
+//! modules were replaced would otherwise die again after each reboot. It also tells which version the
+//! node has loaded before.
 
 use crate::prepare::durable::{self, FileError};
 use serde::{Deserialize, Serialize};
@@ -9,12 +10,15 @@ use std::path::{Path, PathBuf};
 /// Name of the file in the plugin's directory.
 const FILE: &str = "vendor-driver-attempt.json";
 
-/// The attempt that began last and has not ended.
+/// The attempt that began last, unless it failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Attempt {
     pub(super) version: String,
     pub(super) boot_id: String,
+    /// Whether the version was loaded.
+    #[serde(default)]
+    pub(super) is_loaded: bool,
 }
 
 /// The file.
@@ -28,9 +32,9 @@ impl AttemptFile {
 
     /// Why this version is not loaded now; `None` if nothing speaks against it.
     pub(super) fn objection(&self, version: &str, boot_id: &str) -> Option<String> {
-        let text = fs::read(&self.0).ok()?;
-        let attempt: Attempt = serde_json::from_slice(&text).ok()?;
-        let was_interrupted = attempt.version == version && attempt.boot_id != boot_id;
+        let attempt = self.load()?;
+        let is_other_boot = attempt.version == version && attempt.boot_id != boot_id;
+        let was_interrupted = is_other_boot && !attempt.is_loaded;
         was_interrupted.then(|| {
             format!(
                 "the node went down while version {version} was being loaded; find out why, then \
@@ -40,11 +44,20 @@ impl AttemptFile {
         })
     }
 
-    pub(super) fn begin(&self, attempt: &Attempt) -> Result<(), FileError> {
+    /// Whether this version was the last one that the node has loaded.
+    pub(super) fn was_loaded(&self, version: &str) -> bool {
+        self.load().is_some_and(|attempt| attempt.is_loaded && attempt.version == version)
+    }
+
+    pub(super) fn store(&self, attempt: &Attempt) -> Result<(), FileError> {
         durable::write_json(&self.0, attempt)
     }
 
-    pub(super) fn end(&self) -> Result<(), FileError> {
+    pub(super) fn remove(&self) -> Result<(), FileError> {
         durable::remove(&self.0)
+    }
+
+    fn load(&self) -> Option<Attempt> {
+        serde_json::from_slice(&fs::read(&self.0).ok()?).ok()
     }
 }

@@ -15,7 +15,12 @@ pub(super) struct Users {
     pub(super) modules: Modules,
     /// Other uses, and what else speaks against loading, as text.
     pub(super) others: Vec<String>,
+    /// Whether the node must wait for its turn, and has it not.
+    pub(super) lacks_turn: bool,
 }
+
+/// What a node waits for that loads a version for the first time.
+const TURN: &str = "this node has not loaded it before, and nodes load a new version one at a time";
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub(super) enum Step {
     Load,
     /// Something does.
     Wait(String),
+    /// Nothing does, but it is not the node's turn.
+    WaitForTurn(&'static str),
 }
 
 /// Decides for a version, from what was recorded in this boot and what uses the modules.
@@ -34,6 +41,7 @@ pub(super) fn next(version: &str, before: Option<&VendorDriverState>, users: &Us
         return Step::Keep;
     }
     match reasons(users) {
+        none if none.is_empty() && users.lacks_turn => Step::WaitForTurn(TURN),
         none if none.is_empty() => Step::Load,
         reasons => Step::Wait(reasons.join("; ")),
     }

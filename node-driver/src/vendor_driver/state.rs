@@ -9,7 +9,10 @@ use topology_graph::HostRoot;
 /// Name of the file, below the host's `run/dranet`.
 pub(crate) const FILE: &str = "vendor-driver.json";
 
-/// Version of its format.
+/// Name of the file with the node's turn, beside it.
+const GRANT_FILE: &str = "vendor-driver-turn.json";
+
+/// Version of the format of both.
 const VERSION: u32 = 1;
 
 /// The state.
@@ -23,6 +26,16 @@ pub(crate) struct VendorDriverState {
     pub(crate) modules: BTreeMap<String, String>,
     /// Why it waits or failed; otherwise empty.
     pub(crate) detail: String,
+    /// Whether it waits only for the node's turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) waits_for_turn: bool,
+}
+
+/// The version that the node may load in its turn. The driver writes it while it has the turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    /// Empty if it is not the node's turn.
+    pub(crate) version: String,
 }
 
 /// How far the vendor's driver is.
@@ -53,6 +66,11 @@ pub(crate) type Modules = BTreeMap<String, LoadedModule>;
 /// The file; `None` if the root has no boot ID.
 pub(crate) fn file(host: &HostRoot) -> Option<BootFile<VendorDriverState>> {
     BootFile::of(host, FILE, VERSION)
+}
+
+/// The file with the [`Grant`]; `None` if the root has no boot ID.
+pub(crate) fn grant_file(host: &HostRoot) -> Option<BootFile<Grant>> {
+    BootFile::of(host, GRANT_FILE, VERSION)
 }
 
 /// `version 25.04 waits: claim default/a uses NICs of this node`.

@@ -30,6 +30,7 @@ fn state(version: &str, stage: Stage, builds: &[(&str, &str)]) -> VendorDriverSt
         stage,
         modules: builds.iter().map(build).collect(),
         detail: String::new(),
+        waits_for_turn: false,
     }
 }
 
@@ -44,6 +45,9 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
         ("nothing is loaded", None, Modules::new(), &BTreeSet::new()),
         ("no such module, and a claim", None, Modules::new(), &one),
         ("the kernel's own, unused", None, inbox.clone(), &BTreeSet::new()),
+        ("the kernel's own, unused, not its turn", None, inbox.clone(), &BTreeSet::new()),
+        ("the kernel's own, of a claim, not its turn", None, inbox.clone(), &one),
+        ("the same version, not its turn", Some(ready.clone()), inbox.clone(), &one),
         ("the kernel's own, of a claim", None, inbox.clone(), &one),
         ("the kernel's own, of claims", None, inbox.clone(), &claims),
         ("open devices", None, open.clone(), &BTreeSet::new()),
@@ -53,13 +57,17 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
         ("loaded anew by somebody else", Some(ready), modules(&[("mlx5_core", "x", 0)]), &one),
     ];
     let line = |(what, before, modules, claims): (&str, Option<_>, Modules, &BTreeSet<String>)| {
-        let users = Users { claims: claims.clone(), modules, others: Vec::new() };
+        let (claims, lacks_turn) = (claims.clone(), what.contains("not its turn"));
+        let users = Users { claims, modules, others: Vec::new(), lacks_turn };
         format!("{what}: {:?}", next("2", before.as_ref(), &users))
     };
     insta::assert_snapshot!(cases.into_iter().map(line).collect::<Vec<_>>().join("\n"), @r#"
     nothing is loaded: Load
     no such module, and a claim: Wait("claim team/nics is prepared on this node")
     the kernel's own, unused: Load
+    the kernel's own, unused, not its turn: WaitForTurn("this node has not loaded it before, and nodes load a new version one at a time")
+    the kernel's own, of a claim, not its turn: Wait("claim team/nics is prepared on this node")
+    the same version, not its turn: Keep
     the kernel's own, of a claim: Wait("claim team/nics is prepared on this node")
     the kernel's own, of claims: Wait("claims team/nics-1, team/nics-2, team/nics-3, team/nics-4, team/nics-5, 2 more are prepared on this node")
     open devices: Wait("a process has a device of mlx5_core open; 2 references to devices of mlx5_ib are open")
@@ -127,6 +135,7 @@ impl Machine {
             ready_file: self.path("ready"),
             kubelet_dir: self.path("kubelet"),
             force: false,
+            first_load_in_turn: false,
             command: ["sh", "-c", script, "sh", &ready].map(str::to_owned).to_vec(),
         };
         Loader::of(args).unwrap()
@@ -281,4 +290,43 @@ fn a_node_that_went_down_while_loading_waits_for_a_person() {
     };
     assert!(why.starts_with("the node went down while version 1 was being loaded"), "{why}");
     assert_eq!(machine.loader("2", "exit 1").step().unwrap(), Step::Load, "another version");
+}
+
+/// At a first installation nothing uses the modules; otherwise all nodes would load at once.
+#[tokio::test]
+async fn a_version_is_loaded_for_the_first_time_in_the_nodes_turn() {
+    let machine = Machine::new();
+    machine.write("proc/uptime", "86400.52 1000.00\n");
+    let loader = |version: &str| {
+        let mut loader = machine.loader(version, IMAGE);
+        loader.args.first_load_in_turn = true;
+        loader
+    };
+    let running = tokio::spawn(loader("1").run());
+    let waiting = machine.until(Stage::Waiting).await;
+    assert!(waiting.waits_for_turn, "{waiting}");
+    let grant = |version: &str| {
+        let file = state::grant_file(&HostRoot::at(machine.0.path())).unwrap();
+        file.store(&Grant { version: version.to_owned() }).unwrap();
+    };
+    grant("2");
+    sleep(2 * PERIOD).await;
+    assert_eq!(machine.state(), Some(waiting), "the turn is for another version");
+    grant("1");
+    machine.until(Stage::Ready).await;
+    machine.write("ready.end", "");
+    running.await.unwrap().unwrap();
+    grant("");
+
+    // After a reboot the same version needs no turn, but a new one does.
+    machine.write("proc/sys/kernel/random/boot_id", "1b1c2d3e-0000-4000-8000-000000000002\n");
+    assert!(matches!(loader("2").step().unwrap(), Step::WaitForTurn(_)));
+    assert_eq!(loader("1").step().unwrap(), Step::Load);
+    // A claim is another reason, and its pod is evicted.
+    machine.set_claims(&["nics"]);
+    assert!(matches!(loader("2").step().unwrap(), Step::Wait(_)));
+    assert!(!machine.state().unwrap().waits_for_turn);
+    machine.set_claims(&[]);
+    machine.write("proc/uptime", "42.10 1.00\n");
+    assert_eq!(loader("2").step().unwrap(), Step::Load, "a node that has just booted");
 }

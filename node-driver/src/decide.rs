@@ -7,6 +7,7 @@ pub mod decision;
 pub(crate) mod fabric;
 pub mod filter;
 pub mod health;
+pub mod lag;
 pub mod late;
 pub(crate) mod modules;
 pub mod nic;

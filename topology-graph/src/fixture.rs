@@ -126,6 +126,7 @@ pub const MACHINES: &[(&str, &str)] = &[
     ("x86-one-per-switch", include_str!("../machines/x86-one-per-switch.machine")),
     ("x86-pcie-l40s", include_str!("../machines/x86-pcie-l40s.machine")),
     ("x86-plx-acs", include_str!("../machines/x86-plx-acs.machine")),
+    ("x86-roce-lag", include_str!("../machines/x86-roce-lag.machine")),
     ("x86-snc2", include_str!("../machines/x86-snc2.machine")),
     ("x86-two-per-switch", include_str!("../machines/x86-two-per-switch.machine")),
 ];

@@ -167,6 +167,10 @@ pub struct NicSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_direct: Vec<GpuDirectSpec>,
 }
+    /// The PCI addresses of the other functions of its adapter whose ports are in one bond with its own
+    /// and have its RDMA device (RoCE LAG).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bonded: Vec<String>,
 
 /// The GPUs for which the NIC has the same GPUDirect RDMA verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -337,11 +337,14 @@ impl Snapshot {
         Some(now.megatransfers < best.megatransfers || now.width < best.width)
     }
 
-    /// The RDMA devices of this function: its own first, `mlx5_2` before `mlx5_10`.
+    /// The RDMA devices of this function: its own first, `mlx5_2` before `mlx5_10`. One without verbs is
+    /// last: adapters for XDR have a second one, `smi1`, by which subnet managers reach their ports
+    /// (Mellanox/rdmamap#17).
     pub fn rdma_of(&self, address: PciAddress) -> impl Iterator<Item = &RdmaDevice> {
         let of_function = self.rdma.iter().filter(|device| device.pci == Some(address));
         let mut devices: Vec<_> = of_function.collect();
-        devices.sort_by_cached_key(|device| (device.part.is_some(), natural(&device.name)));
+        let rank = |device: &&RdmaDevice| (device.part.is_some(), device.uverbs.is_empty());
+        devices.sort_by_cached_key(|device| (rank(device), natural(&device.name)));
         devices.into_iter()
     }
 

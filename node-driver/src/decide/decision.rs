@@ -6,6 +6,7 @@ use crate::decide::fabric::fabric;
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Problems, Vitals};
+use crate::decide::lag::{Lag, lags};
 use crate::decide::nic::{self, LinkType, Nic, Offer, device_name};
 use crate::decide::order;
 use crate::decide::rails::KnownRails;
@@ -295,7 +296,7 @@ pub fn decide_with(facts: &Facts, nic_role: &Filter, known: &KnownRails) -> Deci
     let machine = Machine::new(&topology, cloud, &nics, &rails);
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
-    let topology = topology.to_spec();
+    let topology = with_bonds(topology.to_spec(), &lags(snapshot, network));
     let vitals = vitals(&nics);
     Decision { devices, vitals, topology, anomalies, host: Vec::new(), withheld, rails }
 }
@@ -316,6 +317,18 @@ fn roles(
 
 #[cfg(test)]
 mod tests {
+/// Says which functions belong to each NIC that is a bond.
+fn with_bonds(mut topology: NodeTopologySpec, lags: &[Lag<'_>]) -> NodeTopologySpec {
+    for lag in lags {
+        let first = lag.first.to_string();
+        let others = lag.functions.iter().filter(|function| **function != lag.first);
+        if let Some(nic) = topology.nics.iter_mut().find(|nic| nic.at == first) {
+            nic.bonded = others.map(ToString::to_string).collect();
+        }
+    }
+    topology
+}
+
     use super::*;
     use crate::facts::held::Holding;
     use crate::facts::network::Interface;

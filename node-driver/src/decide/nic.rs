@@ -5,6 +5,7 @@
 //! pod's namespace. NICs that the host itself needs are not published, nor those that no
 //! pod can get; each has a [reason](WithheldReason).
 
+use crate::decide::lag::{Lag, lags};
 use crate::decide::late::PLACE;
 use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
@@ -63,8 +64,8 @@ pub struct Nic<'a> {
     pub function: Option<&'a PciFunction>,
     /// Its RDMA device.
     pub rdma: Option<&'a RdmaDevice>,
-    /// Its network interface, if that is in the host's namespace. IPoIB interfaces do not
-    /// count: they are created and removed independently of the NIC.
+    /// Its network interface, if that is in the host's namespace; the bond, if it joins its ports. IPoIB
+    /// interfaces do not count: they are created and removed independently of the NIC.
     pub interface: Option<&'a Interface>,
     /// Whether its link runs slower or narrower than both the NIC and the port above support.
     pub link_degraded: Option<bool>,
@@ -102,14 +103,41 @@ pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a
 
 /// The NICs of a machine, and what could be one but is withheld.
 pub fn offers<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Offer<'a>> {
-    let withheld = network.withheld();
-    let functions = snapshot
-        .pci
-        .iter()
-        .filter_map(|function| of_function(snapshot, network, function, &withheld));
+    let host = Host { network, withheld: network.withheld(), lags: lags(snapshot, network) };
+    let functions =
+        snapshot.pci.iter().filter_map(|function| of_function(snapshot, &host, function));
     let interfaces =
-        network.interfaces.iter().filter_map(|interface| of_interface(interface, &withheld));
+        network.interfaces.iter().filter_map(|interface| of_interface(interface, &host.withheld));
     functions.chain(interfaces).collect()
+}
+
+/// What the host does with interfaces.
+struct Host<'a> {
+    network: &'a NetworkFacts,
+    /// Why interfaces stay with it, by index.
+    withheld: BTreeMap<u32, Withheld>,
+    lags: Vec<Lag<'a>>,
+}
+
+impl<'a> Host<'a> {
+    /// The bond that joins the ports of this function's adapter.
+    fn lag(&self, function: PciAddress) -> Option<&Lag<'a>> {
+        self.lags.iter().find(|lag| lag.functions.contains(&function))
+    }
+
+    /// Why an interface stays with the host. A port of a bond that is a NIC is given as part of that.
+    fn keeps(&self, interface: &Interface, lag: Option<&Lag<'_>>) -> Option<&Withheld> {
+        let reason = self.withheld.get(&interface.index)?;
+        let is_port = lag.is_some_and(|lag| interface.master == Some(lag.bond.index));
+        if is_port && matches!(reason, Withheld::Member(_)) { None } else { Some(reason) }
+    }
+
+    /// Whether the operator keeps a function for the host, or another whose port is joined with its own.
+    fn is_kept(&self, function: PciAddress, lag: Option<&Lag<'_>>) -> bool {
+        let joined = lag.into_iter().flat_map(|lag| lag.functions.iter().copied());
+        let mut all = joined.chain([function]);
+        all.any(|function| self.network.is_for_host(&function.to_string()))
+    }
 }
 
 /// The functions that may be NICs for pods: network controllers and functions with an RDMA device, to
@@ -124,23 +152,24 @@ pub(crate) fn candidates(snapshot: &Snapshot) -> impl Iterator<Item = &PciFuncti
 
 fn of_function<'a>(
     snapshot: &'a Snapshot,
-    network: &'a NetworkFacts,
+    host: &Host<'a>,
     function: &'a PciFunction,
-    withheld: &BTreeMap<u32, Withheld>,
 ) -> Option<Offer<'a>> {
     let rdma = snapshot.rdma_device(function.address);
     let is_network = function.class >> 16 == CLASS_NETWORK;
     if !is_network && rdma.is_none() {
         return None;
     }
-    let interfaces = interfaces_of(snapshot, network, function.address);
-    let of_host = interfaces.iter().find_map(|it| Some((*it, withheld.get(&it.index)?)));
+    let lag = host.lag(function.address);
+    let mut interfaces = interfaces_of(snapshot, host.network, function.address);
+    interfaces.extend(lag.map(|lag| lag.bond));
+    let of_host = interfaces.iter().find_map(|it| Some((*it, host.keeps(it, lag)?)));
     let reason = unusable(function).or_else(|| match of_host {
         Some((_, reason)) => Some(WithheldReason::Host(reason.clone())),
-        None if network.is_for_host(&function.address.to_string()) => {
+        None if host.is_kept(function.address, lag) => {
             Some(WithheldReason::Host(Withheld::Operator))
         }
-        None => None,
+        None => part_of(lag, function.address),
     });
     if let Some(reason) = reason {
         let interface =
@@ -151,6 +180,7 @@ fn of_function<'a>(
             reason,
         }));
     }
+    let own = lag.map(|lag| lag.bond).or_else(|| interfaces.into_iter().next());
     let link_type = link_type(function, rdma);
     let has_interface = link_type != LinkType::InfiniBand;
     Some(Offer::Nic(Nic {
@@ -158,9 +188,16 @@ fn of_function<'a>(
         link_type,
         function: Some(function),
         rdma,
-        interface: interfaces.into_iter().next().filter(|_| has_interface),
+        interface: own.filter(|_| has_interface),
         link_degraded: snapshot.is_link_degraded(function),
     }))
+}
+
+/// Of the functions of a bond, the NIC is the one with the RDMA device.
+fn part_of(lag: Option<&Lag<'_>>, function: PciAddress) -> Option<WithheldReason> {
+    let lag = lag.filter(|lag| lag.first != function)?;
+    let (bond, first) = (lag.bond.name.clone(), device_name(lag.first));
+    Some(WithheldReason::PortOfBond { bond, first })
 }
 
 /// Why no pod can get a function, as far as its driver shows.

@@ -44,6 +44,13 @@ pub enum WithheldReason {
         /// The physical function, as a device in a slice.
         physical: String,
     },
+    /// Its port is one of a bond that is published as one NIC.
+    PortOfBond {
+        /// The bond's interface.
+        bond: String,
+        /// The function that is published, as a device in a slice.
+        first: String,
+    },
     /// It has neither an interface nor an RDMA device that the host could give.
     NothingToGive,
     /// Its virtual functions are being created, or it is one of them.
@@ -66,6 +73,7 @@ impl WithheldReason {
             Self::Reserved { .. } => "reserved",
             Self::HasVirtualFunctions { .. } => "has-virtual-functions",
             Self::PhysicalFunctionInPod { .. } => "physical-function-in-pod",
+            Self::PortOfBond { .. } => "port-of-bond",
             Self::NothingToGive => "nothing-to-give",
             Self::NotReady => "not-ready",
             Self::VendorDriver => "vendor-driver",
@@ -96,6 +104,10 @@ impl fmt::Display for WithheldReason {
             Self::PhysicalFunctionInPod { physical } => {
                 write!(f, "a pod has its physical function `{physical}`")
             }
+            Self::PortOfBond { bond, first } => write!(
+                f,
+                "its port is one of `{bond}`, which is one NIC with one RDMA device: `{first}`"
+            ),
             Self::NothingToGive => f.write_str(
                 "the host has neither a network interface nor an RDMA device of it; load the module \
                  for RDMA, or look for what has moved them",

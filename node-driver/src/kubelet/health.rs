@@ -199,6 +199,7 @@ mod tests {
                 rdma: Some(rdma),
                 netdev: None,
                 had_interface: false,
+                is_bond: false,
                 is_virtual_function: false,
                 physical_mtu: None,
                 function: None,

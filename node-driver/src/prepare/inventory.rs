@@ -1,6 +1,7 @@
 //! The devices of this node as preparation needs them: character devices, RDMA device and
 //! interface of each, by the device's name in the slice.
 
+use crate::decide::lag::lags;
 use crate::decide::nic::{candidates, device_name, virtual_interfaces};
 use crate::facts::host;
 use crate::facts::network::{Interface, NetworkFacts};
@@ -40,6 +41,8 @@ pub struct NicFacts {
     /// Whether it has been seen with an interface of its own in this boot. If it has none now, a
     /// pod or a network plugin has it.
     pub had_interface: bool,
+    /// Whether its interface is a bond of its ports, which the kernel moves into no pod.
+    pub is_bond: bool,
     /// Whether it is a virtual function, also in a virtual machine, which sees no physical function.
     pub is_virtual_function: bool,
     /// For a virtual function, the MTU of its physical function's interface.
@@ -109,12 +112,29 @@ impl Inventory {
             rdma: None,
             netdev: Some(interface.name.clone()),
             had_interface: true,
+            is_bond: false,
             is_virtual_function: false,
             physical_mtu: None,
             function: None,
         };
         let virtuals = virtual_interfaces(network).into_iter();
         self.devices.extend(virtuals.map(|(name, interface)| (name, nic(interface))));
+        self
+    }
+
+    /// Joins the functions of bonds that are one NIC.
+    #[must_use]
+    pub fn with_bonds(mut self, snapshot: &Snapshot, network: &NetworkFacts) -> Self {
+        for lag in lags(snapshot, network) {
+            let others = lag.functions.iter().filter(|function| **function != lag.first);
+            for other in others {
+                self.devices.remove(&device_name(*other));
+            }
+            if let Some(nic) = self.devices.get_mut(&device_name(lag.first)) {
+                nic.netdev = Some(lag.bond.name.clone());
+                nic.is_bond = true;
+            }
+        }
         self
     }
 
@@ -188,6 +208,7 @@ impl Inventory {
                 rdma,
                 had_interface: netdev.is_some(),
                 netdev,
+                is_bond: false,
                 is_virtual_function: is_virtual_function(function),
                 physical_mtu: None,
                 function: None,

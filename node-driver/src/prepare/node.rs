@@ -283,6 +283,7 @@ impl Node {
         let interfaces = self.uplinks.complete(network.facts());
         let inventory = Inventory::with(machine, &self.host)
             .with_virtual(&interfaces)
+            .with_bonds(machine, &interfaces)
             .with_physical_mtus(machine, &interfaces);
         let former =
             interfaces::remember(&self.effects.paths.interfaces(), &inventory, checkpoint)?;

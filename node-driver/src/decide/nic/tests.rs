@@ -1,6 +1,8 @@
 //! Which parts of a machine are NICs; one line per function or interface.
 
 use super::*;
+use crate::decide::decision::{Facts, decide};
+use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::DefaultRoute;
 use std::fmt::Write;
 use topology_graph::{HostRoot, fixture};
@@ -254,4 +256,110 @@ fn snapshot_of_two_rdma_devices() -> Snapshot {
     let named = |name: &str| RdmaDevice { name: name.to_owned(), ..own.clone() };
     snapshot.rdma = vec![named("mlx5_10"), named("mlx5_2")];
     snapshot
+}
+
+/// The ports of a machine's adapters, bonded one by one.
+fn bonded() -> (Snapshot, NetworkFacts) {
+    let snapshot = planted(fixture::machine("x86-roce-lag").unwrap());
+    let mut network = NetworkFacts::default();
+    for adapter in 0..8 {
+        let bond = 100 + adapter;
+        network.interfaces.push(interface(bond, &format!("bond{adapter}"), Some("bond")));
+        for port in 0..2 {
+            let name = format!("port{adapter}{port}");
+            let member = interface(10 + 2 * adapter + port, &name, None);
+            network.interfaces.push(Interface { master: Some(bond), ..member });
+        }
+    }
+    (snapshot, network)
+}
+
+/// Name, and reason and interface of each function that is not published.
+fn withheld_of(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
+    let withheld = |offer| match offer {
+        Offer::Withheld(nic) => {
+            Some(format!("{} {} {:?}", nic.name, nic.reason.word(), nic.interface))
+        }
+        Offer::Nic(_) => None,
+    };
+    offers(snapshot, network).into_iter().filter_map(withheld).collect()
+}
+
+#[test]
+fn a_bond_of_both_ports_of_an_adapter_is_one_nic() {
+    let (snapshot, mut network) = bonded();
+    let all = render(&snapshot, &network);
+    assert_eq!(all.len(), 8);
+    assert_eq!(all[0], "pci-0000-1b-00-0: Ethernet bond0");
+    let withheld = withheld_of(&snapshot, &network);
+    assert_eq!(withheld.len(), 8);
+    assert_eq!(withheld[0], "pci-0000-1b-00-1 port-of-bond Some(\"port01\")");
+
+    let facts = Facts {
+        snapshot: snapshot.clone(),
+        network: network.clone(),
+        cloud: CloudMetadata::default(),
+    };
+    let decision = decide(&facts);
+    let bonded = decision.topology.nics.iter().filter(|nic| !nic.bonded.is_empty());
+    let bonded: Vec<_> = bonded.map(|nic| format!("{} with {}", nic.at, nic.bonded[0])).collect();
+    assert_eq!((bonded.len(), bonded[0].as_str()), (8, "0000:1b:00.0 with 0000:1b:00.1"));
+    let attribute = |name: &str| {
+        decision.devices[0].attributes.as_ref().unwrap().get(name).map(|value| format!("{value:?}"))
+    };
+    assert!(attribute("dra.net/ifName").unwrap().contains("bond0"));
+    assert!(attribute("dra.net/rdmaDevice").unwrap().contains("mlx5_bond_0"));
+    assert!(attribute("dranet.io/role").unwrap().contains("compute"));
+
+    // The node's own traffic goes through one.
+    network.default_routes =
+        vec![DefaultRoute { ipv6: false, metric: 0, interface: 100, advertised: false }];
+    assert_eq!(render(&snapshot, &network).len(), 7);
+    let of_first: Vec<_> = withheld_of(&snapshot, &network).into_iter().take(2).collect();
+    assert_eq!(
+        of_first,
+        ["pci-0000-1b-00-0 uplink Some(\"port00\")", "pci-0000-1b-00-1 uplink Some(\"port01\")",]
+    );
+    network.default_routes.clear();
+
+    // The operator keeps one port of another.
+    network.choice.host = vec!["0000:2b:00.1".parse().unwrap()];
+    assert_eq!(render(&snapshot, &network).len(), 7);
+    assert!(
+        withheld_of(&snapshot, &network)
+            .contains(&"pci-0000-2b-00-0 host-nic Some(\"port10\")".to_owned())
+    );
+
+    // A bridge has the bond of a third: its traffic is the host's.
+    network.choice.host.clear();
+    network.interfaces[6].master = Some(900);
+    assert_eq!(network.interfaces[6].name, "bond2");
+    network.interfaces.push(interface(900, "br0", Some("bridge")));
+    assert_eq!(render(&snapshot, &network).len(), 7);
+}
+
+/// An adapter for XDR, whose verbs device has a name after that of the other one.
+#[test]
+fn the_device_for_subnet_managers_is_no_nic() {
+    let snapshot = planted(
+        "[sys/devices/pci0000:00/0000:0b:00.0]
+         class = 0x020700
+         vendor = 0x15b3
+         device = 0x1023
+         /sys/bus/pci/devices/0000:0b:00.0 -> .
+         driver -> /sys/bus/pci/drivers/mlx5_core
+         infiniband/smi1/ports/1/link_layer = InfiniBand
+         infiniband/smi1/ports/2/link_layer = InfiniBand
+         /sys/class/infiniband/smi1 -> ./infiniband/smi1
+         infiniband_mad/umad1/ibdev = smi1
+         /sys/class/infiniband_mad/umad1 -> ./infiniband_mad/umad1
+         infiniband/train0/ports/1/link_layer = InfiniBand
+         /sys/class/infiniband/train0 -> ./infiniband/train0
+         infiniband_verbs/uverbs0/ibdev = train0
+         /sys/class/infiniband_verbs/uverbs0 -> ./infiniband_verbs/uverbs0",
+    );
+    let network = NetworkFacts::default();
+    let nics = nics(&snapshot, &network);
+    let names: Vec<_> = nics.iter().map(|nic| nic.rdma.map(|rdma| rdma.name.as_str())).collect();
+    assert_eq!(names, [Some("train0")]);
 }

@@ -65,6 +65,16 @@ pub enum PlanError {
         /// The interface that it is a member of.
         master: String,
     },
+    /// The interface joins the ports of the device.
+    #[error(
+        "device `{device}`: interface `{link}` joins its ports, and the kernel moves no such interface into a pod; set `interface.type` to `macvlan` or `ipvlan`, or configure no interface"
+    )]
+    Bond {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+    },
     /// Several pods share the claim, but an interface can be in only one pod.
     #[error(
         "device `{device}` has an interface, which only one pod can have, but the claim is reserved for {pods} pods"

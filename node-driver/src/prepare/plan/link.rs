@@ -45,6 +45,10 @@ pub(super) fn link(
     };
     let child = child(device, host, &config)?;
     refuse_withheld(device, host, child, facts)?;
+    if nic.is_bond && child.is_none() {
+        let refused = |_| PlanError::Bond { device: name(), link: host.name.clone() };
+        return config.check_rdma_only().map(|()| None).map_err(refused);
+    }
     if let Some(asked) = child {
         refuse_beside(device, &config, asked, facts.held)?;
     }

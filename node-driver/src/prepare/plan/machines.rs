@@ -3,13 +3,14 @@
 use super::*;
 use crate::decide::nic::{LinkType, nics};
 use crate::facts::network::{Interface, NetworkFacts};
-use crate::kernel::attach::host_links::HostLinks;
+use crate::kernel::attach::host_links::{self, HostLinks};
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::live;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::{HostLink, LinkSettings, SegmentSizes};
 use crate::prepare::inventory::Inventory;
 use process::chain::Chain;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -64,8 +65,8 @@ fn host_link(interface: &Interface) -> HostLink {
         ethtool: None,
         disciplines: BTreeSet::new(),
         carried: None,
-    }
         napi: None,
+    }
 }
 
 fn claim(device: &str) -> AllocatedClaim {
@@ -96,7 +97,8 @@ fn prepare_all(name: &str, root: &Path, network: Option<NetworkFacts>) -> (usize
     let host = HostRoot::at(root);
     let snapshot = topology_graph::read(&host).unwrap();
     let network = network.unwrap_or_else(|| interfaces(&snapshot));
-    let inventory = Inventory::with(&snapshot, &host).with_virtual(&network);
+    let inventory =
+        Inventory::with(&snapshot, &host).with_virtual(&network).with_bonds(&snapshot, &network);
     let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
     let facts = Facts {
         inventory: &inventory,
@@ -178,4 +180,62 @@ fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
             assert!(spec.map_or(is_refused, |rdma| rdma.is_some_and(|it| has_verbs(&it))));
         }
     }
+}
+
+/// The first adapter of the machine with bonds, and what a claim with these parameters gets of a
+/// device.
+fn of_bond(device: &str, parameters: Option<Value>) -> Result<PlannedDevice, String> {
+    let root = tempfile::tempdir().unwrap();
+    fixture::plant(fixture::machine("x86-roce-lag").unwrap(), root.path()).unwrap();
+    plant_characters(root.path());
+    let host = HostRoot::at(root.path());
+    let snapshot = topology_graph::read(&host).unwrap();
+    let mut network = interfaces(&snapshot);
+    let bond = Some("bond".to_owned());
+    let bond =
+        Interface { index: 100, name: "bond0".to_owned(), kind: bond, ..Interface::default() };
+    for port in
+        network.interfaces.iter_mut().filter(|it| ["port00", "port01"].contains(&it.name.as_str()))
+    {
+        port.master = Some(bond.index);
+    }
+    network.interfaces.push(bond);
+    let inventory = Inventory::with(&snapshot, &host).with_bonds(&snapshot, &network);
+    let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
+    let facts = Facts {
+        inventory: &inventory,
+        links: &HostLinks { links, withheld: host_links::withheld(&network) },
+        abilities: &BTreeMap::new(),
+        netns_mode: NetnsMode::Shared,
+        held: &[],
+        policy: Policy::default(),
+        boot_id: None,
+        cloud_nics: &[],
+    };
+    let mut claim = claim(device);
+    claim.devices[0].parameters = parameters;
+    let made = plan(&claim, &facts).map_err(|error| Chain(&error).to_string());
+    made.map(|mut plan| plan.devices.remove(0))
+}
+
+#[test]
+fn a_bond_of_an_adapters_ports_gives_its_rdma_device_and_children() {
+    let first = "pci-0000-1b-00-0";
+    let device = of_bond(first, None).unwrap();
+    let rdma = device.rdma.unwrap();
+    assert_eq!((rdma.name.as_str(), rdma.chars.len()), ("mlx5_bond_0", 1));
+    assert_eq!(device.link, None, "the kernel moves no bond");
+
+    let child = json!({"interface": {"type": "macvlan", "addresses": ["10.0.0.7/24"]}});
+    let link = of_bond(first, Some(child)).unwrap().link.unwrap();
+    assert_eq!((link.host.name.as_str(), link.child), ("bond0", Some(Child::MacVlan)));
+
+    let moved = json!({"interface": {"addresses": ["10.0.0.7/24"]}});
+    let refused = of_bond(first, Some(moved)).unwrap_err();
+    assert!(refused.contains("interface `bond0` joins its ports"), "{refused}");
+    let second = of_bond("pci-0000-1b-00-1", None).unwrap_err();
+    assert!(second.contains("is not on this machine"), "{second}");
+    // The ports of other adapters are not bonded.
+    let other = of_bond("pci-0000-2b-00-1", None).unwrap();
+    assert_eq!(other.link.map(|link| link.host.name), Some("port11".to_owned()));
 }

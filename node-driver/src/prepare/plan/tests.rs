@@ -53,6 +53,7 @@ fn inventory() -> Inventory {
         rdma,
         netdev: netdev.map(str::to_owned),
         had_interface: true,
+        is_bond: false,
         is_virtual_function: false,
         physical_mtu: None,
         function: None,
@@ -98,8 +99,8 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
         router: None,
         ethtool: None,
         carried: None,
-        disciplines: BTreeSet::new(),
         napi: None,
+        disciplines: BTreeSet::new(),
     }
 }
 

@@ -38,6 +38,7 @@ fn inventory(number: u32) -> Inventory {
         rdma: Some(rdma),
         netdev: None,
         had_interface: false,
+        is_bond: false,
         is_virtual_function: false,
         physical_mtu: None,
         function: None,

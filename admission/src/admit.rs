@@ -178,7 +178,7 @@ impl Pending {
         let kept = template.and_then(|template| pin::kept(&plan, &template));
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
         warnings.extend(nic_pool::warning(&intent, &namespace, view));
-        if !plan.has_own_nics(view) {
+        if !plan.lifts_limits(view) {
             warnings.extend(intent::memlock(&typed, &intent));
         }
         warnings.extend(intent::preemption(&typed));

@@ -282,6 +282,14 @@ impl Plan {
             })
     }
 
+    /// Whether this project's driver gives out the NICs, and lifts the limit of locked memory on the
+    /// nodes that the plan is for.
+    pub(crate) fn lifts_limits(&self, view: &ClusterView) -> bool {
+        let served = self.machines.iter().filter(|it| it.is_served);
+        let mut nodes = served.flat_map(|machine| &machine.nodes);
+        self.has_own_nics(view) && !nodes.any(|node| view.limits_locked_memory(node))
+    }
+
     /// The nodes on which near devices are tried: present ones, and remembered machines.
     fn aligned_nodes(&self) -> (usize, usize) {
         self.count(|machine| machine.nearness.is_some())

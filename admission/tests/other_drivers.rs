@@ -9,7 +9,7 @@ mod cluster;
 use admission::admit::admit;
 use admission::pin;
 use admission::plan::{Plan, Policy};
-use cluster::{GB300, H100, add, cluster, pod};
+use cluster::{Built, GB300, H100, add, cluster, pod};
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::placement::Placement;
 use cluster_model::snapshot;
@@ -18,6 +18,7 @@ use dra_allocator::device::Device;
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, allocate};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use node_driver::decide::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -289,11 +290,23 @@ fn a_pinned_claim_is_limited_to_one_machine_type() {
     assert_eq!(schedule(&mut other_view, &node, "a", &plan), []);
 }
 
-/// Upstream's driver has the name of ours, and does not lift the limit of locked memory.
+/// Upstream's driver has the name of ours, and does not lift the limit of locked memory. Ours need not.
 #[test]
-fn locked_memory_is_a_warning_only_beside_other_drivers() {
+fn locked_memory_is_a_warning_where_the_driver_does_not_lift_its_limit() {
     let (upstream, _) = beside_upstream();
-    for (view, is_warned) in [(upstream, true), (cluster(&[GB300]), false)] {
+    let with = |lifts: Option<bool>| {
+        let mut view = cluster(&[GB300]);
+        let mut spec = Built::new(GB300, &[], &SharingArgs::default()).spec().clone();
+        spec.locked_memory = lifts;
+        view.apply(NodeTopology::new("node-0", spec)).unwrap();
+        view
+    };
+    for (view, is_warned) in [
+        (upstream, true),
+        (cluster(&[GB300]), false),
+        (with(Some(true)), false),
+        (with(Some(false)), true),
+    ] {
         let mut pod = pod("nvidia.com/gpu", 1, &[("aligned-nics", "1")]);
         pod["spec"]["containers"][0]["securityContext"] = json!({});
         let verdict = admit(&pod, &view, &Policy::default()).unwrap();

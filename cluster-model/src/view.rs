@@ -288,6 +288,11 @@ impl ClusterView {
         self.graphs.fabric(node)
     }
 
+    /// Returns true if the driver of a node does not let containers lock all of their memory.
+    pub fn limits_locked_memory(&self, node: &str) -> bool {
+        self.graphs.limits_memory(node)
+    }
+
     /// Returns true if any node has published a graph.
     pub fn has_graphs(&self) -> bool {
         !self.graphs.is_empty()

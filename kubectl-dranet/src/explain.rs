@@ -4,6 +4,7 @@ mod changes;
 mod devices;
 mod down;
 mod quota;
+mod withheld;
 
 use crate::Output;
 use crate::args::{ExplainArgs, Form};
@@ -66,6 +67,8 @@ pub(crate) struct OnNodes {
     barred: BTreeMap<String, Vec<String>>,
     /// Sentences about devices that are down or tainted, and without which it would fit.
     down: Vec<String>,
+    /// Sentences about NICs that nodes do not publish.
+    withheld: Vec<String>,
     outcomes: Outcomes,
     changes: Vec<Change>,
 }
@@ -240,20 +243,30 @@ fn on_nodes(
     };
     let candidates: Vec<&str> = candidates.into_iter().filter(|node| is_open(node)).collect();
     let mut outcomes = Outcomes::default();
-    let mut down = Vec::new();
+    let (mut down, mut withheld) = (Vec::new(), Vec::new());
     let mut changes = Vec::new();
     for (nodes, claims) in by_claims(&candidates, claims, needs, barriers)? {
         outcomes.extend(Outcomes::of(view, &nodes, &claims)?);
         if outcomes.fits.is_empty() {
             down.extend(down::sentences(view, &nodes, &claims));
+            withheld.extend(withheld::sentences(view, &nodes));
             changes.extend(changes::smallest(pod, view, policy, &nodes, (&outcomes, &claims))?);
         }
     }
     if !outcomes.fits.is_empty() {
-        (down, changes) = (Vec::new(), Vec::new());
+        (down, withheld, changes) = (Vec::new(), Vec::new(), Vec::new());
     }
     let not_selected = not_selected.into_iter().map(str::to_owned).collect();
-    Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, down, outcomes, changes }))
+    Ok(Answer::Nodes(OnNodes {
+        waits,
+        remarks,
+        not_selected,
+        barred,
+        down,
+        withheld,
+        outcomes,
+        changes,
+    }))
 }
 
 /// The claims that the pod has on each of these nodes: where no device plugin offers an extended
@@ -371,7 +384,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         Answer::Refused(text) => return Ok(format!("{origin} {text}\n")),
         Answer::Nodes(nodes) => nodes,
     };
-    let OnNodes { waits, remarks, not_selected, barred, down, outcomes, changes } = nodes;
+    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, changes } = nodes;
     let all =
         outcomes.looked_at() + not_selected.len() + barred.values().map(Vec::len).sum::<usize>();
     let mut out = String::new();
@@ -383,7 +396,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         0 => writeln!(out, "{who} fits on none of {}.", counted(all, "node"))?,
         fits => writeln!(out, "{who} fits on {fits} of {} now.", counted(all, "node"))?,
     }
-    for sentence in down {
+    for sentence in down.iter().chain(withheld) {
         writeln!(out, "{sentence}.")?;
     }
     if !changes.is_empty() {
@@ -427,7 +440,8 @@ pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
         Answer::Fine(text) => json!({ "pod": origin, "message": text }),
         Answer::Refused(text) => json!({ "pod": origin, "refused": text }),
         Answer::Nodes(nodes) => {
-            let OnNodes { waits, remarks, not_selected, barred, down, outcomes, changes } = nodes;
+            let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, changes } =
+                nodes;
             let groups: Vec<_> = outcomes
                 .groups
                 .iter()
@@ -455,6 +469,9 @@ pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
             });
             if !down.is_empty() {
                 answer["down"] = json!(down);
+            }
+            if !withheld.is_empty() {
+                answer["withheld"] = json!(withheld);
             }
             if !barred.is_empty() {
                 let barred =

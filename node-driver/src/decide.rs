@@ -11,6 +11,7 @@ pub mod lag;
 pub mod late;
 pub(crate) mod modules;
 pub mod nic;
+mod nic_conditions;
 pub mod order;
 pub mod rails;
 pub mod sharing;

@@ -278,6 +278,8 @@ struct Settings {
     sharing: SharingArgs,
     bind_nics: BindNics,
     taints: TaintArgs,
+    /// Whether containers with RDMA devices may lock all of their memory.
+    locked_memory: bool,
     /// The directory with the init container's report on modules.
     run_dir: PathBuf,
 }
@@ -291,6 +293,7 @@ impl From<&Args> for Settings {
             sharing: args.sharing.clone(),
             bind_nics: args.bind_nics,
             taints: args.taints,
+            locked_memory: args.plugin.locked_memory,
             run_dir: args.plugin.run_dir.clone(),
         }
     }
@@ -348,7 +351,8 @@ impl Driver {
         let mut seen = self.memory.seen.clone();
         seen.remember(&decision.devices, &facts, &held);
         self.memory.set(seen);
-        let Settings { filter, sharing, run_dir, .. } = &self.settings;
+        let Settings { mode, filter, sharing, run_dir, locked_memory, .. } = &self.settings;
+        let locked_memory = (*mode == Mode::Full).then_some(*locked_memory);
         let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot).with_errors(
             &self.ports.errors(),
             &self.pcie_errors,
@@ -360,9 +364,10 @@ impl Driver {
             .one_function_per_port(&facts.snapshot, &held)
             .shared(sharing);
         let host = modules::conditions(&KernelFacts::read(&self.host, run_dir));
-        let wanted = self.judge(wanted.with_host(host), Instant::now());
+        let wanted = wanted.with_host(host).with_locked_memory(locked_memory);
+        let wanted = self.judge(wanted, Instant::now());
         let wanted = self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty());
-        self.bind(wanted)
+        self.bind(wanted.with_nic_conditions(&self.problems))
     }
 
     /// Publishes places instead of NICs where these are bound late, and tells preparation the NICs.

@@ -49,6 +49,10 @@ pub struct NodeTopologySpec {
     /// all, `exclusive` if only that of the device. Not set without RDMA devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rdma_namespace_mode: Option<String>,
+    /// Whether the node's driver lets containers with RDMA devices lock all of their memory. Not set if
+    /// it gives no NICs to containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked_memory: Option<bool>,
     /// The graph without identities.
     pub shape: ShapeSpec,
     /// The names and IDs of the devices, by address.
@@ -163,14 +167,14 @@ pub struct NicSpec {
     /// The state of that port: `Active`, `ActiveDefer`, `Armed`, `Initializing` or `Down`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Whether it can access the memory of GPUs, if known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gpu_direct: Vec<GpuDirectSpec>,
-}
     /// The PCI addresses of the other functions of its adapter whose ports are in one bond with its own
     /// and have its RDMA device (RoCE LAG).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bonded: Vec<String>,
+    /// Whether it can access the memory of GPUs, if known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_direct: Vec<GpuDirectSpec>,
+}
 
 /// The GPUs for which the NIC has the same GPUDirect RDMA verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -255,7 +259,8 @@ pub struct NodeTopologyStatus {
     /// `Complete`: the NUMA node of every GPU and NIC is known, and every file could be read.
     /// `Consistent`: all sources agree. `KernelModules`: the modules that the driver's pod must
     /// load are working. `PeerMemory`: NICs can access the memory of GPUs, through a module or
-    /// dma-buf.
+    /// dma-buf. `NICsHealthy`: no NIC is down or has another problem. `NICsWithheld`: NICs are not
+    /// published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::ConditionSchema>"))]
     pub conditions: Vec<Condition>,

@@ -1,7 +1,7 @@
 //! The graphs of nodes; each shape is stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use topology_graph::{
     NodeTopology, NodeTopologySpec, PciAddress, ShapeHash, ShapeSpec, SpecError, Topology,
@@ -17,6 +17,8 @@ pub(super) struct Graphs {
     shapes: BTreeMap<ShapeHash, Shape>,
     /// The fabrics of nodes, which are not part of their shapes.
     fabrics: HashMap<String, String>,
+    /// The nodes whose driver lets no container lock all of its memory.
+    limited: BTreeSet<String>,
     /// The addresses of GPUs by UUID, for drivers that publish no address.
     gpus: HashMap<String, Addresses>,
     /// The addresses of NICs by RDMA device. Nodes of one type share them.
@@ -46,6 +48,10 @@ impl Graphs {
 
     pub(super) fn fabric(&self, node: &str) -> Option<&str> {
         self.fabrics.get(node).map(String::as_str)
+    }
+
+    pub(super) fn limits_memory(&self, node: &str) -> bool {
+        self.limited.contains(node)
     }
 
     pub(super) fn gpu(&self, node: &str, uuid: &str) -> Option<PciAddress> {
@@ -90,6 +96,10 @@ impl Graphs {
         match &object.spec.fabric {
             Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
             None => self.fabrics.remove(&name),
+        };
+        match object.spec.locked_memory {
+            Some(false) => self.limited.insert(name.clone()),
+            _ => self.limited.remove(&name),
         };
         let named =
             object.spec.identities.iter().filter_map(|device| {
@@ -137,6 +147,7 @@ impl Graphs {
             objects.remove(node);
         }
         self.fabrics.remove(node);
+        self.limited.remove(node);
         self.gpus.remove(node);
         self.nics.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };

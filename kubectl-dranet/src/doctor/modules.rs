@@ -73,8 +73,8 @@ mod tests {
         ] {
             let mut spec = NodeTopologySpec::default();
             spec.shape.hash = "0123456789abcdef".to_owned();
-            let host =
-                [HostCondition { kind, holds, reason: "Reason", message: message.to_owned() }];
+            let (reason, message) = ("Reason", message.to_owned());
+            let host = [HostCondition { kind, holds, reason, message, entries: vec![] }];
             let conditions = conditions(&spec, &host, &[], &Time(Timestamp::UNIX_EPOCH));
             let mut object = NodeTopology::new(node, spec);
             object.status = Some(NodeTopologyStatus { conditions });

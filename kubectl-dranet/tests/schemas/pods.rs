@@ -199,6 +199,8 @@ pub(crate) struct ExplainNodes {
     pub(crate) barred: Option<Vec<Barred>>,
     /// Devices that are down or tainted, and when the pod would fit: a sentence for each node.
     pub(crate) down: Option<Vec<String>>,
+    /// NICs that nodes do not publish, and why: a sentence for each node.
+    pub(crate) withheld: Option<Vec<String>>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
 }

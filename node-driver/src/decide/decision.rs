@@ -8,6 +8,7 @@ use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Problems, Vitals};
 use crate::decide::lag::{Lag, lags};
 use crate::decide::nic::{self, LinkType, Nic, Offer, device_name};
+use crate::decide::nic_conditions;
 use crate::decide::order;
 use crate::decide::rails::KnownRails;
 use crate::decide::sharing::SharingArgs;
@@ -148,6 +149,21 @@ impl Decision {
                 ..DeviceTaint::default()
             });
         }
+        self
+    }
+
+    /// Adds whether containers may lock all of their memory, if the driver gives them NICs.
+    #[must_use]
+    pub fn with_locked_memory(mut self, is_unlimited: Option<bool>) -> Self {
+        self.topology.locked_memory = is_unlimited;
+        self
+    }
+
+    /// Adds the conditions of the NICs, as they are published now.
+    #[must_use]
+    pub fn with_nic_conditions(mut self, problems: &Problems) -> Self {
+        let conditions = nic_conditions::conditions(&self, problems);
+        self.host.extend(conditions);
         self
     }
 
@@ -301,6 +317,18 @@ pub fn decide_with(facts: &Facts, nic_role: &Filter, known: &KnownRails) -> Deci
     Decision { devices, vitals, topology, anomalies, host: Vec::new(), withheld, rails }
 }
 
+/// Says which functions belong to each NIC that is a bond.
+fn with_bonds(mut topology: NodeTopologySpec, lags: &[Lag<'_>]) -> NodeTopologySpec {
+    for lag in lags {
+        let first = lag.first.to_string();
+        let others = lag.functions.iter().filter(|function| **function != lag.first);
+        if let Some(nic) = topology.nics.iter_mut().find(|nic| nic.at == first) {
+            nic.bonded = others.map(ToString::to_string).collect();
+        }
+    }
+    topology
+}
+
 /// The roles that the operator's expression gives.
 fn roles(
     nics: &[Nic<'_>],
@@ -317,18 +345,6 @@ fn roles(
 
 #[cfg(test)]
 mod tests {
-/// Says which functions belong to each NIC that is a bond.
-fn with_bonds(mut topology: NodeTopologySpec, lags: &[Lag<'_>]) -> NodeTopologySpec {
-    for lag in lags {
-        let first = lag.first.to_string();
-        let others = lag.functions.iter().filter(|function| **function != lag.first);
-        if let Some(nic) = topology.nics.iter_mut().find(|nic| nic.at == first) {
-            nic.bonded = others.map(ToString::to_string).collect();
-        }
-    }
-    topology
-}
-
     use super::*;
     use crate::facts::held::Holding;
     use crate::facts::network::Interface;

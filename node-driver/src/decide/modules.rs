@@ -28,6 +28,7 @@ fn modules(facts: &KernelFacts) -> Option<HostCondition> {
         holds: first.is_none(),
         reason: first.map_or("AllThere", |module| word(module.outcome)),
         message: lines.join("; "),
+        entries: Vec::new(),
     })
 }
 
@@ -53,8 +54,10 @@ fn peer_memory(facts: &KernelFacts) -> Option<HostCondition> {
         None if facts.amdgpu => Some("AMD's driver exports it"),
         None => return None,
     };
-    let condition =
-        |holds, reason, message| Some(HostCondition { kind: PEER_MEMORY, holds, reason, message });
+    let condition = |holds, reason, message| {
+        let entries = Vec::new();
+        Some(HostCondition { kind: PEER_MEMORY, holds, reason, message, entries })
+    };
     let release = &facts.release;
     match (facts.peer_memory, of_driver) {
         (Some(module), _) => condition(true, "Module", format!("module {module} is loaded")),

@@ -27,6 +27,7 @@ pub(super) fn settings() -> Settings {
         sharing: SharingArgs::default(),
         bind_nics: BindNics::Named,
         taints: TaintArgs::default(),
+        locked_memory: true,
         run_dir: PathBuf::from("/nowhere"),
     }
 }

@@ -281,6 +281,7 @@ mod tests {
             holds,
             reason: "Absent",
             message: message.to_owned(),
+            entries: vec![],
         };
         let mut before = String::new();
         let mut said =
@@ -301,6 +302,7 @@ mod tests {
             holds: reason == "Loaded",
             reason,
             message: "version 1".to_owned(),
+            entries: vec![],
         };
         let mut before = None;
         let mut said = |host: &[HostCondition]| {

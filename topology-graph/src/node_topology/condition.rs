@@ -2,6 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use std::collections::BTreeMap;
+
 use super::NodeTopologySpec;
 use crate::{Anomaly, AnomalyKind};
 
@@ -22,7 +24,17 @@ pub struct HostCondition {
     pub reason: &'static str,
     /// The reason, as text for people.
     pub message: String,
+    /// What the condition is about, one by one; the message then lists it, each with the time since
+    /// which it is so.
+    pub entries: Vec<String>,
 }
+
+/// The most entries that a message lists.
+const ENTRIES_MAX: usize = 40;
+
+/// Between an entry and its time, and between two entries.
+const SINCE: &str = " since ";
+const AND: &str = "; ";
 
 /// The conditions of a graph and of the machine's kernel. A condition whose status is unchanged keeps
 /// its transition time; otherwise the time is `now`.
@@ -40,10 +52,13 @@ pub fn conditions(
             holds: against.is_empty(),
             reason: against.first().map_or(reason, |anomaly| word(anomaly.kind)),
             message: message(&against),
+            entries: Vec::new(),
         }
     };
-    let condition = |HostCondition { kind, holds, reason, message }: HostCondition| {
+    let condition = |HostCondition { kind, holds, reason, message, entries }: HostCondition| {
         let last = before.iter().find(|condition| condition.type_ == kind);
+        let said = last.map(|last| last.message.as_str()).unwrap_or_default();
+        let message = if entries.is_empty() { message } else { timed(&entries, said, now) };
         let status = if holds { "True" } else { "False" };
         let since = last.filter(|last| last.status == status);
         Condition {
@@ -57,6 +72,20 @@ pub fn conditions(
         }
     };
     CONDITIONS.into_iter().map(of_graph).chain(host.iter().cloned()).map(condition).collect()
+}
+
+/// Each entry with its time: that of the former message if it had the entry, otherwise now.
+fn timed(entries: &[String], before: &str, now: &Time) -> String {
+    let now = now.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let known: BTreeMap<&str, &str> =
+        before.split(AND).filter_map(|entry| entry.rsplit_once(SINCE)).collect();
+    let listed = entries.iter().take(ENTRIES_MAX).map(|entry| {
+        let since = known.get(entry.as_str()).copied().unwrap_or(&now);
+        format!("{entry}{SINCE}{since}")
+    });
+    let more = entries.len().saturating_sub(ENTRIES_MAX);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    listed.chain(more).collect::<Vec<_>>().join(AND)
 }
 
 /// The first anomaly, and the number of further ones.
@@ -146,9 +175,40 @@ mod tests {
             holds: false,
             reason: "Absent",
             message: "irdma is absent".to_owned(),
+            entries: vec![],
         };
         let words = words(&conditions(&spec(&[]), &[host], &[], &at("2026-01-01T00:00:00Z")));
         assert_eq!(words[2], "KernelModules False Absent irdma is absent");
+    }
+
+    #[test]
+    fn each_entry_keeps_its_time() {
+        let (first, second) = (at("2026-01-01T00:00:00.5Z"), at("2026-01-02T00:00:00Z"));
+        let host = |entries: &[&str]| HostCondition {
+            kind: "NICsHealthy",
+            holds: false,
+            reason: "PortDown",
+            message: String::new(),
+            entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+        };
+        let said = |entries: &[&str], before: &[Condition], now: &Time| {
+            conditions(&spec(&[]), &[host(entries)], before, now)
+        };
+        let before = said(&["a: port-down", "b: gone"], &[], &first);
+        assert_eq!(
+            before[2].message,
+            "a: port-down since 2026-01-01T00:00:00Z; b: gone since 2026-01-01T00:00:00Z"
+        );
+        assert_eq!(said(&["a: port-down", "b: gone"], &before, &second), before);
+        let after = said(&["b: gone", "c: gone"], &before, &second);
+        assert_eq!(
+            after[2].message,
+            "b: gone since 2026-01-01T00:00:00Z; c: gone since 2026-01-02T00:00:00Z"
+        );
+        let many: Vec<_> = (0..50).map(|number| format!("{number}: gone")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        let message = said(&many, &[], &first).remove(2).message;
+        assert!(message.ends_with("; and 10 more"), "{message}");
     }
 
     #[test]

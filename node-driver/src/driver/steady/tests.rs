@@ -112,8 +112,9 @@ async fn a_port_that_goes_down_is_published() {
     let writes = running.server.take_writes();
     let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
     let count = (slices, writes.len());
-    // The graph has the states of ports too, because roles follow from them.
-    assert_eq!(count, (1, 3), "one fact is one write of each object, and an event: {writes:?}");
+    // The graph has the states of ports too, because roles follow from them; its status has the
+    // condition of the NICs.
+    assert_eq!(count, (1, 4), "one fact is one write of each object, and an event: {writes:?}");
 }
 
 #[tokio::test]

@@ -40,8 +40,8 @@ impl PortsApart {
         if all < 2 || own.iter().all(|machine| machine.ports() == machine.devices.nics.len()) {
             return Self::Unneeded;
         }
-        let name = driver.port_attribute;
-        match name.filter(|name| own.iter().all(|machine| machine.nics_have(name))) {
+        let on_all = |name: &&&str| own.iter().all(|machine| machine.nics_have(name));
+        match driver.port_attributes.iter().find(on_all) {
             Some(name) if settings.gates.consumable_capacity => {
                 let is_enough = own.iter().all(|machine| machine.ports() >= all);
                 if is_enough { Self::By(name) } else { Self::NearBy(name) }
@@ -71,7 +71,7 @@ impl PortsApart {
     ) -> Option<&'static str> {
         match self {
             Self::NearBy(_) => Some("some nodes have fewer ports than the pod asks for NICs"),
-            Self::Impossible if driver.port_attribute.is_none() => {
+            Self::Impossible if driver.port_attributes.is_empty() => {
                 Some("the driver of the NICs does not publish their port")
             }
             Self::Impossible if settings.gates.consumable_capacity => {

@@ -31,6 +31,7 @@ const INTENTS: &[(u32, &[(&str, &str)])] = &[
     (1, &[("aligned-nics", "9"), ("alignment-policy", "preferred")]),
     (1, &[("aligned-nics", "2"), ("alignment-policy", "preferred")]),
     (0, &[("aligned-nics", "2"), ("gpus", "0")]),
+    (0, &[("aligned-nics", "2"), ("gpus", "0"), ("nic-role", "storage")]),
     (0, &[("aligned-nics", "9"), ("gpus", "0"), ("alignment-policy", "preferred")]),
 ];
 

@@ -245,6 +245,7 @@ fn likeness(
         attribute::NUMA_NODE,
         attribute::PCIE_SWITCH,
         attribute::RAIL,
+        attribute::PORT,
         attribute::ROLE,
     ];
     let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);

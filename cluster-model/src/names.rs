@@ -241,6 +241,9 @@ pub mod attribute {
     pub const LINK_TYPE: &str = "dranet.io/linkType";
     /// The index of a compute NIC among those of its link type.
     pub const RAIL: &str = "dranet.io/rail";
+    /// The PCI address of the function that has a NIC's port: of its physical function, or its own. Only
+    /// on NICs without a rail.
+    pub const PORT: &str = "dranet.io/port";
     /// The network within which NICs reach each other.
     pub const FABRIC: &str = "dranet.io/fabric";
     /// Whether the device stands for any free NIC of its node, which is chosen when the pod starts.

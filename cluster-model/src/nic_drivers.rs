@@ -20,8 +20,9 @@ pub struct NicDriver {
     pub rdma: Rdma,
     /// The driver's own attribute with the PCI address, besides the standard one.
     pub address_attribute: Option<&'static str>,
-    /// The attribute by which the NICs of different ports differ, and those of one port do not.
-    pub port_attribute: Option<&'static str>,
+    /// Attributes by which the NICs of different ports differ, and those of one port do not; a NIC has
+    /// one of them.
+    pub port_attributes: &'static [&'static str],
     /// The attribute with the name of the interface. A device without it has no interface. `None`
     /// if the driver does not say which devices have one.
     pub interface_attribute: Option<&'static str>,
@@ -56,8 +57,8 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         classes: &[names::NIC_CLASS],
         rdma: Rdma::True(attribute::dranet::RDMA),
         address_attribute: Some(attribute::dranet::PCI_ADDRESS),
-        // A virtual function has the rail of its physical function.
-        port_attribute: Some(attribute::RAIL),
+        // A virtual function has that of its physical function.
+        port_attributes: &[attribute::RAIL, attribute::PORT],
         interface_attribute: Some(attribute::dranet::IF_NAME),
         is_named_by_address: false,
         rdma_device_attribute: None,
@@ -72,7 +73,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         classes: &["roce.networking.k8s.aws", "efa.networking.k8s.aws"],
         rdma: Rdma::OneOf("dra.vpc.amazonaws.com/deviceType", &["efa", "roce"]),
         address_attribute: None,
-        port_attribute: None,
+        port_attributes: &[],
         interface_attribute: None,
         is_named_by_address: false,
         rdma_device_attribute: None,
@@ -86,7 +87,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         classes: &["sriovnetwork.k8snetworkplumbingwg.io"],
         rdma: Rdma::True("sriovnetwork.k8snetworkplumbingwg.io/rdmaCapable"),
         address_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pciAddress"),
-        port_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"),
+        port_attributes: &["sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"],
         interface_attribute: None,
         is_named_by_address: false,
         rdma_device_attribute: None,
@@ -100,7 +101,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         classes: &["networkdriver.cilium.io"],
         rdma: Rdma::ByClass,
         address_attribute: Some("networkdriver.cilium.io/pciAddr"),
-        port_attribute: None,
+        port_attributes: &[],
         interface_attribute: None,
         is_named_by_address: false,
         rdma_device_attribute: None,
@@ -114,7 +115,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         classes: &["mrdma.google.com"],
         rdma: Rdma::ByClass,
         address_attribute: Some(attribute::dranet::PCI_ADDRESS),
-        port_attribute: None,
+        port_attributes: &[],
         interface_attribute: Some(attribute::dranet::IF_NAME),
         is_named_by_address: false,
         rdma_device_attribute: None,

@@ -18,7 +18,10 @@ pub(crate) struct NodeState {
     pub(crate) machine: String,
     pub(crate) fabric: Option<String>,
     pub(crate) gpus: Amount,
+    /// Ports: virtual functions of one port are one NIC.
     pub(crate) nics: Amount,
+    /// Functions, if a port has several.
+    pub(crate) functions: Option<Amount>,
     /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph.
     pub(crate) whole_cells: Option<usize>,
     /// NICs whose port is not active, whose link is degraded, or that are tainted: `mlx5_0: port is
@@ -48,6 +51,7 @@ impl NodeState {
             fabric: fabric(view, node),
             gpus: Amount::default(),
             nics: Amount::default(),
+            functions: None,
             whole_cells: None,
             ports: Vec::new(),
             tainted_gpus: Vec::new(),
@@ -60,10 +64,12 @@ impl NodeState {
             let parts = node_devices::address(device).and_then(|address| partitions.get(&address));
             parts.into_iter().flatten().any(|part| in_use.is_taken(part))
         };
+        let mut functions = Amount::default();
+        let mut ports: BTreeMap<String, Amount> = BTreeMap::new();
         for (role, device) in published(view, node) {
             let amount = match role {
                 Role::Gpu => &mut state.gpus,
-                Role::Nic => &mut state.nics,
+                Role::Nic => ports.entry(port(view, node, device)).or_default(),
             };
             let trouble = trouble(device).or_else(|| taint(device));
             amount.all += 1;
@@ -80,6 +86,11 @@ impl NodeState {
                 taken.insert(device.id().clone());
             }
         }
+        for port in ports.into_values() {
+            functions.add(port);
+            state.nics.add(port.as_one());
+        }
+        state.functions = Some(functions).filter(|functions| functions.all > state.nics.all);
         let devices = NodeDevices::of(view, node);
         state.whole_cells = devices.map(|it| it.whole_cells(Level::Numa, &taken));
         state
@@ -91,6 +102,27 @@ impl NodeState {
     pub(crate) fn troubles(&self) -> Vec<&str> {
         self.tainted_gpus.iter().chain(&self.ports).map(String::as_str).collect()
     }
+}
+
+impl Amount {
+    fn add(&mut self, other: Self) {
+        self.free += other.free;
+        self.unusable += other.unusable;
+        self.all += other.all;
+    }
+
+    /// One port with these functions: free if one is, unusable if all are.
+    fn as_one(self) -> Self {
+        let is = |is: bool| usize::from(is);
+        Self { free: is(self.free > 0), unusable: is(self.unusable == self.all), all: 1 }
+    }
+}
+
+/// What tells the port of a NIC apart from others: the function that has it, or else the NIC itself.
+fn port(view: &ClusterView, node: &str, nic: &Device) -> String {
+    let address = node_devices::address_on(view, node, nic);
+    let Some(address) = address else { return nic.id().to_string() };
+    view.topology(node).map_or(address, |graph| graph.port_of(address)).to_string()
 }
 
 /// Why a node takes no new pods.

@@ -3,7 +3,7 @@
 use crate::Output;
 use crate::args::{ListForm, TopArgs};
 use crate::kinds::USE;
-use crate::nodes::{NodeState, labels};
+use crate::nodes::{Amount, NodeState, labels};
 use crate::predicted::nodes;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
@@ -69,7 +69,7 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
         let mut row = vec![
             it.name.clone(),
             format!("{}/{}", it.gpus.free, it.gpus.all),
-            format!("{}/{}", it.nics.free, it.nics.all),
+            nics(it),
             it.whole_cells.map_or_else(|| "-".to_owned(), |cells| cells.to_string()),
             it.fabric.clone().unwrap_or_else(|| "-".to_owned()),
         ];
@@ -90,6 +90,15 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
     heading.push("STATE");
     let rows: Vec<_> = states.iter().map(row).collect();
     table(&heading, &rows) + "\n" + &total(states)
+}
+
+/// `6/8`, or `6/8 (25/32 functions)`.
+fn nics(state: &NodeState) -> String {
+    let ports = format!("{}/{}", state.nics.free, state.nics.all);
+    match state.functions {
+        Some(functions) => format!("{ports} ({}/{} functions)", functions.free, functions.all),
+        None => ports,
+    }
 }
 
 /// What is free on all nodes that take pods, and what is not usable.
@@ -116,13 +125,18 @@ fn total(states: &[NodeState]) -> String {
 }
 
 fn program(states: &[NodeState]) -> Value {
+    let amount = |it: Amount| json!({ "free": it.free, "unusable": it.unusable, "all": it.all });
     let node = |it: &NodeState| {
+        let mut nics = amount(it.nics);
+        if let Some(functions) = it.functions {
+            nics["functions"] = amount(functions);
+        }
         json!({
             "name": it.name,
             "machine": it.machine,
             "fabric": it.fabric,
-            "gpus": { "free": it.gpus.free, "unusable": it.gpus.unusable, "all": it.gpus.all },
-            "nics": { "free": it.nics.free, "unusable": it.nics.unusable, "all": it.nics.all },
+            "gpus": amount(it.gpus),
+            "nics": nics,
             "wholeCells": it.whole_cells,
             "ports": it.troubles(),
             "closed": it.closed,

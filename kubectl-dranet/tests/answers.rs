@@ -8,6 +8,8 @@ use kubectl_dranet::args::Args;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
+use topology_graph::fixture::{machine, plant, with_virtual_functions};
+use topology_graph::{HostRoot, NodeTopology, PciAddress, PciFunction, Topology, read};
 
 const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
 const NODE: &str = "aks-gpu-45139532-vmss000081";
@@ -165,6 +167,101 @@ fn nics_that_are_down_are_named_in_words() {
     let cluster = Cluster::of(&[], down(&all[1..3]));
     text += &cluster.run(&["top", "-o", "wide"]);
     insta::assert_snapshot!(text);
+}
+
+/// The driver says which NICs it does not publish; what the host needs is nobody's trouble.
+#[test]
+fn nics_that_are_not_published_are_named() {
+    let explained = |reason: &'static str, is_down: bool| {
+        let down = devices("dra.net", move |device| {
+            if is_down {
+                device["attributes"]["dranet.io/portState"] = json!({ "string": "Down" });
+            }
+        });
+        let withheld = move |object: &mut Value| {
+            down(object);
+            if object["kind"] == "NodeTopology" {
+                object["status"] = json!({ "conditions": [{
+                    "type": "NICsWithheld", "status": "True", "reason": reason,
+                    "message": "rail4 (pci-0105-00-00-0): no-driver since 2026-11-20T02:14:00Z",
+                    "lastTransitionTime": "2026-11-20T02:14:00Z",
+                }] });
+            }
+        };
+        Cluster::of(&[], withheld).of_file("explain", &pair())
+    };
+    let told = format!(
+        "{NODE} does not publish rail4 (pci-0105-00-00-0): no-driver since 2026-11-20T02:14:00Z.\n"
+    );
+    let text = explained("Unexpected", true);
+    assert!(text.contains("fits on none") && text.contains(&told), "{text}");
+    let text = explained("Expected", true);
+    assert!(!text.contains("does not publish"), "{text}");
+    let text = explained("Unexpected", false);
+    assert!(!text.contains("does not publish"), "it fits: {text}");
+}
+
+/// A node whose ports have two virtual functions each, one of which is in use, and a port both of whose
+/// functions are in use.
+fn node_with_functions() -> Vec<Value> {
+    let root = tempfile::tempdir().unwrap();
+    plant(machine("x86-one-per-switch").unwrap(), root.path()).unwrap();
+    let snapshot = with_virtual_functions(read(&HostRoot::at(root.path())).unwrap(), 2);
+    let (topology, _) = Topology::build(&snapshot, None);
+    let graph = serde_json::to_value(NodeTopology::new("vfs", topology.to_spec())).unwrap();
+    let functions = snapshot.pci.iter().filter(|it| it.physical_function.is_some());
+    let name =
+        |address: PciAddress| format!("pci-{}", address.to_string().replace([':', '.'], "-"));
+    let device = |function: &PciFunction| {
+        json!({ "name": name(function.address), "attributes": {
+            "resource.kubernetes.io/pciBusID": { "string": function.address.to_string() },
+            "dra.net/rdma": { "bool": true },
+        } })
+    };
+    let all: Vec<_> = functions.collect();
+    let held = [all[0], all[2], all[3]].map(|function| {
+        json!({ "request": "r", "driver": "dra.net", "pool": "vfs", "device": name(function.address) })
+    });
+    vec![
+        json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "vfs" } }),
+        graph,
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": { "name": "vfs-dra.net" },
+            "spec": {
+                "driver": "dra.net", "nodeName": "vfs",
+                "pool": { "name": "vfs", "generation": 1, "resourceSliceCount": 1 },
+                "devices": all.into_iter().map(device).collect::<Vec<_>>(),
+            },
+        }),
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": { "name": "held", "namespace": "other" },
+            "spec": { "devices": { "requests": [] } },
+            "status": { "allocation": { "devices": { "results": held } } },
+        }),
+    ]
+}
+
+/// Virtual functions of one port are one NIC: their pods share its link.
+#[test]
+fn top_counts_ports() {
+    let cluster = Cluster::of(&node_with_functions(), |_| {});
+    let line = |text: String| text.lines().find(|it| it.starts_with("vfs")).unwrap().to_owned();
+    let words = line(cluster.run(&["top"]));
+    assert!(words.contains("8/9 (15/18 functions)"), "{words}");
+    let text = cluster.run(&["top", "-o", "json"]);
+    let json: Value = serde_json::from_str(text.split("exit code").next().unwrap()).unwrap();
+    let nodes = json["nodes"].as_array().unwrap();
+    let of = |name: &str| nodes.iter().find(|it| it["name"] == name).unwrap()["nics"].clone();
+    assert_eq!(
+        of("vfs"),
+        json!({ "free": 8, "unusable": 0, "all": 9,
+                "functions": { "free": 15, "unusable": 0, "all": 18 } })
+    );
+    assert_eq!(of(NODE)["functions"], Value::Null);
 }
 
 /// Users write annotations, so that is what answers are about, also for pods of the cluster.

@@ -51,6 +51,8 @@ pub struct Machine {
 struct Part {
     id: DeviceId,
     address: Option<PciAddress>,
+    /// The function that has its port.
+    port: Option<PciAddress>,
     kind: Kind,
     /// Its cells by level; `None` if the topology does not know.
     cells: [Option<usize>; LEVELS],
@@ -123,6 +125,7 @@ impl Machine {
             Part {
                 id: device.id().clone(),
                 address,
+                port: address.map(|it| graph.map_or(it, |graph| graph.port_of(it))),
                 kind: match role {
                     Role::Gpu => Kind::Gpu,
                     Role::Nic if !is_compute(device) => Kind::OtherNic,
@@ -173,11 +176,15 @@ impl Machine {
         let mut levels: Vec<Vec<Free>> =
             self.cells.counts.iter().map(|count| vec![Free::default(); *count]).collect();
         let mut node = Free::default();
+        let mut ports: Vec<PciAddress> = Vec::new();
         for part in free {
-            part.kind.count(&mut node);
+            // All functions of a port are in one cell.
+            let is_new = part.port.is_none_or(|port| !ports.contains(&port));
+            ports.extend(part.port.filter(|_| is_new && part.kind == Kind::Nic));
+            part.kind.count(&mut node, is_new);
             for (cells, number) in levels.iter_mut().zip(part.cells) {
                 if let Some(cell) = number.and_then(|number| cells.get_mut(number)) {
-                    part.kind.count(cell);
+                    part.kind.count(cell, is_new);
                 }
             }
         }
@@ -236,10 +243,14 @@ impl Part {
 }
 
 impl Kind {
-    fn count(self, free: &mut Free) {
+    /// Counts a device; `is_new` if none of its port was counted before.
+    fn count(self, free: &mut Free, is_new: bool) {
         match self {
             Self::Gpu => free.gpus += 1,
-            Self::Nic => free.nics += 1,
+            Self::Nic => {
+                free.nics += 1;
+                free.ports += u32::from(is_new);
+            }
             Self::OtherNic => {}
         }
     }

@@ -239,7 +239,7 @@ impl NicEntry {
             classes: leak_all(self.classes),
             rdma,
             address_attribute: self.address.attribute(),
-            port_attribute: leak_attribute(self.port_attribute),
+            port_attributes: leak_all(self.port_attribute.into_iter().map(|it| it.0).collect()),
             interface_attribute: leak_attribute(self.interface_attribute),
             is_named_by_address: self.address == AddressSource::DeviceName,
             rdma_device_attribute: self.address.rdma_device_attribute(),

@@ -293,8 +293,8 @@ pub(crate) struct TopNode {
     pub(crate) fabric: Option<String>,
     /// Its GPUs.
     pub(crate) gpus: Amount,
-    /// Its NICs.
-    pub(crate) nics: Amount,
+    /// Its NICs. Virtual functions of one port are one NIC.
+    pub(crate) nics: NicAmount,
     /// NUMA nodes with GPUs and NICs, all of them free.
     pub(crate) whole_cells: Option<u64>,
     /// A text for each NIC that is down or degraded, and for each tainted device.
@@ -349,6 +349,20 @@ pub(crate) struct PoolAddress {
     pub(crate) node: String,
     /// The device that it was taken for.
     pub(crate) device: String,
+}
+
+/// How many NICs are free, and how many there are.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NicAmount {
+    /// Those that are free.
+    pub(crate) free: u64,
+    /// Those that are down, degraded or tainted.
+    pub(crate) unusable: u64,
+    /// All.
+    pub(crate) all: u64,
+    /// The same in functions, if a port has several.
+    pub(crate) functions: Option<Amount>,
 }
 
 /// How many are free, and how many there are.

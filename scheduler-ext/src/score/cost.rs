@@ -184,6 +184,7 @@ impl Spread {
         let held = Free {
             gpus: whole.gpus.saturating_sub(free.gpus),
             nics: whole.nics.saturating_sub(free.nics),
+            ports: whole.ports.saturating_sub(free.ports),
         };
         let all = held.gpus.max(held.nics).min(HELD_MAX);
         let mut sums = vec![0; self.likely.len() + (most - fewest) as usize];
@@ -192,7 +193,8 @@ impl Spread {
         for freed in 0..=all {
             let gpus = free.gpus + freed.min(held.gpus);
             let nics = free.nics + freed.min(held.nics);
-            let more = (Free { gpus, nics }.fits(unit) - fewest) as usize;
+            let ports = free.ports + freed.min(held.ports);
+            let more = (Free { gpus, nics, ports }.fits(unit) - fewest) as usize;
             for (sum, likely) in sums[more..].iter_mut().zip(&self.likely) {
                 *sum += (likely * u128::from(ways)) >> all;
             }
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
 
     fn pairs(count: u32) -> Free {
-        Free { gpus: count, nics: count }
+        Free::of(count, count)
     }
 
     /// The expected number of pods of a shape in cells with this free and total room.
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(of(4, 4), WHOLE + WHOLE / 16);
         assert_eq!(of(0, 1), 4 * WHOLE);
         // A GPU without a NIC is useless.
-        let gpus_only = Free { gpus: 2, nics: 0 };
+        let gpus_only = Free::of(2, 0);
         assert_eq!(expected(&[(gpus_only, gpus_only)], Demand::gpus(1)), 0);
     }
 
@@ -241,19 +243,32 @@ mod tests {
     fn a_gpu_and_its_nics_must_be_in_one_cell() {
         let cells = [(pairs(1), pairs(2)), (pairs(2), pairs(2))];
         assert_eq!(expected(&cells, Demand::gpus(2)), WHOLE + WHOLE / 2);
-        let apart = [(Free { gpus: 2, nics: 0 }, Free { gpus: 2, nics: 0 }), (pairs(1), pairs(1))];
+        let apart = [(Free::of(2, 0), Free::of(2, 0)), (pairs(1), pairs(1))];
         assert_eq!(expected(&apart, Demand::gpus(1)), WHOLE);
         // Two NICs for each GPU.
         let each = Demand { gpus: 2, nics: 4, nodes: 1 };
-        let wide = Free { gpus: 1, nics: 3 };
+        let wide = Free::of(1, 3);
         assert_eq!(expected(&[(wide, wide), (wide, wide)], each), WHOLE);
         assert_eq!(expected(&[(wide, wide), (pairs(1), pairs(1))], each), 0);
+    }
+
+    /// Two ports with four functions each: a pod with three NICs never fits, one with two does.
+    #[test]
+    fn functions_of_one_port_are_one_nic_of_a_pod() {
+        let functions = Free { gpus: 8, nics: 8, ports: 2 };
+        let of =
+            |nics: u32| expected(&[(functions, functions)], Demand { gpus: 1, nics, nodes: 1 });
+        assert_eq!((of(1), of(2), of(3)), (8 * WHOLE, 4 * WHOLE, 0));
+        let room = Room::new(vec![vec![functions], vec![functions]]);
+        let fits = |gpus: u32, nics: u32| room.fits(Demand { gpus, nics, nodes: 1 }).max();
+        assert_eq!(fits(2, 2), Some(4));
+        assert_eq!(fits(3, 3), Some(0), "each GPU finds a function, but not of a port of its own");
     }
 
     #[test]
     fn many_devices_do_not_overflow() {
         let shape = Demand { gpus: 0, nics: 1, nodes: 1 };
-        let many = Free { gpus: 0, nics: 1_000 };
+        let many = Free::of(0, 1_000);
         let half = u64::from(HELD_MAX) / 2 * WHOLE;
         assert_eq!(expected(&[(Free::default(), many)], shape), half);
         let all = expected(&[(Free::default(), many); 20], shape);

@@ -9,6 +9,9 @@ pub struct Free {
     pub gpus: u32,
     /// NICs that no pod has.
     pub nics: u32,
+    /// The ports of these NICs. Virtual functions of one port share its link, so a pod gets those of
+    /// different ports.
+    pub ports: u32,
 }
 
 /// The free devices of a node: at each level, near to far, those of each cell. The
@@ -19,10 +22,16 @@ pub struct Room {
 }
 
 impl Free {
+    /// This many GPUs and NICs, each with a port of its own.
+    pub const fn of(gpus: u32, nics: u32) -> Self {
+        Self { gpus, nics, ports: nics }
+    }
+
     /// How many pods of a shape find all their devices in the cell.
     pub fn fits(self, demand: Demand) -> u32 {
         let of_gpus = self.gpus.checked_div(demand.gpus);
-        let of_nics = self.nics.checked_div(demand.nics);
+        let nics = if demand.nics <= self.ports { self.nics } else { 0 };
+        let of_nics = nics.checked_div(demand.nics);
         // A kind of device that is not requested sets no limit.
         of_gpus.into_iter().chain(of_nics).min().unwrap_or(0)
     }
@@ -48,8 +57,11 @@ impl Room {
     /// level.
     pub fn fits(&self, demand: Demand) -> impl Iterator<Item = u32> {
         let (unit, count) = demand.units();
-        let of =
-            move |cells: &Vec<Free>| cells.iter().map(|cell| cell.fits(unit)).sum::<u32>() / count;
+        let has_ports = demand.nics <= self.node().ports;
+        let of = move |cells: &Vec<Free>| {
+            let units = cells.iter().map(|cell| cell.fits(unit)).sum::<u32>();
+            if has_ports { units / count } else { 0 }
+        };
         self.levels.iter().map(of)
     }
 }

@@ -37,5 +37,6 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot { name: attribute::ROLE, value: slots::role },
     Slot { name: attribute::LINK_TYPE, value: slots::link_layer },
     Slot { name: attribute::RAIL, value: slots::rail },
+    Slot { name: attribute::PORT, value: slots::port_function },
     Slot { name: attribute::RATE_GBPS, value: slots::rate_gbps },
 ];

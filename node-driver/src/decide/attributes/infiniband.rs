@@ -23,6 +23,7 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot { name: attribute::LINK_TYPE, value: slots::link_layer },
     Slot { name: dranet::IB_ONLY, value: slots::ib_only },
     Slot { name: attribute::RAIL, value: slots::rail },
+    Slot { name: attribute::PORT, value: slots::port_function },
     Slot { name: attribute::FABRIC, value: slots::fabric },
     Slot { name: attribute::PORT_STATE, value: slots::port_state },
     Slot { name: attribute::RATE_GBPS, value: slots::rate_gbps },

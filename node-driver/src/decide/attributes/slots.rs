@@ -176,6 +176,14 @@ pub(super) fn rail(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Some(Value::Int(*machine.rails.get(&nic.address()?)?))
 }
 
+/// Where the NIC's port is, if no rail tells it apart from others.
+pub(super) fn port_function(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
+    let function = function(nic)?;
+    let has_rail = machine.rails.contains_key(&function.address);
+    let of_port = function.physical_function.unwrap_or(function.address);
+    (!has_rail).then(|| text(of_port)).flatten()
+}
+
 /// What the NIC is for.
 pub(super) fn role(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     text(machine.role(nic)?)

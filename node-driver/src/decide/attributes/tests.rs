@@ -223,8 +223,11 @@ fn every_table_leaves_room_for_clouds_and_joins() {
         let slots = table(link_type);
         let names: BTreeSet<_> = slots.iter().map(|slot| slot.name).collect();
         let has = |name| usize::from(names.contains(name));
-        // A function is physical or virtual, and omits first what repeats the link type.
-        let never = has(dranet::SRIOV_VFS) + usize::from(link_type == LinkType::Ethernet);
+        // A function is physical or virtual, has a rail or a port, and omits first what repeats the
+        // link type.
+        let never = has(dranet::SRIOV_VFS)
+            + has(attribute::PORT)
+            + usize::from(link_type == LinkType::Ethernet);
         let most = slots.len() + MAX_ATTRIBUTES + joins - never;
         assert!(most <= MAX_ENTRIES, "{link_type:?}: {most} entries");
         assert_eq!(names.len(), slots.len(), "{link_type:?}: each attribute has one slot");

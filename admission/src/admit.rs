@@ -188,6 +188,7 @@ impl Pending {
         }
         warnings.extend(plan.warning());
         warnings.extend(plan.port_warning());
+        warnings.extend(plan.shared_gpus.clone());
         warnings.extend(plan.offered_twice(&placement, view));
         let spec = typed.spec.clone().unwrap_or_default();
         if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &spec), view) {

@@ -13,6 +13,7 @@ mod ways;
 mod whole;
 
 use crate::demand::Demand;
+use crate::gpu_sharing::SharedGpus;
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use cluster_model::gpu_drivers::GpuDriver;
@@ -48,6 +49,8 @@ pub(crate) struct Question<'a> {
     /// The capacity that the claim requests from each NIC, if the pod shares them; `machines` then
     /// have no other NICs.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
+    /// How the claim takes whole GPUs, if claims can share some of them.
+    pub(crate) shared_gpus: Option<&'a SharedGpus>,
 }
 
 /// A claim that a join proposes for the demand.

@@ -13,6 +13,7 @@ mod cpus;
 pub mod demand;
 pub mod denial;
 pub mod fabric;
+mod gpu_sharing;
 pub mod intent;
 mod join;
 #[cfg(feature = "server")]

@@ -61,7 +61,7 @@ impl Nearness {
     }
 
     /// What the devices of a cell have in common, in user-facing words.
-    pub(crate) fn place(self) -> &'static str {
+    pub fn place(self) -> &'static str {
         match self {
             Self::Partner => "pair of GPU and NICs",
             Self::Level(Level::Switch) => "PCIe switch",

@@ -2,7 +2,7 @@
 
 mod choice;
 mod nics_only;
-mod note;
+pub(crate) mod note;
 mod plugin;
 mod selection;
 mod unknown;
@@ -10,6 +10,7 @@ mod unknown;
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
 use crate::fabric::{self, FabricPlacement};
+use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
@@ -27,6 +28,7 @@ use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::{Role, published};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
+use dra_allocator::Settings;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub use selection::drivers;
 pub(crate) use selection::{publishes, selects};
@@ -119,6 +121,8 @@ pub struct Plan {
     pub steps: u64,
     /// Why the pod can get several virtual functions of one port, if it can.
     pub(crate) shares_ports: Option<&'static str>,
+    /// Which nodes can give the pod a GPU that other pods use too.
+    pub(crate) shared_gpus: Option<String>,
     /// Names of the requests for NICs.
     pub nic_requests: Vec<String>,
     /// The cells that the claim is pinned to, if any.
@@ -249,6 +253,7 @@ fn plan_as_read(
     let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
     let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
     let rails = rail::keep(intent, &demand, &mut machines)?;
+    let shared_gpus = SharedGpus::of(selected.driver, view.settings(), &machines);
     let classes = selected.classes();
     let question = Question {
         demand: &demand,
@@ -258,9 +263,10 @@ fn plan_as_read(
         rails: &rails,
         nic_class: &nic_class,
         capacity: capacity.as_ref(),
+        shared_gpus: shared_gpus.as_ref(),
     };
     let choice = choice::choose(intent, question, &classes, view, policy)?;
-    Ok(complete(intent, question, choice))
+    Ok(complete(intent, question, choice, view.settings()))
 }
 
 impl Plan {
@@ -316,13 +322,15 @@ impl Plan {
     }
 }
 
-fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
+fn complete(intent: &Intent, question: Question<'_>, choice: Choice, settings: &Settings) -> Plan {
     let machines = question.machines;
     let Choice { best, pins } = choice;
     let Chosen { candidate, claim, nic_requests, steps, shares_ports } = best;
     let planned =
         (0..machines.len()).map(|index| planned(intent, question, (&candidate, &pins), index));
     let planned: Vec<PlannedMachine> = planned.collect();
+    let shared_gpus =
+        question.shared_gpus.and_then(|it| it.warning(&candidate.demand, &planned, settings));
     let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
     let claim = with_config(claim, intent, &nic_requests);
     let all = planned.iter().map(|machine| machine.present).sum();
@@ -343,6 +351,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
         claim,
         steps,
         shares_ports,
+        shared_gpus,
         nic_requests,
         place: candidate.form.place(),
         node_label: candidate.form.node_label(),

@@ -7,7 +7,7 @@ mod cluster;
 
 use admission::admit::admit;
 use admission::plan::Policy;
-use cluster::{DGX_B200, DGX_H100, GB300, HGX, cluster};
+use cluster::{DGX_B200, DGX_H100, GB300, Gpus, HGX, cluster};
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, allocate};
@@ -124,4 +124,16 @@ fn pods_without_gpus_get_nics_near_each_other() {
             assert!(numa.len() == 1 || annotations == INTENTS[6], "{annotations:?}: {numa:?}");
         }
     }
+}
+
+/// Late binding chooses NICs near the GPUs of a pod. Nodes that bind by name still serve the pod.
+#[test]
+fn a_pod_without_gpus_needs_nics_by_name() {
+    let asked = pod(&[("aligned-nics", "2")]);
+    let late = GB300.with(Gpus::PluginLate);
+    let denied = admit(&asked, &cluster(&[late]), &Policy::default()).unwrap_err().to_string();
+    assert!(denied.contains("the NICs of node node-0 are bound late"), "{denied}");
+    let both = cluster(&[late, GB300]);
+    let plan = admit(&asked, &both, &Policy::default()).unwrap().planned.unwrap().plan;
+    assert_eq!(plan.nodes, (1, 1));
 }

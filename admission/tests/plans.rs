@@ -18,12 +18,16 @@ mod cluster;
 mod fleets;
 #[path = "plans/laws.rs"]
 mod laws;
+#[path = "plans/lists.rs"]
+mod lists;
 #[path = "plans/matrix.rs"]
 mod matrix;
 #[path = "plans/plugin.rs"]
 mod plugin;
 #[path = "plans/roles.rs"]
 mod roles;
+#[path = "plans/shared_gpus.rs"]
+mod shared_gpus;
 #[path = "plans/sharing.rs"]
 mod sharing;
 #[path = "plans/verdicts.rs"]

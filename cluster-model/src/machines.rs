@@ -14,6 +14,7 @@ use crate::names::{attribute, capacity, cpu, nvme};
 use crate::node_devices::{NodeDevices, text};
 use crate::remembered;
 use crate::view::ClusterView;
+use dra_allocator::device::DeviceCapacity;
 use dra_allocator::{AttributeValue, Class, Device, QualifiedName, Quantity};
 use selection::{OtherNics, selected, type_label};
 use std::cmp::Reverse;
@@ -63,6 +64,9 @@ pub struct Machine<'a> {
     pub type_name: Option<String>,
     /// The label of the nodes that names the type of their machine, if NICs do not publish the shape.
     pub type_label: Option<(&'static str, String)>,
+    /// Whether constraints match lists by common elements (feature `DRAListTypeAttributes`). Otherwise
+    /// they match no list.
+    match_lists: bool,
 }
 
 /// Everything that a plan can see of a machine.
@@ -85,8 +89,17 @@ struct DeviceLikeness {
     values: Vec<Option<AttributeValue>>,
     partner: Option<PciAddress>,
     on_fabric: bool,
-    /// The capacity that claims share, if the selection asks for shares.
-    shared: Vec<(QualifiedName, Quantity)>,
+    /// The capacity that claims share, of NICs if the selection asks for shares, and of GPUs if claims
+    /// can share any of this driver: each value, and what a claim takes by default and at most and
+    /// least of it.
+    shared: Vec<(QualifiedName, Vec<Quantity>)>,
+}
+
+/// Which devices differ by the capacity that claims share.
+#[derive(Clone, Copy)]
+struct Shared {
+    nics: bool,
+    gpus: bool,
 }
 
 /// Returns the machines with at least one selected NIC, and GPU if the selection has any, among the
@@ -117,6 +130,7 @@ pub(crate) fn alike<'a>(
 ) -> Vec<Machine<'a>> {
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
     let mut layouts = Layouts::default();
+    let shared = Shared { nics: only_shared, gpus: are_shared(view, driver) };
     let nodes = || view.inventory().node_names().filter(|name| filter(name));
     // Remembered machines last: if a real node is alike, the remembered one is not listed.
     let remembered = nodes().filter(|name| view.is_remembered(name));
@@ -126,7 +140,7 @@ pub(crate) fn alike<'a>(
         let [cpus, nvmes] = beside.clone();
         let (index, layout) = layouts.of(devices.topology);
         let shape = devices.topology.shape();
-        let mut likeness = likeness(index, &devices, (driver, only_shared), beside);
+        let mut likeness = likeness(index, &devices, (driver, shared), beside);
         likeness.other_nics = other_nics.keys().copied().collect();
         likeness.type_label.clone_from(&type_label);
         let machine = alike.entry(likeness).or_insert_with(|| {
@@ -142,6 +156,7 @@ pub(crate) fn alike<'a>(
                 other_nics,
                 type_name,
                 type_label,
+                match_lists: view.settings().gates.list_type_attributes,
             }
         });
         machine.shapes.insert(shape);
@@ -235,10 +250,11 @@ fn numa(device: &Device) -> Option<&AttributeValue> {
 fn likeness(
     layout: usize,
     devices: &NodeDevices<'_>,
-    (driver, only_shared): (&GpuDriver, bool),
+    (driver, shared): (&GpuDriver, Shared),
     beside: [Vec<NumaAmount>; 2],
 ) -> Likeness {
-    let all = devices.gpus.iter().chain(&devices.nics);
+    let gpus = devices.gpus.iter().map(|gpu| (gpu, shared.gpus));
+    let all = gpus.chain(devices.nics.iter().map(|nic| (nic, shared.nics)));
     let mentioned = [
         attribute::PCI_BUS_ID,
         attribute::PCIE_ROOT,
@@ -252,10 +268,11 @@ fn likeness(
     let mentioned: Vec<_> = mentioned.into_iter().chain(own).collect();
     let gpus = devices.gpus.iter().map(|(address, gpu)| (uuid(gpu, driver), *address));
     let gpus: Vec<_> = gpus.collect();
-    let describe = |(address, device): (&PciAddress, &&Device)| {
+    let describe = |((address, device), is_shared): ((&PciAddress, &&Device), bool)| {
         let has_shape = device.attribute(attribute::SHAPE).is_some();
         // For NICs whose machine cannot be identified otherwise.
-        let types = attribute::MACHINE_TYPES.iter().filter(|_| !has_shape);
+        let is_nic = devices.nics.contains_key(address);
+        let types = attribute::MACHINE_TYPES.iter().filter(|_| is_nic && !has_shape);
         let names = mentioned.iter().chain(types);
         DeviceLikeness {
             address: *address,
@@ -263,7 +280,7 @@ fn likeness(
             values: names.map(|name| device.attribute(name).cloned()).collect(),
             partner: partner(&gpus, uuid(device, driver)),
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
-            shared: if only_shared { amounts(device) } else { Vec::new() },
+            shared: if is_shared { amounts(device) } else { Vec::new() },
         }
     };
     let devices = all.map(describe).collect();
@@ -271,9 +288,21 @@ fn likeness(
 }
 
 /// The capacities of a device.
-fn amounts(device: &Device) -> Vec<(QualifiedName, Quantity)> {
-    let capacity = device.capacity().iter();
-    capacity.map(|(name, capacity)| (name.clone(), capacity.value)).collect()
+fn amounts(device: &Device) -> Vec<(QualifiedName, Vec<Quantity>)> {
+    let is_shared = device.allows_multiple_allocations();
+    let of = |capacity: &DeviceCapacity| {
+        let taken = is_shared.then(|| [capacity.by_default(), capacity.most()]);
+        let least = capacity.least().filter(|_| is_shared);
+        std::iter::once(capacity.value).chain(taken.into_iter().flatten()).chain(least).collect()
+    };
+    device.capacity().iter().map(|(name, capacity)| (name.clone(), of(capacity))).collect()
+}
+
+/// Returns true if claims can share any device of the driver.
+fn are_shared(view: &ClusterView, driver: &GpuDriver) -> bool {
+    let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
+    view.settings().gates.consumable_capacity
+        && slices.any(|slice| slice.devices.iter().any(Device::allows_multiple_allocations))
 }
 
 fn uuid<'a>(device: &'a Device, driver: &GpuDriver) -> Option<&'a str> {
@@ -350,27 +379,29 @@ impl Machine<'_> {
             })
     }
 
-    /// The cells that a constraint on an attribute creates: devices with the same value. Only cells
-    /// with both GPUs and NICs are included.
+    /// The cells that a constraint on an attribute creates: devices with the same value, or with an
+    /// element of a list in common. Only cells with both GPUs and NICs are included.
     pub fn cells_by_attribute(&self, attribute: &str) -> Vec<Cell> {
-        let mut cells: BTreeMap<&AttributeValue, Cell> = BTreeMap::new();
+        let mut cells: BTreeMap<AttributeValue, Cell> = BTreeMap::new();
         let topology = self.devices.topology;
         let all = self.devices.gpus.iter().chain(&self.devices.nics);
         for (address, device) in all {
-            // Lists match if they have common elements, which does not give a partition.
-            let value = device.attribute(attribute).filter(|value| !value.is_list());
-            let Some(value) = value else { continue };
-            let cell = cells.entry(value).or_insert_with(|| Cell {
-                key: value.to_string(),
-                gpus: Vec::new(),
-                nics: Vec::new(),
-                physical: BTreeMap::new(),
-            });
-            let physical = topology.physical_function(*address);
-            cell.physical.extend(physical.map(|physical| (*address, physical)));
-            let is_gpu = self.devices.gpus.contains_key(address);
-            let list = if is_gpu { &mut cell.gpus } else { &mut cell.nics };
-            list.push(*address);
+            let value = device.attribute(attribute);
+            let value = value.filter(|value| self.match_lists || !value.is_list());
+            for value in value.map(AttributeValue::elements).unwrap_or_default() {
+                let key = value.to_string();
+                let cell = cells.entry(value).or_insert_with(|| Cell {
+                    key,
+                    gpus: Vec::new(),
+                    nics: Vec::new(),
+                    physical: BTreeMap::new(),
+                });
+                let physical = topology.physical_function(*address);
+                cell.physical.extend(physical.map(|physical| (*address, physical)));
+                let is_gpu = self.devices.gpus.contains_key(address);
+                let list = if is_gpu { &mut cell.gpus } else { &mut cell.nics };
+                list.push(*address);
+            }
         }
         mixed(cells.into_values().collect())
     }

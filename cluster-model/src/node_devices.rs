@@ -122,7 +122,7 @@ impl<'a> NodeDevices<'a> {
     /// The number of cells with GPUs and compute NICs of which no device is in use.
     pub fn whole_cells(&self, level: Level, in_use: &AllocatedState) -> usize {
         let free =
-            |device: Option<&&Device>| device.is_some_and(|device| !in_use.contains(device.id()));
+            |device: Option<&&Device>| device.is_some_and(|device| !in_use.is_taken(device.id()));
         let is_compute = |address: &&PciAddress| {
             let role = |nic| nic_role_in(Some(self.topology), nic, Some(**address));
             self.nics.get(*address).is_some_and(|nic| role(nic) == NicRole::Compute)
@@ -140,6 +140,19 @@ impl<'a> NodeDevices<'a> {
         };
         self.cells(level).iter().filter(whole).count()
     }
+}
+
+/// Returns true if claims hold parts of a device, and another claim could get a part too.
+pub fn is_partly_used(device: &Device, in_use: &AllocatedState) -> bool {
+    let id = device.id();
+    if in_use.contains(id) || !in_use.is_shared(id) {
+        return false;
+    }
+    let used = in_use.capacity_in_use(id).unwrap_or_default();
+    device.capacity().iter().all(|(name, capacity)| {
+        let amount = used.iter().find(|(known, _)| known == name);
+        amount.is_none_or(|(_, amount)| !capacity.is_used_up_by(amount))
+    })
 }
 
 /// What a published NIC is for. A NIC without a role, of an older driver or of upstream's, counts as

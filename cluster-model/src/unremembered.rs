@@ -123,7 +123,10 @@ fn appearance(devices: &NodeDevices<'_>) -> Vec<(PciAddress, Vec<String>)> {
     let look = |device: &Device| -> Vec<String> {
         let names = device.attributes().map(|(name, _)| name.to_string());
         let values = tying.iter().map(|name| format!("{:?}", device.attribute(name)));
-        names.chain(values).collect()
+        let is_shared = device.allows_multiple_allocations();
+        let shared = device.capacity().iter().filter(|_| is_shared);
+        let shared = shared.map(|(name, capacity)| format!("{name} {capacity:?}"));
+        names.chain(values).chain(shared).collect()
     };
     let all = devices.gpus.iter().chain(&devices.nics);
     all.map(|(address, device)| (*address, look(device))).collect()

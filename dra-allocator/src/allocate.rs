@@ -19,7 +19,8 @@ mod selectable;
 mod shares;
 
 use crate::budget::Budget;
-use crate::claim::Claim;
+use crate::claim::{Ask, Claim};
+use crate::device::Device;
 use crate::inventory::{Inventory, PoolHealth};
 use crate::node::Node;
 use crate::settings::Settings;
@@ -30,6 +31,18 @@ pub use capacity::CapacityError;
 pub use error::{AllocateError, SelectorFailure, SelectorPlace};
 pub use limits::{Limits, MAX_DEVICES};
 pub use outcome::{Attempt, NoFit, Outcome};
+
+/// Returns true if a device has what a request takes of its capacities, beside what is in use.
+pub(crate) fn leaves_room(
+    ask: &Ask,
+    device: &Device,
+    state: &AllocatedState,
+    settings: &Settings,
+) -> bool {
+    let in_use = state.capacity_in_use(device.id()).unwrap_or_default();
+    let demand = capacity::demand(ask.capacity.as_deref(), device, in_use, settings);
+    demand.is_ok_and(|demand| demand.is_some_and(|demand| demand.fits(None)))
+}
 
 /// Predicts which devices the claims of a pod get on a node.
 ///

@@ -41,6 +41,19 @@ impl AttributeValue {
     pub fn is_list(&self) -> bool {
         matches!(self, Self::Bools(_) | Self::Ints(_) | Self::Strings(_) | Self::Versions(_))
     }
+
+    /// The values by which constraints match with the feature `DRAListTypeAttributes`: those of a list,
+    /// or the value itself (`attributeAsSet`).
+    pub fn elements(&self) -> Vec<Self> {
+        match self {
+            Self::Bools(values) => values.iter().map(|value| Self::Bool(*value)).collect(),
+            Self::Ints(values) => values.iter().map(|value| Self::Int(*value)).collect(),
+            Self::Strings(values) => values.iter().cloned().map(Self::String).collect(),
+            Self::Versions(values) => values.iter().cloned().map(Self::Version).collect(),
+            Self::Unknown => Vec::new(),
+            Self::Bool(_) | Self::Int(_) | Self::String(_) | Self::Version(_) => vec![self.clone()],
+        }
+    }
 }
 
 impl fmt::Display for AttributeValue {
@@ -119,6 +132,42 @@ pub struct DeviceCapacity {
 }
 
 impl DeviceCapacity {
+    /// What a request takes that does not name the capacity.
+    pub fn by_default(&self) -> Quantity {
+        let default = self.policy.as_ref().and_then(|policy| policy.default);
+        default.unwrap_or(self.value)
+    }
+
+    /// The most that one request can take.
+    pub fn most(&self) -> Quantity {
+        let of_policy = self.policy.as_ref().and_then(|policy| match &policy.valid_range {
+            Some(range) => range.max,
+            None => policy.valid_values.last().copied(),
+        });
+        of_policy.map_or(self.value, |most| most.min(self.value))
+    }
+
+    /// The least that a request takes; `None` if it can take any amount.
+    pub fn least(&self) -> Option<Quantity> {
+        let policy = self.policy.as_ref()?;
+        let named = match &policy.valid_range {
+            Some(range) => Some(range.min),
+            None => policy.valid_values.first().copied(),
+        };
+        named.into_iter().chain([self.by_default()]).min()
+    }
+
+    /// Returns true if nothing of the capacity can be allocated beside this amount.
+    pub fn is_used_up_by(&self, amount: &Quantity) -> bool {
+        let left = self.value.nanos() - amount.nanos();
+        self.least().map_or(left <= 0, |least| left < least.nanos())
+    }
+
+    /// Returns true if the capacity is enough for this amount twice.
+    pub fn is_enough_for_two(&self, amount: &Quantity) -> bool {
+        2 * amount.nanos() <= self.value.nanos()
+    }
+
     fn amounts(&self) -> impl Iterator<Item = Quantity> {
         let policy = self.policy.iter();
         let of_policy = policy.flat_map(|policy| {

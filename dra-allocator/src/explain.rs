@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::question::{Question, full_name};
-use crate::allocate::{Attempt, Limits, Outcome, allocate};
+use crate::allocate::{Attempt, Limits, Outcome, allocate, leaves_room};
 use crate::budget::Budget;
 use crate::cel::{CompileError, RuntimeError, Selector, conjuncts};
 use crate::claim::{AllocationMode, Ask, Claim, Constraint, Request};
@@ -311,8 +311,16 @@ impl Question<'_> {
         if ask.is_admin() {
             return Ok(left);
         }
-        let (used, left): (Vec<_>, Vec<_>) =
-            left.into_iter().partition(|device| self.state.contains(&device.id));
+        // Claims that share a device can hold too much of it.
+        let is_shared_out = |device: &Device| {
+            self.settings.gates.consumable_capacity
+                && device.allows_multiple_allocations()
+                && self.state.is_shared(&device.id)
+                && !leaves_room(ask, device, self.state, self.settings)
+        };
+        let (used, left): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|device| self.state.contains(&device.id) || is_shared_out(device));
         if left.len() < needed {
             let used = used.iter();
             let used =

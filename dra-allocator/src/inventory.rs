@@ -258,7 +258,12 @@ impl Inventory {
 
     /// A claim that holds the device or a share of it.
     pub fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
-        self.held.holder(device)
+        self.holders(device).first()
+    }
+
+    /// The claims that hold the device or shares of it.
+    pub fn holders(&self, device: &DeviceId) -> &[ClaimName] {
+        self.held.holders(device)
     }
 
     /// The devices of a node that can be allocated, in search order. Devices of incomplete and

@@ -13,10 +13,18 @@ pub(crate) fn nic(device: &Device) -> &str {
     name.unwrap_or(&device.id().device)
 }
 
+/// Whether a device stands for any NIC of its node, which is chosen when a pod starts.
+pub(crate) fn is_place(device: &Device) -> bool {
+    node_devices::is_true(device, attribute::LATE_BINDING)
+}
+
 /// A device as people name it: the number of a GPU in its node's graph, the RDMA device of a NIC,
 /// and otherwise the name in the slice.
 pub(crate) fn short(view: &ClusterView, node: &str, device: &Device) -> String {
     let id = device.id();
+    if is_place(device) {
+        return format!("place {}", id.device);
+    }
     if gpu_drivers::by_name(&id.driver).is_none() {
         return nic(device).to_owned();
     }

@@ -37,14 +37,17 @@ fn on_node(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<Vec<Strin
     };
     let mut held: BTreeMap<&ClaimName, Vec<&DeviceId>> = BTreeMap::new();
     for device in inventory.devices_on(node, view.settings()).ok()? {
-        if let Some(holder) = inventory.holder(device.id()) {
+        for holder in inventory.holders(device.id()) {
             held.entry(holder).or_default().push(device.id());
         }
     }
+    // A device that claims share is free when all of them have left.
     let without = |leaving: &[&ClaimName]| {
         let mut state = inventory.state().clone();
         let devices = leaving.iter().filter_map(|claim| held.get(claim)).flatten();
-        devices.for_each(|device| state.remove(device));
+        let is_left =
+            |device: &DeviceId| inventory.holders(device).iter().all(|it| leaving.contains(&it));
+        devices.filter(|device| is_left(device)).for_each(|device| state.remove(device));
         state
     };
     let mut leaving: Vec<&ClaimName> = held.keys().copied().collect();

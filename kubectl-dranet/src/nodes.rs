@@ -3,7 +3,8 @@
 use crate::device_names;
 use cluster_model::machines;
 use cluster_model::names::{self, attribute, label};
-use cluster_model::node_devices::{self, NodeDevices, Role, partitions, published};
+use cluster_model::node_devices::{self, NodeDevices, Role, is_partly_used, partitions, published};
+use cluster_model::plugin_machines::places;
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use fabric_controller::nodes::Nodes;
@@ -22,13 +23,16 @@ pub(crate) struct NodeState {
     pub(crate) nics: Amount,
     /// Functions, if a port has several.
     pub(crate) functions: Option<Amount>,
-    /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph.
+    /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph, or
+    /// binds NICs late.
     pub(crate) whole_cells: Option<usize>,
     /// NICs whose port is not active, whose link is degraded, or that are tainted: `mlx5_0: port is
     /// Down`.
     pub(crate) ports: Vec<String>,
     /// Tainted GPUs: `GPU0: has the taint …`.
     pub(crate) tainted_gpus: Vec<String>,
+    /// Whether its NICs are places, each of which stands for any NIC until a pod starts.
+    pub(crate) binds_late: bool,
     /// Why the node takes no new pods: `cordoned`, `not ready`.
     pub(crate) closed: Option<&'static str>,
 }
@@ -36,8 +40,10 @@ pub(crate) struct NodeState {
 /// How many are free, and how many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
-    /// Neither in use nor unusable.
+    /// Neither in use, also in part, nor unusable.
     pub(crate) free: usize,
+    /// Usable, and claims hold parts of it that leave something for others.
+    pub(crate) partly: usize,
     /// Down, degraded or tainted, in use or not: no new pod gets them.
     pub(crate) unusable: usize,
     pub(crate) all: usize,
@@ -55,6 +61,7 @@ impl NodeState {
             whole_cells: None,
             ports: Vec::new(),
             tainted_gpus: Vec::new(),
+            binds_late: places(view, node).next().is_some(),
             closed: closed(facts, node),
         };
         let in_use = view.inventory().state();
@@ -75,8 +82,10 @@ impl NodeState {
             amount.all += 1;
             amount.unusable += usize::from(trouble.is_some());
             let is_free =
-                !in_use.contains(device.id()) && (role == Role::Nic || !is_divided(device));
+                !in_use.is_taken(device.id()) && (role == Role::Nic || !is_divided(device));
             amount.free += usize::from(trouble.is_none() && is_free);
+            let is_partly = trouble.is_none() && is_partly_used(device, in_use);
+            amount.partly += usize::from(is_partly);
             if let Some(trouble) = trouble {
                 let text = format!("{}: {trouble}", device_names::short(view, node, device));
                 match role {
@@ -91,7 +100,8 @@ impl NodeState {
             state.nics.add(port.as_one());
         }
         state.functions = Some(functions).filter(|functions| functions.all > state.nics.all);
-        let devices = NodeDevices::of(view, node);
+        // Nobody knows which NICs the places in use stand for.
+        let devices = NodeDevices::of(view, node).filter(|_| !state.binds_late);
         state.whole_cells = devices.map(|it| it.whole_cells(Level::Numa, &taken));
         state
     }
@@ -107,14 +117,20 @@ impl NodeState {
 impl Amount {
     fn add(&mut self, other: Self) {
         self.free += other.free;
+        self.partly += other.partly;
         self.unusable += other.unusable;
         self.all += other.all;
     }
 
-    /// One port with these functions: free if one is, unusable if all are.
+    /// One port with these functions: free if one is, or else partly if one is, unusable if all are.
     fn as_one(self) -> Self {
-        let is = |is: bool| usize::from(is);
-        Self { free: is(self.free > 0), unusable: is(self.unusable == self.all), all: 1 }
+        let is_free = self.free > 0;
+        Self {
+            free: usize::from(is_free),
+            partly: usize::from(!is_free && self.partly > 0),
+            unusable: usize::from(self.unusable == self.all),
+            all: 1,
+        }
     }
 }
 

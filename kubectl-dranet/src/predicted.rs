@@ -1,9 +1,10 @@
 //! Predicts what each node would allocate for a claim.
 
 use crate::device_names;
-use crate::text::listed;
+use crate::text::{counted, listed};
 use admission::admit::Planned;
 use cluster_model::node_devices::NodeDevices;
+use cluster_model::plugin_machines::places;
 use cluster_model::predict::{Prediction, predict_each};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey, ViewError};
 use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceId};
@@ -92,6 +93,9 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
         parts.extend(paired(devices, &gpus, &nics));
     }
     let is_paired = !parts.is_empty();
+    let places: BTreeSet<&DeviceId> = places(view, node).map(Device::id).collect();
+    let (late, ids): (Vec<&DeviceId>, Vec<&DeviceId>) =
+        ids.into_iter().partition(|id| places.contains(id));
     for id in ids {
         let known = devices.iter().flat_map(|it| it.gpus.values().chain(it.nics.values()));
         match known.into_iter().find(|device| device.id() == id) {
@@ -100,6 +104,9 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
             None => parts.push(format!("{} {}", id.driver, id.device)),
         }
     }
+    let are = if late.len() == 1 { "is" } else { "are" };
+    let chosen = format!("{} that {are} chosen when the pod starts", counted(late.len(), "NIC"));
+    parts.extend((!late.is_empty()).then_some(chosen));
     parts.join(", ")
 }
 

@@ -68,7 +68,7 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
     let row = |it: &NodeState| {
         let mut row = vec![
             it.name.clone(),
-            format!("{}/{}", it.gpus.free, it.gpus.all),
+            free(it.gpus),
             nics(it),
             it.whole_cells.map_or_else(|| "-".to_owned(), |cells| cells.to_string()),
             it.fabric.clone().unwrap_or_else(|| "-".to_owned()),
@@ -92,13 +92,20 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
     table(&heading, &rows) + "\n" + &total(states)
 }
 
-/// `6/8`, or `6/8 (25/32 functions)`.
+/// `6/8`, `6/8 (25/32 functions)`, `6/8 late`.
 fn nics(state: &NodeState) -> String {
-    let ports = format!("{}/{}", state.nics.free, state.nics.all);
-    match state.functions {
-        Some(functions) => format!("{ports} ({}/{} functions)", functions.free, functions.all),
-        None => ports,
+    let mut text = free(state.nics);
+    if let Some(functions) = state.functions {
+        text += &format!(" ({}/{} functions)", functions.free, functions.all);
     }
+    text + if state.binds_late { " late" } else { "" }
+}
+
+/// `3/4`, `3/4 (1 partly)`.
+fn free(amount: Amount) -> String {
+    let Amount { free, partly, all, .. } = amount;
+    let partly = if partly > 0 { format!(" ({partly} partly)") } else { String::new() };
+    format!("{free}/{all}{partly}")
 }
 
 /// What is free on all nodes that take pods, and what is not usable.
@@ -124,8 +131,12 @@ fn total(states: &[NodeState]) -> String {
     [Some(free), troubled, closed].into_iter().flatten().collect::<Vec<_>>().join("; ") + "\n"
 }
 
+fn amount(amount: Amount) -> Value {
+    let Amount { free, partly, unusable, all } = amount;
+    json!({ "free": free, "partly": partly, "unusable": unusable, "all": all })
+}
+
 fn program(states: &[NodeState]) -> Value {
-    let amount = |it: Amount| json!({ "free": it.free, "unusable": it.unusable, "all": it.all });
     let node = |it: &NodeState| {
         let mut nics = amount(it.nics);
         if let Some(functions) = it.functions {
@@ -138,6 +149,7 @@ fn program(states: &[NodeState]) -> Value {
             "gpus": amount(it.gpus),
             "nics": nics,
             "wholeCells": it.whole_cells,
+            "bindsLate": it.binds_late,
             "ports": it.troubles(),
             "closed": it.closed,
         })

@@ -141,6 +141,58 @@ fn taint_rules_are_followed() {
     assert!(Cluster::of(&[none], |_| {}).run(&["top"]).contains("4/4"));
 }
 
+/// The GPUs as NVIDIA's driver publishes them with `--consumable-shares=2`.
+fn publish_shares() -> impl Fn(&mut Value) {
+    devices("gpu.nvidia.com", |gpu| {
+        gpu["allowMultipleAllocations"] = true.into();
+        gpu["capacity"] = json!({
+            "memory": { "value": "284208Mi", "requestPolicy": {
+                "default": "0", "validRange": { "min": "0", "max": "284208Mi" },
+            } },
+            "shares": { "value": "2", "requestPolicy": {
+                "default": "1", "validRange": { "min": "1", "max": "2", "step": "1" },
+            } },
+        });
+    })
+}
+
+/// A GPU of which a partition or a share is in use is not free; what is left of a shared one is said.
+#[test]
+fn gpus_that_are_in_use_in_part_are_not_free() {
+    let mig = "../admission/tests/fleets/mig.gz";
+    let args = ["kubectl-dranet", "top", "--snapshot", mig];
+    let top = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
+    let divided = "MIG\n".to_owned() + &top.text;
+    let share = |index: usize, gpu: &str| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": { "name": format!("share-{index}"), "namespace": "team" },
+            "spec": { "devices": { "requests": [
+                { "name": "gpu", "exactly": { "deviceClassName": "gpu.nvidia.com" } },
+            ] } },
+            "status": { "allocation": { "devices": { "results": [{
+                "request": "gpu", "driver": "gpu.nvidia.com", "pool": NODE, "device": gpu,
+                "shareID": format!("00000000-0000-4000-8000-00000000000{index}"),
+                "consumedCapacity": { "memory": "0", "shares": "1" },
+            }] } } },
+        })
+    };
+    // GPU 0 has a share left, GPU 1 has none.
+    let claims = [share(0, "gpu-0"), share(1, "gpu-1"), share(2, "gpu-1")];
+    let shared = Cluster::of(&claims, publish_shares());
+    let said = shared.run(&["top"]) + &shared.run(&["top", "-o", "json"]);
+    let said = said
+        + &shared.run(&["capacity", "--shape", "1gpu:1nic"])
+        + &shared.of_file("simulate", &pair());
+    // Two claims share GPU 1, and one each of the others.
+    let all = [&claims[..], &[share(3, "gpu-2"), share(4, "gpu-3")]].concat();
+    let full = Cluster::of(&all, publish_shares());
+    let said =
+        said + &full.of_file("explain", &pair()) + &full.run(&["capacity", "--shape", "1gpu:1nic"]);
+    insta::assert_snapshot!(divided + "shares\n" + &said);
+}
+
 /// NICs that are down are named as people name them, with the time.
 #[test]
 fn nics_that_are_down_are_named_in_words() {

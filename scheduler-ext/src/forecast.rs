@@ -49,7 +49,9 @@ impl Forecast {
         let alternative = alternative(claims, allocations);
         let [before, after] = machine.rooms(in_use, &taken);
         let farthest = machine.farthest(&devices);
-        let gets = Gets { alternative, farthest, degraded: machine.degraded(&devices) };
+        let shared = machine.shared_gpus(in_use, &taken);
+        let degraded = machine.degraded(&devices);
+        let gets = Gets { alternative, farthest, shared, degraded };
         let cost = costs.of([&before, &after, machine.whole()], mix);
         let is_first = machine.is_whole(&before) && !machine.is_whole(&after);
         Self { gets, cost, is_first, taken }

@@ -227,6 +227,13 @@ impl Machine {
         self.cells.farthest(gpus, nics)
     }
 
+    /// How many of these devices are GPUs that are in use already: claims can share them.
+    pub fn shared_gpus(&self, in_use: &AllocatedState, devices: &[DeviceId]) -> u32 {
+        let gpus = self.parts.iter().filter(|part| part.kind == Kind::Gpu);
+        let taken = gpus.filter(|part| part.is_among(devices) && in_use.is_taken(&part.id));
+        u32::try_from(taken.count()).unwrap_or(u32::MAX)
+    }
+
     /// How many of these devices are degraded NICs.
     pub fn degraded(&self, devices: &[DeviceId]) -> u32 {
         let degraded = self.parts.iter().filter(|part| part.is_degraded);

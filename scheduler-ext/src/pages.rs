@@ -72,6 +72,8 @@ struct Row {
     basis: &'static str,
     alternative: Option<u32>,
     path: Option<String>,
+    /// GPUs of which other claims hold a part.
+    shared: Option<u32>,
     degraded: Option<u32>,
     /// In thousandths of a device.
     loss: Option<u64>,
@@ -178,6 +180,7 @@ impl Row {
             basis,
             alternative: None,
             path: None,
+            shared: None,
             degraded: None,
             loss: None,
             gangs: None,
@@ -190,11 +193,12 @@ impl Row {
         let Some((outcome, forecast)) = known else { return row };
         let devices = forecast.taken.iter().map(ToString::to_string).collect();
         // Without `..`, so that a new term is shown too.
-        let Gets { alternative, farthest, degraded } = outcome.gets;
+        let Gets { alternative, farthest, shared, degraded } = outcome.gets;
         let Cost { loss, gangs, nics, left, cells } = outcome.cost;
         Self {
             alternative: Some(alternative),
             path: farthest.map(|reach| reach.to_string()),
+            shared: Some(shared),
             degraded: Some(degraded),
             loss: Some(loss),
             gangs: Some(gangs),
@@ -249,7 +253,7 @@ impl Page for NodePage {
 
 fn table(of: &str, rows: &[Row]) -> String {
     let mut text = format!(
-        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss\
+        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>shared<th>degraded<th>loss\
          <th>gangs<th>nics<th>left<th>cells<th>devices"
     );
     let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
@@ -260,6 +264,7 @@ fn table(of: &str, rows: &[Row]) -> String {
             node.basis.to_owned(),
             number(node.alternative.map(u64::from)),
             node.path.clone().unwrap_or_default(),
+            number(node.shared.map(u64::from)),
             number(node.degraded.map(u64::from)),
             number(node.loss),
             number(node.gangs),

@@ -132,6 +132,8 @@ pub(crate) struct Source<'a> {
     pub(crate) rails: &'a [i64],
     /// The capacity that the claim requests from each NIC, if NICs are shared.
     pub(crate) capacity: Option<&'a CapacityRequirements>,
+    /// The capacity that the claim requests from each GPU, if claims can share GPUs.
+    pub(crate) gpu_capacity: Option<&'a CapacityRequirements>,
     /// The attributes that have the PCI address of a GPU, one of them on each GPU.
     pub(crate) gpu_addresses: &'a [&'static str],
     /// The name of the alternative of any devices.
@@ -269,7 +271,7 @@ impl Writer<'_> {
                 class,
                 count: *count,
                 selector: self.gpu(way),
-                capacity: None,
+                capacity: self.source.gpu_capacity,
             })
         };
         self.gpu_requests(block).iter().map(request).collect()

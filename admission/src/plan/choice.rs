@@ -9,6 +9,7 @@ use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
 use crate::cpus;
 use crate::denial::Denial;
+use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source, WAYS_MAX};
 use crate::join::{self, Candidate, Classes, Preferred, Question};
@@ -25,6 +26,7 @@ use dra_allocator::Device;
 use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::slice;
 use topology_graph::ShapeHash;
 
 /// Attributes that are equal on NICs of one fabric.
@@ -144,7 +146,7 @@ impl Chooser<'_> {
 
     /// The nearest levels that a machine could serve if it were the only one.
     fn alone(&self, index: usize, refusals: &mut Refusals) -> Alone {
-        let machines = std::slice::from_ref(&self.question.machines[index]);
+        let machines = slice::from_ref(&self.question.machines[index]);
         let alone = Self { question: Question { machines, ..self.question }, ..*self };
         let levels = levels(alone.intent, alone.question, &machines[0]);
         let is_own = |level: &Nearness, refusals: &mut Refusals| {
@@ -272,10 +274,13 @@ impl Chooser<'_> {
         }
         let asked = self.intent.level.map(Nearness::Level);
         let Preferred { complete, whole, partial } = join::preferred(self.question, asked);
+        let is_weakest = |(machine, level): (&Machine<'_>, &Option<Nearness>)| {
+            level.is_none_or(|level| level >= Nearness::weakest(slice::from_ref(machine)))
+        };
         let weakest_only = complete
             .iter()
             .chain(&whole)
-            .filter(|candidate| candidate.levels.iter().flatten().all(|level| *level == weakest));
+            .filter(|candidate| machines.iter().zip(&candidate.levels).all(is_weakest));
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
         let candidates = complete.into_iter().chain(whole).chain(together).chain(partial);
         let mut candidates = candidates.into_iter();
@@ -295,7 +300,7 @@ impl Chooser<'_> {
         let mut found = Vec::new();
         for (of, machine) in join::machine_types(self.question) {
             let strand = join::pairs_strand(self.question, machine);
-            let own = std::slice::from_ref(machine);
+            let own = slice::from_ref(machine);
             let weakest = Nearness::weakest(own);
             let asked = self.intent.level.map(|level| Nearness::Level(level).min(weakest));
             let levels = Nearness::levels(own).filter(|level| match asked {
@@ -381,6 +386,7 @@ impl Chooser<'_> {
             without_interface: self.intent.host_network,
             rails: self.question.rails,
             capacity: self.question.capacity,
+            gpu_capacity: self.question.shared_gpus.and_then(SharedGpus::capacity),
             gpu_addresses: &gpu_addresses(self.question),
             last_resort: if self.intent.are_pairs_grouped() {
                 alternative::ANY_PAIRS
@@ -389,6 +395,9 @@ impl Chooser<'_> {
             },
         };
         let mut written = candidate.form.write(&candidate.demand, source, order);
+        if let Some(shared) = self.question.shared_gpus {
+            shared.keep_apart(&candidate.demand, &mut written);
+        }
         for attribute in FABRIC_ATTRIBUTES {
             if self.on_every_nic(candidate, attribute) {
                 let nics = written.nic_requests.clone();
@@ -440,7 +449,7 @@ pub(super) fn levels(
     question: Question<'_>,
     machine: &Machine<'_>,
 ) -> Vec<Nearness> {
-    let own = std::slice::from_ref(machine);
+    let own = slice::from_ref(machine);
     let weakest = Nearness::weakest(own);
     let asked = intent.level.map(|level| Nearness::Level(level).min(weakest));
     let strand = join::pairs_strand(question, machine);

@@ -14,12 +14,13 @@ use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
 use crate::ports::PortsApart;
-use crate::wording::count;
+use crate::wording::{count, nodes};
 use crate::{cpus, fabric, nvmes, rail, sharing};
 use cluster_model::gpu_drivers;
 use cluster_model::machines::{Machine, Selection, machines};
 use cluster_model::names::{alternative, annotation, attribute, cpu, nvme};
 use cluster_model::placement::Placement;
+use cluster_model::plugin_machines::places;
 use cluster_model::view::ClusterView;
 use dra_allocator::AttributeValue;
 use k8s_openapi::api::resource::v1::{DeviceRequest, DeviceSubRequest};
@@ -59,7 +60,7 @@ pub(super) fn plan(
     let demand = Demand::of(intent);
     let mut machines = machines(view, &selection, |node| placement.allows(view, node));
     if machines.is_empty() {
-        return Err(nothing(intent, &selection));
+        return Err(nothing(intent, &selection, placement, view));
     }
     nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
     nic_config::check_machines(intent, &machines)?;
@@ -85,6 +86,7 @@ pub(super) fn plan(
         without_interface: intent.host_network,
         rails: &[],
         capacity: capacity.as_ref(),
+        gpu_capacity: None,
         gpu_addresses: &[],
         last_resort: alternative::ANY,
     };
@@ -119,6 +121,7 @@ pub(super) fn plan(
         far_because: join::FAR,
         steps,
         shares_ports: ports.why_not(nic_driver, &written, view.settings()),
+        shared_gpus: None,
         nic_requests: written.nic_requests,
         place: None,
         node_label: None,
@@ -235,7 +238,24 @@ fn steps(
     })
 }
 
-fn nothing(intent: &Intent, selection: &Selection<'_>) -> Denial {
+fn nothing(
+    intent: &Intent,
+    selection: &Selection<'_>,
+    placement: &Placement,
+    view: &ClusterView,
+) -> Denial {
+    let late = view
+        .inventory()
+        .node_names()
+        .filter(|node| placement.allows(view, node) && places(view, node).next().is_some());
+    let late: Vec<String> = late.map(ToString::to_string).collect();
+    if intent.nic_role == NicRole::Compute && !late.is_empty() {
+        return intent.deny(format!(
+            "the NICs of {} are bound late: the driver chooses those near the GPUs that a device \
+             plugin gives a pod, and this pod has no GPU; it needs a node whose NICs are bound by name",
+            nodes(&late)
+        ));
+    }
     let role = match intent.nic_role {
         NicRole::Compute => String::new(),
         role => format!("{role} "),

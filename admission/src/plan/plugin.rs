@@ -106,6 +106,7 @@ pub(super) fn plan(
         rails: &rails,
         nic_class: &nics,
         capacity: capacity.as_ref(),
+        shared_gpus: None,
     };
     let chosen = NicPlan::of(intent, question, |machine| choice::levels(intent, question, machine));
     if !chosen.serves.contains(&true) {
@@ -322,6 +323,7 @@ fn finish(
         far_because,
         steps,
         shares_ports: None,
+        shared_gpus: None,
         nic_requests: parts.nic_requests,
         place: None,
         rails: question.rails.to_vec(),

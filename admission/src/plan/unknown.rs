@@ -50,6 +50,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         without_interface: intent.host_network,
         rails: &[],
         capacity: capacity.as_ref(),
+        gpu_capacity: None,
         gpu_addresses: &[],
         last_resort: alternative::ANY,
     };
@@ -74,6 +75,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         far_because: join::FAR,
         steps: 0,
         shares_ports: None,
+        shared_gpus: None,
         nic_requests: written.nic_requests,
         place: None,
         node_label: None,

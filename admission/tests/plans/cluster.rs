@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "several test crates use it, each in part")]
 
 use cluster_model::names::attribute;
+use cluster_model::remembered::Remembered;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
@@ -211,6 +212,27 @@ impl Built {
         if let Some((driver, gpus)) = &self.gpus {
             view.apply(slice(name, driver, &own(gpus, index))).unwrap();
         }
+    }
+
+    /// The machine as admission remembers it when its nodes are gone. `index` makes its UUIDs unique.
+    pub(crate) fn remembered(&self, index: usize) -> Remembered {
+        let name = "gone";
+        let gpus = self.gpus.iter();
+        let gpus = gpus.map(|(driver, gpus)| slice(name, driver, &own(gpus, index)));
+        let nics = slice(name, "dra.net", &own(&self.nics, index));
+        Remembered::new(
+            node(name, self.machine, self.topology().gpus()),
+            std::iter::once(nics).chain(gpus).collect(),
+            NodeTopology::new(name, self.spec.clone()),
+        )
+    }
+
+    /// The same with GPUs that are published otherwise.
+    pub(crate) fn with_gpus(mut self, change: impl Fn(&mut Value)) -> Self {
+        for gpu in self.gpus.iter_mut().flat_map(|(_, gpus)| gpus.as_array_mut().unwrap()) {
+            change(gpu);
+        }
+        self
     }
 
     pub(crate) fn spec(&self) -> &NodeTopologySpec {

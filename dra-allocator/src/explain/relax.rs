@@ -203,7 +203,7 @@ fn ask_changes(
 fn freed(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
     let devices = question.inventory.devices_on(question.node, question.settings);
     let devices = devices.unwrap_or_default().into_iter().map(|device| &device.id);
-    let used: Vec<_> = devices.filter(|device| question.state.contains(device)).collect();
+    let used: Vec<_> = devices.filter(|device| question.state.is_taken(device)).collect();
     if used.is_empty() {
         return Vec::new();
     }

@@ -61,9 +61,9 @@ impl Held {
         self.claims.get(claim).into_iter().flatten().map(|held| &held.device)
     }
 
-    /// A claim that holds the device or a share of it.
-    pub(super) fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
-        self.holders.get(device)?.first()
+    /// The claims that hold the device or shares of it.
+    pub(super) fn holders(&self, device: &DeviceId) -> &[ClaimName] {
+        self.holders.get(device).map(Vec::as_slice).unwrap_or_default()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::nodes::machine;
 use crate::predicted::nodes;
 use admission::admit::{AdmitError, Planned, admit};
 use admission::lint::Severity;
-use admission::plan::{Policy, QuotaEscape};
+use admission::plan::{Plan, Policy, QuotaEscape};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, attribute};
 use cluster_model::node_devices::{Role, published};
@@ -92,7 +92,7 @@ fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Decid
     Ok(match admit(&pod, view, &policy) {
         Ok(verdict) => match verdict.planned {
             Some(Planned { plan, .. }) => {
-                (Ok(format!("{}, {}", plan.join, plan.nearness)), better(node, view, plan.join))
+                (Ok(format!("{}, {}", plan.join, plan.nearness)), better(node, view, &plan))
             }
             None => (Err("admission made no claim".to_owned()), None),
         },
@@ -101,9 +101,9 @@ fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Decid
     })
 }
 
-/// What would give a node whose claims list bus IDs a join by an attribute.
-fn better(node: &str, view: &ClusterView, join: &str) -> Option<String> {
-    if !join.ends_with("cells") {
+/// What would give a node whose claims list bus IDs a join by an attribute, or why nothing would.
+fn better(node: &str, view: &ClusterView, plan: &Plan) -> Option<String> {
+    if !plan.join.ends_with("cells") {
         return None;
     }
     let lacks = |wanted: Role| {
@@ -114,7 +114,13 @@ fn better(node: &str, view: &ClusterView, join: &str) -> Option<String> {
         (true, false) => "a GPU driver that publishes",
         (false, true) => "a NIC driver that publishes",
         (true, true) => "drivers of GPUs and NICs that publish",
-        (false, false) => return None,
+        (false, false) => {
+            let place = plan.nearness.place();
+            return Some(format!(
+                "claims list the bus IDs of its cells, since no attribute that both drivers publish is \
+                 equal exactly within one {place}"
+            ));
+        }
     };
     Some(format!(
         "claims list the bus IDs of its cells; {who} {} would join them by NUMA node, also on machines \

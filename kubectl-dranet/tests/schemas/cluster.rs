@@ -297,6 +297,8 @@ pub(crate) struct TopNode {
     pub(crate) nics: NicAmount,
     /// NUMA nodes with GPUs and NICs, all of them free.
     pub(crate) whole_cells: Option<u64>,
+    /// Whether its NICs are places, each of which stands for any NIC until a pod starts.
+    pub(crate) binds_late: bool,
     /// A text for each NIC that is down or degraded, and for each tainted device.
     pub(crate) ports: Vec<String>,
     /// Why it takes no pods: `cordoned`, `not ready`.
@@ -369,8 +371,10 @@ pub(crate) struct NicAmount {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Amount {
-    /// Those that are free.
+    /// Those that are not in use at all.
     pub(crate) free: u64,
+    /// Those of which claims hold parts that leave something for others.
+    pub(crate) partly: u64,
     /// Those that are down, degraded or tainted.
     pub(crate) unusable: u64,
     /// All.

@@ -38,7 +38,7 @@ impl fmt::Display for Reach {
 }
 
 /// What a pod gets on a node. Smaller is better: first the alternatives, then the farthest
-/// pair, then degraded NICs.
+/// pair, then GPUs that other pods use, then degraded NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gets {
     /// The sum of the indices of the chosen alternatives in `firstAvailable`; 0 if each
@@ -47,13 +47,15 @@ pub struct Gets {
     /// The farthest of the GPU-NIC pairs that the pod gets; `None` if it gets no GPU or no
     /// NIC.
     pub farthest: Option<Reach>,
+    /// GPUs of which other claims hold a part.
+    pub shared: u32,
     /// NICs whose PCIe link runs below its capability, or whose port is down.
     pub degraded: u32,
 }
 
 impl Gets {
-    fn order(&self) -> (u32, Option<Reach>, u32) {
-        (self.alternative, self.farthest, self.degraded)
+    fn order(&self) -> (u32, Option<Reach>, u32, u32) {
+        (self.alternative, self.farthest, self.shared, self.degraded)
     }
 }
 

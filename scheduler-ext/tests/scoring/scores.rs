@@ -433,6 +433,29 @@ fn all_claims_of_a_pod_count() {
     assert_eq!((watcher.cost.loss, taken), (0, 0));
 }
 
+/// Without a limit on shares, the scheduler gives the first GPU of a node again and again. A node where
+/// no other pod uses it comes first.
+#[test]
+fn pods_that_share_gpus_are_spread_over_nodes() {
+    let mut objects: Vec<Value> = ["a", "b"].iter().flat_map(|node| gb300(node)).collect();
+    for slice in objects.iter_mut().filter(|it| it["spec"]["driver"] == "gpu.nvidia.com") {
+        for gpu in slice["spec"]["devices"].as_array_mut().unwrap() {
+            gpu["allowMultipleAllocations"] = true.into();
+            gpu["capacity"] = json!({});
+        }
+    }
+    objects.push(template("one", &unaligned("gpu.nvidia.com", 1, 1)));
+    let mut view = cluster(&objects);
+    let mut share = claim("other", "share", "a", "gpu0");
+    let allocation = share.status.as_mut().unwrap().allocation.as_mut().unwrap();
+    for result in allocation.devices.as_mut().unwrap().results.iter_mut().flatten() {
+        result.share_id = Some("00000000-0000-4000-8000-000000000000".to_owned());
+    }
+    view.apply(share).unwrap();
+    let answer = answer(&pod_of("one"), &["a", "b"], &view);
+    assert_eq!(points(&answer), [("a", 0), ("b", 10)], "{answer:?}");
+}
+
 #[test]
 fn time_moves_on_without_pods() {
     let ranker = Ranker::default();

@@ -70,6 +70,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         rails: &[],
         nic_class: &NicClass::unseen(nic_drivers::OURS, intent.nic_role),
         capacity: None,
+        shared_gpus: None,
     };
     let (classes, view, policy) = (&selected.classes(), &view, &policy);
     let chooser = Chooser { intent: &intent, question, classes, view, policy };

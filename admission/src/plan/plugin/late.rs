@@ -92,6 +92,7 @@ pub(super) fn plan(
         rails: &[],
         nic_class: &nics,
         capacity: None,
+        shared_gpus: None,
     };
     let within = within(intent, machines);
     let is_preferred = intent.policy == AlignmentPolicy::Preferred;

@@ -125,6 +125,7 @@ impl NicPlan {
             without_interface: intent.host_network,
             rails: question.rails,
             capacity: question.capacity,
+            gpu_capacity: None,
             gpu_addresses: &[],
             last_resort: alternative::ANY,
         };

@@ -6,6 +6,7 @@ use crate::claim::class_names;
 use crate::intent::{Intent, of_driver};
 use crate::plan::Plan;
 use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::MinorVersion;
 use k8s_openapi::api::core::v1::PodSpec;
 use std::collections::BTreeSet;
 
@@ -23,8 +24,9 @@ pub(crate) fn escape(
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
     let class = gpus.flat_map(class_names).next()?;
+    let is_counted = |key: &String| view.quotas().of(namespace, key).next().is_some();
     let counts = own.is_some_and(|own| own.class.as_deref() == Some(class))
-        || view.quotas().of(namespace, &counted(class)).next().is_some();
+        || counted(view, class).iter().any(is_counted);
     if counts {
         return None;
     }
@@ -66,12 +68,12 @@ pub fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<Obje
     if view.extended_resource(class) == Some(resource) {
         return BTreeSet::new();
     }
-    view.quotas().limiting(&limited(resource), &counted(class)).cloned().collect()
+    view.quotas().limiting(&limited(resource), &counted(view, class)).cloned().collect()
 }
 
 /// How to count such claims.
 pub fn instead(resource: &str, class: &str) -> String {
-    let counted = counted(class);
+    let counted = devices(class);
     format!("limit {counted}, or set extendedResourceName: {resource} in DeviceClass `{class}`")
 }
 
@@ -80,7 +82,16 @@ pub fn limited(resource: &str) -> String {
     format!("requests.{resource}")
 }
 
+/// The keys in a quota that count claims for devices of a class: that of the devices and, with the
+/// feature `DRAExtendedResource` (on by default since 1.36), that of the class's own extended resource
+/// (`addExtendedResourceQuota` in `k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go`).
+fn counted(view: &ClusterView, class: &str) -> Vec<String> {
+    let has_own = view.settings().version >= MinorVersion::V1_36;
+    let own = has_own.then(|| format!("requests.deviceclass.resource.kubernetes.io/{class}"));
+    [devices(class)].into_iter().chain(own).collect()
+}
+
 /// The key in a quota for devices of a class.
-fn counted(class: &str) -> String {
+fn devices(class: &str) -> String {
     format!("{class}.deviceclass.resource.k8s.io/devices")
 }

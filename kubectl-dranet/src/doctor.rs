@@ -49,6 +49,7 @@ const KINDS: &[&str] = &[
     "CustomResourceDefinition",
     "DaemonSet",
     "Deployment",
+    "DeviceTaintRule",
     "EndpointSlice",
     "MutatingWebhookConfiguration",
     "Node",

@@ -323,6 +323,36 @@ fn rdma_namespace_modes_are_shown_and_checked() {
     insta::assert_snapshot!(of(["exclusive", "shared"], true));
 }
 
+/// Kubernetes accepts an empty selector, which selects everything; no selector selects nothing.
+#[test]
+fn a_taint_rule_for_every_device_is_found() {
+    let of = |selector: Value, effect: &str| {
+        let rule = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": { "name": "bad-firmware" },
+            "spec": { "deviceSelector": selector, "taint": {
+                "key": "example.com/bad", "effect": effect, "timeAdded": "2026-11-20T02:14:00Z",
+            } },
+        });
+        let text = doctor(vec![rule], |_| {});
+        let mut about = text.lines().filter(|line| line.contains("selects every device"));
+        about.next().map(str::to_owned)
+    };
+    assert_eq!(
+        of(json!({}), "NoExecute").as_deref(),
+        Some(
+            "warning: DeviceTaintRule bad-firmware selects every device of every driver, so no new \
+             pod gets a device, and pods that have some are deleted; name a driver, pool or device in \
+             its spec.deviceSelector"
+        )
+    );
+    assert!(of(json!({}), "NoSchedule").is_some());
+    assert_eq!(of(json!({}), "None"), None);
+    assert_eq!(of(json!({ "driver": "gpu.nvidia.com" }), "NoExecute"), None);
+    assert_eq!(of(Value::Null, "NoExecute"), None);
+}
+
 /// Only builds that parse certificates report the expiry.
 #[cfg(feature = "live")]
 #[test]

@@ -6,6 +6,7 @@ use admission::nearness::Nearness;
 use admission::plan::{Policy, QuotaEscape};
 use cluster_model::nic_pool::NicPool;
 use cluster_model::view::{ClusterView, Index};
+use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
 use serde_json::{Value, json};
@@ -111,6 +112,34 @@ fn quotas_that_the_claim_escapes_are_named() {
         let is_denied = admit(&wanted, &view, &Policy::default()).is_err();
         assert_eq!(is_denied, expected, "{what}");
         assert_eq!(warnings.iter().any(|text| text.contains("quota `gpus`")), expected, "{what}");
+    }
+}
+
+/// A quota on the devices of the class, or on the extended resource with the class's own name, counts
+/// the claim.
+#[test]
+fn quotas_that_count_the_claim_are_enough() {
+    let own = "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com";
+    let devices = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+    for (counted, version, is_admitted) in [
+        (devices, MinorVersion::V1_34, true),
+        (devices, MinorVersion::V1_37, true),
+        (own, MinorVersion::V1_37, true),
+        // Not yet counted by the API server.
+        (own, MinorVersion::V1_34, false),
+        ("requests.deviceclass.resource.kubernetes.io/other", MinorVersion::V1_37, false),
+    ] {
+        let mut view = cluster(&[GB300]);
+        view.set_settings(Settings::defaults_of(version));
+        let quota: ResourceQuota = serde_json::from_value(json!({
+            "metadata": { "namespace": "default", "name": "gpus" },
+            "spec": { "hard": { "requests.nvidia.com/gpu": "8", counted: "8" } },
+        }))
+        .unwrap();
+        view.apply(quota).unwrap();
+        let asked = pod(GPU, 1, &[("aligned-nics", "1")]);
+        let admitted = admit(&asked, &view, &Policy::default());
+        assert_eq!(admitted.is_ok(), is_admitted, "{counted} {version:?}");
     }
 }
 

@@ -29,15 +29,17 @@ impl Quotas {
         all.filter(move |(_, quota)| quota.limited.contains(resource)).map(|(key, _)| key)
     }
 
-    /// The quotas that limit one resource but not another, given by their names in a quota
+    /// The quotas that limit one resource but none of the others, given by their names in a quota
     /// (`requests.nvidia.com/gpu`).
     pub fn limiting<'a>(
         &'a self,
         resource: &'a str,
-        other: &'a str,
+        others: &'a [String],
     ) -> impl Iterator<Item = &'a ObjectKey> {
         let limiting = self.0.iter().filter(move |(_, quota)| quota.limited.contains(resource));
-        limiting.filter(move |(_, quota)| !quota.limited.contains(other)).map(|(key, _)| key)
+        let has_none =
+            move |quota: &Quota| others.iter().all(|other| !quota.limited.contains(other));
+        limiting.filter(move |(_, quota)| has_none(quota)).map(|(key, _)| key)
     }
 
     /// Returns true if a quota counts the requests of such a pod, by its scopes.

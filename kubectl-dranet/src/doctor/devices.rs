@@ -12,6 +12,7 @@ use cluster_model::names::attribute;
 use cluster_model::node_devices::{Role, address_on, published};
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Extended resources by which device plugins give NICs to pods: those of
@@ -45,6 +46,7 @@ pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Devices {
     let ports = troubles(&states, |state| &state.ports);
     let tainted = troubles(&states, |state| &state.tainted_gpus);
     let mut gpus = addresses(view);
+    gpus.extend(rules_for_all(seen));
     gpus.extend(unusable(
         &tainted,
         ("GPU", "tainted"),
@@ -120,6 +122,30 @@ fn is_accelerator(resource: &str) -> bool {
         driver.extended_resources.contains(&resource)
             || driver.partial_resources.iter().any(|prefix| resource.starts_with(prefix))
     })
+}
+
+/// `DeviceTaintRules` that select every device of the cluster (Kubernetes issue 141422).
+fn rules_for_all(seen: &Seen) -> Vec<ClusterFinding> {
+    let selects_all = |rule: &&Value| {
+        let selector = &rule["spec"]["deviceSelector"];
+        let fields = ["driver", "pool", "device"];
+        selector.is_object() && fields.iter().all(|field| selector[field].is_null())
+    };
+    let finding = |rule: &Value| {
+        let effect = match rule["spec"]["taint"]["effect"].as_str() {
+            Some("NoExecute") => "so no new pod gets a device, and pods that have some are deleted",
+            Some("NoSchedule") => "so no new pod gets a device",
+            _ => return None,
+        };
+        let name = rule["metadata"]["name"].as_str().unwrap_or_default();
+        let message = format!(
+            "selects every device of every driver, {effect}; name a driver, pool or device in its \
+             spec.deviceSelector"
+        );
+        let place = format!("DeviceTaintRule {name}");
+        Some(ClusterFinding::new(Severity::Warning, place, message))
+    };
+    seen.of_kind("DeviceTaintRule").filter(selects_all).filter_map(finding).collect()
 }
 
 /// GPUs that cannot be found in the graph. An entry of the drivers file has a finding of its own.

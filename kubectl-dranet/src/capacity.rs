@@ -7,17 +7,17 @@ pub use shape::{PodShape, PodShapeError};
 
 use crate::Output;
 use crate::args::{CapacityArgs, Form};
-use crate::kinds::USE;
+use crate::kinds::{PODS, USE};
 use crate::moves::{Move, fewest};
 use crate::predicted::nodes;
 use crate::settings;
-use crate::source::{self, Seen};
+use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
-use cluster_model::gpu_drivers::GpuDriver;
+use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::view::ClusterView;
-use count::{Room, rooms};
+use count::{PluginGpus, Room, rooms};
 use dra_allocator::{Claim, ClaimName};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -28,6 +28,8 @@ struct Gpus {
     driver: Option<&'static str>,
     /// The DeviceClass that a pod names for them.
     class: Option<String>,
+    /// The GPUs of device plugins, if no DRA driver publishes any.
+    plugin: Option<PluginGpus>,
 }
 
 /// The answer for one shape.
@@ -62,16 +64,54 @@ impl Answer {
 
 impl Gpus {
     /// Those of each driver, or without a name if there is only one driver or none.
-    fn all(view: &ClusterView, policy: &Policy) -> Vec<Self> {
+    fn all(view: &ClusterView, policy: &Policy, args: &CapacityArgs) -> anyhow::Result<Vec<Self>> {
         let drivers = drivers(view, policy);
         if drivers.len() < 2 {
-            return vec![Self { driver: None, class: None }];
+            let plugin = if drivers.is_empty() { Self::of_plugin(view, args)? } else { None };
+            return Ok(vec![Self { driver: None, class: None, plugin }]);
         }
         let of = |(driver, class): (&'static GpuDriver, String)| Self {
             driver: Some(driver.driver),
             class: Some(class),
+            plugin: None,
         };
-        drivers.into_iter().map(of).collect()
+        Ok(drivers.into_iter().map(of).collect())
+    }
+
+    /// The GPUs of device plugins, and how many of them pods have.
+    fn of_plugin(view: &ClusterView, args: &CapacityArgs) -> anyhow::Result<Option<PluginGpus>> {
+        let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
+        let is_offered = |name: &&&str| view.nodes_with_plugin(name).next().is_some();
+        let Some(resource) = resources.find(is_offered) else { return Ok(None) };
+        let pods = PODS.all("GPUs of device plugins that are in use are not known");
+        let mut seen = Source::open(&args.source)?.read(&[pods], &["Pod"])?;
+        seen.must_know(&[PODS])?;
+        let pods = seen.groups()?.pods;
+        let used = pods.nodes().map(|node| {
+            let units = pods.usage(node).map_or(0, |usage| usage.amounts.units(resource));
+            (node.to_owned(), units)
+        });
+        Ok(Some(PluginGpus { resource, used: used.collect() }))
+    }
+
+    /// A pod with such GPUs.
+    fn pod(&self, shape: PodShape, namespace: &str) -> Value {
+        match &self.plugin {
+            Some(plugin) => shape.pod_by_limit(namespace, plugin.resource),
+            None => shape.pod(namespace, self.class.as_deref()),
+        }
+    }
+
+    /// Where pods with this shape and claim fit.
+    fn rooms(&self, view: &ClusterView, shape: PodShape, claim: &Claim) -> Vec<Room> {
+        rooms(view, claim, self.plugin.as_ref().map(|plugin| (plugin, shape.gpus)))
+    }
+
+    /// The most GPUs of any node, at most 16.
+    fn most(&self, view: &ClusterView) -> u32 {
+        let most = self.plugin.as_ref().map(|plugin| plugin.most(view));
+        // A claim has at most 32 devices, so 16 GPUs with a NIC each.
+        most.unwrap_or_else(|| count::most_gpus(view)).min(16)
     }
 }
 
@@ -84,7 +124,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let shapes = if args.shapes.is_empty() { shape::USUAL.to_vec() } else { args.shapes.clone() };
     let asked = Asked { view: &view, policy: &policy, namespace };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
-    for gpus in Gpus::all(&view, &policy) {
+    for gpus in Gpus::all(&view, &policy, args)? {
         for shape in &shapes {
             answers.push(asked.answer(*shape, &gpus)?);
         }
@@ -115,9 +155,10 @@ impl Asked<'_> {
                 return Ok(Answer { shape, driver, denied, rooms, to_move: None });
             }
         };
-        let rooms = rooms(view, &claim);
+        let rooms = gpus.rooms(view, shape, &claim);
         let mut answer = Answer { shape, driver, denied: None, rooms, to_move: None };
-        if answer.now() == 0 && answer.empty() > 0 {
+        // Moving claims frees no GPU of a device plugin.
+        if answer.now() == 0 && answer.empty() > 0 && gpus.plugin.is_none() {
             answer.to_move = fewest(view, nodes(view), std::slice::from_ref(&claim));
         }
         Ok(answer)
@@ -125,7 +166,7 @@ impl Asked<'_> {
 
     /// Returns the claim that admission would create for such a pod, or its denial.
     fn claim(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Result<Claim, String>> {
-        let pod = shape.pod(self.namespace, gpus.class.as_deref());
+        let pod = gpus.pod(shape, self.namespace);
         let verdict = match admit(&pod, self.view, self.policy) {
             Ok(verdict) => verdict,
             Err(AdmitError::Denied(denial)) => return Ok(Err(denial.to_string())),
@@ -139,10 +180,10 @@ impl Asked<'_> {
 
     /// The largest pod, with as many NICs as GPUs, that fits now.
     fn largest(&self, gpus: &Gpus) -> anyhow::Result<Option<PodShape>> {
-        for number in (1..=count::most_gpus(self.view)).rev() {
+        for number in (1..=gpus.most(self.view)).rev() {
             let shape = PodShape { gpus: number, nics: number, level: None };
             if let Ok(claim) = self.claim(shape, gpus)?
-                && rooms(self.view, &claim).iter().any(|room| room.now > 0)
+                && gpus.rooms(self.view, shape, &claim).iter().any(|room| room.now > 0)
             {
                 return Ok(Some(shape));
             }

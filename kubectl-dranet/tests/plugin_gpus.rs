@@ -33,6 +33,14 @@ impl Cluster {
         Self(folder)
     }
 
+    /// Changes the objects.
+    fn change(&mut self, change: impl FnOnce(&mut Vec<Value>)) {
+        let path = self.0.path().join("cluster.json");
+        let mut list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        change(list["items"].as_array_mut().unwrap());
+        fs::write(path, list.to_string()).unwrap();
+    }
+
     fn run(&self, args: &[&str]) -> String {
         let cluster = self.0.path().join("cluster.json").display().to_string();
         let args = ["kubectl-dranet"].iter().chain(args).copied();
@@ -93,6 +101,40 @@ fn whole_machines_are_planned_and_placed() {
     text.push_str(&cluster.of_file("explain", &job(1, "2", "2")));
     let busy = Cluster::of("4", false, &[running("other", "Running", "1")]);
     text.push_str(&busy.of_file("explain", &job(1, "4", "2")));
+    insta::assert_snapshot!(text);
+}
+
+/// Places have no address: what is said about them is how many there are.
+#[test]
+fn places_of_late_binding_are_called_so() {
+    let mut cluster = Cluster::of("4", false, &[]);
+    let of = |objects: &mut Vec<Value>| {
+        let nics = |object: &&mut Value| object["spec"]["driver"] == "dra.net";
+        for slice in objects.iter_mut().filter(nics) {
+            let place = |index: usize| {
+                json!({ "name": format!("late-{index}"), "attributes": {
+                    "dranet.io/lateBinding": { "bool": true },
+                    "dranet.io/role": { "string": "compute" },
+                    "dra.net/rdma": { "bool": true },
+                } })
+            };
+            slice["spec"]["devices"] = (0..4).map(place).collect();
+        }
+    };
+    cluster.change(of);
+    let mut text = cluster.run(&["top"]);
+    text.push_str(&cluster.of_file("plan", &job(1, "2", "2")));
+    text.push_str(&cluster.of_file("simulate", &job(2, "2", "2")));
+    text.push_str(&cluster.run(&["capacity"]));
+    cluster.change(|objects| {
+        let result = |index: usize| json!({ "request": "nics", "driver": "dra.net", "pool": NODE, "device": format!("late-{index}") });
+        let mut held = held();
+        held["status"]["allocation"]["devices"]["results"] = (0..3).map(result).collect();
+        objects.extend([held, running("other", "Running", "3")]);
+    });
+    text.push_str(&cluster.run(&["capacity", "--shape", "1gpu:1nic"]));
+    text.push_str(&cluster.run(&["top", "-o", "json"]));
+    text.push_str(&cluster.of_file("explain", &job(1, "2", "2")));
     insta::assert_snapshot!(text);
 }
 

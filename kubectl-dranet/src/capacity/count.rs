@@ -21,10 +21,48 @@ pub(super) struct Room {
     pub(super) empty: usize,
 }
 
-/// Where pods with this claim fit; leaves out nodes that can never serve one.
-pub(super) fn rooms(view: &ClusterView, claim: &Claim) -> Vec<Room> {
-    let now = counts(view, claim, view.inventory().state());
-    let empty = counts(view, claim, &AllocatedState::new());
+/// The GPUs of device plugins, which no claim counts.
+#[derive(Debug)]
+pub(super) struct PluginGpus {
+    /// The extended resource.
+    pub(super) resource: &'static str,
+    /// The units that pods have, by node.
+    pub(super) used: BTreeMap<String, i64>,
+}
+
+impl PluginGpus {
+    /// The most pods with this number of GPUs that fit on a node: now, and if nothing were in use.
+    fn pods(&self, view: &ClusterView, node: &str, gpus: u32) -> [usize; 2] {
+        let units = view.plugin_units(node, self.resource).unwrap_or_default();
+        let units = i64::try_from(units).unwrap_or(i64::MAX);
+        let free = units - self.used.get(node).copied().unwrap_or_default();
+        let pods = |units: i64| units.max(0).checked_div(gpus.into()).unwrap_or_default();
+        [free, units].map(|units| usize::try_from(pods(units)).unwrap_or(usize::MAX))
+    }
+
+    /// The most GPUs of any node.
+    pub(super) fn most(&self, view: &ClusterView) -> u32 {
+        let units = nodes(view).filter_map(|node| view.plugin_units(node, self.resource));
+        u32::try_from(units.max().unwrap_or_default()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Where pods with this claim fit; leaves out nodes that can never serve one. `plugin` limits them by
+/// the GPUs that each pod gets from a device plugin.
+pub(super) fn rooms(
+    view: &ClusterView,
+    claim: &Claim,
+    plugin: Option<(&PluginGpus, u32)>,
+) -> Vec<Room> {
+    let mut now = counts(view, claim, view.inventory().state());
+    let mut empty = counts(view, claim, &AllocatedState::new());
+    if let Some((plugin, gpus)) = plugin {
+        for (node, most) in &mut empty {
+            let [free, all] = plugin.pods(view, node, gpus);
+            *most = all.min(*most);
+            now.entry(node).and_modify(|now| *now = free.min(*now));
+        }
+    }
     let mut rooms: BTreeMap<(String, Option<String>), Room> = BTreeMap::new();
     for (node, most) in empty.into_iter().filter(|(_, most)| *most > 0) {
         let (machine, fabric) = (machine(view, node), fabric(view, node));
@@ -81,10 +119,9 @@ fn filled(view: &ClusterView, node: &str, claim: &Claim, in_use: &AllocatedState
     }
 }
 
-/// The most GPUs of any node, at most 16.
+/// The most GPUs of DRA drivers of any node.
 pub(super) fn most_gpus(view: &ClusterView) -> u32 {
     let gpus = |node: &str| published(view, node).filter(|(role, _)| *role == Role::Gpu).count();
     let most = nodes(view).map(gpus).max().unwrap_or_default();
-    // A claim has at most 32 devices, so 16 GPUs with a NIC each.
-    u32::try_from(most).unwrap_or(u32::MAX).min(16)
+    u32::try_from(most).unwrap_or(u32::MAX)
 }

@@ -33,7 +33,7 @@ const fn equal(number: u32) -> PodShape {
 }
 
 impl PodShape {
-    /// A pod that requests this shape, with GPUs of a class if one is named.
+    /// A pod that requests this shape by annotation, with GPUs of a class if one is named.
     pub(crate) fn pod(self, namespace: &str, gpu_class: Option<&str>) -> Value {
         let mut pod = json!({
             "apiVersion": "v1",
@@ -54,6 +54,18 @@ impl PodShape {
         if let Some(level) = self.level {
             pod["metadata"]["annotations"][annotation::ALIGNMENT] = level.to_string().into();
         }
+        pod
+    }
+
+    /// A pod that requests this shape with GPUs by a limit, as pods do where a device plugin offers
+    /// them.
+    pub(crate) fn pod_by_limit(self, namespace: &str, resource: &str) -> Value {
+        let mut pod = self.pod(namespace, None);
+        if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(annotation::GPUS);
+        }
+        let amounts = json!({ resource: self.gpus.to_string() });
+        pod["spec"]["containers"][0]["resources"] = json!({ "limits": amounts });
         pod
     }
 }

@@ -9,10 +9,11 @@ use crate::Output;
 use crate::args::{CapacityArgs, Form};
 use crate::kinds::{PODS, USE};
 use crate::moves::{Move, fewest};
+use crate::nodes::closed;
 use crate::predicted::nodes;
 use crate::settings;
 use crate::source::{self, Seen, Source};
-use crate::text::{self, counted, table};
+use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
 use cluster_model::gpu_drivers::{self, GpuDriver};
@@ -20,6 +21,7 @@ use cluster_model::view::ClusterView;
 use count::{PluginGpus, Room, rooms};
 use dra_allocator::{Claim, ClaimName};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The GPUs that are counted: those of one driver, if the cluster has several.
@@ -103,8 +105,9 @@ impl Gpus {
     }
 
     /// Where pods with this shape and claim fit.
-    fn rooms(&self, view: &ClusterView, shape: PodShape, claim: &Claim) -> Vec<Room> {
-        rooms(view, claim, self.plugin.as_ref().map(|plugin| (plugin, shape.gpus)))
+    fn rooms(&self, asked: &Asked<'_>, shape: PodShape, claim: &Claim) -> Vec<Room> {
+        let plugin = self.plugin.as_ref().map(|plugin| (plugin, shape.gpus));
+        rooms(asked.view, claim, plugin, asked.closed)
     }
 
     /// The most GPUs of any node, at most 16.
@@ -116,13 +119,17 @@ impl Gpus {
 }
 
 pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
-    let seen = source::read_as_admission(&args.source, &args.admission, &["Deployment"], &[])?;
+    let kinds = &["Deployment", "Node"];
+    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[])?;
     seen.must_know(&USE)?;
+    let facts = seen.groups()?.nodes;
     let Seen { view, kept, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let policy = settings::policy(&args.policy, &kept);
     let shapes = if args.shapes.is_empty() { shape::USUAL.to_vec() } else { args.shapes.clone() };
-    let asked = Asked { view: &view, policy: &policy, namespace };
+    let is_closed = |node: &&str| closed(&facts, node).is_some();
+    let closed: BTreeSet<&str> = nodes(&view).filter(is_closed).collect();
+    let asked = Asked { view: &view, policy: &policy, namespace, closed: &closed };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
     for gpus in Gpus::all(&view, &policy, args)? {
         for shape in &shapes {
@@ -131,7 +138,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         largest.push((gpus.driver, asked.largest(&gpus)?));
     }
     let text = match args.output {
-        Form::Text => person(&answers, &largest)?,
+        Form::Text => person(&answers, &largest)? + &left_out(&closed),
         Form::Json => text::document(&program(&answers, &largest), false)?,
         Form::Yaml => text::document(&program(&answers, &largest), true)?,
     };
@@ -143,6 +150,8 @@ struct Asked<'c> {
     view: &'c ClusterView,
     policy: &'c Policy,
     namespace: &'c str,
+    /// Nodes that take no pods now.
+    closed: &'c BTreeSet<&'c str>,
 }
 
 impl Asked<'_> {
@@ -155,11 +164,12 @@ impl Asked<'_> {
                 return Ok(Answer { shape, driver, denied, rooms, to_move: None });
             }
         };
-        let rooms = gpus.rooms(view, shape, &claim);
+        let rooms = gpus.rooms(self, shape, &claim);
         let mut answer = Answer { shape, driver, denied: None, rooms, to_move: None };
         // Moving claims frees no GPU of a device plugin.
         if answer.now() == 0 && answer.empty() > 0 && gpus.plugin.is_none() {
-            answer.to_move = fewest(view, nodes(view), std::slice::from_ref(&claim));
+            let open = nodes(view).filter(|node| !self.closed.contains(node));
+            answer.to_move = fewest(view, open, std::slice::from_ref(&claim));
         }
         Ok(answer)
     }
@@ -183,13 +193,23 @@ impl Asked<'_> {
         for number in (1..=gpus.most(self.view)).rev() {
             let shape = PodShape { gpus: number, nics: number, level: None };
             if let Ok(claim) = self.claim(shape, gpus)?
-                && gpus.rooms(self.view, shape, &claim).iter().any(|room| room.now > 0)
+                && gpus.rooms(self, shape, &claim).iter().any(|room| room.now > 0)
             {
                 return Ok(Some(shape));
             }
         }
         Ok(None)
     }
+}
+
+/// Says that nodes take no pods.
+fn left_out(closed: &BTreeSet<&str>) -> String {
+    if closed.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = closed.iter().copied().collect();
+    let why = of_nodes(&names, "is cordoned or not ready, so no pod fits there now");
+    format!("{why}\n")
 }
 
 /// The largest pods that fit now, by the driver of their GPUs if there are several.

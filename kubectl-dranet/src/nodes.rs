@@ -142,7 +142,7 @@ fn port(view: &ClusterView, node: &str, nic: &Device) -> String {
 }
 
 /// Why a node takes no new pods.
-fn closed(facts: &Nodes, node: &str) -> Option<&'static str> {
+pub(crate) fn closed(facts: &Nodes, node: &str) -> Option<&'static str> {
     let facts = facts.get(node)?;
     if facts.not_ready.is_some() {
         return Some("not ready");

@@ -567,6 +567,35 @@ fn quotas_refuse_the_claims_of_pods_in_files() {
     assert!(text.contains("quota `team` refuses its claim"), "{text}");
 }
 
+/// Nothing fits on a node that takes no pods, and `capacity` says so.
+#[test]
+fn closed_nodes_have_no_capacity_now() {
+    let shape = ["capacity", "--shape", "1gpu:1nic"];
+    let of = |spec: Value, status: Value| {
+        let change = move |object: &mut Value| {
+            if object["kind"] == "Node" {
+                object["spec"] = spec.clone();
+                object["status"] = status.clone();
+            }
+        };
+        Cluster::of(&[], change)
+    };
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    let open = of(json!({}), ready.clone()).run(&shape);
+    assert!(!open.contains("takes no") && !open.contains("cordoned"), "{open}");
+    let not_ready = json!({ "conditions": [{ "type": "Ready", "status": "False" }] });
+    for closed in [of(json!({ "unschedulable": true }), ready), of(json!({}), not_ready)] {
+        let text = closed.run(&shape);
+        assert!(text.contains("is cordoned or not ready, so no pod fits there now"), "{text}");
+        let json: Value = serde_json::from_str(
+            closed.run(&[&shape[..], &["-o", "json"]].concat()).rsplit_once("exit").unwrap().0,
+        )
+        .unwrap();
+        assert_eq!(json["shapes"][0]["fitNow"], 0, "{json}");
+        assert!(json["shapes"][0]["fitEmpty"].as_u64() > Some(0), "{json}");
+    }
+}
+
 /// What holds for several nodes is said of several.
 #[test]
 fn several_nodes_have_verbs_in_the_plural() {

@@ -6,7 +6,7 @@ use cluster_model::node_devices::{Role, published};
 use cluster_model::predict::{STEPS_MAX, budget, hold};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes of one machine type on one fabric.
 #[derive(Debug)]
@@ -48,11 +48,12 @@ impl PluginGpus {
 }
 
 /// Where pods with this claim fit; leaves out nodes that can never serve one. `plugin` limits them by
-/// the GPUs that each pod gets from a device plugin.
+/// the GPUs that each pod gets from a device plugin. Nothing fits now on nodes that are closed.
 pub(super) fn rooms(
     view: &ClusterView,
     claim: &Claim,
     plugin: Option<(&PluginGpus, u32)>,
+    closed: &BTreeSet<&str>,
 ) -> Vec<Room> {
     let mut now = counts(view, claim, view.inventory().state());
     let mut empty = counts(view, claim, &AllocatedState::new());
@@ -74,7 +75,9 @@ pub(super) fn rooms(
             empty: 0,
         });
         room.nodes += 1;
-        room.now += now.get(node).copied().unwrap_or_default();
+        if !closed.contains(node) {
+            room.now += now.get(node).copied().unwrap_or_default();
+        }
         room.empty += most;
     }
     rooms.into_values().collect()

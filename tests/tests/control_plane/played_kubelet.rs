@@ -49,7 +49,7 @@ pub(super) async fn report_all(
     scope: &Scope,
     pod: &str,
     phase: &str,
-    states: &[(&str, Value)],
+    containers: &[(&str, Value)],
 ) -> anyhow::Result<()> {
     let container = |(name, state): &(&str, Value)| {
         json!({
@@ -61,7 +61,7 @@ pub(super) async fn report_all(
         "phase": phase,
         "podIP": "10.0.0.1",
         "podIPs": [{ "ip": "10.0.0.1" }],
-        "containerStatuses": states.iter().map(container).collect::<Vec<_>>(),
+        "containerStatuses": containers.iter().map(container).collect::<Vec<_>>(),
     } });
     let params = PatchParams::default();
     match scope.api::<Pod>().patch_status(pod, &params, &Patch::Merge(status)).await {

@@ -168,7 +168,8 @@ fn pods_of_an_mpi_job(parent: &DynamicObject) -> anyhow::Result<Vec<Value>> {
     (0..count(&worker["replicas"])).map(pod).collect()
 }
 
-/// The StatefulSets' pods with the labels of the webhook (`PodWebhook.Default`) of LeaderWorkerSet.
+/// The pods of the stateful sets, with the labels of the webhook (`PodWebhook.Default`) of
+/// `LeaderWorkerSet`.
 fn pods_of_a_leader_worker_set(parent: &DynamicObject) -> anyhow::Result<Vec<Value>> {
     let name = parent.name_any();
     let spec = &parent.data["spec"];
@@ -208,7 +209,7 @@ fn key(leader: &str) -> String {
     key
 }
 
-/// `labelPod` of KubeRay.
+/// `labelPod` of `KubeRay`.
 fn pods_of_a_ray_cluster(parent: &DynamicObject) -> anyhow::Result<Vec<Value>> {
     let name = parent.name_any();
     let labels = |role: &str, group: &str| {

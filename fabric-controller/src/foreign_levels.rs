@@ -20,16 +20,8 @@ pub(crate) const HYPER_NODE: &str = "topology.volcano.sh/HyperNode";
 /// The label of a node with its own name.
 const HOST: &str = "kubernetes.io/hostname";
 
-/// What objects of a kind say of the domain of a node; `None` if the source is a label.
-pub(crate) fn said(view: &ClusterView, node: &Node, source: &str) -> Option<Option<String>> {
-    match source {
-        TOPOLOGY => Some(of_topologies(view, node)),
-        HYPER_NODE => Some(of_hyper_nodes(view, node)),
-        _ => None,
-    }
-}
-
-fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
+/// What Kueue's `Topology` objects say of the domain of a node.
+pub(crate) fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
     let all = view.foreign_topologies().topologies();
     let own = all.filter(|(_, labels)| !labels.iter().any(|label| is_source(label)));
     own.into_iter().find_map(|(_, labels)| {
@@ -40,7 +32,8 @@ fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
     })
 }
 
-fn of_hyper_nodes(view: &ClusterView, node: &Node) -> Option<String> {
+/// What Volcano's `HyperNode` objects say of the domain of a node.
+pub(crate) fn of_hyper_nodes(view: &ClusterView, node: &Node) -> Option<String> {
     let home = view.foreign_topologies().hyper_node_of(node)?;
     let is_known = home.labels.iter().any(|label| is_source(label));
     (!is_known).then(|| home.name.to_owned())
@@ -90,10 +83,9 @@ mod tests {
             (&[("rack", "7")], None),
             (&[(subblock, "s"), ("host", "h")], None),
         ] {
-            let found = said(&view, &node(labels), TOPOLOGY);
-            assert_eq!(found, Some(expected.map(str::to_owned)), "{labels:?}");
+            let found = of_topologies(&view, &node(labels));
+            assert_eq!(found.as_deref(), expected, "{labels:?}");
         }
-        assert_eq!(said(&view, &node(&[]), "rack"), None, "a label");
     }
 
     #[test]
@@ -104,8 +96,8 @@ mod tests {
                 {"type": "Node", "selector": {"labelMatch": {"matchLabels": {label: "x"}}}},
             ]}});
             view.apply(serde_json::from_value::<HyperNode>(object).unwrap()).unwrap();
-            let found = said(&view, &node(&[(label, "x")]), HYPER_NODE);
-            assert_eq!(found, Some(expected.map(str::to_owned)), "{label}");
+            let found = of_hyper_nodes(&view, &node(&[(label, "x")]));
+            assert_eq!(found.as_deref(), expected, "{label}");
         }
     }
 }

@@ -121,11 +121,12 @@ pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
 
 /// What a source says of the domain of a node, as a label value.
 pub(crate) fn said(view: &ClusterView, node: &Node, source: &str) -> Option<String> {
-    if let Some(said) = foreign_levels::said(view, node, source) {
-        return said.map(|value| label_value(&value));
-    }
-    let value = node.labels.get(source).filter(|value| !value.is_empty());
-    value.map(|value| label_value(value))
+    let value = match source {
+        foreign_levels::TOPOLOGY => foreign_levels::of_topologies(view, node)?,
+        foreign_levels::HYPER_NODE => foreign_levels::of_hyper_nodes(view, node)?,
+        label => node.labels.get(label).filter(|value| !value.is_empty())?.to_string(),
+    };
+    Some(label_value(&value))
 }
 
 /// The changes to the labels of one level of a node.

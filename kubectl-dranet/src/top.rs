@@ -94,11 +94,10 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
 
 /// `6/8`, `6/8 (25/32 functions)`, `6/8 late`.
 fn nics(state: &NodeState) -> String {
-    let mut text = free(state.nics);
-    if let Some(functions) = state.functions {
-        text += &format!(" ({}/{} functions)", functions.free, functions.all);
-    }
-    text + if state.binds_late { " late" } else { "" }
+    let functions = state.functions.map_or_else(String::new, |functions| {
+        format!(" ({}/{} functions)", functions.free, functions.all)
+    });
+    free(state.nics) + &functions + if state.binds_late { " late" } else { "" }
 }
 
 /// `3/4`, `3/4 (1 partly)`.

@@ -1,4 +1,4 @@
-//! `fabric` names the ComputeDomains that pods wait for, with the reason of admission's event.
+//! `fabric` names the `ComputeDomain`s that pods wait for, with the reason of admission's event.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,7 +9,7 @@ use std::fs;
 
 const NAME: &str = "dranet-compute-domain-0123456789abcdef";
 
-/// A pod of a job with a claim for the channel of its ComputeDomain.
+/// A pod of a job with a claim for the channel of its `ComputeDomain`.
 fn pod(name: &str, node: Option<&str>) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

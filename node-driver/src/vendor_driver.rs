@@ -209,13 +209,13 @@ impl Loader {
             Step::Keep => {}
             Step::Load => {
                 self.attempts.store(&self.attempt(false))?;
-                self.record(self.state(Stage::Loading, ""))?;
+                self.record(&self.state(Stage::Loading, ""))?;
             }
-            Step::Wait(why) => self.wait(before.as_ref(), self.state(Stage::Waiting, why))?,
+            Step::Wait(why) => self.wait(before.as_ref(), &self.state(Stage::Waiting, why))?,
             Step::WaitForTurn(why) => {
                 let state = self.state(Stage::Waiting, why);
                 let state = VendorDriverState { waits_for_turn: true, ..state };
-                self.wait(before.as_ref(), state)?;
+                self.wait(before.as_ref(), &state)?;
             }
         }
         Ok(step)
@@ -225,7 +225,7 @@ impl Loader {
     fn wait(
         &self,
         before: Option<&VendorDriverState>,
-        state: VendorDriverState,
+        state: &VendorDriverState,
     ) -> anyhow::Result<()> {
         let is_new = before.is_none_or(|it| {
             it.stage != state.stage
@@ -286,9 +286,9 @@ impl Loader {
         }
     }
 
-    fn record(&self, state: VendorDriverState) -> anyhow::Result<()> {
+    fn record(&self, state: &VendorDriverState) -> anyhow::Result<()> {
         say(&state.to_string());
-        self.file.store(&state)?;
+        self.file.store(state)?;
         match state.stage {
             Stage::Ready => self.attempts.store(&self.attempt(true))?,
             Stage::Failed => self.attempts.remove()?,
@@ -309,7 +309,7 @@ impl Loader {
         let Err(error) = self.run_image(stop).await else { return Ok(()) };
         // An image that ends later leaves its modules loaded, and pods may use them.
         if self.file.load().is_none_or(|it| it.stage != Stage::Ready) {
-            self.record(self.state(Stage::Failed, &format!("{error:#}")))?;
+            self.record(&self.state(Stage::Failed, &format!("{error:#}")))?;
         }
         Err(error)
     }
@@ -326,7 +326,7 @@ impl Loader {
         let mut is_recorded = false;
         loop {
             if !is_recorded && self.args.ready_file.exists() {
-                self.record(self.state(Stage::Ready, ""))?;
+                self.record(&self.state(Stage::Ready, ""))?;
                 is_recorded = true;
             }
             tokio::select! {

@@ -47,7 +47,9 @@ pub(super) fn resolve(routes: &mut [RouteMessage]) -> io::Result<()> {
         return Ok(());
     }
     let nexthops = Nexthops::read()?;
-    routes.iter_mut().for_each(|route| nexthops.write_into(route));
+    for route in routes {
+        nexthops.write_into(route);
+    }
     Ok(())
 }
 

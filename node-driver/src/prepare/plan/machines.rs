@@ -182,9 +182,8 @@ fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
     }
 }
 
-/// The first adapter of the machine with bonds, and what a claim with these parameters gets of a
-/// device.
-fn of_bond(device: &str, parameters: Option<Value>) -> Result<PlannedDevice, String> {
+/// A machine on which the ports of the first adapter are bonded.
+fn bonded() -> (Inventory, HostLinks) {
     let root = tempfile::tempdir().unwrap();
     fixture::plant(fixture::machine("x86-roce-lag").unwrap(), root.path()).unwrap();
     plant_characters(root.path());
@@ -194,17 +193,23 @@ fn of_bond(device: &str, parameters: Option<Value>) -> Result<PlannedDevice, Str
     let bond = Some("bond".to_owned());
     let bond =
         Interface { index: 100, name: "bond0".to_owned(), kind: bond, ..Interface::default() };
-    for port in
-        network.interfaces.iter_mut().filter(|it| ["port00", "port01"].contains(&it.name.as_str()))
-    {
-        port.master = Some(bond.index);
+    for port in &mut network.interfaces {
+        if ["port00", "port01"].contains(&port.name.as_str()) {
+            port.master = Some(bond.index);
+        }
     }
     network.interfaces.push(bond);
     let inventory = Inventory::with(&snapshot, &host).with_bonds(&snapshot, &network);
     let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
+    (inventory, HostLinks { links, withheld: host_links::withheld(&network) })
+}
+
+/// What a claim with these parameters gets of a device of that machine.
+fn of_bond(device: &str, parameters: Option<Value>) -> Result<PlannedDevice, String> {
+    let (inventory, links) = bonded();
     let facts = Facts {
         inventory: &inventory,
-        links: &HostLinks { links, withheld: host_links::withheld(&network) },
+        links: &links,
         abilities: &BTreeMap::new(),
         netns_mode: NetnsMode::Shared,
         held: &[],

@@ -54,7 +54,7 @@ pub(super) async fn a_job_gets_a_compute_domain_that_ends_with_it(
     .await
 }
 
-/// A policy refuses the ComputeDomain of a job: its pods and the job say so, and so does
+/// A policy refuses the `ComputeDomain` of a job: its pods and the job say so, and so does
 /// `kubectl dranet fabric`. The pods run when the policy is gone.
 pub(super) async fn a_refused_compute_domain_is_reported(
     plane: Arc<ControlPlane>,
@@ -114,7 +114,7 @@ pub(super) async fn a_refused_compute_domain_is_reported(
     .await
 }
 
-/// A policy that refuses ComputeDomains in the namespace. Returns when it is in force: kinds and names
+/// A policy that refuses `ComputeDomain`s in the namespace. Returns when it is in force: kinds and names
 /// of its objects.
 async fn policy(scope: &Scope) -> anyhow::Result<Vec<(String, String)>> {
     let name = format!("no-domains-{}", scope.namespace());

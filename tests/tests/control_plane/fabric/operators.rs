@@ -1,4 +1,4 @@
-//! The examples for JobSet and MPIJob. Their controllers are not here. Their part is played by the test:
+//! The examples for `JobSet` and `MPIJob`. Their controllers are not here. Their part is played by the test:
 //! child Jobs and worker pods as their sources make them (kubernetes-sigs/jobset v0.12.0,
 //! `constructJob` and `labelAndAnnotateObject` in `pkg/controllers/jobset_controller.go`;
 //! kubeflow/mpi-operator v0.8.0, `newWorker` and `newLauncherJob` in
@@ -106,7 +106,7 @@ fn mark(object: &mut Value, marks: &Value) {
     }
 }
 
-/// A worker of an MPIJob.
+/// A worker of an `MPIJob`.
 fn worker(mpi: &DynamicObject, template: &Value, index: u64) -> Value {
     let (job, name) = (mpi.name_any(), format!("{}-worker-{index}", mpi.name_any()));
     let mut pod = template.clone();
@@ -121,7 +121,7 @@ fn worker(mpi: &DynamicObject, template: &Value, index: u64) -> Value {
     pod
 }
 
-/// The launcher of an MPIJob.
+/// The launcher of an `MPIJob`.
 fn launcher(mpi: &DynamicObject) -> Value {
     let job = mpi.name_any();
     let mut template = mpi.data["spec"]["mpiReplicaSpecs"]["Launcher"]["template"].clone();

@@ -310,8 +310,8 @@ fn top_counts_ports() {
     let of = |name: &str| nodes.iter().find(|it| it["name"] == name).unwrap()["nics"].clone();
     assert_eq!(
         of("vfs"),
-        json!({ "free": 8, "unusable": 0, "all": 9,
-                "functions": { "free": 15, "unusable": 0, "all": 18 } })
+        json!({ "free": 8, "partly": 0, "unusable": 0, "all": 9,
+                "functions": { "free": 15, "partly": 0, "unusable": 0, "all": 18 } })
     );
     assert_eq!(of(NODE)["functions"], Value::Null);
 }

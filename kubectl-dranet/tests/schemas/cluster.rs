@@ -357,8 +357,10 @@ pub(crate) struct PoolAddress {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NicAmount {
-    /// Those that are free.
+    /// Those that are not in use at all.
     pub(crate) free: u64,
+    /// Those of which claims hold parts that leave something for others.
+    pub(crate) partly: u64,
     /// Those that are down, degraded or tainted.
     pub(crate) unusable: u64,
     /// All.

@@ -5,10 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Map, Value, json};
 use tests::{
@@ -25,6 +25,8 @@ const SOON: Duration = Duration::from_mins(2);
 const GRAPHS: usize = 1_500;
 const NODES: usize = 10;
 const GANGS: usize = 400;
+/// The taint of a node for a gang that nothing contradicts.
+const KEPT: &str = "tests/kept";
 /// The number of parallel requests.
 const TOGETHER: usize = 8;
 
@@ -73,6 +75,13 @@ async fn contradictory_gangs_stop_no_other_gang(
     with_all_programs(&plane, async |scope, installation| {
         let first = installation.gb300("one").await?;
         installation.add_copy(&first, "two").await?;
+        // The others may fill all of these. Their pods do not tolerate this one.
+        let kept = installation.gb300_in("kept", "kept").await?;
+        let taint = json!({"spec": {"taints": [
+            {"key": KEPT, "value": "", "effect": "NoSchedule"},
+        ]}});
+        let nodes = Api::<Node>::all(plane.client());
+        nodes.patch(&kept, &PatchParams::default(), &Patch::Merge(taint)).await?;
         let gang = async |number: usize| {
             let mut random = Random(number as u64 + 1);
             let mut members = 0;
@@ -88,18 +97,15 @@ async fn contradictory_gangs_stop_no_other_gang(
         let created: Vec<usize> = created.try_collect().await?;
         let created = created.into_iter().filter(|members| *members > 0).count();
         anyhow::ensure!(created > GANGS / 10, "only {created} of {GANGS} reached a program");
-        // What they hold is free again; what waits of them still waits.
-        let running = ListParams::default().fields("spec.nodeName!=");
-        for pod in scope.api::<Pod>().list_metadata(&running).await? {
-            scope.delete_pod(&pod.metadata.name.unwrap_or_default()).await?;
-        }
         let honest = json!({
             "dranet.io/aligned-nics": "per-gpu",
             "dranet.io/fabric": "honest",
             "dranet.io/fabric-size": "2",
         });
         for name in ["honest-0", "honest-1"] {
-            create(scope, &pod(name, &honest)).await?;
+            let mut pod = pod(name, &honest);
+            pod["spec"]["tolerations"] = json!([{"key": KEPT, "operator": "Exists"}]);
+            create(scope, &pod).await?;
         }
         for name in ["honest-0", "honest-1"] {
             scope.bound(name, SOON).await?;

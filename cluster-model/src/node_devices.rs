@@ -212,7 +212,7 @@ pub fn address(device: &Device) -> Option<PciAddress> {
         let driver = &*device.id().driver;
         let is_in_name = gpu_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address)
             || nic_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address);
-        is_in_name.then(|| address_in_name(&device.id().device))?
+        if is_in_name { address_in_name(&device.id().device) } else { None }
     })
 }
 

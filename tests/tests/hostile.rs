@@ -9,6 +9,7 @@ mod hostile {
     pub(crate) mod damaged;
     pub(crate) mod expressions;
     pub(crate) mod faults;
+    mod pods;
     pub(crate) mod rights;
     pub(crate) mod tokens;
     pub(crate) mod webhook;

@@ -162,7 +162,8 @@ impl Labels {
     }
 }
 
-/// The right to evict the pods of this node, or to load a version for the first time, which one node of the cluster has at a time.
+/// The right to evict the pods of this node, or to load a version for the first time, which one node
+/// of the cluster has at a time.
 #[derive(Debug)]
 struct Turn {
     lease: Lease,

@@ -20,6 +20,8 @@ use tests::{
 };
 use topology_graph::NodeTopology;
 
+use super::pods::{create, pod};
+
 const SOON: Duration = Duration::from_mins(2);
 /// Changed graphs, on so many nodes in turn.
 const GRAPHS: usize = 1_500;
@@ -146,21 +148,6 @@ fn accepted(written: kube::Result<()>) -> anyhow::Result<bool> {
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-async fn create(scope: &Scope, pod: &Value) -> anyhow::Result<()> {
-    let pod: Pod = serde_json::from_value(pod.clone())?;
-    scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
-    Ok(())
-}
-
-fn pod(name: &str, annotations: &Value) -> Value {
-    json!({
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"containers": [
-            {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
-        ]},
-    })
 }
 
 /// Changes one value at any depth: removes it, doubles it, or gives it another type or size.

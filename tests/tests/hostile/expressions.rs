@@ -23,6 +23,8 @@ use tests::{
     with_scope,
 };
 
+use super::pods::{claims, create, pod};
+
 const SOON: Duration = Duration::from_mins(2);
 /// The number of pods with hostile expressions.
 const HOSTILE: usize = 20;
@@ -87,11 +89,11 @@ async fn two_fabrics(installation: &Installation<'_>) -> anyhow::Result<()> {
 async fn gang(scope: &Scope, name: &str) -> anyhow::Result<Duration> {
     let begin = Instant::now();
     let names: Vec<_> = (0..GANG).map(|number| format!("{name}-{number}")).collect();
-    for member in &names {
-        create(scope, &pod(member, name)).await?;
+    for of_gang in &names {
+        create(scope, &member(of_gang, name)).await?;
     }
-    for member in &names {
-        scope.bound(member, SOON).await?;
+    for of_gang in &names {
+        scope.bound(of_gang, SOON).await?;
     }
     Ok(begin.elapsed())
 }
@@ -102,7 +104,7 @@ async fn waiting(scope: &Scope) -> anyhow::Result<Vec<Pod>> {
     let template: ResourceClaimTemplate = serde_json::from_value(hostile("template"))?;
     scope.api::<ResourceClaimTemplate>().create(&PostParams::default(), &template).await?;
     for number in 0..HOSTILE {
-        let mut pod = pod(&format!("hostile-{number}"), &format!("g{}", number / GANG));
+        let mut pod = member(&format!("hostile-{number}"), &format!("g{}", number / GANG));
         pod["metadata"]["labels"] = json!({"hostile": ""});
         pod["spec"]["resourceClaims"] =
             json!([{"name": "hostile", "resourceClaimTemplateName": "template"}]);
@@ -118,12 +120,6 @@ async fn waiting(scope: &Scope) -> anyhow::Result<Vec<Pod>> {
         })
     })
     .await
-}
-
-/// The number of claims that were made for the pod.
-fn claims(pod: &Pod) -> usize {
-    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
-    statuses.into_iter().flatten().filter(|it| it.resource_claim_name.is_some()).count()
 }
 
 /// Asks the extender for all pods, as a scheduler with several profiles does.
@@ -165,27 +161,14 @@ async fn advice(scope: &Scope) -> anyhow::Result<Duration> {
     Ok(took.await?.into_iter().max().unwrap_or_default())
 }
 
-async fn create(scope: &Scope, pod: &Value) -> anyhow::Result<()> {
-    let pod: Pod = serde_json::from_value(pod.clone())?;
-    eventually(SOON, async || match scope.api::<Pod>().create(&PostParams::default(), &pod).await {
-        Ok(_) => Ok(Check::Done(())),
-        Err(error) => Ok(Check::NotYet(error.to_string())),
-    })
-    .await
-}
-
 /// A pod of a group of two, with a GPU and its NIC.
-fn pod(name: &str, group: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "annotations": {
-            "dranet.io/aligned-nics": "per-gpu",
-            "dranet.io/fabric": group,
-            "dranet.io/fabric-size": GANG.to_string(),
-        }},
-        "spec": {"containers": [
-            {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
-        ]},
-    })
+fn member(name: &str, group: &str) -> Value {
+    let annotations = json!({
+        "dranet.io/aligned-nics": "per-gpu",
+        "dranet.io/fabric": group,
+        "dranet.io/fabric-size": GANG.to_string(),
+    });
+    pod(name, &annotations)
 }
 
 /// 9 KB that kube-apiserver accepts and kube-scheduler evaluates in milliseconds: four selectors of

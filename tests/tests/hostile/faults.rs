@@ -3,10 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Process, Scope, eventually,
@@ -14,6 +13,8 @@ use tests::{
     suite::Test,
     with_scope,
 };
+
+use super::pods::{claims, create, pod};
 
 const SOON: Duration = Duration::from_mins(1);
 /// How long the API server hangs.
@@ -110,46 +111,24 @@ fn pids(installation: &Installation<'_>) -> anyhow::Result<Vec<u32>> {
     Ok(all.into_iter().map(Process::pid).collect())
 }
 
-/// Creates an aligned pod, as a controller does that tries again, and waits for its node.
+/// Creates an aligned pod, and waits for its node.
 async fn placed(scope: &Scope, name: &str) -> anyhow::Result<()> {
-    create(scope, &pod(name, 200)).await?;
+    create(scope, &aligned(name, 200)).await?;
     scope.bound(name, SOON).await?;
     Ok(())
 }
 
 /// Creates pods that all have different templates.
 async fn create_all(scope: &Scope, numbers: std::ops::Range<usize>) -> anyhow::Result<()> {
-    let create = async |number: usize| create(scope, &pod(&format!("p{number}"), number)).await;
+    let create = async |number: usize| create(scope, &aligned(&format!("p{number}"), number)).await;
     stream::iter(numbers).map(create).buffer_unordered(8).try_collect().await
 }
 
-async fn create(scope: &Scope, pod: &Value) -> anyhow::Result<()> {
-    let pod: Pod = serde_json::from_value(pod.clone())?;
-    eventually(SOON, async || match scope.api::<Pod>().create(&PostParams::default(), &pod).await {
-        Ok(_) => Ok(Check::Done(())),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Check::Done(())),
-        Err(error) => Ok(Check::NotYet(error.to_string())),
-    })
-    .await
-    .context("the pod is not created")
-}
-
-/// The number of claims that were made for the pod.
-fn claims(pod: &Pod) -> usize {
-    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
-    let named = statuses.into_iter().flatten().filter(|it| it.resource_claim_name.is_some());
-    named.count()
-}
-
 /// A pod whose template has this traffic class, of 256.
-fn pod(name: &str, class: usize) -> Value {
-    json!({
-        "metadata": {"name": name, "annotations": {
-            "dranet.io/aligned-nics": "1",
-            "dranet.io/nic-config": json!({"rdma": {"trafficClass": class}}).to_string(),
-        }},
-        "spec": {"containers": [
-            {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
-        ]},
-    })
+fn aligned(name: &str, class: usize) -> Value {
+    let annotations = json!({
+        "dranet.io/aligned-nics": "1",
+        "dranet.io/nic-config": json!({"rdma": {"trafficClass": class}}).to_string(),
+    });
+    pod(name, &annotations)
 }

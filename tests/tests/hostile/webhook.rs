@@ -23,6 +23,8 @@ use tests::{
     with_scope,
 };
 
+use super::pods::pod;
+
 const SOON: Duration = Duration::from_secs(30);
 /// The time in which a template would be written.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -55,7 +57,7 @@ async fn a_request_writes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<St
         let hooks = hooks.get("admission.dranet.io").await?.webhooks.unwrap_or_default();
         anyhow::ensure!(hooks.iter().all(|hook| hook.side_effects == "None"), "{hooks:?}");
         // A pod that exists gets its template.
-        let pod = serde_json::from_value(pod("real"))?;
+        let pod = serde_json::from_value(aligned("real"))?;
         scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
         scope.bound("real", SOON).await?;
         Ok(format!("{REVIEWS} reviews were answered, and no object was written"))
@@ -77,12 +79,12 @@ async fn a_client_without_a_certificate_gets_no_answer(
         let answer = ask(&webhook, "kube-system").await;
         anyhow::ensure!(answer.is_err(), "without a certificate: {answer:?}");
         let pods = scope.api::<Pod>();
-        pods.create(&PostParams::default(), &serde_json::from_value(pod("real"))?).await?;
+        pods.create(&PostParams::default(), &serde_json::from_value(aligned("real"))?).await?;
         scope.bound("real", SOON).await?;
         // The same authority has signed it, but for another client.
         installation.kill_replica(0).await?;
         installation.start_replica(0, &[&authority, "--client-name=somebody-else"]).await?;
-        let other: Pod = serde_json::from_value(pod("other"))?;
+        let other: Pod = serde_json::from_value(aligned("other"))?;
         eventually(SOON, async || match pods.create(&PostParams::default(), &other).await {
             Ok(_) => anyhow::bail!("a certificate with another name is answered"),
             Err(error) => {
@@ -121,7 +123,7 @@ spec: {hard: {pods: '0'}}
 
 /// Creates a pod that the quota refuses.
 async fn refused(scope: &Scope, number: usize) -> anyhow::Result<()> {
-    let pod = serde_json::from_value(pod(&format!("p{number}")))?;
+    let pod = serde_json::from_value(aligned(&format!("p{number}")))?;
     match scope.api::<Pod>().create(&PostParams::default(), &pod).await {
         Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => Ok(()),
         other => anyhow::bail!("{other:?}"),
@@ -136,16 +138,11 @@ async fn none(api: &Api<ResourceClaimTemplate>) -> anyhow::Result<()> {
 }
 
 async fn ask(webhook: &Client, namespace: &str) -> anyhow::Result<Value> {
-    let body = serde_json::to_vec(&review(namespace, pod("p")))?;
+    let body = serde_json::to_vec(&review(namespace, aligned("p")))?;
     let request = Request::post("/mutate").header("content-type", "application/json");
     Ok(webhook.request(request.body(body)?).await?)
 }
 
-fn pod(name: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": "2"}},
-        "spec": {"containers": [
-            {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
-        ]},
-    })
+fn aligned(name: &str) -> Value {
+    pod(name, &json!({"dranet.io/aligned-nics": "2"}))
 }

@@ -1,6 +1,6 @@
 //! Properties that an interface takes along when it changes its namespace: alternative names,
-//! alias, queue length, group, eBPF programs, and the modes that an administrator sets. What a pod changed must
-//! not stay on the host. An alternative name must be unique in a namespace like a name, so those
+//! alias, queue length, group, eBPF programs, and the modes that an administrator sets. What a pod
+//! changed must not stay on the host. An alternative name must be unique in a namespace like a name, so those
 //! in conflict are removed before the move (`__dev_change_net_namespace` in `net/core/dev.c`).
 
 use crate::kernel::attach::identity::{alternative_names, name_of};

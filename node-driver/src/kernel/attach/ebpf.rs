@@ -1,6 +1,6 @@
 //! Detaches the host's eBPF programs from an interface before a pod gets it, if the pod asks for that,
-//! and those that a pod left on an interface: XDP, and TCX, which `tc` uses since Linux 6.6. Filters of the `clsact` and `ingress` queueing
-//! disciplines need no action: they end when an interface leaves its namespace
+//! and those that a pod left on an interface: XDP, and TCX, which `tc` uses since Linux 6.6. Filters
+//! of the `clsact` and `ingress` queueing disciplines need no action: they end when an interface leaves its namespace
 //! (`__dev_change_net_namespace` in `net/core/dev.c`).
 //!
 //! The programs are not restored with the interface. Whoever attached them must attach

@@ -76,7 +76,10 @@ async fn leave_one(
     match &device.link {
         Some(link @ PlannedLink { child: None, .. }) => {
             if let Some(found) = in_pod(inside, link, indices) {
-                move_home(handle, found, &link.host, host).await?;
+                // With all of its properties.
+                if let Some(found) = by_index(handle, found.header.index).await? {
+                    move_home(handle, &found, &link.host, host).await?;
+                }
             }
         }
         Some(link @ PlannedLink { child: Some(child), .. }) => {
@@ -105,7 +108,9 @@ async fn move_home(
     let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
     handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
     // What stays attached is reported after the move.
-    let _ = detach_programs(handle, index, former).await;
+    if let Some(kept) = former.carried.as_ref().and_then(|carried| carried.programs.as_ref()) {
+        let _ = ebpf::detach_others(handle, name, found, kept).await;
+    }
     let added = carried::added_names(former.carried.as_ref(), found);
     // If one stays, the last attempt removes all.
     let _ = carried::remove_names(handle, found, &added).await;
@@ -129,17 +134,6 @@ async fn move_home(
         }
     }
     moved.map_err(wrap("move it to the host's network namespace"))
-}
-
-/// Detaches the eBPF programs that the interface did not have on the host.
-async fn detach_programs(
-    handle: &Handle,
-    index: u32,
-    former: &HostLink,
-) -> Result<(), AttachError> {
-    let kept = former.carried.as_ref().and_then(|carried| carried.programs.as_ref());
-    let (Some(kept), Some(found)) = (kept, by_index(handle, index).await?) else { return Ok(()) };
-    ebpf::detach_others(handle, name_of(&found), &found, kept).await
 }
 
 /// Restores the host's interfaces, wherever the kernel has put them, and reports what

@@ -22,9 +22,12 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of `struct rtmsg`.
 const ROUTE_HEADER: usize = 12;
+/// The alternative names of a pod's interfaces that are kept, of up to 127 bytes each.
+const NAMES_MAX: usize = 4_096;
 /// `ENODEV`.
 const NO_DEVICE: i32 = 19;
 /// `ESRCH`.
@@ -71,32 +74,40 @@ pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError
 }
 
 /// All interfaces of a pod's namespace, with only those properties by which an interface is found:
-/// a pod can create thousands of interfaces.
+/// a pod can create thousands of interfaces, with hundreds of alternative names each.
 pub(super) async fn inside(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
     let wrap = |source| AttachError::netlink("any", "look it up", source);
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-    dump_each(handle, request, found_by).await.map_err(wrap)
+    let names = AtomicUsize::new(0);
+    dump_each(handle, request, |message| found_by(message, &names)).await.map_err(wrap)
 }
 
-fn found_by(message: RouteNetlinkMessage) -> Option<LinkMessage> {
+/// Counts alternative names. Those beyond [`NAMES_MAX`] are left out: where one conflicts, the kernel
+/// refuses the name later.
+fn found_by(message: RouteNetlinkMessage, names: &AtomicUsize) -> Option<LinkMessage> {
     let RouteNetlinkMessage::NewLink(mut link) = message else { return None };
     // Copied, since a large vector that shrinks in place leaves a gap that nothing fills.
     let mut kept = Vec::new();
-    kept.extend(mem::take(&mut link.attributes).into_iter().filter_map(identifying));
+    let attributes = mem::take(&mut link.attributes).into_iter();
+    kept.extend(attributes.filter_map(|attribute| identifying(attribute, names)));
     kept.shrink_to_fit();
     link.attributes = kept;
     Some(link)
 }
 
-fn identifying(attribute: LinkAttribute) -> Option<LinkAttribute> {
+fn identifying(attribute: LinkAttribute, names: &AtomicUsize) -> Option<LinkAttribute> {
     match attribute {
+        LinkAttribute::PropList(properties) => {
+            let before = names.fetch_add(properties.len(), Ordering::Relaxed);
+            let has_room = before + properties.len() <= NAMES_MAX;
+            has_room.then_some(LinkAttribute::PropList(properties))
+        }
         LinkAttribute::LinkInfo(infos) => {
             let mut kind = infos.into_iter().filter(|info| matches!(info, LinkInfo::Kind(_)));
             kind.next().map(|kind| LinkAttribute::LinkInfo(vec![kind]))
         }
         LinkAttribute::IfName(_)
         | LinkAttribute::IfAlias(_)
-        | LinkAttribute::PropList(_)
         | LinkAttribute::Link(_)
         | LinkAttribute::LinkNetNsId(_)
         | LinkAttribute::Address(_)

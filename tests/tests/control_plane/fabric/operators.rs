@@ -1,4 +1,4 @@
-//! The examples for `JobSet` and `MPIJob`. Their controllers are not here. Their part is played by the test:
+//! The examples for `JobSet` and `MPIJob`. Their controllers are not here. The test plays their part:
 //! child Jobs and worker pods as their sources make them (kubernetes-sigs/jobset v0.12.0,
 //! `constructJob` and `labelAndAnnotateObject` in `pkg/controllers/jobset_controller.go`;
 //! kubeflow/mpi-operator v0.8.0, `newWorker` and `newLauncherJob` in

@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod kubelet;
 #[cfg(test)]
 mod live;
+pub mod model;
 pub mod modules;
 pub mod prepare;
 pub mod probe;

@@ -1,12 +1,11 @@
 //! Prepares and unprepares claims on this node: plans what the pod gets (pure), applies the
 //! plan, and undoes it.
 //!
-//! Facts ([`inventory`], [`host_link`], the claim itself) → decision ([`plan`]) → effects
+//! Facts ([`inventory`], [`host_link`](crate::model::host_link), the claim itself) → decision ([`plan`]) → effects
 //! ([`effects`]), with the [checkpoint] written before and after. Keyed by claim UID and
 //! idempotent, as the kubelet requires: a restarted kubelet or driver may repeat either call
 //! after a failure.
 
-mod abandoned;
 mod addresses;
 pub mod capacities;
 pub mod checkpoint;
@@ -16,7 +15,6 @@ pub mod current;
 pub mod durable;
 pub mod effects;
 pub mod error;
-pub mod host_link;
 mod interfaces;
 pub mod inventory;
 pub mod late;
@@ -36,8 +34,5 @@ pub mod sandboxes;
 pub(crate) mod turn;
 pub mod wiring;
 
-pub use abandoned::Abandoned;
-pub use claim::ClaimRef;
-pub use node::PreparedDevice;
-pub use plan::Plan;
+pub use node::{Abandoned, PreparedDevice};
 pub use preparer::Preparer;

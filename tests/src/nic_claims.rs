@@ -6,9 +6,9 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use node_driver::prepare::{
-    ClaimRef,
-    claim::{AllocatedClaim, AllocatedDevice},
+use node_driver::{
+    model::claim::ClaimRef,
+    prepare::claim::{AllocatedClaim, AllocatedDevice},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -8,7 +8,6 @@ use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Problems, Vitals};
 use crate::decide::lag::{Lag, lags};
 use crate::decide::nic::{self, LinkType, Nic, Offer, device_name};
-use crate::decide::nic_conditions;
 use crate::decide::order;
 use crate::decide::rails::KnownRails;
 use crate::decide::sharing::SharingArgs;
@@ -156,14 +155,6 @@ impl Decision {
     #[must_use]
     pub fn with_locked_memory(mut self, is_unlimited: Option<bool>) -> Self {
         self.topology.locked_memory = is_unlimited;
-        self
-    }
-
-    /// Adds the conditions of the NICs, as they are published now.
-    #[must_use]
-    pub fn with_nic_conditions(mut self, problems: &Problems) -> Self {
-        let conditions = nic_conditions::conditions(&self, problems);
-        self.host.extend(conditions);
         self
     }
 

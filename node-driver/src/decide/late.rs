@@ -7,14 +7,11 @@
 //! NIC of a place to another pod by its name.
 
 use crate::decide::decision::Decision;
-use crate::decide::nic::device_name;
+use crate::decide::nic::{PLACE, device_name};
 use cluster_model::names::attribute::{self, dranet};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{NicRole, PciAddress};
-
-/// Prefix of the names of places. A number follows.
-pub const PLACE: &str = "late-";
 
 /// How pods get the compute NICs of this node.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]

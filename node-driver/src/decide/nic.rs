@@ -6,7 +6,6 @@
 //! pod can get; each has a [reason](WithheldReason).
 
 use crate::decide::lag::{Lag, lags};
-use crate::decide::late::PLACE;
 use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
 use serde::{Deserialize, Serialize};
@@ -283,6 +282,9 @@ fn of_interface<'a>(
         }),
     })
 }
+
+/// Prefix of the names of places of late binding. A number follows.
+pub(crate) const PLACE: &str = "late-";
 
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,
 /// otherwise `net-` and its bytes in hexadecimal. Names of functions and of places are no such names.

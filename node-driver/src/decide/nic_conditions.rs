@@ -19,8 +19,17 @@ const HEALTHY: &str = "NICsHealthy";
 /// Some NICs are not published. True on most nodes: one carries the node's own traffic.
 const WITHHELD: &str = "NICsWithheld";
 
-/// The conditions.
-pub(crate) fn conditions(decision: &Decision, problems: &Problems) -> [HostCondition; 2] {
+impl Decision {
+    /// Adds the conditions of the NICs, as they are published now.
+    #[must_use]
+    pub fn with_nic_conditions(mut self, problems: &Problems) -> Self {
+        let conditions = conditions(&self, problems);
+        self.host.extend(conditions);
+        self
+    }
+}
+
+fn conditions(decision: &Decision, problems: &Problems) -> [HostCondition; 2] {
     [healthy(decision, problems), withheld(decision)]
 }
 

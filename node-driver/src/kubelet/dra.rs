@@ -4,7 +4,7 @@
 use crate::kubelet::metrics::Method;
 use crate::kubelet::wire::dra_v1;
 use crate::kubelet::wire::dra_v1::dra_plugin_server::DraPlugin;
-use crate::prepare::ClaimRef;
+use crate::model::claim::ClaimRef;
 use crate::prepare::node::PreparedDevice;
 use crate::prepare::preparer::Preparer;
 use process::chain::Chain;

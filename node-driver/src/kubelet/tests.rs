@@ -13,13 +13,14 @@ use crate::kubelet::wire::dra_v1::dra_plugin_client::DraPluginClient as ClientV1
 use crate::kubelet::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
 use crate::kubelet::wire::registration_v1::registration_client::RegistrationClient;
 use crate::kubelet::wire::registration_v1::{InfoRequest, RegistrationStatus};
+use crate::model::claim::ClaimRef;
+use crate::prepare::Abandoned;
 use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::late::LateNics;
 use crate::prepare::node::Ended;
 use crate::prepare::notices::Notices;
 use crate::prepare::plan::Policy;
-use crate::prepare::{Abandoned, ClaimRef};
 use crate::runtime::cdi;
 use axum::Router;
 use axum::body::Body;

@@ -4,9 +4,9 @@
 //! It is not a cache: a file that cannot be read is set aside and reported; nothing is
 //! guessed.
 
-use crate::prepare::claim::ClaimRef;
+use crate::model::claim::ClaimRef;
+use crate::model::plan::{Plan, PlannedDevice, PlannedFunction};
 use crate::prepare::durable::{self, FileError};
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedFunction};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

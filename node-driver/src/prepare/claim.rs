@@ -3,57 +3,18 @@
 //!
 //! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
 
+use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::capacities::{Capacities, amounts, bandwidth};
 use crate::prepare::published::Published;
 use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::fmt;
 
 /// Annotation on a claim from a template: the claim's name in the pod
 /// (`PodResourceClaimAnnotation`).
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
-
-/// A claim as the kubelet names it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ClaimRef {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its UID; a claim that was created again under the same name has another one.
-    pub uid: String,
-}
-
-impl fmt::Display for ClaimRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl ClaimRef {
-    /// Whether the UID is safe in file names.
-    pub fn has_safe_uid(&self) -> bool {
-        is_safe_uid(&self.uid)
-    }
-}
-
-/// Whether a text is a UID that is safe in file names: letters, digits and dashes only.
-pub fn is_safe_uid(uid: &str) -> bool {
-    (1..=64).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-}
-
-/// A pod that may use the claim.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodRef {
-    /// Its name; it is in the claim's namespace.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-}
 
 /// A claim that is allocated to devices of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +59,19 @@ pub struct AllocatedDevice {
     pub address: Option<IpPrefix>,
 }
 
+impl AllocatedClaim {
+    /// Whether slices from the API server's cache, which may be old, suffice: they contain every
+    /// device, including those of other drivers, and no device is shared, since the capacity of a
+    /// shared device must be the latest.
+    pub fn is_served_by(&self, published: &Published, driver: &str) -> bool {
+        let knows = |driver: &str, pool: &str, device: &str| {
+            published.attributes(driver, pool, device).is_some()
+        };
+        self.devices.iter().all(|it| it.consumed.is_empty() && knows(driver, &it.pool, &it.device))
+            && self.others.iter().all(|it| knows(&it.driver, &it.pool, &it.device))
+    }
+}
+
 impl AllocatedDevice {
     /// Whether other claims can have parts of it.
     pub fn is_shared(&self) -> bool {
@@ -113,19 +87,6 @@ impl AllocatedDevice {
     pub fn asks_for(&self, field: &str) -> bool {
         self.parameters.as_ref().is_some_and(|parameters| parameters.get(field).is_some())
     }
-}
-
-/// A device of another driver in the same claim.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OtherDevice {
-    /// The request that it satisfies.
-    pub request: String,
-    /// Its driver.
-    pub driver: String,
-    /// Its pool.
-    pub pool: String,
-    /// Its name.
-    pub device: String,
 }
 
 /// The claim cannot be prepared here.

@@ -3,8 +3,9 @@
 //! NIC's. So a device is found by its PCI address each time a container is made
 //! (`Documentation/infiniband/user_verbs.rst`; `drivers/infiniband/core/uverbs_main.c`).
 
-use crate::prepare::inventory::{CharDevice, char_device};
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
+use crate::model::plan::{CharDevice, Plan, PlannedDevice, PlannedRdma};
+
+use crate::prepare::inventory::char_device;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,9 @@
 use crate::facts::pod_resources::PodResourcesError;
 use crate::facts::reads::MachineError;
 use crate::kernel::attach::AttachError;
+use crate::model::claim::ClaimRef;
 use crate::prepare::checkpoint::{CheckpointError, Unrestored};
-use crate::prepare::claim::{ClaimError, ClaimRef};
+use crate::prepare::claim::ClaimError;
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;
 use crate::prepare::late::LateError;

@@ -7,9 +7,9 @@ use crate::facts::host;
 use crate::facts::network::{Interface, NetworkFacts};
 use crate::facts::ports::KnownPorts;
 use crate::facts::reads::MachineError;
+use crate::model::plan::CharDevice;
 use cluster_model::network_config::VirtualFunctionConfig;
 use rustix::fs::{FileType, major, minor, stat};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -79,17 +79,6 @@ pub struct RdmaFacts {
     pub chars: Vec<CharDevice>,
     /// Character devices that its driver names but that do not exist.
     pub missing: Vec<String>,
-}
-
-/// A character device below `/dev/infiniband`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct CharDevice {
-    /// Its name, `uverbs0`.
-    pub name: String,
-    /// Major number.
-    pub major: u32,
-    /// Minor number.
-    pub minor: u32,
 }
 
 impl Inventory {

@@ -9,8 +9,8 @@ mod gpus;
 
 use crate::decide::late::{LateNic, is_place};
 use crate::facts::pod_resources::PodDevices;
+use crate::model::plan::{Plan, PluginGpu};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::plan::{Plan, PluginGpu};
 use cluster_model::network_config::{LateBindingConfig, NetworkConfig};
 pub use error::LateError;
 pub use gpus::{KnownGpus, gpus};

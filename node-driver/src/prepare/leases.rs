@@ -3,10 +3,10 @@
 
 use crate::kernel::attach::dhcp::keeper::Kept;
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::plan::Plan;
 use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
-use crate::prepare::plan::Plan;
 use process::chain::Chain;
 
 impl Node {

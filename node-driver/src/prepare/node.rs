@@ -3,6 +3,7 @@
 //! checkpoint under a file lock, so an instance that takes over sees what the other one
 //! left.
 
+mod abandoned;
 mod boot;
 mod hooks;
 mod late;
@@ -21,7 +22,7 @@ use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::kernel::attach::{AttachError, ethtool, functions, rdma};
 use crate::kubelet::metrics::PluginMetrics;
-use crate::prepare::abandoned::Abandoned;
+use crate::model::plan::{Plan, PlannedDevice};
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
@@ -31,12 +32,13 @@ use crate::prepare::interfaces;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::prepare::notices::Subject;
-use crate::prepare::plan::{Facts, Plan, PlannedDevice, Policy, plan};
+use crate::prepare::plan::{Facts, Policy, plan};
 use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
 use crate::runtime::cdi;
 use crate::vendor_driver;
 use crate::vendor_driver::state::Stage;
+pub use abandoned::Abandoned;
 use cluster_model::drivers::accelerators;
 use late::BoundClaim;
 use process::chain::Chain;

@@ -2,7 +2,7 @@
 //! it too, in one event with the failures of all drivers. This event stays when another
 //! driver fails later, and is not repeated at each attempt.
 
-use crate::prepare::claim::{ClaimRef, PodRef};
+use crate::model::claim::{ClaimRef, PodRef};
 use crate::publish::events::{Notice, event};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;

@@ -13,7 +13,9 @@ mod error;
 
 pub use error::PoolError;
 
-use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef};
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
+
+use crate::model::claim::ClaimRef;
 use crate::prepare::error::PrepareError;
 use choice::{Choice, Reserved, Step};
 use cluster_model::names::label;

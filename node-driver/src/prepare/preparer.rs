@@ -4,12 +4,13 @@
 use crate::facts::node::NodeIdentity;
 use crate::facts::pod_resources::{self, PodDevices};
 use crate::kubelet::metrics::PluginMetrics;
+use crate::model::claim::ClaimRef;
+use crate::model::plan::Plan;
 use crate::prepare::addresses;
-use crate::prepare::claim::{self, AllocatedClaim, ClaimError, ClaimRef};
+use crate::prepare::claim::{self, AllocatedClaim, ClaimError};
 use crate::prepare::error::{API_PATIENCE, PrepareError};
 use crate::prepare::late::has_places;
 use crate::prepare::node::{Node, PreparedDevice};
-use crate::prepare::plan::Plan;
 use crate::prepare::pod_events::PodEvents;
 use crate::prepare::pools;
 use crate::prepare::published::Published;
@@ -82,7 +83,7 @@ impl Preparer {
         let mut allocated = AllocatedClaim::read(object, claim, driver, &self.name)?;
         allocated.check_namespace(&self.node.network_namespaces)?;
         let (mut published, machine) = facts?;
-        if published.is_read() && !published.suffices_for(driver, &allocated) {
+        if published.is_read() && !allocated.is_served_by(&published, driver) {
             published = self.published(ListParams::default()).await;
         }
         allocated.mark_whole(driver, &published)?;

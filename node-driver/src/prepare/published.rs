@@ -5,7 +5,6 @@
 //! containers read.
 
 use crate::prepare::capacities::{Capacities, amounts, bandwidth};
-use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{attribute::PCI_BUS_ID, split};
 use cluster_model::node_devices::address_in_name;
@@ -67,20 +66,6 @@ impl Published {
     /// Whether the slices could be read.
     pub fn is_read(&self) -> bool {
         self.is_read
-    }
-
-    /// Whether slices from the API server's cache, which may be old, suffice for a claim: they
-    /// contain every device of it, including those of other drivers, and no device is shared, since
-    /// the capacity of a shared device must be the latest.
-    pub fn suffices_for(&self, driver: &str, claim: &AllocatedClaim) -> bool {
-        let knows = |driver: &str, pool: &str, device: &str| {
-            self.attributes(driver, pool, device).is_some()
-        };
-        let is_known = |ours: &AllocatedDevice| {
-            ours.consumed.is_empty() && knows(driver, &ours.pool, &ours.device)
-        };
-        claim.devices.iter().all(is_known)
-            && claim.others.iter().all(|other| knows(&other.driver, &other.pool, &other.device))
     }
 
     /// The capacities of a device; `None` if it is unknown.

@@ -1,9 +1,9 @@
 //! Compares the checkpoint with the machine at start. Pure decisions; the effects are
 //! those of preparing and unpreparing.
 
+use crate::model::plan::{Plan, PlannedDevice, PlannedRdma};
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::inventory::Inventory;
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
 use std::collections::BTreeSet;
 
 /// What to do for one claim.

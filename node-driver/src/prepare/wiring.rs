@@ -2,7 +2,7 @@
 //! and the machine's topology for NCCL, both restricted to the claim's devices. A pure
 //! function of the plan, the topology and the slices.
 
-use crate::prepare::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
+use crate::model::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
 use crate::prepare::published::Published;
 use cluster_model::gpu_drivers;
 use std::collections::{BTreeMap, BTreeSet};

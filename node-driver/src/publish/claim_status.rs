@@ -6,7 +6,7 @@ mod writer;
 
 pub(crate) use writer::StatusWriter;
 
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
+use crate::model::plan::{Plan, PlannedDevice, PlannedLink};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

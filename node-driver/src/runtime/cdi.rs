@@ -7,11 +7,10 @@
 
 use super::mappings;
 use crate::kernel::attach::AttachMode;
+use crate::model::plan::{CharDevice, Plan, PlannedDevice, PlannedRdma};
 use crate::prepare::claim::base_request;
-use crate::prepare::inventory::CharDevice;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
 use cluster_model::network_config::RdmaConfig;
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Which NIC each GPU uses, for libraries that do not find the nearest one by themselves. They are
 //! told only if every GPU of the pod has an RDMA device, since they refuse a GPU without one.
 
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedGpu, PlannedRdma};
+use crate::model::plan::{Plan, PlannedDevice, PlannedGpu, PlannedRdma};
 
 /// A GPU and its nearest NIC.
 #[derive(Clone, Copy, Debug)]

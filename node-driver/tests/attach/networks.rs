@@ -1,7 +1,7 @@
 //! What a pod's NICs inherit from the host, and several of them on one network.
 
 use crate::stage::{RAIL, Stage};
-use node_driver::prepare::plan::Companion;
+use node_driver::model::plan::Companion;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;

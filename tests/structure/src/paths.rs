@@ -128,7 +128,9 @@ impl Content {
 
     /// Reads the names of a `use` below a prefix.
     fn tree(&mut self, tokens: &[TokenTree], prefix: &[String], scope: &[String]) {
-        for tree in tokens.split(|token| is_punct(token, ',')) {
+        // Nothing follows the last comma of a group.
+        let trees = tokens.split(|token| is_punct(token, ','));
+        for tree in trees.filter(|tree| !tree.is_empty()) {
             let mut path = prefix.to_vec();
             let mut name = None;
             let mut tree = tree.iter();

@@ -51,13 +51,31 @@ fn two_files_that_use_each_other_are_a_circle() -> Result<()> {
 }
 
 #[test]
-fn a_parent_and_a_child_that_use_each_other_are_a_circle() -> Result<()> {
+fn a_child_may_use_its_parent_but_not_the_root() -> Result<()> {
     let circles = found(&[
-        ("main.rs", "mod a;"),
+        ("main.rs", "mod a; mod d; pub const LEAST: u8 = 0;"),
         ("a.rs", "mod c; pub const MOST: u8 = 1; pub fn f() { c::g() }"),
         ("a/c.rs", "pub fn g() { let _ = super::MOST; }"),
+        ("d.rs", "pub fn h() { let _ = crate::LEAST; }"),
     ])?;
-    assert_eq!(circles, [["a.rs", "a/c.rs"]]);
+    assert!(circles.is_empty(), "the root uses none of them: {circles:?}");
+    let circles = found(&[
+        ("main.rs", "mod d; pub const LEAST: u8 = 0; fn main() { d::h() }"),
+        ("d.rs", "pub fn h() { let _ = crate::LEAST; }"),
+    ])?;
+    assert_eq!(circles, [["d.rs", "main.rs"]]);
+    Ok(())
+}
+
+#[test]
+fn a_comma_at_the_end_of_a_group_names_nothing() -> Result<()> {
+    let circles = found(&[
+        ("lib.rs", "mod a; pub use a::f;"),
+        ("a.rs", "mod b; mod c; pub fn f() { b::g() }"),
+        ("a/b.rs", "use crate::{a::c::{h,},}; pub fn g() { h() }"),
+        ("a/c.rs", "pub fn h() {}"),
+    ])?;
+    assert!(circles.is_empty(), "{circles:?}");
     Ok(())
 }
 

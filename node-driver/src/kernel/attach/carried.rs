@@ -5,7 +5,7 @@
 
 use crate::kernel::attach::identity::{alternative_names, name_of};
 use crate::kernel::attach::{AttachError, ebpf};
-use crate::prepare::host_link::Carried;
+use crate::model::host_link::Carried;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@ use crate::kernel::attach::identity::{
 };
 use crate::kernel::attach::link::{all, inside};
 use crate::kernel::attach::netns::NetNs;
-use crate::prepare::plan::{Child, MARK, PlannedLink};
+use crate::model::plan::{Child, MARK, PlannedLink};
 use cluster_model::network_config::{MacAddress, MacvlanMode, PartitionKey};
 use netlink_packet_route::link::{
     InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkMessage, MacVlanMode,

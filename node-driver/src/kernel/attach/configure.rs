@@ -3,8 +3,8 @@
 //! because the hook runs again for each container of the pod and for each restart of one.
 
 use crate::kernel::attach::dhcp::{Lease, Leases};
-use crate::kernel::attach::enter::{Indices, Known};
 use crate::kernel::attach::identity::{in_pod, name_of};
+use crate::kernel::attach::known::{Indices, Known};
 use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, by_index, by_name, has_lease, inside, metrics_of,
     properties, set_attributes,
@@ -14,8 +14,8 @@ use crate::kernel::attach::same_network::{self, Apart};
 use crate::kernel::attach::{
     AttachError, dhcp, ebpf, ethtool, host_links, settings, shaping, sysctl,
 };
-use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes, TABLE_MAIN};
-use crate::prepare::plan::{Plan, PlannedLink};
+use crate::model::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes, TABLE_MAIN};
+use crate::model::plan::{Plan, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::rule::RuleAction;

@@ -7,30 +7,16 @@
 
 use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
+use crate::kernel::attach::known::{Indices, Known};
 use crate::kernel::attach::link::{all, inside, to_namespace};
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, children, configure, leave, rdma, uplink};
-use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
+use crate::model::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::LinkMessage;
 use rtnetlink::Handle;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// Indices of interfaces in the pod's namespace, by the names that they get there.
-pub type Indices = BTreeMap<LinkName, u32>;
-
-/// What is known before a pod's interfaces are attached, some of it from earlier runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// Leases that DHCP servers have given.
-    pub leases: &'a Leases,
-    /// Indices of the interfaces in the pod.
-    pub links: &'a Indices,
-    /// Directory in which the kernel's network settings can be written.
-    pub sysctl: &'a Path,
-}
 
 /// Moves what the claim's devices have in the host's namespace into the pod's, and
 /// configures it. If a later step fails, moves it back.

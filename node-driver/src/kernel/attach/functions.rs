@@ -9,7 +9,7 @@ use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::link::{all, by_name};
 use crate::kernel::attach::netns::NetNs;
-use crate::prepare::plan::PlannedFunction;
+use crate::model::plan::PlannedFunction;
 use cluster_model::network_config::{Guid, LinkState, VirtualFunctionConfig, VlanProto};
 use futures::TryStreamExt;
 use netlink_packet_route::AddressFamily;

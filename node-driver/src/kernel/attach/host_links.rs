@@ -8,7 +8,7 @@ use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, carried, settings};
-use crate::prepare::host_link::{
+use crate::model::host_link::{
     HostAddress, HostLink, HostRoute, HostRule, SegmentSizes, TABLE_MAIN,
 };
 use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};

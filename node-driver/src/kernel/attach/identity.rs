@@ -2,12 +2,14 @@
 //! pod can change. Pure.
 
 use crate::facts::network::kernel::kind;
-use crate::kernel::attach::enter::Indices;
-use crate::prepare::host_link::{HostLink, LinkIdentity};
-use crate::prepare::plan::{Child, MARK, PlannedLink};
-use cluster_model::network_config::MacAddress;
+use crate::model::host_link::{HostLink, LinkIdentity};
+use crate::model::plan::{Child, MARK, PlannedLink};
+use cluster_model::network_config::{LinkName, MacAddress};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage, Prop};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Indices of interfaces in the pod's namespace, by the names that they get there.
+pub type Indices = BTreeMap<LinkName, u32>;
 
 /// The kind of IP over InfiniBand.
 const IPOIB: &str = "ipoib";

@@ -5,8 +5,8 @@
 //! An interface that could not be moved back is an error and is tried again. Once it is
 //! back, nothing waits for the restore; what could not be restored is reported.
 
-use crate::kernel::attach::enter::Indices;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, name_of};
+use crate::kernel::attach::known::Indices;
 use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, all, by_index, inside, properties, set_attributes,
     to_namespace,
@@ -14,8 +14,8 @@ use crate::kernel::attach::link::{
 use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, carried, children, ebpf, ethtool, rdma, settings};
-use crate::prepare::host_link::{HostLink, HostRoute};
-use crate::prepare::plan::{Child, PlannedDevice, PlannedLink};
+use crate::model::host_link::{HostLink, HostRoute};
+use crate::model::plan::{Child, PlannedDevice, PlannedLink};
 use netlink_packet_route::link::LinkMessage;
 use rtnetlink::{Handle, LinkUnspec};
 use std::path::Path;

@@ -3,7 +3,7 @@
 use crate::facts::network::dump::{dump, dump_each};
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
-use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
+use crate::model::host_link::{HostAddress, HostRoute, SegmentSizes};
 use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
 use futures::TryStreamExt;
 use netlink_packet_core::{DecodeError, Parseable};

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// Longest that the hook waits for the driver. It works without the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest UID, as in [`crate::prepare::claim::is_safe_uid`].
+/// Longest UID, as in [`crate::model::claim::is_safe_uid`].
 const UID_MAX: usize = 64;
 /// The driver's answer if it holds the namespace.
 const HELD: &[u8; 1] = b"+";

@@ -9,7 +9,7 @@ mod netlink;
 mod sysfs;
 
 use crate::kernel::attach::AttachError;
-use crate::prepare::host_link::{Napi, NapiInstance};
+use crate::model::host_link::{Napi, NapiInstance};
 use netlink::Instance;
 use std::collections::BTreeMap;
 use sysfs::Interfaces;

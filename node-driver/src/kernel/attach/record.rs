@@ -3,10 +3,11 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::{Lease, Leases};
-use crate::kernel::attach::enter::{Indices, Known, attach};
+use crate::kernel::attach::enter::attach;
+use crate::kernel::attach::known::{Indices, Known};
 use crate::kernel::attach::netns::{NetNs, NetNsId};
+use crate::model::plan::Plan;
 use crate::prepare::durable::{self, FileError};
-use crate::prepare::plan::Plan;
 use cluster_model::network_config::LinkName;
 use process::chain::Chain;
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,7 @@
 //! itself only (`Documentation/networking/ip-sysctl.rst`: `arp_ignore`, `arp_announce`).
 
 use crate::kernel::attach::dhcp::Leases;
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
+use crate::model::plan::{Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig};
 use cluster_model::nic_pool::SCOPE_LINK;
 use std::collections::BTreeMap;

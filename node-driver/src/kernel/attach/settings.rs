@@ -10,7 +10,7 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::link::by_index;
-use crate::prepare::host_link::{HostLink, LinkSettings};
+use crate::model::host_link::{HostLink, LinkSettings};
 use netlink_packet_core::{DefaultNla, Emitable, Nla};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, LinkAttribute, LinkMessage,

@@ -3,7 +3,7 @@
 
 use crate::facts::network::kernel::Dump;
 use crate::kernel::attach::AttachError;
-use crate::prepare::host_link::{HostLink, HostRoute};
+use crate::model::host_link::{HostLink, HostRoute};
 use std::collections::BTreeSet;
 
 /// Refuses if the node's own traffic now uses one of these interfaces of the thread's namespace, by

@@ -1,7 +1,7 @@
 //! Against an in-process server: two pages of claims, then a watch.
 
 use super::*;
-use crate::prepare::claim::ClaimRef;
+use crate::model::claim::ClaimRef;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;

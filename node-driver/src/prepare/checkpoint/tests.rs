@@ -1,8 +1,8 @@
 //! Written, read, older, newer and damaged checkpoints.
 
 use super::*;
-use crate::prepare::claim::ClaimRef;
-use crate::prepare::plan::Wiring;
+use crate::model::claim::ClaimRef;
+use crate::model::plan::Wiring;
 use std::fs;
 
 fn plan(uid: &str) -> Plan {

@@ -1,6 +1,7 @@
 //! An allocated claim, and variants with errors.
 
 use super::*;
+use crate::model::claim::is_safe_uid;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
 
@@ -235,7 +236,7 @@ fn old_slices_suffice_if_they_have_all_devices_and_none_is_shared() {
     let claim = read(allocated()).expect("allocated here");
     let suffices = |slices: &[&ResourceSlice], claim: &AllocatedClaim| {
         let slices = slices.iter().map(|slice| (*slice).clone()).collect();
-        Published::of(slices).suffices_for("dra.net", claim)
+        claim.is_served_by(&Published::of(slices), "dra.net")
     };
     assert!(suffices(&[&nics, &gpus], &claim));
     assert!(!suffices(&[&nics], &claim), "the GPU is new");

@@ -1,12 +1,10 @@
 use super::*;
 use crate::kernel::attach::AttachMode;
+use crate::model::claim::{ClaimRef, PodRef};
+use crate::model::plan::{PlannedDevice, PlannedRdma};
 use crate::prepare::checkpoint::Record;
-use crate::prepare::claim::ClaimRef;
-use crate::prepare::claim::PodRef;
 use crate::prepare::effects::devices_file;
 use crate::prepare::paths::Paths;
-use crate::prepare::plan::PlannedDevice;
-use crate::prepare::plan::PlannedRdma;
 use crate::runtime::cdi;
 use cluster_model::network_config::RdmaConfig;
 use serde_json::Value;

@@ -7,8 +7,8 @@
 //! | Intel | DRM device and number, `card1-0` | `intel/intel-device-plugins-for-kubernetes`, `cmd/gpu_plugin` |
 
 use crate::facts::pod_resources::PluginDevice;
+use crate::model::plan::PluginGpu;
 use crate::prepare::late::LateError;
-use crate::prepare::plan::PluginGpu;
 use cluster_model::gpu_drivers;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PciAddress, Snapshot, Topology};

@@ -2,13 +2,13 @@
 
 use crate::facts::host;
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::plan::Plan;
 use crate::prepare::checkpoint::{Checkpoint, Record};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::error::PrepareError;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::node::Node;
 use crate::prepare::notices::Subject;
-use crate::prepare::plan::Plan;
 use crate::prepare::reconcile::{Step, holds, steps};
 use crate::prepare::reserve;
 use process::chain::Chain;

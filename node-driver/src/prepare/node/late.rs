@@ -1,12 +1,12 @@
 //! Chooses the NICs of claims that name none.
 
 use crate::facts::pod_resources::PodDevices;
+use crate::model::plan::{Plan, PluginGpu};
 use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::claim::AllocatedClaim;
 use crate::prepare::error::PrepareError;
 use crate::prepare::late::{self, Bound, Facts, KnownGpus, LateError, has_places};
 use crate::prepare::node::Node;
-use crate::prepare::plan::{Plan, PluginGpu};
 use crate::prepare::published::Published;
 use topology_graph::{Snapshot, Topology};
 

@@ -1,10 +1,10 @@
 //! State of the driver's claims on disk: the checkpoint, and the turn to change it.
 
+use crate::model::claim::is_safe_uid;
+use crate::model::plan::Plan;
 use crate::prepare::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
-use crate::prepare::claim::is_safe_uid;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
-use crate::prepare::plan::Plan;
 use crate::prepare::{reserve, turn};
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -3,7 +3,7 @@
 //! those of upstream DRANET.
 
 use crate::facts::cloud::CloudNic;
-use crate::prepare::host_link::HostLink;
+use crate::model::host_link::HostLink;
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,8 +1,8 @@
 //! Why a claim's requests cannot be fulfilled. Messages are for the claim's author.
 
 use crate::kernel::attach::ethtool::EthtoolError;
-use crate::prepare::claim::ClaimRef;
-use crate::prepare::plan::Child;
+use crate::model::claim::ClaimRef;
+use crate::model::plan::Child;
 use cluster_model::network_config::{ConfigError, LinkName};
 use std::net::IpAddr;
 

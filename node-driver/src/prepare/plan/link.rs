@@ -3,11 +3,12 @@
 
 use super::names::PodNames;
 use crate::facts::network::Withheld;
+use crate::model::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
+use crate::model::plan::{Child, MARK, Plan, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::inventory::NicFacts;
 use crate::prepare::plan::cloud::with_policy_routes;
-use crate::prepare::plan::{Child, Facts, MARK, Plan, PlanError, PlannedLink};
+use crate::prepare::plan::{Facts, PlanError};
 use cluster_model::network_config::{
     InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
     RouteConfig, RuleConfig,

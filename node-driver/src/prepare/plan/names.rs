@@ -1,8 +1,8 @@
 //! The names of a pod's interfaces.
 
-use super::Plan;
+use crate::model::host_link::HostLink;
+use crate::model::plan::Plan;
 use crate::prepare::claim::AllocatedClaim;
-use crate::prepare::host_link::HostLink;
 use cluster_model::network_config::{LinkName, LinkNamePattern, NetworkConfig};
 use std::collections::BTreeSet;
 

@@ -10,9 +10,12 @@ use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::ethtool::{Abilities, Feature};
 use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
+use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
+use crate::model::host_link::HostLink;
+use crate::model::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
+use crate::model::plan::{CharDevice, Child, Plan, PlannedDevice, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
-use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
 use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
@@ -20,6 +23,7 @@ use cluster_model::names::capacity;
 use cluster_model::network_config::{
     EthtoolConfig, Guid, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
 };
+use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use process::chain::Chain;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

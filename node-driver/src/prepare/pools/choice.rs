@@ -1,6 +1,6 @@
 //! Chooses the address that a claim tries to reserve. Pure.
 
-use crate::prepare::claim::ClaimRef;
+use crate::model::claim::ClaimRef;
 use cluster_model::network_config::IpPrefix;
 use cluster_model::nic_pool::{Addresses, NicAddress, NicAddressClaim, NicPool};
 use std::collections::BTreeSet;

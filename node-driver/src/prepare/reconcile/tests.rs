@@ -1,8 +1,9 @@
 //! Which plans are valid after a boot, and what follows.
 
 use super::*;
+use crate::model::plan::CharDevice;
 use crate::prepare::checkpoint::Record;
-use crate::prepare::inventory::{CharDevice, NicFacts, RdmaFacts};
+use crate::prepare::inventory::{NicFacts, RdmaFacts};
 use serde_json::json;
 
 fn uverbs(number: u32) -> CharDevice {

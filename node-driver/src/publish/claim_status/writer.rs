@@ -6,8 +6,8 @@
 //! and `associated-node:patch` on `resourceclaims/driver` for this driver's name.
 
 use super::{Progress, render};
-use crate::prepare::claim::ClaimRef;
-use crate::prepare::plan::Plan;
+use crate::model::claim::ClaimRef;
+use crate::model::plan::Plan;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};

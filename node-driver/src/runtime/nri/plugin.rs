@@ -4,9 +4,9 @@
 
 use crate::kernel::memlock;
 use crate::kubelet::metrics::Method;
+use crate::model::plan::Plan;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
-use crate::prepare::plan::Plan;
 use crate::prepare::preparer::Preparer;
 use crate::prepare::sandboxes::{Inside, Sandbox};
 use crate::publish::claim_status::Progress;

@@ -2,7 +2,7 @@
 //! interfaces are recognized as the claim's.
 
 use super::*;
-use crate::prepare::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
+use crate::model::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
 use cluster_model::network_config::NetworkConfig;
 use netlink_packet_core::Emitable;
 use netlink_packet_route::link::LinkInfo;

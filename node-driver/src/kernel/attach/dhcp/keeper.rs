@@ -10,12 +10,12 @@ mod exchange;
 
 use super::{LOOK, Lease, LeaseError, Leases, config};
 use crate::kernel::attach::AttachError;
-use crate::kernel::attach::enter::Indices;
 use crate::kernel::attach::identity::in_pod;
+use crate::kernel::attach::known::Indices;
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::AttachRecord;
-use crate::prepare::plan::PlannedLink;
+use crate::model::plan::PlannedLink;
 use changes::Changes;
 use exchange::exchange;
 use futures::TryStreamExt;

@@ -1,10 +1,9 @@
 //! The steps for two interfaces and an RDMA device, wherever they are.
 
 use super::*;
-use crate::prepare::claim::ClaimRef;
-use crate::prepare::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
-use crate::prepare::plan::PlannedRdma;
-use crate::prepare::plan::Wiring;
+use crate::model::claim::ClaimRef;
+use crate::model::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
+use crate::model::plan::{PlannedRdma, Wiring};
 use cluster_model::network_config::{NetworkConfig, RdmaConfig};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
 use process::chain::Chain;

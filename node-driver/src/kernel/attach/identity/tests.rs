@@ -1,7 +1,7 @@
 //! An interface, and others that share its name, index or kind.
 
 use super::*;
-use crate::prepare::plan::Child;
+use crate::model::plan::Child;
 use cluster_model::network_config::{LinkName, NetworkConfig};
 use netlink_packet_route::link::{InfoKind, LinkInfo};
 

@@ -1,8 +1,7 @@
 //! What is written after several updates, and what is not written again.
 
 use super::*;
-use crate::prepare::plan::PlannedDevice;
-use crate::prepare::plan::Wiring;
+use crate::model::plan::{PlannedDevice, Wiring};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing;

@@ -3,7 +3,7 @@
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::{Lease, routes_for, set};
 use crate::kernel::attach::link::{add_address, del_address, del_route};
-use crate::prepare::plan::PlannedLink;
+use crate::model::plan::PlannedLink;
 use rtnetlink::Handle;
 
 /// Prefix length of a network with a single address.

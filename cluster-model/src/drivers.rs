@@ -6,16 +6,20 @@
 
 mod entry;
 mod file;
+pub(crate) mod gpu;
+pub(crate) mod nic;
 mod text;
 
-pub use entry::{AcceleratorEntry, AddressSource, NicEntry, PartEntry, RdmaEntry, WholeEntry};
+pub use entry::{
+    AcceleratorEntry, AddressSource, FieldError, NicEntry, PartEntry, RdmaEntry, WholeEntry,
+};
 #[cfg(feature = "crd")]
 pub use file::schema;
-pub use file::{DriversFile, DriversFileError, FieldError, InvalidDrivers};
+pub use file::{DriversFile, DriversFileError, InvalidDrivers};
 pub use text::{Attribute, Class, DriverName, Id, TextError};
 
-use crate::gpu_drivers::{self, GpuDriver};
-use crate::nic_drivers::{self, NicDriver};
+use gpu::GpuDriver;
+use nic::NicDriver;
 use std::path::Path;
 use std::sync::OnceLock;
 use topology_graph::Accelerator;
@@ -60,9 +64,9 @@ pub enum UseError {
 impl Default for Drivers {
     fn default() -> Self {
         Self {
-            accelerators: gpu_drivers::BUILT_IN.to_vec(),
-            parts: gpu_drivers::BUILT_IN_PARTS.to_vec(),
-            nics: nic_drivers::BUILT_IN.to_vec(),
+            accelerators: gpu::BUILT_IN.to_vec(),
+            parts: gpu::BUILT_IN_PARTS.to_vec(),
+            nics: nic::BUILT_IN.to_vec(),
             functions: Vec::new(),
             named: Vec::new(),
         }

@@ -8,10 +8,12 @@ mod gather;
 mod intake;
 mod text;
 mod trim;
+mod write;
 
-pub use archive::{FORMAT, Head, head, write};
+pub use archive::{FORMAT, Head, head};
 pub use gather::{Gathered, Gathering, Text, gather};
 pub use intake::{Found, Intake};
+pub use write::write;
 
 use crate::view::{ClusterView, ViewError};
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! The labels of nodes with their domains of the levels below the fabric, copied from labels that
-//! others set, or from objects of other schedulers (`foreign_levels.rs`). The first source that a
+//! others set, or from objects of other schedulers (`foreign.rs`). The first source that a
 //! node has wins. A label that an operator has set stays: it has no label with its source beside it.
 //!
 //! The sources, each checked in what its project publishes:
@@ -16,7 +16,8 @@
 //!   `utilities/aks/torset_labeler/helm/README.md`): nodes behind one leaf switch, as SHARP finds them.
 //!   AKS itself sets no label of this kind.
 
-use crate::foreign_levels;
+mod foreign;
+
 use crate::node_label::label_value;
 use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::label::NVLINK_CLIQUE;
@@ -26,13 +27,13 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-pub(crate) const NVLINK: [&str; 4] = [
+const NVLINK: [&str; 4] = [
     NVLINK_CLIQUE,
     "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/accelerator",
     "topology.k8s.aws/ultraserver-id",
 ];
-pub(crate) const BLOCK: [&str; 9] = [
+const BLOCK: [&str; 9] = [
     "fabric.topograph.run/tier-0",
     "network.topology.nvidia.com/leaf",
     "topology.k8s.aws/network-node-layer-4",
@@ -40,8 +41,8 @@ pub(crate) const BLOCK: [&str; 9] = [
     "cloud.google.com/gce-topology-subblock",
     "oci.oraclecloud.com/rdma.local_block_id",
     "ib/torset",
-    foreign_levels::HYPER_NODE,
-    foreign_levels::TOPOLOGY,
+    foreign::HYPER_NODE,
+    foreign::TOPOLOGY,
 ];
 
 /// The labels of nodes, or the kinds of objects, from which the domains of one level are copied.
@@ -122,8 +123,8 @@ pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
 /// What a source says of the domain of a node, as a label value.
 pub(crate) fn said(view: &ClusterView, node: &Node, source: &str) -> Option<String> {
     let value = match source {
-        foreign_levels::TOPOLOGY => foreign_levels::of_topologies(view, node)?,
-        foreign_levels::HYPER_NODE => foreign_levels::of_hyper_nodes(view, node)?,
+        foreign::TOPOLOGY => foreign::of_topologies(view, node)?,
+        foreign::HYPER_NODE => foreign::of_hyper_nodes(view, node)?,
         label => node.labels.get(label).filter(|value| !value.is_empty())?.to_string(),
     };
     Some(label_value(&value))

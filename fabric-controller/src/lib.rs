@@ -28,7 +28,6 @@ pub mod conflicts;
 #[cfg(feature = "server")]
 mod controller;
 pub mod decide;
-mod foreign_levels;
 pub mod group;
 pub mod interpod;
 pub mod job_name;

@@ -1,6 +1,6 @@
 //! Converts the address management of a CNI network into fields of our network configuration.
 
-use crate::object_name;
+use crate::names::object_name;
 use cluster_model::network_config::IpPrefix;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,23 +12,21 @@
 //! `pods`.
 
 mod addresses;
+mod names;
 mod networks;
+mod note;
+mod options;
 mod pods;
 mod resources;
 
+pub use note::Note;
+pub use options::Options;
+
 use networks::Networks;
+use note::note;
 use resources::Resources;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-
-/// Settings that the input does not contain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The share of a NIC that each pod of a shared resource gets: a quantity of bits per second,
-    /// such as `1G`. Without it, only the number of pods per NIC is limited, as by the device
-    /// plugin.
-    pub share: Option<String>,
-}
 
 /// The default number of pods that share a NIC, as in the operator's examples.
 const RDMA_HCA_MAX: u64 = 63;
@@ -43,15 +41,6 @@ pub struct Migration {
     pub documents: Vec<Value>,
     /// What the user must know or do, in the order of the objects.
     pub notes: Vec<Note>,
-}
-
-/// A note on a part of an object that has no counterpart, or that behaves differently.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Note {
-    /// The object, such as `NicClusterPolicy nic-cluster-policy`.
-    pub object: String,
-    /// The difference, and what to do.
-    pub text: String,
 }
 
 /// Converts objects; the order among them does not matter.
@@ -132,28 +121,4 @@ fn values(
         values.insert("networkConfig".to_owned(), json!({"namespaces": guarded}));
     }
     Value::Object(values)
-}
-
-/// Describes an object for the user: its kind and name, with the namespace if it has one.
-fn described(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let kind = text(&object["kind"]);
-    let metadata = &object["metadata"];
-    let name = metadata["name"].as_str().or_else(|| metadata["generateName"].as_str());
-    match metadata["namespace"].as_str() {
-        Some(namespace) => format!("{kind} {namespace}/{}", name.unwrap_or_default()),
-        None => format!("{kind} {}", name.unwrap_or_default()),
-    }
-}
-
-fn note(notes: &mut Vec<Note>, object: &Value, text: impl Into<String>) {
-    notes.push(Note { object: described(object), text: text.into() });
-}
-
-/// Converts text to a valid object name.
-fn object_name(text: &str) -> String {
-    let kept = text.to_lowercase();
-    let replaced: String =
-        kept.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    replaced.trim_matches('-').to_owned()
 }

@@ -1,7 +1,7 @@
 //! Converts secondary networks into our network configurations.
 
 use crate::addresses::{self, Addresses, Pools};
-use crate::{Note, note};
+use crate::note::{Note, note};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -3,9 +3,11 @@
 //! A pod with GPUs gets the annotation, so that its NICs are aligned with its GPUs. A pod without
 //! GPUs gets its own claim template.
 
+use crate::names::object_name;
 use crate::networks::{Network, Networks};
+use crate::note::{Note, note};
+use crate::options::Options;
 use crate::resources::{Resource, Resources, is_same_resource};
-use crate::{Note, Options, note, object_name};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, capacity};
 use serde_json::{Map, Value, json};

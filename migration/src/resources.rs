@@ -1,6 +1,7 @@
 //! Converts resources of device plugins to DeviceClasses.
 
-use crate::{Note, note, object_name};
+use crate::names::object_name;
+use crate::note::{Note, note};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 //! One module per stage. Publishing: [`facts`] → [`decide`] → [`publish`]. Preparing a
 //! claim: the [`kubelet`] asks, [`prepare`] plans and writes, [`kernel`] moves
 //! interfaces, and the container [`runtime`] starts the hook or calls the NRI plugin.
-//! `driver` runs all of it.
+//! `driver` runs all of it. [`model`] has the values that stages hand to each other.
 
 pub mod args;
 pub mod decide;

@@ -3,8 +3,8 @@
 
 use crate::args::ServerArgs;
 use crate::bodies::{self, Bodies, BodyLimits};
-use crate::clients::Clients;
 use crate::connections::{Connections, Limited};
+use crate::tls::clients::Clients;
 use crate::tls::{Certificate, Identity, TlsError};
 use axum::extract::DefaultBodyLimit;
 use axum::{Router, middleware};

@@ -4,7 +4,6 @@
 pub mod args;
 pub mod authority;
 pub mod bodies;
-pub mod clients;
 mod connections;
 pub mod http;
 pub mod lease;

@@ -4,7 +4,9 @@
 //! A Secret volume swaps a symbolic link above the files. The files themselves are never written,
 //! so watching them does not work: they are read at intervals and compared.
 
-use crate::clients::Clients;
+pub mod clients;
+
+use crate::tls::clients::Clients;
 use axum_server::tls_rustls::RustlsConfig;
 use std::io;
 use std::path::{Path, PathBuf};

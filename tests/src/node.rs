@@ -11,10 +11,12 @@ mod isolation;
 pub(crate) mod kubelet;
 pub mod links;
 mod machine;
+mod nic;
 pub mod nri;
 pub mod plugin;
 pub mod pods;
 
 pub use frame::{with_machine, with_played_machine};
 pub use isolation::isolated;
-pub use machine::{Machine, Nic, device_name};
+pub use machine::Machine;
+pub use nic::{Nic, device_name};

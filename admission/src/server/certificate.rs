@@ -10,8 +10,8 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use process::chain::Chain;
 use serve::authority::CertificateBundle;
-use serve::clients::Clients;
 use serve::tls::Identity;
+use serve::tls::clients::Clients;
 use std::collections::BTreeMap;
 
 /// Keys of the Secret: those of type `kubernetes.io/tls`, and those of the authority.

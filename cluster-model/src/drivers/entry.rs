@@ -1,10 +1,9 @@
 //! The entries of the operator's file of drivers. The documentation of each field is also that of
 //! the schema.
 
-use super::file::FieldError;
+use super::gpu::{GpuDriver, Part};
+use super::nic::{NicDriver, Rdma};
 use super::text::{Attribute, Class, DriverName, Id};
-use crate::gpu_drivers::{GpuDriver, Part};
-use crate::nic_drivers::{NicDriver, Rdma};
 use serde::Deserialize;
 
 /// Where the PCI address of a device is, if the driver does not publish
@@ -161,6 +160,29 @@ impl AddressSource {
             Self::None | Self::DeviceName | Self::RdmaDeviceName | Self::Attribute(_) => None,
         }
     }
+}
+
+/// Why an entry is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// Another entry has the same driver.
+    #[error("line {0} has an entry for this driver already; keep one")]
+    Duplicate(u64),
+    /// This project's own driver.
+    #[error("this is this project's driver, which cannot be replaced")]
+    Own,
+    /// Accelerators are not named after RDMA devices.
+    #[error("`address`: only NICs have RDMA devices; use `deviceName` or `attribute`")]
+    RdmaDeviceOfAccelerator,
+    /// Parts cannot be told from whole accelerators.
+    #[error("`part` needs `whole`, whose attribute distinguishes parts from whole accelerators")]
+    PartWithoutWhole,
+    /// No class of the NICs.
+    #[error("`classes` is empty; name the DeviceClass of the NICs")]
+    NoClasses,
+    /// No class of the PCI functions.
+    #[error("`pciClasses` is empty; `lspci -n` shows the class of a function, for example 1200")]
+    NoPciClasses,
 }
 
 impl AcceleratorEntry {

@@ -1,6 +1,6 @@
 //! The operator's file of drivers, in YAML or JSON.
 
-use super::entry::{AcceleratorEntry, NicEntry};
+use super::entry::{AcceleratorEntry, FieldError, NicEntry};
 use crate::names;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -70,29 +70,6 @@ pub enum InvalidDrivers {
         /// What is wrong.
         reason: FieldError,
     },
-}
-
-/// Why an entry is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FieldError {
-    /// Another entry has the same driver.
-    #[error("line {0} has an entry for this driver already; keep one")]
-    Duplicate(u64),
-    /// This project's own driver.
-    #[error("this is this project's driver, which cannot be replaced")]
-    Own,
-    /// Accelerators are not named after RDMA devices.
-    #[error("`address`: only NICs have RDMA devices; use `deviceName` or `attribute`")]
-    RdmaDeviceOfAccelerator,
-    /// Parts cannot be told from whole accelerators.
-    #[error("`part` needs `whole`, whose attribute distinguishes parts from whole accelerators")]
-    PartWithoutWhole,
-    /// No class of the NICs.
-    #[error("`classes` is empty; name the DeviceClass of the NICs")]
-    NoClasses,
-    /// No class of the PCI functions.
-    #[error("`pciClasses` is empty; `lspci -n` shows the class of a function, for example 1200")]
-    NoPciClasses,
 }
 
 impl DriversFile {

@@ -2,16 +2,13 @@
 //! file. A reader holds one object at a time, however large the cluster is.
 
 use super::document::Item;
-use super::gather::Gathered;
 use super::text;
 use super::{SnapshotError, SnapshotError::Read};
-use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
-use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 /// The `apiVersion` of the first object. Another version is another format.
@@ -127,31 +124,16 @@ impl<R: io::Read> Lines<R> {
     }
 }
 
-/// Writes a snapshot: the head, then the objects in order. An existing file with the name stays
-/// until the new one is complete.
-pub fn write(path: &Path, head: &Head, objects: &Gathered) -> Result<(), SnapshotError> {
-    let write = || -> io::Result<()> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".partial");
-        let partial = Path::new(&name);
-        let mut file = File::create(partial)?;
-        let mut begin = GzEncoder::new(Vec::new(), Compression::fast());
-        serde_json::to_writer(&mut begin, head)?;
-        begin.write_all(b"\n")?;
-        // Consecutive gzip members form one text (RFC 1952, 2.2).
-        file.write_all(&begin.finish()?)?;
-        file.write_all(objects.compressed())?;
-        fs::rename(partial, path)
-    };
-    write().map_err(|source| SnapshotError::Write { path: path.to_owned(), source })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Gathering, load_keeping, objects};
+    use super::super::{Gathered, Gathering, load_keeping, objects, write};
     use super::*;
     use dra_allocator::MinorVersion;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
     use serde_json::{Value, json};
+    use std::fs;
+    use std::io::Write as _;
 
     fn gathered(objects: &[&Value]) -> Gathered {
         let mut gathering = Gathering::default();

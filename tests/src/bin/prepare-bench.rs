@@ -81,7 +81,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         let mut machine = Machine::alone(&plane, NODE, &NICS)?.with_this_kernel()?;
         // Also publishes the pairs of links that act as NICs.
         machine.spawn_driver(&["--filter="])?;
-        anyhow::ensure!(plugin::listens(&machine).await?, "the driver ended");
+        anyhow::ensure!(machine.listens().await?, "the driver ended");
         published(scope).await?;
         // Interfaces without a PCI device are published by their names.
         let devices = NICS.map(|nic| nic.link);

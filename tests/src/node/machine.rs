@@ -11,16 +11,17 @@ use std::{
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
+use node_driver::kubelet::wire::dra_v1::dra_plugin_client::DraPluginClient;
 use serde_json::Value;
 use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
 use topology_graph::fixture;
 
 use crate::{
     Check, ControlPlane, eventually,
     node::{
-        containerd, kubelet,
+        Nic, containerd, kubelet,
         links::{self, shell},
-        plugin,
     },
     ports,
     process::Process,
@@ -29,27 +30,6 @@ use crate::{
 const SOON: Duration = Duration::from_mins(1);
 /// The program of util-linux.
 const SETPRIV: &str = "/usr/bin/setpriv";
-
-/// An Ethernet NIC: a PCI function of the planted machine with a real link as its interface.
-#[derive(Clone, Debug)]
-pub struct Nic {
-    /// Its PCI address.
-    pub address: &'static str,
-    /// Its interface.
-    pub link: &'static str,
-}
-
-impl Nic {
-    /// Its device name in a slice.
-    pub fn device(&self) -> String {
-        device_name(self.address)
-    }
-}
-
-/// The device name in a slice for the NIC at this PCI address.
-pub fn device_name(address: &str) -> String {
-    format!("pci-{}", address.replace([':', '.'], "-"))
-}
 
 /// A running node.
 pub struct Machine {
@@ -184,8 +164,29 @@ impl Machine {
         Ok(old)
     }
 
+    /// Connects to the driver as the kubelet does.
+    pub(super) async fn connect(&self) -> anyhow::Result<DraPluginClient<Channel>> {
+        let endpoint = Endpoint::from_shared(format!("unix:{}", self.socket().display()))?;
+        Ok(DraPluginClient::new(endpoint.connect().await?))
+    }
+
+    /// Waits until the driver listens. Returns `false` if it ended before, because a test made it.
+    pub async fn listens(&self) -> anyhow::Result<bool> {
+        eventually(SOON, async || {
+            if self.connect().await.is_ok() {
+                return Ok(Check::Done(true));
+            }
+            Ok(if self.driver_has_ended() {
+                Check::Done(false)
+            } else {
+                Check::NotYet("the driver does not listen".to_owned())
+            })
+        })
+        .await
+    }
+
     async fn driver_serves(&self) -> anyhow::Result<()> {
-        let listens = plugin::listens(self).await?;
+        let listens = self.listens().await?;
         let driver = self.driver.as_ref().context("it was started")?;
         anyhow::ensure!(listens, "node-driver ended:\n{}", driver.tail(15));
         if self.kubelet.is_none() {

@@ -17,10 +17,7 @@ use anyhow::Context;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::Api;
 use node_driver::{
-    kubelet::wire::dra_v1::{
-        Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
-        dra_plugin_client::DraPluginClient,
-    },
+    kubelet::wire::dra_v1::{Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest},
     runtime::nri::wire::nri::{LinuxNamespace, LinuxPodSandbox, PodSandbox},
 };
 use rustix::{
@@ -29,10 +26,9 @@ use rustix::{
 };
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
-use tonic::transport::{Channel, Endpoint};
 
 use crate::{
-    Check, Scope, eventually,
+    Scope,
     node::{Machine, links::shell, pods},
 };
 
@@ -114,7 +110,7 @@ pub async fn reference(scope: &Scope, name: &str) -> anyhow::Result<Claim> {
 
 /// Prepares a claim as the kubelet does. `Done` has the CDI names.
 pub async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
-    let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
+    let Ok(mut plugin) = machine.connect().await else { return Call::Lost };
     let request = NodePrepareResourcesRequest { claims: vec![claim.clone()] };
     let Ok(answer) = plugin.node_prepare_resources(request).await else { return Call::Lost };
     match answer.into_inner().claims.remove(&claim.uid) {
@@ -128,7 +124,7 @@ pub async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
 
 /// Unprepares a claim as the kubelet does.
 pub async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
-    let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
+    let Ok(mut plugin) = machine.connect().await else { return Call::Lost };
     let request = NodeUnprepareResourcesRequest { claims: vec![claim.clone()] };
     let Ok(answer) = plugin.node_unprepare_resources(request).await else { return Call::Lost };
     match answer.into_inner().claims.remove(&claim.uid) {
@@ -136,26 +132,6 @@ pub async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
         Some(answer) => Call::Refused(answer.error),
         None => Call::Refused("the claim is not in the answer".to_owned()),
     }
-}
-
-async fn connect(machine: &Machine) -> anyhow::Result<DraPluginClient<Channel>> {
-    let endpoint = Endpoint::from_shared(format!("unix:{}", machine.socket().display()))?;
-    Ok(DraPluginClient::new(endpoint.connect().await?))
-}
-
-/// Waits until the driver listens. Returns `false` if it ended before, because a test made it.
-pub async fn listens(machine: &Machine) -> anyhow::Result<bool> {
-    eventually(SOON, async || {
-        if connect(machine).await.is_ok() {
-            return Ok(Check::Done(true));
-        }
-        Ok(if machine.driver_has_ended() {
-            Check::Done(false)
-        } else {
-            Check::NotYet("the driver does not listen".to_owned())
-        })
-    })
-    .await
 }
 
 /// A pod's network namespace, with a thread in it that acts as its processes.

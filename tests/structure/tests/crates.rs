@@ -6,8 +6,22 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use structure::{circles, imports};
 
-/// The crates that are free of circles. Once free of circles, a crate must stay so.
-const CRATES: &[&str] = &["dra-allocator", "scheduler-ext", "tests/structure"];
+/// The crates that are free of circles, and must stay so. `admission` and `topology-graph` still have
+/// some.
+const CRATES: &[&str] = &[
+    "cluster-model",
+    "dra-allocator",
+    "fabric-controller",
+    "kubectl-dranet",
+    "migration",
+    "node-driver",
+    "process",
+    "scheduler-ext",
+    "serve",
+    "simulator",
+    "tests",
+    "tests/structure",
+];
 
 #[test]
 fn no_files_of_a_crate_import_each_other() -> Result<()> {

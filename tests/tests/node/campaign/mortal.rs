@@ -87,7 +87,7 @@ impl<'a> Mortal<'a> {
                 self.flags.iter().copied().chain(death.into_iter().flatten()).collect();
             self.machine.spawn_driver(&flags)?;
             // It first undoes what it left, and passes points of unpreparing.
-            if !plugin::listens(self.machine).await? {
+            if !self.machine.listens().await? {
                 self.dies().await?;
             }
         }

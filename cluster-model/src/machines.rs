@@ -111,13 +111,12 @@ pub fn machines<'a>(
     selection: &Selection<'_>,
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
-    let found = |name| {
+    alike(view, (selection.gpu_driver, selection.only_shared), filter, |name| {
         let (devices, other_nics) = selected(view, name, selection)?;
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
         let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
         Some(Found { devices, other_nics, beside: [cpus, nvmes] })
-    };
-    alike(view, (selection.gpu_driver, selection.only_shared), filter, found)
+    })
 }
 
 /// Groups the nodes that pass the filter and for which `found` returns devices. `only_shared` says
@@ -219,12 +218,14 @@ fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
             && device.allows_multiple_allocations()
             && is_in(class, device, view.settings())
     });
-    let group = |device: &Device| {
-        let numa = numa(device)?.clone();
-        let capacity = device.capacity().iter().find(|(name, _)| name.to_string() == capacity::CPU);
-        Some(NumaAmount { numa, amount: capacity?.1.value.value() })
-    };
-    shared.filter_map(group).collect()
+    shared
+        .filter_map(|device| {
+            let numa = numa(device)?.clone();
+            let capacity =
+                device.capacity().iter().find(|(name, _)| name.to_string() == capacity::CPU);
+            Some(NumaAmount { numa, amount: capacity?.1.value.value() })
+        })
+        .collect()
 }
 
 /// The number of NVMe devices of a node, by NUMA node.
@@ -351,11 +352,14 @@ impl Machine<'_> {
 
     /// Each GPU with the NICs that the graph pairs with it. GPUs that share a NIC are together.
     pub fn partners(&self) -> Vec<Cell> {
-        let known = |pair: &Pair| {
-            self.devices.gpus.contains_key(&pair.gpu) && self.devices.nics.contains_key(&pair.nic)
-        };
         let topology = self.devices.topology;
-        paired(topology, topology.pairs().into_iter().filter(known))
+        paired(
+            topology,
+            topology.pairs().into_iter().filter(|pair| {
+                self.devices.gpus.contains_key(&pair.gpu)
+                    && self.devices.nics.contains_key(&pair.nic)
+            }),
+        )
     }
 
     /// The same, with devices that are not published now.

@@ -220,8 +220,11 @@ impl NicPoolSpec {
 
     /// The addresses that NICs can get, for each IP family of the ranges.
     pub fn addresses(&self) -> Vec<Addresses> {
-        let family = |is_v4| Addresses::of(self, is_v4);
-        [true, false].into_iter().map(family).filter(Addresses::has_ranges).collect()
+        [true, false]
+            .into_iter()
+            .map(|is_v4| Addresses::of(self, is_v4))
+            .filter(Addresses::has_ranges)
+            .collect()
     }
 
     /// Completes a claim's configuration: adds addresses and routes, and the interface's type and
@@ -229,11 +232,13 @@ impl NicPoolSpec {
     #[must_use]
     pub fn complete(&self, mut config: NetworkConfig, addresses: Vec<IpPrefix>) -> NetworkConfig {
         let gateway = |is_v4: bool| {
-            let has = |range: &&NicRange| {
-                range.cidr.address.is_ipv4() == is_v4
-                    && addresses.iter().any(|own| range.cidr.contains(own.address))
-            };
-            self.ranges.iter().filter(has).find_map(|range| range.gateway)
+            self.ranges
+                .iter()
+                .filter(|range| {
+                    range.cidr.address.is_ipv4() == is_v4
+                        && addresses.iter().any(|own| range.cidr.contains(own.address))
+                })
+                .find_map(|range| range.gateway)
         };
         let has_family = |is_v4: bool| addresses.iter().any(|own| own.address.is_ipv4() == is_v4);
         let routes = self.routes.iter().filter(|it| has_family(it.destination.address.is_ipv4()));
@@ -255,13 +260,15 @@ impl NicPoolSpec {
     pub fn status(&self, taken: &[IpPrefix]) -> NicPoolStatus {
         let families = self.addresses();
         let number = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
-        let of_family = |family: &Addresses| {
-            let own = taken.iter().filter(|it| it.address.is_ipv4() == family.is_v4());
-            let inside = own.clone().filter(|it| family.contains(it.address)).count();
-            let free = family.count().saturating_sub(inside as u128);
-            (number(family.count()), number(own.count() as u128), number(free))
-        };
-        let all: Vec<_> = families.iter().map(of_family).collect();
+        let all: Vec<_> = families
+            .iter()
+            .map(|family| {
+                let own = taken.iter().filter(|it| it.address.is_ipv4() == family.is_v4());
+                let inside = own.clone().filter(|it| family.contains(it.address)).count();
+                let free = family.count().saturating_sub(inside as u128);
+                (number(family.count()), number(own.count() as u128), number(free))
+            })
+            .collect();
         NicPoolStatus {
             size: all.iter().map(|it| it.0).min().unwrap_or_default(),
             used: all.iter().map(|it| it.1).max().unwrap_or_default(),

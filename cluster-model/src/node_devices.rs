@@ -131,14 +131,16 @@ impl<'a> NodeDevices<'a> {
             let mut parts = self.partitions.get(gpu).into_iter().flatten();
             parts.all(|part| !in_use.is_taken(part))
         };
-        let whole = |cell: &&Cell| {
-            let mut nics = cell.nics.iter().filter(is_compute).peekable();
-            !cell.gpus.is_empty()
-                && nics.peek().is_some()
-                && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)) && undivided(gpu))
-                && nics.all(|nic| free(self.nics.get(nic)))
-        };
-        self.cells(level).iter().filter(whole).count()
+        self.cells(level)
+            .iter()
+            .filter(|cell| {
+                let mut nics = cell.nics.iter().filter(is_compute).peekable();
+                !cell.gpus.is_empty()
+                    && nics.peek().is_some()
+                    && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)) && undivided(gpu))
+                    && nics.all(|nic| free(self.nics.get(nic)))
+            })
+            .count()
     }
 }
 

@@ -43,11 +43,9 @@ impl Placement {
     /// Returns true if the selectors match a node of the view.
     pub fn allows(&self, view: &ClusterView, node: &str) -> bool {
         let Some(node) = view.inventory().node(node) else { return false };
-        let labelled = |(key, value): (&String, &String)| {
+        self.labels.iter().all(|(key, value)| {
             node.labels.get(key.as_str()).is_some_and(|label| **label == **value)
-        };
-        self.labels.iter().all(labelled)
-            && self.affinity.as_ref().is_none_or(|Affinity(it)| it.matches(node).unwrap_or(true))
+        }) && self.affinity.as_ref().is_none_or(|Affinity(it)| it.matches(node).unwrap_or(true))
     }
 }
 
@@ -55,11 +53,16 @@ fn selector(wire: &core::NodeSelector) -> NodeSelector {
     let requirements = |wire: &Option<Vec<core::NodeSelectorRequirement>>| {
         wire.iter().flatten().map(requirement).collect()
     };
-    let term = |term: &core::NodeSelectorTerm| NodeSelectorTerm {
-        match_fields: requirements(&term.match_fields),
-        match_expressions: requirements(&term.match_expressions),
-    };
-    NodeSelector { terms: wire.node_selector_terms.iter().map(term).collect() }
+    NodeSelector {
+        terms: wire
+            .node_selector_terms
+            .iter()
+            .map(|term| NodeSelectorTerm {
+                match_fields: requirements(&term.match_fields),
+                match_expressions: requirements(&term.match_expressions),
+            })
+            .collect(),
+    }
 }
 
 fn requirement(wire: &core::NodeSelectorRequirement) -> Requirement {

@@ -52,9 +52,15 @@ impl Remembered {
         let named = |labels| ObjectMeta { labels, ..ObjectMeta::default() };
         let status = node.status.and_then(plugin_status);
         let node = Node { metadata: named(Some(labels)), status, ..Node::default() };
-        let bare = |slice| ResourceSlice { metadata: named(None), ..slice };
         let topology = NodeTopology { metadata: named(None), ..topology };
-        Self { node, slices: slices.into_iter().map(bare).collect(), topology }
+        Self {
+            node,
+            slices: slices
+                .into_iter()
+                .map(|slice| ResourceSlice { metadata: named(None), ..slice })
+                .collect(),
+            topology,
+        }
     }
 
     /// The objects for a node with this name.

@@ -64,13 +64,12 @@ impl LastSeen {
             .collect();
         absent.sort_unstable();
         let too_many = entries.len().saturating_sub(retention.max);
-        let is_old = |(index, (seen, _)): &(usize, (Timestamp, &String))| {
-            *index < too_many || now.duration_since(*seen) >= retention.forget_after
-        };
         let forgotten: BTreeSet<String> = absent
             .into_iter()
             .enumerate()
-            .filter(is_old)
+            .filter(|(index, (seen, _)): &(usize, (Timestamp, &String))| {
+                *index < too_many || now.duration_since(*seen) >= retention.forget_after
+            })
             .map(|(_, (_, key))| key.clone())
             .collect();
         self.0.retain(|key, _| entries.contains(key) && !forgotten.contains(key));

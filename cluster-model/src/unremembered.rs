@@ -95,11 +95,12 @@ fn complete(kinds: BTreeMap<String, Kind<'_>>) -> BTreeMap<String, NodeDevices<'
 fn pool(view: &ClusterView, devices: &NodeDevices<'_>) -> Vec<String> {
     let drivers: BTreeSet<&str> = devices.gpus.values().map(|gpu| &*gpu.id().driver).collect();
     let node = view.inventory().node(devices.node);
-    let label = |label: &&str| {
-        node.and_then(|node| node.labels.get(*label)).map_or(String::new(), ToString::to_string)
-    };
     let drivers = drivers.into_iter().map(str::to_owned);
-    drivers.chain(POOL_LABELS.iter().map(label)).collect()
+    drivers
+        .chain(POOL_LABELS.iter().map(|label| {
+            node.and_then(|node| node.labels.get(*label)).map_or(String::new(), ToString::to_string)
+        }))
+        .collect()
 }
 
 /// The hash of everything that defines a kind of machine and a pool.

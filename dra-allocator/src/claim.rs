@@ -193,14 +193,14 @@ impl ConstraintKind {
 impl Constraint {
     /// Returns true if the constraint binds the devices of a request or its subrequest.
     pub fn binds(&self, request: &str, subrequest: Option<&str>) -> bool {
-        let names = |name: &Arc<str>| match subrequest {
-            _ if **name == *request => true,
-            Some(sub) => name
-                .strip_prefix(request)
-                .and_then(|rest| rest.strip_prefix('/'))
-                .is_some_and(|rest| rest == sub),
-            None => false,
-        };
-        self.requests.is_empty() || self.requests.iter().any(names)
+        self.requests.is_empty()
+            || self.requests.iter().any(|name| match subrequest {
+                _ if **name == *request => true,
+                Some(sub) => name
+                    .strip_prefix(request)
+                    .and_then(|rest| rest.strip_prefix('/'))
+                    .is_some_and(|rest| rest == sub),
+                None => false,
+            })
     }
 }

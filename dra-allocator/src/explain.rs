@@ -297,14 +297,16 @@ impl Question<'_> {
         needed: usize,
         devices: Vec<&'d Device>,
     ) -> Result<Vec<&'d Device>, Failure> {
-        let able = |device: &&Device| {
-            let asked = ask.capacity.iter().flatten();
-            asked.into_iter().all(|(name, amount)| {
-                let mut known = device.capacity().iter();
-                known.any(|(known, capacity)| known == name && *amount <= capacity.value)
+        let left: Vec<_> = devices
+            .into_iter()
+            .filter(|device| {
+                let asked = ask.capacity.iter().flatten();
+                asked.into_iter().all(|(name, amount)| {
+                    let mut known = device.capacity().iter();
+                    known.any(|(known, capacity)| known == name && *amount <= capacity.value)
+                })
             })
-        };
-        let left: Vec<_> = devices.into_iter().filter(able).collect();
+            .collect();
         if left.len() < needed {
             return Err(Failure::Capacity { left: left.len() });
         }

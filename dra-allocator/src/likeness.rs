@@ -107,13 +107,15 @@ pub(crate) fn column(
     names: &Arc<[QualifiedName]>,
     number: usize,
 ) -> Vec<Option<AttributeValue>> {
-    let value = |device: &Device| {
-        if Arc::ptr_eq(&device.attributes.names, names) {
-            return device.attributes.values.get(number).cloned();
-        }
-        device.attributes.get(names[number].as_str()).cloned()
-    };
-    devices.iter().map(value).collect()
+    devices
+        .iter()
+        .map(|device| {
+            if Arc::ptr_eq(&device.attributes.names, names) {
+                return device.attributes.values.get(number).cloned();
+            }
+            device.attributes.get(names[number].as_str()).cloned()
+        })
+        .collect()
 }
 
 /// A slice as part of a shape.

@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::claim::Claim;
 use crate::hash::HashMap;
 use crate::inventory::Inventory;
-use crate::name::{DeviceId, PoolId};
+use crate::name::DeviceId;
 use crate::node::NodeSelector;
 use crate::settings::Settings;
 use crate::slice::Slice;
@@ -127,8 +127,10 @@ impl Words {
                 }
             }
             Outcome::NoFit(NoFit::InvalidPools(pools)) => {
-                let slice = |pool: &PoolId| slices.iter().position(|slice| slice.pool == *pool);
-                let pools = pools.iter().filter_map(slice).collect();
+                let pools = pools
+                    .iter()
+                    .filter_map(|pool| slices.iter().position(|slice| slice.pool == *pool))
+                    .collect();
                 Self { pools, ..Self::default() }
             }
             Outcome::NoFit(NoFit::NoSolution) | Outcome::Failed(_) | Outcome::OverBudget => {

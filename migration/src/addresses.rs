@@ -110,7 +110,8 @@ fn whereabouts_pool(object: &Value) -> Option<(String, Vec<IpAddr>)> {
     }
     let network = network(object["spec"]["range"].as_str()?.parse().ok()?);
     let first: IpAddr = network.split_once('/')?.0.parse().ok()?;
-    let address = |offset: &String| {
+    let allocations = object["spec"]["allocations"].as_object()?;
+    let taken = allocations.keys().filter_map(|offset| {
         let offset: u128 = offset.parse().ok()?;
         match first {
             IpAddr::V4(first) => {
@@ -121,9 +122,8 @@ fn whereabouts_pool(object: &Value) -> Option<(String, Vec<IpAddr>)> {
                 Some(IpAddr::V6(Ipv6Addr::from_bits(first.to_bits().checked_add(offset)?)))
             }
         }
-    };
-    let allocations = object["spec"]["allocations"].as_object()?;
-    Some((network, allocations.keys().filter_map(address).collect()))
+    });
+    Some((network, taken.collect()))
 }
 
 /// Converts the `ipam` section of this network.
@@ -156,8 +156,7 @@ pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses 
 impl Addresses {
     /// Returns true if the operator must allow these settings in the namespace.
     pub(crate) fn is_guarded(&self) -> bool {
-        let is_pool = |key: &String| key == "pool";
-        !self.interface.keys().all(is_pool) || !self.routes.is_empty()
+        !self.interface.keys().all(|key| key == "pool") || !self.routes.is_empty()
     }
 
     fn whereabouts(&mut self, network: &str, ipam: &Value, pools: &mut Pools) {
@@ -204,8 +203,10 @@ impl Addresses {
         if ranges.is_empty() {
             return;
         }
-        let of_v4 = |range: &&Value| range["cidr"].as_str().is_some_and(|cidr| cidr.contains('.'));
-        let v4 = ranges.iter().filter(of_v4).count();
+        let v4 = ranges
+            .iter()
+            .filter(|range| range["cidr"].as_str().is_some_and(|cidr| cidr.contains('.')))
+            .count();
         if v4 > 1 || ranges.len() - v4 > 1 {
             self.notes
                 .push("a NIC gets one address per IP family here, not one per range".to_owned());
@@ -287,14 +288,18 @@ impl Addresses {
 }
 
 fn routes(ipam: &Value) -> Vec<Value> {
-    let route = |route: &Value| {
-        let mut ours = json!({"destination": route["dst"].as_str()?});
-        if let Some(gateway) = route["gw"].as_str() {
-            ours["gateway"] = gateway.into();
-        }
-        Some(ours)
-    };
-    ipam["routes"].as_array().into_iter().flatten().filter_map(route).collect()
+    ipam["routes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|route| {
+            let mut ours = json!({"destination": route["dst"].as_str()?});
+            if let Some(gateway) = route["gw"].as_str() {
+                ours["gateway"] = gateway.into();
+            }
+            Some(ours)
+        })
+        .collect()
 }
 
 /// Parses a range of a pool: NETWORK/LENGTH, or FIRST-LAST/LENGTH, which whereabouts also accepts.

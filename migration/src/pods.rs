@@ -63,9 +63,12 @@ fn is_part_of_gpu(name: &str) -> bool {
 /// The driver whose parts of GPUs claims can request by this extended resource.
 fn driver_of_part(name: &str) -> Option<&'static str> {
     let mut parts = gpu_drivers::parts().iter();
-    let is_part = |prefix| name.starts_with(prefix);
     parts
-        .find(|it| it.part.and_then(|part| part.profile_resources).is_some_and(is_part))
+        .find(|it| {
+            it.part
+                .and_then(|part| part.profile_resources)
+                .is_some_and(|prefix| name.starts_with(prefix))
+        })
         .map(|driver| driver.driver)
 }
 
@@ -255,18 +258,23 @@ impl<'a> Wanted<'a> {
     /// shared resource gives access to all NICs of the node, so it counts once.
     fn nics(&self) -> Vec<Nic<'a>> {
         if self.networks.is_empty() {
-            let each = |(_, resource, amount): &(String, Option<&'a Resource>, u64)| {
-                let is_shared = resource.is_some_and(|it| it.is_shared);
-                let count = if is_shared { 1 } else { usize::try_from(*amount).unwrap_or(1) };
-                vec![(*resource, None); count]
-            };
-            return self.resources.iter().flat_map(each).collect();
+            return self
+                .resources
+                .iter()
+                .flat_map(|(_, resource, amount)| {
+                    let is_shared = resource.is_some_and(|it| it.is_shared);
+                    let count = if is_shared { 1 } else { usize::try_from(*amount).unwrap_or(1) };
+                    vec![(*resource, None); count]
+                })
+                .collect();
         }
-        let nic = |(_, network): &(String, Option<&'a Network>)| {
-            let own = network.and_then(|it| it.resource.as_deref());
-            (own.and_then(|name| self.of_name(name)).or_else(|| self.first()), *network)
-        };
-        self.networks.iter().map(nic).collect()
+        self.networks
+            .iter()
+            .map(|(_, network)| {
+                let own = network.and_then(|it| it.resource.as_deref());
+                (own.and_then(|name| self.of_name(name)).or_else(|| self.first()), *network)
+            })
+            .collect()
     }
 
     /// Returns true if another pod may use any of the NICs.
@@ -429,17 +437,18 @@ fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, serde_json::E
         return Ok(list.iter().filter_map(one).collect());
     }
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let one = |name: &str| {
-        let (name, interface) = name.split_once('@').unwrap_or((name, ""));
-        let (own, name) = name.split_once('/').unwrap_or((namespace, name));
-        let interface = Some(interface).filter(|it| !it.is_empty());
-        NamedNetwork {
-            namespace: own.to_owned(),
-            name: name.to_owned(),
-            own: interface.into_iter().map(|it| format!("`interface: {it}`")).collect(),
-        }
-    };
-    Ok(names.map(one).collect())
+    Ok(names
+        .map(|name| {
+            let (name, interface) = name.split_once('@').unwrap_or((name, ""));
+            let (own, name) = name.split_once('/').unwrap_or((namespace, name));
+            let interface = Some(interface).filter(|it| !it.is_empty());
+            NamedNetwork {
+                namespace: own.to_owned(),
+                name: name.to_owned(),
+                own: interface.into_iter().map(|it| format!("`interface: {it}`")).collect(),
+            }
+        })
+        .collect())
 }
 
 /// Collects all pods and pod templates in the object.
@@ -472,11 +481,12 @@ fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
 /// The limits of a container that are integers.
 fn limits(container: &Value) -> Vec<(String, u64)> {
     let amounts = container["resources"]["limits"].as_object().into_iter().flatten();
-    let amount = |(name, value): (&String, &Value)| {
-        let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
-        Some((name.clone(), number))
-    };
-    amounts.filter_map(amount).collect()
+    amounts
+        .filter_map(|(name, value)| {
+            let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+            Some((name.clone(), number))
+        })
+        .collect()
 }
 
 /// Returns the object in a field; creates an empty one if there is none.

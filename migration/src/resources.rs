@@ -77,17 +77,19 @@ impl Resources {
 
     /// The DeviceClasses.
     pub(crate) fn classes(&self) -> Vec<Value> {
-        let class = |resource: &Resource| {
-            let mut conditions = vec![r#"device.driver == "dra.net""#.to_owned()];
-            conditions.extend(resource.selectors.iter().cloned());
-            json!({
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "DeviceClass",
-                "metadata": {"name": resource.class},
-                "spec": {"selectors": [{"cel": {"expression": conditions.join(" && ")}}]},
+        self.0
+            .values()
+            .map(|resource| {
+                let mut conditions = vec![r#"device.driver == "dra.net""#.to_owned()];
+                conditions.extend(resource.selectors.iter().cloned());
+                json!({
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "DeviceClass",
+                    "metadata": {"name": resource.class},
+                    "spec": {"selectors": [{"cel": {"expression": conditions.join(" && ")}}]},
+                })
             })
-        };
-        self.0.values().map(class).collect()
+            .collect()
     }
 
     fn of_policy(&mut self, object: &Value, notes: &mut Vec<Note>) {

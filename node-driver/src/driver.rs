@@ -317,13 +317,13 @@ impl Driver {
     /// Reads the machine on a separate thread, because that blocks.
     async fn machine(&self) -> anyhow::Result<Machine> {
         let (host, ports) = (self.host.clone(), self.ports.clone());
-        let read = move || {
+        tokio::task::spawn_blocking(move || {
             let snapshot = host::snapshot(&host, &ports)?;
             let namespaces = host::rdma_namespaces(&host);
             let pcie_errors = errors::of_links(&host.sys(), &snapshot);
             Ok(Machine { snapshot, namespaces, pcie_errors })
-        };
-        tokio::task::spawn_blocking(read).await?
+        })
+        .await?
     }
 
     /// Decides what to publish. `withheld` are the devices that are not ready.

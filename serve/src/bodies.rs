@@ -156,9 +156,11 @@ impl Hold {
         held.bodies.get_mut(&self.id).ok_or(BodyError::Busy)?.bytes += bytes;
         held.bytes += bytes;
         while held.bytes > self.bodies.0.limits.together {
-            let incomplete =
-                |(id, it): (&u64, &Holding)| (it.given_up.is_some() && it.bytes > 0).then_some(*id);
-            let oldest = held.bodies.iter().find_map(incomplete).ok_or(BodyError::Busy)?;
+            let oldest = held
+                .bodies
+                .iter()
+                .find_map(|(id, it)| (it.given_up.is_some() && it.bytes > 0).then_some(*id))
+                .ok_or(BodyError::Busy)?;
             held.give_up(oldest);
             if oldest == self.id {
                 return Err(BodyError::Busy);

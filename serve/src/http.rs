@@ -183,8 +183,7 @@ impl Bound {
                     config
                 }
             };
-            let secure = |limited| RustlsAcceptor::new(config).acceptor(limited);
-            server.map(secure).serve(service).await
+            server.map(|limited| RustlsAcceptor::new(config).acceptor(limited)).serve(service).await
         };
         let result = served.await;
         overdue.abort();

@@ -121,8 +121,11 @@ fn place<'a>(
         Some(first) => Err(FieldError::Duplicate(first)),
         None => Ok(()),
     };
-    let invalid = |reason| InvalidDrivers::Entry { line, driver: driver.to_owned(), reason };
-    own.and(first).and(checked).map_err(invalid)
+    own.and(first).and(checked).map_err(|reason| InvalidDrivers::Entry {
+        line,
+        driver: driver.to_owned(),
+        reason,
+    })
 }
 
 /// The JSON schema of the file, without references, so that the chart can contain it.

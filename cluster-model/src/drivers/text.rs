@@ -91,23 +91,22 @@ impl TryFrom<String> for Class {
 
 /// A DNS subdomain.
 fn is_domain(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let is_inner =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty()
-            && label.bytes().all(is_inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    text.len() <= DOMAIN_MAX && text.split('.').all(is_label)
+    text.len() <= DOMAIN_MAX
+        && text.split('.').all(|label| {
+            !label.is_empty()
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        })
 }
 
 /// A C identifier.
 fn is_identifier(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !text.is_empty()
         && text.len() <= NAME_MAX
-        && text.bytes().all(is_inner)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !text.starts_with(|first: char| first.is_ascii_digit())
 }
 

@@ -204,10 +204,9 @@ impl FromStr for LinkName {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let valid = (1..=LINK_NAME_MAX).contains(&text.len())
             && !matches!(text, "." | "..")
-            && text.chars().all(allowed);
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
         let what = "an interface name (1 to 15 letters, digits, `-`, `_`, `.`)";
         if valid { Ok(Self(text.to_owned())) } else { Err(ValueError::new(text, what)) }
     }
@@ -219,12 +218,11 @@ impl FromStr for LinkNamePattern {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let what = "an interface name (1 to 15 letters, digits, `-`, `_`, `.`), or one of up to 12 with \
                     `%d` for a number";
-        let fail = || ValueError::new(text, what);
         let example = match text.split_once(NUMBER) {
             Some((head, tail)) => format!("{head}{}{tail}", "0".repeat(DIGITS_MAX)),
             None => text.to_owned(),
         };
-        example.parse::<LinkName>().map_err(|_| fail())?;
+        example.parse::<LinkName>().map_err(|_| ValueError::new(text, what))?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -234,13 +232,12 @@ impl FromStr for MacAddress {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let what = "a hardware address (`00:11:22:33:44:55`)";
-        let fail = || ValueError::new(text, what);
         let byte = |part: &str| {
             let is_hex = part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
             is_hex.then(|| u8::from_str_radix(part, 16).ok()).flatten()
         };
         let bytes: Option<Vec<u8>> = text.split([':', '-']).map(byte).collect();
-        bytes.and_then(|bytes| Self::from_bytes(&bytes)).ok_or_else(fail)
+        bytes.and_then(|bytes| Self::from_bytes(&bytes)).ok_or_else(|| ValueError::new(text, what))
     }
 }
 

@@ -127,14 +127,17 @@ fn hosts(range: &NicRange) -> (u128, u128) {
 fn without(block: (u128, u128), taken: &[(u128, u128)]) -> Vec<(u128, u128)> {
     let mut left = vec![block];
     for (from, to) in taken {
-        let cut = |(first, last): (u128, u128)| {
-            if *to < first || *from > last {
-                return [Some((first, last)), None];
-            }
-            let before = (first < *from).then(|| (first, from - 1));
-            [before, (*to < last).then(|| (to + 1, last))]
-        };
-        left = left.into_iter().flat_map(cut).flatten().collect();
+        left = left
+            .into_iter()
+            .flat_map(|(first, last)| {
+                if *to < first || *from > last {
+                    return [Some((first, last)), None];
+                }
+                let before = (first < *from).then(|| (first, from - 1));
+                [before, (*to < last).then(|| (to + 1, last))]
+            })
+            .flatten()
+            .collect();
     }
     left
 }

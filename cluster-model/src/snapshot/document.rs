@@ -102,10 +102,11 @@ fn of_document(
 impl<'t> Item<'t> {
     /// An object from a single JSON text.
     pub(super) fn of_text(path: &Path, text: &'t str) -> Result<Self, SnapshotError> {
-        let wrap = |source| SnapshotError::Json { path: path.to_owned(), source };
         match serde_json::from_str(text) {
             Ok(typed) => Ok(Self::Text(typed, text)),
-            Err(_) => serde_json::from_str(text).map(Self::Value).map_err(wrap),
+            Err(_) => serde_json::from_str(text)
+                .map(Self::Value)
+                .map_err(|source| SnapshotError::Json { path: path.to_owned(), source }),
         }
     }
 }

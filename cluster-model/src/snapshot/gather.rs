@@ -48,8 +48,9 @@ pub fn gather(path: &Path, take: &mut dyn FnMut(Text<'_>)) -> Result<Option<Head
                     return Ok(());
                 }
                 Item::Text(typed, json) => {
-                    let wrap = |source| SnapshotError::Json { path: file.clone(), source };
-                    let value = typed.value(json).map_err(wrap)?;
+                    let value = typed
+                        .value(json)
+                        .map_err(|source| SnapshotError::Json { path: file.clone(), source })?;
                     (typed, value)
                 }
                 Item::Value(value) => (Typed::of(&value), value),

@@ -83,8 +83,7 @@ impl Intake {
             }
         };
         if self.keeps(typed.kind.as_deref().unwrap_or_default()) {
-            let wrap = |source| malformed(path, &typed, source);
-            self.kept.push(typed.value(text).map_err(wrap)?);
+            self.kept.push(typed.value(text).map_err(|source| malformed(path, &typed, source))?);
         }
         self.apply(path, &typed, &mut serde_json::Deserializer::from_str(text))
     }
@@ -115,8 +114,7 @@ impl Intake {
         typed.api_version = Some(version.to_owned());
         typed.kind = Some(kind.to_owned());
         if self.keeps(kind) {
-            let wrap = |source| malformed(path, &typed, source);
-            let mut object = typed.value(text).map_err(wrap)?;
+            let mut object = typed.value(text).map_err(|source| malformed(path, &typed, source))?;
             trim(&mut object);
             self.kept.push(object);
         }
@@ -245,8 +243,7 @@ fn put_taint_rule<'de, D>(
 where
     D: Deserializer<'de, Error = serde_json::Error>,
 {
-    let wrap = |source| malformed(path, typed, source);
-    let mut object = Value::deserialize(object).map_err(wrap)?;
+    let mut object = Value::deserialize(object).map_err(|source| malformed(path, typed, source))?;
     object["apiVersion"] = <resource::DeviceTaintRule as Resource>::API_VERSION.into();
     put::<resource::DeviceTaintRule, _>(view, (path, typed), object)
 }

@@ -113,15 +113,14 @@ fn plugins(node: &Node) -> Vec<PluginResource> {
         let amount = amounts.and_then(|amounts| amounts.get(resource));
         amount.and_then(|amount| amount.0.parse().ok()).unwrap_or_default()
     };
-    let offered = |name: &&'static str| {
-        let healthy = units(allocatable, name);
-        let units = units(capacity, name).max(healthy);
-        (healthy > 0).then_some(PluginResource { name, units })
-    };
     gpu_drivers::all()
         .iter()
         .flat_map(|driver| driver.extended_resources)
-        .filter_map(offered)
+        .filter_map(|name| {
+            let healthy = units(allocatable, name);
+            let units = units(capacity, name).max(healthy);
+            (healthy > 0).then_some(PluginResource { name, units })
+        })
         .collect()
 }
 

@@ -65,8 +65,8 @@ impl PodGroups {
             tree.topology_keys.extend(facts.topology_keys.iter().map(String::as_str));
             let Some(parent) = &facts.parent else { break };
             let key = ObjectKey { namespace: key.namespace.clone(), name: parent.clone() };
-            let unknown = || UnknownGroup::Composite(parent.clone());
-            facts = self.composites.get(&key).ok_or_else(unknown)?;
+            facts =
+                self.composites.get(&key).ok_or_else(|| UnknownGroup::Composite(parent.clone()))?;
             tree.root = Some(parent);
         }
         Ok(tree)

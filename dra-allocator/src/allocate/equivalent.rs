@@ -12,14 +12,16 @@ impl Problem<'_> {
     /// The first request or subrequest that selects devices as `ask` does: same class, selectors,
     /// tolerations and capacity.
     pub(super) fn equivalent(&self, ask: &PreparedAsk<'_>) -> usize {
-        let same = |other: &PreparedAsk<'_>| {
-            ptr::eq(other.class, ask.class)
-                && other.ask.tolerations == ask.ask.tolerations
-                && is_same_capacity(other.ask, ask.ask)
-                && other.ask.selectors.len() == ask.ask.selectors.len()
-                && expressions(other.ask).eq(expressions(ask.ask))
-        };
-        self.asks.iter().position(same).unwrap_or(self.asks.len())
+        self.asks
+            .iter()
+            .position(|other| {
+                ptr::eq(other.class, ask.class)
+                    && other.ask.tolerations == ask.ask.tolerations
+                    && is_same_capacity(other.ask, ask.ask)
+                    && other.ask.selectors.len() == ask.ask.selectors.len()
+                    && expressions(other.ask).eq(expressions(ask.ask))
+            })
+            .unwrap_or(self.asks.len())
     }
 }
 

@@ -21,8 +21,11 @@ pub(super) fn write(
     let mut allocations = Vec::with_capacity(problem.claims.len());
     let mut rest = &*solution.chosen;
     for (number, claim) in problem.claims.iter().enumerate() {
-        let is_other = |chosen: &Chosen| problem.asks[chosen.ask].claim != number;
-        let (chosen, others) = rest.split_at(rest.iter().position(is_other).unwrap_or(rest.len()));
+        let (chosen, others) = rest.split_at(
+            rest.iter()
+                .position(|chosen| problem.asks[chosen.ask].claim != number)
+                .unwrap_or(rest.len()),
+        );
         rest = others;
         let results = chosen.iter().map(|chosen| device_result(problem, solution, *chosen));
         allocations.push(ClaimAllocation {

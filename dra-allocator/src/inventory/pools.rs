@@ -118,8 +118,7 @@ fn candidates<'a>(
     let mut slices: Vec<_> = own.iter().chain(shared).map(|slice| &**slice).collect();
     if settings.quirks.shared_counters_always_relevant {
         let elsewhere = index.counters().iter().map(|slice| &**slice);
-        let is_other = |slice: &&Slice| slice.node_name() != Some(&node.name);
-        slices.extend(elsewhere.filter(is_other));
+        slices.extend(elsewhere.filter(|slice| slice.node_name() != Some(&node.name)));
     }
     if settings.quirks.unordered {
         slices.sort_by_key(|slice| slice.arrival);
@@ -202,9 +201,10 @@ fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice>
     let is_of_several = |slice: &Slice| {
         slice.node_name().is_none() || (with_counters && !slice.shared_counters.is_empty())
     };
-    let order =
-        |slice: &&Slice| (!settings.quirks.unordered && is_of_several(slice), slice.arrival);
-    slices.iter().copied().min_by_key(order)
+    slices
+        .iter()
+        .copied()
+        .min_by_key(|slice| (!settings.quirks.unordered && is_of_several(slice), slice.arrival))
 }
 
 /// Completes a pool from its relevant slices. Returns false if a newer generation exists elsewhere.

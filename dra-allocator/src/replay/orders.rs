@@ -27,12 +27,14 @@ impl Case {
     /// What the JSON of this case fails to represent, for the few cases of Kubernetes' test table
     /// where that is known. Their recorded results belong to another input.
     pub fn unfaithful(&self) -> Option<&'static str> {
-        let is_it = |case: &&(&str, &str, &str, &str)| {
-            case.0 == self.kubernetes
-                && case.1 == self.channel
-                && self.name.as_deref() == Some(case.2)
-        };
-        UNFAITHFUL.iter().find(is_it).map(|case| case.3)
+        UNFAITHFUL
+            .iter()
+            .find(|case: &&(&str, &str, &str, &str)| {
+                case.0 == self.kubernetes
+                    && case.1 == self.channel
+                    && self.name.as_deref() == Some(case.2)
+            })
+            .map(|case| case.3)
     }
 
     /// Checks whether Kubernetes may give the recorded result. It may if it equals our result or,
@@ -65,12 +67,18 @@ fn orders(slices: &[ResourceSlice]) -> Vec<Vec<ResourceSlice>> {
     if pools.len() > MAX_POOLS {
         return Vec::new();
     }
-    let of = |number: &usize| {
-        let pool_wanted = &pools[*number];
-        slices.iter().filter(move |slice| pool(slice) == *pool_wanted).cloned()
-    };
-    let in_order = |order: Vec<usize>| order.iter().flat_map(of).collect();
-    permutations(pools.len()).into_iter().map(in_order).collect()
+    permutations(pools.len())
+        .into_iter()
+        .map(|order| {
+            order
+                .iter()
+                .flat_map(|number| {
+                    let pool_wanted = &pools[*number];
+                    slices.iter().filter(move |slice| pool(slice) == *pool_wanted).cloned()
+                })
+                .collect()
+        })
+        .collect()
 }
 
 /// All permutations of the numbers below a limit.

@@ -58,12 +58,12 @@ impl<'a> Machine<'a> {
         nics: &[Nic<'_>],
         known: &KnownRails,
     ) -> Self {
-        let present =
-            |driver: &&GpuDriver| topology.gpus().iter().any(|gpu| gpu.vendor == driver.pci_vendor);
         Self {
             topology,
             cloud,
-            gpu_driver: gpu_drivers::all().iter().find(present),
+            gpu_driver: gpu_drivers::all()
+                .iter()
+                .find(|driver| topology.gpus().iter().any(|gpu| gpu.vendor == driver.pci_vendor)),
             partners: partners(topology),
             switches: switches(topology),
             rails: rails(nics, topology, known),

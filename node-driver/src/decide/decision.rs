@@ -245,14 +245,15 @@ fn management_taint() -> DeviceTaint {
 
 /// The health observations of each NIC that has any.
 fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
-    let vitals = |nic: &Nic<'_>| {
-        let link_degraded = nic.link_degraded;
-        let port_up = port_up(nic);
-        let is_ethernet = port_up.is_some() && nic.link_type == LinkType::Ethernet;
-        let vitals = Vitals { port_up, is_ethernet, link_degraded, ..Vitals::default() };
-        (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
-    };
-    nics.iter().filter_map(vitals).collect()
+    nics.iter()
+        .filter_map(|nic| {
+            let link_degraded = nic.link_degraded;
+            let port_up = port_up(nic);
+            let is_ethernet = port_up.is_some() && nic.link_type == LinkType::Ethernet;
+            let vitals = Vitals { port_up, is_ethernet, link_degraded, ..Vitals::default() };
+            (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
+        })
+        .collect()
 }
 
 /// Whether an InfiniBand NIC has an active port, or an Ethernet NIC with verbs whose interface is

@@ -4,9 +4,7 @@
 use crate::decide::attribute::Text;
 use crate::facts::cloud::CloudMetadata;
 use std::collections::BTreeSet;
-use topology_graph::{
-    LinkLayer, NicRole, PortState, RdmaDevice, RdmaPort, Snapshot, SubnetPrefix, Topology,
-};
+use topology_graph::{LinkLayer, NicRole, PortState, Snapshot, SubnetPrefix, Topology};
 
 /// Prefix for InfiniBand subnets, so that nobody mistakes one for a cloud's group.
 const SUBNET: &str = "ib-";
@@ -17,8 +15,10 @@ pub(crate) fn fabric(
     topology: &Topology,
     cloud: &CloudMetadata,
 ) -> Option<Text> {
-    let subnet = || Text::new(&format!("{SUBNET}{}", subnet(snapshot, topology)?));
-    cloud.fabric().cloned().or_else(subnet)
+    cloud
+        .fabric()
+        .cloned()
+        .or_else(|| Text::new(&format!("{SUBNET}{}", subnet(snapshot, topology)?)))
 }
 
 /// The one subnet of the InfiniBand ports. NICs for storage, and those that manage NVLink switches,
@@ -26,16 +26,21 @@ pub(crate) fn fabric(
 /// because then it is unknown which one jobs use, and if an active port has the default
 /// prefix. A port that is down keeps the prefix that it was given.
 fn subnet(snapshot: &Snapshot, topology: &Topology) -> Option<SubnetPrefix> {
-    let is_compute = |device: &&RdmaDevice| {
-        let role = device.pci.and_then(|address| topology.nic_role(address));
-        role.is_none_or(|role| role == NicRole::Compute)
-    };
-    let ports = snapshot.rdma.iter().filter(is_compute).flat_map(|device| &device.ports);
-    let counts = |port: &&RdmaPort| {
-        port.link_layer == Some(LinkLayer::InfiniBand)
-            && (port.subnet.is_some() || port.state == Some(PortState::Active))
-    };
-    let subnets: BTreeSet<_> = ports.filter(counts).map(|port| port.subnet).collect();
+    let ports = snapshot
+        .rdma
+        .iter()
+        .filter(|device| {
+            let role = device.pci.and_then(|address| topology.nic_role(address));
+            role.is_none_or(|role| role == NicRole::Compute)
+        })
+        .flat_map(|device| &device.ports);
+    let subnets: BTreeSet<_> = ports
+        .filter(|port| {
+            port.link_layer == Some(LinkLayer::InfiniBand)
+                && (port.subnet.is_some() || port.state == Some(PortState::Active))
+        })
+        .map(|port| port.subnet)
+        .collect();
     subnets.first().copied().filter(|_| subnets.len() == 1).flatten()
 }
 

@@ -145,8 +145,11 @@ impl Health {
 
     /// The problems that NICs have now.
     pub fn problems(&self, now: Instant) -> Problems {
-        let of = |(device, nic): (&String, &Nic)| (device.clone(), nic.problems(now));
-        self.nics.iter().map(of).filter(|(_, problems)| !problems.is_empty()).collect()
+        self.nics
+            .iter()
+            .map(|(device, nic)| (device.clone(), nic.problems(now)))
+            .filter(|(_, problems)| !problems.is_empty())
+            .collect()
     }
 
     /// When a problem will disappear without a further observation.

@@ -26,11 +26,10 @@ pub struct Lag<'a> {
 
 /// The bonds of a machine that are NICs.
 pub fn lags<'a>(snapshot: &Snapshot, network: &'a NetworkFacts) -> Vec<Lag<'a>> {
-    let is_bond = |it: &&Interface| it.kind.as_deref().is_some_and(|kind| KINDS.contains(&kind));
     network
         .interfaces
         .iter()
-        .filter(is_bond)
+        .filter(|it| it.kind.as_deref().is_some_and(|kind| KINDS.contains(&kind)))
         .filter_map(|bond| lag(bond, snapshot, network))
         .collect()
 }

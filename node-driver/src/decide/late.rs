@@ -125,10 +125,12 @@ fn common(nics: &[LateNic]) -> BTreeMap<String, DeviceAttribute> {
         COMMON.contains(&name) || attribute::MACHINE_TYPES.contains(&name) || is_of_cloud(name)
     };
     let first = nics.first().and_then(|nic| nic.device.attributes.clone()).unwrap_or_default();
-    let agreed = |(name, value): &(String, DeviceAttribute)| {
-        is_common(name) && nics.iter().all(|nic| of(nic, name).as_ref() == Some(value))
-    };
-    let mut common: BTreeMap<_, _> = first.into_iter().filter(agreed).collect();
+    let mut common: BTreeMap<_, _> = first
+        .into_iter()
+        .filter(|(name, value)| {
+            is_common(name) && nics.iter().all(|nic| of(nic, name).as_ref() == Some(value))
+        })
+        .collect();
     let yes = || DeviceAttribute { bool: Some(true), ..DeviceAttribute::default() };
     common.insert(attribute::LATE_BINDING.to_owned(), yes());
     common.insert(dranet::RDMA.to_owned(), yes());

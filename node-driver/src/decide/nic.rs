@@ -93,11 +93,13 @@ pub fn device_name(address: PciAddress) -> String {
 
 /// The NICs of a machine: functions by address, then virtual interfaces by name.
 pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
-    let nic = |offer| match offer {
-        Offer::Nic(nic) => Some(nic),
-        Offer::Withheld(_) => None,
-    };
-    offers(snapshot, network).into_iter().filter_map(nic).collect()
+    offers(snapshot, network)
+        .into_iter()
+        .filter_map(|offer| match offer {
+            Offer::Nic(nic) => Some(nic),
+            Offer::Withheld(_) => None,
+        })
+        .collect()
 }
 
 /// The NICs of a machine, and what could be one but is withheld.
@@ -142,11 +144,10 @@ impl<'a> Host<'a> {
 /// The functions that may be NICs for pods: network controllers and functions with an RDMA device, to
 /// which a driver is bound. Publication and preparation use this one rule.
 pub(crate) fn candidates(snapshot: &Snapshot) -> impl Iterator<Item = &PciFunction> {
-    let is_candidate = |function: &&PciFunction| {
+    snapshot.pci.iter().filter(|function| {
         let has_rdma = snapshot.rdma_device(function.address).is_some();
         is_usable(function) && (has_rdma || function.class >> 16 == CLASS_NETWORK)
-    };
-    snapshot.pci.iter().filter(is_candidate)
+    })
 }
 
 fn of_function<'a>(
@@ -219,10 +220,11 @@ fn interfaces_of<'a>(
     network: &'a NetworkFacts,
     address: PciAddress,
 ) -> Vec<&'a Interface> {
-    let is_of_device =
-        |interface: &&Interface| matches!(interface.kind.as_deref(), None | Some("ipoib"));
     let names = snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
-    names.filter_map(|name| network.interface(name)).filter(is_of_device).collect()
+    names
+        .filter_map(|name| network.interface(name))
+        .filter(|interface| matches!(interface.kind.as_deref(), None | Some("ipoib")))
+        .collect()
 }
 
 /// Whether a driver other than the [`HOLDERS`] is bound to the function.
@@ -289,8 +291,10 @@ pub(crate) const PLACE: &str = "late-";
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,
 /// otherwise `net-` and its bytes in hexadecimal. Names of functions and of places are no such names.
 pub(crate) fn interface_device_name(name: &str) -> String {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');
+    let is_label =
+        name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !name.starts_with('-')
+            && !name.ends_with('-');
     let is_taken = ["pci-", "net-", PLACE].iter().any(|prefix| name.starts_with(prefix));
     if is_label && !is_taken {
         return name.to_owned();

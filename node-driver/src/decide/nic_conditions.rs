@@ -34,11 +34,14 @@ fn conditions(decision: &Decision, problems: &Problems) -> [HostCondition; 2] {
 }
 
 fn healthy<'d>(decision: &'d Decision, problems: &Problems) -> HostCondition {
-    let of_device = |device: &'d Device| {
-        let problems = problems.get(&device.name).map(shown).unwrap_or_default();
-        problems.into_iter().map(move |problem| (device, problem))
-    };
-    let found: Vec<_> = decision.devices.iter().flat_map(of_device).collect();
+    let found: Vec<_> = decision
+        .devices
+        .iter()
+        .flat_map(|device| {
+            let problems = problems.get(&device.name).map(shown).unwrap_or_default();
+            problems.into_iter().map(move |problem| (device, problem))
+        })
+        .collect();
     HostCondition {
         kind: HEALTHY,
         holds: found.is_empty(),

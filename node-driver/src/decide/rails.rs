@@ -45,11 +45,13 @@ impl KnownRails {
 
 /// Link type and address of each physical compute NIC with verbs.
 fn compute(nics: &[Nic<'_>], topology: &Topology) -> Vec<(LinkType, PciAddress)> {
-    let is_compute = |nic: &&Nic<'_>| {
-        let address = nic.address();
-        address.and_then(|it| topology.nic_role(it)) == Some(NicRole::Compute)
-    };
-    nics.iter().filter(is_compute).filter_map(physical).collect()
+    nics.iter()
+        .filter(|nic| {
+            let address = nic.address();
+            address.and_then(|it| topology.nic_role(it)) == Some(NicRole::Compute)
+        })
+        .filter_map(physical)
+        .collect()
 }
 
 /// Link type and address of a physical NIC with verbs.

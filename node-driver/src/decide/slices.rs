@@ -8,9 +8,7 @@
 
 use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
-use k8s_openapi::api::resource::v1::{
-    Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
-};
+use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
 
@@ -169,8 +167,9 @@ fn match_by_index<'a>(
 /// The index in a slice's name, `00000-dra.net-…`.
 fn index_of(name: &str) -> Option<usize> {
     let (index, rest) = name.split_once('-')?;
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let is_ours = index.len() >= 5 && index.bytes().all(is_digit) && rest.starts_with(DRIVER);
+    let is_ours = index.len() >= 5
+        && index.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        && rest.starts_with(DRIVER);
     is_ours.then(|| usize::from_str_radix(index, 16).ok())?
 }
 
@@ -225,11 +224,10 @@ fn keep_times(spec: &mut ResourceSliceSpec, there: &ResourceSliceSpec) {
         let same = |other: &&Device| other.name == device.name;
         let Some(before) = there.devices.iter().flatten().find(same) else { continue };
         for taint in device.taints.iter_mut().flatten() {
-            let is_same = |other: &&DeviceTaint| {
+            let before = before.taints.iter().flatten().find(|other| {
                 (&other.key, &other.value, &other.effect)
                     == (&taint.key, &taint.value, &taint.effect)
-            };
-            let before = before.taints.iter().flatten().find(is_same);
+            });
             taint.time_added = before.and_then(|before| before.time_added.clone());
         }
     }

@@ -159,18 +159,19 @@ pub fn judge(policies: &[SriovPolicy], machine: Machine<'_>) -> BTreeMap<PciAddr
     let physical = functions.filter(|function| {
         function.class >> 16 == CLASS_NETWORK && function.sriov_total_vfs.is_some_and(|it| it > 0)
     });
-    let judged = |function: &PciFunction| {
-        let interface = machine.interface(function.address);
-        let candidate = Candidate {
-            vendor: function.vendor,
-            device_id: function.device,
-            address: function.address,
-            interface,
-        };
-        let policy = policies.iter().find(|policy| policy.selects(candidate))?;
-        Some((function.address, machine.judge(function, policy)))
-    };
-    physical.filter_map(judged).collect()
+    physical
+        .filter_map(|function| {
+            let interface = machine.interface(function.address);
+            let candidate = Candidate {
+                vendor: function.vendor,
+                device_id: function.device,
+                address: function.address,
+                interface,
+            };
+            let policy = policies.iter().find(|policy| policy.selects(candidate))?;
+            Some((function.address, machine.judge(function, policy)))
+        })
+        .collect()
 }
 
 impl<'a> Machine<'a> {
@@ -252,12 +253,12 @@ impl<'a> Machine<'a> {
 
     /// Whether one of its virtual functions has no GUID and can be given one.
     fn lacks_guid(self, physical: &PciFunction) -> bool {
-        let is_zero = |function: &PciFunction| {
-            let rdma = self.snapshot.rdma_device(function.address);
-            let guid = rdma.and_then(|rdma| guid::parse(rdma.node_guid.as_ref()?));
-            guid == Some(0)
-        };
-        !self.guided.contains(&physical.address) && self.functions(physical.address).any(is_zero)
+        !self.guided.contains(&physical.address)
+            && self.functions(physical.address).any(|function| {
+                let rdma = self.snapshot.rdma_device(function.address);
+                let guid = rdma.and_then(|rdma| guid::parse(rdma.node_guid.as_ref()?));
+                guid == Some(0)
+            })
     }
 
     fn withheld(self, address: PciAddress) -> Option<Obstacle> {

@@ -189,8 +189,7 @@ impl Functions {
             self.act(action, &mut judged, now).await;
         }
         self.tell_obstacles(&judged);
-        let was_published = |device: &str| seen.has(device);
-        self.withheld = self.progress.withheld(&judged, machine, was_published, now);
+        self.withheld = self.progress.withheld(&judged, machine, |device| seen.has(device), now);
         self.judged = judged;
         self.withheld.clone()
     }
@@ -263,11 +262,10 @@ impl Functions {
         let allocated = asked
             .map_err(|_| format!("no answer to `list resourceclaims` within {PATIENCE:?}"))?
             .map_err(|error| Chain(&error).to_string())?;
-        let obstacle = |device: &String| {
+        Ok(judged.functions.iter().chain([&device_name(physical)]).find_map(|device| {
             let user = User::Allocated(allocated.get(device)?.clone());
             Some(Obstacle::InUse { device: device.clone(), user })
-        };
-        Ok(judged.functions.iter().chain([&device_name(physical)]).find_map(obstacle))
+        }))
     }
 
     /// Writes on a separate thread: it takes seconds, and other NICs are published meanwhile.

@@ -23,9 +23,11 @@ pub(super) async fn notices(client: &Client, name: &str) -> Vec<Notice> {
         Err(_) => return Vec::new(),
     };
     let info = node.status.and_then(|status| status.node_info).unwrap_or_default();
-    let notice = |text: &String| {
-        tracing::warn!(text, "The node has something that is too old");
-        Notice::warning("NodeTooOld", text)
-    };
-    versions::too_old(&info).iter().map(notice).collect()
+    versions::too_old(&info)
+        .iter()
+        .map(|text| {
+            tracing::warn!(text, "The node has something that is too old");
+            Notice::warning("NodeTooOld", text)
+        })
+        .collect()
 }

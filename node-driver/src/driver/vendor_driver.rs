@@ -196,13 +196,14 @@ impl Turn {
             let (lease, has, wake) =
                 (self.lease.clone(), Arc::clone(&self.has), Arc::clone(&self.wake));
             tokio::spawn(async move {
-                let hold = || async {
-                    has.store(true, Ordering::Relaxed);
-                    wake.notify_one();
-                    let _holding = Holding { has: Arc::clone(&has), wake: Arc::clone(&wake) };
-                    pending::<()>().await;
-                };
-                lease.lead(stop, hold).await;
+                lease
+                    .lead(stop, || async {
+                        has.store(true, Ordering::Relaxed);
+                        wake.notify_one();
+                        let _holding = Holding { has: Arc::clone(&has), wake: Arc::clone(&wake) };
+                        pending::<()>().await;
+                    })
+                    .await;
             });
         }
     }

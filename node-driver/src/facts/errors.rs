@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use topology_graph::{PciAddress, PciFunction, Snapshot};
+use topology_graph::{PciAddress, Snapshot};
 
 /// Counters of symbols and packets that arrived broken. For Ethernet most drivers have only some.
 const BROKEN: [&str; 3] = ["symbol_error", "port_rcv_errors", "local_link_integrity_errors"];
@@ -45,13 +45,13 @@ pub(crate) fn of_ports(device: &Path) -> Option<PortErrors> {
 /// The corrected errors of the PCIe links of NICs, where the kernel counts them.
 pub(crate) fn of_links(sys: &Path, snapshot: &Snapshot) -> BTreeMap<PciAddress, u64> {
     let nics = snapshot.pci.iter().filter(|it| it.class >> 16 == 0x02);
-    let count = |function: &PciFunction| {
+    nics.filter_map(|function| {
         let file = sys.join(&function.path).join("aer_dev_correctable");
         let text = fs::read_to_string(file).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix(CORRECTED))?;
         Some((function.address, line.trim().parse().ok()?))
-    };
-    nics.filter_map(count).collect()
+    })
+    .collect()
 }
 
 #[cfg(test)]

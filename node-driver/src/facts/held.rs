@@ -114,8 +114,8 @@ impl Claims {
             }
             other => other?,
         };
-        let damaged = || io::Error::other("the checkpoint cannot be read");
-        Checkpoint::from_text(&text).ok_or_else(damaged)
+        Checkpoint::from_text(&text)
+            .ok_or_else(|| io::Error::other("the checkpoint cannot be read"))
     }
 
     /// The checkpoint's modification time, which changes with every write.

@@ -68,8 +68,9 @@ pub(crate) fn rdma_namespaces(host: &HostRoot) -> Option<NetnsMode> {
     if !is_this_machine(host) {
         return None;
     }
-    let warn = |error| tracing::warn!(error = %Chain(&error), "RDMA namespace mode is unknown");
-    rdma::netns_mode().map_err(warn).ok()
+    rdma::netns_mode()
+        .map_err(|error| tracing::warn!(error = %Chain(&error), "RDMA namespace mode is unknown"))
+        .ok()
 }
 
 fn read(proc: &Path) -> Option<String> {

@@ -190,14 +190,17 @@ impl NetworkFacts {
     /// A virtual function below Azure's paravirtual interface does not count as a member:
     /// that interface (`drivers/net/hyperv`) takes over when the function goes away.
     pub fn withheld(&self) -> BTreeMap<u32, Withheld> {
-        let member = |interface: &Interface| {
-            let master = self.by_index(interface.master?);
-            let name = master.map_or_else(|| "another".to_owned(), |it| it.name.clone());
-            let is_netvsc =
-                master.is_some_and(|it| it.kind.is_none() && it.bus.as_deref() == Some(VMBUS));
-            (!is_netvsc).then_some((interface.index, Withheld::Member(name)))
-        };
-        let mut withheld: BTreeMap<_, _> = self.interfaces.iter().filter_map(member).collect();
+        let mut withheld: BTreeMap<_, _> = self
+            .interfaces
+            .iter()
+            .filter_map(|interface| {
+                let master = self.by_index(interface.master?);
+                let name = master.map_or_else(|| "another".to_owned(), |it| it.name.clone());
+                let is_netvsc =
+                    master.is_some_and(|it| it.kind.is_none() && it.bus.as_deref() == Some(VMBUS));
+                (!is_netvsc).then_some((interface.index, Withheld::Member(name)))
+            })
+            .collect();
         let earlier = self.earlier_uplinks.iter().map(|index| (*index, Withheld::EarlierUplink));
         let now = self.uplinks().into_iter().map(|index| (index, Withheld::Uplink));
         // Whatever the operator says, pods never get what leads to the API server.

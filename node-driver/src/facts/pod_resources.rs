@@ -95,8 +95,10 @@ async fn list(path: &Path) -> Result<Vec<PodResources>, PodResourcesError> {
     let channel = endpoint.connect().await.map_err(wrap)?;
     let client = PodResourcesListerClient::new(channel).max_decoding_message_size(MOST_BYTES);
     let listed = client.clone().list(ListPodResourcesRequest {}).await;
-    let wrap = |source| PodResourcesError::List { source: Box::new(source) };
-    Ok(listed.map_err(wrap)?.into_inner().pod_resources)
+    Ok(listed
+        .map_err(|source| PodResourcesError::List { source: Box::new(source) })?
+        .into_inner()
+        .pod_resources)
 }
 
 /// Divides the list. It has no UIDs, so a name must be there once.
@@ -105,8 +107,8 @@ fn split(
     namespace: &str,
     name: &str,
 ) -> Result<PodDevices, PodResourcesError> {
-    let is_own = |pod: &PodResources| pod.namespace == namespace && pod.name == name;
-    let (own, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_own);
+    let (own, others): (Vec<_>, Vec<_>) =
+        pods.into_iter().partition(|pod| pod.namespace == namespace && pod.name == name);
     if own.len() != 1 {
         let pod = format!("{namespace}/{name}");
         return Err(PodResourcesError::Pods { pod, found: own.len() });
@@ -120,8 +122,10 @@ fn devices(pods: Vec<PodResources>) -> Vec<PluginDevice> {
     let mut devices: Vec<PluginDevice> = devices
         .flat_map(|devices| {
             let resource = devices.resource_name;
-            let named = move |id| PluginDevice { resource: resource.clone(), id };
-            devices.device_ids.into_iter().map(named)
+            devices
+                .device_ids
+                .into_iter()
+                .map(move |id| PluginDevice { resource: resource.clone(), id })
         })
         .collect();
     devices.sort_unstable();

@@ -215,9 +215,11 @@ fn read(
         drop(now);
         let ports = entries(&device.join("ports"));
         let files = ports.into_iter().flat_map(|(_, port)| FILES.map(|file| port.join(file)));
-        let line =
-            |file: PathBuf| Some(format!("{} {}", file.display(), fs::read_to_string(&file).ok()?));
-        let lines = files.filter_map(line).collect();
+        let lines = files
+            .filter_map(|file| {
+                Some(format!("{} {}", file.display(), fs::read_to_string(&file).ok()?))
+            })
+            .collect();
         if let Some((known, errors)) = known.zip(errors::of_ports(&device)) {
             known.lock().errors.insert(name.clone(), errors);
         }

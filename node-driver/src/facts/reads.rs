@@ -179,11 +179,10 @@ impl Reads {
                 Err(index) => snapshot.pci.insert(index, known.clone()),
             }
         }
-        let is_network = |function: &&PciFunction| {
+        let functions = snapshot.pci.iter().filter(|function| {
             function.class >> 16 == CLASS_NETWORK
                 || snapshot.rdma_device(function.address).is_some()
-        };
-        let functions = snapshot.pci.iter().filter(is_network);
+        });
         state.functions = functions.map(|it| (it.address, it.clone())).collect();
     }
 

@@ -67,12 +67,15 @@ impl Seen {
     pub fn gone(&self, snapshot: &Snapshot, held: &Held) -> Vec<Device> {
         let present: BTreeSet<_> =
             snapshot.pci.iter().map(|function| device_name(function.address)).collect();
-        let was_function = |nic: &&SeenNic| {
-            held.contains_key(&nic.device.name)
-                && is_function(&nic.device.name)
-                && !present.contains(&nic.device.name)
-        };
-        self.nics.values().filter(was_function).map(|nic| nic.device.clone()).collect()
+        self.nics
+            .values()
+            .filter(|nic| {
+                held.contains_key(&nic.device.name)
+                    && is_function(&nic.device.name)
+                    && !present.contains(&nic.device.name)
+            })
+            .map(|nic| nic.device.clone())
+            .collect()
     }
 }
 

@@ -58,8 +58,7 @@ const ENOBUFS: i32 = 105;
 fn subsystem(event: &[u8]) -> Option<&'static str> {
     let fields = event.split(|byte| *byte == 0);
     let mut subsystems = fields.filter_map(|field| field.strip_prefix(b"SUBSYSTEM="));
-    let known = |name: &[u8]| SUBSYSTEMS.into_iter().find(|known| known.as_bytes() == name);
-    subsystems.find_map(known)
+    subsystems.find_map(|name| SUBSYSTEMS.into_iter().find(|known| known.as_bytes() == name))
 }
 
 #[cfg(test)]

@@ -32,11 +32,13 @@ impl FromStr for NodeLabels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let label = |part: &str| {
-            let (key, value) = part.split_once('=').filter(|(key, _)| !key.is_empty())?;
-            Some((key.to_owned(), value.to_owned()))
-        };
-        let labels: Option<BTreeMap<_, _>> = text.split(',').map(label).collect();
+        let labels: Option<BTreeMap<_, _>> = text
+            .split(',')
+            .map(|part| {
+                let (key, value) = part.split_once('=').filter(|(key, _)| !key.is_empty())?;
+                Some((key.to_owned(), value.to_owned()))
+            })
+            .collect();
         labels.map(Self).ok_or_else(|| "must be KEY=VALUE, separated by commas".to_owned())
     }
 }

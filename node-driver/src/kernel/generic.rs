@@ -58,8 +58,10 @@ impl Family {
         attributes: &[Vec<u8>],
     ) -> io::Result<Vec<Vec<u8>>> {
         let replies = exchange(&self.socket, self.number, flags, &payload(command, attributes))?;
-        let attributes = |reply: Vec<u8>| reply.get(GENERIC_HEADER..).unwrap_or_default().to_vec();
-        Ok(replies.into_iter().map(attributes).collect())
+        Ok(replies
+            .into_iter()
+            .map(|reply| reply.get(GENERIC_HEADER..).unwrap_or_default().to_vec())
+            .collect())
     }
 }
 

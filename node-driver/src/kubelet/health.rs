@@ -82,11 +82,13 @@ pub fn with_places(
     mut health: Vec<DeviceHealth>,
     places: &BTreeMap<String, String>,
 ) -> Vec<DeviceHealth> {
-    let of_place = |(place, nic): (&String, &String)| {
-        let of_nic = health.iter().find(|health| health.device == *nic)?;
-        Some(DeviceHealth { device: place.clone(), ..of_nic.clone() })
-    };
-    let of_places: Vec<_> = places.iter().filter_map(of_place).collect();
+    let of_places: Vec<_> = places
+        .iter()
+        .filter_map(|(place, nic)| {
+            let of_nic = health.iter().find(|health| health.device == *nic)?;
+            Some(DeviceHealth { device: place.clone(), ..of_nic.clone() })
+        })
+        .collect();
     health.extend(of_places);
     health
 }

@@ -106,12 +106,14 @@ fn text(path: &Path) -> io::Result<Option<String>> {
 
 /// Parses `modules.dep`: `PATH: PATH PATH …`.
 fn files(index: &str) -> BTreeMap<String, ModuleFile> {
-    let line = |line: &str| {
-        let (path, needs) = line.split_once(':')?;
-        let needs = needs.split_whitespace().map(str::to_owned).collect();
-        Some((module_of(path)?, ModuleFile { path: path.to_owned(), needs }))
-    };
-    index.lines().filter_map(line).collect()
+    index
+        .lines()
+        .filter_map(|line| {
+            let (path, needs) = line.split_once(':')?;
+            let needs = needs.split_whitespace().map(str::to_owned).collect();
+            Some((module_of(path)?, ModuleFile { path: path.to_owned(), needs }))
+        })
+        .collect()
 }
 
 /// Parses `modules.builtin`: a path on each line.
@@ -134,14 +136,16 @@ fn kernel_options(command_line: &str) -> Vec<(String, String)> {
     });
     // What follows is for the first program.
     let words = words.take_while(|word| *word != "--");
-    let option = |word: &str| {
-        let word = word.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(word);
-        let key = word.split('=').next()?;
-        let (module, _) =
-            key.split_once('.').filter(|(module, name)| !module.is_empty() && !name.is_empty())?;
-        Some((kernel_name(module), word.get(module.len() + 1..)?.to_owned()))
-    };
-    words.filter_map(option).collect()
+    words
+        .filter_map(|word| {
+            let word = word.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(word);
+            let key = word.split('=').next()?;
+            let (module, _) = key
+                .split_once('.')
+                .filter(|(module, name)| !module.is_empty() && !name.is_empty())?;
+            Some((kernel_name(module), word.get(module.len() + 1..)?.to_owned()))
+        })
+        .collect()
 }
 
 /// The modules that modprobe.d forbids, and the options that it sets.

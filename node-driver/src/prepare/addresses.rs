@@ -43,8 +43,9 @@ pub(super) async fn reserve(
         return Ok(());
     }
     let asked = claim.claim.clone();
-    let late = |_| PrepareError::AddressesLate { claim: asked };
-    tokio::time::timeout(PATIENCE, choose(client, driver, claim, &wanted)).await.map_err(late)?
+    tokio::time::timeout(PATIENCE, choose(client, driver, claim, &wanted))
+        .await
+        .map_err(|_| PrepareError::AddressesLate { claim: asked })?
 }
 
 async fn choose(
@@ -98,7 +99,13 @@ fn wanted(claim: &AllocatedClaim) -> Vec<(usize, NetworkConfig)> {
 /// Writes the choice into the claim's status before it is used. Returns the claim's new
 /// resource version.
 async fn write(client: &Client, driver: &str, claim: &AllocatedClaim) -> kube::Result<String> {
-    let device = |device: &AllocatedDevice| {
+    let status = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "namespace": claim.claim.namespace, "name": claim.claim.name, "uid": claim.claim.uid,
+        },
+        "status": {"devices": claim.devices.iter().map(|device| {
         let mut entry = json!({"driver": driver, "pool": device.pool, "device": device.device});
         if let Some(share) = &device.share_id {
             entry["shareID"] = json!(share);
@@ -107,14 +114,7 @@ async fn write(client: &Client, driver: &str, claim: &AllocatedClaim) -> kube::R
             entry["networkData"] = json!({"ips": [address.to_string()]});
         }
         entry
-    };
-    let status = json!({
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "namespace": claim.claim.namespace, "name": claim.claim.name, "uid": claim.claim.uid,
-        },
-        "status": {"devices": claim.devices.iter().map(device).collect::<Vec<_>>()},
+    }).collect::<Vec<_>>()},
     });
     let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &claim.claim.namespace);
     let params = PatchParams::apply(driver).force();

@@ -200,8 +200,10 @@ impl AllocatedClaim {
                 return Err(ClaimError::UnknownCapacity { claim, device });
             }
             let all = published.capacities(driver, &device.pool, &device.device);
-            let has_all = |(name, all): (&String, &i64)| device.consumed.get(name) >= Some(all);
-            device.is_whole = all.is_some_and(|all| !all.is_empty() && all.iter().all(has_all));
+            device.is_whole = all.is_some_and(|all| {
+                !all.is_empty()
+                    && all.iter().all(|(name, all)| device.consumed.get(name) >= Some(all))
+            });
         }
         Ok(())
     }
@@ -290,8 +292,8 @@ impl Parameters {
         let configs = devices.and_then(|devices| devices.config.as_ref()).into_iter().flatten();
         let applies = |config: &&DeviceAllocationConfiguration| {
             let requests = config.requests.as_deref().unwrap_or_default();
-            let named = |name: &String| name == request || name == base_request(request);
-            requests.is_empty() || requests.iter().any(named)
+            requests.is_empty()
+                || requests.iter().any(|name| name == request || name == base_request(request))
         };
         let mut parameters = Self::default();
         let mut class = None;

@@ -16,12 +16,14 @@ pub(super) fn joined(
     checkpoint: &Checkpoint,
     wire: impl FnOnce(&Plan) -> Wiring,
 ) -> (Plan, Vec<Plan>) {
-    let is_companion = |other: &&Plan| {
-        plan.pods.len() == 1 && other.pods == plan.pods && other.claim.uid != plan.claim.uid
-    };
     let promised = checkpoint.claims.values().filter(|record| record.phase == Phase::Prepared);
-    let others: Vec<Plan> =
-        promised.map(|record| &record.plan).filter(is_companion).cloned().collect();
+    let others: Vec<Plan> = promised
+        .map(|record| &record.plan)
+        .filter(|other| {
+            plan.pods.len() == 1 && other.pods == plan.pods && other.claim.uid != plan.claim.uid
+        })
+        .cloned()
+        .collect();
     let mut all: Vec<&Plan> = others.iter().chain([plan]).collect();
     all.sort_by(|one, other| one.claim.uid.cmp(&other.claim.uid));
     let whole = Plan {

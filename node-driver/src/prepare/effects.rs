@@ -308,11 +308,10 @@ impl Effects {
         };
         let sysctl = &self.paths.sysctl;
         let mut is_gone = false;
-        let report = |link: &_, returned| {
+        restore(&devices, &host, patience, sysctl, |link: &_, returned| {
             is_gone |= matches!(returned, Returned::Gone);
             self.report(plan, link, returned);
-        };
-        restore(&devices, &host, patience, sysctl, report)?;
+        })?;
         if is_gone { Ok(left.map(drop)?) } else { Ok(()) }
     }
 

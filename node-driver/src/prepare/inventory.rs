@@ -204,8 +204,10 @@ impl Inventory {
             };
             (device_name(function.address), nic)
         };
-        let has_any = |(_, nic): &(String, NicFacts)| nic.rdma.is_some() || nic.netdev.is_some();
-        let devices = candidates(snapshot).map(nic).filter(has_any).collect();
+        let devices = candidates(snapshot)
+            .map(nic)
+            .filter(|(_, nic)| nic.rdma.is_some() || nic.netdev.is_some())
+            .collect();
         Self { devices, rdma_cm: find("rdma_cm") }
     }
 }
@@ -226,12 +228,11 @@ fn is_virtual_function(function: &PciFunction) -> bool {
 fn number_of(function: PciAddress, physical: PciAddress, host: &HostRoot) -> Option<u32> {
     let folder = host.sys().join("bus/pci/devices").join(physical.to_string());
     let name = function.to_string();
-    let number = |entry: fs::DirEntry| {
+    fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
         let number = entry.file_name().to_str()?.strip_prefix("virtfn")?.parse().ok()?;
         let target = fs::read_link(entry.path()).ok()?;
         (target.file_name()?.to_str()? == name).then_some(number)
-    };
-    fs::read_dir(folder).ok()?.flatten().find_map(number)
+    })
 }
 
 fn inactive(rdma: &RdmaDevice) -> Vec<u32> {

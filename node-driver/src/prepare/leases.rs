@@ -31,12 +31,14 @@ impl Node {
     ) -> Result<Vec<Plan>, PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
-        let plan = |uid: String| {
-            let record = AttachRecord::load(&self.effects.paths.attached(&uid))?;
-            let claim = checkpoint.claims.get(&uid).filter(|_| record.is_attached)?;
-            Some(record.complete(claim.plan.clone()))
-        };
-        Ok(uids.into_iter().filter_map(plan).collect())
+        Ok(uids
+            .into_iter()
+            .filter_map(|uid| {
+                let record = AttachRecord::load(&self.effects.paths.attached(&uid))?;
+                let claim = checkpoint.claims.get(&uid).filter(|_| record.is_attached)?;
+                Some(record.complete(claim.plan.clone()))
+            })
+            .collect())
     }
 
     /// Renews the leases of the claim's interfaces.

@@ -22,7 +22,7 @@ use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::kernel::attach::{AttachError, ethtool, functions, rdma};
 use crate::kubelet::metrics::PluginMetrics;
-use crate::model::plan::{Plan, PlannedDevice};
+use crate::model::plan::Plan;
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
@@ -293,8 +293,10 @@ impl Node {
         self.effects.faults.reached("prepare:interfaces:after");
         let asking = claim.devices.iter().filter(|device| device.asks_for("virtualFunction"));
         let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
-        let settings = |link: &str, index: u32| functions::read(&host, link, index);
-        let inventory = inventory.with_functions(&asking, machine, &self.host, settings)?;
+        let inventory =
+            inventory.with_functions(&asking, machine, &self.host, |link: &str, index: u32| {
+                functions::read(&host, link, index)
+            })?;
         self.check_answers(claim, &inventory)?;
         let netdev =
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
@@ -319,9 +321,10 @@ impl Node {
             boot_id: boot_id.as_deref(),
             cloud_nics: cloud.as_ref().map(CloudMetadata::nics).unwrap_or_default(),
         };
-        let wrap =
-            |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
-        let mut plan = plan(claim, &facts).map_err(wrap)?;
+        let mut plan = plan(claim, &facts).map_err(|source| PrepareError::Plan {
+            claim: claim.claim.clone(),
+            source: Box::new(source),
+        })?;
         plan.plugin_gpus.clone_from(&bound.gpus);
         let driver = &self.effects.paths.driver;
         plan.unlimit_whole(|device| published.bandwidth(driver, &device.pool, &device.device));
@@ -358,24 +361,25 @@ impl Node {
         if !is_this_machine(&self.host) {
             return Ok(NetnsMode::Shared);
         }
-        let wrap = |source| AttachError::System {
+        rdma::netns_mode().map_err(|source| AttachError::System {
             verb: "read the mode of the RDMA subsystem".to_owned(),
             source,
-        };
-        rdma::netns_mode().map_err(wrap)
+        })
     }
 
     /// A plan's devices as reported to the kubelet.
     pub fn devices(&self, plan: &Plan) -> Vec<PreparedDevice> {
         let driver = &self.effects.paths.driver;
-        let device = |device: &PlannedDevice| PreparedDevice {
-            request: base_request(&device.request).to_owned(),
-            pool: device.pool.clone(),
-            device: device.allocated().to_owned(),
-            share_id: device.share_id.clone(),
-            cdi_id: cdi::device_id(driver, plan, device),
-        };
-        plan.devices.iter().map(device).collect()
+        plan.devices
+            .iter()
+            .map(|device| PreparedDevice {
+                request: base_request(&device.request).to_owned(),
+                pool: device.pool.clone(),
+                device: device.allocated().to_owned(),
+                share_id: device.share_id.clone(),
+                cdi_id: cdi::device_id(driver, plan, device),
+            })
+            .collect()
     }
 
     /// Undoes the effects, then removes the claim from the checkpoint.

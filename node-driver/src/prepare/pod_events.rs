@@ -35,15 +35,14 @@ impl PodEvents {
             return;
         }
         let notice = Notice::warning(REASON, reason);
-        let pod_of = |pod: PodRef| ObjectReference {
+        let events = pods.into_iter().map(|pod| ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
             namespace: Some(claim.namespace.clone()),
             name: Some(pod.name),
             uid: Some(pod.uid),
             ..ObjectReference::default()
-        };
-        let events = pods.into_iter().map(pod_of);
+        });
         let events: Vec<Event> =
             events.map(|pod| event(pod, &self.node, "Preparing", &notice)).collect();
         let api = Api::namespaced(self.client.clone(), &claim.namespace);

@@ -49,10 +49,11 @@ pub async fn reserve(
         return Ok(());
     }
     let asked = claim.claim.clone();
-    let wrap = |source| PrepareError::Pool { claim: asked.clone(), source: Box::new(source) };
     let reservation = Reservation::new(client, node, &asked);
     let reserved = tokio::time::timeout(PATIENCE, reservation.reserve(claim, wanted)).await;
-    reserved.unwrap_or(Err(PoolError::Late)).map_err(wrap)
+    reserved
+        .unwrap_or(Err(PoolError::Late))
+        .map_err(|source| PrepareError::Pool { claim: asked.clone(), source: Box::new(source) })
 }
 
 /// A device with a pool: its index, the pool and its configuration.

@@ -126,11 +126,10 @@ impl Preparer {
         }
         let kubelet = &self.node.effects.paths.kubelet;
         let read = pod_resources::read(kubelet, &claim.claim.namespace, &pod.name).await;
-        let wrap = |source| PrepareError::PodResources {
+        read.map(Some).map_err(|source| PrepareError::PodResources {
             claim: claim.claim.clone(),
             source: Box::new(source),
-        };
-        read.map(Some).map_err(wrap)
+        })
     }
 
     /// Undoes a claim if its object does not exist and no sandbox has it. Returns whether it is

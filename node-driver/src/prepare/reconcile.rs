@@ -50,8 +50,15 @@ pub(super) fn steps(
         Phase::Prepared if !whole.contains(uid) => Some(Step::Repair(uid.clone())),
         Phase::Prepared => None,
     });
-    let is_orphan = |uid: &&String| !checkpoint.claims.contains_key(*uid);
-    known.chain(files.iter().filter(is_orphan).cloned().map(Step::Remove)).collect()
+    known
+        .chain(
+            files
+                .iter()
+                .filter(|uid| !checkpoint.claims.contains_key(*uid))
+                .cloned()
+                .map(Step::Remove),
+        )
+        .collect()
 }
 
 /// Whether the kernel names and device numbers of a plan are valid in this boot. After a
@@ -79,10 +86,11 @@ fn is_as_planned(plan: &Plan, inventory: &Inventory) -> bool {
             there.name == rdma.name && rdma.chars.iter().all(|char| there.chars.contains(char))
         })
     };
-    let has_rdma =
-        |device: &PlannedDevice| device.rdma.as_ref().is_none_or(|rdma| has(rdma, device));
     plan.rdma_cm.as_ref().is_none_or(|char| inventory.rdma_cm.as_ref() == Some(char))
-        && plan.devices.iter().all(has_rdma)
+        && plan
+            .devices
+            .iter()
+            .all(|device| device.rdma.as_ref().is_none_or(|rdma| has(rdma, device)))
 }
 
 #[cfg(test)]

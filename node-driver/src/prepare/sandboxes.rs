@@ -67,16 +67,20 @@ fn due(
     sandboxes: &[Sandbox],
 ) -> Vec<Due> {
     let is_listed = |id: &String| sandboxes.iter().any(|sandbox| sandbox.id == *id);
-    let has_left = |uid: &&String| {
-        let sandbox = records.get(*uid).and_then(|record| record.sandbox.as_ref());
-        gone.contains(*uid) && sandbox.is_some_and(|id| !is_listed(id))
-    };
     let enter = |plan: &Plan| {
         let mut all = sandboxes.iter();
         let place = all.position(|it| it.is_running && is_for(plan, &it.pod_uid))?;
         Some(Due::Enter(plan.claim.uid.clone(), place))
     };
-    let left = checkpoint.claims.keys().filter(has_left).cloned().map(Due::Leave);
+    let left = checkpoint
+        .claims
+        .keys()
+        .filter(|uid| {
+            let sandbox = records.get(*uid).and_then(|record| record.sandbox.as_ref());
+            gone.contains(*uid) && sandbox.is_some_and(|id| !is_listed(id))
+        })
+        .cloned()
+        .map(Due::Leave);
     left.chain(moving(checkpoint).filter_map(enter)).collect()
 }
 
@@ -183,10 +187,13 @@ impl Node {
     }
 
     fn attach_records(&self, checkpoint: &Checkpoint) -> BTreeMap<String, AttachRecord> {
-        let record = |uid: &String| {
-            Some((uid.clone(), AttachRecord::load(&self.effects.paths.attached(uid))?))
-        };
-        checkpoint.claims.keys().filter_map(record).collect()
+        checkpoint
+            .claims
+            .keys()
+            .filter_map(|uid| {
+                Some((uid.clone(), AttachRecord::load(&self.effects.paths.attached(uid))?))
+            })
+            .collect()
     }
 
     fn enter_all(&self, plans: Vec<Plan>, sandbox: &Sandbox) -> Result<Vec<Plan>, PrepareError> {
@@ -229,8 +236,10 @@ impl Node {
         let is_recorded = AttachRecord::load(&path).as_ref() == Some(&record);
         self.take_back(plan, record.namespace)?;
         namespaces.hold(uid, Arc::clone(&pod));
-        let is_ready = || fs::read_link(paths.ready(uid)).is_ok_and(|name| name == network);
-        if is_recorded && is_ready() && are_inside(plan, &record.links, &pod)? {
+        if is_recorded
+            && fs::read_link(paths.ready(uid)).is_ok_and(|name| name == network)
+            && are_inside(plan, &record.links, &pod)?
+        {
             return Ok(None);
         }
         faults.reached("sandbox:record:before");

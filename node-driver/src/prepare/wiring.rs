@@ -92,15 +92,16 @@ fn near(
 ) -> Vec<NearNic> {
     let mut own: Vec<&Pair> = pairs.iter().filter(|pair| Some(pair.gpu) == gpu).collect();
     own.sort_by_key(|pair| (pair.path, pair.nic));
-    let nic = |pair: &&Pair| {
-        let device = nics.get(&pair.nic)?;
-        Some(NearNic {
-            device: device.device.clone(),
-            rdma_device: device.rdma.as_ref().map(|rdma| rdma.name.clone()),
-            path: pair.path.to_string(),
+    own.iter()
+        .filter_map(|pair| {
+            let device = nics.get(&pair.nic)?;
+            Some(NearNic {
+                device: device.device.clone(),
+                rdma_device: device.rdma.as_ref().map(|rdma| rdma.name.clone()),
+                path: pair.path.to_string(),
+            })
         })
-    };
-    own.iter().filter_map(nic).collect()
+        .collect()
 }
 
 #[cfg(test)]

@@ -133,11 +133,13 @@ impl Reader {
     fn values(&self, port: &HeldPort) -> Vec<(&'static str, u64)> {
         let directory =
             self.devices.join(&port.rdma_device).join("ports").join(port.port.to_string());
-        let value = |(folder, name, factor): &(&str, &'static str, u64)| {
-            let text = fs::read_to_string(directory.join(folder).join(name)).ok()?;
-            Some((*name, text.trim().parse::<u64>().ok()?.wrapping_mul(*factor)))
-        };
-        COUNTERS.iter().filter_map(value).collect()
+        COUNTERS
+            .iter()
+            .filter_map(|(folder, name, factor)| {
+                let text = fs::read_to_string(directory.join(folder).join(name)).ok()?;
+                Some((*name, text.trim().parse::<u64>().ok()?.wrapping_mul(*factor)))
+            })
+            .collect()
     }
 }
 

@@ -176,9 +176,13 @@ impl Publisher {
     async fn list(&self) -> Result<Vec<ResourceSlice>, PublishError> {
         let selector = format!("spec.driver={DRIVER},spec.nodeName={}", self.node.name);
         let params = ListParams::default().fields(&selector);
-        let what = || format!("the ResourceSlices of node `{}`", self.node.name);
         let list = self.slices.list(&params).await;
-        Ok(list.map_err(PublishError::request(Verb::List, what()))?.items)
+        Ok(list
+            .map_err(PublishError::request(
+                Verb::List,
+                format!("the ResourceSlices of node `{}`", self.node.name),
+            ))?
+            .items)
     }
 
     async fn carry_out(

@@ -236,8 +236,11 @@ fn metadata_mount<'p>(
         && metadata::requests(plan).contains(request)
         && told.insert(request);
     let inside = is_told.then(|| metadata::container_path(plan, &paths.driver, request));
-    let file = |inside| mount(paths.metadata(&plan.claim.uid, request), inside);
-    inside.flatten().map(file).into_iter().collect()
+    inside
+        .flatten()
+        .map(|inside| mount(paths.metadata(&plan.claim.uid, request), inside))
+        .into_iter()
+        .collect()
 }
 
 /// The edits that any device of the claim brings, once per container.

@@ -33,9 +33,11 @@ pub(super) fn uses(sys: &Path, modules: &[String], network: &NetworkFacts) -> Ve
 
 /// The functions that are bound to the modules, by address.
 fn functions(sys: &Path, modules: &[String]) -> BTreeSet<String> {
-    let bound = |module: &String| names(&sys.join("bus/pci/drivers").join(module));
-    let is_address = |name: &String| name.parse::<topology_graph::PciAddress>().is_ok();
-    modules.iter().flat_map(bound).filter(is_address).collect()
+    modules
+        .iter()
+        .flat_map(|module| names(&sys.join("bus/pci/drivers").join(module)))
+        .filter(|name| name.parse::<topology_graph::PciAddress>().is_ok())
+        .collect()
 }
 
 /// Virtual functions of a function that another driver has.
@@ -56,11 +58,10 @@ fn of_interface(name: &str, network: &NetworkFacts) -> Option<String> {
     if network.uplinks().contains(&interface.index) {
         return Some(format!("the node's own traffic goes through {name}"));
     }
-    let is_child = |kind: &str| CHILDREN.contains(&kind);
-    let child = network
-        .interfaces
-        .iter()
-        .find(|it| it.lower == Some(interface.index) && it.kind.as_deref().is_some_and(is_child))?;
+    let child = network.interfaces.iter().find(|it| {
+        it.lower == Some(interface.index)
+            && it.kind.as_deref().is_some_and(|kind| CHILDREN.contains(&kind))
+    })?;
     Some(format!("interface {} uses {name}", child.name))
 }
 

@@ -48,12 +48,12 @@ pub(super) fn next(version: &str, before: Option<&VendorDriverState>, users: &Us
 }
 
 fn is_loaded(version: &str, before: &VendorDriverState, modules: &Modules) -> bool {
-    let is_unchanged = |(name, build): (&String, &String)| {
-        modules.get(name).is_some_and(|module| module.build == *build)
-    };
     before.stage == Stage::Ready
         && before.version == version
-        && before.modules.iter().all(is_unchanged)
+        && before
+            .modules
+            .iter()
+            .all(|(name, build)| modules.get(name).is_some_and(|module| module.build == *build))
 }
 
 /// Why the image may not run now.

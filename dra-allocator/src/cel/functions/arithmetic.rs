@@ -63,9 +63,10 @@ fn multiply(arguments: &[Value], _: &Device) -> Evaluated {
 }
 
 fn divide(arguments: &[Value], _: &Device) -> Evaluated {
-    let by_zero = || RuntimeError::out_of_range("division by zero");
     match arguments {
-        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => Err(by_zero()),
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(RuntimeError::out_of_range("division by zero"))
+        }
         [Value::Int(a), Value::Int(b)] => {
             a.checked_div(*b).map(Value::Int).ok_or_else(|| overflow("integer"))
         }
@@ -76,9 +77,10 @@ fn divide(arguments: &[Value], _: &Device) -> Evaluated {
 }
 
 fn modulo(arguments: &[Value], _: &Device) -> Evaluated {
-    let by_zero = || RuntimeError::out_of_range("modulus by zero");
     match arguments {
-        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => Err(by_zero()),
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(RuntimeError::out_of_range("modulus by zero"))
+        }
         [Value::Int(a), Value::Int(b)] => {
             a.checked_rem(*b).map(Value::Int).ok_or_else(|| overflow("integer"))
         }

@@ -96,8 +96,10 @@ fn sign(quantity: &Quantity) -> i64 {
 }
 
 fn as_integer(quantity: &Quantity) -> Evaluated {
-    let no_integer = || RuntimeError::invalid("cannot convert value to integer");
-    quantity.as_i64().map(Value::Int).ok_or_else(no_integer)
+    quantity
+        .as_i64()
+        .map(Value::Int)
+        .ok_or_else(|| RuntimeError::invalid("cannot convert value to integer"))
 }
 
 /// The sum or difference of a quantity and either a quantity or an integer.

@@ -144,8 +144,7 @@ fn index(position: Option<usize>) -> Value {
 fn index_of(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::List(values), item] => {
-            let equal = |value: &Value| value.equals(item).unwrap_or(false);
-            Ok(index(values.iter().position(equal)))
+            Ok(index(values.iter().position(|value| value.equals(item).unwrap_or(false))))
         }
         [Value::String(text), Value::String(part)] => Ok(index(first_at(text, part, 0))),
         [Value::String(text), Value::String(part), Value::Int(start)] => {
@@ -167,8 +166,7 @@ fn first_at(text: &str, part: &str, start: usize) -> Option<usize> {
 fn last_index_of(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::List(values), item] => {
-            let equal = |value: &Value| value.equals(item).unwrap_or(false);
-            Ok(index(values.iter().rposition(equal)))
+            Ok(index(values.iter().rposition(|value| value.equals(item).unwrap_or(false))))
         }
         [Value::String(text), Value::String(part)] => {
             Ok(index(text.rfind(&**part).map(|offset| text[..offset].chars().count())))

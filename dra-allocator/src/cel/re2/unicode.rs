@@ -181,8 +181,8 @@ pub(super) fn class(name: &str) -> Option<ClassUnicode> {
         "Cs" | "Surrogate" => Some(ClassUnicode::empty()),
         _ if SCRIPTS.contains(&&*name) => property(&format!("sc={name}")),
         _ => {
-            let is_it = |(short, long): &&(&str, &[&str])| *short == name || long.contains(&&*name);
-            let (short, _) = CATEGORIES.iter().find(is_it)?;
+            let (short, _) =
+                CATEGORIES.iter().find(|(short, long)| *short == name || long.contains(&&*name))?;
             property(&format!("gc={short}"))
         }
     }

@@ -44,15 +44,17 @@ pub enum TaintEffect {
 impl TaintArgs {
     /// The taints of a NIC that has these problems.
     pub fn taints(self, problems: &BTreeSet<Problem>) -> Vec<DeviceTaint> {
-        let taint = |problem: &Problem| {
-            let effect = self.effect(*problem).word()?.to_owned();
-            Some(DeviceTaint {
-                key: format!("dranet.io/{problem}"),
-                effect,
-                ..DeviceTaint::default()
+        problems
+            .iter()
+            .filter_map(|problem| {
+                let effect = self.effect(*problem).word()?.to_owned();
+                Some(DeviceTaint {
+                    key: format!("dranet.io/{problem}"),
+                    effect,
+                    ..DeviceTaint::default()
+                })
             })
-        };
-        problems.iter().filter_map(taint).collect()
+            .collect()
     }
 
     fn effect(self, problem: Problem) -> TaintEffect {

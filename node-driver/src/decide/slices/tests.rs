@@ -2,6 +2,7 @@
 //! empty.
 
 use super::*;
+use k8s_openapi::api::resource::v1::DeviceTaint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 

@@ -70,12 +70,12 @@ impl SriovPolicy {
     /// Whether the policy selects this physical function.
     pub(super) fn selects(&self, candidate: Candidate<'_>) -> bool {
         let Selector { vendor, device_id, pf_name, root_device } = &self.selector;
-        let has_name =
-            |pattern: &String| candidate.interface.is_some_and(|name| matches(pattern, name));
         vendor.is_none_or(|vendor| vendor == candidate.vendor)
             && device_id.is_none_or(|device| device == candidate.device_id)
             && root_device.is_none_or(|address| address == candidate.address)
-            && pf_name.as_ref().is_none_or(has_name)
+            && pf_name.as_ref().is_none_or(|pattern| {
+                candidate.interface.is_some_and(|name| matches(pattern, name))
+            })
     }
 }
 

@@ -147,8 +147,7 @@ impl Progress {
 
     /// Whether virtual functions are being created that will be published.
     pub fn is_making(&self, now: Instant) -> bool {
-        let is_waited_for = |since: &Instant| now < *since + SETTLED;
         self.stages.values().any(|stage| *stage == Stage::Writing)
-            || self.incomplete.values().any(is_waited_for)
+            || self.incomplete.values().any(|since| now < *since + SETTLED)
     }
 }

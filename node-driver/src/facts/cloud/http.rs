@@ -217,8 +217,7 @@ impl MetadataService {
         url: &str,
         headers: &[Header],
     ) -> Result<Bytes, MetadataError> {
-        let malformed = || MetadataError::Url { url: url.to_owned() };
-        let uri: Uri = url.parse().map_err(|_| malformed())?;
+        let uri: Uri = url.parse().map_err(|_| MetadataError::Url { url: url.to_owned() })?;
         let mut request = Request::new(Empty::new());
         *request.method_mut() = method.clone();
         *request.uri_mut() = uri;

@@ -331,6 +331,8 @@ fn default_route(route: &RouteMessage) -> Vec<DefaultRoute> {
     });
     let advertised = route.header.protocol == RouteProtocol::Ra;
     let metric = metric.unwrap_or(0);
-    let through = |interface| DefaultRoute { ipv6, metric, interface, advertised };
-    interfaces_of(route).into_iter().map(through).collect()
+    interfaces_of(route)
+        .into_iter()
+        .map(|interface| DefaultRoute { ipv6, metric, interface, advertised })
+        .collect()
 }

@@ -43,9 +43,9 @@ pub(crate) fn read(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Device>> {
 fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
     let nldev = Nldev::open()?;
     let mut replies = nldev.dump(wire::GET, &[])?;
-    let is_read =
-        |reply: &&Reply| reply.text(wire::NAME).is_none_or(|name| !unread_ports.contains(name));
-    let read = replies.iter().filter(is_read);
+    let read = replies
+        .iter()
+        .filter(|reply| reply.text(wire::NAME).is_none_or(|name| !unread_ports.contains(name)));
     let indices: Vec<u32> = read.filter_map(|reply| reply.number(wire::INDEX)).collect();
     for index in indices {
         match nldev.dump(wire::PORT_GET, &[(wire::INDEX, index.to_ne_bytes())]) {
@@ -135,6 +135,5 @@ fn link_layer(protocol: &str) -> Option<LinkLayer> {
 
 /// Formats a GUID as sysfs does, `b859:9f03:00a1:b2c4`.
 fn guid(guid: u64) -> String {
-    let group = |shift: u32| format!("{:04x}", (guid >> shift) & 0xffff);
-    [48, 32, 16, 0].map(group).join(":")
+    [48, 32, 16, 0].map(|shift| format!("{:04x}", (guid >> shift) & 0xffff)).join(":")
 }

@@ -40,9 +40,10 @@ pub(super) async fn remove_names(
     let mut removed = Ok(());
     for name in names {
         let request = handle.link().property_del(link.header.index).alt_ifname(&[name]);
-        let verb = || format!("remove its alternative name `{name}`");
         let outcome = request.execute().await;
-        let outcome = outcome.map_err(|it| AttachError::netlink(name_of(link), verb(), it));
+        let outcome = outcome.map_err(|it| {
+            AttachError::netlink(name_of(link), format!("remove its alternative name `{name}`"), it)
+        });
         removed = removed.and(outcome);
     }
     removed
@@ -88,9 +89,10 @@ async fn add_names(
     let mut added = Ok(());
     for lost in lost {
         let request = handle.link().property_add(index).alt_ifname(&[lost]);
-        let verb = || format!("add its alternative name `{lost}`");
         let outcome = request.execute().await;
-        let outcome = outcome.map_err(|it| AttachError::netlink(name, verb(), it));
+        let outcome = outcome.map_err(|it| {
+            AttachError::netlink(name, format!("add its alternative name `{lost}`"), it)
+        });
         added = added.and(outcome);
     }
     added
@@ -133,6 +135,10 @@ async fn restore_modes(
     message.header.flags.set(LinkFlags::Promisc, former.promiscuous);
     message.header.flags.set(LinkFlags::Allmulti, former.all_multicast);
     message.header.change_mask = LinkFlags::Promisc | LinkFlags::Allmulti;
-    let wrap = |source| AttachError::netlink(name, "restore its receive modes", source);
-    handle.link().set(message).execute().await.map_err(wrap)
+    handle
+        .link()
+        .set(message)
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(name, "restore its receive modes", source))
 }

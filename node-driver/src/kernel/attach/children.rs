@@ -40,14 +40,13 @@ pub(super) async fn make(
     let name = link.name.as_str();
     let first = first_name(link, parent);
     let message = message(link, child, parent, &first, pod.as_fd().as_raw_fd());
-    let wrap = |source| {
-        let verb = format!("create {child} `{name}` on it in the pod's network namespace");
-        AttachError::netlink(&link.host.name, verb, source)
-    };
     let made = handle.link().add(message).execute().await;
     // A child that a killed hook left behind is used.
     let is_there = |error: &rtnetlink::Error| matches!(error, rtnetlink::Error::NetlinkError(error) if error.raw_code().abs() == EXISTS);
-    made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(wrap)?;
+    made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(|source| {
+        let verb = format!("create {child} `{name}` on it in the pod's network namespace");
+        AttachError::netlink(&link.host.name, verb, source)
+    })?;
     pod.run(async |handle| rename(&handle, link, &first).await)
 }
 
@@ -91,8 +90,9 @@ async fn rename(handle: &Handle, link: &PlannedLink, first: &str) -> Result<(), 
         if let Some(mark) = &link.mark {
             message = message.append_extra_attribute(LinkAttribute::IfAlias(mark.to_string()));
         }
-        let wrap = |source| AttachError::netlink(first, format!("name it `{}`", link.name), source);
-        handle.link().set(message.build()).execute().await.map_err(wrap)?;
+        handle.link().set(message.build()).execute().await.map_err(|source| {
+            AttachError::netlink(first, format!("name it `{}`", link.name), source)
+        })?;
     }
     Ok(())
 }
@@ -111,8 +111,12 @@ pub(super) async fn remove(
         is_the_claims(found, link, child) || index == Some(found.header.index)
     };
     for found in inside.iter().filter(is_it) {
-        let wrap = |source| AttachError::netlink(name_of(found), "remove it", source);
-        handle.link().del(found.header.index).execute().await.map_err(wrap)?;
+        handle
+            .link()
+            .del(found.header.index)
+            .execute()
+            .await
+            .map_err(|source| AttachError::netlink(name_of(found), "remove it", source))?;
         removed = true;
     }
     Ok(removed)
@@ -138,9 +142,8 @@ fn is_on_the_nic(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool 
 fn has_mark(found: &LinkMessage, link: &PlannedLink) -> bool {
     let Some(mark) = &link.mark else {
         let own = link.config.interface.hardware_addr.as_ref();
-        let has_address =
-            |address: &MacAddress| found.attributes.contains(&address_attribute(address));
-        return name_of(found) == link.name.as_str() && own.is_none_or(has_address);
+        return name_of(found) == link.name.as_str()
+            && own.is_none_or(|address| found.attributes.contains(&address_attribute(address)));
     };
     name_of(found) == mark.as_str() || has_alias(found, mark.as_str())
 }

@@ -125,8 +125,12 @@ async fn configure_link(
     }
     if !found.header.flags.contains(LinkFlags::Up) {
         let up = LinkUnspec::new_with_index(index).up().build();
-        let wrap = |source| AttachError::netlink(name, "set it up", source);
-        handle.link().set(up).execute().await.map_err(wrap)?;
+        handle
+            .link()
+            .set(up)
+            .execute()
+            .await
+            .map_err(|source| AttachError::netlink(name, "set it up", source))?;
     }
     let lease = obtain(handle, link, index, asked).await?;
     add_routes(handle, link, index, routes).await?;
@@ -258,8 +262,12 @@ async fn join_vrf(
     let found = by_name(handle, domain).await?;
     let found = found.ok_or_else(|| AttachError::Gone { link: domain.to_owned() })?;
     let join = LinkUnspec::new_with_index(index).controller(found.header.index).build();
-    let wrap = |source| AttachError::netlink(name, format!("join `{domain}`"), source);
-    handle.link().set(join).execute().await.map_err(wrap)
+    handle
+        .link()
+        .set(join)
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(name, format!("join `{domain}`"), source))
 }
 
 /// Adds each rule only once: the kernel would otherwise give a rule without a priority

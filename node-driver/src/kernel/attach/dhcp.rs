@@ -126,16 +126,21 @@ fn prefix(address: Ipv4Addr, length: u32) -> IpPrefix {
 
 /// The routes of a lease. Option 121 overrides option 3 (RFC 3442).
 fn routes(lease: &DhcpV4Lease) -> Vec<(IpPrefix, Ipv4Addr)> {
-    let default = || {
-        let gateway = lease.gateways.as_ref().and_then(|gateways| gateways.first());
-        gateway.map(|gateway| (prefix(Ipv4Addr::UNSPECIFIED, 0), *gateway)).into_iter().collect()
-    };
-    lease.classless_routes.as_ref().map_or_else(default, |routes| {
-        let route = |route: &mozim::DhcpV4ClasslessRoute| {
-            (prefix(route.destination, route.prefix_length.into()), route.router)
-        };
-        routes.iter().map(route).collect()
-    })
+    lease.classless_routes.as_ref().map_or_else(
+        || {
+            let gateway = lease.gateways.as_ref().and_then(|gateways| gateways.first());
+            gateway
+                .map(|gateway| (prefix(Ipv4Addr::UNSPECIFIED, 0), *gateway))
+                .into_iter()
+                .collect()
+        },
+        |routes| {
+            routes
+                .iter()
+                .map(|route| (prefix(route.destination, route.prefix_length.into()), route.router))
+                .collect()
+        },
+    )
 }
 
 /// Requests an address and applies the lease.
@@ -146,12 +151,13 @@ pub(super) async fn lease(
     deadline: Instant,
 ) -> Result<Lease, AttachError> {
     let name = &link.name;
-    let no_carrier = |_| LeaseError::NoCarrier { link: name.clone() };
-    let found =
-        timeout_at(deadline, with_carrier(handle, name, index)).await.map_err(no_carrier)??;
-    let no_answer = |_| LeaseError::NoAnswer { link: name.clone() };
-    let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
-    let given = timeout_at(deadline, ask(&found)).await.map_err(no_answer)?.map_err(wrap)?;
+    let found = timeout_at(deadline, with_carrier(handle, name, index))
+        .await
+        .map_err(|_| LeaseError::NoCarrier { link: name.clone() })??;
+    let given = timeout_at(deadline, ask(&found))
+        .await
+        .map_err(|_| LeaseError::NoAnswer { link: name.clone() })?
+        .map_err(|source| LeaseError::Protocol { link: name.clone(), source })?;
     let lease = Lease::of(&given);
     set(handle, link, index, &lease).await?;
     Ok(lease)
@@ -203,10 +209,10 @@ async fn set(
 ) -> Result<(), AttachError> {
     let name = link.name.as_str();
     if let Some(mtu) = lease.mtu.filter(|_| link.config.interface.mtu.is_none()) {
-        let wrap =
-            |source| AttachError::netlink(name, format!("set the DHCP server's MTU {mtu}"), source);
         let message = LinkUnspec::new_with_index(index).mtu(mtu.into()).build();
-        handle.link().set(message).execute().await.map_err(wrap)?;
+        handle.link().set(message).execute().await.map_err(|source| {
+            AttachError::netlink(name, format!("set the DHCP server's MTU {mtu}"), source)
+        })?;
     }
     add_address(handle, name, index, &lease.address()).await?;
     for route in routes_for(link, lease) {

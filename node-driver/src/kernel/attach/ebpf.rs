@@ -56,10 +56,9 @@ pub(super) async fn detach_others(
         detach_xdp(handle, name, index, program).await?;
     }
     for hook in HOOKS {
-        let wrap = |source| {
+        bpf::detach_tcx(index, hook, kept).map_err(|source| {
             AttachError::system(format!("detach TCX programs from interface `{name}`"), source)
-        };
-        bpf::detach_tcx(index, hook, kept).map_err(wrap)?;
+        })?;
     }
     Ok(())
 }
@@ -76,13 +75,15 @@ fn xdp_programs(link: &LinkMessage) -> Vec<Xdp> {
         LinkAttribute::Xdp(xdp) => Some(xdp.as_slice()),
         _ => None,
     });
-    let program = |attribute: &LinkXdp| match attribute {
-        LinkXdp::SkbProgId(id) => Some(Xdp { mode: SKB, id: *id }),
-        LinkXdp::DrvProgId(id) => Some(Xdp { mode: DRIVER, id: *id }),
-        LinkXdp::HwProgId(id) => Some(Xdp { mode: HARDWARE, id: *id }),
-        _ => None,
-    };
-    xdp.unwrap_or_default().iter().filter_map(program).collect()
+    xdp.unwrap_or_default()
+        .iter()
+        .filter_map(|attribute| match attribute {
+            LinkXdp::SkbProgId(id) => Some(Xdp { mode: SKB, id: *id }),
+            LinkXdp::DrvProgId(id) => Some(Xdp { mode: DRIVER, id: *id }),
+            LinkXdp::HwProgId(id) => Some(Xdp { mode: HARDWARE, id: *id }),
+            _ => None,
+        })
+        .collect()
 }
 
 async fn detach_xdp(
@@ -96,12 +97,15 @@ async fn detach_xdp(
     match handle.link().set(message).execute().await {
         Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == BUSY => {
             let detached = bpf::detach_links(XDP_LINK, id, index);
-            let verb = || format!("detach the XDP program of a link from interface `{name}`");
             let at_all = detached.and_then(|count| {
-                let none = || io::Error::other("the link is not found");
-                if count == 0 { Err(none()) } else { Ok(()) }
+                if count == 0 { Err(io::Error::other("the link is not found")) } else { Ok(()) }
             });
-            at_all.map_err(|source| AttachError::system(verb(), source))
+            at_all.map_err(|source| {
+                AttachError::system(
+                    format!("detach the XDP program of a link from interface `{name}`"),
+                    source,
+                )
+            })
         }
         other => {
             other.map_err(|source| AttachError::netlink(name, "detach its XDP program", source))

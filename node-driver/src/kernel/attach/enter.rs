@@ -113,21 +113,26 @@ impl Inside {
     /// The alternative names with which an interface cannot have this name in the pod: the name
     /// itself, and those that others in the pod have.
     fn conflicting(&self, link: &LinkMessage, name: &LinkName) -> Vec<String> {
-        let conflicts = |alternative: &&str| {
-            *alternative == name.as_str() || self.links.iter().any(|it| is_called(it, alternative))
-        };
-        alternative_names(link).into_iter().filter(conflicts).map(str::to_owned).collect()
+        alternative_names(link)
+            .into_iter()
+            .filter(|alternative| {
+                *alternative == name.as_str()
+                    || self.links.iter().any(|it| is_called(it, alternative))
+            })
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The index for an interface of this name in the pod: its own if that is free, otherwise
     /// the next free one.
     fn free_index(&self, name: &LinkName, own: u32, taken: &Indices) -> u32 {
-        let is_free = |index: &u32| {
-            let is_it = |link: &LinkMessage| link.header.index == *index;
-            let mut others = taken.iter().filter(|(other, _)| *other != name);
-            !self.links.iter().any(is_it) && !others.any(|(_, taken)| taken == index)
-        };
-        (own..=u32::MAX).find(is_free).unwrap_or(own)
+        (own..=u32::MAX)
+            .find(|index| {
+                let mut others = taken.iter().filter(|(other, _)| *other != name);
+                !self.links.iter().any(|link| link.header.index == *index)
+                    && !others.any(|(_, taken)| taken == index)
+            })
+            .unwrap_or(own)
     }
 }
 
@@ -193,14 +198,15 @@ fn step_of<'p>(
     inside: &Inside,
     outside: &[LinkMessage],
 ) -> Result<Option<Step<'p>>, AttachError> {
-    let gone = || AttachError::Gone { link: link.host.name.clone() };
     // The pod may have renamed it.
     if link.mark.is_some() && in_pod(&inside.links, link, known).is_some() {
         return Ok(None);
     }
     let (Some(here), there) = (at_home(outside, &link.host), inside.named(&link.name)) else {
         let there = in_pod(&inside.links, link, known).filter(|_| link.child.is_none());
-        return there.map(|_| None).ok_or_else(gone);
+        return there
+            .map(|_| None)
+            .ok_or_else(|| AttachError::Gone { link: link.host.name.clone() });
     };
     let index = here.header.index;
     match (link.child, there) {
@@ -240,14 +246,22 @@ async fn move_link(
 ) -> Result<(), AttachError> {
     for name in left {
         let request = host.link().property_del(*index).alt_ifname(&[name]);
-        let verb = || format!("remove its alternative name `{name}`");
         let removed = request.execute().await;
-        removed.map_err(|it| AttachError::netlink(&link.host.name, verb(), it))?;
+        removed.map_err(|it| {
+            AttachError::netlink(
+                &link.host.name,
+                format!("remove its alternative name `{name}`"),
+                it,
+            )
+        })?;
     }
     let message = to_namespace(*index, pod, link.name.as_str(), Some(*in_pod));
     let verb = "move it into the pod's network namespace";
-    let wrap = |source| AttachError::netlink(&link.host.name, verb, source);
-    host.link().set(message).execute().await.map_err(wrap)
+    host.link()
+        .set(message)
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(&link.host.name, verb, source))
 }
 
 #[cfg(test)]

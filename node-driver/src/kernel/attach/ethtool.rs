@@ -13,7 +13,6 @@ use crate::kernel::attach::netns::NetNs;
 use cluster_model::network_config::EthtoolConfig;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 
 /// Features and private flags of an interface, and their current values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,11 +161,17 @@ impl Abilities {
 
     /// The current values of what these settings name.
     pub fn former(&self, settings: &EthtoolConfig) -> EthtoolConfig {
-        let wanted = |name: &String| Some((name.clone(), self.features.get(name)?.wanted));
-        let flag = |name: &String| Some((name.clone(), *self.private_flags.get(name)?));
         EthtoolConfig {
-            features: settings.features.keys().filter_map(wanted).collect(),
-            private_flags: settings.private_flags.keys().filter_map(flag).collect(),
+            features: settings
+                .features
+                .keys()
+                .filter_map(|name| Some((name.clone(), self.features.get(name)?.wanted)))
+                .collect(),
+            private_flags: settings
+                .private_flags
+                .keys()
+                .filter_map(|name| Some((name.clone(), *self.private_flags.get(name)?)))
+                .collect(),
         }
     }
 
@@ -205,8 +210,10 @@ pub fn read_all(
     }
     namespace.run(async move |_| {
         let read = |link: String| netlink::read(&link).map(|abilities| (link.clone(), abilities));
-        let wrap = |source| AttachError::system(READ, source);
-        links.into_iter().map(|link| read(link).map_err(wrap)).collect()
+        links
+            .into_iter()
+            .map(|link| read(link).map_err(|source| AttachError::system(READ, source)))
+            .collect()
     })
 }
 
@@ -230,12 +237,11 @@ pub(super) fn restore(link: &str, former: &EthtoolConfig) -> Result<(), AttachEr
 }
 
 fn set(link: &str, settings: &EthtoolConfig) -> Result<(), AttachError> {
-    let wrap = |source: io::Error| {
+    netlink::write(link, settings).map_err(|source| {
         let names = settings.features.keys().chain(settings.private_flags.keys());
         let names: Vec<_> = names.map(String::as_str).collect();
         AttachError::system(format!("set {} of interface `{link}`", names.join(", ")), source)
-    };
-    netlink::write(link, settings).map_err(wrap)
+    })
 }
 
 #[cfg(test)]

@@ -64,9 +64,14 @@ pub fn set_guids(host: &NetNs, link: &str, guids: &[u64]) -> Result<(), AttachEr
         let found = by_name(&handle, link).await?.ok_or_else(gone)?;
         for (index, guid) in (0..).zip(guids) {
             for (name, info) in guids_of(index, *guid) {
-                let verb = || format!("set the {name} GUID of virtual function {index}");
                 let sent = send(&handle, &found, info).await;
-                sent.map_err(|source| AttachError::netlink(link, verb(), source))?;
+                sent.map_err(|source| {
+                    AttachError::netlink(
+                        link,
+                        format!("set the {name} GUID of virtual function {index}"),
+                        source,
+                    )
+                })?;
             }
         }
         Ok(())
@@ -135,10 +140,9 @@ async fn physical(
     handle: &Handle,
     function: &PlannedFunction,
 ) -> Result<Option<LinkMessage>, AttachError> {
-    let is_physical =
-        |link: &&LinkMessage| identity(link).parent.as_deref() == Some(&function.physical);
     let links = all(handle).await?;
-    let mut candidates = links.iter().filter(is_physical);
+    let mut candidates =
+        links.iter().filter(|link| identity(link).parent.as_deref() == Some(&function.physical));
     let named = candidates.clone().find(|link| name_of(link) == function.link);
     Ok(named.or_else(|| candidates.next()).cloned())
 }
@@ -150,9 +154,9 @@ async fn settings(
 ) -> Result<Option<VirtualFunctionConfig>, AttachError> {
     let request = handle.link().get().match_index(physical.header.index);
     let request = request.set_filter_mask(AddressFamily::Unspec, vec![LinkExtentMask::Vf]);
-    let wrap =
-        |source| AttachError::netlink(name_of(physical), "read its virtual functions", source);
-    let found = request.execute().try_next().await.map_err(wrap)?;
+    let found = request.execute().try_next().await.map_err(|source| {
+        AttachError::netlink(name_of(physical), "read its virtual functions", source)
+    })?;
     let attributes = found.map(|found| found.attributes).unwrap_or_default();
     Ok(attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::VfInfoList(functions) => {

@@ -85,13 +85,17 @@ impl HostNetwork {
     /// The interfaces of these names.
     pub fn links(&self, host: &NetNs, names: &[String]) -> Result<HostLinks, AttachError> {
         host.run(async move |_| {
-            let is_named = |link: &&LinkMessage| names.iter().any(|name| name == name_of(link));
             let polling = Reader::open();
-            let links = self.dump.links.iter().filter(is_named).map(|link| {
-                let mut host = host_link(link, self);
-                host.napi = polling.read(&host.name, link.header.index);
-                (host.name.clone(), host)
-            });
+            let links = self
+                .dump
+                .links
+                .iter()
+                .filter(|link| names.iter().any(|name| name == name_of(link)))
+                .map(|link| {
+                    let mut host = host_link(link, self);
+                    host.napi = polling.read(&host.name, link.header.index);
+                    (host.name.clone(), host)
+                });
             Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
         })
     }
@@ -280,11 +284,15 @@ pub(super) async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError>
         let mut message = RuleMessage::default();
         message.header.family = family;
         let found = dump(handle, RouteNetlinkMessage::GetRule(message)).await;
-        let wrap = |source| AttachError::netlink("any", "read the routing rules", source);
-        all.extend(found.map_err(wrap)?.into_iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewRule(rule) => host_rule(&rule),
-            _ => None,
-        }));
+        all.extend(
+            found
+                .map_err(|source| AttachError::netlink("any", "read the routing rules", source))?
+                .into_iter()
+                .filter_map(|message| match message {
+                    RouteNetlinkMessage::NewRule(rule) => host_rule(&rule),
+                    _ => None,
+                }),
+        );
     }
     Ok(all)
 }
@@ -329,25 +337,31 @@ fn is_set_for_some(rule: &HostRule) -> bool {
 }
 
 async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError> {
-    let wrap = |source| AttachError::netlink("any", "read the neighbours", source);
     let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
-    let neighbor = |message| match message {
-        RouteNetlinkMessage::NewNeighbour(neighbor) => Some(neighbor),
-        _ => None,
-    };
-    Ok(found.filter_map(neighbor).collect())
+    let found = dump(handle, request)
+        .await
+        .map_err(|source| AttachError::netlink("any", "read the neighbours", source))?
+        .into_iter();
+    Ok(found
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewNeighbour(neighbor) => Some(neighbor),
+            _ => None,
+        })
+        .collect())
 }
 
 async fn disciplines(handle: &Handle) -> Result<Vec<TcMessage>, AttachError> {
-    let wrap = |source| AttachError::netlink("any", "read the queueing disciplines", source);
     let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
-    let discipline = |message| match message {
-        RouteNetlinkMessage::NewQueueDiscipline(discipline) => Some(discipline),
-        _ => None,
-    };
-    Ok(found.filter_map(discipline).collect())
+    let found = dump(handle, request)
+        .await
+        .map_err(|source| AttachError::netlink("any", "read the queueing disciplines", source))?
+        .into_iter();
+    Ok(found
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewQueueDiscipline(discipline) => Some(discipline),
+            _ => None,
+        })
+        .collect())
 }
 
 /// The kind of a queueing discipline of this interface that was configured. Those that the kernel

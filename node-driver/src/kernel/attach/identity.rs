@@ -40,8 +40,7 @@ pub(super) fn name_of(link: &LinkMessage) -> &str {
 
 /// Whether the interface has this alias.
 pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
-    let is_it = |it: &LinkAttribute| matches!(it, LinkAttribute::IfAlias(text) if text == alias);
-    link.attributes.iter().any(is_it)
+    link.attributes.iter().any(|it| matches!(it, LinkAttribute::IfAlias(text) if text == alias))
 }
 
 /// Finds the host's interface in the host's namespace. An interface without a device is
@@ -49,8 +48,10 @@ pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
     let has_name = |link: &&LinkMessage| name_of(link) == host.name;
     let Some(identity) = &host.identity else {
-        let is_parent = |link: &&LinkMessage| identity_of_parent(link, host);
-        return links.iter().find(is_parent).or_else(|| links.iter().find(has_name));
+        return links
+            .iter()
+            .find(|link| identity_of_parent(link, host))
+            .or_else(|| links.iter().find(has_name));
     };
     let has_index = |link: &&LinkMessage| link.header.index == identity.index;
     let candidates = || links.iter().filter(|link| identity.is(&self::identity(link)));
@@ -78,10 +79,10 @@ pub(super) fn in_pod<'l>(
     let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
     let Some(identity) = identity else { return links.iter().find(has_name) };
     let index = indices.get(&link.name).copied();
-    let has_index = |found: &&LinkMessage| Some(found.header.index) == index;
     let candidates = || links.iter().filter(|found| identity.is(&self::identity(found)));
-    let by_hardware = || candidates().next().filter(|_| identity.is_of_hardware());
-    candidates().find(has_index).or_else(by_hardware)
+    candidates()
+        .find(|found| Some(found.header.index) == index)
+        .or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
 }
 
 /// Finds an unmarked child by the index of its parent in the host's namespace, which the pod
@@ -105,12 +106,13 @@ fn on_the_hosts<'l>(
 /// Whether it is a child of this kind, without any claim's mark, on the interface of the host
 /// with this index. A child that the pod created has its parent in the pod.
 pub(super) fn is_unmarked_on(found: &LinkMessage, child: Child, parent: u32) -> bool {
-    let is_mark =
-        |it: &LinkAttribute| matches!(it, LinkAttribute::IfAlias(text) if text.starts_with(MARK));
     kind_of(found) == Some(info_kind(child))
         && is_on(found, parent)
         && (child == Child::IpoIb || has_foreign_parent(found))
-        && !found.attributes.iter().any(is_mark)
+        && !found
+            .attributes
+            .iter()
+            .any(|it| matches!(it, LinkAttribute::IfAlias(text) if text.starts_with(MARK)))
 }
 
 /// Whether its parent interface has this index in its namespace.

@@ -238,8 +238,14 @@ async fn restore_one(
     }
     if host.up {
         let up = LinkUnspec::new_with_index(index).up().build();
-        let wrap = |source| AttachError::netlink(&host.name, "set it up", source);
-        tried(handle.link().set(up).execute().await.map_err(wrap));
+        tried(
+            handle
+                .link()
+                .set(up)
+                .execute()
+                .await
+                .map_err(|source| AttachError::netlink(&host.name, "set it up", source)),
+        );
         for route in in_order(&host.routes) {
             tried(add_route(handle, &host.name, index, route, Vec::new()).await);
         }
@@ -262,9 +268,13 @@ async fn rename(handle: &Handle, host: &HostLink, found: &LinkMessage) -> Result
         return Ok(());
     }
     let verb = format!("rename it to `{}`", host.name);
-    let wrap = |source| AttachError::netlink(name, verb, source);
     let rename = LinkUnspec::new_with_index(found.header.index).down().name(&host.name).build();
-    handle.link().set(rename).execute().await.map_err(wrap)
+    handle
+        .link()
+        .set(rename)
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(name, verb, source))
 }
 
 async fn set_properties(

@@ -8,7 +8,7 @@ use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
 use futures::TryStreamExt;
 use netlink_packet_core::{DecodeError, Parseable};
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, CacheInfo,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::NeighbourState;
@@ -63,23 +63,27 @@ pub(super) async fn by_index(
 
 /// All interfaces of a namespace.
 pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
-    let wrap = |source| AttachError::netlink("any", "look it up", source);
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
-    let link = |message| match message {
-        RouteNetlinkMessage::NewLink(link) => Some(link),
-        _ => None,
-    };
-    Ok(found.filter_map(link).collect())
+    let found = dump(handle, request)
+        .await
+        .map_err(|source| AttachError::netlink("any", "look it up", source))?
+        .into_iter();
+    Ok(found
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewLink(link) => Some(link),
+            _ => None,
+        })
+        .collect())
 }
 
 /// All interfaces of a pod's namespace, with only those properties by which an interface is found:
 /// a pod can create thousands of interfaces, with hundreds of alternative names each.
 pub(super) async fn inside(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
-    let wrap = |source| AttachError::netlink("any", "look it up", source);
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
     let names = AtomicUsize::new(0);
-    dump_each(handle, request, |message| found_by(message, &names)).await.map_err(wrap)
+    dump_each(handle, request, |message| found_by(message, &names))
+        .await
+        .map_err(|source| AttachError::netlink("any", "look it up", source))
 }
 
 /// Counts alternative names. Those beyond [`NAMES_MAX`] are left out: where one conflicts, the kernel
@@ -144,8 +148,10 @@ pub(super) async fn add_address(
         (lifetime.ifa_valid, lifetime.ifa_preferred) = (*seconds, *seconds);
         message.attributes.push(AddressAttribute::CacheInfo(lifetime));
     }
-    let wrap = |source| AttachError::netlink(name, format!("add address `{prefix}`"), source);
-    request.execute().await.map_err(wrap)
+    request
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(name, format!("add address `{prefix}`"), source))
 }
 
 /// Removes an IPv4 address, if the interface has it with this prefix.
@@ -175,11 +181,13 @@ pub(super) async fn has_lease(
 ) -> Result<bool, AttachError> {
     let wrap = |source| AttachError::netlink(name, "read its addresses", source);
     let addresses = handle.address().get().set_link_index_filter(index).execute();
-    let is_leased = |address: AddressMessage| async move {
-        let is_v4 = address.header.family == AddressFamily::Inet;
-        is_v4 && !address.header.flags.contains(AddressHeaderFlags::Permanent)
-    };
-    addresses.try_any(is_leased).await.map_err(wrap)
+    addresses
+        .try_any(|address| async move {
+            let is_v4 = address.header.family == AddressFamily::Inet;
+            is_v4 && !address.header.flags.contains(AddressHeaderFlags::Permanent)
+        })
+        .await
+        .map_err(wrap)
 }
 
 /// Adds a route, unless it is already there.
@@ -190,12 +198,11 @@ pub(super) async fn add_route(
     route: &HostRoute,
     metrics: Vec<RouteAttribute>,
 ) -> Result<(), AttachError> {
-    let wrap = |source| {
-        AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
-    };
     let mut message = route_message(index, route)?;
     message.attributes.extend(metrics);
-    handle.route().add(message).replace().execute().await.map_err(wrap)
+    handle.route().add(message).replace().execute().await.map_err(|source| {
+        AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
+    })
 }
 
 /// The metrics of a recorded route, such as its MTU (`RTA_METRICS`).
@@ -280,8 +287,10 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
 
 fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
     let digits: Vec<u8> = text.bytes().collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
-    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    let bytes: Option<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok())
+        .collect();
     let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
     let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
     RouteMessage::parse(bytes.as_slice())

@@ -56,17 +56,22 @@ impl Reader {
                 .iter()
                 .filter(|(file, value)| now.get(*file).is_some_and(|now| now != *value));
             for (file, value) in differ {
-                let verb = || format!("set `{file}` of interface `{name}` to {value}");
                 let written = interfaces.write(name, file, *value);
-                outcomes.push(written.map_err(|source| AttachError::system(verb(), source)));
+                outcomes.push(written.map_err(|source| {
+                    AttachError::system(
+                        format!("set `{file}` of interface `{name}` to {value}"),
+                        source,
+                    )
+                }));
             }
         }
         // Each setting of the interface overwrites those of its instances.
         for (instance, settings) in changed(former, &self.list(index)) {
             let Some(instances) = &self.instances else { break };
-            let verb = || format!("restore how interface `{name}` is polled");
             let written = instances.write(instance, &settings);
-            outcomes.push(written.map_err(|source| AttachError::system(verb(), source)));
+            outcomes.push(written.map_err(|source| {
+                AttachError::system(format!("restore how interface `{name}` is polled"), source)
+            }));
         }
         outcomes
     }
@@ -74,14 +79,19 @@ impl Reader {
 
 /// The instances whose settings are not those of their interface.
 fn own(interface: &BTreeMap<String, u64>, found: &[Instance]) -> Vec<NapiInstance> {
-    let differs = |(name, value): &(&String, &u64)| **value != default_of(interface, name);
-    let own = |(queue, instance): (usize, &Instance)| {
-        let settings = instance.settings.iter().filter(differs);
-        let settings: BTreeMap<_, _> =
-            settings.map(|(name, value)| (name.clone(), *value)).collect();
-        (!settings.is_empty()).then_some(NapiInstance { queue, settings })
-    };
-    found.iter().enumerate().filter_map(own).collect()
+    found
+        .iter()
+        .enumerate()
+        .filter_map(|(queue, instance)| {
+            let settings = instance
+                .settings
+                .iter()
+                .filter(|(name, value)| **value != default_of(interface, name));
+            let settings: BTreeMap<_, _> =
+                settings.map(|(name, value)| (name.clone(), *value)).collect();
+            (!settings.is_empty()).then_some(NapiInstance { queue, settings })
+        })
+        .collect()
 }
 
 /// The settings that an instance has if nobody has set them for it.

@@ -53,9 +53,9 @@ impl NetNs {
     /// The namespace behind a file: `/proc/<pid>/ns/net`, `/run/netns/<name>`.
     pub fn open(path: &Path) -> Result<Self, AttachError> {
         let file = File::open(path);
-        let verb = || format!("open network namespace `{}`", path.display());
-        file.map(|file| Self::from_fd(file.into()))
-            .map_err(|source| AttachError::system(verb(), source))
+        file.map(|file| Self::from_fd(file.into())).map_err(|source| {
+            AttachError::system(format!("open network namespace `{}`", path.display()), source)
+        })
     }
 
     /// The namespace of the calling thread.
@@ -97,16 +97,18 @@ impl NetNs {
     {
         let wrap = |source| AttachError::system("start a thread", source);
         let fd = self.fd.try_clone().map_err(wrap)?;
-        let inside = move || {
-            let work = async move |handle: Handle| {
-                work(handle).await;
-                Ok(())
-            };
-            if let Err(error) = enter_and_run(fd.as_fd(), work) {
-                tracing::warn!(error = %Chain(&error), "Work in a network namespace failed");
-            }
-        };
-        thread::Builder::new().name("netns".to_owned()).spawn(inside).map_err(wrap)
+        thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn(move || {
+                let work = async move |handle: Handle| {
+                    work(handle).await;
+                    Ok(())
+                };
+                if let Err(error) = enter_and_run(fd.as_fd(), work) {
+                    tracing::warn!(error = %Chain(&error), "Work in a network namespace failed");
+                }
+            })
+            .map_err(wrap)
     }
 
     /// Runs work in it, with a route netlink socket that belongs to it.

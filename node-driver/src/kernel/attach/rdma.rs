@@ -20,12 +20,16 @@ pub(super) fn is_here(name: &str) -> Result<bool, AttachError> {
 /// that has ended.
 pub(super) fn send(name: &str, to: &NetNs, whose: &str) -> Result<bool, AttachError> {
     let Some(index) = index_of(name)? else { return Ok(false) };
-    let verb = || format!("move RDMA device `{name}` into the {whose} network namespace");
     let moved = netlink::move_to(index, to);
-    moved.map(|()| true).map_err(|source| AttachError::system(verb(), source))
+    moved.map(|()| true).map_err(|source| {
+        AttachError::system(
+            format!("move RDMA device `{name}` into the {whose} network namespace"),
+            source,
+        )
+    })
 }
 
 fn index_of(name: &str) -> Result<Option<u32>, AttachError> {
-    let verb = || format!("look for RDMA device `{name}`");
-    netlink::index_of(name).map_err(|source| AttachError::system(verb(), source))
+    netlink::index_of(name)
+        .map_err(|source| AttachError::system(format!("look for RDMA device `{name}`"), source))
 }

@@ -109,6 +109,5 @@ pub fn attach_recorded(
 ) -> Result<Leases, AttachError> {
     let AttachRecord { leases, links, .. } = record.clone();
     let known = Known { leases: &leases, links: &links, sysctl };
-    let journal = |links: &Indices| Ok(record.journal(links, path)?);
-    attach(plan, known, host, pod, journal)
+    attach(plan, known, host, pod, |links| Ok(record.journal(links, path)?))
 }

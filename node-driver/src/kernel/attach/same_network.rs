@@ -124,12 +124,10 @@ fn add_table(config: &mut NetworkConfig, own: IpPrefix) {
         scope: SCOPE_LINK,
         table,
     };
-    let of_family =
-        |route: &&RouteConfig| route.table == 0 && route.destination.address.is_ipv4() == is_v4;
     let copies: Vec<RouteConfig> = config
         .routes
         .iter()
-        .filter(of_family)
+        .filter(|route| route.table == 0 && route.destination.address.is_ipv4() == is_v4)
         .map(|route| RouteConfig { table, ..route.clone() })
         .collect();
     config.routes.push(direct);

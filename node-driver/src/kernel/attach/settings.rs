@@ -47,11 +47,10 @@ pub(super) async fn restore(
         Err(error) => return vec![Err(error)],
     };
     let former = &host.settings;
-    let differs = |(name, value): &(&String, &String)| now.ipv6.get(*name) != Some(value);
     let mut outcomes: Vec<_> = former
         .ipv6
         .iter()
-        .filter(differs)
+        .filter(|(name, value)| now.ipv6.get(*name) != Some(value))
         .map(|(setting, value)| write(&path(sysctl, &host.name, setting), value))
         .collect();
     let changed = changed(&former.ipv4, &now.ipv4);
@@ -74,8 +73,8 @@ pub(super) fn enable_ipv6(name: &str, sysctl: &Path) -> bool {
 }
 
 fn write(path: &Path, value: &str) -> Result<(), AttachError> {
-    let wrap = |source| AttachError::system(format!("write `{}`", path.display()), source);
-    fs::write(path, value).map_err(wrap)
+    fs::write(path, value)
+        .map_err(|source| AttachError::system(format!("write `{}`", path.display()), source))
 }
 
 /// Sets the IPv4 settings that differ, by their numbers.
@@ -86,11 +85,13 @@ pub(super) async fn set_ipv4(
     wanted: &BTreeMap<u16, i32>,
 ) -> Result<(), AttachError> {
     let now = ipv4(found);
-    let differs = |(number, value): &(&u16, &i32)| {
-        now.get(usize::from(**number) - 1).is_some_and(|now| now != *value)
-    };
-    let changed: Vec<_> =
-        wanted.iter().filter(differs).map(|(number, value)| (*number, *value)).collect();
+    let changed: Vec<_> = wanted
+        .iter()
+        .filter(|(number, value)| {
+            now.get(usize::from(**number) - 1).is_some_and(|now| now != *value)
+        })
+        .map(|(number, value)| (*number, *value))
+        .collect();
     write_ipv4(handle, name, found.header.index, &changed).await
 }
 
@@ -104,8 +105,12 @@ async fn write_ipv4(
         return Ok(());
     }
     let message = LinkUnspec::new_with_index(index).append_extra_attribute(af_spec(changed));
-    let wrap = |source| AttachError::netlink(name, "set its IPv4 settings", source);
-    handle.link().set(message.build()).execute().await.map_err(wrap)
+    handle
+        .link()
+        .set(message.build())
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(name, "set its IPv4 settings", source))
 }
 
 /// Number and former value of the settings that differ.
@@ -172,9 +177,10 @@ fn specs(link: &LinkMessage) -> impl Iterator<Item = &AfSpecUnspec> {
 /// Encodes the values as the kernel accepts them, which is not how it reports them: each
 /// value is an attribute whose type is its number.
 fn af_spec(values: &[(u16, i32)]) -> LinkAttribute {
-    let value =
-        |(number, value): &(u16, i32)| DefaultNla::new(*number, value.to_ne_bytes().to_vec());
-    let conf = values.iter().map(value).collect::<Vec<_>>();
+    let conf = values
+        .iter()
+        .map(|(number, value)| DefaultNla::new(*number, value.to_ne_bytes().to_vec()))
+        .collect::<Vec<_>>();
     let inet = DefaultNla::new(INET_CONF, bytes(&conf));
     let family = DefaultNla::new(INET, bytes(&[inet]));
     LinkAttribute::Other(DefaultNla::new(AF_SPEC, bytes(&[family])))

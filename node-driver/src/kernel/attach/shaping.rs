@@ -35,11 +35,10 @@ pub(super) async fn limit(
     index: u32,
     rate: u64,
 ) -> Result<(), AttachError> {
-    let wrap = |source| {
+    send(handle, message(index, rate)).await.map_err(|source| {
         let verb = format!("limit it to {rate} bit/s (module sch_tbf)");
         AttachError::netlink(name, verb, source)
-    };
-    send(handle, message(index, rate)).await.map_err(wrap)
+    })
 }
 
 fn message(index: u32, rate: u64) -> TcMessage {

@@ -43,8 +43,9 @@ fn choose(range: IpPrefix, taken: &BTreeSet<IpAddr>, seed: &str) -> Option<IpPre
     let start = digest.iter().take(8).fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));
     // Among one more candidates than taken addresses, at least one is free.
     let tries = u128::try_from(taken.len()).unwrap_or(u128::MAX).saturating_add(1).min(count);
-    let candidate = |step| range.numbered(first + (start % count + step) % count);
-    let free = (0..tries).filter_map(candidate).find(|address| !taken.contains(address));
+    let free = (0..tries)
+        .filter_map(|step| range.numbered(first + (start % count + step) % count))
+        .find(|address| !taken.contains(address));
     free.map(|address| IpPrefix { address, prefix_len: range.prefix_len })
 }
 

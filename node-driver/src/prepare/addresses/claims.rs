@@ -117,8 +117,8 @@ impl Claims {
         let devices = claim.status.and_then(|status| status.devices).into_iter().flatten();
         let ours = devices.filter(|device| device.driver == driver);
         let ips = ours.filter_map(|device| device.network_data?.ips).flatten();
-        let parse = |text: String| Some(text.parse::<IpPrefix>().ok()?.address);
-        let addresses: BTreeSet<_> = ips.filter_map(parse).collect();
+        let addresses: BTreeSet<_> =
+            ips.filter_map(|text| Some(text.parse::<IpPrefix>().ok()?.address)).collect();
         if addresses.is_empty() {
             self.addresses.remove(&claim.metadata.uid);
         } else {

@@ -2,7 +2,6 @@
 
 use crate::facts::host;
 use crate::kernel::attach::record::AttachRecord;
-use crate::model::plan::Plan;
 use crate::prepare::checkpoint::{Checkpoint, Record};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::error::PrepareError;
@@ -29,12 +28,16 @@ impl Node {
         self.tell("virtual functions", restored);
         let files = self.claims_with_files();
         let lost = self.renew_all(&mut checkpoint);
-        let is_whole = |uid: &&String| {
-            let record = checkpoint.claims.get(*uid);
-            record.is_some_and(|record| self.effects.is_applied(&record.plan))
-        };
         // The spec of a claim that has lost a device stays away.
-        let whole = files.iter().filter(is_whole).cloned().chain(lost).collect();
+        let whole = files
+            .iter()
+            .filter(|uid| {
+                let record = checkpoint.claims.get(*uid);
+                record.is_some_and(|record| self.effects.is_applied(&record.plan))
+            })
+            .cloned()
+            .chain(lost)
+            .collect();
         for step in steps(&checkpoint, &stale, &whole, &files) {
             let taken = self.take(&step, &mut checkpoint);
             if self.tell(step.uid(), taken).is_some() {
@@ -67,9 +70,8 @@ impl Node {
     /// others.
     fn stale(&self, checkpoint: &mut Checkpoint) -> Result<BTreeSet<String>, PrepareError> {
         let boot = host::boot_id(&self.host);
-        let is_known = |plan: &Plan| plan.boot_id.is_some() && boot.is_some();
         let mut plans = checkpoint.claims.values().map(|record| &record.plan);
-        let inventory = if plans.all(is_known) {
+        let inventory = if plans.all(|plan| plan.boot_id.is_some() && boot.is_some()) {
             Inventory::default()
         } else {
             Inventory::read(&self.host, &self.ports)?

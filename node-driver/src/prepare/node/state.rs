@@ -89,13 +89,19 @@ impl Node {
     /// were being prepared or unprepared.
     fn rebuild(&self) -> Checkpoint {
         let paths = &self.effects.paths;
-        let record = |uid: String| {
-            let plan: Plan = serde_json::from_slice(&fs::read(paths.plan(&uid)).ok()?).ok()?;
-            let phase =
-                if paths.cdi_spec(&uid).is_file() { Phase::Prepared } else { Phase::Unpreparing };
-            Some((uid, Record { phase, plan }))
-        };
-        let claims = self.claims_with_files().into_iter().filter_map(record).collect();
+        let claims = self
+            .claims_with_files()
+            .into_iter()
+            .filter_map(|uid| {
+                let plan: Plan = serde_json::from_slice(&fs::read(paths.plan(&uid)).ok()?).ok()?;
+                let phase = if paths.cdi_spec(&uid).is_file() {
+                    Phase::Prepared
+                } else {
+                    Phase::Unpreparing
+                };
+                Some((uid, Record { phase, plan }))
+            })
+            .collect();
         Checkpoint { claims, ..Checkpoint::default() }
     }
 

@@ -18,9 +18,9 @@ pub(super) fn with_policy_routes(
     mut config: NetworkConfig,
     nics: &[CloudNic],
 ) -> NetworkConfig {
-    let is_it =
-        |(_, nic): &(u32, &CloudNic)| Some(&nic.hardware_addr) == host.hardware_addr.as_ref();
-    let found = (FIRST_TABLE..).zip(nics).find(is_it);
+    let found = (FIRST_TABLE..)
+        .zip(nics)
+        .find(|(_, nic)| Some(&nic.hardware_addr) == host.hardware_addr.as_ref());
     let is_routed = !host.rules.is_empty() || config.interface.vrf.is_some();
     let Some((table, nic)) = found.filter(|_| !is_routed) else { return config };
     let paths = [ipv4(nic, &config), ipv6(nic, host, &config)];

@@ -66,11 +66,13 @@ fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
 
 /// Refuses a device that another claim holds, except for shares and for admin access.
 fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
-    let conflicts = |other: &PlannedDevice| {
-        let shares = device.is_shared() && other.is_shared() && device.share_id != other.share_id;
-        other.device == device.device && !other.admin_access && !device.admin_access && !shares
-    };
-    let holder = held.iter().find(|plan| plan.devices.iter().any(conflicts));
+    let holder = held.iter().find(|plan| {
+        plan.devices.iter().any(|other| {
+            let shares =
+                device.is_shared() && other.is_shared() && device.share_id != other.share_id;
+            other.device == device.device && !other.admin_access && !device.admin_access && !shares
+        })
+    });
     holder.map_or(Ok(()), |plan| {
         Err(PlanError::Held { device: device.device.clone(), holder: plan.claim.clone() })
     })
@@ -78,8 +80,8 @@ fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError
 
 fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
     let Some(parameters) = &device.parameters else { return Ok(NetworkConfig::default()) };
-    let wrap = |source| PlanError::Config { device: device.device.clone(), source };
-    let config = NetworkConfig::parse(parameters).map_err(wrap)?;
+    let config = NetworkConfig::parse(parameters)
+        .map_err(|source| PlanError::Config { device: device.device.clone(), source })?;
     Ok(with_address(device, config))
 }
 
@@ -121,8 +123,8 @@ fn rdma(
         let (device, missing) = (device.device.clone(), missing.clone());
         Err(PlanError::NoCharDevice { device, missing })
     })?;
-    let is_given = |char: &&CharDevice| is_given(char, nic, facts.policy);
-    let chars = rdma.chars.iter().filter(is_given).cloned().collect();
+    let chars =
+        rdma.chars.iter().filter(|char| is_given(char, nic, facts.policy)).cloned().collect();
     let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
     let parameters = config.rdma.unwrap_or_default();
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))

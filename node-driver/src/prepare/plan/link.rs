@@ -41,14 +41,18 @@ pub(super) fn link(
         if !needs_no_link(nic) {
             return Err(PlanError::NoLink { device: name() });
         }
-        let wrap = |source| PlanError::Config { device: name(), source };
-        return config.check_rdma_only().map(|()| None).map_err(wrap);
+        return config
+            .check_rdma_only()
+            .map(|()| None)
+            .map_err(|source| PlanError::Config { device: name(), source });
     };
     let child = child(device, host, &config)?;
     refuse_withheld(device, host, child, facts)?;
     if nic.is_bond && child.is_none() {
-        let refused = |_| PlanError::Bond { device: name(), link: host.name.clone() };
-        return config.check_rdma_only().map(|()| None).map_err(refused);
+        return config
+            .check_rdma_only()
+            .map(|()| None)
+            .map_err(|_| PlanError::Bond { device: name(), link: host.name.clone() });
     }
     if let Some(asked) = child {
         refuse_beside(device, &config, asked, facts.held)?;
@@ -115,8 +119,9 @@ fn with_features(
 ) -> Result<(HostLink, NetworkConfig), PlanError> {
     let abilities = facts.abilities.get(&host.name);
     if let Some((asked, abilities)) = config.ethtool.as_ref().zip(abilities) {
-        let wrap = |source| PlanError::Ethtool { device: device.device.clone(), source };
-        let resolved = abilities.resolve(&host.name, asked).map_err(wrap)?;
+        let resolved = abilities
+            .resolve(&host.name, asked)
+            .map_err(|source| PlanError::Ethtool { device: device.device.clone(), source })?;
         host.ethtool = Some(abilities.former(&resolved));
         config.ethtool = Some(resolved);
     }

@@ -42,12 +42,14 @@ fn plant_characters(root: &Path) {
 
 /// The interfaces of a machine whose facts have only the names.
 fn interfaces(snapshot: &Snapshot) -> NetworkFacts {
-    let interface = |(index, netdev): (u32, &topology_graph::Netdev)| Interface {
-        index,
-        name: netdev.name.clone(),
-        ..Interface::default()
-    };
-    let interfaces = (2..).zip(&snapshot.netdevs).map(interface).collect();
+    let interfaces = (2..)
+        .zip(&snapshot.netdevs)
+        .map(|(index, netdev)| Interface {
+            index,
+            name: netdev.name.clone(),
+            ..Interface::default()
+        })
+        .collect();
     NetworkFacts { interfaces, ..NetworkFacts::default() }
 }
 

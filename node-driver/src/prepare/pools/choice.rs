@@ -77,13 +77,15 @@ impl Reserved {
         node: &str,
         devices: &[String],
     ) -> Self {
-        let of_claim = |it: &NicAddress| {
-            let NicAddressClaim { namespace, name, uid } = &it.spec.claim;
-            let is_claim = (namespace, name, uid) == (&claim.namespace, &claim.name, &claim.uid);
-            is_claim && it.is_well_named()
-        };
-        let is_own = |it: &NicAddress| it.spec.node == node && devices.contains(&it.spec.device);
-        let (own, former) = listed.into_iter().filter(of_claim).partition(is_own);
+        let (own, former) = listed
+            .into_iter()
+            .filter(|it| {
+                let NicAddressClaim { namespace, name, uid } = &it.spec.claim;
+                let is_claim =
+                    (namespace, name, uid) == (&claim.namespace, &claim.name, &claim.uid);
+                is_claim && it.is_well_named()
+            })
+            .partition(|it| it.spec.node == node && devices.contains(&it.spec.device));
         Self { own, former }
     }
 
@@ -95,22 +97,22 @@ impl Reserved {
         device: &str,
     ) -> Option<IpPrefix> {
         let name = pool.metadata.name.as_deref();
-        let fits = |it: &NicAddress| {
+        let index = self.own.iter().position(|it| {
             name == Some(&*it.spec.pool)
                 && it.spec.device == device
                 && it.spec.address.address.is_ipv4() == family.is_v4()
                 && (family.find(it.spec.address.address) == Some(it.spec.address)
                     || is_older(it, pool))
-        };
-        let index = self.own.iter().position(fits)?;
+        })?;
         Some(self.own.remove(index).spec.address)
     }
 
     /// Takes out an address of the pool that the claim had on another node or for another device.
     pub(super) fn former(&mut self, pool: &str, family: &Addresses) -> Option<IpPrefix> {
-        let fits =
-            |it: &NicAddress| it.spec.pool == pool && family.contains(it.spec.address.address);
-        let index = self.former.iter().position(fits)?;
+        let index = self
+            .former
+            .iter()
+            .position(|it| it.spec.pool == pool && family.contains(it.spec.address.address))?;
         family.find(self.former.remove(index).spec.address.address)
     }
 }

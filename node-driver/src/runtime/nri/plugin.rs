@@ -116,8 +116,9 @@ impl SandboxPlugin {
         if !devices.iter().any(|device| self.node.is_ours(device)) {
             return Ok(nothing());
         }
-        let work = move |node: &Node| node.create_container(&sandbox, &devices);
-        let Inside { claims, has_rdma, moved } = self.timed(Method::Attach, work).await?;
+        let Inside { claims, has_rdma, moved } = self
+            .timed(Method::Attach, move |node| node.create_container(&sandbox, &devices))
+            .await?;
         self.publish(moved);
         let locks = has_rdma && self.node.effects.settings.locked_memory;
         Ok(adjustment(&container, &claims, locks))

@@ -77,25 +77,29 @@ fn header(link: &str, flags: u32) -> Vec<u8> {
 
 /// A bit set by name; bits that are not named keep their value.
 fn nest_bits(kind: u16, bits: &BTreeMap<String, bool>) -> Vec<u8> {
-    let bit = |(name, on): (&String, &bool)| {
-        let mut parts = vec![attribute(BIT_NAME, format!("{name}\0").as_bytes())];
-        parts.extend(on.then(|| attribute(BIT_VALUE, &[])));
-        nest(BIT, &parts)
-    };
-    let bits: Vec<_> = bits.iter().map(bit).collect();
+    let bits: Vec<_> = bits
+        .iter()
+        .map(|(name, on)| {
+            let mut parts = vec![attribute(BIT_NAME, format!("{name}\0").as_bytes())];
+            parts.extend(on.then(|| attribute(BIT_VALUE, &[])));
+            nest(BIT, &parts)
+        })
+        .collect();
     nest(kind, &[nest(BITS, &bits)])
 }
 
 /// The listed bits of a bit set, by name.
 fn bits(set: &[u8]) -> BTreeMap<String, bool> {
     let is_list = find(set, NO_MASK).is_some();
-    let bit = |(_, bit)| {
-        let name = find(bit, BIT_NAME)?;
-        let name = String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(name)).into_owned();
-        Some((name, is_list || find(bit, BIT_VALUE).is_some()))
-    };
     let all = find(set, BITS).map(attributes).into_iter().flatten();
-    all.filter(|(kind, _)| *kind == BIT).filter_map(bit).collect()
+    all.filter(|(kind, _)| *kind == BIT)
+        .filter_map(|(_, bit)| {
+            let name = find(bit, BIT_NAME)?;
+            let name =
+                String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(name)).into_owned();
+            Some((name, is_list || find(bit, BIT_VALUE).is_some()))
+        })
+        .collect()
 }
 
 /// The kernel lists all features in the hardware bit set, with a value for whether they
@@ -104,12 +108,14 @@ fn features_of(answer: &[u8]) -> BTreeMap<String, Feature> {
     let set = |kind| find(answer, kind).map(bits).unwrap_or_default();
     let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE].map(set);
     let is_set = |set: &BTreeMap<String, bool>, name: &str| set.get(name).copied().unwrap_or(false);
-    let feature = |(name, changeable): (&String, &bool)| {
-        let changeable = *changeable && !is_set(&fixed, name);
-        let (wanted, active) = (is_set(&wanted, name), is_set(&active, name));
-        (name.clone(), Feature { wanted, active, changeable })
-    };
-    hardware.iter().map(feature).collect()
+    hardware
+        .iter()
+        .map(|(name, changeable)| {
+            let changeable = *changeable && !is_set(&fixed, name);
+            let (wanted, active) = (is_set(&wanted, name), is_set(&active, name));
+            (name.clone(), Feature { wanted, active, changeable })
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -34,12 +34,14 @@ impl Interfaces {
 
     /// The settings of an interface that this kernel has, by file.
     pub(super) fn read(&self, name: &str) -> BTreeMap<String, u64> {
-        let value = |file: &&str| {
-            let mut text = String::new();
-            self.file(name, file, OFlags::RDONLY).ok()?.read_to_string(&mut text).ok()?;
-            Some(((*file).to_owned(), text.trim().parse().ok()?))
-        };
-        FILES.iter().filter_map(value).collect()
+        FILES
+            .iter()
+            .filter_map(|file| {
+                let mut text = String::new();
+                self.file(name, file, OFlags::RDONLY).ok()?.read_to_string(&mut text).ok()?;
+                Some(((*file).to_owned(), text.trim().parse().ok()?))
+            })
+            .collect()
     }
 
     /// Sets one, for all instances of the interface.

@@ -3,8 +3,8 @@
 //! A socket belongs to the namespace of the thread that opened it, so every function here
 //! works on the calling thread's namespace.
 
+use crate::facts::rdma::wire::has_no_rdma;
 use crate::facts::rdma::wire::{GET, INDEX, NAME, NETNS_FD, Nldev, SET};
-use crate::facts::rdma::wire::{Reply, has_no_rdma};
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 
@@ -14,8 +14,10 @@ pub(super) fn index_of(name: &str) -> io::Result<Option<u32>> {
         Err(error) if has_no_rdma(&error) => return Ok(None),
         replies => replies?,
     };
-    let is_it = |reply: &&Reply| reply.text(NAME) == Some(name);
-    Ok(replies.iter().find(is_it).and_then(|reply| reply.number(INDEX)))
+    Ok(replies
+        .iter()
+        .find(|reply| reply.text(NAME) == Some(name))
+        .and_then(|reply| reply.number(INDEX)))
 }
 
 /// Moves a device from the calling thread's namespace to another. The kernel closes its open

@@ -238,8 +238,9 @@ fn tails(logs: &Path, marks: &BTreeMap<PathBuf, u64>) -> String {
     text
 }
 
+/// Prints a line for the person who runs the suite.
 #[expect(clippy::print_stderr, reason = "a suite reports to the person who runs it")]
-pub(crate) fn report(line: &str) {
+pub fn report(line: &str) {
     eprintln!("{line}");
 }
 

@@ -11,6 +11,7 @@ mod heal;
 mod levels;
 mod operators;
 mod pod_groups;
+mod racks;
 mod site;
 mod workloads;
 
@@ -37,6 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
         faults::whenever_the_leader_dies_no_group_is_split,
         workloads::examples_of_workloads_run,
         campaign::random_gangs_are_never_split_and_all_run,
+        racks::random_jobs_on_racks_stay_whole,
         campaign::the_gates_of_a_large_gang_are_removed_together,
     ];
     all.into_iter().map(Test::alone).collect()

@@ -131,6 +131,9 @@ impl Scene {
             Kind::MostAllocated => Box::new(KubeScheduler { strategy: Strategy::MostAllocated }),
             Kind::Fgd => Box::new(Fgd::new(self.workloads.iter().flat_map(Workload::pods))),
             Kind::SchedulerExt => Box::new(SchedulerExt::new(Arc::clone(&self.claims))),
+            Kind::WithoutDomains => {
+                Box::new(SchedulerExt::new(Arc::clone(&self.claims)).without_domains())
+            }
             Kind::RailWebhook => Box::new(RailWebhook),
         }
     }
@@ -175,8 +178,8 @@ impl Observer for NoLimit {
     }
 }
 
-/// Replays all scenes under every policy, on all processors. The scenes must have the same claims
-/// and equally many workloads. The n-th replay of a scene uses the n-th seed from `seed`. If the
+/// Replays all scenes under every policy, on all processors. The scenes must have the same claims,
+/// equally many workloads, and all of them NVLink domains or none. The n-th replay of a scene uses the n-th seed from `seed`. If the
 /// observer ends the comparison early, only the replays that finished for all scenes and policies
 /// are compared: at least one of each.
 pub fn compare(
@@ -185,10 +188,11 @@ pub fn compare(
     observer: &dyn Observer,
 ) -> Result<Vec<Comparison>, ClaimError> {
     let Some(first) = scenes.first() else { return Ok(Vec::new()) };
-    let each = |scene| Kind::ALL.iter().map(move |kind| Run { scene, placer: 0, kind: *kind });
+    let kinds: Vec<Kind> = Kind::compared(first.cluster.domains() > 0).collect();
+    let each = |scene| kinds.iter().map(move |kind| Run { scene, placer: 0, kind: *kind });
     let runs: Vec<Run<'_>> = scenes.iter().flat_map(each).collect();
     let replays = replays(&runs, std::slice::from_ref(&first.claims), seed, observer)?;
-    Ok(replays.chunks(Kind::ALL.len()).map(|policies| Comparison::of(policies.to_vec())).collect())
+    Ok(replays.chunks(kinds.len()).map(|policies| Comparison::of(policies.to_vec())).collect())
 }
 
 /// A scene under a policy.

@@ -105,7 +105,7 @@ fn bars(
         .x_label_formatter(&load)
         .draw()?;
     for (group, comparison) in comparisons.iter().enumerate() {
-        let width = GROUP / comparison.policies.len() as f64;
+        let width = GROUP / COLOURS.len() as f64;
         let start = group as f64 + (1.0 - GROUP) / 2.0;
         let policies = comparison.policies.iter().zip(COLOURS).enumerate();
         chart.draw_series(policies.map(|(index, (policy, colour))| {

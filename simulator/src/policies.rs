@@ -21,6 +21,8 @@ pub enum Kind {
     Fgd,
     /// kube-scheduler with its defaults and the extender.
     SchedulerExt,
+    /// The same on nodes whose NVLink domains the extender does not know.
+    WithoutDomains,
     /// The node with the fewest free devices on which the pod fits, as
     /// openshift-psap/dra-rail-admission-webhook 19262fc chooses it.
     RailWebhook,
@@ -31,6 +33,11 @@ impl Kind {
     pub const ALL: [Self; 4] =
         [Self::KubeScheduler, Self::MostAllocated, Self::Fgd, Self::SchedulerExt];
 
+    /// The policies that are compared on a cluster, with or without NVLink domains.
+    pub fn compared(has_domains: bool) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(has_domains.then_some(Self::WithoutDomains))
+    }
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -38,6 +45,7 @@ impl Kind {
             Self::MostAllocated => "MostAllocated",
             Self::Fgd => "FGD",
             Self::SchedulerExt => "scheduler-ext",
+            Self::WithoutDomains => "scheduler-ext, domains unknown",
             Self::RailWebhook => "rail webhook",
         }
     }

@@ -70,6 +70,28 @@ fn a_full_cluster_makes_jobs_wait_in_their_order() {
     }
 }
 
+/// With domains, the extender that does not know them is compared too. It places as on a cluster without
+/// them.
+#[test]
+fn domains_are_compared_with_domains_unknown() {
+    let trace = trace("a,0,100,16\nb,1,30,8\nc,2,60,8\nd,5,50,16\ne,40,10,16\nf,41,10,4\n");
+    let nodes = ["--nodes", "6", "--fabric-nodes", "6", "--repeats", "1"];
+    let plain = [Scene::new(&args(&nodes).scene, &trace, &CLAIMS, None).unwrap()];
+    let with_domains = [&nodes[..], &["--domain-nodes", "2"]].concat();
+    let divided = [Scene::new(&args(&with_domains).scene, &trace, &CLAIMS, None).unwrap()];
+    let names = |compared: &[Comparison]| -> Vec<String> {
+        compared[0].policies.iter().map(|policy| policy.name.clone()).collect()
+    };
+    let (plain, divided) =
+        (compare(&plain, 1, &NoLimit).unwrap(), compare(&divided, 1, &NoLimit).unwrap());
+    assert_eq!(names(&divided)[..4], names(&plain)[..]);
+    assert_eq!(names(&divided)[4..], ["scheduler-ext, domains unknown"]);
+    let (known, unknown) = (&divided[0].policies[3], &divided[0].policies[4]);
+    let same = Measures { name: known.name.clone(), gangs_in_one_domain: None, ..unknown.clone() };
+    assert_eq!(same, plain[0].policies[3]);
+    assert!(known.gangs_in_one_domain.unwrap() >= unknown.gangs_in_one_domain.unwrap());
+}
+
 /// Two gangs of two nodes, and between them jobs of one node: with domains, the extender leaves a whole
 /// domain free for the second gang.
 #[test]

@@ -29,6 +29,8 @@ const POINT: i64 = 10;
 #[derive(Debug)]
 pub struct SchedulerExt {
     kube: KubeScheduler,
+    /// Whether nodes have labels with their NVLink domains.
+    knows_domains: bool,
     /// By kind.
     machines: Vec<Machine>,
     claims: Arc<Claims>,
@@ -66,6 +68,7 @@ impl SchedulerExt {
         };
         Self {
             kube: KubeScheduler { strategy: Strategy::LeastAllocated },
+            knows_domains: true,
             machines: (0..claims.machines.len()).map(machine).collect(),
             claims,
             prior: Mix::default(),
@@ -76,6 +79,12 @@ impl SchedulerExt {
             whole_nodes: Vec::new(),
             whole_of_domains: Vec::new(),
         }
+    }
+
+    /// The same on nodes without labels of NVLink domains.
+    #[must_use]
+    pub fn without_domains(self) -> Self {
+        Self { knows_domains: false, ..self }
     }
 
     fn outcome(&mut self, pod: Pod, candidate: &Candidate, cluster: &Cluster) -> Outcome {
@@ -93,7 +102,8 @@ impl SchedulerExt {
         }
         let mut cost = known.cost.1;
         if node.busy == 0 {
-            let of_domain = node.domain.map(|domain| self.whole_of_domains[domain]);
+            let domain = node.domain.filter(|_| self.knows_domains);
+            let of_domain = domain.map(|domain| self.whole_of_domains[domain]);
             for whole_nodes in [self.whole_nodes[node.fabric]].into_iter().chain(of_domain) {
                 cost = cost.breaking_one_of(whole_nodes, mix);
             }

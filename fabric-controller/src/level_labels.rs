@@ -1,49 +1,17 @@
 //! The labels of nodes with their domains of the levels below the fabric, copied from labels that
-//! others set, or from objects of other schedulers (`foreign.rs`). The first source that a
-//! node has wins. A label that an operator has set stays: it has no label with its source beside it.
-//!
-//! The sources, each checked in what its project publishes:
-//! - `nvidia.com/gpu.clique`: NVIDIA's GPU feature discovery and device plugin. The value,
-//!   `<cluster UUID>.<clique>`, can change while a node lives.
-//! - `accelerator.topograph.run/domain`, `fabric.topograph.run/tier-0`: topograph 1.0. Tier 0 is
-//!   the switch next to the node.
-//! - `network.topology.nvidia.com/accelerator`, `…/leaf`: topograph before 1.0.
-//! - `topology.k8s.aws/ultraserver-id`, `topology.k8s.aws/network-node-layer-N`: AWS. The highest
-//!   number is nearest to the instance; there are three layers or four.
-//! - `cloud.google.com/gce-topology-subblock`: GKE.
-//! - `oci.oraclecloud.com/rdma.local_block_id`: OKE.
-//! - `ib/torset`: the torset labeler of Azure/ai-infrastructure-on-azure (commit a01b073,
-//!   `utilities/aks/torset_labeler/helm/README.md`): nodes behind one leaf switch, as SHARP finds them.
-//!   AKS itself sets no label of this kind.
+//! others set, or from objects of other schedulers (`foreign_levels.rs`). The first source that a
+//! node has wins; the built-in ones are in `level_sources.rs`. A label that an operator has set stays:
+//! it has no label with its source beside it.
 
-mod foreign;
-
+use crate::foreign_levels;
+use crate::level_sources::{BLOCK, HYPER_NODE, NVLINK, TOPOLOGY};
 use crate::node_label::label_value;
 use cluster_model::fabric_level::FabricLevel;
-use cluster_model::names::label::NVLINK_CLIQUE;
 use cluster_model::view::ClusterView;
 use dra_allocator::Node;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::str::FromStr;
-
-const NVLINK: [&str; 4] = [
-    NVLINK_CLIQUE,
-    "accelerator.topograph.run/domain",
-    "network.topology.nvidia.com/accelerator",
-    "topology.k8s.aws/ultraserver-id",
-];
-const BLOCK: [&str; 9] = [
-    "fabric.topograph.run/tier-0",
-    "network.topology.nvidia.com/leaf",
-    "topology.k8s.aws/network-node-layer-4",
-    "topology.k8s.aws/network-node-layer-3",
-    "cloud.google.com/gce-topology-subblock",
-    "oci.oraclecloud.com/rdma.local_block_id",
-    "ib/torset",
-    foreign::HYPER_NODE,
-    foreign::TOPOLOGY,
-];
 
 /// The labels of nodes, or the kinds of objects, from which the domains of one level are copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +91,8 @@ pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
 /// What a source says of the domain of a node, as a label value.
 pub(crate) fn said(view: &ClusterView, node: &Node, source: &str) -> Option<String> {
     let value = match source {
-        foreign::TOPOLOGY => foreign::of_topologies(view, node)?,
-        foreign::HYPER_NODE => foreign::of_hyper_nodes(view, node)?,
+        TOPOLOGY => foreign_levels::of_topologies(view, node)?,
+        HYPER_NODE => foreign_levels::of_hyper_nodes(view, node)?,
         label => node.labels.get(label).filter(|value| !value.is_empty())?.to_string(),
     };
     Some(label_value(&value))

@@ -28,10 +28,12 @@ pub mod conflicts;
 #[cfg(feature = "server")]
 mod controller;
 pub mod decide;
+mod foreign_levels;
 pub mod group;
 pub mod interpod;
 pub mod job_name;
 pub mod level_labels;
+mod level_sources;
 pub mod machine_labels;
 pub mod nic_pools;
 pub mod node_label;

@@ -8,20 +8,15 @@
 //!
 //! What is made from a label that is a source itself says nothing new, and is left out.
 
-use super::{BLOCK, NVLINK};
+use crate::level_sources::{BLOCK, NVLINK};
 use cluster_model::view::ClusterView;
 use dra_allocator::Node;
-
-/// The name of Kueue's `Topology` as a source.
-pub(super) const TOPOLOGY: &str = "kueue.x-k8s.io/Topology";
-/// The name of Volcano's `HyperNode` as a source.
-pub(super) const HYPER_NODE: &str = "topology.volcano.sh/HyperNode";
 
 /// The label of a node with its own name.
 const HOST: &str = "kubernetes.io/hostname";
 
 /// What Kueue's `Topology` objects say of the domain of a node.
-pub(super) fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
+pub(crate) fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
     let all = view.foreign_topologies().topologies();
     let own = all.filter(|(_, labels)| !labels.iter().any(|label| is_source(label)));
     own.into_iter().find_map(|(_, labels)| {
@@ -33,7 +28,7 @@ pub(super) fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
 }
 
 /// What Volcano's `HyperNode` objects say of the domain of a node.
-pub(super) fn of_hyper_nodes(view: &ClusterView, node: &Node) -> Option<String> {
+pub(crate) fn of_hyper_nodes(view: &ClusterView, node: &Node) -> Option<String> {
     let home = view.foreign_topologies().hyper_node_of(node)?;
     let is_known = home.labels.iter().any(|label| is_source(label));
     (!is_known).then(|| home.name.to_owned())

@@ -184,6 +184,20 @@ impl Member {
         }
     }
 
+    /// The domain that it is in: that of its node, otherwise the one that it goes to.
+    fn domain(
+        &self,
+        level: FabricLevel,
+        domain_of: &impl Fn(&str, FabricLevel) -> Option<String>,
+    ) -> Option<String> {
+        let now = match &self.stage {
+            PodStage::Bound(node) => domain_of(node, level),
+            _ => None,
+        };
+        let chosen = self.domains.iter().find(|domain| domain.level == level);
+        now.or_else(|| chosen.map(|domain| domain.name.clone()))
+    }
+
     /// Whether the view has allocations for all its claims.
     pub fn has_devices(&self, namespace: &str, view: &ClusterView) -> bool {
         has_devices(&self.claims, namespace, view)
@@ -349,6 +363,14 @@ impl Group {
         self.members.iter().find_map(|member| member.domain_size)
     }
 
+    /// How many pods a slice has, with those that do not exist yet. The last one may be smaller than the
+    /// others.
+    pub(crate) fn slice_pods(&self, slice: Option<&(Box<str>, usize)>, size: usize) -> usize {
+        let exist = self.members.iter().filter(|member| member.slice.as_ref() == slice).count();
+        let to_come = self.size.map(|size| size.pods.saturating_sub(self.present()));
+        size.min(to_come.map_or(size, |to_come| exist.saturating_add(to_come)))
+    }
+
     /// Whether two of its pods must share a domain of a required level. Slices share one of the
     /// nearest level, and all pods one of the others.
     pub fn share_domain(&self, level: FabricLevel, one: &Member, other: &Member) -> bool {
@@ -356,12 +378,18 @@ impl Group {
         !is_of_slices || one.slice == other.slice
     }
 
-    /// The domains of required levels that this pod must share with pods without a gate.
-    pub fn homes(&self, pod: &Member) -> Vec<LevelDomain> {
+    /// The domains of required levels that this pod must share with pods without a gate: those of
+    /// most of them. `domain_of` returns the domain of a node now, which may have changed since they
+    /// were placed.
+    pub fn homes(
+        &self,
+        pod: &Member,
+        domain_of: impl Fn(&str, FabricLevel) -> Option<String>,
+    ) -> Vec<LevelDomain> {
         let home = |level: FabricLevel| {
             let mates = self.released().filter(|mate| self.share_domain(level, pod, mate));
-            let mut domains = mates.into_iter().flat_map(|mate| &mate.domains);
-            domains.find(|domain| domain.level == level).cloned()
+            let name = most(mates.filter_map(|mate| mate.domain(level, &domain_of)))?;
+            Some(LevelDomain { level, name })
         };
         self.levels().required().filter_map(home).collect()
     }
@@ -382,9 +410,10 @@ impl Group {
     }
 }
 
-fn most(fabrics: impl Iterator<Item = String>) -> Option<String> {
+/// The name that most of them are.
+fn most(names: impl Iterator<Item = String>) -> Option<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    fabrics.for_each(|fabric| *counts.entry(fabric).or_default() += 1);
+    names.for_each(|name| *counts.entry(name).or_default() += 1);
     // The first one by name wins ties, so that every replica decides the same.
-    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(fabric, _)| fabric)
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(name, _)| name)
 }

@@ -88,6 +88,7 @@ impl Owner {
         is_built_in
             || matches!(kind, "JobSet" | "LeaderWorkerSet" | "PodGroup")
             || version.starts_with("kubeflow.org/")
+            || (version, kind) == ("ray.io/v1", "RayCluster")
             || paths.of(version, kind).is_some()
     }
 }
@@ -135,6 +136,7 @@ impl Size {
             "ReplicaSet" => together(number(&spec["replicas"]).unwrap_or(1)),
             "JobSet" => job_set(spec),
             "LeaderWorkerSet" => Some(leader_worker_set(spec)),
+            "RayCluster" => Some(ray_cluster(spec)),
             // Other groups of the workload are unknown.
             "PodGroup" if spec.get("parentCompositePodGroupName").is_some() => None,
             "PodGroup" => {
@@ -184,12 +186,32 @@ fn leader_worker_set(spec: &Value) -> Size {
     Size { pods: usize::from(leader) + workers, at_once: !waits }
 }
 
+/// A `RayCluster`, also that of a `RayJob` (ray-project/kuberay, `GetWorkerGroupDesiredReplicas` in
+/// `ray-operator/controllers/ray/utils/util.go`): its replicas are kept between `minReplicas` and
+/// `maxReplicas`, and a suspended group of workers has no pods.
+fn ray_cluster(spec: &Value) -> Size {
+    let head = usize::from(is_of_group(&spec["headGroupSpec"]["template"]));
+    let groups = spec["workerGroupSpecs"].as_array().into_iter().flatten();
+    let of_group =
+        groups.filter(|it| is_of_group(&it["template"]) && it["suspend"].as_bool() != Some(true));
+    let workers = of_group.map(|group| {
+        let least = number(&group["minReplicas"]).unwrap_or(0);
+        let most = number(&group["maxReplicas"]).unwrap_or(usize::MAX);
+        let replicas = number(&group["replicas"]).unwrap_or(0).max(least).min(most);
+        replicas.saturating_mul(number(&group["numOfHosts"]).unwrap_or(1))
+    });
+    Size { pods: workers.fold(head, usize::saturating_add), at_once: true }
+}
+
 /// Kinds with `mpiReplicaSpecs`, `pytorchReplicaSpecs` and similar fields.
 fn training_job(spec: &Value) -> Option<Size> {
     let sets = spec.as_object()?.iter().find(|(key, _)| key.ends_with("ReplicaSpecs"))?.1;
-    let of_group = sets.as_object()?.values().filter(|set| is_of_group(&set["template"]));
-    let pods = of_group.map(|set| number(&set["replicas"]).unwrap_or(1)).sum();
-    Some(Size { pods, at_once: true })
+    let of_group = sets.as_object()?.iter().filter(|(_, set)| is_of_group(&set["template"]));
+    let pods = of_group.clone().map(|(_, set)| number(&set["replicas"]).unwrap_or(1)).sum();
+    // The launcher of an MPIJob may be created only when its workers run.
+    let waits = spec["launcherCreationPolicy"] == "WaitForWorkersReady";
+    let has_launcher = of_group.into_iter().any(|(role, _)| role == "Launcher");
+    Some(Size { pods, at_once: !(waits && has_launcher) })
 }
 
 #[cfg(test)]
@@ -251,6 +273,42 @@ mod tests {
         with_group.metadata = of_set;
         let owner = Owner::of(&with_group, "same").unwrap();
         assert_eq!(owner.kind, "JobSet", "it has a PodGroup for each of its Jobs");
+    }
+
+    #[test]
+    fn a_ray_cluster_has_the_pods_that_its_operator_creates() {
+        let ours = json!({"metadata": {"annotations": {annotation::FABRIC: "same"}}});
+        let owner = Owner {
+            api_version: "ray.io/v1".into(),
+            kind: "RayCluster".into(),
+            name: String::new(),
+            otherwise: None,
+        };
+        for (head, workers, expected) in [
+            (&json!({}), json!([{"replicas": 4}, {"replicas": 2, "numOfHosts": 3}]), 10),
+            (&ours, json!([{"replicas": 4}]), 5),
+            // Its CRD has 0 by default.
+            (&ours, json!([{}, {"minReplicas": 2}, {"replicas": 1, "minReplicas": 3}]), 6),
+            (&ours, json!([{"replicas": 9, "maxReplicas": 4}]), 5),
+            (
+                &ours,
+                json!([{"replicas": 4, "suspend": true}, {"replicas": 1, "suspend": false}]),
+                2,
+            ),
+            (&ours, json!([{"replicas": u64::MAX, "numOfHosts": 2}]), usize::MAX),
+            (&ours, json!("none"), 1),
+        ] {
+            let mut workers = workers;
+            for group in workers.as_array_mut().into_iter().flatten() {
+                group["template"] = ours.clone();
+            }
+            let spec = json!({"headGroupSpec": {"template": head}, "workerGroupSpecs": workers});
+            let found = Size::of(&owner, &json!({"spec": spec}));
+            assert_eq!(found, Some(Size { pods: expected, at_once: true }), "{spec}");
+        }
+        let others = json!({"spec": {"workerGroupSpecs": [{"replicas": 4, "template": {}}]}});
+        assert_eq!(Size::of(&owner, &others), None);
+        assert!(owner.has_size(&SizePaths::default()));
     }
 
     #[test]
@@ -328,6 +386,18 @@ mod tests {
                 ),
                 json!({}),
                 Some((8, true)),
+            ),
+            (
+                "MPIJob",
+                json!({
+                    "launcherCreationPolicy": "WaitForWorkersReady",
+                    "mpiReplicaSpecs": {
+                        "Launcher": {"template": ours},
+                        "Worker": {"replicas": 8, "template": ours},
+                    },
+                }),
+                json!({}),
+                Some((9, false)),
             ),
             ("MPIJob", json!({}), json!({}), None),
         ] {

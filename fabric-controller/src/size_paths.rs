@@ -10,10 +10,7 @@ use serde_json::Value;
 use std::str::FromStr;
 
 /// The built-in rules, as the API types of their projects define the fields.
-const BUILT_IN: [&str; 2] = [
-    // `ray-operator/apis/ray/v1/raycluster_types.go`; a RayJob has a RayCluster.
-    "ray.io/v1/RayCluster=spec.headGroupSpec@template\
-     +spec.workerGroupSpecs[]*replicas*numOfHosts@template",
+const BUILT_IN: [&str; 1] = [
     // `operator/api/core/v1alpha1/podclique.go` of Grove.
     "grove.io/v1alpha1/PodClique=spec*replicas",
 ];
@@ -154,30 +151,32 @@ mod tests {
     #[test]
     fn pods_are_counted_by_paths() {
         let ours = json!({"metadata": {"annotations": {annotation::FABRIC: "same"}}});
-        let workers = |replicas: usize, hosts: Value, template: &Value| {
-            let mut group = json!({"replicas": replicas, "template": template});
-            if !hosts.is_null() {
-                group["numOfHosts"] = hosts;
-            }
-            group
-        };
-        let ray = |head: &Value, groups: Value| json!({"spec": {"headGroupSpec": {"template": head}, "workerGroupSpecs": groups}});
         let own: SizePath = "example.com/v1/Farm=spec.roles[].sets[]*count".parse().unwrap();
-        let rules = SizePaths::with(vec![own]);
-        let (ray_version, grove) = ("ray.io/v1", "grove.io/v1alpha1");
+        let teams = "example.com/v1/League=spec.captain@template+spec.teams[]*size*courts@template";
+        let rules = SizePaths::with(vec![own, teams.parse().unwrap()]);
+        let team = |size: usize, template: &Value| json!({"size": size, "template": template});
+        let courts = |mut team: Value, courts: usize| {
+            team["courts"] = courts.into();
+            team
+        };
         for (version, kind, object, expected) in [
             (
-                ray_version,
-                "RayCluster",
-                ray(
-                    &json!({}),
-                    json!([workers(4, Value::Null, &ours), workers(2, json!(3), &ours)]),
-                ),
+                "example.com/v1",
+                "League",
+                json!({"spec": {
+                    "captain": {"template": {}},
+                    "teams": [team(4, &ours), courts(team(2, &ours), 3)],
+                }}),
                 10,
             ),
-            (ray_version, "RayCluster", ray(&ours, json!([workers(4, json!(1), &json!({}))])), 1),
-            (ray_version, "RayCluster", json!({"spec": {}}), 0),
-            (grove, "PodClique", json!({"spec": {"replicas": 5, "podSpec": {}}}), 5),
+            (
+                "example.com/v1",
+                "League",
+                json!({"spec": {"captain": {"template": ours}, "teams": [team(4, &json!({}))]}}),
+                1,
+            ),
+            ("example.com/v1", "League", json!({"spec": {}}), 0),
+            ("grove.io/v1alpha1", "PodClique", json!({"spec": {"replicas": 5, "podSpec": {}}}), 5),
             (
                 "example.com/v1",
                 "Farm",
@@ -187,7 +186,7 @@ mod tests {
         ] {
             assert_eq!(rules.of(version, kind).unwrap().pods(&object), expected, "{kind} {object}");
         }
-        assert!(rules.of("ray.io/v2", "RayCluster").is_none());
+        assert!(rules.of("example.com/v2", "Farm").is_none());
     }
 
     #[test]

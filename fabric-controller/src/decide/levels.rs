@@ -74,7 +74,7 @@ impl<'g> LevelPlan<'g> {
         within: &[LevelDomain],
     ) -> Option<Self> {
         let field = Field::of(group, needs, fabric, within);
-        let cohorts = field.cohorts(needs);
+        let cohorts = field.cohorts(group, needs);
         let parts = field.spread(&field.levels, &cohorts, within)?;
         (parts.len() == 1 || field.fits(&parts)).then_some(Self { parts })
     }
@@ -146,8 +146,13 @@ pub(super) fn most(group: &Group, needs: &GroupDemand<'_>, fabric: &FabricCapaci
     };
     let in_region = |region: Vec<LevelDomain>| match (nearest, field.slice) {
         (Some(nearest), Some(slice)) if nearest.is_required => {
-            let rooms = field.rooms(nearest.level, &region).into_values();
-            rooms.map(|room| least(&room) / slice * slice).sum()
+            let rooms = field.rooms(nearest.level, &region);
+            let rooms = || rooms.values().map(|room| least(room));
+            // The last slice may be smaller.
+            let last = needs.total() % slice;
+            let has_room = rooms().any(|room| room % slice >= last);
+            rooms().map(|room| room / slice * slice).sum::<usize>()
+                + if has_room { last } else { 0 }
         }
         _ => field.room_in(&region),
     };
@@ -196,7 +201,7 @@ impl<'f, 'a> Field<'f, 'a> {
     }
 
     /// The pods that belong together: the slices, all of them, or each by itself.
-    fn cohorts<'g>(&self, needs: &GroupDemand<'g>) -> Vec<Cohort<'g>> {
+    fn cohorts<'g>(&self, group: &Group, needs: &GroupDemand<'g>) -> Vec<Cohort<'g>> {
         let kind_of = |kind: &Arc<PodRequirements>| {
             self.kinds.iter().position(|(known, _)| known == kind).unwrap_or(0)
         };
@@ -210,9 +215,13 @@ impl<'f, 'a> Field<'f, 'a> {
                 for (kind, member) in pods {
                     slices.entry(member.slice.clone()).or_default().push((kind, member));
                 }
-                let cohort =
-                    |pods: Vec<_>| Cohort { missing: size.saturating_sub(pods.len()), pods };
-                slices.into_values().map(cohort).collect()
+                slices
+                    .into_iter()
+                    .map(|(slice, pods)| {
+                        let whole = group.slice_pods(slice.as_ref(), size);
+                        Cohort { missing: whole.saturating_sub(pods.len()), pods }
+                    })
+                    .collect()
             }
             None if self.is_bound() => {
                 let missing = needs.to_come.as_ref().map_or(0, |(_, count)| *count);
@@ -298,14 +307,54 @@ impl<'f, 'a> Field<'f, 'a> {
             };
             (inside, slots)
         });
+        let slots: Vec<_> = slots.collect();
+        if let Some(quotas) = quotas(slots.clone(), cohorts.len()) {
+            return self.divide(quotas, nearer, cohorts);
+        }
+        // The last slice of a controller may be smaller, and fit where no whole one does.
+        let (whole, smaller): (Vec<_>, Vec<_>) =
+            cohorts.iter().cloned().partition(|cohort| cohort.size() == size);
+        let quotas = quotas(slots, whole.len()).filter(|_| !smaller.is_empty())?;
+        let mut parts = self.divide(quotas, nearer, &whole)?;
+        for cohort in &smaller {
+            parts.push(self.beside(request, &parts, cohort, within)?);
+        }
+        Some(parts)
+    }
+
+    /// Divides cohorts over domains by these numbers.
+    fn divide<'g>(
+        &self,
+        quotas: Vec<(Vec<LevelDomain>, usize)>,
+        nearer: &[LevelRequest],
+        cohorts: &[Cohort<'g>],
+    ) -> Option<Vec<Part<'g>>> {
         let mut left = cohorts;
-        let mut all = Vec::new();
-        for (inside, quota) in quotas(slots.collect(), cohorts.len())? {
+        let mut parts = Vec::new();
+        for (inside, quota) in quotas {
             let (here, rest) = left.split_at(quota);
             left = rest;
-            all.extend(self.spread(nearer, here, &inside)?);
+            parts.extend(self.spread(nearer, here, &inside)?);
         }
-        Some(all)
+        Some(parts)
+    }
+
+    /// The domain of a level with the least room for a cohort beside other parts.
+    fn beside<'g>(
+        &self,
+        request: LevelRequest,
+        parts: &[Part<'g>],
+        cohort: &Cohort<'g>,
+        within: &[LevelDomain],
+    ) -> Option<Part<'g>> {
+        let rooms = self.rooms(request.level, within).into_iter().map(|(domain, room)| {
+            let here = parts.iter().filter(|part| part.domains.contains(&domain));
+            let taken: usize = here.map(|part| part.pods.len()).sum();
+            (least(&room).saturating_sub(taken), domain)
+        });
+        let (_, domain) = rooms.filter(|(room, _)| *room >= cohort.size()).min()?;
+        let domains = std::iter::once(domain).chain(within.iter().cloned()).collect();
+        Some(Part { domains, pods: cohort.pods.clone() })
     }
 
     /// How many pods of each kind cohorts have, with those that are still to come.

@@ -5,7 +5,7 @@ use super::super::group::{Group, Member};
 use super::levels::{LevelPlan, Taken, most};
 use super::spots::Fit;
 use super::{GroupDemand, Placer};
-use cluster_model::fabric_level::LevelDomain;
+use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Placer<'_, '_> {
@@ -72,12 +72,19 @@ impl Placer<'_, '_> {
         if required == 0 {
             return (needs.take(room), BTreeMap::new());
         }
+        let domain_of = |node: &str, level: FabricLevel| {
+            let node = view.inventory().node(node)?;
+            node.labels.get(level.label()).map(ToString::to_string)
+        };
+        // Pods of one slice have the same.
+        let mut homes_of: BTreeMap<_, Vec<LevelDomain>> = BTreeMap::new();
         let mut taken = Taken::default();
         // Pods whose slice has no domain yet, by the domains that they have.
         let mut alone: BTreeMap<Vec<LevelDomain>, Vec<&'g Member>> = BTreeMap::new();
         for (kind, members) in &needs.pods {
             for member in members {
-                let homes = group.homes(member);
+                let homes = homes_of.entry(&member.slice);
+                let homes = homes.or_insert_with(|| group.homes(member, domain_of)).clone();
                 if homes.len() < required {
                     alone.entry(homes).or_default().push(*member);
                 } else if room.take_in(kind, 1, &homes) == 1 {
@@ -89,7 +96,7 @@ impl Placer<'_, '_> {
         if let Some((kind, more)) = &needs.to_come
             && group.domain_size().is_none()
         {
-            let homes = group.members.first().map(|member| group.homes(member));
+            let homes = group.members.first().map(|member| group.homes(member, domain_of));
             room.take_in(kind, *more, &homes.unwrap_or_default());
         }
         for (homes, members) in alone {

@@ -48,6 +48,24 @@ fn a_gang_gets_one_domain_of_its_level_or_waits() {
             "6 to f0 2 in f0r0 2 in f0r1 2 in f0r2",
         ),
         (&[3, 3], &[1, 1, 1, 1, 1, 1], 6, &[(LEVEL, "nvlink"), (SIZE, "2")], "TooLarge"),
+        // The last slice is smaller.
+        (
+            &[2, 2, 1],
+            &[3],
+            5,
+            &[(LEVEL, "nvlink"), (SIZE, "2")],
+            "5 to f0 2 in f0r0 2 in f0r1 1 in f0r2",
+        ),
+        (&[3, 4], &[3], 7, &[(LEVEL, "nvlink"), (SIZE, "4")], "7 to f0 3 in f0r0 4 in f0r1"),
+        (
+            &[2, 2, 2],
+            &[3],
+            5,
+            &[(LEVEL, "nvlink"), (SIZE, "2")],
+            "5 to f0 2 in f0r0 2 in f0r1 1 in f0r2",
+        ),
+        (&[5], &[4, 2], 5, &[(LEVEL, "nvlink"), (SIZE, "2")], "5 to f0 5 in f0r0"),
+        (&[2, 2], &[3, 1], 5, &[(LEVEL, "nvlink"), (SIZE, "2")], "TooLarge"),
     ] {
         let mut world = racks(first, second);
         world.gang("a", pods, "d4");
@@ -167,6 +185,31 @@ fn a_recreated_pod_joins_its_domain() {
     }
     let found = world.told();
     assert!(found["a"].starts_with("FabricFull"), "{found:?}");
+}
+
+/// The clique of a rack has a new name, as after a restart of its fabric manager, or a node of it moves to
+/// another rack.
+#[test]
+fn a_recreated_pod_joins_the_domain_that_its_group_is_in_now() {
+    for (moved, to, expected) in [
+        (&["0", "1", "2", "3", "4"][..], "new", "1 to f0 1 in new"),
+        (&["0"], "f0r1", "1 to f0 1 in f0r0"),
+    ] {
+        for asked in [&[(LEVEL, "nvlink")][..], &[(LEVEL, "nvlink"), (SIZE, "4")]] {
+            let mut world = racks(&[5, 5], &[]);
+            world.gang("a", 4, "d4");
+            world.annotate("a", asked);
+            world.release();
+            assert!(world.bind(0).is_empty());
+            world.delete("a-3");
+            for node in moved {
+                world.move_node(&format!("f0-f0r0-{node}"), Nvlink, to);
+            }
+            world.pod("a-3", "a", "d4", &json!({}));
+            world.annotate("a", asked);
+            assert_eq!(world.told()["a"], expected, "{moved:?} {asked:?}");
+        }
+    }
 }
 
 /// A rack loses a node, and another rack of the same fabric has room for the whole gang.

@@ -156,3 +156,64 @@ fn a_pod_of_a_slice_goes_back_to_its_slice() {
     let found = world.told();
     assert!(found["a"].starts_with("FabricFull"), "{found:?}");
 }
+
+/// kubernetes-sigs/kueue#12344 (review): only the first lost node was replaced, so a pod without room
+/// kept others from places that were free.
+#[test]
+fn a_pod_without_room_does_not_hold_back_pods_of_other_slices() {
+    let mut world = racks(&[2, 3]);
+    let asked = [(LEVEL, "nvlink"), (SIZE, "2")];
+    world.gang("a", 4, "d4");
+    world.annotate("a", &asked);
+    world.release();
+    assert!(world.bind(0).is_empty());
+    // A node of each slice dies. The domain of the first has no other.
+    for domain in ["f-r0", "f-r1"] {
+        let (node, pod) = of_domain(&world, domain);
+        world.delete(&pod);
+        world.remove_node(&node);
+        world.pod(&pod, "a", "d4", &json!({}));
+    }
+    world.annotate("a", &asked);
+    assert_eq!(world.told()["a"], "1 to f 1 in r1, rest FabricFull");
+}
+
+/// A node of a domain with a pod of the gang, and the pod.
+fn of_domain(world: &World, domain: &str) -> (String, String) {
+    let pods = world.of("a").into_iter();
+    let mut on_nodes =
+        pods.filter_map(|pod| Some((world.pods[&pod].spec.as_ref()?.node_name.clone()?, pod)));
+    on_nodes.find(|(node, _)| node.starts_with(domain)).unwrap()
+}
+
+/// ai-dynamo/grove#648: each part of a replica got a block of its own, although all of them were to share
+/// one.
+#[test]
+fn pods_of_several_kinds_share_the_domain_of_their_group() {
+    let mut world = racks(&[3, 3, 5]);
+    world.sizes.insert("a".to_owned(), Size { pods: 5, at_once: true });
+    for (pod, cpu) in [("a-0", "1"), ("a-1", "1"), ("a-2", "1"), ("a-3", "4"), ("a-4", "4")] {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let spec = json!({"containers": [{"name": "c", "resources": resources}]});
+        world.pod(pod, "a", "d4", &spec);
+    }
+    world.annotate("a", &[(LEVEL, "nvlink")]);
+    assert_eq!(world.told()["a"], "5 to f 5 in r2");
+    // A second replica is a group of its own, and has no room.
+    world.sizes.insert("b".to_owned(), Size { pods: 4, at_once: true });
+    (0..4).for_each(|index| world.pod(&format!("b-{index}"), "b", "d4", &json!({})));
+    world.annotate("b", &[(LEVEL, "nvlink")]);
+    let found = world.told();
+    assert!(found["b"].starts_with("NoRoom") || found["b"].starts_with("Settling"), "{found:?}");
+}
+
+/// volcano-sh/volcano#5189: a partition that must be in one domain was divided where no domain had room
+/// for it.
+#[test]
+fn a_slice_larger_than_every_domain_waits() {
+    let mut world = racks(&[1, 1, 1]);
+    world.gang("a", 2, "d4");
+    world.annotate("a", &[(LEVEL, "nvlink"), (SIZE, "2")]);
+    let found = world.told();
+    assert!(found["a"].starts_with("TooLarge"), "{found:?}");
+}

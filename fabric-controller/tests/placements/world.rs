@@ -293,11 +293,21 @@ impl World {
 
     /// Cordons a node.
     pub(crate) fn cordon(&mut self, name: &str) {
+        self.change(name, &[], &json!({"unschedulable": true}));
+    }
+
+    /// Moves a node to another domain of a level.
+    pub(crate) fn move_node(&mut self, name: &str, level: FabricLevel, domain: &str) {
+        self.change(name, &[(level.label(), domain)], &json!({}));
+    }
+
+    fn change(&mut self, name: &str, more: &[(&str, &str)], spec: &Value) {
         let labels = &self.view.inventory().node(name).unwrap().labels;
-        let labels: BTreeMap<_, _> = labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let own = labels.iter().map(|(key, value)| (&**key, &**value));
+        let labels: BTreeMap<_, _> = own.chain(more.iter().copied()).collect();
         let node: Node = from(json!({
             "metadata": {"name": name, "labels": labels},
-            "spec": {"unschedulable": true},
+            "spec": spec,
             "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}},
         }));
         self.nodes.apply(&node);

@@ -41,8 +41,12 @@ pub(crate) fn rdma_netlink(bytes: &[u8]) {
     let again = snapshot.clone();
     complete(&mut snapshot, &devices);
     assert_eq!(snapshot, again, "completing twice changes nothing");
-    let facts =
-        Facts { snapshot, network: NetworkFacts::default(), cloud: CloudMetadata::default() };
+    let facts = Facts {
+        snapshot,
+        network: NetworkFacts::default(),
+        cloud: CloudMetadata::default(),
+        rails: None,
+    };
     decide(&facts).devices.iter().for_each(is_taken);
 }
 
@@ -111,7 +115,7 @@ fn publish(mut network: NetworkFacts, cloud: CloudMetadata) {
     network.interfaces.retain(|it| (1..=MAX_NAME_BYTES).contains(&it.name.len()));
     network.interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     network.interfaces.dedup_by(|a, b| a.name == b.name);
-    let facts = Facts { snapshot: MACHINE.clone(), network, cloud };
+    let facts = Facts { snapshot: MACHINE.clone(), network, cloud, rails: None };
     let devices = decide(&facts).devices;
     let names: BTreeSet<_> = devices.iter().map(|device| &device.name).collect();
     assert_eq!(names.len(), devices.len(), "every device has a name of its own");

@@ -58,6 +58,11 @@ pub struct Args {
     /// `management`; any other result, and an error, leaves the role that the driver finds
     #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
     pub nic_role: Filter,
+    /// Rails of compute NICs: a CEL expression as for `--filter` whose result is the number of a rail; a
+    /// NIC with any other result, and one on which it fails, has no rail. The node's own file `rails` in
+    /// the directory of `--run-dir` comes first. Without both, NICs are numbered by PCI address
+    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
+    pub nic_rail: Filter,
     /// NICs of the host and of pods
     #[command(flatten)]
     pub host_nics: HostNics,

@@ -8,7 +8,7 @@ mod too_old;
 mod vendor_driver;
 
 use crate::args::{Args, Mode};
-use crate::decide::decision::{Decision, Facts, decide_with};
+use crate::decide::decision::{Decision, Facts, NicExpressions, decide_with};
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Health, Problems};
@@ -31,6 +31,7 @@ use crate::facts::network::kernel::{Kernel, NetworkError};
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::NodeIdentity;
 use crate::facts::ports::KnownPorts;
+use crate::facts::rails::RailsFile;
 use crate::facts::rdma::NetnsMode;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::Known;
@@ -275,6 +276,7 @@ struct Settings {
     mode: Mode,
     filter: Filter,
     nic_role: Filter,
+    nic_rail: Filter,
     sharing: SharingArgs,
     bind_nics: BindNics,
     taints: TaintArgs,
@@ -290,6 +292,7 @@ impl From<&Args> for Settings {
             mode: args.mode,
             filter: args.filter.clone(),
             nic_role: args.nic_role.clone(),
+            nic_rail: args.nic_rail.clone(),
             sharing: args.sharing.clone(),
             bind_nics: args.bind_nics,
             taints: args.taints,
@@ -337,10 +340,12 @@ impl Driver {
         let unresponsive = self.ports.unresponsive();
         self.tell_health(&snapshot, &unresponsive);
         let cloud = self.cloud.clone();
-        let mut facts = Facts { snapshot, network, cloud };
+        let Settings { nic_role, nic_rail, run_dir, .. } = &self.settings;
+        let mut facts = Facts { snapshot, network, cloud, rails: RailsFile::read(run_dir) };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision = decide_with(&facts, &self.settings.nic_role, &self.memory.rails)
+        let expressions = NicExpressions { role: nic_role, rail: nic_rail };
+        let decision = decide_with(&facts, expressions, &self.memory.rails)
             .without(withheld, &WithheldReason::NotReady)
             .with_rdma_namespaces(namespaces, &facts.snapshot);
         self.memory.set_rails(&decision.rails);

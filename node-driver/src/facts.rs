@@ -13,6 +13,7 @@ pub mod node;
 pub(crate) mod pci_names;
 pub mod pod_resources;
 pub mod ports;
+pub mod rails;
 pub mod rdma;
 pub mod reads;
 pub mod seen;

@@ -3,7 +3,7 @@
 
 mod report;
 
-use crate::decide::decision::{Facts, decide_with};
+use crate::decide::decision::{Facts, NicExpressions, decide_with};
 use crate::decide::filter::{self, Filter};
 use crate::decide::health::Health;
 use crate::decide::rails::KnownRails;
@@ -15,6 +15,7 @@ use crate::facts::network::kernel::Kernel;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::network::{HostNics, NetworkFacts};
 use crate::facts::ports::KnownPorts;
+use crate::facts::rails::RailsFile;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::prepare::paths::Paths;
 use cluster_model::drivers;
@@ -43,6 +44,9 @@ pub struct InspectArgs {
     /// What NICs are for: the driver's --nic-role
     #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
     pub nic_role: Filter,
+    /// Rails of compute NICs: the driver's --nic-rail
+    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
+    pub nic_rail: Filter,
     /// Drivers of accelerators and NICs that are not built in: the driver's --drivers
     #[arg(long, value_name = "FILE")]
     pub drivers: Option<PathBuf>,
@@ -52,6 +56,9 @@ pub struct InspectArgs {
     /// Kubelet's root directory, whose checkpoint shows which NICs claims have
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
+    /// Directory with the node's file of rails: the driver's --run-dir
+    #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
+    pub run_dir: PathBuf,
     /// How to print
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -81,9 +88,9 @@ pub async fn run(args: InspectArgs) -> anyhow::Result<()> {
 }
 
 async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
-    let InspectArgs { root, filter, nic_role, host_nics, kubelet_dir, .. } = args;
+    let InspectArgs { root, filter, nic_role, nic_rail, host_nics, .. } = args;
     let host = HostRoot::at(root);
-    let paths = paths(kubelet_dir.clone());
+    let paths = paths(args.kubelet_dir.clone());
     let is_this_machine = host::is_this_machine(&host);
     let network = if is_this_machine {
         let uplinks = Uplinks::of(&host, host_nics.clone()).unsaved();
@@ -93,14 +100,16 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     };
     let snapshot = host::snapshot(&host, &KnownPorts::default())?;
     let cloud = source::kept(&host).unwrap_or_default();
-    let mut facts = Facts { snapshot, network, cloud };
+    let rails = RailsFile::read(&args.run_dir);
+    let mut facts = Facts { snapshot, network, cloud, rails };
     let seen: Option<Seen> = BootFile::of(&host, SEEN, SEEN_VERSION).and_then(|it| it.load());
     let held = Claims::of(Some(paths.checkpoint())).held();
     let seen = seen.unwrap_or_default();
     seen.complete(&mut facts, &held);
     let rails = fs::read(paths.rails()).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let known: KnownRails = rails.unwrap_or_default();
-    let decision = decide_with(&facts, nic_role, &known)
+    let expressions = NicExpressions { role: nic_role, rail: nic_rail };
+    let decision = decide_with(&facts, expressions, &known)
         .with_gone(seen.gone(&facts.snapshot, &held))
         .filtered(filter)
         .with_something_to_give(&facts.snapshot, &held)

@@ -31,6 +31,7 @@ pub(crate) fn facts(machine: &str) -> Facts {
         snapshot: topology_graph::read(&HostRoot::at(root.path())).unwrap(),
         network: network(machine),
         cloud: cloud(machine),
+        rails: None,
     }
 }
 

@@ -104,6 +104,7 @@ impl Machine {
             snapshot: snapshot.clone(),
             network: NetworkFacts::default(),
             cloud: cloud(name),
+            rails: None,
         };
         let decision = decide(&facts);
         let failed = |why: String| MachineError::Read { name: name.to_owned(), why };

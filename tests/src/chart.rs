@@ -55,7 +55,7 @@ pub const PLATFORMS: [(&str, &[&str]); 14] = [
             "--set=fabricController.fullFabric=evict,networkConfig.namespaces={a,b},crd.keep=true",
             "--set=nodeDriver.ncclTopoFile=/opt/topology.xml",
             "--set=nodeDriver.virtualFunctions[0].numVfs=8,nodeDriver.virtualFunctions[0].pfName=rail*",
-            "--set-string=nodeDriver.filter=true",
+            "--set-string=nodeDriver.filter=true,nodeDriver.nicRail=3",
             "--set=image.pullSecrets={key},admission.gpuClass=gpu.nvidia.com,scheduler.mix=1x1=3",
             "--set=nodeDriver.appArmorProfile.type=RuntimeDefault",
             "--set=image.digests.admission=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",

@@ -161,6 +161,13 @@ pub struct NicSpec {
     /// function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_reason: Option<String>,
+    /// The number of its rail, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rail: Option<u32>,
+    /// Where its rail comes from, or why a compute NIC has none. Not set for virtual functions, which
+    /// have the rail of their physical function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rail_reason: Option<String>,
     /// The rate of its best RDMA port in megabits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
@@ -260,7 +267,7 @@ pub struct NodeTopologyStatus {
     /// `Consistent`: all sources agree. `KernelModules`: the modules that the driver's pod must
     /// load are working. `PeerMemory`: NICs can access the memory of GPUs, through a module or
     /// dma-buf. `NICsHealthy`: no NIC is down or has another problem. `NICsWithheld`: NICs are not
-    /// published.
+    /// published. `RailsApplied`: the operator's rails of NICs are used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::ConditionSchema>"))]
     pub conditions: Vec<Condition>,

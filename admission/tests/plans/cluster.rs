@@ -189,6 +189,7 @@ impl Built {
             snapshot: snapshot.clone(),
             network: NetworkFacts::default(),
             cloud: cloud(machine),
+            rails: None,
         };
         let decision = decide(&facts).one_function_per_port(&snapshot, &Held::default());
         let decision = decision.shared(sharing);
@@ -248,7 +249,7 @@ impl Built {
 pub(crate) fn add_without_roles(view: &mut ClusterView, name: &str, machine: Machine) {
     let snapshot = machine.snapshot();
     let (network, cloud) = (NetworkFacts::default(), cloud(machine));
-    let decision = decide(&Facts { snapshot: snapshot.clone(), network, cloud });
+    let decision = decide(&Facts { snapshot: snapshot.clone(), network, cloud, rails: None });
     let mut spec = decision.topology;
     for nic in &mut spec.nics {
         (nic.role, nic.role_reason, nic.rate, nic.state) = (None, None, None, None);

@@ -14,7 +14,6 @@ mod virtual_interface;
 
 use crate::decide::attribute::{Attributes, MAX_ENTRIES, Value};
 use crate::decide::nic::{LinkType, Nic};
-use crate::decide::rails::KnownRails;
 use crate::facts::cloud::CloudMetadata;
 use cluster_model::gpu_drivers::{self, GpuDriver, NIC_KIND};
 use cluster_model::names::attribute;
@@ -45,18 +44,18 @@ pub struct Machine<'a> {
     partners: BTreeMap<PciAddress, (&'static GpuDriver, &'a str)>,
     /// The PCIe switch above each NIC that has one.
     switches: BTreeMap<PciAddress, String>,
-    /// The rail number of each compute NIC, counted per link type.
+    /// The rail number of each compute NIC that has one.
     rails: BTreeMap<PciAddress, u32>,
 }
 
 impl<'a> Machine<'a> {
-    /// Collects the machine's facts from the topology, the cloud's metadata and these
-    /// NICs.
+    /// Collects the machine's facts from the topology, the cloud's metadata, these NICs, and the
+    /// rails of physical functions.
     pub fn new(
         topology: &'a Topology,
         cloud: &'a CloudMetadata,
         nics: &[Nic<'_>],
-        known: &KnownRails,
+        numbers: BTreeMap<PciAddress, u32>,
     ) -> Self {
         Self {
             topology,
@@ -66,8 +65,13 @@ impl<'a> Machine<'a> {
                 .find(|driver| topology.gpus().iter().any(|gpu| gpu.vendor == driver.pci_vendor)),
             partners: partners(topology),
             switches: switches(topology),
-            rails: rails(nics, topology, known),
+            rails: rails(nics, topology, numbers),
         }
+    }
+
+    /// Its graph.
+    pub(crate) fn topology(&self) -> &Topology {
+        self.topology
     }
 
     /// What a NIC is for; `None` for a virtual interface.
@@ -103,9 +107,14 @@ fn role(nic: &Nic<'_>, topology: &Topology) -> Option<NicRole> {
     topology.nic_role(nic.address()?)
 }
 
-/// The rail of each compute NIC with verbs. A virtual function has that of its physical function.
-fn rails(nics: &[Nic<'_>], topology: &Topology, known: &KnownRails) -> BTreeMap<PciAddress, u32> {
-    let mut rails = known.numbers();
+/// The rail of each compute NIC with verbs, from those of physical functions. A virtual function has
+/// that of its physical function.
+fn rails(
+    nics: &[Nic<'_>],
+    topology: &Topology,
+    numbers: BTreeMap<PciAddress, u32>,
+) -> BTreeMap<PciAddress, u32> {
+    let mut rails = numbers;
     let compute = nics.iter().filter(|nic| role(nic, topology) == Some(NicRole::Compute));
     let functions = compute.filter(|nic| nic.rdma.is_some()).filter_map(|nic| nic.function);
     for function in functions {
@@ -120,7 +129,8 @@ pub fn devices(nics: &[Nic<'_>], machine: &Machine<'_>) -> Vec<Device> {
     nics.iter().map(|nic| device(nic, machine)).collect()
 }
 
-fn device(nic: &Nic<'_>, machine: &Machine<'_>) -> Device {
+/// The device of a NIC, in the API's form.
+pub(crate) fn device(nic: &Nic<'_>, machine: &Machine<'_>) -> Device {
     let attributes = attributes(nic, machine);
     let attributes = attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
     Device { name: nic.name.clone(), attributes: Some(attributes), ..Device::default() }

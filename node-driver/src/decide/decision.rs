@@ -9,7 +9,7 @@ use crate::decide::health::{Problems, Vitals};
 use crate::decide::lag::{Lag, lags};
 use crate::decide::nic::{self, LinkType, Nic, Offer, device_name};
 use crate::decide::order;
-use crate::decide::rails::KnownRails;
+use crate::decide::rails::{KnownRails, Rails};
 use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver;
 use crate::decide::withheld::{WithheldNic, WithheldReason};
@@ -17,6 +17,7 @@ use crate::facts::cloud::CloudMetadata;
 use crate::facts::errors::PortErrors;
 use crate::facts::held::Held;
 use crate::facts::network::NetworkFacts;
+use crate::facts::rails::RailsFile;
 use crate::facts::rdma::NetnsMode;
 use cluster_model::drivers::accelerators;
 use cluster_model::names::attribute::dranet;
@@ -37,6 +38,17 @@ pub struct Facts {
     pub network: NetworkFacts,
     /// Metadata from the cloud.
     pub cloud: CloudMetadata,
+    /// The host's file with the rails of its NICs, if there is one.
+    pub rails: Option<RailsFile>,
+}
+
+/// The operator's expressions about NICs. They see the attributes that follow from the facts alone.
+#[derive(Clone, Copy, Debug)]
+pub struct NicExpressions<'a> {
+    /// What NICs are for.
+    pub role: &'a Filter,
+    /// Their rails.
+    pub rail: &'a Filter,
 }
 
 /// What is published.
@@ -62,7 +74,7 @@ impl Decision {
     /// Adds the conditions of the host's kernel.
     #[must_use]
     pub fn with_host(mut self, host: Vec<HostCondition>) -> Self {
-        self.host = host;
+        self.host.extend(host);
         self
     }
 
@@ -279,14 +291,13 @@ fn interface_name(device: &Device) -> Option<String> {
 /// Decides what to publish for these facts about a machine that was never seen before, with the
 /// roles that follow from them.
 pub fn decide(facts: &Facts) -> Decision {
-    decide_with(facts, &Filter::default(), &KnownRails::default())
+    let none = Filter::default();
+    decide_with(facts, NicExpressions { role: &none, rail: &none }, &KnownRails::default())
 }
 
-/// Decides what to publish for these facts. `nic_role` is the operator's expression for roles;
-/// it sees the attributes that follow from the facts alone. `known` are the NICs that the machine
-/// had before.
-pub fn decide_with(facts: &Facts, nic_role: &Filter, known: &KnownRails) -> Decision {
-    let Facts { snapshot, network, cloud } = facts;
+/// Decides what to publish for these facts. `known` are the NICs that the machine had before.
+pub fn decide_with(facts: &Facts, expressions: NicExpressions<'_>, known: &KnownRails) -> Decision {
+    let Facts { snapshot, network, cloud, rails: file } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
     let (topology, anomalies) = Topology::build_with(snapshot, overlay.as_ref(), accelerators());
     let (mut nics, mut withheld) = (Vec::new(), Vec::new());
@@ -296,17 +307,21 @@ pub fn decide_with(facts: &Facts, nic_role: &Filter, known: &KnownRails) -> Deci
             Offer::Withheld(nic) => withheld.push(nic),
         }
     }
-    let roles = roles(&nics, &Machine::new(&topology, cloud, &nics, known), nic_role);
+    let counted = known.numbers();
+    let roles = roles(&nics, &Machine::new(&topology, cloud, &nics, counted), expressions.role);
     let topology = topology.with_roles(&roles, "--nic-role of node-driver says so");
     let fabric = fabric(snapshot, &topology, cloud).map(|fabric| fabric.to_string());
     let topology = topology.on_fabric(fabric);
-    let rails = known.with(&nics, &topology);
-    let machine = Machine::new(&topology, cloud, &nics, &rails);
+    let known = known.with(&nics, &topology);
+    let counted = Machine::new(&topology, cloud, &nics, known.numbers());
+    let rails = Rails::of(&nics, &counted, &known, (file.as_ref(), expressions.rail));
+    let machine = Machine::new(&topology, cloud, &nics, rails.numbers());
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
-    let topology = with_bonds(topology.to_spec(), &lags(snapshot, network));
+    let topology = with_bonds(rails.shown_in(topology.to_spec()), &lags(snapshot, network));
     let vitals = vitals(&nics);
-    Decision { devices, vitals, topology, anomalies, host: Vec::new(), withheld, rails }
+    let host = rails.condition().into_iter().collect();
+    Decision { devices, vitals, topology, anomalies, host, withheld, rails: known }
 }
 
 /// Says which functions belong to each NIC that is a bond.

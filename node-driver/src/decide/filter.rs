@@ -1,6 +1,6 @@
 //! Selects the NICs to publish by a CEL expression over a NIC's attributes, as upstream
 //! does. Expressions of the same kind select the NICs that claims can share, and give NICs
-//! roles.
+//! roles and rails.
 //!
 //! `attributes` is a map of `resource.k8s.io/v1` device attributes by fully
 //! qualified name, with the fields of the Go type: `StringValue`, `IntValue`,
@@ -59,6 +59,16 @@ impl Filter {
     pub fn role(&self, device: &Device) -> Option<NicRole> {
         match self.compiled.as_ref()?.evaluate(device)? {
             Value::String(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The rail that the expression gives a device; `None` if there is no expression, if it fails, or
+    /// if its result is no number of a rail.
+    pub fn rail(&self, device: &Device) -> Option<u32> {
+        match self.compiled.as_ref()?.evaluate(device)? {
+            Value::Int(number) => u32::try_from(number).ok(),
+            Value::UInt(number) => u32::try_from(number).ok(),
             _ => None,
         }
     }

@@ -1,104 +1,199 @@
-//! Numbers rails: compute NICs of one link type in the order of their PCI addresses. On equal machines, NICs
-//! with one number are cabled to one switch.
-//!
-//! A NIC that is missing must not move the others to other rails: pods of one job would land on
-//! different switches. The NICs that the machine has had are therefore remembered, across reboots.
-//! Pure.
+//! The rails of compute NICs, and where each comes from: the node's own file, the operator's expression,
+//! or the order of PCI addresses. For the NICs of a link type the first source wins that numbers one of
+//! them, and numbers no two alike: claims also tell ports apart by their rails. Pure.
 
+mod known;
+
+use crate::decide::attributes::{self, Machine};
+use crate::decide::filter::Filter;
 use crate::decide::nic::{LinkType, Nic};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{NicRole, PciAddress, Topology};
+use crate::facts::rails::RailsFile;
+use known::address_with_rail;
+use std::collections::BTreeMap;
+use topology_graph::{HostCondition, NodeTopologySpec, PciAddress};
 
-/// The physical NICs with verbs that the machine has, or has had.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct KnownRails {
-    nics: BTreeMap<LinkType, BTreeSet<PciAddress>>,
+pub use known::KnownRails;
+
+/// The condition: whether the rails of the operator's sources are used.
+const APPLIED: &str = "RailsApplied";
+const FILE: &str = "the node's file `rails`";
+const EXPRESSION: &str = "--nic-rail of node-driver";
+const ORDER: &str = "counted by PCI address";
+
+/// The rails of a machine.
+#[derive(Debug, Default)]
+pub(crate) struct Rails {
+    /// The number of each physical NIC that has one, also of those that are missing.
+    numbers: BTreeMap<PciAddress, u32>,
+    /// Of each physical compute NIC with verbs, where its number comes from or why it has none.
+    reasons: BTreeMap<PciAddress, String>,
+    /// Whether the operator has a source.
+    has_source: bool,
+    /// Sources that are not used, and NICs without a rail: a reason in one word, and a text.
+    problems: Vec<(&'static str, String)>,
 }
 
-impl KnownRails {
-    /// With the NICs that are present now. A link type with at least as many NICs as before, or
-    /// with most of them missing, is another machine and is counted anew.
-    #[must_use]
-    pub fn with(&self, nics: &[Nic<'_>], topology: &Topology) -> Self {
-        let mut present: BTreeMap<LinkType, BTreeSet<PciAddress>> = BTreeMap::new();
-        for (link_type, address) in compute(nics, topology) {
-            present.entry(link_type).or_default().insert(address);
-        }
-        for (link_type, before) in &self.nics {
-            let now = present.entry(*link_type).or_default();
-            let remaining = before.intersection(now).count();
-            if now.len() < before.len() && 2 * remaining >= before.len() {
-                now.extend(before);
+/// What a source says about the NICs of a link type.
+struct Said {
+    source: &'static str,
+    numbers: Result<BTreeMap<PciAddress, u32>, (&'static str, String)>,
+}
+
+impl Rails {
+    /// The rails of these NICs. The machine has the numbers by PCI address, which the expression sees.
+    pub(crate) fn of(
+        nics: &[Nic<'_>],
+        machine: &Machine<'_>,
+        known: &KnownRails,
+        (file, expression): (Option<&RailsFile>, &Filter),
+    ) -> Self {
+        let mut by_type: BTreeMap<LinkType, BTreeMap<PciAddress, &Nic<'_>>> = BTreeMap::new();
+        for nic in nics {
+            if let Some(address) = address_with_rail(nic, machine.topology()) {
+                by_type.entry(nic.link_type).or_default().insert(address, nic);
             }
         }
-        present.retain(|_, nics| !nics.is_empty());
-        Self { nics: present }
+        let mut rails = Self {
+            numbers: known.numbers(),
+            has_source: file.is_some() || !expression.is_empty(),
+            ..Self::default()
+        };
+        for nics in by_type.values() {
+            let of_file = file.map(|file| Said { source: FILE, numbers: in_file(file, nics) });
+            let by_expression = (!expression.is_empty())
+                .then(|| Said { source: EXPRESSION, numbers: Ok(by(expression, nics, machine)) });
+            rails.choose(nics, of_file.into_iter().chain(by_expression));
+        }
+        rails
     }
 
-    /// The number of each NIC.
-    pub fn numbers(&self) -> BTreeMap<PciAddress, u32> {
-        self.nics.values().flat_map(|nics| nics.iter().copied().zip(0..)).collect()
+    /// Takes the numbers of the first source that can be used.
+    fn choose(
+        &mut self,
+        nics: &BTreeMap<PciAddress, &Nic<'_>>,
+        sources: impl Iterator<Item = Said>,
+    ) {
+        let mut refused = Vec::new();
+        for Said { source, numbers } in sources {
+            let numbers = numbers.and_then(|numbers| distinct(numbers, nics));
+            match numbers {
+                Ok(numbers) if numbers.is_empty() => {}
+                Ok(numbers) => return self.take(source, &numbers, nics),
+                Err((word, why)) => {
+                    let why = format!("{source} is not used: {why}");
+                    refused.push(why.clone());
+                    self.problems.push((word, why));
+                }
+            }
+        }
+        let reason = [&[ORDER.to_owned()][..], &refused].concat().join("; ");
+        self.reasons.extend(nics.keys().map(|address| (*address, reason.clone())));
     }
-}
 
-/// Link type and address of each physical compute NIC with verbs.
-fn compute(nics: &[Nic<'_>], topology: &Topology) -> Vec<(LinkType, PciAddress)> {
-    nics.iter()
-        .filter(|nic| {
-            let address = nic.address();
-            address.and_then(|it| topology.nic_role(it)) == Some(NicRole::Compute)
+    fn take(
+        &mut self,
+        source: &str,
+        numbers: &BTreeMap<PciAddress, u32>,
+        nics: &BTreeMap<PciAddress, &Nic<'_>>,
+    ) {
+        for (address, nic) in nics {
+            if let Some(number) = numbers.get(address) {
+                self.numbers.insert(*address, *number);
+                self.reasons.insert(*address, format!("{source} says so"));
+            } else {
+                self.numbers.remove(address);
+                let why = format!("{source} has no rail for it");
+                self.problems.push(("Incomplete", format!("{}: {why}", name(nic))));
+                self.reasons.insert(*address, why);
+            }
+        }
+    }
+
+    /// The number of each physical NIC that has one.
+    pub(crate) fn numbers(&self) -> BTreeMap<PciAddress, u32> {
+        self.numbers.clone()
+    }
+
+    /// With the rails and where they come from.
+    pub(crate) fn shown_in(&self, mut topology: NodeTopologySpec) -> NodeTopologySpec {
+        for nic in &mut topology.nics {
+            let Ok(address) = nic.at.parse() else { continue };
+            let Some(reason) = self.reasons.get(&address) else { continue };
+            nic.rail = self.numbers.get(&address).copied();
+            nic.rail_reason = Some(reason.clone());
+        }
+        topology
+    }
+
+    /// Whether the operator's sources are used; `None` if there are none.
+    pub(crate) fn condition(&self) -> Option<HostCondition> {
+        let of_source = |reason: &String| reason.ends_with("says so");
+        let is_used = self.reasons.values().any(of_source);
+        let unused = (!is_used && self.problems.is_empty())
+            .then(|| ("Unused", "no source has a rail for a compute NIC".to_owned()));
+        let problems: Vec<_> = self.problems.iter().cloned().chain(unused).collect();
+        self.has_source.then(|| HostCondition {
+            kind: APPLIED,
+            holds: problems.is_empty(),
+            reason: problems.first().map_or("Applied", |(word, _)| word),
+            message: String::new(),
+            entries: problems.into_iter().map(|(_, text)| text).collect(),
         })
-        .filter_map(physical)
-        .collect()
+    }
 }
 
-/// Link type and address of a physical NIC with verbs.
-fn physical(nic: &Nic<'_>) -> Option<(LinkType, PciAddress)> {
-    let function = nic.function.filter(|function| function.physical_function.is_none())?;
-    nic.rdma.map(|_| (nic.link_type, function.address))
+/// The rails that the file has for these NICs.
+fn in_file(
+    file: &RailsFile,
+    nics: &BTreeMap<PciAddress, &Nic<'_>>,
+) -> Result<BTreeMap<PciAddress, u32>, (&'static str, String)> {
+    let entries = file.rails.as_ref().map_err(|why| ("Invalid", why.clone()))?;
+    let mut numbers = BTreeMap::new();
+    for (address, nic) in nics {
+        let own = address.to_string();
+        let rdma = nic.rdma.map(|rdma| rdma.name.as_str());
+        let interface = nic.interface.map(|interface| interface.name.as_str());
+        let names = [Some(own.as_str()), rdma, interface].into_iter().flatten();
+        let mut said = names.filter_map(|name| entries.get(name));
+        let Some(number) = said.next() else { continue };
+        if said.any(|other| other != number) {
+            let why = format!("it has several rails for {}, by several names", name(nic));
+            return Err(("Contradictory", why));
+        }
+        numbers.insert(*address, *number);
+    }
+    Ok(numbers)
+}
+
+/// The rails that the expression gives these NICs.
+fn by(
+    expression: &Filter,
+    nics: &BTreeMap<PciAddress, &Nic<'_>>,
+    machine: &Machine<'_>,
+) -> BTreeMap<PciAddress, u32> {
+    let of = |nic: &Nic<'_>| expression.rail(&attributes::device(nic, machine));
+    nics.iter().filter_map(|(address, nic)| Some((*address, of(nic)?))).collect()
+}
+
+/// The same numbers, if no two are alike.
+fn distinct(
+    numbers: BTreeMap<PciAddress, u32>,
+    nics: &BTreeMap<PciAddress, &Nic<'_>>,
+) -> Result<BTreeMap<PciAddress, u32>, (&'static str, String)> {
+    let mut by_number = BTreeMap::new();
+    for (address, number) in &numbers {
+        if let Some(other) = by_number.insert(*number, *address) {
+            let (one, two) = (name(nics[&other]), name(nics[address]));
+            return Err(("Ambiguous", format!("it has rail {number} for both {one} and {two}")));
+        }
+    }
+    Ok(numbers)
+}
+
+/// What people call a NIC.
+fn name(nic: &Nic<'_>) -> String {
+    nic.rdma.map_or_else(|| nic.name.clone(), |rdma| rdma.name.clone())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::nic::nics;
-    use crate::live;
-
-    /// The rails of a machine without the NICs at these places, in order of their addresses.
-    fn rails(known: &mut KnownRails, missing: &[usize]) -> Vec<u32> {
-        let mut facts = live::facts("aks-mi300x");
-        let all: Vec<_> = facts.snapshot.rdma.iter().filter_map(|rdma| rdma.pci).collect();
-        let is_there = |address: &PciAddress| !missing.iter().any(|place| all[*place] == *address);
-        facts.snapshot.pci.retain(|function| is_there(&function.address));
-        facts.snapshot.rdma.retain(|rdma| rdma.pci.as_ref().is_some_and(is_there));
-        let nics = nics(&facts.snapshot, &facts.network);
-        let (topology, _) = Topology::build(&facts.snapshot, None);
-        *known = known.with(&nics, &topology);
-        let numbers = known.numbers();
-        let mut addresses: Vec<_> = nics.iter().filter_map(physical).collect();
-        addresses.sort();
-        addresses.iter().map(|(_, address)| numbers[address]).collect()
-    }
-
-    #[test]
-    fn a_missing_nic_moves_no_other_to_another_rail() {
-        let mut known = KnownRails::default();
-        assert_eq!(rails(&mut known, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(rails(&mut known, &[2]), [0, 1, 3, 4, 5, 6, 7]);
-        assert_eq!(rails(&mut known, &[0, 2]), [1, 3, 4, 5, 6, 7], "and another one");
-        assert_eq!(rails(&mut known, &[0]), [1, 2, 3, 4, 5, 6, 7], "one is back");
-        let text = serde_json::to_string(&known).unwrap();
-        let mut known: KnownRails = serde_json::from_str(&text).unwrap();
-        assert_eq!(rails(&mut known, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
-    }
-
-    #[test]
-    fn another_machine_is_counted_anew() {
-        let mut known = KnownRails::default();
-        assert_eq!(rails(&mut known, &[2]), [0, 1, 2, 3, 4, 5, 6], "one was missing at first");
-        assert_eq!(rails(&mut known, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(rails(&mut known, &[0, 1, 2, 3, 4]), [0, 1, 2], "most are gone");
-    }
-}
+mod tests;

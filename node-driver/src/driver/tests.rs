@@ -24,6 +24,7 @@ pub(super) fn settings() -> Settings {
         mode: Mode::Full,
         filter: filter::DEFAULT.parse().unwrap(),
         nic_role: Filter::default(),
+        nic_rail: Filter::default(),
         sharing: SharingArgs::default(),
         bind_nics: BindNics::Named,
         taints: TaintArgs::default(),

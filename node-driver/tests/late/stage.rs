@@ -117,7 +117,8 @@ impl Stage {
         let snapshot = topology_graph::read(&HostRoot::at(&root)).unwrap();
         let (topology, _) = Topology::build(&snapshot, None);
         let network = NetworkFacts::default();
-        let decision = decide(&Facts { snapshot, network, cloud: CloudMetadata::default() });
+        let decision =
+            decide(&Facts { snapshot, network, cloud: CloudMetadata::default(), rails: None });
         let list = Listed::default();
         let kubelet = list.serve(&paths(folder.path()).kubelet);
         let late = LateNics::default();

@@ -170,8 +170,7 @@ pub(super) fn pcie_switch(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     text(machine.switches.get(&nic.address()?)?)
 }
 
-/// The NIC's number among the compute NICs of its link type. On equal machines, NICs with the
-/// same number are cabled to the same rail.
+/// The rail that the NIC is cabled to: NICs of different machines with the same number are.
 pub(super) fn rail(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Some(Value::Int(*machine.rails.get(&nic.address()?)?))
 }

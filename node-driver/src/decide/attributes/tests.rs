@@ -109,8 +109,12 @@ fn machines_as_published() {
         let root = tempfile::tempdir().unwrap();
         fixture::plant(text, root.path()).unwrap();
         let snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
-        let facts =
-            Facts { snapshot, network: NetworkFacts::default(), cloud: CloudMetadata::default() };
+        let facts = Facts {
+            snapshot,
+            network: NetworkFacts::default(),
+            cloud: CloudMetadata::default(),
+            rails: None,
+        };
         let devices = decide(&facts).devices;
         let slots: Vec<_> = devices.iter().map(|device| &device.name).collect();
         assert_eq!(slots.iter().collect::<BTreeSet<_>>().len(), slots.len(), "{name}");
@@ -166,7 +170,8 @@ fn virtual_and_physical_functions_are_distinguished() {
     fixture::plant(VIRTUAL_FUNCTIONS, root.path()).unwrap();
     let snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
     let network = NetworkFacts::default();
-    let devices = decide(&Facts { snapshot, network, cloud: CloudMetadata::default() }).devices;
+    let devices =
+        decide(&Facts { snapshot, network, cloud: CloudMetadata::default(), rails: None }).devices;
     let names = [dranet::SRIOV, dranet::SRIOV_VFS, dranet::IS_SRIOV_VF, attribute::RAIL];
     let row = |device: &Device| {
         let attributes = device.attributes.as_ref().unwrap();

@@ -299,6 +299,7 @@ fn a_bond_of_both_ports_of_an_adapter_is_one_nic() {
         snapshot: snapshot.clone(),
         network: network.clone(),
         cloud: CloudMetadata::default(),
+        rails: None,
     };
     let decision = decide(&facts);
     let bonded = decision.topology.nics.iter().filter(|nic| !nic.bonded.is_empty());

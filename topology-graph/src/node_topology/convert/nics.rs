@@ -31,7 +31,9 @@ pub(super) fn spec(nic: &Nic, topology: &Topology) -> NicSpec {
         role_reason: Some(nic.role_reason.clone()).filter(|_| !is_virtual || is_decided),
         rate: nic.rate_megabits,
         state: nic.port_state.map(|state| port_state_text(state).to_owned()),
-        // No fact of the graph: the driver adds it.
+        // No facts of the graph: the driver adds them.
+        rail: None,
+        rail_reason: None,
         bonded: Vec::new(),
         gpu_direct: gpu_direct
             .map(|(verdict, gpus)| GpuDirectSpec { verdict: verdict.to_string(), gpus })

@@ -155,7 +155,9 @@ fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
     // Every node and event takes at least one character, except the ends of collections and
     // documents.
     let most = text.len().saturating_mul(4).saturating_add(1024);
+    // An error with a part of the text repeats its message.
     let options = serde_saphyr::options! {
+        with_snippet: false,
         budget: serde_saphyr::budget! {
             max_events: most,
             max_nodes: most,

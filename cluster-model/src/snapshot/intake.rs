@@ -23,6 +23,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use topology_graph::NodeTopology;
 
+/// The versions of DRA's objects that are read.
+const DRA: &str = "resource.k8s.io/v1";
+const DRA_BETA: &str = "resource.k8s.io/v1beta2";
+
 /// Counts of the objects that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -30,6 +34,8 @@ pub struct Found {
     pub taken: BTreeMap<String, usize>,
     /// The number of objects of kinds that a view does not use, by kind.
     pub ignored: BTreeMap<String, usize>,
+    /// The number of objects of DRA in versions that are not read, by version and kind.
+    pub outdated: BTreeMap<(String, String), usize>,
 }
 
 /// A view while it is filled, with the objects kept besides it.
@@ -156,20 +162,30 @@ impl Intake {
                 put::<HyperNode, D>(view, place, object)
             }
             ("v1", "ResourceQuota") => put::<ResourceQuota, D>(view, place, object),
-            ("resource.k8s.io/v1", "ResourceSlice") => {
-                put::<resource::ResourceSlice, D>(view, place, object)
-            }
-            ("resource.k8s.io/v1", "DeviceClass") => {
-                put::<resource::DeviceClass, D>(view, place, object)
-            }
-            ("resource.k8s.io/v1" | "resource.k8s.io/v1beta2", "DeviceTaintRule") => {
-                put_taint_rule(view, place, object)
-            }
-            ("resource.k8s.io/v1", "ResourceClaim") => {
-                put::<resource::ResourceClaim, D>(view, place, object)
-            }
-            ("resource.k8s.io/v1", "ResourceClaimTemplate") => {
+            (DRA, "ResourceSlice") => put::<resource::ResourceSlice, D>(view, place, object),
+            (DRA, "DeviceClass") => put::<resource::DeviceClass, D>(view, place, object),
+            (DRA, "DeviceTaintRule") => put::<resource::DeviceTaintRule, D>(view, place, object),
+            (DRA, "ResourceClaim") => put::<resource::ResourceClaim, D>(view, place, object),
+            (DRA, "ResourceClaimTemplate") => {
                 put::<resource::ResourceClaimTemplate, D>(view, place, object)
+            }
+            (DRA_BETA, "ResourceSlice") => {
+                put_beta::<resource::ResourceSlice, D>(view, place, object)
+            }
+            (DRA_BETA, "DeviceClass") => put_beta::<resource::DeviceClass, D>(view, place, object),
+            (DRA_BETA, "DeviceTaintRule") => {
+                put_beta::<resource::DeviceTaintRule, D>(view, place, object)
+            }
+            (DRA_BETA, "ResourceClaim") => {
+                put_beta::<resource::ResourceClaim, D>(view, place, object)
+            }
+            (DRA_BETA, "ResourceClaimTemplate") => {
+                put_beta::<resource::ResourceClaimTemplate, D>(view, place, object)
+            }
+            (version, kind) if version.starts_with("resource.k8s.io/") => {
+                let place = (version.to_owned(), kind.to_owned());
+                *self.found.outdated.entry(place).or_default() += 1;
+                return Ok(());
             }
             ("topology.dranet.io/v1alpha1", "NicPool") => put::<NicPool, D>(view, place, object),
             ("topology.dranet.io/v1alpha1", "NodeTopology") => {
@@ -234,18 +250,21 @@ where
         .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// Adds a rule of either version: their fields are the same, and types expect their own version.
-fn put_taint_rule<'de, D>(
+/// Adds an object of the version before: their fields are the same, and types expect their own
+/// version.
+fn put_beta<'de, K, D>(
     view: &mut ClusterView,
     (path, typed): (&Path, &Typed),
     object: D,
 ) -> Result<(), SnapshotError>
 where
+    K: DeserializeOwned + Resource,
+    ClusterView: Index<K>,
     D: Deserializer<'de, Error = serde_json::Error>,
 {
     let mut object = Value::deserialize(object).map_err(|source| malformed(path, typed, source))?;
-    object["apiVersion"] = <resource::DeviceTaintRule as Resource>::API_VERSION.into();
-    put::<resource::DeviceTaintRule, _>(view, (path, typed), object)
+    object["apiVersion"] = K::API_VERSION.into();
+    put::<K, _>(view, (path, typed), object)
 }
 
 fn malformed(path: &Path, typed: &Typed, source: serde_json::Error) -> SnapshotError {

@@ -9,6 +9,7 @@
 mod config;
 mod constraints;
 mod counts;
+mod near;
 mod search;
 mod selectors;
 mod supply;
@@ -62,6 +63,8 @@ pub enum Check {
     AlwaysHolds,
     /// The search takes the scheduler too long.
     OverBudget,
+    /// Nothing keeps GPUs and NICs near each other.
+    NotNear,
     /// The driver would refuse the configuration on the node.
     RefusedConfig,
     /// Each request can be satisfied alone, but not all together.
@@ -81,6 +84,7 @@ impl Check {
             Self::NeverHolds => "never-holds",
             Self::AlwaysHolds => "always-holds",
             Self::OverBudget => "over-budget",
+            Self::NotNear => "not-near",
             Self::RefusedConfig => "refused-config",
             Self::NeverTogether => "never-together",
             Self::NotChecked => "not-checked",
@@ -128,6 +132,7 @@ pub fn lint(
     // The search is only meaningful if each part can be satisfied alone.
     if found.iter().chain(&findings).all(|finding| finding.severity < Severity::Error) {
         found.extend(search::check(&supply, max_steps));
+        found.extend(near::check(&supply));
     }
     if budget.is_spent() {
         found = vec![not_checked()];

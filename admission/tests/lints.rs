@@ -201,6 +201,46 @@ fn searches_over_the_budget() {
     insta::assert_snapshot!(text);
 }
 
+/// Without a constraint the scheduler gives a pod any NIC. Nothing is said where the claim leaves no
+/// choice, where selectors may have chosen, or where the graph says that all are near.
+#[test]
+fn nothing_keeps_gpus_and_nics_near() {
+    let found = |view: &ClusterView, requests: Value| {
+        let claim = json!({ "devices": { "requests": requests } });
+        let claim = serde_json::from_value(claim).unwrap();
+        let findings = lint(&claim, view, STEPS_MAX, &Budget::unlimited()).unwrap();
+        let near = findings.iter().find(|finding| finding.check.name() == "not-near");
+        near.map(|finding| format!("{}: {finding}", finding.severity))
+    };
+    let two = |gpus, nics, selector| {
+        let nic = request("nic", "dranet.net", nics, selector);
+        json!([request("gpu", "gpu.nvidia.com", gpus, ""), nic])
+    };
+    let by_root = eight_and_eight();
+    let expected = "warning: claim: nothing keeps the NICs near the GPUs, so a pod can get NICs of \
+                    another NUMA node; add a constraint with `matchAttribute: \
+                    resource.kubernetes.io/pcieRoot` on both";
+    assert_eq!(found(&by_root, two(1, 1, "")).as_deref(), Some(expected));
+    assert_eq!(found(&by_root, two(8, 8, "")), None);
+    let gb300 = cluster("aks-gb300");
+    let expected = "warning: claim: nothing keeps the NICs near the GPUs, so a pod can get NICs of \
+                    another NUMA node; no attribute here says which are near: use the annotation \
+                    dranet.io/aligned-nics instead of a claim";
+    assert_eq!(found(&gb300, two(1, 2, "")).as_deref(), Some(expected));
+    let first = r#"device.attributes["dra.net"].?rdmaDevice.orValue("") == "mlx5_0""#;
+    assert_eq!(found(&gb300, two(1, 1, first)), None);
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/aks-gb300");
+    let example = snapshot::load(&example.join("cluster.yaml")).unwrap().0;
+    let is_rdma = r#"device.attributes["dra.net"].?rdma.orValue(false)"#;
+    assert_eq!(found(&example, two(1, 2, is_rdma)).as_deref(), Some(expected));
+    // Its NICs name the GPU that they are partners of.
+    let one = found(&example, two(1, 1, is_rdma)).unwrap();
+    assert!(one.ends_with("add a constraint with `matchAttribute: gpu.nvidia.com/uuid` on both"));
+    assert_eq!(found(&example, two(1, 2, first)), None, "never enough");
+    let nics = json!([request("nic", "dranet.net", 2, "")]);
+    assert_eq!(found(&example, nics), None);
+}
+
 /// kube-apiserver accepts it. Half of the devices are no basis for a finding.
 #[test]
 fn a_claim_with_expensive_expressions_is_not_checked() {

@@ -148,7 +148,8 @@ fn nearest(key: &str) -> Option<&'static str> {
     if key.len() > KEY_MAX {
         return None;
     }
-    let distance = |known: &&&str| strsim::damerau_levenshtein(key, known);
+    let key = key.to_lowercase();
+    let distance = |known: &&&str| strsim::damerau_levenshtein(&key, known);
     let nearest = KNOWN.iter().min_by_key(distance)?;
     (distance(&nearest) <= TYPING_ERRORS_MAX).then_some(*nearest)
 }

@@ -45,16 +45,7 @@ pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
 /// The requests that the constraint covers. `None` if it covers only a part of one, or if
 /// a list or an empty request leaves nothing to compare.
 fn bound<'a>(supply: &'a Supply<'_>, constraint: &Constraint) -> Option<Vec<Bound<'a>>> {
-    let mut bound: Vec<Bound<'a>> = Vec::new();
-    for index in supply.bound(constraint) {
-        let part = &supply.parts[index];
-        if let Some(known) = bound.iter_mut().find(|known| known.name == part.request) {
-            known.parts.push(index);
-            known.needed = known.needed.min(needed(part));
-        } else {
-            bound.push(Bound { name: part.request, parts: vec![index], needed: needed(part) });
-        }
-    }
+    let bound = requests(supply, supply.bound(constraint));
     let whole = |it: &Bound<'_>| {
         let all = supply.parts.iter().filter(|part| part.request == it.name).count();
         it.parts.len() == all
@@ -64,6 +55,21 @@ fn bound<'a>(supply: &'a Supply<'_>, constraint: &Constraint) -> Option<Vec<Boun
     let lists = all().any(|it| it.attribute(attribute).is_some_and(AttributeValue::is_list));
     let some = bound.iter().all(|it| everywhere(supply, it).next().is_some());
     (bound.iter().all(whole) && some && !lists && !bound.is_empty()).then_some(bound)
+}
+
+/// The requests of these parts.
+fn requests<'a>(supply: &'a Supply<'_>, parts: impl Iterator<Item = usize>) -> Vec<Bound<'a>> {
+    let mut bound: Vec<Bound<'a>> = Vec::new();
+    for index in parts {
+        let part = &supply.parts[index];
+        if let Some(known) = bound.iter_mut().find(|known| known.name == part.request) {
+            known.parts.push(index);
+            known.needed = known.needed.min(needed(part));
+        } else {
+            bound.push(Bound { name: part.request, parts: vec![index], needed: needed(part) });
+        }
+    }
+    bound
 }
 
 fn one_value(
@@ -210,22 +216,32 @@ fn values(supply: &Supply<'_>, it: &Bound<'_>, attribute: &str) -> String {
 
 /// Suggests an attribute that would tie the same devices, if there is one.
 fn remedy(supply: &Supply<'_>, bound: &[Bound<'_>]) -> String {
-    let Some(first) = bound.first().and_then(|it| everywhere(supply, it).next()) else {
+    if bound.first().is_none_or(|it| everywhere(supply, it).next().is_none()) {
         return String::new();
-    };
-    let names = first.attributes().map(|(name, _)| full_name(first, name.as_str()));
-    let ties = |name: &String| {
-        let nodes = || supply.nodes.iter();
-        nodes().any(|node| can_hold(node, bound, name))
-            && nodes().any(|node| values_of(node, bound, name) > 1)
-    };
-    match names.into_iter().find(ties) {
+    }
+    match tie_of(supply, bound) {
         Some(name) => format!("; `{name}` could hold here"),
         None => format!(
             "; the annotation {} makes a claim that holds here, or says why none can",
             annotation::ALIGNED_NICS
         ),
     }
+}
+
+/// An attribute that would tie devices of these parts on some node.
+pub(super) fn tie(supply: &Supply<'_>, parts: impl Iterator<Item = usize>) -> Option<String> {
+    tie_of(supply, &requests(supply, parts))
+}
+
+fn tie_of(supply: &Supply<'_>, bound: &[Bound<'_>]) -> Option<String> {
+    let first = everywhere(supply, bound.first()?).next()?;
+    let names = first.attributes().map(|(name, _)| full_name(first, name.as_str()));
+    let ties = |name: &String| {
+        let nodes = || supply.nodes.iter();
+        nodes().any(|node| can_hold(node, bound, name))
+            && nodes().any(|node| values_of(node, bound, name) > 1)
+    };
+    names.into_iter().find(ties)
 }
 
 fn values_of(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> usize {

@@ -16,9 +16,14 @@ const NAMED: usize = 3;
 impl Plan {
     /// Describes the devices, join, nodes, cost and template of the plan.
     pub fn note(&self, template: &str) -> String {
+        format!("{}; template {template}", self.summary())
+    }
+
+    /// Describes the devices, join, nodes and cost of the plan.
+    pub fn summary(&self) -> String {
         let (can, of) = self.nodes;
         format!(
-            "{} (join {}); {can} of {} can serve it{}; at most {} a node; template {template}",
+            "{} (join {}); {can} of {} can serve it{}; at most {} a node",
             [self.promise(), self.beside()].concat(),
             self.join,
             count(of, "node"),

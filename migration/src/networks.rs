@@ -2,6 +2,7 @@
 
 use crate::addresses::{self, Addresses, Pools};
 use crate::note::{Note, note};
+use crate::resources::is_same_resource;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -21,6 +22,13 @@ pub(crate) struct Network {
     pub(crate) config: Map<String, Value>,
     /// True if the operator must allow its fields in the namespace.
     pub(crate) is_guarded: bool,
+}
+
+impl Network {
+    /// Whether its devices come from this resource.
+    pub(crate) fn has(&self, resource: &str) -> bool {
+        self.resource.as_deref().is_some_and(|own| is_same_resource(own, resource))
+    }
 }
 
 /// All networks, by namespace and name.

@@ -146,6 +146,13 @@ impl<'a> Converter<'a> {
             note(notes, object, text);
         }
         let holders = remove(pod, &wanted);
+        for resource in left(pod) {
+            let text = format!(
+                "its limit on `{resource}` stays: nothing in the input says what it is; if a device \
+                 plugin offers NICs by it, remove it"
+            );
+            note(notes, object, text);
+        }
         if wanted.networks.iter().flat_map(|(_, network)| network).any(|it| it.is_guarded) {
             self.made.guarded.insert(namespace.to_owned());
         }
@@ -173,6 +180,8 @@ impl<'a> Converter<'a> {
         let networks: Vec<_> = named.into_iter().map(network).collect();
         let (mut resources, mut gpus): (Vec<(String, _, u64)>, u64) = (Vec::new(), 0);
         let mut partitions = Vec::new();
+        let is_of_network =
+            |name: &str| networks.iter().any(|(_, network)| network.is_some_and(|it| it.has(name)));
         for container in containers(pod) {
             for (name, amount) in limits(container) {
                 if is_gpu(&name) {
@@ -184,7 +193,7 @@ impl<'a> Converter<'a> {
                     continue;
                 }
                 let found = self.resources.get(&name);
-                if found.is_none() && !name.starts_with("rdma/") {
+                if found.is_none() && !name.starts_with("rdma/") && !is_of_network(&name) {
                     continue;
                 }
                 match resources.iter_mut().find(|(other, ..)| *other == name) {
@@ -379,6 +388,12 @@ fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
         }
     }
     config
+}
+
+/// The extended resources in a pod's limits, without GPUs.
+fn left(pod: &Value) -> BTreeSet<String> {
+    let names = containers(pod).flat_map(limits).map(|(name, _)| name);
+    names.filter(|name| name.contains('/') && !is_gpu(name) && !is_part_of_gpu(name)).collect()
 }
 
 /// Removes Multus' annotation and the plugins' resources; returns the containers that had the

@@ -162,6 +162,41 @@ fn settings_that_are_not_converted_get_a_note() {
     of("broken", "is not a list of networks");
 }
 
+/// The limit by which a device plugin gives a host device goes, as its network says whose it is; a
+/// limit that nothing explains stays, and a note says so.
+#[test]
+fn limits_of_networks_are_removed_and_others_are_named() {
+    let network = serde_json::json!({
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {
+            "name": "hostdev", "namespace": "default",
+            "annotations": {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/hostdev"},
+        },
+        "spec": {"config": r#"{"cniVersion": "0.3.1", "type": "host-device"}"#},
+    });
+    let limits = serde_json::json!({
+        "nvidia.com/hostdev": 1, "nvidia.com/gpu": 1, "example.com/card": 1, "cpu": 1,
+    });
+    let pod = serde_json::json!({
+        "kind": "Pod",
+        "metadata": {
+            "name": "train", "annotations": {"k8s.v1.cni.cncf.io/networks": "hostdev"},
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    });
+    let migration = migrate(&[network, pod], &Options::default());
+    let pod = migration.documents.iter().find(|it| it["kind"] == "Pod").unwrap();
+    assert_eq!(
+        pod["spec"]["containers"][0]["resources"]["limits"],
+        serde_json::json!({ "nvidia.com/gpu": 1, "example.com/card": 1, "cpu": 1 }),
+    );
+    let notes: Vec<_> = migration.notes.iter().map(|note| note.text.as_str()).collect();
+    for part in ["`nvidia.com/hostdev` is not in the input", "limit on `example.com/card` stays"] {
+        assert!(notes.iter().any(|note| note.contains(part)), "{notes:?}");
+    }
+    assert!(!notes.iter().any(|note| note.contains("`nvidia.com/gpu`")), "{notes:?}");
+}
+
 /// A pod of a Deployment with as many GPUs as NICs is rewritten in place, with NICs per GPU.
 #[test]
 fn a_pod_with_as_many_gpus_as_nics_gets_pairs() {

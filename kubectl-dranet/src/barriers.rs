@@ -3,10 +3,14 @@
 
 use crate::extended::Extended;
 use cluster_model::names::label;
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::{NodeInfo, Nodes, UNSCHEDULABLE};
 use fabric_controller::pods::Pods;
 use fabric_controller::requirements::PodRequirements;
+
+/// Why a node is left out by the pod's own selectors.
+pub(crate) const NOT_SELECTED: &str = "excluded by the pod's nodeSelector or node affinity";
 
 /// The nodes, and the pods on them.
 #[derive(Debug, Default)]
@@ -26,6 +30,19 @@ pub(crate) struct Needs {
 }
 
 impl Barriers {
+    /// Returns why a pod cannot start on a node now, whatever devices are free there.
+    pub(crate) fn keeps_off(
+        &self,
+        view: &ClusterView,
+        (placement, needs): (&Placement, &Needs),
+        node: &str,
+    ) -> Option<String> {
+        if !placement.allows(view, node) {
+            return Some(NOT_SELECTED.to_owned());
+        }
+        self.bar(view, needs, node)
+    }
+
     /// Returns why a node is excluded; `None` if it is not.
     pub(crate) fn bar(&self, view: &ClusterView, needs: &Needs, node: &str) -> Option<String> {
         if let Some(fabric) = &needs.fabric {
@@ -49,6 +66,9 @@ impl Barriers {
         let usage = self.pods.usage(node);
         if let Some(usage) = usage {
             free.subtract(&usage.amounts, 1);
+        }
+        if facts.pods == 0 {
+            return Some("has no room for pods: its allocatable `pods` is 0 or missing".to_owned());
         }
         if usage.map_or(0, |usage| usage.pods) >= facts.pods {
             return Some("runs its maximum number of pods".to_owned());

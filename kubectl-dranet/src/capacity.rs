@@ -1,9 +1,6 @@
 //! `capacity`: how many more pods of a shape fit, and what would have to move for one more.
 
 mod count;
-mod shape;
-
-pub use shape::{PodShape, PodShapeError};
 
 use crate::Output;
 use crate::args::{CapacityArgs, Form};
@@ -12,6 +9,7 @@ use crate::moves::{Move, fewest};
 use crate::nodes::closed;
 use crate::predicted::nodes;
 use crate::settings;
+use crate::shape::{PodShape, USUAL};
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
@@ -20,8 +18,9 @@ use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::view::ClusterView;
 use count::{PluginGpus, Room, rooms};
 use dra_allocator::{Claim, ClaimName};
+use fabric_controller::nodes::Nodes;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The GPUs that are counted: those of one driver, if the cluster has several.
@@ -126,7 +125,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let Seen { view, kept, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let policy = settings::policy(&args.policy, &kept);
-    let shapes = if args.shapes.is_empty() { shape::USUAL.to_vec() } else { args.shapes.clone() };
+    let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
     let is_closed = |node: &&str| closed(&facts, node).is_some();
     let closed: BTreeSet<&str> = nodes(&view).filter(is_closed).collect();
     let asked = Asked { view: &view, policy: &policy, namespace, closed: &closed };
@@ -138,7 +137,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         largest.push((gpus.driver, asked.largest(&gpus)?));
     }
     let text = match args.output {
-        Form::Text => person(&answers, &largest)? + &left_out(&closed),
+        Form::Text => person(&answers, &largest)? + &left_out(&closed) + &tainted(&view, &facts),
         Form::Json => text::document(&program(&answers, &largest), false)?,
         Form::Yaml => text::document(&program(&answers, &largest), true)?,
     };
@@ -210,6 +209,20 @@ fn left_out(closed: &BTreeSet<&str>) -> String {
     let names: Vec<&str> = closed.iter().copied().collect();
     let why = of_nodes(&names, "is cordoned or not ready, so no pod fits there now");
     format!("{why}\n")
+}
+
+/// Says that nodes take only pods that tolerate their taints, which the counted pods are assumed to do.
+fn tainted(view: &ClusterView, facts: &Nodes) -> String {
+    let mut nodes_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in nodes(view).filter(|node| closed(facts, node).is_none()) {
+        if let Some(taint) = facts.get(node).and_then(|facts| facts.untolerated(&[])) {
+            nodes_of.entry(taint).or_default().push(node);
+        }
+    }
+    let line = |(taint, nodes): (&&str, &Vec<&str>)| {
+        of_nodes(nodes, &format!("has the taint {taint}; only pods that tolerate it fit there"))
+    };
+    text::lines(nodes_of.iter().map(line))
 }
 
 /// The largest pods that fit now, by the driver of their GPUs if there are several.

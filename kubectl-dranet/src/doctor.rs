@@ -15,6 +15,7 @@ mod kubelet;
 mod machines;
 pub(crate) mod modules;
 mod nodes;
+mod pages;
 mod rdma;
 mod rights;
 mod server;
@@ -23,7 +24,7 @@ mod waiting;
 
 use crate::Output;
 use crate::args::{DoctorArgs, Form};
-use crate::kinds::{DEVICES, PODS, QUOTAS};
+use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, Kind, PODS, QUOTAS};
 use crate::live::Cluster;
 use crate::reply::{Probe, Proxied};
 use crate::settings;
@@ -39,6 +40,7 @@ use finding::ClusterFinding;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use machines::MachineType;
+use pages::{DIRECT, DRIVERS, FABRICS, LINKS, MODULES, PAGE, PLUGINS};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,15 +60,6 @@ const KINDS: &[&str] = &[
 
 /// The namespace of the control plane's pods.
 const CONTROL_PLANE: &str = "kube-system";
-
-/// The pages about what checks find.
-const PAGE: &str = "docs/operate/troubleshooting.md";
-const LINKS: &str = "docs/operate/nic-down.md";
-const FABRICS: &str = "docs/concepts/fabrics.md";
-const DIRECT: &str = "docs/guides/nccl-ucx.md";
-const MODULES: &str = "docs/guides/modules.md";
-const DRIVERS: &str = "docs/reference/drivers.md";
-const PLUGINS: &str = "docs/operate/device-plugins.md";
 
 /// Checks that a snapshot cannot answer, with their pages.
 const LIVE: [(&str, &str); 4] = [
@@ -100,7 +93,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     policy.nic_class = args.nic_class.clone().unwrap_or(policy.nic_class);
     let mut report = examine(&seen.view, &policy.nic_class);
     let of_cluster = std::mem::take(&mut report.findings);
-    let unknown = unknown(&seen);
+    let unknown = unknown(&seen, &DEVICES);
     let mut list = Checklist::default();
     let facts = seen.groups()?.nodes;
     list.add("nodes are there and ready", PAGE, nodes::examine(&seen, &facts));
@@ -124,8 +117,10 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     list.known("GPUDirect RDMA", DIRECT, unknown.as_ref(), gpu_direct::examine(&seen.view));
     list.known("kernel modules", MODULES, unknown.as_ref(), modules::examine(&seen.view));
     list.known("RDMA subsystem", PAGE, unknown.as_ref(), rdma::examine(&seen.view));
-    list.add("control plane", PAGE, server::examine(&seen));
-    list.add("installation", PAGE, installation::examine(&seen, Timestamp::now()));
+    let of_server = server::examine(&seen);
+    list.found("control plane", PAGE, self::unknown(&seen, &[PODS]), of_server);
+    let of_installation = installation::examine(&seen, Timestamp::now());
+    list.found("installation", PAGE, self::unknown(&seen, &INSTALLATION), of_installation);
     match &source {
         Source::Live(cluster) => live(cluster, &mut list, &mut seen)?,
         Source::File(..) => {
@@ -152,9 +147,20 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
 
 /// Checks that need the cluster itself.
 fn live(cluster: &Cluster, list: &mut Checklist, seen: &mut Seen) -> anyhow::Result<()> {
-    let [webhook, extender, rights, kubelets] = LIVE;
-    list.add(webhook.0, webhook.1, called(cluster)?);
-    list.add(extender.0, extender.1, asked_extenders(cluster, seen));
+    let [webhook, extender, rights, _] = LIVE;
+    match called(cluster)? {
+        Called::Tested(finding) => list.add(webhook.0, webhook.1, finding),
+        Called::NoRight => {
+            list.skip(webhook.0, webhook.1, "you may not create pods in your namespace");
+        }
+    }
+    match asked_extenders(cluster, seen) {
+        Ok(found) => {
+            let unread = unknown(seen, &[PODS, DEPLOYMENTS, DAEMON_SETS]);
+            list.found(extender.0, extender.1, unread, found);
+        }
+        Err(why) => list.skip(extender.0, extender.1, &why),
+    }
     let mut lacking = Vec::new();
     let mut is_unknown = false;
     for (review, finding) in rights::questions(seen) {
@@ -171,23 +177,38 @@ fn live(cluster: &Cluster, list: &mut Checklist, seen: &mut Seen) -> anyhow::Res
     if is_unknown {
         list.skip(rights.0, rights.1, "you may not create subjectaccessreviews");
     } else {
-        list.add(rights.0, rights.1, lacking);
+        list.found(rights.0, rights.1, unknown(seen, &[DEPLOYMENTS, DAEMON_SETS]), lacking);
     }
-    let mut found = Vec::new();
-    for node in kubelet::asked(&seen.view) {
-        let (config, note) = cluster.kubelet_config(&node);
-        found.extend(config.and_then(|it| kubelet::examine(&seen.view, &node, &it)));
-        seen.notes.extend(note.filter(|note| !seen.notes.contains(note)));
-    }
-    list.add(kubelets.0, kubelets.1, found);
+    ask_kubelets(cluster, list, seen);
     Ok(())
 }
 
-/// Why nothing is known about devices, if the user may not read what they are known from.
-fn unknown(seen: &Seen) -> Option<String> {
-    let kinds = DEVICES.iter().filter(|kind| seen.refused.contains(kind));
-    let kinds: Vec<_> = kinds.map(|kind| kind.resource()).collect();
-    (!kinds.is_empty()).then(|| format!("you may not list {}", text::listed(&kinds)))
+/// Asks a kubelet of each machine type for its configuration.
+fn ask_kubelets(cluster: &Cluster, list: &mut Checklist, seen: &mut Seen) {
+    let [.., (name, page)] = LIVE;
+    let asked = kubelet::asked(&seen.view);
+    let (mut found, mut answers) = (Vec::new(), 0);
+    for node in &asked {
+        let (config, note) = cluster.kubelet_config(node);
+        answers += usize::from(config.is_some());
+        found.extend(config.and_then(|it| kubelet::examine(&seen.view, node, &it)));
+        seen.notes.extend(note.filter(|note| !seen.notes.contains(note)));
+    }
+    let is_silent = answers == 0 && !asked.is_empty();
+    let why = unknown(seen, &DEVICES);
+    let why = why.or_else(|| is_silent.then(|| "no kubelet answered".to_owned()));
+    list.found(name, page, why, found);
+}
+
+/// Why nothing is known from these kinds, if the user may not read one of them.
+fn unknown(seen: &Seen, kinds: &[Kind]) -> Option<String> {
+    let refused: Vec<_> = kinds.iter().filter(|kind| seen.refused.contains(kind)).collect();
+    let (first, others) = refused.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        number => format!(" and {}", counted(number, "other kind")),
+    };
+    Some(format!("you may not read {}{others}", first.resource()))
 }
 
 /// The pods that wait for devices: of a snapshot all that it has, of a cluster those with an open
@@ -233,8 +254,15 @@ fn pods_on(
     read.pods(None)
 }
 
+/// Whether the API server calls the webhook.
+enum Called {
+    Tested(Option<ClusterFinding>),
+    /// The user may not create pods.
+    NoRight,
+}
+
 /// Checks with a dry run that the API server calls the webhook, which denies this pod.
-fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
+fn called(cluster: &Cluster) -> anyhow::Result<Called> {
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -245,7 +273,7 @@ fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
         "spec": { "containers": [{ "name": "main", "image": "main" }] },
     });
     let place = format!("webhook {}", object::WEBHOOK);
-    Ok(match cluster.dry_run_pod(&cluster.default_namespace(), &pod)? {
+    let finding = match cluster.dry_run_pod(&cluster.default_namespace(), &pod)? {
         Probe::Refused(why) if why.contains(annotation::ALIGNED_NICS) => None,
         Probe::Created(_) => {
             let message = "is not called, so annotated pods are created without devices; apply \
@@ -256,15 +284,16 @@ fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
             let message = format!("failed for a test pod (dry run): {why}");
             Some(ClusterFinding::new(Severity::Error, place, message))
         }
-        Probe::NoRight => {
-            let message = "was not tested: you may not create pods in your namespace";
-            Some(ClusterFinding::new(Severity::Note, place, message))
-        }
-    })
+        Probe::NoRight => return Ok(Called::NoRight),
+    };
+    Ok(Called::Tested(finding))
 }
 
 /// Asks each extender about its requests, and judges the answers.
-fn asked_extenders(cluster: &Cluster, seen: &mut Seen) -> Vec<ClusterFinding> {
+///
+/// # Errors
+/// Why they cannot be asked.
+fn asked_extenders(cluster: &Cluster, seen: &Seen) -> Result<Vec<ClusterFinding>, String> {
     let extenders = extender::of(seen);
     let mut findings = extender::unreachable(&extenders);
     let mut answers = Vec::new();
@@ -274,17 +303,12 @@ fn asked_extenders(cluster: &Cluster, seen: &mut Seen) -> Vec<ClusterFinding> {
             Proxied::Text(text) => answers.push((pod.name, Ok(extender::Requests::of(&text)))),
             Proxied::Failed(why) => answers.push((pod.name, Err(why))),
             Proxied::NoRight => {
-                let namespace = pod.namespace;
-                seen.notes.push(format!(
-                    "you may not get pods/proxy in namespace `{namespace}`, so it is not \
-                     checked whether scheduler-ext answers"
-                ));
-                break;
+                return Err(format!("you may not get pods/proxy in namespace `{}`", pod.namespace));
             }
         }
     }
     findings.extend(extender::judge(&answers));
-    findings
+    Ok(findings)
 }
 
 /// What would give machine types a better join, with these types.

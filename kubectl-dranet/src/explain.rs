@@ -8,13 +8,14 @@ mod withheld;
 
 use crate::Output;
 use crate::args::{ExplainArgs, Form};
-use crate::barriers::{Barriers, Needs};
+use crate::barriers::{Barriers, NOT_SELECTED, Needs};
 use crate::extended::Extended;
+use crate::fabric_condition::why_waiting;
 use crate::kinds::USE;
 use crate::predicted::{nodes, pools_of};
 use crate::settings;
 use crate::source::Seen;
-use crate::subject::{self, Besides, Subject};
+use crate::subject::{self, Subject};
 use crate::text::{self, counted, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
@@ -74,8 +75,7 @@ pub(crate) struct OnNodes {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
-    let (subjects, mut seen) =
-        subject::read(&args.subject, &args.source, &args.admission, Besides::All)?;
+    let (subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
     seen.must_know(&USE)?;
     let policy = settings::policy(&args.policy, &seen.kept);
     let barriers = seen.groups()?;
@@ -190,9 +190,7 @@ fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'
     let placement = Placement::of(pod);
     let mut why_not: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for node in nodes(view) {
-        let is_selected = placement.allows(view, node);
-        let left_out = (!is_selected).then(|| NOT_SELECTED.to_owned());
-        let barred = left_out.or_else(|| barriers.bar(view, needs, node));
+        let barred = barriers.keeps_off(view, (&placement, needs), node);
         let Some(reason) = barred else { return Answer::Fine(why.to_owned()) };
         why_not.entry(reason).or_default().push(node);
     }
@@ -203,9 +201,6 @@ fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'
     let reasons: Vec<_> = reasons.collect();
     Answer::Refused(format!("requests no devices and fits on no node; {}", reasons.join("; ")))
 }
-
-/// Why a node is left out by the pod's own selectors.
-const NOT_SELECTED: &str = "excluded by the pod's nodeSelector or node affinity";
 
 /// The answer about a pod with claims, node by node.
 fn on_nodes(
@@ -222,7 +217,7 @@ fn on_nodes(
     // A pod from a file has no gate yet, except for its group's fabric if that is not chosen.
     let gates = spec.scheduling_gates.iter().flatten();
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
-    let mut waits: Vec<String> = gates.map(gate).collect();
+    let mut waits: Vec<String> = gates.map(|it| gate(it, why_waiting(pod))).collect();
     let mut candidates: Vec<&str> = nodes(view).collect();
     for key in &known.allocated {
         let pools = pools_of(view, key);
@@ -310,6 +305,13 @@ fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     let entries = pod.spec.as_ref()?.resource_claims.iter().flatten();
     entries.into_iter().find_map(|entry| {
         let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+        if entry.resource_claim_template_name.is_none() && entry.resource_claim_name.is_none() {
+            return Some(format!(
+                "its claim `{}` names neither a resourceClaimName nor a resourceClaimTemplateName, so \
+                 the API server refuses it; before Kubernetes 1.31 they were in a field `source`",
+                entry.name
+            ));
+        }
         let template = entry.resource_claim_template_name.as_ref().map(key);
         let claim = entry.resource_claim_name.as_ref().map(key);
         let (kind, key) = match (template, claim) {
@@ -355,13 +357,16 @@ fn scheduler(name: &str) -> Option<String> {
     })
 }
 
-fn gate(gate: &PodSchedulingGate) -> String {
-    match gate.name.as_str() {
-        GATE_FABRIC => "the scheduler does not consider it yet: no fabric is \
-                                              chosen for its group (gate dranet.io/fabric)"
-            .to_owned(),
-        other => format!("the scheduler does not consider it yet: scheduling gate {other}"),
-    }
+/// Why the scheduler does not consider a pod with this gate; `group` is why its group has no fabric.
+fn gate(gate: &PodSchedulingGate, group: Option<&str>) -> String {
+    let what = match (gate.name.as_str(), group) {
+        (GATE_FABRIC, None) => {
+            "no fabric is chosen for its group (gate dranet.io/fabric)".to_owned()
+        }
+        (GATE_FABRIC, Some(why)) => format!("no fabric is chosen for its group: {why}"),
+        (other, _) => format!("scheduling gate {other}"),
+    };
+    format!("the scheduler does not consider it yet: {what}")
 }
 
 /// Returns a remark if another pod uses the claim: the pod can then run only on that pod's node.

@@ -6,13 +6,14 @@ mod domains;
 use crate::Output;
 use crate::args::{FabricArgs, Form};
 use crate::barriers::Barriers;
+use crate::fabric_condition::why_waiting;
 use crate::kinds::{DEPLOYMENTS, PODS, USE};
 use crate::nodes::NodeState;
 use crate::predicted::nodes;
 use crate::settings::{FABRIC_CONTROLLER, level_sources};
 use crate::source::{self, Source};
 use crate::text::{self, counted, table};
-use cluster_model::names::{CONDITION_FABRIC, annotation, label};
+use cluster_model::names::{annotation, label};
 use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
 use domains::MissingDomain;
@@ -121,9 +122,7 @@ fn message(pod: &Value) -> Option<(String, String)> {
     let metadata = &pod["metadata"];
     metadata["annotations"][annotation::FABRIC].as_str()?;
     let group = metadata["labels"][label::FABRIC_GROUP].as_str()?;
-    let conditions = pod["status"]["conditions"].as_array()?;
-    let is_it = |it: &&Value| it["type"] == CONDITION_FABRIC && it["status"] == "False";
-    let message = conditions.iter().find(is_it)?["message"].as_str()?;
+    let message = why_waiting(pod)?;
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     Some((format!("{namespace}/{group}"), message.to_owned()))
 }

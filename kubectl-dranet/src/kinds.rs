@@ -64,6 +64,10 @@ pub(crate) const DEVICES: [Kind; 4] = [NODES, SLICES, CLASSES, GRAPHS];
 /// The kinds without which it is not known which devices are free.
 pub(crate) const USE: [Kind; 6] = [NODES, SLICES, TAINT_RULES, CLASSES, CLAIMS, GRAPHS];
 
+/// The kinds of which the installation consists.
+pub(crate) const INSTALLATION: [Kind; 6] =
+    [DEPLOYMENTS, DAEMON_SETS, ENDPOINTS, WEBHOOKS, LINT_WEBHOOKS, DEFINITIONS];
+
 /// Selects objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {

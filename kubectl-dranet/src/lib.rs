@@ -6,7 +6,7 @@
 pub mod args;
 mod barriers;
 mod bench;
-pub mod capacity;
+mod capacity;
 pub mod colour;
 mod completion;
 mod device_names;
@@ -15,6 +15,7 @@ mod doctor;
 mod explain;
 mod extended;
 mod fabric;
+mod fabric_condition;
 mod graph;
 mod installed_drivers;
 mod kinds;
@@ -38,6 +39,7 @@ mod progress;
 mod reply;
 pub mod selector;
 mod settings;
+pub mod shape;
 mod simulate;
 mod snapshot;
 mod source;
@@ -48,13 +50,22 @@ mod verify;
 mod version;
 
 pub use output::Output;
+pub use text::fitted;
 
 use args::{Args, Command};
 
 /// Runs a command and returns what it prints.
 pub fn run(args: &Args) -> anyhow::Result<Output> {
     cluster_model::drivers::use_file(args.drivers.as_deref())?;
-    match &args.command {
+    let output = decided(&args.command)?;
+    // A plan can show objects, in which lines must stay whole.
+    let is_prose = args.command.is_for_people() && !matches!(args.command, Command::Plan(_));
+    Ok(if is_prose { Output { text: fitted(&output.text), ..output } } else { output })
+}
+
+/// Runs a command; returns its text with lines of any length.
+fn decided(command: &Command) -> anyhow::Result<Output> {
+    match command {
         Command::Graph(args) => graph::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Explain(args) => explain::run(args),

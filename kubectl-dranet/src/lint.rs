@@ -23,6 +23,9 @@ use std::path::Path;
 /// (`resourcev1.PodResourceClaimAnnotation`).
 const FROM_TEMPLATE: &str = "resource.kubernetes.io/pod-claim-name";
 
+/// The API versions of claims, which have the same fields.
+const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
+
 /// A claim, a template of claims or a pod, and what was found.
 struct Linted {
     kind: String,
@@ -162,12 +165,35 @@ fn claim(
         _ => return Ok(None),
     };
     let quoted = &object["metadata"]["name"];
+    check_form(&kind, object, spec)?;
     let spec: ResourceClaimSpec = serde_json::from_value(spec.clone())
         .with_context(|| format!("the spec of {quoted} is malformed"))?;
     let name = name(object, with_namespace);
     let findings = lint(&spec, view, max_steps, &budget(view))
         .with_context(|| format!("failed to read {kind} `{name}`"))?;
     Ok(Some(Linted { kind, name, findings: findings.into_iter().map(Into::into).collect() }))
+}
+
+/// Fails on claims of other API versions, and on requests in their form: they would count as empty.
+fn check_form(kind: &str, object: &Value, spec: &Value) -> anyhow::Result<()> {
+    let version = object["apiVersion"].as_str().unwrap_or(VERSIONS[0]);
+    let quoted = &object["metadata"]["name"];
+    anyhow::ensure!(
+        VERSIONS.contains(&version),
+        "{kind} {quoted} has the apiVersion {version}; write it for {}, with the class, count and \
+         selectors of each request below `exactly`",
+        VERSIONS[0]
+    );
+    let requests = spec["devices"]["requests"].as_array().into_iter().flatten();
+    for request in requests {
+        anyhow::ensure!(
+            request["exactly"].is_object() || request["firstAvailable"].is_array(),
+            "request {} of {kind} {quoted} has neither `exactly` nor `firstAvailable`; write its \
+             class, count and selectors below `exactly`",
+            request["name"]
+        );
+    }
+    Ok(())
 }
 
 /// What admission reports about an annotated pod.

@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use kubectl_dranet::colour;
 use process::printable::printable;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,8 +12,11 @@ fn main() -> ExitCode {
 
 fn print(args: &kubectl_dranet::args::Args) -> anyhow::Result<ExitCode> {
     let output = kubectl_dranet::run(args)?;
+    let is_read = std::io::stderr().is_terminal();
     for note in &output.notes {
-        let _ = writeln!(std::io::stderr(), "note: {}", printable(note));
+        let note = format!("note: {}", printable(note));
+        let note = if is_read { kubectl_dranet::fitted(&note) } else { note };
+        let _ = writeln!(std::io::stderr(), "{note}");
     }
     let is_painted = args.command.is_for_people() && colour::is_wanted();
     let text = printable(&output.text);

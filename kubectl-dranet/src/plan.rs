@@ -1,13 +1,15 @@
 //! `plan`: how admission would rewrite a pod, and where the pod would run.
 
 use crate::args::{PlanArgs, PlanFormat, Shown};
-use crate::barriers::Barriers;
+use crate::barriers::{Barriers, Needs};
+use crate::extended::Extended;
 use crate::kinds::DEVICES;
-use crate::predicted::{devices, is_fit, predict_channel};
+use crate::nodes::closed;
+use crate::predicted::{devices, is_fit, nodes, predict_channel};
 use crate::settings;
 use crate::source::Seen;
-use crate::subject::{self, Besides, Subject, disown};
-use crate::text::{counted, of_nodes, wrapped};
+use crate::subject::{self, Subject, disown};
+use crate::text::{counted, fitted, of_nodes};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
@@ -15,31 +17,29 @@ use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::annotation;
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimName};
 use fabric_controller::preview::{Preview, preview};
+use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize as _;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use topology_graph::MatrixOptions;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
-    let (subjects, mut seen) =
-        subject::read(&args.subject, &args.source, &args.admission, Besides::Groups)?;
+    let (subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
     seen.must_know(&DEVICES)?;
-    let is_grouped =
-        |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let policy = settings::policy(&args.policy, &seen.kept);
-    let groups = if policy.fabric != FabricPlacement::Off && subjects.iter().any(is_grouped) {
-        Some(seen.groups()?)
-    } else {
-        None
-    };
+    let barriers = seen.groups()?;
     let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for subject in &subjects {
         let origin = &subject.origin;
-        let decided = decide(subject, &view, groups.as_ref(), (&policy, args.output, &args.show))?;
+        let decided = decide(subject, &view, &barriers, (&policy, args.output, &args.show))?;
         match args.output {
             PlanFormat::Text if subjects.len() > 1 => {
                 write!(output.text, "# {origin}\n\n{}\n", decided.text)?;
@@ -55,11 +55,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// `groups` is what the fabric controller sees, if it is enabled.
 fn decide(
     Subject { pod, job_size, .. }: &Subject,
     view: &ClusterView,
-    groups: Option<&Barriers>,
+    barriers: &Barriers,
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
     let mut verdict = match admit(pod, view, policy) {
@@ -71,12 +70,13 @@ fn decide(
         disown(&mut verdict.pod);
         return unchanged(&verdict, output);
     };
-    let fabric = groups.and_then(|Barriers { pods, nodes }| {
-        let group = (&verdict.pod, &planned.template, *job_size);
-        let mut view = view.clone();
-        predict_channel(&planned, &mut view).ok()?;
-        preview(group, &mut view, (pods, nodes), Timestamp::now())
-    });
+    let is_grouped = pod["metadata"]["annotations"][annotation::FABRIC].is_string();
+    let fabric = if is_grouped && policy.fabric != FabricPlacement::Off {
+        place_of_group((&verdict.pod, &planned, *job_size), view, barriers)
+    } else {
+        None
+    };
+    let kept_off = kept_off(&Pod::deserialize(&verdict.pod)?, view, barriers);
     disown(&mut verdict.pod);
     let planned = &planned;
     let mut template = serde_json::to_value(&planned.template)?;
@@ -84,12 +84,15 @@ fn decide(
         template["metadata"]["namespace"] = namespace.into();
     }
     let text = match output {
-        PlanFormat::Text => person(view, &verdict, planned, (&template, shown, fabric.as_ref()))?,
+        PlanFormat::Text => {
+            let now = now(view, planned, &kept_off, barriers)?;
+            person(view, &verdict, &now, (planned, &template, shown, fabric.as_ref()))?
+        }
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
         PlanFormat::Json => {
-            plan_json::planned(view, &verdict, planned, &template, fabric.as_ref())?
+            plan_json::planned((view, &kept_off), &verdict, planned, &template, fabric.as_ref())?
         }
     };
     let is_yaml = output == PlanFormat::Yaml;
@@ -103,7 +106,7 @@ fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
     let message = format!("denied: {denial}");
     let (text, notes) = match output {
         PlanFormat::Json => (plan_json::denied(denial)?, Vec::new()),
-        PlanFormat::Text => (message + "\n", Vec::new()),
+        PlanFormat::Text => (fitted(&message) + "\n", Vec::new()),
         PlanFormat::Yaml => (String::new(), vec![message]),
     };
     Ok(Output { text, denied: true, notes })
@@ -127,7 +130,7 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
         PlanFormat::Json => (plan_json::unchanged(verdict)?, Vec::new()),
         PlanFormat::Text => {
             let lines: Vec<String> = std::iter::once(why).chain(warnings()).collect();
-            (lines.join("\n") + "\n", Vec::new())
+            (fitted(&lines.join("\n")) + "\n", Vec::new())
         }
         PlanFormat::Yaml => {
             (text::yaml(&verdict.pod)?, std::iter::once(why).chain(warnings()).collect())
@@ -136,30 +139,89 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
     Ok(Output { text, denied: false, notes })
 }
 
+/// Where the group of a pod would be placed, with the number of pods of its job.
+fn place_of_group(
+    (pod, planned, size): (&Value, &Planned, Option<u64>),
+    view: &ClusterView,
+    Barriers { pods, nodes }: &Barriers,
+) -> Option<Preview> {
+    let mut view = view.clone();
+    predict_channel(planned, &mut view).ok()?;
+    preview((pod, &planned.template, size), &mut view, (pods, nodes), Timestamp::now())
+}
+
+/// The nodes on which a pod cannot start now, whatever devices are free there, each with the reason.
+fn kept_off<'v>(
+    pod: &Pod,
+    view: &'v ClusterView,
+    barriers: &Barriers,
+) -> BTreeMap<&'v str, String> {
+    let own = PodRequirements::of(pod, None);
+    let extended = Extended::of(&own.requests, view);
+    let needs = Needs { own, extended, fabric: None };
+    let placement = Placement::of(pod);
+    let reason = |node| Some((node, barriers.keeps_off(view, (&placement, &needs), node)?));
+    nodes(view).filter_map(reason).collect()
+}
+
+/// What a pod would get now.
+struct Now<'v> {
+    /// Nodes on which it could start, by what they would allocate.
+    open: Vec<(String, Vec<&'v str>)>,
+    /// Other nodes, by the reason.
+    kept_off: BTreeMap<&'v str, Vec<&'v str>>,
+    /// How many of the other nodes are cordoned or not ready.
+    closed: BTreeMap<&'static str, usize>,
+}
+
+/// What a planned pod would get now.
+fn now<'v>(
+    view: &'v ClusterView,
+    planned: &Planned,
+    kept_off: &'v BTreeMap<&'v str, String>,
+    barriers: &Barriers,
+) -> anyhow::Result<Now<'v>> {
+    let claim = Claim::from_spec(ClaimName::new("", "plan"), &planned.plan.claim)?;
+    let open = nodes(view).filter(|node| !kept_off.contains_key(node));
+    let mut now = Now {
+        open: devices(view, open, &claim),
+        kept_off: BTreeMap::new(),
+        closed: BTreeMap::new(),
+    };
+    for (node, reason) in kept_off {
+        now.kept_off.entry(reason).or_default().push(node);
+        if let Some(state) = closed(&barriers.nodes, node) {
+            *now.closed.entry(state).or_default() += 1;
+        }
+    }
+    Ok(now)
+}
+
 /// The answer first, then the devices on each node, what is wrong, and what was asked for.
 fn person(
     view: &ClusterView,
     verdict: &Verdict,
-    planned: &Planned,
-    (template, shown, fabric): (&Value, &[Shown], Option<&Preview>),
+    now: &Now<'_>,
+    (planned, template, shown, fabric): (&Planned, &Value, &[Shown], Option<&Preview>),
 ) -> anyhow::Result<String> {
-    let name = planned.template.metadata.name.as_deref().unwrap_or_default();
-    let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
-    let groups = devices(view, &claim);
     let mut out = String::new();
-    writeln!(out, "{}", wrapped(&answer(&groups, planned)))?;
-    writeln!(out, "{}", wrapped(&planned.plan.note(name)))?;
-    writeln!(out, "{}\n", wrapped(&format!("Join {}: {}.", planned.plan.join, planned.plan.why)))?;
-    for (outcome, nodes) in &groups {
-        writeln!(out, "{}", wrapped(&of_nodes(nodes, outcome)))?;
+    writeln!(out, "{}", answer(now, planned))?;
+    writeln!(out, "{}", planned.plan.summary())?;
+    writeln!(out, "Join {}: {}.\n", planned.plan.join, planned.plan.why)?;
+    for (outcome, nodes) in &now.open {
+        writeln!(out, "{}", of_nodes(nodes, outcome))?;
+    }
+    for (reason, nodes) in &now.kept_off {
+        writeln!(out, "{}", of_nodes(nodes, reason))?;
     }
     if !verdict.warnings.is_empty() {
         out.push('\n');
     }
     for warning in &verdict.warnings {
-        writeln!(out, "{}", wrapped(&sentence(warning)))?;
+        writeln!(out, "{}", sentence(warning))?;
     }
     out += &fabric_text(fabric);
+    out = fitted(&out);
     if shown.contains(&Shown::Matrix) {
         write!(out, "\n{}", text::matrices(view, MatrixOptions::default())?)?;
     }
@@ -175,19 +237,29 @@ fn person(
     Ok(out)
 }
 
-/// `Admitted: GPU0 with mlx5_0 and mlx5_1 (NODE), on 1 of 1 node`.
-fn answer(groups: &[(String, Vec<&str>)], planned: &Planned) -> String {
-    let fitting = || groups.iter().filter(|(outcome, _)| is_fit(outcome));
-    let all = counted(groups.iter().map(|(_, nodes)| nodes.len()).sum(), "node");
+/// `Admitted: GPU0 with mlx5_0 and mlx5_1 (NODE), on 1 of 2 nodes now; 1 is cordoned`.
+fn answer(now: &Now<'_>, planned: &Planned) -> String {
+    let fitting = || now.open.iter().filter(|(outcome, _)| is_fit(outcome));
+    let open: usize = now.open.iter().map(|(_, nodes)| nodes.len()).sum();
+    let others: usize = now.kept_off.values().map(Vec::len).sum();
+    let closed = now.closed.iter().map(|(state, number)| {
+        let are = if *number == 1 { "is" } else { "are" };
+        format!("; {number} {are} {state}")
+    });
+    let closed: String = closed.collect();
     let fits: usize = fitting().map(|(_, nodes)| nodes.len()).sum();
     if let Some((outcome, _)) = fitting().next() {
-        return format!("Admitted: {outcome}, on {fits} of {all} now");
+        let all = counted(open + others, "node");
+        return format!("Admitted: {outcome}, on {fits} of {all} now{closed}");
     }
+    let why = match (open, others) {
+        (0, 1..) => "no node takes it now",
+        (_, 0) => "no node has such devices free now",
+        (_, 1..) => "no node that takes it has such devices free now",
+    };
     let (serving, of) = planned.plan.nodes;
-    format!(
-        "Admitted: it waits, since no node has such devices free now; {serving} of {} could serve it",
-        counted(of, "node")
-    )
+    let of = counted(of, "node");
+    format!("Admitted: it waits, since {why}; {serving} of {of} could serve it{closed}")
 }
 
 /// Where a group of such pods would be placed.

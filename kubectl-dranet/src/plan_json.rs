@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use topology_graph::PciAddress;
 
-/// The plan, and what each node would allocate for it now.
+/// The plan, and what each node would allocate for it now. `kept_off` are the nodes on which the pod
+/// cannot start now, with the reason.
 pub(crate) fn planned(
-    view: &ClusterView,
+    (view, kept_off): (&ClusterView, &BTreeMap<&str, String>),
     verdict: &Verdict,
     planned: &Planned,
     template: &Value,
@@ -24,7 +25,8 @@ pub(crate) fn planned(
 ) -> anyhow::Result<String> {
     let decided = &planned.plan;
     let claim = Claim::from_spec(ClaimName::new("", "plan"), &decided.claim)?;
-    let nodes: Vec<_> = nodes(view).map(|name| node(view, name, &claim)).collect();
+    let nodes: Vec<_> =
+        nodes(view).map(|name| node(view, name, kept_off.get(name), &claim)).collect();
     let mut answer = json!({
         "pod": verdict.pod,
         "template": template,
@@ -64,9 +66,12 @@ pub(crate) fn denied(denial: &Denial) -> anyhow::Result<String> {
     } }))
 }
 
-fn node(view: &ClusterView, name: &str, claim: &Claim) -> Value {
-    let (fits, exact, reason, allocations) = match predict(view, name, std::slice::from_ref(claim))
-    {
+fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim) -> Value {
+    let prediction = match kept_off {
+        Some(reason) => Prediction::NoFit(reason.clone()),
+        None => predict(view, name, std::slice::from_ref(claim)),
+    };
+    let (fits, exact, reason, allocations) = match prediction {
         Prediction::Fits { allocations, is_exact } => {
             (Some(true), Some(is_exact), None, allocations)
         }

@@ -40,11 +40,15 @@ pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String
     view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
 }
 
-/// The nodes that would allocate the same devices now, or none for the same reason, as a text and
+/// Those of these nodes that would allocate the same devices now, or none for the same reason, as a text and
 /// their names; those where it fits come first.
-pub(crate) fn devices<'v>(view: &'v ClusterView, claim: &Claim) -> Vec<(String, Vec<&'v str>)> {
+pub(crate) fn devices<'v>(
+    view: &'v ClusterView,
+    nodes: impl Iterator<Item = &'v str>,
+    claim: &Claim,
+) -> Vec<(String, Vec<&'v str>)> {
     let claims = std::slice::from_ref(claim);
-    let predictions = predict_each(view, nodes(view), claims, view.inventory().state(), &|| false);
+    let predictions = predict_each(view, nodes, claims, view.inventory().state(), &|| false);
     let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (node, prediction) in predictions {
         groups.entry(outcome(view, node, &prediction)).or_default().push(node);

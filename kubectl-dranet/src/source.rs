@@ -4,16 +4,16 @@ use crate::args::{AdmissionArgs, SourceArgs};
 use crate::barriers::Barriers;
 use crate::installed_drivers;
 use crate::kinds::{
-    COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES, Kind,
-    POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES, VIEW,
+    COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
+    INSTALLATION, Kind, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES, VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
 use crate::settings::ADMISSION;
-use crate::text::listed;
+use crate::text::{counted, listed};
 use anyhow::Context as _;
 use cluster_model::names::{EVENT_COMPUTE_DOMAIN, object};
-use cluster_model::snapshot::{self, Gathered, Gathering, Intake};
+use cluster_model::snapshot::{self, Found, Gathered, Gathering, Intake};
 use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{MinorVersion, Settings};
 use fabric_controller::node_label;
@@ -219,12 +219,28 @@ fn left_out(error: &(dyn Error + 'static)) -> String {
     format!("ignored an object: {}", process::chain::Chain(error))
 }
 
+/// Says that objects of DRA were not read because of their version.
+fn outdated(found: &Found) -> Option<String> {
+    let objects = found
+        .outdated
+        .iter()
+        .map(|((version, kind), number)| format!("{} of {version}", counted(*number, kind)));
+    let objects: Vec<_> = objects.collect();
+    (!objects.is_empty()).then(|| {
+        format!(
+            "ignored {}: only resource.k8s.io/v1 and v1beta2 are read, which Kubernetes 1.34 serves; \
+             name the version to `kubectl get`, as in `resourceslices.v1.resource.k8s.io`",
+            listed(&objects)
+        )
+    })
+}
+
 fn when_taken(what: &str) -> String {
     format!("when the snapshot was taken: {what}")
 }
 
 fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
-    let Intake { mut view, kept, head, broken, .. } = intake;
+    let Intake { mut view, kept, head, broken, found, .. } = intake;
     if let Some(version) = version {
         view.set_settings(Settings::defaults_of(version));
     }
@@ -235,7 +251,7 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
         server: None,
         gates: BTreeMap::new(),
         refused: Vec::new(),
-        notes: broken.iter().map(|error| left_out(error)).collect(),
+        notes: broken.iter().map(|error| left_out(error)).chain(outdated(&found)).collect(),
     };
     if let Some(head) = head {
         let is_refused = |kind: &Kind| {
@@ -243,6 +259,13 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
             head.unread.iter().any(|what| what.contains(&right))
         };
         seen.refused.extend(VIEW.into_iter().chain([PODS]).filter(is_refused));
+        // Of these, a part is read: that of the installation's namespace, or one object.
+        let is_named = |kind: &Kind| {
+            let resource = kind.resource();
+            let is_said = |what: &String| what.split(' ').any(|word| word == resource);
+            head.unread.iter().any(is_said)
+        };
+        seen.refused.extend(INSTALLATION.into_iter().filter(is_named));
         seen.notes.extend(head.unread.iter().map(|what| when_taken(what)));
         seen.namespace = head.namespace;
         seen.server = head.server_version;

@@ -8,27 +8,20 @@ pub(crate) use workload::{Subject, disown};
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
 use crate::kinds::PODS;
 use crate::source::{self, Seen, Source};
-use cluster_model::names::annotation;
+use dra_allocator::Quantity;
 use serde_json::Value;
 use std::path::Path;
 use workload::{of_object, remarks};
 
-/// What a command needs besides the pods and admission's view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Besides {
-    /// Pods and nodes, if a pod is in a group.
-    Groups,
-    /// Pods, nodes and quotas, always.
-    All,
-}
+/// Kinds of objects that are kept in addition to the view.
+const KINDS: &[&str] = &["Deployment", "Node", "Pod", "ResourceQuota"];
 
 /// The pods that the flags name, each with its namespace if known, and the cluster as admission
-/// sees it.
+/// sees it, with its pods, nodes and quotas.
 pub(crate) fn read(
     args: &SubjectArgs,
     from: &SourceArgs,
     admission: &AdmissionArgs,
-    besides: Besides,
 ) -> anyhow::Result<(Vec<Subject>, Seen)> {
     let source = Source::open(from)?;
     let named = admission.namespace.as_deref();
@@ -43,20 +36,9 @@ pub(crate) fn read(
     };
     let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
     let namespace = source.namespace(of_pod.or(named));
-    let is_grouped =
-        |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let mut queries = source::of_admission(admission, namespace.as_deref());
-    let is_from_file = matches!(&source, Source::File(..)) && name.is_some();
-    let kinds: &[&str] = if besides == Besides::All {
-        queries.push(PODS.all("CPU and memory that pods use are not known"));
-        &["Deployment", "Node", "Pod", "ResourceQuota"]
-    } else if is_from_file || subjects.iter().any(is_grouped) {
-        queries.push(PODS.all("every fabric counts as empty of pods"));
-        &["Deployment", "Node", "Pod"]
-    } else {
-        &["Deployment"]
-    };
-    let mut seen = source.read(&queries, kinds)?;
+    queries.push(PODS.all("CPU and memory that pods use are not known"));
+    let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);
     if let (Source::File(path, _), Some(name)) = (&source, name) {
         let namespace = named.or(seen.namespace.as_deref()).unwrap_or("default");
@@ -110,18 +92,23 @@ fn find(seen: &Seen, name: &str, namespace: &str) -> Option<Value> {
 pub(crate) fn of_file(path: &Path) -> anyhow::Result<(Vec<Subject>, Vec<String>)> {
     let objects = source::objects(path)?;
     let subjects: Vec<Subject> = objects.iter().flat_map(of_object).collect();
-    let remarks = objects.iter().filter_map(remarks).collect();
+    let remarks = objects.iter().flat_map(remarks).collect();
     if subjects.is_empty() {
-        let kinds: Vec<_> =
-            objects.iter().map(|object| object["kind"].as_str().unwrap_or("?")).collect();
-        let found = if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") };
+        anyhow::ensure!(!objects.is_empty(), "`{}` is empty", path.display());
+        let kind = |object: &Value| match object["kind"].as_str() {
+            Some(kind) => kind.to_owned(),
+            None => "something without a kind".to_owned(),
+        };
+        let kinds: Vec<_> = objects.iter().map(kind).collect();
         anyhow::bail!(
-            "`{}` holds no Pod and no workload with a pod template; it holds: {found}",
-            path.display()
+            "`{}` holds no Pod and no workload with a pod template; it holds: {}",
+            path.display(),
+            kinds.join(", ")
         );
     }
     for Subject { pod, origin, .. } in &subjects {
         check_annotations(pod, origin)?;
+        check_amounts(pod, origin)?;
     }
     Ok((subjects, remarks))
 }
@@ -135,6 +122,24 @@ fn check_annotations(pod: &Value, origin: &str) -> anyhow::Result<()> {
             "invalid value {value} for annotation {key} of {origin}: annotations are texts; write \
              {key}: \"{value}\""
         );
+    }
+    Ok(())
+}
+
+/// Fails on resources of containers that are not amounts, by name: the API server refuses them.
+fn check_amounts(pod: &Value, origin: &str) -> anyhow::Result<()> {
+    let of = |field: &str| pod["spec"][field].as_array().into_iter().flatten();
+    for container in of("containers").chain(of("initContainers")) {
+        let of = |field: &str| container["resources"][field].as_object().into_iter().flatten();
+        for (resource, amount) in of("limits").chain(of("requests")) {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+            anyhow::ensure!(
+                text.parse::<Quantity>().is_ok(),
+                "invalid value {amount} for {resource} of container {} of {origin}: write an amount \
+                 such as 1, 500m or 16Gi",
+                container["name"].as_str().unwrap_or_default()
+            );
+        }
     }
     Ok(())
 }

@@ -108,20 +108,37 @@ pub(crate) fn lines(texts: impl Iterator<Item = String>) -> String {
 /// The columns of a terminal.
 const COLUMNS: usize = 80;
 
-/// A sentence in lines of at most 80 characters, where its words allow; further lines are indented.
-pub(crate) fn wrapped(text: &str) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= COLUMNS => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(_) => lines.push(format!("  {word}")),
-            None => lines.push(word.to_owned()),
-        }
-    }
+/// A text in lines of at most 80 characters, where its words allow. What continues a line is indented
+/// by two more. Rows of a [`table`] stay whole: they have two spaces between cells.
+pub fn fitted(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(fitted_line).collect();
     lines.join("\n")
+}
+
+/// One line of a text.
+fn fitted_line(line: &str) -> String {
+    let words = line.trim_start_matches(' ');
+    if line.chars().count() <= COLUMNS || words.contains("  ") {
+        return line.to_owned();
+    }
+    let indent = " ".repeat(line.len() - words.len());
+    let mut out = indent.clone();
+    let mut width = indent.len();
+    for (index, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && width + 1 + length > COLUMNS {
+            out.push('\n');
+            out.push_str(&indent);
+            out.push_str("  ");
+            width = indent.len() + 2;
+        } else if index > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out.push_str(word);
+        width += length;
+    }
+    out
 }
 
 /// `1 node`, `2 nodes`, `2 DeviceClasses`, `2 policies`.

@@ -1,5 +1,6 @@
 //! `verify`: checks the devices that running pods got.
 
+mod found;
 mod gpu_direct;
 
 use crate::Output;
@@ -14,38 +15,12 @@ use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, pod_claims, predict_each};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
-use gpu_direct::GpuDirect;
+use found::{GpuDirect, NamedPair, Verified};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use topology_graph::{Level, PathKind, PciAddress};
-
-/// A pod with GPUs and NICs.
-struct Verified {
-    pod: String,
-    node: String,
-    pairs: Vec<NamedPair>,
-    /// The farthest path that the pod's annotations allow; `None` if they guarantee
-    /// nothing.
-    promised: Option<PathKind>,
-    /// The farthest path that the same claims would get on the same node if nothing were
-    /// in use; `None` if unknown.
-    possible: Option<PathKind>,
-    /// Degradations of its NICs.
-    degraded: Vec<String>,
-    claims: Vec<ObjectKey>,
-}
-
-struct NamedPair {
-    gpu: String,
-    nic: String,
-    gpu_address: PciAddress,
-    nic_address: PciAddress,
-    path: PathKind,
-    /// Present if requested.
-    gpu_direct: Option<GpuDirect>,
-}
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
@@ -92,28 +67,6 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
         ListForm::Yaml => text::document(&program(&verified), true)?,
     };
     Ok(Output { text, denied, notes })
-}
-
-impl Verified {
-    /// The pod's name without the namespace.
-    fn name(&self) -> &str {
-        self.pod.split_once('/').map_or(&self.pod, |(_, name)| name)
-    }
-
-    /// The farthest path of its pairs.
-    fn farthest(&self) -> Option<PathKind> {
-        self.pairs.iter().map(|pair| pair.path).max()
-    }
-
-    /// Whether GPUDirect is blocked for a pair, if that was checked.
-    fn is_blocked(&self) -> bool {
-        self.pairs.iter().flat_map(|pair| &pair.gpu_direct).any(GpuDirect::is_blocked)
-    }
-
-    fn is_worse(&self) -> bool {
-        let promised = |path: PathKind| self.promised.is_none_or(|most| path.satisfies(most));
-        !self.farthest().is_none_or(promised)
-    }
 }
 
 /// The farthest path between a running pod's GPUs and NICs, and whether it is farther than promised.

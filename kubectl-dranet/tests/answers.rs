@@ -5,6 +5,10 @@
 
 #[path = "answers/amounts.rs"]
 mod amounts;
+#[path = "answers/inputs.rs"]
+mod inputs;
+#[path = "answers/now.rs"]
+mod now;
 
 use clap::Parser as _;
 use kubectl_dranet::args::Args;
@@ -50,6 +54,11 @@ impl Cluster {
         fs::write(&file, object.to_string()).unwrap();
         self.run(&[command, "-f", &file.display().to_string()])
     }
+}
+
+/// A text on one line.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A pod with this many GPUs and NICs, and more fields in its container's resources.
@@ -178,10 +187,10 @@ fn nics_that_are_not_published_are_named() {
         Cluster::of(&[], withheld).of_file("explain", &pair())
     };
     let told = format!(
-        "{NODE} does not publish rail4 (pci-0105-00-00-0): no-driver since 2026-11-20T02:14:00Z.\n"
+        "{NODE} does not publish rail4 (pci-0105-00-00-0): no-driver since 2026-11-20T02:14:00Z."
     );
     let text = explained("Unexpected", true);
-    assert!(text.contains("fits on none") && text.contains(&told), "{text}");
+    assert!(text.contains("fits on none") && joined(&text).contains(&told), "{text}");
     let text = explained("Expected", true);
     assert!(!text.contains("does not publish"), "{text}");
     let text = explained("Unexpected", false);
@@ -391,9 +400,9 @@ fn quotas_refuse_the_claims_of_pods_in_files() {
         let text = Cluster::of(&[quota(key, "0")], |_| {}).of_file("explain", &pair());
         let expected = format!(
             "waits: quota `team` refuses its claim: {key} is limited to 0, 0 are in use, and the \
-             claim needs 1.\nIts claim fits on 1 of 1 node now.\n"
+             claim needs 1. Its claim fits on 1 of 1 node now."
         );
-        assert!(text.contains(&expected) && text.ends_with("exit code 3\n"), "{text}");
+        assert!(joined(&text).contains(&expected) && text.ends_with("exit code 3\n"), "{text}");
         let enough = Cluster::of(&[quota(key, "1")], |_| {}).of_file("explain", &pair());
         assert!(enough.ends_with("exit code 0\n"), "{enough}");
     }
@@ -402,7 +411,7 @@ fn quotas_refuse_the_claims_of_pods_in_files() {
     nowhere["metadata"].as_object_mut().unwrap().remove("namespace");
     let key = "count/resourceclaims.resource.k8s.io";
     let text = Cluster::of(&[quota(key, "0")], |_| {}).of_file("explain", &nowhere);
-    assert!(text.contains("quota `team` refuses its claim"), "{text}");
+    assert!(joined(&text).contains("quota `team` refuses its claim"), "{text}");
 }
 
 /// What holds for several nodes is said of several.
@@ -446,6 +455,6 @@ fn several_nodes_have_verbs_in_the_plural() {
         let mut asks = pair();
         asks["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "2" } });
         let text = Cluster::of(&second, change).of_file("explain", &asks);
-        assert!(text.contains(plural), "{plural}: {text}");
+        assert!(joined(&text).contains(plural.trim_end()), "{plural}: {text}");
     }
 }

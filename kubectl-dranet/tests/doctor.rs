@@ -97,7 +97,9 @@ fn doctor(more: Vec<Value>, change: impl Fn(&mut Value)) -> String {
     let path = path.display().to_string();
     let args = ["kubectl-dranet", "doctor", "--snapshot", &path];
     let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
-    format!("{}exit code {}\n", output.text, if output.denied { 3 } else { 0 })
+    // Each finding on one line.
+    let text = output.text.replace("\n  ", " ");
+    format!("{text}exit code {}\n", if output.denied { 3 } else { 0 })
 }
 
 #[test]

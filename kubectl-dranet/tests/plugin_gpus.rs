@@ -57,9 +57,9 @@ impl Cluster {
         self.run(&[command, "-f", &file.display().to_string()])
     }
 
-    /// The findings of `doctor`.
+    /// The findings of `doctor`, one per line.
     fn findings(&self) -> String {
-        let text = self.run(&["doctor"]);
+        let text = self.run(&["doctor"]).replace("\n  ", " ");
         let about = |line: &&str| line.starts_with("warning:") || line.starts_with("error:");
         text.lines().filter(about).fold(String::new(), |found, line| found + line + "\n")
     }

@@ -21,6 +21,7 @@ pub mod hostile;
 pub mod images;
 pub mod imds;
 pub mod installation;
+pub mod lines;
 pub mod machine;
 pub mod manifest;
 pub mod metrics;

@@ -2,9 +2,9 @@
 
 use super::form::{FailOn, Form, ListForm};
 use super::pods::PolicyArgs;
-use super::{AdmissionArgs, SourceArgs};
-use crate::capacity::PodShape;
+use super::source::{AdmissionArgs, SourceArgs};
 use crate::selector::Selector;
+use crate::shape::PodShape;
 use cluster_model::names::ADMISSION_NAMESPACE;
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Flags of the commands that write files, or compare them.
 
-use super::SourceArgs;
 use super::form::Form;
+use super::source::SourceArgs;
 use cluster_model::names::ADMISSION_NAMESPACE;
 use dra_allocator::Quantity;
 use std::path::PathBuf;

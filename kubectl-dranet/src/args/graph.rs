@@ -1,6 +1,6 @@
 //! Flags of `graph`.
 
-use super::SourceArgs;
+use super::source::SourceArgs;
 use std::path::PathBuf;
 use topology_graph::{Fold, Format, Theme};
 

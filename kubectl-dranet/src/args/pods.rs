@@ -1,7 +1,7 @@
 //! Flags of the commands about pods.
 
 use super::form::{Form, ListForm, PlanFormat, Shown};
-use super::{AdmissionArgs, SourceArgs};
+use super::source::{AdmissionArgs, SourceArgs};
 use crate::selector::Selector;
 use std::path::PathBuf;
 

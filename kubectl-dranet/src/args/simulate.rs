@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::pods::PolicyArgs;
-use super::{AdmissionArgs, SourceArgs};
+use super::source::{AdmissionArgs, SourceArgs};
 use std::path::PathBuf;
 use std::str::FromStr;
 

@@ -62,6 +62,20 @@ impl Checklist {
         }
     }
 
+    /// Adds a check with its findings; if it has none, it may be unknown for a reason.
+    pub(super) fn found(
+        &mut self,
+        name: &'static str,
+        page: &'static str,
+        unknown: Option<String>,
+        findings: Vec<ClusterFinding>,
+    ) {
+        match unknown.filter(|_| findings.is_empty()) {
+            Some(why) => self.skip(name, page, &why),
+            None => self.add(name, page, findings),
+        }
+    }
+
     /// Adds a check that was not made.
     pub(super) fn skip(&mut self, name: &'static str, page: &'static str, why: &str) {
         self.checks.push(Check { name, page, result: CheckResult::Skipped(why.to_owned()) });

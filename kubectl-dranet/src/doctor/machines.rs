@@ -1,9 +1,9 @@
 //! Determines what each machine type can serve.
 
 use super::finding::ClusterFinding;
-use crate::capacity::PodShape;
 use crate::nodes::machine;
 use crate::predicted::nodes;
+use crate::shape::PodShape;
 use admission::admit::{AdmitError, Planned, admit};
 use admission::lint::Severity;
 use admission::plan::{Plan, Policy, QuotaEscape};

@@ -1,9 +1,9 @@
 //! `doctor --try`: an aligned pod, first as a dry run and then really. It is examined while it runs,
 //! and always deleted.
 
-use super::PAGE;
 use super::checks::Checklist;
 use super::finding::ClusterFinding;
+use super::pages::PAGE;
 use crate::args::TrialArgs;
 use crate::kinds::PODS;
 use crate::live::{Cluster, Signals};

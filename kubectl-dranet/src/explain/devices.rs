@@ -1,7 +1,7 @@
 //! The result of claims on each node, and which nodes have the same result.
 
 use crate::device_names;
-use crate::text::short;
+use crate::text::{counted, listed, short};
 use cluster_model::node_devices::published;
 use cluster_model::predict::{EXPENSIVE, STEPS_MAX, budget};
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -9,7 +9,7 @@ use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, ex
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, PoolId, PoolProblem, survey};
 use std::collections::BTreeMap;
 
-/// Maximum number of devices in use that are named.
+/// Maximum number of holders of devices in use that are named.
 const HOLDERS: usize = 8;
 
 /// The results on all nodes.
@@ -169,17 +169,21 @@ fn reason(report: &RequestReport) -> String {
                 taints.iter().map(|(_, taint)| taint.to_string()).collect();
             texts.sort_unstable();
             texts.dedup();
-            format!("needs {needed}; {} have a taint: {}", taints.len(), texts.join(", "))
+            let has = if taints.len() == 1 { "has" } else { "have" };
+            format!("needs {needed}; {} {has} a taint: {}", taints.len(), texts.join(", "))
         }
         Some(Failure::Class { class, left, .. }) => {
-            format!("needs {needed}; {left} devices are of class `{class}`")
+            let is = if *left == 1 { "is" } else { "are" };
+            format!("needs {needed}; {} {is} of class `{class}`", counted(*left, "device"))
         }
         Some(Failure::Selector { expression, part, missing, left }) => {
             let of_part = if part == expression { "" } else { "part of the " };
             let part = short(part);
             match (missing.as_slice(), left) {
                 ([], _) => {
-                    format!("needs {needed}; {left} devices pass the {of_part}selector `{part}`")
+                    let pass = if *left == 1 { "passes" } else { "pass" };
+                    let devices = counted(*left, "device");
+                    format!("needs {needed}; {devices} {pass} the {of_part}selector `{part}`")
                 }
                 (missing, 0) => format!(
                     "needs {needed}; no device has {}, which the selector requires: `{part}`",
@@ -207,9 +211,9 @@ fn reason(report: &RequestReport) -> String {
     }
 }
 
-/// Who holds suitable devices: `mlx5_0 by pod train/train-0`.
+/// Who holds suitable devices: `mlx5_0 and GPU0 by pod train/train-0`.
 fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
+    let mut all: Vec<(Option<String>, Vec<String>)> = Vec::new();
     for report in &explained.requests {
         let Some(Failure::InUse(devices)) = &report.failure else { continue };
         for (id, holder) in devices {
@@ -217,21 +221,22 @@ fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<Strin
             let device = published.find(|device| device.id() == id);
             let name = device.map(|device| device_names::short(view, node, device));
             let name = name.unwrap_or_else(|| id.device.to_string());
-            let text = match holder {
-                Some(claim) => format!("{name} by {}", user(view, claim)),
-                None => name,
-            };
-            if !all.contains(&text) {
-                all.push(text);
+            let holder = holder.as_ref().map(|claim| user(view, claim));
+            match all.iter_mut().find(|(known, _)| *known == holder) {
+                Some((_, names)) if names.contains(&name) => {}
+                Some((_, names)) => names.push(name),
+                None => all.push((holder, vec![name])),
             }
         }
     }
-    if all.len() > HOLDERS {
-        let rest = all.len() - HOLDERS;
-        all.truncate(HOLDERS);
-        all.push(format!("and {rest} more"));
-    }
-    all
+    let rest = all.len().saturating_sub(HOLDERS);
+    let text = |(holder, names): &(Option<String>, Vec<String>)| match holder {
+        Some(holder) => format!("{} by {holder}", listed(names)),
+        None => listed(names),
+    };
+    let mut texts: Vec<String> = all.iter().take(HOLDERS).map(text).collect();
+    texts.extend((rest > 0).then(|| format!("and {rest} more")));
+    texts
 }
 
 /// The pod that uses a claim, or else the claim.

@@ -1,7 +1,7 @@
 //! Reads the pods in a file's objects, including those that controllers would create from
 //! them.
 
-use cluster_model::names::annotation;
+use cluster_model::names::{annotation, label};
 use serde_json::{Map, Value, json};
 
 /// Kinds without pods that often stand beside workloads. Others are named when they are skipped.
@@ -31,6 +31,9 @@ const WITHOUT_PODS: &[&str] = &[
     "ServiceAccount",
     "StorageClass",
 ];
+
+/// Labels of pods that look like annotations.
+const LABELS: &[&str] = &[label::FABRIC_GROUP];
 
 /// The beginning of the UID of a workload that may not exist yet.
 const PLANNED: &str = "planned-";
@@ -81,39 +84,81 @@ impl Subject {
     }
 }
 
-/// Mistakes in an object around its pods: annotations beside the pod template, where they have no
-/// effect, and a kind without a pod template.
-pub(super) fn remarks(object: &Value) -> Option<String> {
+/// Mistakes in an object around its pods: annotations beside the pod template or written as labels,
+/// where they have no effect, and a kind without a pod template; and pods that are not counted.
+pub(super) fn remarks(object: &Value) -> Vec<String> {
     let kind = object["kind"].as_str().unwrap_or("?");
-    if kind == "Pod" || WITHOUT_PODS.contains(&kind) {
-        return None;
+    if WITHOUT_PODS.contains(&kind) {
+        return Vec::new();
     }
-    let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
-    let mut found = Vec::new();
-    templates(&object["spec"], &mut Place::default(), &mut found);
+    let who = title(object);
+    if kind == "Pod" {
+        return label_remark(object, &who).into_iter().collect();
+    }
+    let found = templates_of(object);
     let Some(first) = found.first() else {
-        return Some(format!("skipped {kind} {name}: it has no pod template"));
+        return vec![format!("skipped {who}: it has no pod template")];
     };
-    let own = object["metadata"]["annotations"].as_object()?;
-    let keys: Vec<_> = own.keys().filter(|key| key.starts_with(annotation::DOMAIN)).collect();
-    let key = keys.first()?;
-    Some(format!(
-        "{kind} {name} has the annotation {key} on itself, where it has no effect; move it to \
-         spec.{}metadata.annotations",
-        first.keys.iter().fold(String::new(), |all, key| all + key + ".")
-    ))
+    let mut remarks: Vec<String> =
+        found.iter().filter_map(|template| label_remark(template.object, &who)).take(1).collect();
+    if let Some(key) = first_of_ours(&object["metadata"]["annotations"]) {
+        let place = first.keys.iter().fold(String::new(), |all, key| all + key + ".");
+        remarks.push(format!(
+            "{who} has the annotation {key} on itself, where it has no effect; move it to \
+             {place}metadata.annotations"
+        ));
+    }
+    if kind == "DaemonSet" {
+        remarks.push(format!("{who} has a pod on each node; one of them is looked at"));
+    }
+    remarks
+}
+
+/// A remark about an annotation of ours that is written as a label.
+fn label_remark(pod: &Value, who: &str) -> Option<String> {
+    let key = first_of_ours(&pod["metadata"]["labels"])?;
+    let is_missing = pod["metadata"]["annotations"][key].is_null();
+    is_missing.then(|| {
+        format!("{who} has {key} as a label, where it has no effect; write it as an annotation")
+    })
+}
+
+/// The first key of our annotations in a map of labels or annotations.
+fn first_of_ours(map: &Value) -> Option<&String> {
+    let mut keys = map.as_object()?.keys();
+    keys.find(|key| key.starts_with(annotation::DOMAIN) && !LABELS.contains(&key.as_str()))
+}
+
+/// What people call an object: its name, or the beginning of the name that it will get.
+fn name(object: &Value) -> Option<&str> {
+    let metadata = &object["metadata"];
+    metadata["name"].as_str().or_else(|| metadata["generateName"].as_str())
+}
+
+/// Its kind and name.
+fn title(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or("?");
+    format!("{kind} {}", name(object).unwrap_or("without a name"))
+}
+
+/// The pod templates of an object.
+fn templates_of(object: &Value) -> Vec<PodTemplate<'_>> {
+    let mut found = Vec::new();
+    // A PodTemplate has no spec.
+    let field = if object["kind"] == "PodTemplate" { "template" } else { "spec" };
+    let mut place = Place { keys: vec![field.to_owned()], ..Place::default() };
+    templates(&object[field], &mut place, &mut found);
+    found
 }
 
 /// The pod that an object is, or those that its controller would create.
 pub(super) fn of_object(object: &Value) -> Vec<Subject> {
     let kind = object["kind"].as_str().unwrap_or("?");
-    let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
-    let owner = format!("{kind} {name}");
+    let owner = title(object);
     if kind == "Pod" {
         return vec![Subject::one(object.clone(), owner)];
     }
-    let mut found = Vec::new();
-    templates(&object["spec"], &mut Place::default(), &mut found);
+    let found = templates_of(object);
     let jobs = if is_set_of_jobs(object) { times(&object["spec"]) } else { 1 };
     let all: u64 = found.iter().map(|template| template.count).sum();
     let subject = |PodTemplate { path, count, object: template, .. }: PodTemplate<'_>| {
@@ -133,7 +178,7 @@ fn is_set_of_jobs(object: &Value) -> bool {
 struct PodTemplate<'o> {
     /// The names on the path that distinguish it from other templates.
     path: String,
-    /// The keys and indexes from `spec` to it.
+    /// The keys and indexes from the object to it.
     keys: Vec<String>,
     /// How many pods are created from it.
     count: u64,
@@ -239,7 +284,7 @@ fn pod_of(template: &Value, owner: &Value, path: &str) -> Value {
         Value::Object(metadata) => metadata.clone(),
         _ => Map::new(),
     };
-    let owner_name = owner["metadata"]["name"].as_str().unwrap_or("pod");
+    let owner_name = name(owner).unwrap_or("pod").trim_end_matches('-');
     let parts = [&[owner_name], path.split_whitespace().collect::<Vec<_>>().as_slice()].concat();
     metadata.insert("name".to_owned(), parts.join("-").to_lowercase().into());
     if let Some(namespace) = owner["metadata"]["namespace"].as_str() {

@@ -1,22 +1,14 @@
 //! Checks whether the NICs of a pod can read and write the memory of its GPUs, from what
 //! node-driver publishes about ports, IOMMU and the GPU's driver.
 
-use super::{NamedPair, Verified};
+use super::found::{GpuDirect, NamedPair, Verified};
 use crate::doctor::gpu_direct::remedy;
 use crate::doctor::modules::peer_memory;
 use crate::text::table;
 use cluster_model::view::ClusterView;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use topology_graph::{Gdr, NodeTopology, PciAddress, Topology};
-
-/// The result for one pair.
-pub(super) struct GpuDirect {
-    verdict: Gdr,
-    /// The facts behind the verdict.
-    evidence: String,
-}
 
 /// Adds the verdict to each pair.
 pub(super) fn add(view: &ClusterView, verified: &mut [Verified]) {
@@ -50,23 +42,6 @@ fn of_pair(graph: &Topology, object: &NodeTopology, pair: &NamedPair) -> GpuDire
     );
     let memory = peer_memory(object).map_or_else(String::new, |how| format!("; {how}"));
     GpuDirect { verdict, evidence: format!("path {}; {ports}{memory}", pair.path) }
-}
-
-impl GpuDirect {
-    /// Whether something blocks it.
-    pub(super) fn is_blocked(&self) -> bool {
-        remedy(self.verdict).is_some()
-    }
-
-    pub(super) fn program(&self) -> Value {
-        let (why, what_to_do) = remedy(self.verdict).unzip();
-        json!({
-            "verdict": self.verdict.to_string(),
-            "evidence": self.evidence,
-            "why": why,
-            "whatToDo": what_to_do,
-        })
-    }
 }
 
 /// The verdicts of all pairs, and for each one that is blocked the reason and what to do.

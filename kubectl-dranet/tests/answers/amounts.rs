@@ -1,6 +1,6 @@
 //! How much is free, and for how many pods: `top` and `capacity`.
 
-use super::{Cluster, NODE, devices, pair, taint_rule};
+use super::{Cluster, NODE, devices, joined, pair, taint_rule};
 use clap::Parser as _;
 use kubectl_dranet::args::Args;
 use serde_json::{Value, json};
@@ -189,7 +189,8 @@ fn closed_nodes_have_no_capacity_now() {
     let not_ready = json!({ "conditions": [{ "type": "Ready", "status": "False" }] });
     for closed in [of(json!({ "unschedulable": true }), ready), of(json!({}), not_ready)] {
         let text = closed.run(&shape);
-        assert!(text.contains("is cordoned or not ready, so no pod fits there now"), "{text}");
+        let why = "is cordoned or not ready, so no pod fits there now";
+        assert!(joined(&text).contains(why), "{text}");
         let json: Value = serde_json::from_str(
             closed.run(&[&shape[..], &["-o", "json"]].concat()).rsplit_once("exit").unwrap().0,
         )
@@ -197,4 +198,19 @@ fn closed_nodes_have_no_capacity_now() {
         assert_eq!(json["shapes"][0]["fitNow"], 0, "{json}");
         assert!(json["shapes"][0]["fitEmpty"].as_u64() > Some(0), "{json}");
     }
+}
+
+/// Pods of a shape are assumed to tolerate taints of nodes; the answer says so.
+#[test]
+fn capacity_names_tainted_nodes() {
+    let tainted = |object: &mut Value| {
+        if object["kind"] == "Node" {
+            object["spec"]["taints"] = json!([{ "key": "sku", "effect": "NoSchedule" }]);
+        }
+    };
+    let text = Cluster::of(&[], tainted).run(&["capacity"]);
+    let line = format!("node {NODE}: has the taint sku; only pods that tolerate it");
+    assert!(joined(&text).contains(&line) && text.contains("largest aligned pod"), "{text}");
+    let text = Cluster::of(&[], |_| {}).run(&["capacity"]);
+    assert!(!text.contains("taint"), "{text}");
 }

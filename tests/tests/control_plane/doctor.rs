@@ -13,7 +13,9 @@ use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
-use tests::{Check, ControlPlane, Scope, binaries, eventually, proxy::Proxy, suite::Test};
+use tests::{
+    Check, ControlPlane, Scope, binaries, eventually, lines::joined, proxy::Proxy, suite::Test,
+};
 use tokio::process::Command;
 
 use super::thin_line::{create, devices, pod, with_installation};
@@ -104,5 +106,5 @@ async fn doctor(plane: &ControlPlane, scope: &Scope) -> anyhow::Result<String> {
     let output = command.arg(plane.kubeconfig()).output().await?;
     let errors = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(matches!(output.status.code(), Some(0 | 3)), "{}: {errors}", output.status);
-    Ok(String::from_utf8(output.stdout)?)
+    Ok(joined(&String::from_utf8(output.stdout)?))
 }

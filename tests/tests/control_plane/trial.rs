@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{ResourceExt, api::ListParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use tests::{Check, ControlPlane, Scope, binaries, eventually, suite::Test};
+use tests::{Check, ControlPlane, Scope, binaries, eventually, lines::joined, suite::Test};
 use tokio::process::{Child, Command};
 
 use super::{
@@ -44,7 +44,7 @@ async fn an_aligned_pod_is_tried_and_deleted(plane: Arc<ControlPlane>) -> anyhow
     with_installation(Arc::clone(&plane), async |scope, _, _| {
         let output =
             ended(start(&plane, scope, &[])?, async || look(scope, Kubelet::Runs).await).await?;
-        let text = String::from_utf8(output.stdout)?;
+        let text = joined(&String::from_utf8(output.stdout)?);
         assert!(text.contains(ADMITTED) && text.contains(RUNS), "{text}");
         nothing_left(scope, tried(scope).await?).await
     })
@@ -62,7 +62,7 @@ async fn what_keeps_the_tried_pod_from_running_is_said(
             let flags = ["--try-timeout", "2"];
             let output =
                 ended(start(&plane, scope, &flags)?, async || look(scope, kubelet).await).await?;
-            let text = String::from_utf8(output.stdout)?;
+            let text = joined(&String::from_utf8(output.stdout)?);
             assert!(text.contains(ADMITTED) && text.contains(expected), "{text}");
             assert_eq!(output.status.code(), Some(3), "{text}");
             nothing_left(scope, tried(scope).await?).await?;
@@ -76,7 +76,7 @@ async fn what_keeps_the_tried_pod_from_running_is_said(
         let flags = ["--try-timeout", "2"];
         let output =
             ended(start(&plane, scope, &flags)?, async || look(scope, Kubelet::Runs).await).await?;
-        let text = String::from_utf8(output.stdout)?;
+        let text = joined(&String::from_utf8(output.stdout)?);
         assert!(text.contains("warning: pod of --try") && text.contains("got no node:"), "{text}");
         Ok(())
     })

@@ -16,7 +16,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::json;
-use tests::{Check, ControlPlane, Scope, binaries, eventually};
+use tests::{Check, ControlPlane, Scope, binaries, eventually, lines::joined};
 
 use super::{
     gangs::{end, job, run},
@@ -96,7 +96,7 @@ pub(super) async fn a_refused_compute_domain_is_reported(
         let kubeconfig = format!("--kubeconfig={}", own.kubeconfig().display());
         let shown = own.program("kubectl-dranet")?.args(["fabric", &kubeconfig]).spawn()?;
         let shown = shown.wait_for_success(SOON).await?;
-        assert!(shown.contains("Job ") && shown.contains(REFUSED), "{shown}");
+        assert!(shown.contains("Job ") && joined(&shown).contains(REFUSED), "{shown}");
         for (kind, name) in refused {
             let now = DeleteParams::default();
             cluster_wide(scope, &kind).delete(&name, &now).await?;

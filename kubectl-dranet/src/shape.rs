@@ -26,7 +26,7 @@ pub struct PodShape {
 pub struct PodShapeError(String);
 
 /// The shapes that are counted by default.
-pub(super) const USUAL: [PodShape; 4] = [equal(1), equal(2), equal(4), equal(8)];
+pub(crate) const USUAL: [PodShape; 4] = [equal(1), equal(2), equal(4), equal(8)];
 
 const fn equal(number: u32) -> PodShape {
     PodShape { gpus: number, nics: number, level: None }

@@ -21,6 +21,7 @@ mod control_plane {
     pub(crate) mod faulty_extender;
     pub(crate) mod fleet;
     pub(crate) mod forecasts;
+    pub(crate) mod gpu_sharing;
     pub(crate) mod kubectl;
     pub(crate) mod lifecycle;
     pub(crate) mod nic_pools;
@@ -46,9 +47,9 @@ use std::{env, process::ExitCode};
 
 use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
-    fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
-    nic_roles, nic_sharing, other_nics, own_scheduler, pinned, plugin_gpus, pods, prediction,
-    rights::Audit, scheduling, thin_line, trial, upstream_examples, webhook, worth,
+    fabric, fabric_policy, faulty_extender, fleet, forecasts, gpu_sharing, kubectl, lifecycle,
+    nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler, pinned, plugin_gpus, pods,
+    prediction, rights::Audit, scheduling, thin_line, trial, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         extender::tests(),
         faulty_extender::tests(),
         forecasts::tests(),
+        gpu_sharing::tests(),
         example::tests(),
         thin_line::tests(),
         trial::tests(),

@@ -457,7 +457,17 @@ async fn a_manifest_can_be_applied_again(plane: Arc<ControlPlane>) -> anyhow::Re
     let config = format!("--kubeconfig={}", plane.kubeconfig().display());
     with_two(plane, &["--scheduler-name", "dranet-scheduler"], async |scope, _, _| {
         let namespace = format!("--namespace={}", scope.namespace());
-        for (name, flags) in [("client", &[][..]), ("server", &["--server-side"])] {
+        let argo = ["--server-side", "--field-manager=argocd-controller", "--force-conflicts"];
+        let flux = ["--server-side", "--field-manager=kustomize-controller", "--force-conflicts"];
+        for (name, flags) in [
+            ("client", &[][..]),
+            ("server", &["--server-side"]),
+            ("argo", &argo),
+            ("flux", &flux),
+            // A tool takes a pod over from another.
+            ("client", &argo),
+            ("argo", &flux),
+        ] {
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": "1"}},

@@ -185,6 +185,23 @@ fn eight_and_eight() -> ClusterView {
     view
 }
 
+/// Nodes of a simulator publish GPUs without `type`, which the class of the real driver reads
+/// (run-ai/fake-gpu-operator, pull request 199).
+#[test]
+fn a_class_that_tests_the_driver_is_told_to_guard_the_attribute() {
+    let mut view = eight_and_eight();
+    let expression =
+        r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu""#;
+    let class = json!({ "metadata": { "name": "gpu.nvidia.com" }, "spec": { "selectors": [
+        { "cel": { "expression": expression } },
+    ] } });
+    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
+    let claim = json!({ "devices": { "requests": [request("gpu", "gpu.nvidia.com", 1, "")] } });
+    let text = report("a GPU", &serde_json::from_value(claim).unwrap(), &view);
+    assert!(text.contains("which aborts scheduling of the pod on every node"), "{text}");
+    assert!(text.contains("; write `.?name.orValue(…)` there"), "{text}");
+}
+
 #[test]
 fn searches_over_the_budget() {
     let view = eight_and_eight();

@@ -62,7 +62,9 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
         Some(class) => format!(" of DeviceClass `{class}`"),
         None => String::new(),
     };
+    let tests_driver = selector.expression().contains("device.driver");
     let remedy = match (error.class, class) {
+        (ErrorClass::NoSuchKey, Some(_)) if tests_driver => "; write `.?name.orValue(…)` there",
         (ErrorClass::NoSuchKey, Some(_)) => "; fix the class: test `device.driver` first",
         (ErrorClass::NoSuchKey, None) => "; write `.?name.orValue(…)`",
         _ => "",

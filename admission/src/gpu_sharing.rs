@@ -92,6 +92,16 @@ impl SharedGpus {
         self.capacity.as_ref()
     }
 
+    /// Returns true if a claim says the same about GPUs by both.
+    pub(crate) fn is_same(one: Option<&Self>, other: Option<&Self>) -> bool {
+        let capacity = |shared: Option<&Self>| shared.and_then(|it| it.capacity.clone());
+        let attribute = |shared: Option<&Self>| match shared.map(|it| it.distinct) {
+            Some(Distinct::By(name)) => Some(name),
+            Some(Distinct::ByCapacity | Distinct::Not) | None => None,
+        };
+        capacity(one) == capacity(other) && attribute(one) == attribute(other)
+    }
+
     /// Adds a constraint that the GPUs of the pod are distinct, if capacities do not keep them so.
     /// `parts` has no other requests than for GPUs and NICs.
     pub(crate) fn keep_apart(&self, demand: &Demand, parts: &mut ClaimParts) {

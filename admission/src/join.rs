@@ -9,6 +9,7 @@ mod cells;
 pub(crate) mod form;
 pub(crate) mod pinned;
 mod preferred;
+pub(crate) mod seen;
 mod ways;
 mod whole;
 
@@ -74,6 +75,8 @@ pub(crate) struct Candidate {
     pub(crate) serves: Vec<bool>,
     /// Why some pods get devices that are not near.
     pub(crate) far_because: &'static str,
+    /// The rungs of its ladder, to which those of remembered machines can be added.
+    pub(crate) rungs: Option<Rungs>,
 }
 
 /// The reason why a pod gets any devices, if no machine can serve near ones.
@@ -156,6 +159,7 @@ pub(crate) fn pairs_strand(question: Question<'_>, machine: &Machine<'_>) -> boo
 
 /// Claims for named cells, if no other join works at this nearness.
 pub(crate) use pinned::{machine_types, propose as pinned};
+use preferred::Rungs;
 /// Any devices, for preferred alignment.
 pub(crate) use preferred::unaligned;
-pub(crate) use preferred::{Preferred, propose as preferred};
+pub(crate) use preferred::{Preferred, counts, extended, propose as preferred};

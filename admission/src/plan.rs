@@ -1,38 +1,36 @@
 //! Chooses the claim that gives a pod what it requests on the existing nodes, or says why none can.
 
+mod among;
 mod choice;
+mod decided;
+mod gpus;
 mod nics_only;
 pub(crate) mod note;
 mod plugin;
 mod selection;
 mod unknown;
 
-use crate::demand::{Demand, Grant};
+use crate::demand::Grant;
 use crate::denial::Denial;
-use crate::fabric::{self, FabricPlacement};
-use crate::gpu_sharing::SharedGpus;
+use crate::fabric::FabricPlacement;
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
-use crate::join::{self, Candidate, Classes, Question};
+use crate::join::{self, Classes};
 use crate::nearness::Nearness;
-use crate::nic_class::{self, NicClass};
 use crate::pin::Pin;
-use crate::sharing::{self, NicShare};
-use crate::{cpus, nvmes, rail};
-use crate::{supply, template};
+use crate::sharing::NicShare;
+use among::Among;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
-use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::machines::{Machine, Selection, machines};
-use cluster_model::names::{attribute, cpu, nvme};
+use cluster_model::machines::Machine;
+use cluster_model::names::attribute;
 use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::{Role, published};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
-use dra_allocator::Settings;
+use decided::{Decided, Rest};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub use selection::drivers;
 pub(crate) use selection::{publishes, selects};
-use std::slice;
 use std::sync::Arc;
 
 /// The default maximum of search steps that a claim may take on one node: 20 ms in the scheduler.
@@ -163,110 +161,72 @@ pub struct PlannedMachine {
 /// Chooses the claim. If a group is on no node as near as requested, and its GPUs can share its NICs
 /// evenly, each NIC is near its GPUs instead. If pairs are preferred only by default and exceed the
 /// limits of a claim, all devices as one group are preferred instead.
+///
+/// Present nodes decide. Machines that are only remembered are added to their claim where that takes
+/// nothing from them, and are planned for alone where no present node can serve the pod.
 pub fn plan(
     intent: &Intent,
     placement: &Placement,
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
-    let planned = plan_or_group(intent, placement, view, policy);
-    let Some(shared) = intent.with_shared_nics() else { return planned };
-    if planned.as_ref().is_ok_and(Plan::is_near) {
-        return planned;
+    let present = Among::present(view, placement);
+    let all = Among::all(view, placement);
+    match decide(intent, &present, policy) {
+        Ok(decided) => Ok(decided.with_remembered(&all, policy)),
+        Err(_) if present.has_left_out() => {
+            decide(intent, &all, policy).map(|decided| decided.with_remembered(&all, policy))
+        }
+        Err(denial) => Err(denial),
     }
-    let shared = plan_as_read(&shared, placement, view, policy).ok().filter(Plan::is_near);
-    shared.map_or(planned, Ok)
 }
 
-fn plan_or_group(
+fn decide<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<Decided<'a>, Denial> {
+    let decided = pairs_or_group(intent, among, policy);
+    let Some(shared) = intent.with_shared_nics() else { return decided };
+    if decided.as_ref().is_ok_and(|decided| decided.plan.is_near()) {
+        return decided;
+    }
+    let shared = as_read(&shared, among, policy).ok().filter(|decided| decided.plan.is_near());
+    shared.map_or(decided, Ok)
+}
+
+fn pairs_or_group<'a>(
     intent: &Intent,
-    placement: &Placement,
-    view: &ClusterView,
+    among: &Among<'a>,
     policy: &Policy,
-) -> Result<Plan, Denial> {
+) -> Result<Decided<'a>, Denial> {
     let is_open = intent.policy == AlignmentPolicy::Preferred
         && intent.pairing == Pairing::Each
         && !intent.is_pairing_named;
-    let planned = plan_as_read(intent, placement, view, policy);
-    let pairs = planned.as_ref().map(Plan::aligned_nodes).unwrap_or_default();
-    if !is_open || planned.as_ref().is_ok_and(|plan| pairs == plan.nodes_that_could()) {
-        return planned;
+    let decided = as_read(intent, among, policy);
+    let plan = decided.as_ref().map(|decided| &decided.plan);
+    let pairs = plan.map(Plan::aligned_nodes).unwrap_or_default();
+    if !is_open || plan.is_ok_and(|plan| pairs == plan.nodes_that_could()) {
+        return decided;
     }
     let together = Intent { pairing: Pairing::Group, ..intent.clone() };
-    let plan = plan_as_read(&together, placement, view, policy).ok().filter(Plan::is_near);
-    let Some(plan) = plan.filter(|plan| plan.aligned_nodes() > pairs) else { return planned };
-    let why = format!("{}; a claim in pairs would be too large", plan.why);
-    Ok(Plan { why, ..plan })
+    let group = as_read(&together, among, policy).ok().filter(|group| group.plan.is_near());
+    let group = group.filter(|group| group.plan.aligned_nodes() > pairs);
+    group.map_or(decided, |group| Ok(Decided { is_instead_of_pairs: true, ..group }))
 }
 
-fn plan_as_read(
-    intent: &Intent,
-    placement: &Placement,
-    view: &ClusterView,
-    policy: &Policy,
-) -> Result<Plan, Denial> {
+fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<Decided<'a>, Denial> {
+    let (view, placement) = (among.view, among.placement());
+    let decided =
+        |plan, rest| Decided { plan, rest, intent: intent.clone(), is_instead_of_pairs: false };
     if intent.gpus == 0 {
-        return nics_only::plan(intent, placement, view, policy);
+        return nics_only::plan(intent, among, policy).map(|(plan, rest)| decided(plan, rest));
     }
     if policy.admit_unknown && unknown::is_unknown(placement, view) {
-        return unknown::plan(intent, view, policy);
+        return unknown::plan(intent, view, policy).map(|plan| decided(plan, Rest::None));
     }
     if let Some(resource) = plugin::resource(intent, placement, view) {
-        return plugin::plan(intent, resource, placement, view, policy);
+        let plan = plugin::plan(intent, resource, among, policy);
+        return plan.map(|(plan, rest)| decided(plan, rest));
     }
-    let selected = selection::select(intent, view, policy)?;
-    nic_class::check_driver(intent, selected.nic_driver)?;
-    let demand = Demand::of(intent);
-    // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
-    let by_counts = (intent.cpus.is_none() && intent.nvmes.is_none()) || demand.blocks == 1;
-    let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
-    let cpu_class = view.inventory().class(cpu::CLASS).filter(|_| intent.cpus.is_some());
-    let nvme_class = view.inventory().class(nvme::CLASS).filter(|_| intent.nvmes.is_some());
-    let filter = |node: &str| placement.allows(view, node);
-    let selection = Selection {
-        gpu_driver: selected.driver,
-        gpu_class: Some(&selected.gpu_class),
-        gpu_profile: intent.gpu_profile(),
-        nic_driver: selected.nic_driver,
-        nic_class: &selected.nic_class,
-        nic_role: intent.nic_role,
-        without_interface: intent.host_network,
-        only_shared: intent.share.is_some(),
-        cpu_class: cpu_class.map(|class| &**class),
-        nvme_class: nvme_class.map(|class| &**class),
-    };
-    let mut machines = machines(view, &selection, filter);
-    if machines.is_empty() && intent.share.is_some() {
-        let whole = Selection { only_shared: false, ..selection };
-        if !self::machines(view, &whole, filter).is_empty() {
-            return Err(sharing::none_shared());
-        }
-    }
-    if machines.is_empty() {
-        return Err(supply::nothing(intent, view, &selection, filter));
-    }
-    nic_class::keep_distinct(intent, selected.nic_driver, &mut machines)?;
-    nic_config::check_machines(intent, &machines)?;
-    fabric::check_machines(intent, &machines, view)?;
-    cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
-    nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
-    let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
-    let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
-    let rails = rail::keep(intent, &demand, &mut machines)?;
-    let shared_gpus = SharedGpus::of(selected.driver, view.settings(), &machines);
-    let classes = selected.classes();
-    let question = Question {
-        demand: &demand,
-        counts: counts.as_ref(),
-        driver: selected.driver,
-        machines: &machines,
-        rails: &rails,
-        nic_class: &nic_class,
-        capacity: capacity.as_ref(),
-        shared_gpus: shared_gpus.as_ref(),
-    };
-    let choice = choice::choose(intent, question, &classes, view, policy)?;
-    Ok(complete(intent, question, choice, view.settings()))
+    let (plan, rest) = gpus::plan(intent, among, policy)?;
+    Ok(decided(plan, rest))
 }
 
 impl Plan {
@@ -322,57 +282,6 @@ impl Plan {
     }
 }
 
-fn complete(intent: &Intent, question: Question<'_>, choice: Choice, settings: &Settings) -> Plan {
-    let machines = question.machines;
-    let Choice { best, pins } = choice;
-    let Chosen { candidate, claim, nic_requests, steps, shares_ports } = best;
-    let planned =
-        (0..machines.len()).map(|index| planned(intent, question, (&candidate, &pins), index));
-    let planned: Vec<PlannedMachine> = planned.collect();
-    let shared_gpus =
-        question.shared_gpus.and_then(|it| it.warning(&candidate.demand, &planned, settings));
-    let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
-    let claim = with_config(claim, intent, &nic_requests);
-    let all = planned.iter().map(|machine| machine.present).sum();
-    let serving = planned.iter().filter(|machine| machine.is_served);
-    let serving = serving.map(|machine| machine.present).sum();
-    Plan {
-        driver: question.driver,
-        plugin: None,
-        nic_driver: question.nic_class.driver(),
-        join: candidate.join,
-        nearness: candidate.nearness,
-        policy: intent.policy,
-        nodes: (serving, all),
-        machines: planned,
-        far_because: candidate.far_because,
-        grants: candidate.demand.grants(&intent.shares),
-        why: candidate.why,
-        claim,
-        steps,
-        shares_ports,
-        shared_gpus,
-        nic_requests,
-        place: candidate.form.place(),
-        node_label: candidate.form.node_label(),
-        rails: question.rails.to_vec(),
-        cpus: intent.cpus,
-        nvmes: intent.nvmes,
-        share: intent.share.clone(),
-        pins,
-        devices: (intent.gpus, intent.nics),
-        pairing: intent.pairing,
-    }
-}
-
-fn complete_pin(intent: &Intent, chosen: Chosen) -> Pin {
-    let Chosen { candidate, claim, nic_requests, steps, .. } = chosen;
-    let claim = with_config(claim, intent, &nic_requests);
-    let template = template::build(&claim).metadata.name.unwrap_or_default();
-    let node_label = candidate.form.node_label();
-    Pin { place: candidate.form.place(), node_label, claim, template, steps, nic_requests }
-}
-
 fn with_config(
     mut claim: ResourceClaimSpec,
     intent: &Intent,
@@ -390,27 +299,6 @@ const NODES_KEPT: usize = 3;
 /// Some nodes of a machine, at least one.
 fn some_nodes(machine: &Machine<'_>) -> Vec<String> {
     machine.nodes.iter().take(NODES_KEPT).map(|name| (*name).to_owned()).collect()
-}
-
-fn planned(
-    intent: &Intent,
-    question: Question<'_>,
-    (best, pins): (&Candidate, &[Chosen]),
-    index: usize,
-) -> PlannedMachine {
-    let machine = &question.machines[index];
-    let all = || std::iter::once(best).chain(pins.iter().map(|pin| &pin.candidate));
-    let level = match (intent.policy, intent.level) {
-        (AlignmentPolicy::Required, Some(level)) => Nearness::Level(level),
-        _ => Nearness::weakest(slice::from_ref(machine)),
-    };
-    PlannedMachine {
-        nodes: some_nodes(machine),
-        present: machine.live_nodes(),
-        is_served: all().any(|candidate| candidate.serves[index]),
-        could: question.demand.fits(&level.cells(machine)),
-        nearness: all().filter_map(|candidate| candidate.levels[index]).min(),
-    }
 }
 
 /// The drivers and the device classes of a plan.

@@ -24,6 +24,8 @@ mod lists;
 mod matrix;
 #[path = "plans/plugin.rs"]
 mod plugin;
+#[path = "plans/remembered.rs"]
+mod remembered;
 #[path = "plans/roles.rs"]
 mod roles;
 #[path = "plans/shared_gpus.rs"]

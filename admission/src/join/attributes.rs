@@ -67,6 +67,7 @@ fn candidate(
             form: Form { ways: vec![way], only: None, apart: Apart::Kind },
             serves,
             far_because: super::FAR,
+            rungs: None,
         }
     })
 }
@@ -129,6 +130,7 @@ pub(super) fn mixed(
         form: Form { ways, only: None, apart: Apart::Kind },
         serves,
         far_because: super::FAR,
+        rungs: None,
     })
 }
 

@@ -41,6 +41,7 @@ pub(super) fn propose(
             form: Form { ways, only: None, apart },
             serves,
             far_because: super::FAR,
+            rungs: None,
         }
     })
 }

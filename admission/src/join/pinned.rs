@@ -121,6 +121,7 @@ fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option
         form: Form { ways: vec![Way::Pinned(cell)], only: None, apart: Apart::Pinned },
         serves,
         far_because: super::FAR,
+        rungs: None,
     })
 }
 
@@ -209,6 +210,7 @@ fn candidate(
         },
         serves,
         far_because: super::FAR,
+        rungs: None,
     })
 }
 

@@ -5,6 +5,8 @@
 //! rungs of remembered machines. A claim without room for all leaves out the last ones, so no
 //! machine takes a rung from one with more nodes, and every machine has any devices as its last
 //! resort.
+//!
+//! [`extended`] adds the rungs of remembered machines to a claim that was chosen for the present ones.
 
 use super::attributes::{attributes, nics_are, way};
 use super::cells::serving;
@@ -14,6 +16,7 @@ use super::{Candidate, Question, UNALIGNED, full_cells, whole as wholes};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use topology_graph::{Cell, PciAddress};
 
 /// Candidates for preferred alignment, best first.
@@ -33,9 +36,7 @@ type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 /// Candidates that start at the requested nearness, or at the best available one, and go
 /// down to the farthest level that still counts as near.
 pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Preferred {
-    let weakest = Nearness::weakest(question.machines);
-    let from = |nearness: &Nearness| asked.is_none_or(|asked| *nearness >= asked.min(weakest));
-    let levels: Vec<_> = Nearness::levels(question.machines).filter(from).collect();
+    let levels = levels_from(question, asked);
     let (mut complete, mut partial) = (Vec::new(), Vec::new());
     let ladder = Ladder::build(question, &levels);
     for state in ladder.states.iter().rev() {
@@ -45,9 +46,40 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Prefer
             of_kind.push(candidate);
         }
     }
-    let spare = levels.into_iter().find_map(|nearness| whole_or_any(question, nearness));
-    let whole = whole(question, weakest).into_iter().chain(spare).collect();
-    Preferred { complete, whole, partial }
+    Preferred { complete, whole: counts(question, asked), partial }
+}
+
+/// The candidates that add rungs of the other machines to these rungs of the first ones, those with
+/// most rungs first. The last one adds none.
+pub(crate) fn extended(
+    question: Question<'_>,
+    asked: Option<Nearness>,
+    rungs: &Rungs,
+) -> Vec<Candidate> {
+    let levels = levels_from(question, asked);
+    let first = rungs.of_machines.len();
+    let mut ladder = Ladder::empty(question, first);
+    let Some(rungs) = ladder.padded(rungs) else { return Vec::new() };
+    let nothing_added = rungs.clone();
+    let all_added = ladder.extend(rungs, first..question.machines.len(), &levels);
+    ladder.states.push(all_added);
+    let states = ladder.states.iter().rev().chain([&nothing_added]);
+    states.filter_map(|state| ladder.candidate(state)).collect()
+}
+
+/// The candidates without a ladder: plain counts, if the pod takes whole machines.
+pub(crate) fn counts(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
+    let weakest = Nearness::weakest(question.machines);
+    let mut levels = levels_from(question, asked).into_iter();
+    let spare = levels.find_map(|nearness| whole_or_any(question, nearness));
+    whole(question, weakest).into_iter().chain(spare).collect()
+}
+
+/// The levels from the requested one on, or from the weakest one if that is nearer.
+fn levels_from(question: Question<'_>, asked: Option<Nearness>) -> Vec<Nearness> {
+    let from = asked.map(|asked| asked.min(Nearness::weakest(question.machines)));
+    let levels = Nearness::levels(question.machines);
+    levels.filter(|level| from.is_none_or(|from| *level >= from)).collect()
 }
 
 /// The ladders of all machines, as far as a claim has room.
@@ -55,78 +87,103 @@ struct Ladder<'a> {
     question: Question<'a>,
     /// The near devices of each machine, by level.
     near: Vec<NearDevices>,
-    /// The joins by attribute of each level, and which machines they serve.
-    attributes: BTreeMap<Nearness, Vec<(Way, Vec<bool>)>>,
+    /// The joins by attribute of each level, with their index among those of the driver, and which
+    /// machines they serve.
+    attributes: BTreeMap<Nearness, Vec<(usize, Way, Vec<bool>)>>,
     /// With each number of ways, the state in which most rungs were added.
-    states: Vec<State>,
+    states: Vec<Rungs>,
 }
 
 /// The near devices of a machine, by level.
 type NearDevices = BTreeMap<Nearness, (Kind, Vec<Cell>)>;
 
 /// Rungs that were added.
-#[derive(Clone)]
-struct State {
+#[derive(Clone, Debug)]
+pub(crate) struct Rungs {
     attributes: BTreeMap<(Nearness, usize), Way>,
     cells: BTreeMap<Nearness, CellWays>,
     /// The levels of each machine.
-    rungs: Vec<BTreeSet<Nearness>>,
+    of_machines: Vec<BTreeSet<Nearness>>,
 }
 
 impl<'a> Ladder<'a> {
     fn build(question: Question<'a>, levels: &[Nearness]) -> Self {
+        let mut ladder = Self::empty(question, 0);
+        let all = question.machines.len();
+        let present = question.machines.iter().filter(|machine| machine.live_nodes() > 0).count();
+        let rungs = ladder.extend(Rungs::none(all), 0..present, levels);
+        let rungs = ladder.extend(rungs, present..all, levels);
+        ladder.states.push(rungs);
+        ladder
+    }
+
+    /// A ladder to which machines from this index on can be added.
+    fn empty(question: Question<'a>, first: usize) -> Self {
         let machines = question.machines;
-        let nearer: Vec<_> =
-            Nearness::levels(machines).filter(|level| !levels.contains(level)).collect();
-        let steps_at = |levels: &[Nearness]| -> Vec<_> {
-            machines.iter().map(|it| steps(question, it, levels)).collect()
+        let near = |(index, machine): (usize, &Machine<'_>)| {
+            if index < first { NearDevices::new() } else { all_near(question, machine) }
         };
-        let (steps, nearer) = (steps_at(levels), steps_at(&nearer));
         let ways_at = |nearness: Nearness| {
             let all = vec![Some(nearness); machines.len()];
-            let known = attributes(question.driver).into_iter();
-            (nearness, known.filter_map(|known| way(question, &all, known)).collect())
+            let known = attributes(question.driver).into_iter().enumerate();
+            let ways = known.filter_map(|(index, known)| {
+                way(question, &all, known).map(|(way, serves)| (index, way, serves))
+            });
+            (nearness, ways.collect())
         };
-        let mut ladder = Self {
+        Self {
             question,
-            near: machines.iter().map(|machine| all_near(question, machine)).collect(),
+            near: machines.iter().enumerate().map(near).collect(),
             attributes: Nearness::levels(machines).map(ways_at).collect(),
             states: Vec::new(),
+        }
+    }
+
+    /// Adds the rungs of these machines, and keeps the states on the way.
+    fn extend(&mut self, mut rungs: Rungs, added: Range<usize>, levels: &[Nearness]) -> Rungs {
+        let question = self.question;
+        let all = Nearness::levels(question.machines);
+        let nearer: Vec<_> = all.filter(|level| !levels.contains(level)).collect();
+        let steps_at = |levels: &[Nearness]| -> Vec<(usize, Vec<Vec<Nearness>>)> {
+            let machines = added.clone().map(|index| (index, &question.machines[index]));
+            machines.map(|(index, machine)| (index, steps(question, machine, levels))).collect()
         };
-        let mut state = State {
-            attributes: BTreeMap::new(),
-            cells: BTreeMap::new(),
-            rungs: vec![BTreeSet::new(); machines.len()],
-        };
-        let (present, remembered): (Vec<usize>, Vec<usize>) =
-            (0..machines.len()).partition(|index| machines[*index].live_nodes() > 0);
-        for machines in [present, remembered] {
-            for machine in &machines {
-                // The weakest level holds all near devices. If there is no room for it, nearer devices
-                // than asked for are better than any.
-                let mut weakest_first =
-                    steps[*machine].iter().rev().chain(nearer[*machine].iter().rev());
-                weakest_first.any(|same| ladder.add(&mut state, *machine, same));
-            }
-            for machine in &machines {
-                for same in &steps[*machine] {
-                    ladder.add(&mut state, *machine, same);
-                }
+        let (steps, nearer) = (steps_at(levels), steps_at(&nearer));
+        for ((machine, steps), (_, nearer)) in steps.iter().zip(&nearer) {
+            // The weakest level holds all near devices. If there is no room for it, nearer devices
+            // than asked for are better than any.
+            let mut weakest_first = steps.iter().rev().chain(nearer.iter().rev());
+            weakest_first.any(|same| self.add(&mut rungs, *machine, same));
+        }
+        for (machine, steps) in &steps {
+            for same in steps {
+                self.add(&mut rungs, *machine, same);
             }
         }
-        ladder.states.push(state);
-        ladder
+        rungs
+    }
+
+    /// The rungs of the first machines among those of all, with the ways of this ladder. `None` if an
+    /// attribute cannot serve one of them because of the others.
+    fn padded(&self, rungs: &Rungs) -> Option<Rungs> {
+        let mut rungs = rungs.clone();
+        rungs.of_machines.resize(self.question.machines.len(), BTreeSet::new());
+        for ((nearness, index), way) in &mut rungs.attributes {
+            let mut known = self.attributes.get(nearness)?.iter();
+            *way = known.find(|(known, ..)| known == index)?.1.clone();
+        }
+        Some(rungs)
     }
 
     /// Adds a rung by the first of these levels, whose cells are the same, that there is room for.
     /// Keeps the state before it if the rung needs more ways.
-    fn add(&mut self, state: &mut State, machine: usize, same: &[Nearness]) -> bool {
-        if same.iter().any(|nearness| state.rungs[machine].contains(nearness)) {
+    fn add(&mut self, state: &mut Rungs, machine: usize, same: &[Nearness]) -> bool {
+        if same.iter().any(|nearness| state.of_machines[machine].contains(nearness)) {
             return true;
         }
         for nearness in same {
             let Some(mut next) = self.with(state, machine, *nearness) else { continue };
-            next.rungs[machine].insert(*nearness);
+            next.of_machines[machine].insert(*nearness);
             let before = std::mem::replace(state, next);
             if before.len() < state.len() && before.len() > 0 {
                 self.states.push(before);
@@ -138,12 +195,12 @@ impl<'a> Ladder<'a> {
 
     /// The state with the near devices of a machine by an attribute if it is right there,
     /// otherwise cell by cell. `None` if there is no room.
-    fn with(&self, state: &State, machine: usize, nearness: Nearness) -> Option<State> {
+    fn with(&self, state: &Rungs, machine: usize, nearness: Nearness) -> Option<Rungs> {
         let mut state = state.clone();
         let room = (WAYS_MAX - 1).saturating_sub(state.len());
         let known = &self.attributes[&nearness];
-        if let Some(index) = known.iter().position(|(_, serves)| serves[machine]) {
-            let is_known = state.attributes.insert((nearness, index), known[index].0.clone());
+        if let Some((index, way, _)) = known.iter().find(|(.., serves)| serves[machine]) {
+            let is_known = state.attributes.insert((nearness, *index), way.clone());
             return (is_known.is_some() || room > 0).then_some(state);
         }
         let (kind, cells) = &self.near[machine][&nearness];
@@ -154,8 +211,8 @@ impl<'a> Ladder<'a> {
 
     /// The state without the rung of pairs, if these are no nearer than other devices of the next
     /// rung. If the search takes too many steps with both, that rung serves more.
-    fn without_pairs(&self, state: &State) -> Option<State> {
-        let paired = self.question.machines.iter().zip(&state.rungs);
+    fn without_pairs(&self, state: &Rungs) -> Option<Rungs> {
+        let paired = self.question.machines.iter().zip(&state.of_machines);
         let mut paired = paired.filter(|(_, rungs)| rungs.contains(&Nearness::Partner)).peekable();
         paired.peek()?;
         let are_spare =
@@ -164,8 +221,8 @@ impl<'a> Ladder<'a> {
     }
 
     /// Returns true if each present machine with near devices has a rung.
-    fn is_complete(&self, state: &State) -> bool {
-        let machines = self.question.machines.iter().zip(&self.near).zip(&state.rungs);
+    fn is_complete(&self, state: &Rungs) -> bool {
+        let machines = self.question.machines.iter().zip(&self.near).zip(&state.of_machines);
         machines.into_iter().all(|((machine, near), rungs)| {
             !rungs.is_empty()
                 || machine.live_nodes() == 0
@@ -173,8 +230,8 @@ impl<'a> Ladder<'a> {
         })
     }
 
-    fn candidate(&self, state: &State) -> Option<Candidate> {
-        let levels: Vec<_> = state.rungs.iter().map(|rungs| rungs.first().copied()).collect();
+    fn candidate(&self, state: &Rungs) -> Option<Candidate> {
+        let levels: Vec<_> = state.of_machines.iter().map(|rungs| rungs.first().copied()).collect();
         let tried: Vec<_> = state.levels().iter().map(ToString::to_string).collect();
         Some(Candidate {
             join: "tiers",
@@ -188,11 +245,20 @@ impl<'a> Ladder<'a> {
             form: Form { ways: state.ways(), only: None, apart: Apart::Kind },
             serves: enough(self.question),
             far_because: super::FAR,
+            rungs: Some(state.clone()),
         })
     }
 }
 
-impl State {
+impl Rungs {
+    fn none(machines: usize) -> Self {
+        Self {
+            attributes: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            of_machines: vec![BTreeSet::new(); machines],
+        }
+    }
+
     fn len(&self) -> usize {
         self.attributes.len() + self.cells.values().map(CellWays::len).sum::<usize>()
     }
@@ -202,7 +268,7 @@ impl State {
         let mut state = self.clone();
         state.attributes.retain(|(level, _), _| *level != nearness);
         state.cells.remove(&nearness);
-        for rungs in &mut state.rungs {
+        for rungs in &mut state.of_machines {
             rungs.remove(&nearness);
         }
         state
@@ -287,6 +353,7 @@ fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
         form: Form { ways: vec![Way::Any], only: None, apart: Apart::Kind },
         serves,
         far_because: super::FAR,
+        rungs: None,
     })
 }
 
@@ -317,6 +384,7 @@ fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate>
         },
         serves: enough(question),
         far_because: super::FAR,
+        rungs: None,
     })
 }
 
@@ -346,6 +414,7 @@ pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate
         form: Form { ways: vec![Way::Any], only: None, apart: Apart::Kind },
         serves: enough(question),
         far_because,
+        rungs: Some(Rungs::none(question.machines.len())),
     }
 }
 

@@ -67,6 +67,7 @@ fn all(question: Question<'_>, counts: &Demand, levels: &[Option<Nearness>]) -> 
             },
             serves,
             far_because: super::FAR,
+            rungs: None,
         }
     })
 }
@@ -100,6 +101,7 @@ fn listed(
             form: Form { ways, only: None, apart: Apart::Kind },
             serves,
             far_because: super::FAR,
+            rungs: None,
         }
     })
 }

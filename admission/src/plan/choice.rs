@@ -5,6 +5,8 @@
 //! because of another. Only a machine that a claim has no room for is left out, or served at a
 //! farther level.
 
+mod extended;
+
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
 use crate::cpus;
@@ -33,7 +35,7 @@ use topology_graph::ShapeHash;
 pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
 
 /// The choice.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Choice {
     /// The best candidate.
     pub(super) best: Chosen,
@@ -50,6 +52,17 @@ pub(super) struct Chosen {
     pub(super) steps: u64,
     /// Why the pod can get several functions of one port, if it can.
     pub(super) shares_ports: Option<&'static str>,
+    order: Order,
+    beside: Beside,
+}
+
+/// What a claim says about all its NICs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Beside {
+    /// The attributes on which they are equal, as they are on one fabric.
+    fabric: Vec<&'static str>,
+    /// How the functions of a port are kept apart.
+    ports: PortsApart,
 }
 
 /// The nearest levels that a machine can serve.
@@ -107,12 +120,12 @@ pub(super) fn choose(
 }
 
 #[derive(Clone, Copy)]
-struct Chooser<'a> {
-    intent: &'a Intent,
-    question: Question<'a>,
-    classes: &'a Classes,
-    view: &'a ClusterView,
-    policy: &'a Policy,
+pub(super) struct Chooser<'a> {
+    pub(super) intent: &'a Intent,
+    pub(super) question: Question<'a>,
+    pub(super) classes: &'a Classes,
+    pub(super) view: &'a ClusterView,
+    pub(super) policy: &'a Policy,
 }
 
 /// The level of each machine.
@@ -152,11 +165,11 @@ impl Chooser<'_> {
         let is_own = |level: &Nearness, refusals: &mut Refusals| {
             let mut candidates = join::required(alone.question, &[Some(*level)], WAYS_MAX);
             alone.with_together(&mut candidates);
-            candidates.into_iter().any(|it| alone.cheapest(it, refusals).is_some())
+            candidates.iter().any(|it| alone.cheapest(it, refusals).is_some())
         };
         let is_whole = |level: &Nearness, refusals: &mut Refusals| {
-            let mut candidates = join::whole(alone.question, &[Some(*level)]).into_iter();
-            candidates.any(|it| alone.cheapest(it, refusals).is_some())
+            let candidates = join::whole(alone.question, &[Some(*level)]);
+            candidates.iter().any(|it| alone.cheapest(it, refusals).is_some())
         };
         Alone {
             own: levels.iter().copied().find(|level| is_own(level, refusals)),
@@ -274,17 +287,19 @@ impl Chooser<'_> {
         }
         let asked = self.intent.level.map(Nearness::Level);
         let Preferred { complete, whole, partial } = join::preferred(self.question, asked);
-        let is_weakest = |(machine, level): (&Machine<'_>, &Option<Nearness>)| {
-            level.is_none_or(|level| level >= Nearness::weakest(slice::from_ref(machine)))
-        };
-        let weakest_only = complete
-            .iter()
-            .chain(&whole)
-            .filter(|candidate| machines.iter().zip(&candidate.levels).all(is_weakest));
+        let weakest_only = complete.iter().chain(&whole).filter(|it| self.is_weakest(it));
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
         let candidates = complete.into_iter().chain(whole).chain(together).chain(partial);
         let mut candidates = candidates.into_iter();
         candidates.find_map(|candidate| self.best(vec![candidate], refusals))
+    }
+
+    /// Returns true if the candidate tries only the weakest level of each machine.
+    fn is_weakest(&self, candidate: &Candidate) -> bool {
+        let mut levels = self.question.machines.iter().zip(&candidate.levels);
+        levels.all(|(machine, level)| {
+            level.is_none_or(|level| level >= Nearness::weakest(slice::from_ref(machine)))
+        })
     }
 
     /// Any devices.
@@ -312,7 +327,7 @@ impl Chooser<'_> {
             for level in levels {
                 let candidates = join::pinned(self.question, &of, level).into_iter();
                 let pins: Vec<_> =
-                    candidates.filter_map(|it| self.cheapest(it, refusals)).collect();
+                    candidates.filter_map(|it| self.cheapest(&it, refusals)).collect();
                 let nodes = pins.iter().map(|it| it.candidate.nodes(self.question.machines));
                 let nodes = nodes.max().unwrap_or_default();
                 if nodes > best.0 {
@@ -323,7 +338,7 @@ impl Chooser<'_> {
         }
         if !is_required && let Some(first) = found.first() {
             let any = join::unaligned(self.question, first.candidate.nearness);
-            found.extend(self.cheapest(any, refusals));
+            found.extend(self.cheapest(&any, refusals));
         }
         found
     }
@@ -334,7 +349,7 @@ impl Chooser<'_> {
         let machines = self.question.machines;
         let mut measured = Vec::new();
         for candidate in candidates.into_iter().filter(|one| one.nodes(machines) > (0, 0)) {
-            measured.extend(self.cheapest(candidate, refusals));
+            measured.extend(self.cheapest(&candidate, refusals));
         }
         // Among equal ones, `min_by_key` returns the first.
         measured.into_iter().min_by_key(|chosen: &Chosen| {
@@ -345,36 +360,58 @@ impl Chooser<'_> {
     }
 
     /// The candidate in the order of requests that takes the fewest steps.
-    fn cheapest(&self, candidate: Candidate, refusals: &mut Refusals) -> Option<Chosen> {
-        let mut best: Option<(u64, ClaimParts)> = None;
+    fn cheapest(&self, candidate: &Candidate, refusals: &mut Refusals) -> Option<Chosen> {
+        let mut best: Option<Chosen> = None;
         for order in Order::all(&candidate.demand, &candidate.form) {
-            let written = self.write(&candidate, order);
-            if written.requests.len() > CLAIM_PARTS_MAX
-                || written.constraints.len() > CLAIM_PARTS_MAX
-            {
-                refusals.too_many_parts = true;
-                continue;
-            }
-            if sharing::could_repeat(self.intent, &written, self.view.settings()) {
-                let why = "before Kubernetes 1.37 it could give one NIC twice";
-                refusals.other = Some(CostError::Refused(why.to_owned()));
-                continue;
-            }
-            match self.cost(&candidate, &written) {
-                Ok(steps) if best.as_ref().is_none_or(|(least, _)| steps < *least) => {
-                    best = Some((steps, written));
-                }
-                Ok(_) => {}
-                Err(CostError::OverBudget(_)) => refusals.over_budget = true,
-                Err(error) => refusals.other = Some(error),
+            let found = self.in_order(candidate, order, refusals);
+            let is_less =
+                |found: &Chosen| best.as_ref().is_none_or(|best| found.steps < best.steps);
+            if found.as_ref().is_some_and(is_less) {
+                best = found;
             }
         }
-        let (steps, written) = best?;
-        let claim = claim(&written);
+        best
+    }
+
+    /// The candidate with its requests in this order.
+    fn in_order(
+        &self,
+        candidate: &Candidate,
+        order: Order,
+        refusals: &mut Refusals,
+    ) -> Option<Chosen> {
+        let written = self.write(candidate, order);
+        if written.requests.len() > CLAIM_PARTS_MAX || written.constraints.len() > CLAIM_PARTS_MAX {
+            refusals.too_many_parts = true;
+            return None;
+        }
+        if sharing::could_repeat(self.intent, &written, self.view.settings()) {
+            let why = "before Kubernetes 1.37 it could give one NIC twice";
+            refusals.other = Some(CostError::Refused(why.to_owned()));
+            return None;
+        }
+        let steps = match self.cost(candidate, &written) {
+            Ok(steps) => steps,
+            Err(CostError::OverBudget(_)) => {
+                refusals.over_budget = true;
+                return None;
+            }
+            Err(error) => {
+                refusals.other = Some(error);
+                return None;
+            }
+        };
+        let beside = self.beside(candidate);
         let driver = self.question.nic_class.driver();
-        let shares_ports = self.ports(&candidate).why_not(driver, &written, self.view.settings());
-        let nic_requests = written.nic_requests;
-        Some(Chosen { candidate, claim, nic_requests, steps, shares_ports })
+        Some(Chosen {
+            candidate: candidate.clone(),
+            claim: claim(&written),
+            steps,
+            shares_ports: beside.ports.why_not(driver, &written, self.view.settings()),
+            nic_requests: written.nic_requests,
+            order,
+            beside,
+        })
     }
 
     fn write(&self, candidate: &Candidate, order: Order) -> ClaimParts {
@@ -398,29 +435,31 @@ impl Chooser<'_> {
         if let Some(shared) = self.question.shared_gpus {
             shared.keep_apart(&candidate.demand, &mut written);
         }
-        for attribute in FABRIC_ATTRIBUTES {
-            if self.on_every_nic(candidate, attribute) {
-                let nics = written.nic_requests.clone();
-                written.constraints.push(match_attribute(nics, attribute));
-            }
+        let beside = self.beside(candidate);
+        for attribute in beside.fabric {
+            let nics = written.nic_requests.clone();
+            written.constraints.push(match_attribute(nics, attribute));
         }
         cpus::add(self.intent, &candidate.demand, &mut written);
         nvmes::add(self.intent, &candidate.demand, &mut written);
         sharing::keep_apart(self.intent, &candidate.demand, &mut written);
-        self.ports(candidate).constrain(&mut written);
+        beside.ports.constrain(&mut written);
         self.question.nic_class.keep_equal(&mut written, candidate.demand.all_nics());
         written
     }
 
-    /// How the claim keeps the functions of a port apart.
-    fn ports(&self, candidate: &Candidate) -> PortsApart {
-        PortsApart::of(
-            self.question.nic_class.driver(),
-            &candidate.demand,
-            self.question.machines,
-            &candidate.serves,
-            self.view.settings(),
-        )
+    fn beside(&self, candidate: &Candidate) -> Beside {
+        let on_every_nic = |attribute: &&&str| self.on_every_nic(candidate, attribute);
+        Beside {
+            fabric: FABRIC_ATTRIBUTES.iter().filter(on_every_nic).copied().collect(),
+            ports: PortsApart::of(
+                self.question.nic_class.driver(),
+                &candidate.demand,
+                self.question.machines,
+                &candidate.serves,
+                self.view.settings(),
+            ),
+        }
     }
 
     /// Returns true if every NIC that could serve has the attribute. Otherwise a constraint on it

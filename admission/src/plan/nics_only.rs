@@ -3,6 +3,8 @@
 //!
 //! One constraint is enough: NICs publish what they have in common. Nothing has to be kept apart.
 
+use super::among::Among;
+use super::decided::Rest;
 use super::{Plan, PlannedMachine, Policy, choice, selection, with_config};
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
@@ -33,15 +35,15 @@ type Common = (&'static str, &'static str);
 /// The plan of a pod without GPUs.
 pub(super) fn plan(
     intent: &Intent,
-    placement: &Placement,
-    view: &ClusterView,
+    among: &Among<'_>,
     policy: &Policy,
-) -> Result<Plan, Denial> {
+) -> Result<(Plan, Rest<'static>), Denial> {
+    let (view, placement) = (among.view, among.placement());
     let (level, common) = common(intent)?;
     if intent.same_rail {
         return Err(rail::deny("a rail is that of the NIC next to a GPU, and the pod has no GPU"));
     }
-    let (nic_driver, class) = selection::nics(intent, view, policy)?;
+    let (nic_driver, class) = selection::nics(intent, among, policy)?;
     nic_class::check_driver(intent, nic_driver)?;
     let beside =
         |name: &str, asked: Option<u32>| view.inventory().class(name).filter(|_| asked.is_some());
@@ -58,7 +60,8 @@ pub(super) fn plan(
         nvme_class: beside(nvme::CLASS, intent.nvmes).map(|class| &**class),
     };
     let demand = Demand::of(intent);
-    let mut machines = machines(view, &selection, |node| placement.allows(view, node));
+    let found = machines(view, &selection, |node| placement.allows(view, node));
+    let (mut machines, remembered) = among.split(found);
     if machines.is_empty() {
         return Err(nothing(intent, &selection, placement, view));
     }
@@ -106,7 +109,8 @@ pub(super) fn plan(
     let present = |counts: &dyn Fn(&PlannedMachine) -> bool| {
         planned.iter().filter(|it| counts(it)).map(|it| it.present).sum()
     };
-    Ok(Plan {
+    let rest = if remembered.is_empty() { Rest::None } else { Rest::SameClaim };
+    let plan = Plan {
         driver: gpu_drivers::NONE,
         plugin: None,
         nic_driver,
@@ -132,7 +136,8 @@ pub(super) fn plan(
         pins: Vec::new(),
         devices: (0, intent.nics),
         pairing: intent.pairing,
-    })
+    };
+    Ok((plan, rest))
 }
 
 /// What the plan says about each machine.

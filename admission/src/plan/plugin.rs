@@ -6,6 +6,8 @@
 pub(super) mod late;
 mod nics;
 
+use super::among::Among;
+use super::decided::Rest;
 use super::selection;
 use super::{Plan, PlannedMachine, Policy, choice, with_config};
 use crate::claim::match_attribute;
@@ -75,22 +77,33 @@ pub(super) fn resource<'i>(
 pub(super) fn plan(
     intent: &Intent,
     resource: &GpuResource,
-    placement: &Placement,
-    view: &ClusterView,
+    among: &Among<'_>,
     policy: &Policy,
-) -> Result<Plan, Denial> {
+) -> Result<(Plan, Rest<'static>), Denial> {
+    let (view, placement) = (among.view, among.placement());
     check_beside(intent, resource)?;
-    let (nic_driver, nic_class) = selection::nics(intent, view, policy)?;
+    let (nic_driver, nic_class) = selection::nics(intent, among, policy)?;
     nic_class::check_driver(intent, nic_driver)?;
     let selected = (nic_driver, &*nic_class);
-    let named = machines(intent, resource, selected, placement, view);
+    let (named, left_out) = match machines(intent, resource, selected, among) {
+        Ok(found) => {
+            let (named, left_out) = among.split(found);
+            (Ok(named), left_out)
+        }
+        Err(denial) => (Err(denial), Vec::new()),
+    };
     if !named.as_ref().is_ok_and(|named| takes_all(intent, named)) {
         let late = late::machines(intent, resource, selected, placement, view);
+        let (late, left_out) = among.split(late);
         if !late.is_empty() {
-            return late::plan(intent, resource, &late, selected, (view, policy));
+            let plan = late::plan(intent, resource, &late, selected, (view, policy))?;
+            return Ok((plan, rest(&left_out)));
         }
     }
     let mut machines = named?;
+    if machines.is_empty() {
+        return Err(intent.deny("no present node can serve the pod"));
+    }
     nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
     nic_config::check_machines(intent, &machines)?;
     fabric::check_machines(intent, &machines, view)?;
@@ -117,7 +130,12 @@ pub(super) fn plan(
     apart.constrain(&mut parts);
     let shares_ports = apart.why_not(nic_driver, &parts, view.settings());
     let plan = complete(intent, resource, question, &chosen, parts, (view, policy))?;
-    Ok(Plan { shares_ports, ..plan })
+    Ok((Plan { shares_ports, ..plan }, rest(&left_out)))
+}
+
+/// How these remembered machines are added to a plan.
+fn rest(left_out: &[Machine<'_>]) -> Rest<'static> {
+    if left_out.is_empty() { Rest::None } else { Rest::SamePromise }
 }
 
 /// The machines all of whose GPUs the pod takes; for preferred alignment also those of which it takes a
@@ -126,9 +144,9 @@ fn machines<'v>(
     intent: &Intent,
     resource: &GpuResource,
     (nic_driver, nic_class): (&'static NicDriver, &Class),
-    placement: &Placement,
-    view: &'v ClusterView,
+    among: &Among<'v>,
 ) -> Result<Vec<Machine<'v>>, Denial> {
+    let (view, placement) = (among.view, among.placement());
     let nics = NicSelection {
         nic_driver,
         nic_class,

@@ -1,5 +1,6 @@
 //! Selects the GPU driver and the device classes of a plan.
 
+use super::among::Among;
 use super::{Policy, Selected};
 use crate::denial::Denial;
 use crate::intent::Intent;
@@ -8,19 +9,19 @@ use cluster_model::machines::is_in;
 use cluster_model::names::annotation;
 use cluster_model::nic_drivers::{self, NicDriver};
 use cluster_model::node_devices::is_whole;
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The classes from the user, the operator or the cluster.
 pub(super) fn select(
     intent: &Intent,
-    view: &ClusterView,
+    among: &Among<'_>,
     policy: &Policy,
 ) -> Result<Selected, Denial> {
-    let (nic_driver, nic_class) = nics(intent, view, policy)?;
-    let (driver, gpu_class) = gpus(intent, view, policy)?;
+    let (nic_driver, nic_class) = nics(intent, among, policy)?;
+    let (driver, gpu_class) = gpus(intent, among, policy)?;
     Ok(Selected { driver, gpu_class, nic_driver, nic_class })
 }
 
@@ -28,15 +29,15 @@ pub(super) fn select(
 /// no NIC, it is a class of the only other NIC driver of the cluster.
 pub(super) fn nics(
     intent: &Intent,
-    view: &ClusterView,
+    among: &Among<'_>,
     policy: &Policy,
 ) -> Result<(&'static NicDriver, Arc<Class>), Denial> {
     let named = match &intent.nic_class {
-        Some(name) => class(view, annotation::NIC_CLASS, name, name),
-        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class),
+        Some(name) => class(among.view, annotation::NIC_CLASS, name, name),
+        None => class(among.view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class),
     };
     if let Ok(named) = &named
-        && let Some(driver) = nic_driver_of(view, named)
+        && let Some(driver) = nic_driver_of(among, named)
     {
         return Ok((driver, named.clone()));
     }
@@ -44,7 +45,7 @@ pub(super) fn nics(
         let why = no_device(&*named?);
         return Err(Denial::new(annotation::NIC_CLASS, name, why));
     }
-    match others(view).as_slice() {
+    match others(among).as_slice() {
         [(driver, class)] => Ok((driver, class.clone())),
         [] => Err(intent.deny(no_device(&*named?))),
         several => {
@@ -68,15 +69,16 @@ fn no_device(class: &Class) -> String {
 }
 
 /// The first driver in the table of whose NICs the class selects one that is published now.
-fn nic_driver_of(view: &ClusterView, class: &Class) -> Option<&'static NicDriver> {
-    nic_drivers::all().iter().find(|driver| selects(view, class, driver.driver))
+fn nic_driver_of(among: &Among<'_>, class: &Class) -> Option<&'static NicDriver> {
+    nic_drivers::all().iter().find(|driver| among.selects(class, driver.driver))
 }
 
 /// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.
-fn others(view: &ClusterView) -> Vec<(&'static NicDriver, Arc<Class>)> {
+fn others(among: &Among<'_>) -> Vec<(&'static NicDriver, Arc<Class>)> {
     let found = nic_drivers::all().iter().filter(|driver| !driver.is_ours()).filter_map(|driver| {
-        let mut classes = driver.classes.iter().filter_map(|name| view.inventory().class(name));
-        let class = classes.find(|class| selects(view, class, driver.driver))?;
+        let named = |name: &&str| among.view.inventory().class(name);
+        let mut classes = driver.classes.iter().filter_map(named);
+        let class = classes.find(|class| among.selects(class, driver.driver))?;
         Some((driver, class.clone()))
     });
     found.collect()
@@ -123,14 +125,14 @@ pub(super) fn unseen(
 
 fn gpus(
     intent: &Intent,
-    view: &ClusterView,
+    among: &Among<'_>,
     policy: &Policy,
 ) -> Result<(&'static GpuDriver, Arc<Class>), Denial> {
     if let Some(name) = intent.gpu_class.as_ref() {
-        let class = class(view, annotation::GPU_CLASS, name, name)?;
-        let driver = driver_of(intent, view, &class);
-        if driver.is_some_and(|driver| !selects_whole(view, &class, driver)) {
-            if let Some(part) = part_of(view, &class) {
+        let class = class(among.view, annotation::GPU_CLASS, name, name)?;
+        let driver = driver_of(intent, among, &class);
+        if driver.is_some_and(|driver| !selects_whole(among, &class, driver)) {
+            if let Some(part) = part_of(among, &class) {
                 return one_part(intent, part).map(|part| (part, class));
             }
             let why = "the class selects only parts of GPUs, and only whole GPUs can be aligned \
@@ -148,42 +150,43 @@ fn gpus(
     let driver = match &intent.resource {
         Some(resource) => one_part(intent, resource.driver)?,
         // The operator's class may say which of several drivers is meant.
-        None => match driver_of_policy(intent, view, policy) {
+        None => match driver_of_policy(intent, among, policy) {
             Some(driver) => driver,
-            None => only_driver(intent, view)?,
+            None => only_driver(intent, among)?,
         },
     };
     let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.as_deref());
     let operators = policy.gpu_class.as_deref().filter(|_| driver.part.is_none());
     let named = of_limits.or(operators);
-    let name = named.unwrap_or_else(|| default_class(intent, view, driver));
-    let class = class(view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
+    let name = named.unwrap_or_else(|| default_class(intent, among, driver));
+    let class = class(among.view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
     Ok((driver, class))
 }
 
 /// The driver whose GPUs the operator's class selects, if there is such a class.
 fn driver_of_policy(
     intent: &Intent,
-    view: &ClusterView,
+    among: &Among<'_>,
     policy: &Policy,
 ) -> Option<&'static GpuDriver> {
-    let class = view.inventory().class(policy.gpu_class.as_deref()?)?;
-    driver_of(intent, view, class)
+    let class = among.view.inventory().class(policy.gpu_class.as_deref()?)?;
+    driver_of(intent, among, class)
 }
 
 /// The GPU drivers that publish devices in this cluster, each with the class that pods get which
 /// name no other: what a pod must ask for where there are several.
 pub fn drivers(view: &ClusterView, policy: &Policy) -> Vec<(&'static GpuDriver, String)> {
-    let published: BTreeSet<&str> =
-        view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
+    let anywhere = Placement::default();
+    let among = Among::all(view, &anywhere);
+    let published = among.drivers();
     let there = gpu_drivers::all().iter().filter(|driver| published.contains(driver.driver));
     let class = |driver: &'static GpuDriver| {
         let operators = policy.gpu_class.as_deref().filter(|name| {
             let class = view.inventory().class(name);
-            class.is_some_and(|class| selects(view, class, driver.driver))
+            class.is_some_and(|class| among.selects(class, driver.driver))
         });
         operators
-            .unwrap_or_else(|| standing_for(driver.extended_resources, view, driver))
+            .unwrap_or_else(|| standing_for(driver.extended_resources, &among, driver))
             .to_owned()
     };
     there.map(|driver| (driver, class(driver))).collect()
@@ -191,42 +194,34 @@ pub fn drivers(view: &ClusterView, policy: &Policy) -> Vec<(&'static GpuDriver, 
 
 /// The default GPU class. A class that stands for the extended resource is preferred,
 /// because its quota then still counts.
-fn default_class<'a>(
-    intent: &Intent,
-    view: &'a ClusterView,
-    driver: &'static GpuDriver,
-) -> &'a str {
+fn default_class<'a>(intent: &Intent, among: &Among<'a>, driver: &'static GpuDriver) -> &'a str {
     match &intent.resource {
-        Some(resource) => standing_for(&[resource.name.as_str()], view, driver),
-        None => standing_for(driver.extended_resources, view, driver),
+        Some(resource) => standing_for(&[resource.name.as_str()], among, driver),
+        None => standing_for(driver.extended_resources, among, driver),
     }
 }
 
 /// The class that stands for one of these extended resources, or else the one named like the driver.
-fn standing_for<'a>(
-    resources: &[&str],
-    view: &'a ClusterView,
-    driver: &'static GpuDriver,
-) -> &'a str {
+fn standing_for<'a>(resources: &[&str], among: &Among<'a>, driver: &'static GpuDriver) -> &'a str {
+    let view = among.view;
     let standing_for = |resource: &&str| {
         view.class_of_extended_resource(resource).filter(|name| {
-            view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))
+            view.inventory().class(name).is_some_and(|class| among.selects(class, driver.driver))
         })
     };
     resources.iter().find_map(standing_for).unwrap_or(driver.class)
 }
 
 /// The driver whose GPUs the class selects, limited to the driver that the limits name.
-fn driver_of(intent: &Intent, view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
+fn driver_of(intent: &Intent, among: &Among<'_>, class: &Class) -> Option<&'static GpuDriver> {
     let named = intent.resource.as_ref().map(|resource| resource.driver);
     let wanted = |driver: &&GpuDriver| named.is_none_or(|named| named == *driver);
-    gpu_drivers::all().iter().filter(wanted).find(|driver| selects(view, class, driver.driver))
+    gpu_drivers::all().iter().filter(wanted).find(|driver| among.selects(class, driver.driver))
 }
 
 /// The only GPU driver in the cluster, or a denial if there is none or several.
-fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver, Denial> {
-    let published: BTreeSet<&str> =
-        view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
+fn only_driver(intent: &Intent, among: &Among<'_>) -> Result<&'static GpuDriver, Denial> {
+    let published = among.drivers();
     let there: Vec<_> =
         gpu_drivers::all().iter().filter(|driver| published.contains(driver.driver)).collect();
     match there.as_slice() {
@@ -245,17 +240,17 @@ fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver
 }
 
 /// Whether the class selects a currently published whole GPU of the driver.
-fn selects_whole(view: &ClusterView, class: &Class, driver: &GpuDriver) -> bool {
-    let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
+fn selects_whole(among: &Among<'_>, class: &Class, driver: &GpuDriver) -> bool {
+    let mut slices = among.slices(driver.driver);
     slices.any(|slice| {
         let mut devices = slice.devices.iter().filter(|device| is_whole(device, driver));
-        devices.any(|device| is_in(class, device, view.settings()))
+        devices.any(|device| is_in(class, device, among.view.settings()))
     })
 }
 
 /// The parts of GPUs of which the class selects one that is published now.
-fn part_of(view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
-    gpu_drivers::parts().iter().find(|part| selects_whole(view, class, part))
+fn part_of(among: &Among<'_>, class: &Class) -> Option<&'static GpuDriver> {
+    gpu_drivers::parts().iter().find(|part| selects_whole(among, class, part))
 }
 
 /// Denies a pod with several parts of GPUs: parts of one GPU and of several are the same to a claim.

@@ -4,10 +4,12 @@ use super::*;
 use crate::demand::Demand;
 use crate::intent::{self, GpuResources};
 use crate::nic_class::NicClass;
+use crate::plan::among::Among;
 use crate::plan::selection;
 use cluster::{A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
 use cluster_model::machines::{Selection, machines};
 use cluster_model::nic_drivers;
+use cluster_model::placement::Placement;
 use k8s_openapi::api::core::v1::Pod;
 
 #[path = "../../../tests/plans/cluster.rs"]
@@ -46,7 +48,8 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let pod: Pod = serde_json::from_value(cluster::pod(resource, *gpus, annotations)).unwrap();
     let intent = intent::read(&pod, &GpuResources::default()).unwrap().unwrap();
     let policy = Policy::default();
-    let selected = selection::select(&intent, &view, &policy).unwrap();
+    let anywhere = Placement::default();
+    let selected = selection::select(&intent, &Among::all(&view, &anywhere), &policy).unwrap();
     let demand = Demand::of(&intent);
     let counts = demand.as_counts(&intent.shares);
     let selection = Selection {

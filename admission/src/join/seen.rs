@@ -1,0 +1,54 @@
+//! What a claim says about one machine. Two claims that say the same about a machine, in the same
+//! order, give a pod the same there, whatever else they list.
+
+use super::form::{Form, Way};
+use cluster_model::machines::Machine;
+use std::collections::BTreeSet;
+use topology_graph::{PciAddress, ShapeHash};
+
+/// A way that can serve a pod on a machine, and what it selects there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Devices with the same value of this attribute.
+    Attribute(&'static str),
+    /// These GPUs and NICs.
+    Cell(BTreeSet<PciAddress>, BTreeSet<PciAddress>),
+    /// Any devices.
+    Any,
+}
+
+impl Form {
+    /// The ways that can serve a pod on this machine, in their order. A pinned cell counts as any
+    /// devices, since a claim that is pinned is never compared.
+    pub(crate) fn seen_on(&self, machine: &Machine<'_>) -> Vec<Seen> {
+        self.ways.iter().filter_map(|way| self.seen(way, machine)).collect()
+    }
+
+    fn seen(&self, way: &Way, machine: &Machine<'_>) -> Option<Seen> {
+        match way {
+            Way::Attribute { name, only, .. } => {
+                let only = only.as_ref().or(self.only.as_ref());
+                let selects = !machine.cells_by_attribute(name).is_empty();
+                (selects && is_listed(only, machine)).then_some(Seen::Attribute(name))
+            }
+            Way::Cell(cell) => {
+                let own = |gpu: &&PciAddress| machine.devices.gpus.contains_key(*gpu);
+                let gpus: BTreeSet<_> = cell.gpus.iter().filter(own).copied().collect();
+                let places = cell.places.iter();
+                let places = places.filter(|place| !place.shapes.is_disjoint(&machine.shapes));
+                let nics = places.flat_map(|place| &place.nics);
+                let own = |nic: &&PciAddress| machine.devices.nics.contains_key(*nic);
+                let nics: BTreeSet<_> = nics.filter(own).copied().collect();
+                (!gpus.is_empty() && !nics.is_empty()).then_some(Seen::Cell(gpus, nics))
+            }
+            Way::Pinned(_) | Way::Any => {
+                is_listed(self.only.as_ref(), machine).then_some(Seen::Any)
+            }
+        }
+    }
+}
+
+/// Returns true if a claim that is limited to these shapes, if any, can serve the machine.
+fn is_listed(only: Option<&Vec<ShapeHash>>, machine: &Machine<'_>) -> bool {
+    only.is_none_or(|only| only.iter().any(|shape| machine.shapes.contains(shape)))
+}

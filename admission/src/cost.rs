@@ -92,17 +92,19 @@ pub(crate) fn free_sets<T: Ord + Copy>(
     let few = wanted.saturating_sub(1);
     let first = |count: usize| all.iter().take(count).copied().collect();
     let last = |count: usize| all.iter().rev().take(count).copied().collect();
-    let too_few_each = |cell: &Vec<T>| {
-        let keep = of_block.saturating_sub(1);
-        cell.iter().take(keep).copied().collect::<Vec<_>>()
-    };
     BTreeSet::from([
         first(all.len()),
         last(all.len().saturating_sub(1)),
         all.iter().step_by(2).copied().collect(),
         first(few),
         last(few),
-        cells.iter().flat_map(too_few_each).collect(),
+        cells
+            .iter()
+            .flat_map(|cell| {
+                let keep = of_block.saturating_sub(1);
+                cell.iter().take(keep).copied().collect::<Vec<_>>()
+            })
+            .collect(),
     ])
 }
 

@@ -96,11 +96,15 @@ impl Demand {
     /// The requests of each block or merged group of blocks.
     pub(crate) fn requests(&self) -> Vec<Block> {
         if self.blocks > 1 {
-            let block = |(i, size): (usize, &u32)| Block {
-                nics: (format!("nic-{i}"), size * self.nics),
-                gpus: vec![(format!("gpu-{i}"), size * self.gpus)],
-            };
-            return self.sizes.iter().enumerate().map(block).collect();
+            return self
+                .sizes
+                .iter()
+                .enumerate()
+                .map(|(i, size)| Block {
+                    nics: (format!("nic-{i}"), size * self.nics),
+                    gpus: vec![(format!("gpu-{i}"), size * self.gpus)],
+                })
+                .collect();
         }
         let gpus = self.parts.iter().enumerate();
         let gpus = gpus.map(|(i, part)| (self.part_name(i), part.end - part.start)).collect();
@@ -115,8 +119,10 @@ impl Demand {
         if !in_common || !(3..=TOGETHER_MAX).contains(&self.blocks) {
             return None;
         }
-        let room = |cells: &Vec<Cell>| cells.iter().map(|cell| self.capacity(cell)).collect();
-        let machines: Vec<Vec<usize>> = machines.iter().map(room).collect();
+        let machines: Vec<Vec<usize>> = machines
+            .iter()
+            .map(|cells| cells.iter().map(|cell| self.capacity(cell)).collect())
+            .collect();
         let sizes = coarse::sizes(self.blocks, &machines)?;
         Some(self.in_sizes(&sizes))
     }
@@ -165,16 +171,19 @@ impl Demand {
 
     /// The part of the claim that each container may use.
     pub(crate) fn grants(&self, shares: &[Share]) -> Vec<Grant> {
-        let grant = |share: &Share| {
-            let is_in =
-                |part: &Range<u32>| share.gpus.start <= part.start && part.end <= share.gpus.end;
-            let parts: Vec<usize> =
-                (0..self.parts.len()).filter(|i| is_in(&self.parts[*i])).collect();
-            let whole = parts.len() == self.parts.len();
-            let requests = (!whole).then(|| self.names(&parts));
-            Grant { container: share.container.clone(), requests }
-        };
-        shares.iter().map(grant).collect()
+        shares
+            .iter()
+            .map(|share| {
+                let is_in = |part: &Range<u32>| {
+                    share.gpus.start <= part.start && part.end <= share.gpus.end
+                };
+                let parts: Vec<usize> =
+                    (0..self.parts.len()).filter(|i| is_in(&self.parts[*i])).collect();
+                let whole = parts.len() == self.parts.len();
+                let requests = (!whole).then(|| self.names(&parts));
+                Grant { container: share.container.clone(), requests }
+            })
+            .collect()
     }
 
     /// Request names of these parts. All parts get the NICs of a group; a GPU of a pair
@@ -182,9 +191,11 @@ impl Demand {
     fn names(&self, parts: &[usize]) -> Vec<String> {
         let gpus = parts.iter().map(|part| self.part_name(*part));
         let nics: Vec<_> = self.requests().into_iter().map(|block| block.nics.0).collect();
-        let own =
-            |(i, _): &(usize, String)| self.blocks == 1 || parts.is_empty() || parts.contains(i);
-        let nics = nics.into_iter().enumerate().filter(own).map(|(_, name)| name);
+        let nics = nics
+            .into_iter()
+            .enumerate()
+            .filter(|(i, _)| self.blocks == 1 || parts.is_empty() || parts.contains(i))
+            .map(|(_, name)| name);
         gpus.chain(nics).collect()
     }
 

@@ -52,16 +52,13 @@ pub fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<String> {
     };
     let by_composite = || Some(hash(&[namespace, "composite-pod-group", root?]));
     let by_pod_group = || Some(hash(&[namespace, "pod-group", pod_group(pod)?]));
-    let by_controller = || {
-        let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
-        Some(hash(&["controller", &controller.uid]))
-    };
     match fabric {
         Fabric::Named(name) => Some(hash(&[namespace, "named", name])),
         // A job of several controllers may have a PodGroup for each of them.
-        Fabric::Same => {
-            by_label().or_else(by_composite).or_else(by_pod_group).or_else(by_controller)
-        }
+        Fabric::Same => by_label().or_else(by_composite).or_else(by_pod_group).or_else(|| {
+            let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
+            Some(hash(&["controller", &controller.uid]))
+        }),
     }
 }
 
@@ -205,12 +202,12 @@ pub(crate) fn check_machines(
     view: &ClusterView,
 ) -> Result<(), Denial> {
     let Some(fabric) = &intent.fabric else { return Ok(()) };
-    let labelled = |name: &&str| {
-        let node = view.inventory().node(name);
-        node.is_some_and(|node| node.labels.contains_key(label::NODE_FABRIC))
-    };
     let tells = |machine: &Machine<'_>| {
-        machine.nics_have(attribute::FABRIC) || machine.nodes.iter().any(labelled)
+        machine.nics_have(attribute::FABRIC)
+            || machine.nodes.iter().any(|name| {
+                let node = view.inventory().node(name);
+                node.is_some_and(|node| node.labels.contains_key(label::NODE_FABRIC))
+            })
     };
     if machines.iter().any(tells) {
         return check_level_labels(intent, machines, view);

@@ -232,6 +232,8 @@ fn distinct(driver: &GpuDriver, machines: &[&Machine<'_>], requested: &Amounts) 
         return Distinct::ByCapacity;
     }
     let names = [attribute::PCI_BUS_ID].into_iter().chain(driver.uuid_attribute);
-    let is_on_all = |name: &&str| all(machines).all(|gpu| gpu.attribute(name).is_some());
-    names.into_iter().find(is_on_all).map_or(Distinct::Not, Distinct::By)
+    names
+        .into_iter()
+        .find(|name| all(machines).all(|gpu| gpu.attribute(name).is_some()))
+        .map_or(Distinct::Not, Distinct::By)
 }

@@ -138,10 +138,11 @@ impl Intent {
         let is_divisible =
             self.nics > 1 && self.gpus > self.nics && self.gpus.is_multiple_of(self.nics);
         let each = self.gpus.checked_div(self.nics)?;
-        let is_cut = |share: &Share| {
-            !share.gpus.start.is_multiple_of(each) || !share.gpus.end.is_multiple_of(each)
-        };
-        let is_kind = is_divisible && !self.is_pairing_named && !self.shares.iter().any(is_cut);
+        let is_kind = is_divisible
+            && !self.is_pairing_named
+            && !self.shares.iter().any(|share| {
+                !share.gpus.start.is_multiple_of(each) || !share.gpus.end.is_multiple_of(each)
+            });
         let is_kind = is_kind && self.pairing == Pairing::Group;
         is_kind.then(|| Self { pairing: Pairing::Shared, ..self.clone() })
     }

@@ -94,12 +94,12 @@ impl Candidate {
 
     /// Returns true if the claim is valid only on known shapes.
     pub(crate) fn needs_shapes(&self) -> bool {
-        let listed = |way: &form::Way| match way {
-            form::Way::Attribute { only, .. } => only.is_some(),
-            form::Way::Cell(_) => true,
-            form::Way::Pinned(_) | form::Way::Any => false,
-        };
-        self.form.only.is_some() || self.form.ways.iter().any(listed)
+        self.form.only.is_some()
+            || self.form.ways.iter().any(|way| match way {
+                form::Way::Attribute { only, .. } => only.is_some(),
+                form::Way::Cell(_) => true,
+                form::Way::Pinned(_) | form::Way::Any => false,
+            })
     }
 }
 

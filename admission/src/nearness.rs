@@ -36,14 +36,13 @@ impl Nearness {
     /// The farthest level that still counts as near: a NUMA node, or a socket if some socket has
     /// several of them.
     pub(crate) fn weakest(machines: &[Machine<'_>]) -> Self {
-        let has_several = |machine: &Machine<'_>| {
+        let is_socket = machines.iter().any(|machine| {
             let devices = |level| {
                 let cells = machine.cells(level).into_iter();
                 cells.map(|cell| (cell.gpus, cell.nics)).collect::<BTreeSet<_>>()
             };
             devices(Level::Socket) != devices(Level::Numa)
-        };
-        let is_socket = machines.iter().any(has_several);
+        });
         Self::Level(if is_socket { Level::Socket } else { Level::Numa })
     }
 

@@ -45,15 +45,18 @@ pub fn choose(
         return plan;
     }
     let claims = claims(view);
-    let load = |pin: &Pin| {
-        let ClaimCounts { open, all } =
-            claims.get(pin.template.as_str()).copied().unwrap_or_default();
-        let created = created(&pin.template);
-        let waiting = open.max(created);
-        let room = room(pin, placement, view).saturating_sub(waiting);
-        Load { room, waiting, pods: all.max(created) }
-    };
-    let loads: Vec<_> = plan.pins.iter().map(load).collect();
+    let loads: Vec<_> = plan
+        .pins
+        .iter()
+        .map(|pin| {
+            let ClaimCounts { open, all } =
+                claims.get(pin.template.as_str()).copied().unwrap_or_default();
+            let created = created(&pin.template);
+            let waiting = open.max(created);
+            let room = room(pin, placement, view).saturating_sub(waiting);
+            Load { room, waiting, pods: all.max(created) }
+        })
+        .collect();
     let index = best(&plan.pins, &loads).unwrap_or_default();
     plan.pinned(index)
 }
@@ -100,24 +103,31 @@ pub fn elsewhere<'p>(
         return None;
     }
     let claims = claims(view);
-    let free = |pin: &&Pin| {
-        let claims = claims.get(pin.template.as_str()).copied().unwrap_or_default();
-        room(pin, placement, view) > claims.open
-    };
     let others = plan.pins.iter().filter(|pin| pin.place.is_some());
     let mut others = others.filter(|pin| pin.template != template);
-    Some((place, others.find(free)?.place.as_deref()?))
+    Some((
+        place,
+        others
+            .find(|pin| {
+                let claims = claims.get(pin.template.as_str()).copied().unwrap_or_default();
+                room(pin, placement, view) > claims.open
+            })?
+            .place
+            .as_deref()?,
+    ))
 }
 
 /// How many nodes can serve a claim now, according to the scheduler's allocator.
 fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
-    let is_labelled = |node: &&str| {
-        pin.node_label.as_ref().is_none_or(|(name, value)| {
-            let node = view.inventory().node(node);
-            node.is_some_and(|node| node.labels.get(*name).is_some_and(|it| **it == **value))
+    with_room(&pin.claim, placement, view)
+        .into_iter()
+        .filter(|node| {
+            pin.node_label.as_ref().is_none_or(|(name, value)| {
+                let node = view.inventory().node(node);
+                node.is_some_and(|node| node.labels.get(*name).is_some_and(|it| **it == **value))
+            })
         })
-    };
-    with_room(&pin.claim, placement, view).into_iter().filter(is_labelled).count()
+        .count()
 }
 
 /// The nodes that can serve a claim now, according to the scheduler's allocator.

@@ -4,12 +4,12 @@
 use crate::claim::class_names;
 use crate::denial::Denial;
 use crate::intent::Intent;
-use cluster_model::gpu_drivers::{self};
+use cluster_model::gpu_drivers;
 use cluster_model::machines::is_in;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
-use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 
 /// Prefixes of extended resources by which device plugins offer NICs:
 /// k8s-rdma-shared-dev-plugin, the SR-IOV network device plugin as NVIDIA's network
@@ -116,9 +116,9 @@ pub(crate) fn spec<'a>(
 fn gpu_request<'a>(spec: &'a ResourceClaimSpec, view: &ClusterView) -> Option<&'a str> {
     let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
     let mut requests = requests.unwrap_or_default().iter();
-    let is_gpu =
-        |request: &&DeviceRequest| class_names(request).any(|name| is_gpu_class(name, view));
-    requests.find(is_gpu).map(|request| request.name.as_str())
+    requests
+        .find(|request| class_names(request).any(|name| is_gpu_class(name, view)))
+        .map(|request| request.name.as_str())
 }
 
 fn is_gpu_class(name: &str, view: &ClusterView) -> bool {

@@ -24,9 +24,8 @@ pub(crate) fn escape(
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
     let class = gpus.flat_map(class_names).next()?;
-    let is_counted = |key: &String| view.quotas().of(namespace, key).next().is_some();
     let counts = own.is_some_and(|own| own.class.as_deref() == Some(class))
-        || counted(view, class).iter().any(is_counted);
+        || counted(view, class).iter().any(|key| view.quotas().of(namespace, key).next().is_some());
     if counts {
         return None;
     }

@@ -31,12 +31,13 @@ pub(crate) fn keep(
     let all: BTreeSet<i64> = machines.iter().flat_map(rails_of).collect();
     let all: Vec<i64> = all.into_iter().collect();
     let served = |sets: Vec<Vec<i64>>| -> BTreeMap<Vec<i64>, usize> {
-        let nodes = |set: Vec<i64>| {
-            let able = machines.iter().filter(|machine| serves(intent, demand, machine, &set));
-            let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
-            (nodes > 0).then_some((set, nodes))
-        };
-        sets.into_iter().filter_map(nodes).collect()
+        sets.into_iter()
+            .filter_map(|set| {
+                let able = machines.iter().filter(|machine| serves(intent, demand, machine, &set));
+                let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
+                (nodes > 0).then_some((set, nodes))
+            })
+            .collect()
     };
     let mut nodes = served(blocks(&all, width));
     if nodes.is_empty() {

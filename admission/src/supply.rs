@@ -35,9 +35,10 @@ pub(crate) fn nothing(
     let nodes = view.inventory().node_names().filter(|node| filter(node));
     let nodes: Vec<_> = nodes.filter(|node| !view.is_remembered(node)).collect();
     let devices: Vec<_> = nodes.iter().filter_map(|node| NodeDevices::of(view, node)).collect();
-    let has_gpus =
-        |devices: &&NodeDevices<'_>| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver);
-    let with_gpus = devices.iter().filter(has_gpus).count();
+    let with_gpus = devices
+        .iter()
+        .filter(|devices| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver))
+        .count();
     let counts = |nic: &Device| {
         let driver = selection.nic_driver;
         *nic.id().driver == *driver.driver
@@ -174,17 +175,22 @@ fn on_the_host(intent: &Intent) -> &'static str {
 /// Why a claim cannot express what the topology knows.
 fn no_join(question: Question<'_>) -> String {
     let driver = question.driver;
-    let lacks = |machine: &Machine<'_>| {
-        let mut nics = machine.devices.nics.values();
-        driver.kind_attribute.is_some_and(|kind| nics.any(|nic| nic.attribute(kind).is_none()))
-    };
     match driver.kind_attribute {
-        Some(kind) if question.machines.iter().all(lacks) => format!(
-            "the devices exist, but GPUs and NICs publish no common attribute, and the NICs do \
+        Some(kind)
+            if question.machines.iter().all(|machine| {
+                let mut nics = machine.devices.nics.values();
+                driver
+                    .kind_attribute
+                    .is_some_and(|kind| nics.any(|nic| nic.attribute(kind).is_none()))
+            }) =>
+        {
+            format!(
+                "the devices exist, but GPUs and NICs publish no common attribute, and the NICs do \
              not publish {kind}, which tells them apart; run dranet's node-driver, which \
              publishes it, instead of the driver that publishes these NICs{}",
-            or_labels(question)
-        ),
+                or_labels(question)
+            )
+        }
         _ => "no published attribute lets a claim express this".to_owned(),
     }
 }

@@ -159,9 +159,11 @@ impl Sink<Pod> for WaitingPods {
         let since = pods.get(&key).map(|known| known.since);
         if since.is_none() && !is_deleted {
             let namespace = &key.namespace;
-            let template =
-                |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-            lock(&self.0.arrived).extend(templates.iter().map(template));
+            lock(&self.0.arrived).extend(
+                templates
+                    .iter()
+                    .map(|name| ObjectKey { namespace: namespace.clone(), name: name.clone() }),
+            );
             self.0.has_arrived.notify_one();
         }
         let since = since.unwrap_or_else(Instant::now);

@@ -16,11 +16,15 @@ pub(crate) fn text(fabric: &str, domains: &[LevelDomain]) -> String {
 pub(crate) fn parse(value: &str) -> (&str, Vec<LevelDomain>) {
     let mut parts = value.split(',');
     let fabric = parts.next().unwrap_or_default();
-    let domain = |part: &str| {
-        let (level, name) = part.split_once('=')?;
-        Some(LevelDomain { level: FabricLevel::named(level)?, name: name.to_owned() })
-    };
-    (fabric, parts.filter_map(domain).collect())
+    (
+        fabric,
+        parts
+            .filter_map(|part| {
+                let (level, name) = part.split_once('=')?;
+                Some(LevelDomain { level: FabricLevel::named(level)?, name: name.to_owned() })
+            })
+            .collect(),
+    )
 }
 
 #[cfg(test)]

@@ -205,15 +205,15 @@ impl Controller {
         let gone = CancellationToken::new();
         // Dropped when this replica no longer leads.
         let _gone_with_the_leader = gone.clone().drop_guard();
-        let decided = move || {
+        tokio::task::spawn_blocking(move || {
             let view = view.read();
             let end = Instant::now() + ROUND;
             let stop = || Instant::now() >= end || gone.is_cancelled();
             let budget = Budget::until(&stop);
             let capacity = ClusterCapacity::new(&view, &objects.pods, &objects.nodes, &budget);
             decide(&groups, capacity, &policy, Timestamp::now())
-        };
-        tokio::task::spawn_blocking(decided).await
+        })
+        .await
     }
 }
 

@@ -127,13 +127,18 @@ pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
 /// there is none.
 pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Option<Timestamp> {
     let after = |at: Timestamp, time| at.checked_add(time).unwrap_or(Timestamp::MAX);
-    let of_group = |group: &Group| {
-        let youngest = group.members.iter().map(|member| member.created).max()?;
-        let oldest = group.gated().map(|member| member.created).min()?;
-        Some([after(youngest, rules.whole_within), after(oldest, rules.starves_after)])
-    };
     let grow = groups.iter().filter_map(Group::grows_at);
-    groups.iter().filter_map(of_group).flatten().chain(grow).filter(|at| *at > now).min()
+    groups
+        .iter()
+        .filter_map(|group| {
+            let youngest = group.members.iter().map(|member| member.created).max()?;
+            let oldest = group.gated().map(|member| member.created).min()?;
+            Some([after(youngest, rules.whole_within), after(oldest, rules.starves_after)])
+        })
+        .flatten()
+        .chain(grow)
+        .filter(|at| *at > now)
+        .min()
 }
 
 /// Decides on every group with gated pods or pods without a node.
@@ -299,10 +304,9 @@ impl Placer<'_, '_> {
         {
             return Some(name.clone());
         }
-        let is_open = |(name, ..): &&(String, usize, usize)| {
+        let open = fitting.iter().filter(|(name, ..): &&(String, usize, usize)| {
             !self.kept.contains(name) && !self.is_busy(name, &needs.spots(&BTreeSet::new()))
-        };
-        let open = fitting.iter().filter(is_open);
+        });
         let best = open.max_by_key(|(name, free, rest)| (*free, std::cmp::Reverse((*rest, name))));
         best.map(|(name, _, _)| name.clone())
     }

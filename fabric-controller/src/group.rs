@@ -206,11 +206,11 @@ impl Member {
 
 /// Whether all these claims are allocated.
 pub(super) fn has_devices(claims: &[String], namespace: &str, view: &ClusterView) -> bool {
-    let allocated = |name: &String| {
-        let key = ObjectKey { namespace: namespace.to_owned(), name: name.clone() };
-        view.claim(&key).is_some_and(|claim| claim.is_allocated)
-    };
-    !claims.is_empty() && claims.iter().all(allocated)
+    !claims.is_empty()
+        && claims.iter().all(|name| {
+            let key = ObjectKey { namespace: namespace.to_owned(), name: name.clone() };
+            view.claim(&key).is_some_and(|claim| claim.is_allocated)
+        })
 }
 
 /// Names of the claims that were created from the pod's templates.
@@ -240,8 +240,10 @@ fn slice(pod: &Pod, size: usize) -> Option<(Box<str>, usize)> {
 
 /// The domains of levels that the pod's node affinity requires.
 fn domains(pod: &Pod) -> Vec<LevelDomain> {
-    let of = |level: FabricLevel| Some(LevelDomain { level, name: affinity(pod, level.label())? });
-    FabricLevel::ALL.into_iter().filter_map(of).collect()
+    FabricLevel::ALL
+        .into_iter()
+        .filter_map(|level| Some(LevelDomain { level, name: affinity(pod, level.label())? }))
+        .collect()
 }
 
 /// The single value of this label that every term of the pod's node affinity requires.
@@ -316,12 +318,11 @@ impl Group {
 
     /// Whether there is anything to decide: not if the whole group runs.
     pub fn is_open(&self) -> bool {
-        let open = |member: &Member| match member.stage {
+        self.members.iter().any(|member| match member.stage {
             PodStage::Gated | PodStage::Released => true,
             PodStage::Bound(_) => member.moves,
             PodStage::Succeeded => false,
-        };
-        self.members.iter().any(open)
+        })
     }
 
     /// Whether pods wait or are being scheduled, or a condition still says that they wait.
@@ -386,12 +387,14 @@ impl Group {
         pod: &Member,
         domain_of: impl Fn(&str, FabricLevel) -> Option<String>,
     ) -> Vec<LevelDomain> {
-        let home = |level: FabricLevel| {
-            let mates = self.released().filter(|mate| self.share_domain(level, pod, mate));
-            let name = most(mates.filter_map(|mate| mate.domain(level, &domain_of)))?;
-            Some(LevelDomain { level, name })
-        };
-        self.levels().required().filter_map(home).collect()
+        self.levels()
+            .required()
+            .filter_map(|level| {
+                let mates = self.released().filter(|mate| self.share_domain(level, pod, mate));
+                let name = most(mates.filter_map(|mate| mate.domain(level, &domain_of)))?;
+                Some(LevelDomain { level, name })
+            })
+            .collect()
     }
 
     /// When it goes to a fabric that can grow, if no other has room by then.

@@ -42,8 +42,9 @@ impl FromStr for LevelSource {
 
 /// Roughly a label's key: what no key can contain is a typing error.
 fn is_key(label: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    !label.is_empty() && label.chars().all(is_part) && label.matches('/').count() < 2
+    !label.is_empty()
+        && label.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+        && label.matches('/').count() < 2
 }
 
 /// The sources of every level.

@@ -13,7 +13,7 @@ use cluster_model::view::ClusterView;
 use dra_allocator::AttributeValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use topology_graph::{Nic, NicRole};
+use topology_graph::NicRole;
 
 /// The nodes whose machine labels are missing or differ, and the labels to merge into
 /// each.
@@ -21,11 +21,9 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
     let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
     let due = nodes.filter_map(|name| {
         let labels = &view.inventory().node(name)?.labels;
-        let differs =
-            |(key, value): &(&str, String)| labels.get(*key).is_none_or(|there| **there != **value);
         let due: Map<String, Value> = wanted(view, name)?
             .into_iter()
-            .filter(differs)
+            .filter(|(key, value)| labels.get(*key).is_none_or(|there| **there != **value))
             .map(|(key, value)| (key.to_owned(), value.into()))
             .collect();
         (!due.is_empty()).then(|| (name.to_string(), due.into()))
@@ -38,8 +36,8 @@ fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>>
     let graph = view.topology(node)?;
     let (mut machine, mut rails) = (None, BTreeSet::new());
     for (_, nic) in published(view, node).filter(|(role, _)| *role == Role::Nic) {
-        let named = || attribute::MACHINE_TYPES.iter().find_map(|name| text(nic, name));
-        machine = machine.or_else(named);
+        machine =
+            machine.or_else(|| attribute::MACHINE_TYPES.iter().find_map(|name| text(nic, name)));
         if let Some(AttributeValue::Int(rail)) = nic.attribute(attribute::RAIL) {
             rails.insert(*rail);
         }
@@ -47,10 +45,12 @@ fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>>
     let labels = &view.inventory().node(node)?.labels;
     let instance = labels.get(INSTANCE_TYPE).map(|value| &**value);
     let machine = machine.or(instance).map(label_value);
-    let is_compute = |nic: &&Nic| nic.role == NicRole::Compute;
     let mut wanted = vec![
         (GPU_COUNT, graph.gpus().len().to_string()),
-        (NIC_COUNT, graph.nics().iter().filter(is_compute).count().to_string()),
+        (
+            NIC_COUNT,
+            graph.nics().iter().filter(|nic| nic.role == NicRole::Compute).count().to_string(),
+        ),
         (MACHINE_TYPE, machine.unwrap_or_else(|| graph.shape().to_string())),
     ];
     if !rails.is_empty() {

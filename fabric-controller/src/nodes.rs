@@ -64,15 +64,19 @@ impl NodeInfo {
         let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
         // Other effects only make a node less preferred.
         let keeps_away = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
-        let taint = |taint: &Taint| {
-            let value = taint.value.as_deref().unwrap_or_default();
-            (taint.key.as_str().into(), value.into(), taint.effect.as_str().into())
-        };
         Self {
             allocatable: Amounts::of(allocatable),
             pods,
             not_ready: not_ready(node),
-            taints: taints.iter().filter(keeps_away).map(taint).chain(cordon).collect(),
+            taints: taints
+                .iter()
+                .filter(keeps_away)
+                .map(|taint| {
+                    let value = taint.value.as_deref().unwrap_or_default();
+                    (taint.key.as_str().into(), value.into(), taint.effect.as_str().into())
+                })
+                .chain(cordon)
+                .collect(),
         }
     }
 

@@ -178,13 +178,15 @@ impl Pods {
 
     /// All groups, without their sizes.
     pub fn groups(&self) -> Vec<Group> {
-        let group = |(key, members): (&GroupKey, &Arc<BTreeMap<String, Member>>)| Group {
-            key: key.clone(),
-            members: members.values().cloned().collect(),
-            size: None,
-            is_expensive: false,
-        };
-        self.groups.iter().map(group).collect()
+        self.groups
+            .iter()
+            .map(|(key, members)| Group {
+                key: key.clone(),
+                members: members.values().cloned().collect(),
+                size: None,
+                is_expensive: false,
+            })
+            .collect()
     }
 }
 

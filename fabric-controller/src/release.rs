@@ -56,13 +56,14 @@ pub fn unmarked<'g>(
 ) -> Vec<&'g Member> {
     let is_open = group.released().next().is_none();
     let domains = |member: &Member| domains.get(&member.name).map(Vec::as_slice);
-    let counts =
-        |member: &&Member| is_open || (group.requires_domains() && domains(member).is_some());
-    let differs = |member: &&Member| {
-        member.chosen.as_deref() != Some(fabric)
-            || member.domains != domains(member).unwrap_or_default()
-    };
-    group.gated().filter(counts).filter(differs).collect()
+    group
+        .gated()
+        .filter(|member| is_open || (group.requires_domains() && domains(member).is_some()))
+        .filter(|member| {
+            member.chosen.as_deref() != Some(fabric)
+                || member.domains != domains(member).unwrap_or_default()
+        })
+        .collect()
 }
 
 /// The patch that marks exactly this pod, identified by UID, with its fabric and domains.
@@ -90,8 +91,10 @@ pub fn gate_removals(
     wanted: &BTreeSet<&str>,
     fabric_of: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<GateRemoval>, Refusal> {
-    let read = |pod: &Pod| Member::of(pod).filter(|(key, _)| key == group).map(|(_, it)| it);
-    let members: Vec<_> = pods.iter().filter_map(read).collect();
+    let members: Vec<_> = pods
+        .iter()
+        .filter_map(|pod| Member::of(pod).filter(|(key, _)| key == group).map(|(_, it)| it))
+        .collect();
     let now = Group { key: group.clone(), members, size: None, is_expensive: false };
     if now.released().any(|member| member.moves) {
         return Err(Refusal::Evicting);
@@ -113,12 +116,15 @@ pub fn gate_removals(
         let mut due = now.gated().filter(|member| wanted.contains(member.name.as_str()));
         due.try_for_each(|member| check_domain(&now, member, fabric, level))?;
     }
-    let removal = |pod: &Pod| {
-        let name = pod.metadata.name.as_ref();
-        let member = now.members.iter().find(|member| Some(&member.name) == name)?;
-        gate_removal(pod, fabric, &member.domains)
-    };
-    Ok(pods.iter().filter(is_due).filter_map(removal).collect())
+    Ok(pods
+        .iter()
+        .filter(is_due)
+        .filter_map(|pod| {
+            let name = pod.metadata.name.as_ref();
+            let member = now.members.iter().find(|member| Some(&member.name) == name)?;
+            gate_removal(pod, fabric, &member.domains)
+        })
+        .collect())
 }
 
 /// Checks that a pod is marked with a domain of the level, and the pods that it shares the domain

@@ -68,9 +68,9 @@ impl Term {
         let mut parts = rest.split('*');
         let path = parts.next()?;
         let factors: Vec<&str> = parts.collect();
-        let is_path = |path: &str| path.split('.').all(is_field);
         let with_lists = path.split('.').all(|field| is_field(field.trim_end_matches("[]")));
-        let are_fields = factors.iter().copied().chain(template).all(is_path);
+        let are_fields =
+            factors.iter().copied().chain(template).all(|path| path.split('.').all(is_field));
         (with_lists && are_fields).then(|| Self {
             path: path.to_owned(),
             factors: factors.into_iter().map(str::to_owned).collect(),
@@ -101,11 +101,15 @@ impl Term {
     }
 
     fn product(&self, place: &Value) -> usize {
-        let number = |field: &String| match at(place, field) {
-            Value::Null => 1,
-            value => value.as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0),
-        };
-        self.factors.iter().map(number).fold(1, usize::saturating_mul)
+        self.factors
+            .iter()
+            .map(|field| match at(place, field) {
+                Value::Null => 1,
+                value => {
+                    value.as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
+                }
+            })
+            .fold(1, usize::saturating_mul)
     }
 }
 

@@ -104,8 +104,11 @@ fn measured(
 
 /// The end of what a test printed, on one line.
 fn last_lines(message: &str) -> String {
-    let is_said = |line: &&str| !line.chars().all(|it| it == '-' || it.is_whitespace());
-    let lines: Vec<&str> = message.lines().filter(is_said).map(str::trim).collect();
+    let lines: Vec<&str> = message
+        .lines()
+        .filter(|line| !line.chars().all(|it| it == '-' || it.is_whitespace()))
+        .map(str::trim)
+        .collect();
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" | ")
 }
 
@@ -143,8 +146,8 @@ impl Run<'_, '_> {
         of_client.fabric = self.fabric(&server)?;
         let client = pods::client(self.args, &self.id, &of_client, &found);
         self.request(Role::Client, Verb::Create(&client))?;
-        let has_node = |state| (!matches!(state, State::Unscheduled(_))).then_some(());
-        let (client, ()) = self.wait(Role::Client, has_node)?;
+        let (client, ()) = self
+            .wait(Role::Client, |state| (!matches!(state, State::Unscheduled(_))).then_some(()))?;
         // Once the client has ended, its claim is released.
         let view = self.session.source.read(&source::of_view(), &[])?.view;
         let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
@@ -190,8 +193,9 @@ impl Run<'_, '_> {
     /// The command that the first pod has for the second.
     fn daemon_command(&mut self) -> anyhow::Result<String> {
         loop {
-            let running = |state| (!matches!(state, State::Ended { .. })).then_some(());
-            let pod = self.poll(Role::Server, running)?.map(|(pod, ())| pod);
+            let pod = self
+                .poll(Role::Server, |state| (!matches!(state, State::Ended { .. })).then_some(()))?
+                .map(|(pod, ())| pod);
             if let Some(command) = pod.as_ref().and_then(nccl::daemon_command) {
                 return Ok(command.to_owned());
             }
@@ -288,11 +292,10 @@ impl Run<'_, '_> {
         let names = [Role::Client, Role::Server].map(|role| pods::name(&self.id, role));
         let kinds = if self.far.is_some() { &[PODS, CLAIMS][..] } else { &[PODS] };
         let Session { cluster, signals, namespace, .. } = &mut *self.session;
-        let plural = |kind: &Kind| kind.plural;
         let left = format!(
             "the pods of the measurement may still exist; delete them: `kubectl -n {namespace} delete \
              {} -l {}={}`",
-            kinds.iter().map(plural).collect::<Vec<_>>().join(","),
+            kinds.iter().map(|kind| kind.plural).collect::<Vec<_>>().join(","),
             pods::LABEL,
             self.id
         );
@@ -327,8 +330,11 @@ fn person(
             pod.into_iter().chain([rate(nic.port), rate(nic.pcie)]).collect()
         };
         let rows: Vec<_> = end.nics.iter().map(row).collect();
-        let unknown = || Nic { name: "unknown".to_owned(), path: None, port: None, pcie: None };
-        if rows.is_empty() { vec![row(&unknown())] } else { rows }
+        if rows.is_empty() {
+            vec![row(&Nic { name: "unknown".to_owned(), path: None, port: None, pcie: None })]
+        } else {
+            rows
+        }
     };
     let rows: Vec<_> = [Role::Server, Role::Client].into_iter().zip(ends).flat_map(rows).collect();
     let mut out = text::table(&["POD", "NODE", "NIC", "PORT", "PCIE"], &rows);
@@ -360,12 +366,11 @@ fn rate(rate: Option<f64>) -> String {
 }
 
 fn program(Outcome { ends, measured }: &Outcome, promise: Option<(f64, f64)>) -> Value {
-    let nic = |nic: &Nic| {
+    let end = |end: &End| {
+        let nics: Vec<_> = end.nics.iter().map(|nic| {
         let path = nic.path.map(|path| path.to_string());
         json!({ "name": nic.name, "path": path, "portGbps": nic.port, "pcieGbps": nic.pcie })
-    };
-    let end = |end: &End| {
-        let nics: Vec<_> = end.nics.iter().map(nic).collect();
+    }).collect();
         json!({ "node": end.node, "gpus": end.gpus, "nics": nics })
     };
     json!({

@@ -14,7 +14,7 @@ use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
-use cluster_model::gpu_drivers::{self, GpuDriver};
+use cluster_model::gpu_drivers;
 use cluster_model::view::ClusterView;
 use count::{PluginGpus, Room, rooms};
 use dra_allocator::{Claim, ClaimName};
@@ -71,12 +71,14 @@ impl Gpus {
             let plugin = if drivers.is_empty() { Self::of_plugin(view, args)? } else { None };
             return Ok(vec![Self { driver: None, class: None, plugin }]);
         }
-        let of = |(driver, class): (&'static GpuDriver, String)| Self {
-            driver: Some(driver.driver),
-            class: Some(class),
-            plugin: None,
-        };
-        Ok(drivers.into_iter().map(of).collect())
+        Ok(drivers
+            .into_iter()
+            .map(|(driver, class)| Self {
+                driver: Some(driver.driver),
+                class: Some(class),
+                plugin: None,
+            })
+            .collect())
     }
 
     /// The GPUs of device plugins, and how many of them pods have.
@@ -219,10 +221,9 @@ fn tainted(view: &ClusterView, facts: &Nodes) -> String {
             nodes_of.entry(taint).or_default().push(node);
         }
     }
-    let line = |(taint, nodes): (&&str, &Vec<&str>)| {
+    text::lines(nodes_of.iter().map(|(taint, nodes)| {
         of_nodes(nodes, &format!("has the taint {taint}; only pods that tolerate it fit there"))
-    };
-    text::lines(nodes_of.iter().map(line))
+    }))
 }
 
 /// The largest pods that fit now, by the driver of their GPUs if there are several.

@@ -91,30 +91,32 @@ pub(crate) fn complete(words: &[String]) -> Output {
 
 fn subcommands(command: &Command) -> Vec<String> {
     let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
-    let line = |it: &Command| match it.get_about() {
-        Some(about) => format!("{}\t{}", it.get_name(), about.to_string().replace('\n', " ")),
-        None => it.get_name().to_owned(),
-    };
-    shown.map(line).collect()
+    shown
+        .map(|it| match it.get_about() {
+            Some(about) => format!("{}\t{}", it.get_name(), about.to_string().replace('\n', " ")),
+            None => it.get_name().to_owned(),
+        })
+        .collect()
 }
 
 fn flags(command: &Command) -> Vec<String> {
-    let line = |it: &clap::Arg| {
-        let help = it.get_help().map(ToString::to_string).unwrap_or_default();
-        Some(format!("--{}\t{}", it.get_long()?, help.replace('\n', " ")))
-    };
-    command.get_arguments().filter_map(line).collect()
+    command
+        .get_arguments()
+        .filter_map(|it| {
+            let help = it.get_help().map(ToString::to_string).unwrap_or_default();
+            Some(format!("--{}\t{}", it.get_long()?, help.replace('\n', " ")))
+        })
+        .collect()
 }
 
 /// The allowed values of a flag that takes one, empty if it takes any text; `None` for
 /// other flags.
 fn values(command: &Command, flag: &str) -> Option<Vec<String>> {
-    let is_it = |argument: &&clap::Arg| {
+    let argument = command.get_arguments().find(|argument| {
         let long = argument.get_long().map(|long| format!("--{long}"));
         let short = argument.get_short().map(|short| format!("-{short}"));
         long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
-    };
-    let argument = command.get_arguments().find(is_it)?;
+    })?;
     argument.get_action().takes_values().then(|| {
         let values = argument.get_possible_values();
         values.iter().map(|value| value.get_name().to_owned()).collect()

@@ -129,13 +129,12 @@ fn shown(value: &Value) -> String {
 }
 
 fn program(found: &[Different]) -> Value {
-    let object = |Different { kind, name, what }: &Different| {
+    json!({ "objects": found.iter().map(|Different { kind, name, what }: &Different| {
         let (change, changes) = match what {
             What::Added => ("added", Vec::new()),
             What::Removed => ("removed", Vec::new()),
             What::Changed(changes) => ("changed", changes.iter().map(Change::json).collect()),
         };
         json!({ "kind": kind, "name": name, "change": change, "fields": changes })
-    };
-    json!({ "objects": found.iter().map(object).collect::<Vec<_>>() })
+    }).collect::<Vec<_>>() })
 }

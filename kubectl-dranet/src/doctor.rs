@@ -135,8 +135,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let Checklist { checks, findings } = list;
     report.findings = findings;
     report.findings.sort_by_key(|finding| Reverse(finding.severity));
-    let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();
-    let denied = report.findings.iter().any(counts);
+    let denied = report.findings.iter().any(|finding| finding.severity >= args.fail_on.into());
     let text = match args.output {
         Form::Text => person((&report, &checks), &machines, &seen)?,
         Form::Json => text::document(&program((&report, &checks), &machines, &seen), false)?,
@@ -346,12 +345,14 @@ fn person(
         writeln!(out, "RDMA namespace mode: {}", modes.join(", "))?;
     }
     if !machines.is_empty() {
-        let row = |it: &MachineType| {
-            let join = it.join.as_deref().unwrap_or("none");
-            let numbers = [it.nodes, it.gpus, it.nics].map(|number| number.to_string());
-            [vec![it.name.clone()], numbers.to_vec(), vec![join.to_owned()]].concat()
-        };
-        let rows: Vec<_> = machines.iter().map(row).collect();
+        let rows: Vec<_> = machines
+            .iter()
+            .map(|it| {
+                let join = it.join.as_deref().unwrap_or("none");
+                let numbers = [it.nodes, it.gpus, it.nics].map(|number| number.to_string());
+                [vec![it.name.clone()], numbers.to_vec(), vec![join.to_owned()]].concat()
+            })
+            .collect();
         write!(out, "\n{}\n", table(&["MACHINE", "NODES", "GPUS", "NICS", "JOIN"], &rows))?;
         for (better, machines) in betters(machines) {
             let names = machines.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");

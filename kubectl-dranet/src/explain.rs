@@ -280,14 +280,16 @@ pub(crate) fn by_claims<'n>(
         let missing = barriers.nodes.get(node).map(|facts| extended.missing_on(facts));
         by_missing.entry(missing.unwrap_or_default()).or_default().push(node);
     }
-    let with_claim = |(missing, nodes): (Vec<&str>, Vec<&'n str>)| {
-        let mut claims = claims.to_vec();
-        if !missing.is_empty() {
-            claims.push(extended.claim(&missing)?.0);
-        }
-        anyhow::Ok((nodes, claims))
-    };
-    by_missing.into_iter().map(with_claim).collect()
+    by_missing
+        .into_iter()
+        .map(|(missing, nodes)| {
+            let mut claims = claims.to_vec();
+            if !missing.is_empty() {
+                claims.push(extended.claim(&missing)?.0);
+            }
+            anyhow::Ok((nodes, claims))
+        })
+        .collect()
 }
 
 /// Returns a remark about preemption, which kube-scheduler does not do for devices.

@@ -49,8 +49,9 @@ impl Extended {
     /// The claim for these resources, with its spec.
     pub(crate) fn claim(&self, names: &[&str]) -> anyhow::Result<(Claim, ResourceClaimSpec)> {
         let wanted = self.wanted.iter().filter(|(name, _)| names.contains(&name.as_str()));
-        let request =
-            |(index, (_, (class, count))): (usize, (&String, &(String, i64)))| DeviceRequest {
+        let requests = wanted
+            .enumerate()
+            .map(|(index, (_, (class, count))): (usize, (&String, &(String, i64)))| DeviceRequest {
                 name: format!("container-0-request-{index}"),
                 exactly: Some(ExactDeviceRequest {
                     device_class_name: class.clone(),
@@ -59,8 +60,8 @@ impl Extended {
                     ..ExactDeviceRequest::default()
                 }),
                 ..DeviceRequest::default()
-            };
-        let requests = wanted.enumerate().map(request).collect();
+            })
+            .collect();
         let devices = DeviceClaim { requests: Some(requests), ..DeviceClaim::default() };
         let spec = ResourceClaimSpec { devices: Some(devices) };
         Ok((Claim::from_spec(ClaimName::new("", "extended-resources"), &spec)?, spec))

@@ -155,12 +155,14 @@ fn person(
     if rooms.is_empty() {
         writeln!(out, "no node has a fabric (label {})", label::NODE_FABRIC)?;
     } else {
-        let row = |(name, room): (&String, &Room)| {
-            let numbers = [room.nodes, room.whole_nodes, room.gpus, room.nics];
-            let numbers = numbers.iter().map(ToString::to_string);
-            std::iter::once(name.clone()).chain(numbers).collect::<Vec<_>>()
-        };
-        let rows: Vec<_> = rooms.iter().map(row).collect();
+        let rows: Vec<_> = rooms
+            .iter()
+            .map(|(name, room)| {
+                let numbers = [room.nodes, room.whole_nodes, room.gpus, room.nics];
+                let numbers = numbers.iter().map(ToString::to_string);
+                std::iter::once(name.clone()).chain(numbers).collect::<Vec<_>>()
+            })
+            .collect();
         out += &table(&["FABRIC", "NODES", "NODES FREE", "GPUS FREE", "NICS FREE"], &rows);
     }
     if waiting.is_empty() {
@@ -206,7 +208,11 @@ fn program(
             "places": it.places,
         })
     };
-    let conflict = |it: &Conflict| {
+    json!({
+        "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
+        "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
+        "computeDomains": missing.iter().map(MissingDomain::document).collect::<Vec<_>>(),
+        "conflicts": conflicts.iter().map(|it| {
         json!({
             "level": it.level_name(),
             "domain": it.domain,
@@ -214,11 +220,6 @@ fn program(
             "other": it.other,
             "parts": it.parts,
         })
-    };
-    json!({
-        "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
-        "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
-        "computeDomains": missing.iter().map(MissingDomain::document).collect::<Vec<_>>(),
-        "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
+    }).collect::<Vec<_>>(),
     })
 }

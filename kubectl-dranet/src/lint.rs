@@ -254,16 +254,18 @@ fn person(linted: &[Linted], is_cluster: bool) -> anyhow::Result<String> {
 }
 
 fn program(linted: &[Linted]) -> Value {
-    let finding = |Item { check, severity, place, message }: &Item| {
-        json!({
-            "check": check,
-            "severity": severity.to_string(),
-            "place": place,
-            "message": message,
-        })
-    };
     let claims = linted.iter().map(|Linted { kind, name, findings }| {
-        let findings: Vec<_> = findings.iter().map(finding).collect();
+        let findings: Vec<_> = findings
+            .iter()
+            .map(|Item { check, severity, place, message }: &Item| {
+                json!({
+                    "check": check,
+                    "severity": severity.to_string(),
+                    "place": place,
+                    "message": message,
+                })
+            })
+            .collect();
         json!({ "kind": kind, "name": name, "findings": findings })
     });
     json!({ "claims": claims.collect::<Vec<_>>() })

@@ -56,8 +56,11 @@ impl Cluster {
     /// Version of the API server, `v1.37.1`.
     pub(crate) fn version(&self) -> anyhow::Result<String> {
         let version = self.runtime.block_on(self.client.apiserver_version());
-        let failed = || format!("failed to read the version of the API server at {}", self.place);
-        Ok(version.with_context(failed)?.git_version)
+        Ok(version
+            .with_context(|| {
+                format!("failed to read the version of the API server at {}", self.place)
+            })?
+            .git_version)
     }
 
     /// The content of the file of drivers that the chart gives to all programs, in whichever namespace
@@ -287,13 +290,15 @@ fn kubeconfig(args: &KubeArgs) -> String {
 
 /// Parses lines such as `kubernetes_feature_enabled{name="A",stage="BETA"} 1`.
 fn gates(metrics: &str) -> BTreeMap<String, bool> {
-    let gate = |line: &str| {
-        let rest = line.strip_prefix("kubernetes_feature_enabled{")?;
-        let (labels, value) = rest.split_once("} ")?;
-        let name = labels.split(',').find_map(|label| label.strip_prefix("name=\""))?;
-        Some((name.trim_end_matches('"').to_owned(), value.trim() == "1"))
-    };
-    metrics.lines().filter_map(gate).collect()
+    metrics
+        .lines()
+        .filter_map(|line| {
+            let rest = line.strip_prefix("kubernetes_feature_enabled{")?;
+            let (labels, value) = rest.split_once("} ")?;
+            let name = labels.split(',').find_map(|label| label.strip_prefix("name=\""))?;
+            Some((name.trim_end_matches('"').to_owned(), value.trim() == "1"))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
-use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::annotation;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
@@ -160,8 +159,9 @@ fn kept_off<'v>(
     let extended = Extended::of(&own.requests, view);
     let needs = Needs { own, extended, fabric: None };
     let placement = Placement::of(pod);
-    let reason = |node| Some((node, barriers.keeps_off(view, (&placement, &needs), node)?));
-    nodes(view).filter_map(reason).collect()
+    nodes(view)
+        .filter_map(|node| Some((node, barriers.keeps_off(view, (&placement, &needs), node)?)))
+        .collect()
 }
 
 /// What a pod would get now.
@@ -271,9 +271,9 @@ fn fabric_text(preview: Option<&Preview>) -> String {
         Ok(fabric) => format!("would go to {fabric}"),
         Err(why) => format!("would wait: {why}"),
     };
-    let domain = |(domain, pods): (&LevelDomain, &usize)| {
-        format!("{} of them to {domain}.\n", counted(*pods, "pod"))
-    };
-    let domains: String = domains.iter().map(domain).collect();
+    let domains = domains
+        .iter()
+        .map(|(domain, pods)| format!("{} of them to {domain}.\n", counted(*pods, "pod")));
+    let domains: String = domains.collect();
     format!("\n# Fabric of the group\n\n{places}\nA group of {size} {answer}.\n{domains}")
 }

@@ -3,7 +3,6 @@
 use crate::predicted::nodes;
 use admission::admit::{Planned, Verdict};
 use admission::denial::Denial;
-use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{NodeDevices, text};
 use cluster_model::predict::{Prediction, predict};
@@ -38,8 +37,7 @@ pub(crate) fn planned(
         "nodes": nodes,
     });
     if let Some(Preview { size, places, answer: chosen, domains }) = fabric {
-        let domain = |(domain, pods): (&LevelDomain, &usize)| json!({ "level": domain.level.name(), "name": domain.name, "pods": pods });
-        let domains: Vec<_> = domains.iter().map(domain).collect();
+        let domains: Vec<_> = domains.iter().map(|(domain, pods)| json!({ "level": domain.level.name(), "name": domain.name, "pods": pods })).collect();
         let places: BTreeMap<_, _> = places.iter().cloned().collect();
         answer["fabric"] = match chosen {
             Ok(fabric) => {

@@ -6,7 +6,7 @@ use crate::kinds::{NIC_ADDRESSES, NIC_POOLS};
 use crate::snapshot;
 use crate::source::{Seen, Source};
 use crate::text::{self, counted, table};
-use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus, NicRange};
+use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -33,10 +33,9 @@ pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
     let text = match args.output {
         ListForm::Text => person(&pools, !args.pools.is_empty())?,
         ListForm::Wide => person(&pools, true)?,
-        ListForm::Name => {
-            let name = |pool: &Pool| format!("nicpool.topology.dranet.io/{}", pool.name);
-            text::lines(pools.iter().map(name))
-        }
+        ListForm::Name => text::lines(
+            pools.iter().map(|pool| format!("nicpool.topology.dranet.io/{}", pool.name)),
+        ),
         ListForm::Json => text::document(&program(&pools), false)?,
         ListForm::Yaml => text::document(&program(&pools), true)?,
     };
@@ -90,12 +89,15 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     }
     for pool in pools {
         writeln!(text, "\n{}: {} taken", pool.name, counted(pool.addresses.len(), "address"))?;
-        let row = |address: &NicAddress| {
-            let spec = &address.spec;
-            let claim = format!("{}/{}", spec.claim.namespace, spec.claim.name);
-            vec![spec.address.to_string(), claim, spec.node.clone(), spec.device.clone()]
-        };
-        let rows: Vec<_> = pool.addresses.iter().map(row).collect();
+        let rows: Vec<_> = pool
+            .addresses
+            .iter()
+            .map(|address| {
+                let spec = &address.spec;
+                let claim = format!("{}/{}", spec.claim.namespace, spec.claim.name);
+                vec![spec.address.to_string(), claim, spec.node.clone(), spec.device.clone()]
+            })
+            .collect();
         if !rows.is_empty() {
             text += &table(&["ADDRESS", "CLAIM", "NODE", "DEVICE"], &rows);
         }
@@ -104,14 +106,18 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
 }
 
 fn ranges(pool: &Pool) -> Vec<String> {
-    let range = |range: &NicRange| match (range.first, range.last) {
-        (None, None) => range.cidr.to_string(),
-        (first, last) => {
-            let end = |it: Option<IpAddr>| it.map(|it| it.to_string()).unwrap_or_default();
-            format!("{} ({}-{})", range.cidr, end(first), end(last))
-        }
-    };
-    pool.object.spec.ranges.iter().map(range).collect()
+    pool.object
+        .spec
+        .ranges
+        .iter()
+        .map(|range| match (range.first, range.last) {
+            (None, None) => range.cidr.to_string(),
+            (first, last) => {
+                let end = |it: Option<IpAddr>| it.map(|it| it.to_string()).unwrap_or_default();
+                format!("{} ({}-{})", range.cidr, end(first), end(last))
+            }
+        })
+        .collect()
 }
 
 fn program(pools: &[Pool]) -> Value {

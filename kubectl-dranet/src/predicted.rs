@@ -127,10 +127,12 @@ fn paired(
         names.extend(nics.get(&pair.nic).cloned());
         *farthest = (*farthest).max(Some(pair.path));
     }
-    let part = |(gpu, (nics, path)): (&PciAddress, &(Vec<String>, Option<PathKind>))| {
-        let path = path.map(|path| format!(" ({path})")).unwrap_or_default();
-        let gpu = gpus.get(gpu).cloned().unwrap_or_default();
-        format!("{gpu} with {}{path}", listed(nics))
-    };
-    by_gpu.iter().map(part).collect()
+    by_gpu
+        .iter()
+        .map(|(gpu, (nics, path)): (&PciAddress, &(Vec<String>, Option<PathKind>))| {
+            let path = path.map(|path| format!(" ({path})")).unwrap_or_default();
+            let gpu = gpus.get(gpu).cloned().unwrap_or_default();
+            format!("{gpu} with {}{path}", listed(nics))
+        })
+        .collect()
 }

@@ -59,8 +59,8 @@ fn split(text: &str) -> Vec<&str> {
 fn requirement(text: &str) -> Option<Requirement> {
     let key = |text: &str| {
         let text = text.trim();
-        let is_key = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        (!text.is_empty() && text.chars().all(is_key)).then(|| text.to_owned())
+        (!text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c)))
+            .then(|| text.to_owned())
     };
     let values = |text: &str| {
         let list = text.trim().strip_prefix('(')?.strip_suffix(')')?;

@@ -57,9 +57,9 @@ pub(crate) fn level_sources(objects: &[Value]) -> LevelSources {
 
 /// The flags of the Deployment with this name, and of its container of the same name.
 fn flags<'o>(objects: &'o [Value], name: &str) -> Option<Vec<&'o str>> {
-    let is_it =
-        |object: &&Value| object["kind"] == "Deployment" && object["metadata"]["name"] == name;
-    let deployment = objects.iter().find(is_it)?;
+    let deployment = objects
+        .iter()
+        .find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == name)?;
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
     let container = containers.into_iter().flatten().find(|it| it["name"] == name);
     let args = container.and_then(|container| container["args"].as_array())?;

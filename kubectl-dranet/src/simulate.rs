@@ -127,19 +127,21 @@ fn person(
     Scheduled { placed, kept, remarks }: &Scheduled,
 ) -> anyhow::Result<String> {
     let none = || "-".to_owned();
-    let row = |(pod, at): &(String, Placed)| {
-        let [gpus, nics] = amounts(at);
-        vec![
-            pod.clone(),
-            at.node.clone(),
-            machine(view, &at.node),
-            fabric(view, &at.node).unwrap_or_else(none),
-            gpus.to_string(),
-            nics.to_string(),
-            at.path.map_or_else(none, |path| path.to_string()),
-        ]
-    };
-    let rows: Vec<_> = placed.iter().map(row).collect();
+    let rows: Vec<_> = placed
+        .iter()
+        .map(|(pod, at)| {
+            let [gpus, nics] = amounts(at);
+            vec![
+                pod.clone(),
+                at.node.clone(),
+                machine(view, &at.node),
+                fabric(view, &at.node).unwrap_or_else(none),
+                gpus.to_string(),
+                nics.to_string(),
+                at.path.map_or_else(none, |path| path.to_string()),
+            ]
+        })
+        .collect();
     let mut out = String::new();
     if !rows.is_empty() {
         out += &table(&["POD", "NODE", "MACHINE", "FABRIC", "GPUS", "NICS", "PATH"], &rows);

@@ -254,16 +254,14 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
         notes: broken.iter().map(|error| left_out(error)).chain(outdated(&found)).collect(),
     };
     if let Some(head) = head {
-        let is_refused = |kind: &Kind| {
+        seen.refused.extend(VIEW.into_iter().chain([PODS]).filter(|kind| {
             let right = kind.all("").right();
             head.unread.iter().any(|what| what.contains(&right))
-        };
-        seen.refused.extend(VIEW.into_iter().chain([PODS]).filter(is_refused));
+        }));
         // Of these, a part is read: that of the installation's namespace, or one object.
         let is_named = |kind: &Kind| {
             let resource = kind.resource();
-            let is_said = |what: &String| what.split(' ').any(|word| word == resource);
-            head.unread.iter().any(is_said)
+            head.unread.iter().any(|what| what.split(' ').any(|word| word == resource))
         };
         seen.refused.extend(INSTALLATION.into_iter().filter(is_named));
         seen.notes.extend(head.unread.iter().map(|what| when_taken(what)));

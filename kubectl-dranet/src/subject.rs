@@ -81,11 +81,13 @@ fn pod_name(name: &str) -> anyhow::Result<&str> {
 }
 
 fn find(seen: &Seen, name: &str, namespace: &str) -> Option<Value> {
-    let is_it = |object: &&Value| {
-        let metadata = &object["metadata"];
-        metadata["name"] == name && metadata["namespace"].as_str().unwrap_or("default") == namespace
-    };
-    seen.of_kind("Pod").find(is_it).cloned()
+    seen.of_kind("Pod")
+        .find(|object| {
+            let metadata = &object["metadata"];
+            metadata["name"] == name
+                && metadata["namespace"].as_str().unwrap_or("default") == namespace
+        })
+        .cloned()
 }
 
 /// The pods of a file, in order, and remarks about mistakes around them.
@@ -95,11 +97,13 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<(Vec<Subject>, Vec<String>)
     let remarks = objects.iter().flat_map(remarks).collect();
     if subjects.is_empty() {
         anyhow::ensure!(!objects.is_empty(), "`{}` is empty", path.display());
-        let kind = |object: &Value| match object["kind"].as_str() {
-            Some(kind) => kind.to_owned(),
-            None => "something without a kind".to_owned(),
-        };
-        let kinds: Vec<_> = objects.iter().map(kind).collect();
+        let kinds: Vec<_> = objects
+            .iter()
+            .map(|object| match object["kind"].as_str() {
+                Some(kind) => kind.to_owned(),
+                None => "something without a kind".to_owned(),
+            })
+            .collect();
         anyhow::bail!(
             "`{}` holds no Pod and no workload with a pod template; it holds: {}",
             path.display(),

@@ -53,9 +53,9 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
 
 /// The nodes with GPUs or NICs of DRA drivers, by name.
 fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
-    let is_asked =
-        |node: &&str| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node)));
-    let states = nodes(view).filter(is_asked).map(|node| NodeState::of(view, node, facts));
+    let states = nodes(view)
+        .filter(|node| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node))))
+        .map(|node| NodeState::of(view, node, facts));
     let mut states: Vec<_> = states.filter(|it| it.gpus.all + it.nics.all > 0).collect();
     states.sort_by(|one, other| one.name.cmp(&other.name));
     states
@@ -136,7 +136,7 @@ fn amount(amount: Amount) -> Value {
 }
 
 fn program(states: &[NodeState]) -> Value {
-    let node = |it: &NodeState| {
+    json!({ "nodes": states.iter().map(|it| {
         let mut nics = amount(it.nics);
         if let Some(functions) = it.functions {
             nics["functions"] = amount(functions);
@@ -152,6 +152,5 @@ fn program(states: &[NodeState]) -> Value {
             "ports": it.troubles(),
             "closed": it.closed,
         })
-    };
-    json!({ "nodes": states.iter().map(node).collect::<Vec<_>>() })
+    }).collect::<Vec<_>>() })
 }

@@ -168,8 +168,8 @@ fn promised(pod: &Pod, devices: &NodeDevices<'_>) -> Option<PathKind> {
 fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
     let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, pod) in verified.iter().enumerate() {
-        let spec = |key: &ObjectKey| view.claim(key)?.spec.as_deref();
-        let specs: Vec<Option<_>> = pod.claims.iter().map(spec).collect();
+        let specs: Vec<Option<_>> =
+            pod.claims.iter().map(|key| view.claim(key)?.spec.as_deref()).collect();
         alike.entry(serde_json::to_string(&specs).unwrap_or_default()).or_default().push(index);
     }
     for indices in alike.into_values() {
@@ -189,12 +189,13 @@ fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
 }
 
 fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
-    let parse = |key: &ObjectKey| {
-        let spec = view.claim(key)?.spec.clone()?;
-        let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-        Claim::from_spec(name, &spec).ok()
-    };
-    keys.iter().map(parse).collect()
+    keys.iter()
+        .map(|key| {
+            let spec = view.claim(key)?.spec.clone()?;
+            let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
+            Claim::from_spec(name, &spec).ok()
+        })
+        .collect()
 }
 
 /// The farthest pair of the predicted allocation on a node.

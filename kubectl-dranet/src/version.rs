@@ -53,16 +53,19 @@ fn of_workload(object: &Value) -> Vec<Component> {
         _ => (number(&status["readyReplicas"]), number(&object["spec"]["replicas"])),
     };
     let containers = template["spec"]["containers"].as_array();
-    let component = |container: &Value| {
-        let image = container["image"].as_str().unwrap_or_default();
-        Component {
-            name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
-            image: image.to_owned(),
-            version: version_of(image).to_owned(),
-            ready: format!("{}/{}", ready.0, ready.1),
-        }
-    };
-    containers.into_iter().flatten().map(component).collect()
+    containers
+        .into_iter()
+        .flatten()
+        .map(|container| {
+            let image = container["image"].as_str().unwrap_or_default();
+            Component {
+                name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+                image: image.to_owned(),
+                version: version_of(image).to_owned(),
+                ready: format!("{}/{}", ready.0, ready.1),
+            }
+        })
+        .collect()
 }
 
 /// The tag of an image, otherwise its digest; empty if it has neither.
@@ -87,20 +90,19 @@ fn person(
         writeln!(out, "components: none found")?;
         return Ok(out);
     }
-    let row = |it: &Component| {
-        vec![it.name.clone(), it.version.clone(), it.ready.clone(), it.image.clone()]
-    };
-    let rows: Vec<_> = components.iter().map(row).collect();
+    let rows: Vec<_> = components
+        .iter()
+        .map(|it| vec![it.name.clone(), it.version.clone(), it.ready.clone(), it.image.clone()])
+        .collect();
     write!(out, "\n{}", table(&["COMPONENT", "VERSION", "READY", "IMAGE"], &rows))?;
     Ok(out)
 }
 
 fn program(client: &str, server: Option<&str>, components: &[Component]) -> Value {
-    let component = |it: &Component| json!({ "name": it.name, "version": it.version, "ready": it.ready, "image": it.image });
     json!({
         "client": client,
         "server": server,
-        "components": components.iter().map(component).collect::<Vec<_>>(),
+        "components": components.iter().map(|it| json!({ "name": it.name, "version": it.version, "ready": it.ready, "image": it.image })).collect::<Vec<_>>(),
     })
 }
 

@@ -66,8 +66,14 @@ impl Answer {
     pub fn rank(known: impl Iterator<Item = (String, Option<Basis>, Reason)>, hits: usize) -> Self {
         let known: Vec<_> = known.collect();
         let outcomes: Vec<_> = known.iter().map(|(_, _, reason)| reason.outcome()).collect();
-        let scored = |((node, basis, reason), score)| Scored { node, score, reason, basis };
-        Self { nodes: known.into_iter().zip(rank(&outcomes)).map(scored).collect(), hits }
+        Self {
+            nodes: known
+                .into_iter()
+                .zip(rank(&outcomes))
+                .map(|((node, basis, reason), score)| Scored { node, score, reason, basis })
+                .collect(),
+            hits,
+        }
     }
 
     /// Joins partial answers to one question, and ranks their nodes together.
@@ -80,13 +86,18 @@ impl Answer {
 
     /// Gives every node the neutral score, for one reason.
     pub fn neutral(nodes: &[String], reason: &Arc<str>) -> Self {
-        let scored = |node: &String| Scored {
-            node: node.clone(),
-            score: NEUTRAL,
-            reason: Reason::Unknown(reason.clone()),
-            basis: None,
-        };
-        Self { nodes: nodes.iter().map(scored).collect(), hits: 0 }
+        Self {
+            nodes: nodes
+                .iter()
+                .map(|node| Scored {
+                    node: node.clone(),
+                    score: NEUTRAL,
+                    reason: Reason::Unknown(reason.clone()),
+                    basis: None,
+                })
+                .collect(),
+            hits: 0,
+        }
     }
 
     /// The node with the highest score, if it is the only one with it. Among nodes with

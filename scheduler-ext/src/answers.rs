@@ -87,10 +87,11 @@ impl fmt::Debug for Facts<'_> {
 
 impl Default for Answers {
     fn default() -> Self {
-        let weight = |key: &String, _: &Arc<Known>| {
-            u32::try_from(ANSWERS + TEXT_FACTOR * key.len()).unwrap_or(u32::MAX)
-        };
-        let questions = moka::sync::Cache::builder().max_capacity(BYTES_MAX).weigher(weight);
+        let questions = moka::sync::Cache::builder().max_capacity(BYTES_MAX).weigher(
+            |key: &String, _: &Arc<Known>| {
+                u32::try_from(ANSWERS + TEXT_FACTOR * key.len()).unwrap_or(u32::MAX)
+            },
+        );
         let questions = questions.build();
         Self { questions, machines: Mutex::default() }
     }
@@ -151,8 +152,10 @@ impl Answers {
             return self.ask_in_turn(question, claims, nodes, facts);
         }
         thread::scope(|scope| {
-            let ask = |nodes| scope.spawn(move || self.ask_in_turn(question, claims, nodes, facts));
-            let parts: Vec<_> = nodes.chunks(part).map(ask).collect();
+            let parts: Vec<_> = nodes
+                .chunks(part)
+                .map(|nodes| scope.spawn(move || self.ask_in_turn(question, claims, nodes, facts)))
+                .collect();
             let answers = parts.into_iter().map(ScopedJoinHandle::join);
             answers.flat_map(|part| part.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         })
@@ -205,10 +208,11 @@ impl Machines {
         }
         let cells = match view.topology(node) {
             None => self.no_graph.clone(),
-            Some(graph) => {
-                let cells = || Arc::new(Cells::of(graph.clone()));
-                self.shapes.entry(graph.shape()).or_insert_with(cells).clone()
-            }
+            Some(graph) => self
+                .shapes
+                .entry(graph.shape())
+                .or_insert_with(|| Arc::new(Cells::of(graph.clone())))
+                .clone(),
         };
         let machine = Arc::new(Machine::of(view, node, cells));
         self.nodes.insert(node.to_owned(), (version, machine.clone()));

@@ -60,25 +60,30 @@ impl Forecast {
 
 /// Sum of the indices of the chosen alternatives, over all requests that have several.
 fn alternative(claims: &[OpenClaim], allocations: &[ClaimAllocation]) -> u32 {
-    let of_claim = |(claim, allocation): (&OpenClaim, &ClaimAllocation)| -> u32 {
-        let mut seen: Vec<&DeviceResult> = Vec::new();
-        for result in &allocation.results {
-            if !seen.iter().any(|known| known.request == result.request) {
-                seen.push(result);
+    claims
+        .iter()
+        .zip(allocations)
+        .map(|(claim, allocation)| -> u32 {
+            let mut seen: Vec<&DeviceResult> = Vec::new();
+            for result in &allocation.results {
+                if !seen.iter().any(|known| known.request == result.request) {
+                    seen.push(result);
+                }
             }
-        }
-        seen.iter().map(|result| claim.alternative(&result.request)).sum()
-    };
-    claims.iter().zip(allocations).map(of_claim).sum()
+            seen.iter().map(|result| claim.alternative(&result.request)).sum()
+        })
+        .sum()
 }
 
 /// The devices that the claims hold, sorted.
 pub fn held_devices(view: &ClusterView, claims: &[ObjectKey]) -> Vec<DeviceId> {
-    let held = |key: &ObjectKey| {
-        let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-        view.inventory().held_by(&claim).cloned().collect::<Vec<_>>()
-    };
-    let mut devices: Vec<DeviceId> = claims.iter().flat_map(held).collect();
+    let mut devices: Vec<DeviceId> = claims
+        .iter()
+        .flat_map(|key| {
+            let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
+            view.inventory().held_by(&claim).cloned().collect::<Vec<_>>()
+        })
+        .collect();
     devices.sort_unstable();
     devices
 }

@@ -209,8 +209,8 @@ impl InFlight {
 
 impl Asked {
     fn is_allocated(&self, view: &ClusterView) -> bool {
-        let allocated = |key| view.claim(key).is_some_and(|claim| claim.is_allocated);
-        !self.claims.is_empty() && self.claims.iter().all(allocated)
+        !self.claims.is_empty()
+            && self.claims.iter().all(|key| view.claim(key).is_some_and(|claim| claim.is_allocated))
     }
 
     fn has_claims(&self, view: &ClusterView) -> bool {

@@ -132,11 +132,14 @@ impl Ranker {
     /// The node's scores in the kept answers, newest first.
     pub fn last_answers_on(&self, node: &str) -> Vec<(ObjectKey, Scored)> {
         let recent = lock(&self.recent);
-        let of = |(pod, answer): &(ObjectKey, Arc<Answer>)| {
-            let scored = answer.nodes.iter().find(|scored| scored.node == node)?;
-            Some((pod.clone(), scored.clone()))
-        };
-        recent.iter().rev().filter_map(of).collect()
+        recent
+            .iter()
+            .rev()
+            .filter_map(|(pod, answer)| {
+                let scored = answer.nodes.iter().find(|scored| scored.node == node)?;
+                Some((pod.clone(), scored.clone()))
+            })
+            .collect()
     }
 
     /// The outcomes of pods in flight.

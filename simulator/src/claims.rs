@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use topology_graph::{PathKind, PlanRequest};
 
 use crate::kubelet::{self, TopologyPolicy};
-use crate::machine::{Device, Devices, Machine};
+use crate::machine::{Devices, Machine};
 
 /// The namespace of all pods.
 pub const NAMESPACE: &str = "default";
@@ -203,10 +203,12 @@ impl Claims {
     /// The allocation state of a kind's representative node with these devices in use.
     pub fn state(&self, kind: usize, busy: Devices) -> AllocatedState {
         let node = kind_node(kind);
-        let id = |device: &Device| {
-            DeviceId::new(device.driver.as_str(), node.as_str(), device.name.as_str())
-        };
-        self.machines[kind].of(busy).map(id).collect()
+        self.machines[kind]
+            .of(busy)
+            .map(|device| {
+                DeviceId::new(device.driver.as_str(), node.as_str(), device.name.as_str())
+            })
+            .collect()
     }
 
     /// Numbers of GPUs that were planned.

@@ -189,8 +189,10 @@ pub fn compare(
 ) -> Result<Vec<Comparison>, ClaimError> {
     let Some(first) = scenes.first() else { return Ok(Vec::new()) };
     let kinds: Vec<Kind> = Kind::compared(first.cluster.domains() > 0).collect();
-    let each = |scene| kinds.iter().map(move |kind| Run { scene, placer: 0, kind: *kind });
-    let runs: Vec<Run<'_>> = scenes.iter().flat_map(each).collect();
+    let runs: Vec<Run<'_>> = scenes
+        .iter()
+        .flat_map(|scene| kinds.iter().map(move |kind| Run { scene, placer: 0, kind: *kind }))
+        .collect();
     let replays = replays(&runs, std::slice::from_ref(&first.claims), seed, observer)?;
     Ok(replays.chunks(kinds.len()).map(|policies| Comparison::of(policies.to_vec())).collect())
 }
@@ -216,26 +218,34 @@ pub(crate) fn replays(
         order.iter().flat_map(|&index| runs.iter().map(move |run| (index, run))).collect();
     let placers =
         || claims.iter().map(|claims| Placer::new(Arc::clone(claims))).collect::<Vec<_>>();
-    let answer = |placers: &mut Vec<Placer>, (index, run): &(usize, &Run<'_>)| {
-        let workload = &run.scene.workloads[*index];
-        let seed = seed.wrapping_add(*index as u64);
-        let record = run.scene.replay(workload, run.kind, seed, &mut placers[run.placer])?;
-        Ok(Measures::of(run.kind.name(), workload, &record, run.scene.cluster.domains() > 0))
-    };
-    let measures = in_parallel(&questions, runs.len(), observer, placers, answer)?;
+    let measures = in_parallel(
+        &questions,
+        runs.len(),
+        observer,
+        placers,
+        |placers: &mut Vec<Placer>, (index, run): &(usize, &Run<'_>)| {
+            let workload = &run.scene.workloads[*index];
+            let seed = seed.wrapping_add(*index as u64);
+            let record = run.scene.replay(workload, run.kind, seed, &mut placers[run.placer])?;
+            Ok(Measures::of(run.kind.name(), workload, &record, run.scene.cluster.domains() > 0))
+        },
+    )?;
     // The order of execution must not change the result.
     let mut rounds: Vec<_> = order.into_iter().zip(measures.chunks_exact(runs.len())).collect();
     rounds.sort_by_key(|(index, _)| *index);
-    let of = |run: usize| rounds.iter().map(|(_, measures)| measures[run].clone()).collect();
-    Ok((0..runs.len()).map(of).collect())
+    Ok((0..runs.len())
+        .map(|run| rounds.iter().map(|(_, measures)| measures[run].clone()).collect())
+        .collect())
 }
 
 /// The numbers below `count` in the order of the van der Corput sequence: any first few of them
 /// are spread evenly over the range.
 fn spread(count: usize) -> Vec<usize> {
     let bits = count.next_power_of_two().trailing_zeros();
-    let reversed = |index: usize| index.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0);
-    (0..count.next_power_of_two()).map(reversed).filter(|index| *index < count).collect()
+    (0..count.next_power_of_two())
+        .map(|index| index.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0))
+        .filter(|index| *index < count)
+        .collect()
 }
 
 /// Computes answers in the order of the questions. Each thread has its own memory. The first

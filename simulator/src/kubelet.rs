@@ -73,10 +73,15 @@ impl Resource {
 
     /// Number of devices of these NUMA nodes among some.
     fn count(&self, among: Devices, nodes: Nodes) -> u32 {
-        let of = |(bit, numa): &&(Devices, Option<u32>)| {
-            among & bit != 0 && numa.is_some_and(|numa| nodes >> numa & 1 == 1)
-        };
-        u32::try_from(self.devices.iter().filter(of).count()).unwrap_or(u32::MAX)
+        u32::try_from(
+            self.devices
+                .iter()
+                .filter(|(bit, numa)| {
+                    among & bit != 0 && numa.is_some_and(|numa| nodes >> numa & 1 == 1)
+                })
+                .count(),
+        )
+        .unwrap_or(u32::MAX)
     }
 
     /// NUMA nodes with devices.
@@ -110,8 +115,11 @@ impl Resource {
 /// The NUMA nodes that suit both plugins best (`HintMerger.Merge`); 0 if no hint does.
 fn merge([gpus, nics]: &[Resource; 2], wanted: u32) -> Nodes {
     let hints = [gpus.hints(wanted), nics.hints(wanted)];
-    let narrowest = |hints: &Vec<Hint>| hints.iter().map(|hint| hint.width()).min();
-    let target = hints.iter().filter_map(narrowest).max().unwrap_or(0);
+    let target = hints
+        .iter()
+        .filter_map(|hints| hints.iter().map(|hint| hint.width()).min())
+        .max()
+        .unwrap_or(0);
     let mut best: Option<Hint> = None;
     for gpu in &hints[0] {
         for nic in &hints[1] {

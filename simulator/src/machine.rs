@@ -183,14 +183,17 @@ impl Machine {
 
     /// The bit of a device.
     pub fn bit(&self, driver: &str, name: &str) -> Option<Devices> {
-        let same = |device: &Device| device.driver == driver && device.name == name;
-        self.devices.iter().position(same).map(|index| 1 << index)
+        self.devices
+            .iter()
+            .position(|device| device.driver == driver && device.name == name)
+            .map(|index| 1 << index)
     }
 
     /// The devices of a set.
     pub fn of(&self, devices: Devices) -> impl Iterator<Item = &Device> {
-        let is_in = move |index: &usize| devices >> index & 1 == 1;
-        (0..self.devices.len()).filter(is_in).map(|index| &self.devices[index])
+        (0..self.devices.len())
+            .filter(move |index| devices >> index & 1 == 1)
+            .map(|index| &self.devices[index])
     }
 
     /// The Node object of a machine of this kind.
@@ -297,11 +300,15 @@ fn published(driver: &str, devices: &Value) -> Vec<Device> {
         let value = &device["attributes"][attribute::PCI_BUS_ID]["string"];
         value.as_str()?.parse().ok()
     };
-    let device = |device: &Value| {
-        let name = device["name"].as_str()?.to_owned();
-        Some(Device { driver: driver.to_owned(), name, address: address(device)? })
-    };
-    devices.as_array().into_iter().flatten().filter_map(device).collect()
+    devices
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|device| {
+            let name = device["name"].as_str()?.to_owned();
+            Some(Device { driver: driver.to_owned(), name, address: address(device)? })
+        })
+        .collect()
 }
 
 /// The devices with GPU UUIDs that are unique to the node.

@@ -144,17 +144,17 @@ fn numa_templates(machine: &Machine, count: u32) -> Vec<ResourceClaimSpec> {
         machine.topology.gpus().iter().filter_map(|gpu| Some(gpu.numa?.0)).collect();
     let on = |set: Devices, node: u32| -> Devices {
         let bits = (0..Devices::BITS).map(|index| 1 << index).filter(|bit| set & bit != 0);
-        let is_there = |bit: &Devices| {
-            machine.of(*bit).any(|device| machine.numa(device.address) == Some(node))
-        };
-        bits.filter(is_there).sum()
+        bits.filter(|bit| machine.of(*bit).any(|device| machine.numa(device.address) == Some(node)))
+            .sum()
     };
-    let template = |node: u32| {
-        let (gpus, nics) = (on(machine.gpu_devices(), node), on(machine.compute_nics(), node));
-        let is_enough = gpus.count_ones() >= count && nics.count_ones() >= count;
-        is_enough.then(|| any_of(machine, count, gpus, nics))
-    };
-    let templates: Vec<_> = numa.into_iter().filter_map(template).collect();
+    let templates: Vec<_> = numa
+        .into_iter()
+        .filter_map(|node| {
+            let (gpus, nics) = (on(machine.gpu_devices(), node), on(machine.compute_nics(), node));
+            let is_enough = gpus.count_ones() >= count && nics.count_ones() >= count;
+            is_enough.then(|| any_of(machine, count, gpus, nics))
+        })
+        .collect();
     if templates.is_empty() { unconstrained(machine, count) } else { templates }
 }
 
@@ -176,11 +176,12 @@ fn rail_webhook(machine: &Machine, count: u32) -> Vec<ResourceClaimSpec> {
         ]
     };
     let requests: Vec<Value> = (0..count).flat_map(pair).collect();
-    let one_root = |index: u32| {
-        let pair = [format!("gpu-{index}"), format!("nic-{index}")];
-        json!({ "requests": pair, "matchAttribute": attribute::PCIE_ROOT })
-    };
-    let mut constraints: Vec<Value> = (0..count).map(one_root).collect();
+    let mut constraints: Vec<Value> = (0..count)
+        .map(|index| {
+            let pair = [format!("gpu-{index}"), format!("nic-{index}")];
+            json!({ "requests": pair, "matchAttribute": attribute::PCIE_ROOT })
+        })
+        .collect();
     if count > 1 && !is_whole {
         let nics: Vec<String> = (0..count).map(|index| format!("nic-{index}")).collect();
         let numa = attribute::dranet::NUMA_NODE;
@@ -266,11 +267,18 @@ fn possible(mut scene: Scene) -> Result<Scene, ClaimError> {
 
 impl Ways {
     fn of(args: &SceneArgs, machine: &str, scenes: &[Scene], measures: &[Vec<Measures>]) -> Self {
-        let named = |(way, replays): (&Way, &Vec<Measures>)| {
-            let named = |one: &Measures| Measures { name: way.name().to_owned(), ..one.clone() };
-            replays.iter().map(named).collect()
-        };
-        let comparison = Comparison::of(Way::ALL.iter().zip(measures).map(named).collect());
+        let comparison = Comparison::of(
+            Way::ALL
+                .iter()
+                .zip(measures)
+                .map(|(way, replays)| {
+                    replays
+                        .iter()
+                        .map(|one| Measures { name: way.name().to_owned(), ..one.clone() })
+                        .collect()
+                })
+                .collect(),
+        );
         let first =
             |scene: &Scene| scene.workloads.first().map_or((0, 0), |it| (it.tasks.len(), it.never));
         #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^52")]

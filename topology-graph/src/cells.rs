@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::graph::{Place, Role, Vertex, root_port_of};
+use crate::graph::{Place, Role, root_port_of};
 use crate::text::serde_as_text;
 use crate::{NicRole, NumaNode, PciAddress, Topology};
 
@@ -127,9 +127,11 @@ impl Topology {
     fn cell_key(&self, level: Level, device: PciAddress) -> Option<Place> {
         let device = Place::Function(device);
         let chain = self.graph.data_chain(device);
-        let switch = |vertex: &&Vertex| self.graph.switch_above(vertex.place);
         match level {
-            Level::Switch => chain.first().and_then(switch).map(|vertex| vertex.place),
+            Level::Switch => chain
+                .first()
+                .and_then(|vertex| self.graph.switch_above(vertex.place))
+                .map(|vertex| vertex.place),
             Level::RootPort => root_port_of(&chain).map(|vertex| vertex.place),
             Level::Root => match chain.as_slice() {
                 [_, .., top] => Some(top.place),

@@ -90,20 +90,22 @@ impl Nic {
 pub(crate) type Identities = BTreeMap<PciAddress, Identity>;
 
 pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
-    let gpu = |(index, (address, vertex)): (usize, (PciAddress, &Vertex))| {
-        let identity = identities.get(&address).cloned().unwrap_or_default();
-        let (vendor, device) = vertex.id.unwrap_or_default();
-        Gpu {
-            address,
-            name: format!("GPU{index}"),
-            uuid: identity.uuid,
-            model: identity.model,
-            vendor,
-            device,
-            numa: vertex.numa,
-        }
-    };
-    of(graph, Role::Gpu).enumerate().map(gpu).collect()
+    of(graph, Role::Gpu)
+        .enumerate()
+        .map(|(index, (address, vertex)): (usize, (PciAddress, &Vertex))| {
+            let identity = identities.get(&address).cloned().unwrap_or_default();
+            let (vendor, device) = vertex.id.unwrap_or_default();
+            Gpu {
+                address,
+                name: format!("GPU{index}"),
+                uuid: identity.uuid,
+                model: identity.model,
+                vendor,
+                device,
+                numa: vertex.numa,
+            }
+        })
+        .collect()
 }
 
 /// The NICs. Their roles depend on the whole graph and are set later.
@@ -137,13 +139,15 @@ pub(crate) fn nics(
 }
 
 pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
-    let nvme = |(index, (address, vertex)): (usize, (PciAddress, &Vertex))| Nvme {
-        address,
-        name: format!("NVME{index}"),
-        kernel_name: identities.get(&address).and_then(|identity| identity.nvme.clone()),
-        numa: vertex.numa,
-    };
-    of(graph, Role::Nvme).enumerate().map(nvme).collect()
+    of(graph, Role::Nvme)
+        .enumerate()
+        .map(|(index, (address, vertex)): (usize, (PciAddress, &Vertex))| Nvme {
+            address,
+            name: format!("NVME{index}"),
+            kernel_name: identities.get(&address).and_then(|identity| identity.nvme.clone()),
+            numa: vertex.numa,
+        })
+        .collect()
 }
 
 /// The functions with this role, in address order.

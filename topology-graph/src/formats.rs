@@ -138,10 +138,11 @@ fn numa_of(topology: &Topology, vertex: &Vertex) -> Option<NumaNode> {
     if vertex.role.is_endpoint() {
         return vertex.numa;
     }
-    let is_below = |device: &&Vertex| {
-        topology.graph.chain(device.place).iter().any(|above| above.place == vertex.place)
-    };
-    endpoints(topology).find(is_below).and_then(|device| device.numa)
+    endpoints(topology)
+        .find(|device| {
+            topology.graph.chain(device.place).iter().any(|above| above.place == vertex.place)
+        })
+        .and_then(|device| device.numa)
 }
 
 fn endpoints(topology: &Topology) -> impl Iterator<Item = &Vertex> {

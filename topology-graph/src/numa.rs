@@ -58,20 +58,27 @@ impl CpuSet {
     pub fn from_mask(mask: &str) -> Option<Self> {
         let words: Option<Vec<u32>> =
             mask.split(',').rev().map(|word| u32::from_str_radix(word, 16).ok()).collect();
-        let bits = |(index, word): (u32, u32)| {
-            let set = (0..u32::BITS).filter(move |bit| word & 1 << bit != 0);
-            set.map(move |bit| index * u32::BITS + bit)
-        };
         let words = (0..MOST_WORDS).zip(words?);
-        Some(merge(words.flat_map(bits).map(|cpu| (cpu, cpu)).collect()))
+        Some(merge(
+            words
+                .flat_map(|(index, word)| {
+                    let set = (0..u32::BITS).filter(move |bit| word & 1 << bit != 0);
+                    set.map(move |bit| index * u32::BITS + bit)
+                })
+                .map(|cpu| (cpu, cpu))
+                .collect(),
+        ))
     }
 
     /// Writes the set as the kernel's mask: words of 32 bits, highest first.
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |&(_, last)| last / u32::BITS + 1).min(MOST_WORDS);
         let bits = |word| (0..u32::BITS).filter(move |bit| self.contains(word * u32::BITS + bit));
-        let word = |word| format!("{:08x}", bits(word).fold(0_u32, |bits, bit| bits | 1 << bit));
-        (0..words).rev().map(word).collect::<Vec<_>>().join(",")
+        (0..words)
+            .rev()
+            .map(|word| format!("{:08x}", bits(word).fold(0_u32, |bits, bit| bits | 1 << bit)))
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     /// Returns true if the CPU is in the set.

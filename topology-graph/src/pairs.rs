@@ -261,21 +261,24 @@ impl Topology {
 
     /// How near each NIC is to the group's farthest GPU.
     fn nearness_of(&self, group: &Group<'_>, nics: &[PciAddress]) -> Vec<Option<Nearness>> {
-        let near = |nic: &PciAddress| {
-            let near = group.gpus.iter().map(|gpu| Nearness::of(self.distance(*gpu, *nic)?));
-            near.collect::<Option<Vec<_>>>()?.into_iter().min()
-        };
-        nics.iter().map(near).collect()
+        nics.iter()
+            .map(|nic| {
+                let near = group.gpus.iter().map(|gpu| Nearness::of(self.distance(*gpu, *nic)?));
+                near.collect::<Option<Vec<_>>>()?.into_iter().min()
+            })
+            .collect()
     }
 
     /// The NICs to plan for: compute NICs that are physical functions.
     fn pairable_nics(&self) -> Vec<PciAddress> {
         let compute = self.nics().iter().filter(|nic| nic.role == NicRole::Compute);
-        let is_physical = |nic: &PciAddress| {
-            let vertex = self.graph.vertex(Place::Function(*nic));
-            vertex.is_some_and(|vertex| vertex.physical_function.is_none())
-        };
-        compute.map(|nic| nic.address).filter(is_physical).collect()
+        compute
+            .map(|nic| nic.address)
+            .filter(|nic| {
+                let vertex = self.graph.vertex(Place::Function(*nic));
+                vertex.is_some_and(|vertex| vertex.physical_function.is_none())
+            })
+            .collect()
     }
 
     fn pair(&self, gpu: PciAddress, nic: PciAddress) -> Pair {

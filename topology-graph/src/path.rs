@@ -129,8 +129,7 @@ impl FromStr for PathKind {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let word = Self::WORDS.into_iter().find(|word| word.to_string() == text);
-        let links = || text.strip_prefix("NV")?.parse().ok().map(Self::NvLink);
-        word.or_else(links)
+        word.or_else(|| text.strip_prefix("NV")?.parse().ok().map(Self::NvLink))
             .filter(|kind| kind.to_string() == text)
             .ok_or_else(|| ParsePathKindError(text.to_owned()))
     }

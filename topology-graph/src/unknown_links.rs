@@ -9,8 +9,11 @@ impl Topology {
     /// The GPUs that may be connected by NVLinks to another one of their model, without a source
     /// that says so. The paths between them are PCIe paths.
     pub fn gpus_with_unknown_nvlinks(&self) -> Vec<&Gpu> {
-        let may_have = |gpu: &&Gpu| NvLinks::of((gpu.vendor, gpu.device)) != NvLinks::Absent;
-        let candidates: Vec<&Gpu> = self.gpus().iter().filter(may_have).collect();
+        let candidates: Vec<&Gpu> = self
+            .gpus()
+            .iter()
+            .filter(|gpu| NvLinks::of((gpu.vendor, gpu.device)) != NvLinks::Absent)
+            .collect();
         let is_told = |a: &Gpu, b: &Gpu| {
             matches!(self.path(a.address, b.address), PathKind::NvLink(_) | PathKind::Xgmi)
         };
@@ -19,12 +22,16 @@ impl Topology {
             .filter(|a| self.gpus().iter().any(|b| is_told(a, b)))
             .map(|gpu| gpu.address)
             .collect();
-        let is_unknown = |a: &&Gpu| {
-            let twin =
-                |b: &&&Gpu| b.address != a.address && (b.vendor, b.device) == (a.vendor, a.device);
-            !told.contains(&a.address) && candidates.iter().any(|b| twin(&b))
-        };
-        candidates.iter().copied().filter(is_unknown).collect()
+        candidates
+            .iter()
+            .copied()
+            .filter(|a| {
+                let twin = |b: &&&Gpu| {
+                    b.address != a.address && (b.vendor, b.device) == (a.vendor, a.device)
+                };
+                !told.contains(&a.address) && candidates.iter().any(|b| twin(&b))
+            })
+            .collect()
     }
 
     /// A sentence about them for people, if there are any.

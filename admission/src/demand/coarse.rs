@@ -11,8 +11,10 @@ pub(super) fn sizes(blocks: u32, machines: &[Vec<usize>]) -> Option<Vec<u32>> {
     // The order of the cells does not matter for the sizes.
     let splits: BTreeSet<Vec<usize>> = splits.map(sorted).collect();
     let all = partitions(blocks, blocks);
-    let does = |sizes: &&Vec<u32>| splits.iter().all(|split| fills(sizes, &mut split.clone()));
-    let found = all.iter().filter(does).min_by_key(|sizes| sizes.len())?;
+    let found = all
+        .iter()
+        .filter(|sizes| splits.iter().all(|split| fills(sizes, &mut split.clone())))
+        .min_by_key(|sizes| sizes.len())?;
     (found.len() < blocks as usize).then(|| found.clone())
 }
 
@@ -26,10 +28,11 @@ pub(super) fn splits(blocks: usize, rooms: &[usize]) -> Vec<Vec<usize>> {
     let Some((room, rest)) = rooms.split_first() else {
         return if blocks == 0 { vec![Vec::new()] } else { Vec::new() };
     };
-    let with = |here: usize| {
-        splits(blocks - here, rest).into_iter().map(move |there| [vec![here], there].concat())
-    };
-    (0..=blocks.min(*room)).flat_map(with).collect()
+    (0..=blocks.min(*room))
+        .flat_map(|here| {
+            splits(blocks - here, rest).into_iter().map(move |there| [vec![here], there].concat())
+        })
+        .collect()
 }
 
 /// Every way to write a number as a sum of parts no larger than `most`, larger parts
@@ -38,10 +41,12 @@ fn partitions(number: u32, most: u32) -> Vec<Vec<u32>> {
     if number == 0 {
         return vec![Vec::new()];
     }
-    let with = |part: u32| {
-        partitions(number - part, part).into_iter().map(move |rest| [vec![part], rest].concat())
-    };
-    (1..=number.min(most)).rev().flat_map(with).collect()
+    (1..=number.min(most))
+        .rev()
+        .flat_map(|part| {
+            partitions(number - part, part).into_iter().map(move |rest| [vec![part], rest].concat())
+        })
+        .collect()
 }
 
 /// Whether the sizes can be distributed so that they fill the cells exactly.

@@ -61,9 +61,9 @@ pub(super) fn with_pool(
             "the pod shares the host's network, where no interface gets an address".to_owned(),
         ));
     }
-    let not_json = |error: serde_json::Error| deny(format!("it is not JSON: {error}"));
     let config = config.unwrap_or("{}");
-    let mut json: serde_json::Value = serde_json::from_str(config).map_err(not_json)?;
+    let mut json: serde_json::Value =
+        serde_json::from_str(config).map_err(|error| deny(format!("it is not JSON: {error}")))?;
     let named = json["interface"]["pool"].as_str().filter(|named| *named != pool);
     if let Some(named) = named {
         return Err(deny(format!("{} names another pool, `{named}`", annotation::NIC_CONFIG)));
@@ -95,12 +95,12 @@ pub(super) fn check_shared(config: Option<&str>) -> Result<(), Denial> {
 
 /// Returns true if the name is valid both as a label value and as an object name.
 fn is_pool_name(name: &str) -> bool {
-    let is_allowed =
-        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     let is_end = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
     name.len() <= POOL_NAME_MAX
-        && name.bytes().all(is_allowed)
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
         && is_end(bytes.first())
         && is_end(bytes.last())
         && !name.contains("..")

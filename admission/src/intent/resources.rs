@@ -7,7 +7,7 @@ use crate::plan::{publishes, selects};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,16 +36,20 @@ pub struct GpuResources(Vec<GpuResource>);
 impl Default for GpuResources {
     /// The resources of known device plugins.
     fn default() -> Self {
-        let of = |driver: &'static GpuDriver| {
-            let names = driver.extended_resources.iter();
-            names.map(move |name| GpuResource {
-                driver,
-                name: (*name).to_owned(),
-                class: None,
-                profile: None,
-            })
-        };
-        Self(gpu_drivers::all().iter().flat_map(of).collect())
+        Self(
+            gpu_drivers::all()
+                .iter()
+                .flat_map(|driver| {
+                    let names = driver.extended_resources.iter();
+                    names.map(move |name| GpuResource {
+                        driver,
+                        name: (*name).to_owned(),
+                        class: None,
+                        profile: None,
+                    })
+                })
+                .collect(),
+        )
     }
 }
 
@@ -79,8 +83,9 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
         None => view.class_of_extended_resource(&name)?,
     };
     let known = view.inventory().class(class)?;
-    let of = |driver: &&GpuDriver| driver.driver == class || selects(view, known, driver.driver);
-    let driver = gpu_drivers::all().iter().find(of)?;
+    let driver = gpu_drivers::all()
+        .iter()
+        .find(|driver| driver.driver == class || selects(view, known, driver.driver))?;
     let class = Some(class.to_owned());
     Some(GpuResource { driver, name, class, profile: None })
 }
@@ -123,10 +128,12 @@ fn mentioned(pod: &Pod) -> BTreeSet<String> {
     let spec = pod.spec.as_ref();
     let main = spec.into_iter().flat_map(|spec| &spec.containers);
     let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
-    let limits = |container: &Container| {
-        container.resources.as_ref().and_then(|resources| resources.limits.clone())
-    };
-    let now = main.chain(init).filter_map(limits).flat_map(BTreeMap::into_keys);
+    let now = main
+        .chain(init)
+        .filter_map(|container| {
+            container.resources.as_ref().and_then(|resources| resources.limits.clone())
+        })
+        .flat_map(BTreeMap::into_keys);
     let kept = annotations(pod).get(annotation::LIMITS);
     let kept: Map<String, Value> =
         kept.and_then(|kept| serde_json::from_str(kept).ok()).unwrap_or_default();

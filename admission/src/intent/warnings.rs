@@ -84,11 +84,11 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
 /// this is for pods with NICs of other drivers, which do not.
 pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
-    let gets = |container: &&Container| {
-        intent.shares.iter().any(|share| share.container == container.name)
-    };
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    containers.filter(gets).filter_map(|container| cannot_lock(spec, container)).collect()
+    containers
+        .filter(|container| intent.shares.iter().any(|share| share.container == container.name))
+        .filter_map(|container| cannot_lock(spec, container))
+        .collect()
 }
 
 /// Why the container may not lock memory, if so. Capabilities that are added to a container are not

@@ -157,8 +157,11 @@ pub(super) fn way(
     let machines = || question.machines.iter().zip(levels);
     let agreements: Vec<_> = machines()
         .map(|(machine, level)| {
-            let farthest = || Nearness::weakest(slice::from_ref(machine));
-            agreement(machine, level.unwrap_or_else(farthest), name)
+            agreement(
+                machine,
+                level.unwrap_or_else(|| Nearness::weakest(slice::from_ref(machine))),
+                name,
+            )
         })
         .collect();
     let wrong: BTreeSet<ShapeHash> = question
@@ -168,14 +171,19 @@ pub(super) fn way(
         .filter(|(_, found)| **found == Agreement::Wrong)
         .flat_map(|(machine, _)| machine.shapes.iter().copied())
         .collect();
-    let is_right = |(((machine, level), found), _): &(
-        ((&Machine<'_>, &Option<Nearness>), &Agreement),
-        usize,
-    )| {
-        level.is_some() && **found == Agreement::Exact && machine.shapes.is_disjoint(&wrong)
-    };
-    let right: Vec<usize> =
-        machines().zip(&agreements).zip(0..).filter(is_right).map(|(_, index)| index).collect();
+    let right: Vec<usize> = machines()
+        .zip(&agreements)
+        .zip(0..)
+        .filter(
+            |(((machine, level), found), _): &(
+                ((&Machine<'_>, &Option<Nearness>), &Agreement),
+                usize,
+            )| {
+                level.is_some() && **found == Agreement::Exact && machine.shapes.is_disjoint(&wrong)
+            },
+        )
+        .map(|(_, index)| index)
+        .collect();
     let implied = right.iter().all(|index| levels[*index].is_some_and(|it| implies(join, it)));
     let only = !wrong.is_empty() || !implied;
     let serves: Vec<bool> = (0..question.machines.len())
@@ -184,8 +192,15 @@ pub(super) fn way(
                 && (!only || question.machines[index].nics_have(attribute::SHAPE))
         })
         .collect();
-    let shapes = || right.iter().flat_map(|index| &question.machines[*index].shapes).copied();
-    let only = only.then(|| shapes().collect::<BTreeSet<_>>().into_iter().collect());
+    let only = only.then(|| {
+        right
+            .iter()
+            .flat_map(|index| &question.machines[*index].shapes)
+            .copied()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    });
     serves.contains(&true).then_some((Way::Attribute { join, name, only }, serves))
 }
 
@@ -193,8 +208,10 @@ pub(super) fn way(
 /// need.
 pub(super) fn nics_are(machine: &Machine<'_>, question: Question<'_>) -> bool {
     let mut nics = machine.devices.nics.values();
-    let is_nic = |kind| nics.all(|nic| text(nic, kind) == Some(NIC_KIND));
-    question.driver.kind_attribute.is_some_and(is_nic)
+    question
+        .driver
+        .kind_attribute
+        .is_some_and(|kind| nics.all(|nic| text(nic, kind) == Some(NIC_KIND)))
 }
 
 /// Whether the join's name implies that devices are this near.

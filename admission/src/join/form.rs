@@ -266,15 +266,17 @@ impl Writer<'_> {
 
     fn gpus(&self, block: &Block) -> Vec<DeviceRequest> {
         let class = &self.source.classes.gpu;
-        let request = |(name, count): &(String, u32)| {
-            self.request(name, |way| Ask {
-                class,
-                count: *count,
-                selector: self.gpu(way),
-                capacity: self.source.gpu_capacity,
+        self.gpu_requests(block)
+            .iter()
+            .map(|(name, count)| {
+                self.request(name, |way| Ask {
+                    class,
+                    count: *count,
+                    selector: self.gpu(way),
+                    capacity: self.source.gpu_capacity,
+                })
             })
-        };
-        self.gpu_requests(block).iter().map(request).collect()
+            .collect()
     }
 
     /// Names and counts of the requests for GPUs; with an anchor, one request per GPU.
@@ -347,9 +349,11 @@ impl Writer<'_> {
 
     fn gpu(&self, way: &Way) -> Selector {
         let driver = self.source.driver;
-        let whole = |selector: Selector, kind| selector.and_string(kind, driver.gpu_kind);
         let selector = Selector::driver(driver.driver);
-        let selector = driver.kind_attribute.into_iter().fold(selector, whole);
+        let selector = driver
+            .kind_attribute
+            .into_iter()
+            .fold(selector, |selector: Selector, kind| selector.and_string(kind, driver.gpu_kind));
         let selector = match (driver.part, self.source.gpu_profile) {
             (Some(part), Some(profile)) => selector.and_string(part.profile_attribute, profile),
             _ => selector,
@@ -391,12 +395,14 @@ impl Writer<'_> {
     fn anchor_constraints(&self, block: &Block, i: usize) -> Vec<DeviceConstraint> {
         let named = |request: &str, i: usize| self.subrequest(request, i);
         let others = || (0..self.ways.len()).filter(|j| *j != i);
-        let apart = |(gpu, _): &(String, u32)| {
-            let gpus = others().map(|j| named(gpu, j));
-            let requests = [named(&block.nics.0, i)].into_iter().chain(gpus).collect();
-            match_attribute(requests, attribute::PCI_BUS_ID)
-        };
-        self.gpu_requests(block).iter().map(apart).collect()
+        self.gpu_requests(block)
+            .iter()
+            .map(|(gpu, _)| {
+                let gpus = others().map(|j| named(gpu, j));
+                let requests = [named(&block.nics.0, i)].into_iter().chain(gpus).collect();
+                match_attribute(requests, attribute::PCI_BUS_ID)
+            })
+            .collect()
     }
 
     fn subrequest(&self, request: &str, i: usize) -> String {

@@ -131,11 +131,14 @@ fn choices(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<
     let rooms: Vec<_> =
         cells.iter().map(|cell| question.demand.capacity(&cell.as_cell())).collect();
     let spread = question.demand.spreads(&rooms);
-    let chosen = |counts: Vec<usize>| {
-        let blocks = cells.iter().zip(counts);
-        blocks.flat_map(|(cell, count)| vec![cell.clone(); count]).collect()
-    };
-    spread.into_iter().rev().map(chosen).collect()
+    spread
+        .into_iter()
+        .rev()
+        .map(|counts| {
+            let blocks = cells.iter().zip(counts);
+            blocks.flat_map(|(cell, count)| vec![cell.clone(); count]).collect()
+        })
+        .collect()
 }
 
 /// The cells of machines of a type. Nodes may publish different devices of a cell.
@@ -180,13 +183,14 @@ fn candidate(
     let mut cells = blocks.to_vec();
     cells.dedup();
     let count = |cell: &PinnedCell| blocks.iter().filter(|block| *block == cell).count();
-    let fits = |machine: &Machine<'_>| {
-        let there = |cell: &PinnedCell| demand.capacity(&cell.on(machine)) >= count(cell);
-        is_of(machine)
-            && address_attribute(question, machine) == cells[0].address_attribute
-            && cells.iter().all(there)
-    };
-    let serves: Vec<_> = machines.iter().map(fits).collect();
+    let serves: Vec<_> = machines
+        .iter()
+        .map(|machine| {
+            is_of(machine)
+                && address_attribute(question, machine) == cells[0].address_attribute
+                && cells.iter().all(|cell| demand.capacity(&cell.on(machine)) >= count(cell))
+        })
+        .collect();
     // Blocks in the same cell are merged if all containers share the GPUs.
     let sizes: Vec<_> = cells.iter().filter_map(|cell| u32::try_from(count(cell)).ok()).collect();
     let (demand, ways) = match counts {
@@ -227,8 +231,8 @@ fn machine_type(machine: &Machine<'_>) -> Option<MachineType> {
         let is_first = values.all(|value| value == Some(first));
         is_first.then(|| MachineType::Attribute(name, first.to_owned()))
     });
-    let label = || machine.type_label.clone().map(|(name, it)| MachineType::NodeLabel(name, it));
-    published.or_else(label)
+    published
+        .or_else(|| machine.type_label.clone().map(|(name, it)| MachineType::NodeLabel(name, it)))
 }
 
 /// The attribute with the bus ID that all NICs of a machine have.

@@ -123,18 +123,19 @@ impl<'a> Ladder<'a> {
         let near = |(index, machine): (usize, &Machine<'_>)| {
             if index < first { NearDevices::new() } else { all_near(question, machine) }
         };
-        let ways_at = |nearness: Nearness| {
-            let all = vec![Some(nearness); machines.len()];
-            let known = attributes(question.driver).into_iter().enumerate();
-            let ways = known.filter_map(|(index, known)| {
-                way(question, &all, known).map(|(way, serves)| (index, way, serves))
-            });
-            (nearness, ways.collect())
-        };
         Self {
             question,
             near: machines.iter().enumerate().map(near).collect(),
-            attributes: Nearness::levels(machines).map(ways_at).collect(),
+            attributes: Nearness::levels(machines)
+                .map(|nearness| {
+                    let all = vec![Some(nearness); machines.len()];
+                    let known = attributes(question.driver).into_iter().enumerate();
+                    let ways = known.filter_map(|(index, known)| {
+                        way(question, &all, known).map(|(way, serves)| (index, way, serves))
+                    });
+                    (nearness, ways.collect())
+                })
+                .collect(),
             states: Vec::new(),
         }
     }
@@ -295,11 +296,12 @@ impl Rungs {
 }
 
 fn all_near(question: Question<'_>, machine: &Machine<'_>) -> NearDevices {
-    let at = |level: Nearness| {
-        let kind = Kind::new(machine, full_cells(machine, level));
-        (level, (kind, serving(machine, question, level, Apart::Kind)))
-    };
-    Nearness::levels(question.machines).map(at).collect()
+    Nearness::levels(question.machines)
+        .map(|level| {
+            let kind = Kind::new(machine, full_cells(machine, level));
+            (level, (kind, serving(machine, question, level, Apart::Kind)))
+        })
+        .collect()
 }
 
 /// The levels at which a machine has near devices, nearest first; levels with the same devices are
@@ -338,11 +340,12 @@ fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, machines, .. } = question;
     let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
     let serves = enough(question);
-    let exact = |(machine, serves): (&Machine<'_>, &bool)| {
-        let devices = &machine.devices;
-        !serves || (devices.gpus.len() == gpus && devices.nics.len() == nics)
-    };
-    let counts = question.counts.filter(|_| machines.iter().zip(&serves).all(exact))?;
+    let counts = question.counts.filter(|_| {
+        machines.iter().zip(&serves).all(|(machine, serves)| {
+            let devices = &machine.devices;
+            !serves || (devices.gpus.len() == gpus && devices.nics.len() == nics)
+        })
+    })?;
     Some(Candidate {
         join: "whole",
         why: "the pod takes every GPU and NIC of its node, so that no nearer ones are left"
@@ -366,10 +369,10 @@ fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate>
     let near: Vec<_> =
         machines.iter().map(|machine| wholes::near(machine, question, nearness)).collect();
     let (listed, serves) = wholes::ways(question, &near, WAYS_MAX - 1);
-    let is_said = |(machine, serves): (&Machine<'_>, &bool)| {
-        *serves || machine.live_nodes() == 0 || !demand.fits(&nearness.cells(machine))
-    };
-    let complete = !listed.is_empty() && machines.iter().zip(&serves).all(is_said);
+    let complete = !listed.is_empty()
+        && machines.iter().zip(&serves).all(|(machine, serves)| {
+            *serves || machine.live_nodes() == 0 || !demand.fits(&nearness.cells(machine))
+        });
     complete.then(|| Candidate {
         join: "whole",
         why: "the pod takes every GPU of its node, and the NICs near them where they are free"

@@ -173,8 +173,11 @@ impl Draft {
     /// The number of devices that are listed already.
     fn in_common(&self, cell: &Cell) -> usize {
         let gpus = cell.gpus.iter().filter(|gpu| self.gpus.contains(gpu)).count();
-        let known = |nic: &&PciAddress| self.places.iter().any(|place| place.nics.contains(nic));
-        gpus + cell.nics.iter().filter(known).count()
+        gpus + cell
+            .nics
+            .iter()
+            .filter(|nic| self.places.iter().any(|place| place.nics.contains(nic)))
+            .count()
     }
 }
 

@@ -149,15 +149,16 @@ pub(super) fn near(
     let takes_all = gpus.len() == demand.all_gpus() as usize
         && nics.len() == demand.all_nics() as usize
         && demand.fits(&cells);
-    let tells = |nic: &PciAddress| {
-        let nic = machine.devices.nics[nic];
-        let kind = question.driver.kind_attribute;
-        text(nic, attribute::SHAPE).is_some()
-            && text(nic, attribute::PCI_BUS_ID).is_some()
-            && kind.is_none_or(|kind| text(nic, kind) == Some(NIC_KIND))
-    };
-    let is_listed = |gpu: &PciAddress| published_address(machine.devices.gpus[gpu]).is_some();
-    (takes_all && nics.iter().all(tells) && gpus.iter().all(is_listed)).then(|| Cell {
+    (takes_all
+        && nics.iter().all(|nic| {
+            let nic = machine.devices.nics[nic];
+            let kind = question.driver.kind_attribute;
+            text(nic, attribute::SHAPE).is_some()
+                && text(nic, attribute::PCI_BUS_ID).is_some()
+                && kind.is_none_or(|kind| text(nic, kind) == Some(NIC_KIND))
+        })
+        && gpus.iter().all(|gpu| published_address(machine.devices.gpus[gpu]).is_some()))
+    .then(|| Cell {
         key: String::new(),
         gpus: gpus.into_iter().collect(),
         nics: nics.into_iter().collect(),

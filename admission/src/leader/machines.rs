@@ -100,11 +100,14 @@ impl Leader {
         let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
         let slices: Api<ResourceSlice> = Api::all(client.clone());
         let slices = slices.list(&of_node).await.map_err(reading("ResourceSlices of", name))?;
-        let is_known = |slice: &ResourceSlice| {
-            let driver = slice.spec.driver.as_str();
-            nic_drivers::by_name(driver).is_some() || gpu_drivers::by_name(driver).is_some()
-        };
-        let slices = slices.items.into_iter().filter(is_known).collect();
+        let slices = slices
+            .items
+            .into_iter()
+            .filter(|slice| {
+                let driver = slice.spec.driver.as_str();
+                nic_drivers::by_name(driver).is_some() || gpu_drivers::by_name(driver).is_some()
+            })
+            .collect();
         let (Some(node), Some(topology)) = (node, topology) else { return Ok(None) };
         Ok(Some(Remembered::new(node, slices, topology)))
     }

@@ -135,8 +135,8 @@ fn due<'p>(
     looked: &Looked,
     now: Instant,
 ) -> Vec<&'p UnschedulablePod> {
-    let is_due = |pod: &&UnschedulablePod| remaining(pod, looked, now) == Some(Duration::ZERO);
-    let mut due: Vec<_> = pods.iter().filter(is_due).collect();
+    let mut due: Vec<_> =
+        pods.iter().filter(|pod| remaining(pod, looked, now) == Some(Duration::ZERO)).collect();
     due.sort_by_key(|pod| looked.get(&pod.uid).copied().flatten());
     let mut seen = BTreeSet::new();
     due.retain(|pod| seen.insert((&pod.key.namespace, &pod.templates)));

@@ -104,11 +104,13 @@ fn one_value(
         )));
     }
     let enough = || supply.nodes.iter().filter(|node| is_enough(node, bound));
-    let same = |node: &NodeSupply<'_>| {
-        let values: BTreeSet<_> = chosen(node, bound).map(|it| it.attribute(attribute)).collect();
-        values.len() == 1 && !values.contains(&None)
-    };
-    enough().all(same).then(|| always(bound, attribute, place))
+    enough()
+        .all(|node| {
+            let values: BTreeSet<_> =
+                chosen(node, bound).map(|it| it.attribute(attribute)).collect();
+            values.len() == 1 && !values.contains(&None)
+        })
+        .then(|| always(bound, attribute, place))
 }
 
 fn always(bound: &[Bound<'_>], attribute: &str, place: String) -> Finding {
@@ -236,12 +238,11 @@ pub(super) fn tie(supply: &Supply<'_>, parts: impl Iterator<Item = usize>) -> Op
 fn tie_of(supply: &Supply<'_>, bound: &[Bound<'_>]) -> Option<String> {
     let first = everywhere(supply, bound.first()?).next()?;
     let names = first.attributes().map(|(name, _)| full_name(first, name.as_str()));
-    let ties = |name: &String| {
+    names.into_iter().find(|name| {
         let nodes = || supply.nodes.iter();
         nodes().any(|node| can_hold(node, bound, name))
             && nodes().any(|node| values_of(node, bound, name) > 1)
-    };
-    names.into_iter().find(ties)
+    })
 }
 
 fn values_of(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> usize {

@@ -39,11 +39,12 @@ pub(super) fn check(supply: &Supply<'_>) -> Option<Finding> {
 impl Parts {
     fn of(supply: &Supply<'_>) -> Self {
         let with = |is_it: fn(&str) -> bool| {
-            let can_get = |part: &usize| {
-                let mut devices = supply.nodes.iter().flat_map(|node| node.of_part(*part));
-                devices.any(|device| is_it(&device.id().driver))
-            };
-            (0..supply.parts.len()).filter(can_get).collect()
+            (0..supply.parts.len())
+                .filter(|part| {
+                    let mut devices = supply.nodes.iter().flat_map(|node| node.of_part(*part));
+                    devices.any(|device| is_it(&device.id().driver))
+                })
+                .collect()
         };
         Self {
             gpus: with(|driver| gpu_drivers::by_name(driver).is_some()),
@@ -100,9 +101,12 @@ fn devices<'a>(node: &NodeSupply<'a>, parts: &[usize]) -> Vec<&'a Device> {
 
 /// Whether these parts leave some of this number of devices.
 fn has_choice(supply: &Supply<'_>, parts: &[usize], devices: usize) -> bool {
-    let number = |part: &usize| match supply.parts[*part].ask.mode {
-        AllocationMode::ExactCount(count) => usize::try_from(count).unwrap_or_default(),
-        AllocationMode::All | AllocationMode::Unknown(_) => devices,
-    };
-    parts.iter().map(number).sum::<usize>() < devices
+    parts
+        .iter()
+        .map(|part| match supply.parts[*part].ask.mode {
+            AllocationMode::ExactCount(count) => usize::try_from(count).unwrap_or_default(),
+            AllocationMode::All | AllocationMode::Unknown(_) => devices,
+        })
+        .sum::<usize>()
+        < devices
 }

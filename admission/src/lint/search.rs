@@ -125,10 +125,12 @@ fn orders(requests: &[Request]) -> Vec<Vec<Request>> {
     let turned: Vec<_> = classes.iter().rev().cloned().collect();
     let mut orders = Vec::new();
     for classes in [classes, turned] {
-        let of = |wanted: &Option<Arc<str>>| -> Vec<Request> {
-            requests.iter().filter(|request| class(request) == *wanted).cloned().collect()
-        };
-        let groups: Vec<_> = classes.iter().map(of).collect();
+        let groups: Vec<_> = classes
+            .iter()
+            .map(|wanted| -> Vec<Request> {
+                requests.iter().filter(|request| class(request) == *wanted).cloned().collect()
+            })
+            .collect();
         let longest = groups.iter().map(Vec::len).max().unwrap_or_default();
         let in_turn = (0..longest).flat_map(|i| groups.iter().filter_map(move |it| it.get(i)));
         orders.push(in_turn.cloned().collect());
@@ -186,16 +188,17 @@ fn states(supply: &Supply<'_>, node: &NodeSupply<'_>) -> Vec<AllocatedState> {
     let mut free: Vec<BTreeSet<usize>> = vec![BTreeSet::new()];
     for devices in drivers.values() {
         let sets = free_of_driver(supply, node, devices);
-        let with = |set: &BTreeSet<usize>| -> Vec<BTreeSet<usize>> {
-            sets.iter().map(|more| set | more).collect()
-        };
-        free = free.iter().flat_map(with).collect();
+        free = free
+            .iter()
+            .flat_map(|set| -> Vec<BTreeSet<usize>> {
+                sets.iter().map(|more| set | more).collect()
+            })
+            .collect();
     }
-    let selected = || drivers.values().flatten();
     free.iter()
         .map(|free| {
             let mut state = AllocatedState::new();
-            for index in selected().filter(|index| !free.contains(index)) {
+            for index in drivers.values().flatten().filter(|index| !free.contains(index)) {
                 state.insert(node.devices[*index].id().clone());
             }
             state

@@ -131,12 +131,15 @@ impl<'a> Supply<'a> {
     fn likeness(&self, devices: &[&Device], passing: &[Vec<bool>]) -> Vec<Likeness> {
         let compared: BTreeSet<&str> =
             self.claim.constraints.iter().filter_map(|it| it.kind.attribute()).collect();
-        let describe = |(index, device): (usize, &&Device)| {
-            let taken = passing.iter().map(|of_part| of_part[index]).collect();
-            let values = compared.iter().map(|name| device.attribute(name).cloned()).collect();
-            (device.id().driver.clone(), taken, values)
-        };
-        devices.iter().enumerate().map(describe).collect()
+        devices
+            .iter()
+            .enumerate()
+            .map(|(index, device)| {
+                let taken = passing.iter().map(|of_part| of_part[index]).collect();
+                let values = compared.iter().map(|name| device.attribute(name).cloned()).collect();
+                (device.id().driver.clone(), taken, values)
+            })
+            .collect()
     }
 }
 

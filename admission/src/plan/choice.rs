@@ -208,9 +208,9 @@ impl Chooser<'_> {
                 break;
             }
             let found = self.best(candidates, refusals);
-            let gains =
-                |found: &Chosen| has.is_none_or(|has| found.candidate.nodes(machines) > has);
-            best = found.filter(gains).or(best);
+            best = found
+                .filter(|found| has.is_none_or(|has| found.candidate.nodes(machines) > has))
+                .or(best);
         }
         best
     }
@@ -449,9 +449,12 @@ impl Chooser<'_> {
     }
 
     fn beside(&self, candidate: &Candidate) -> Beside {
-        let on_every_nic = |attribute: &&&str| self.on_every_nic(candidate, attribute);
         Beside {
-            fabric: FABRIC_ATTRIBUTES.iter().filter(on_every_nic).copied().collect(),
+            fabric: FABRIC_ATTRIBUTES
+                .iter()
+                .filter(|attribute| self.on_every_nic(candidate, attribute))
+                .copied()
+                .collect(),
             ports: PortsApart::of(
                 self.question.nic_class.driver(),
                 &candidate.demand,

@@ -209,8 +209,7 @@ fn no_machine(
     let name = &resource.name;
     let offering: Vec<&str> =
         view.nodes_with_plugin(name).filter(|node| placement.allows(view, node)).collect();
-    let binds_late = |node: &&&str| places(view, node).next().is_some();
-    let late = offering.iter().filter(binds_late).count();
+    let late = offering.iter().filter(|node| places(view, node).next().is_some()).count();
     if late > 0 {
         return intent.deny(format!(
             "only a device plugin offers {name} here, and {} with late binding cannot serve the pod: it \
@@ -221,10 +220,9 @@ fn no_machine(
             annotation::NIC_ROLE
         ));
     }
-    let has_graph = |node: &&&str| view.topology(node).is_some();
-    let with_graph = offering.iter().filter(has_graph).count();
-    let are_whole = |node: &&&str| has_whole_units(view, node, resource.driver, name);
-    let whole = offering.iter().filter(are_whole).count();
+    let with_graph = offering.iter().filter(|node| view.topology(node).is_some()).count();
+    let whole =
+        offering.iter().filter(|node| has_whole_units(view, node, resource.driver, name)).count();
     intent.deny(format!(
         "only a device plugin offers {name} here, so the pod needs a node with a NodeTopology, as many \
          units of {name} as GPUs, and RDMA NICs for claims: of {} with {name}, {with_graph} with a \

@@ -76,8 +76,8 @@ fn nic_driver_of(among: &Among<'_>, class: &Class) -> Option<&'static NicDriver>
 /// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.
 fn others(among: &Among<'_>) -> Vec<(&'static NicDriver, Arc<Class>)> {
     let found = nic_drivers::all().iter().filter(|driver| !driver.is_ours()).filter_map(|driver| {
-        let named = |name: &&str| among.view.inventory().class(name);
-        let mut classes = driver.classes.iter().filter_map(named);
+        let mut classes =
+            driver.classes.iter().filter_map(|name| among.view.inventory().class(name));
         let class = classes.find(|class| among.selects(class, driver.driver))?;
         Some((driver, class.clone()))
     });
@@ -204,19 +204,25 @@ fn default_class<'a>(intent: &Intent, among: &Among<'a>, driver: &'static GpuDri
 /// The class that stands for one of these extended resources, or else the one named like the driver.
 fn standing_for<'a>(resources: &[&str], among: &Among<'a>, driver: &'static GpuDriver) -> &'a str {
     let view = among.view;
-    let standing_for = |resource: &&str| {
-        view.class_of_extended_resource(resource).filter(|name| {
-            view.inventory().class(name).is_some_and(|class| among.selects(class, driver.driver))
+    resources
+        .iter()
+        .find_map(|resource| {
+            view.class_of_extended_resource(resource).filter(|name| {
+                view.inventory()
+                    .class(name)
+                    .is_some_and(|class| among.selects(class, driver.driver))
+            })
         })
-    };
-    resources.iter().find_map(standing_for).unwrap_or(driver.class)
+        .unwrap_or(driver.class)
 }
 
 /// The driver whose GPUs the class selects, limited to the driver that the limits name.
 fn driver_of(intent: &Intent, among: &Among<'_>, class: &Class) -> Option<&'static GpuDriver> {
     let named = intent.resource.as_ref().map(|resource| resource.driver);
-    let wanted = |driver: &&GpuDriver| named.is_none_or(|named| named == *driver);
-    gpu_drivers::all().iter().filter(wanted).find(|driver| among.selects(class, driver.driver))
+    gpu_drivers::all()
+        .iter()
+        .filter(|driver| named.is_none_or(|named| named == *driver))
+        .find(|driver| among.selects(class, driver.driver))
 }
 
 /// The only GPU driver in the cluster, or a denial if there is none or several.

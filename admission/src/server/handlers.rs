@@ -106,8 +106,7 @@ async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, Decision
     }
     // The choice examines what is free on every node.
     let own = Arc::clone(&app);
-    let choose = move || waiting.answer(plan, &view, &own.policy, &own.recent);
-    app.decisions.make(choose).await
+    app.decisions.make(move || waiting.answer(plan, &view, &own.policy, &own.recent)).await
 }
 
 async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {

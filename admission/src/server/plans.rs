@@ -162,9 +162,11 @@ impl Plans {
         policy: &Policy,
     ) -> (Result<Plan, Denial>, bool) {
         let epoch = view.epoch();
-        let new = || CachedPlan::new(intent, placement, view, policy);
         let entry = self.cache.entry(PlanKey::of(intent, placement));
-        let made = entry.or_insert_with_if(new, |known| known.epoch != epoch);
+        let made = entry.or_insert_with_if(
+            || CachedPlan::new(intent, placement, view, policy),
+            |known| known.epoch != epoch,
+        );
         let is_fresh = made.is_fresh();
         (made.into_value().plan, is_fresh)
     }

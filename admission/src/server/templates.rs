@@ -215,8 +215,8 @@ impl Templates {
                 if self.keep_or_miss(key).await? {
                     return Ok(TemplateWrite::Kept);
                 }
-                let gone = || TemplateError::Slow { key: key.clone() };
-                self.create(key, template.ok_or_else(gone)?).await
+                self.create(key, template.ok_or_else(|| TemplateError::Slow { key: key.clone() })?)
+                    .await
             }
         }
     }
@@ -231,8 +231,11 @@ impl Templates {
             Ok(_) => Ok(TemplateWrite::Created),
             // Created by another replica, or by this one before its watch reported it.
             Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
-                let compare = |source| TemplateError::Compare { key: key.clone(), source };
-                let there = api.get(&key.name).await.map_err(Box::new).map_err(compare)?;
+                let there = api
+                    .get(&key.name)
+                    .await
+                    .map_err(Box::new)
+                    .map_err(|source| TemplateError::Compare { key: key.clone(), source })?;
                 match self.compared(&there, Some(template)) {
                     StoredTemplate::Good => Ok(TemplateWrite::Nothing),
                     StoredTemplate::Other => Err(TemplateError::Differs { key: key.clone() }),

@@ -79,22 +79,21 @@ impl Controller {
     ) -> Result<usize, ApiError> {
         let api = self.pods_of(group);
         let marks = release::unmarked(group, fabric, domains);
-        let mark = |member: &Member| {
+        self.patch_each(&api, &marks, |member| {
             let domains = domains.get(&member.name).map(Vec::as_slice);
             release::mark(member, fabric, domains.unwrap_or_default())
-        };
-        self.patch_each(&api, &marks, mark).await?;
+        })
+        .await?;
         let selector = format!("{}={}", label::FABRIC_GROUP, group.key.label);
         let listed = api.list(&ListParams::default().labels(&selector)).await;
         let listed = listed.map_err(reading("Pods of group", &group.key.label))?.items;
         let wanted: BTreeSet<&str> = pods.iter().map(String::as_str).collect();
         let removals = {
             let view = self.view.read();
-            let fabric_of = |node: &str| {
+            release::gate_removals(&group.key, &listed, fabric, &wanted, |node| {
                 let node = view.inventory().node(node)?;
                 node.labels.get(label::NODE_FABRIC).map(ToString::to_string)
-            };
-            release::gate_removals(&group.key, &listed, fabric, &wanted, fabric_of)
+            })
         };
         match removals {
             Ok(removals) => self.remove_gates(&api, group, fabric, &removals).await,

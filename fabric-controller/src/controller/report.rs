@@ -185,14 +185,18 @@ impl Reporter {
                 let fabric = member.chosen.as_deref().unwrap_or_default();
                 condition("True", "FabricChosen", &format!("the group is on fabric {fabric}"))
             };
-            let handed_over = || {
-                let text = "kube-scheduler puts the pods of the PodGroup on one fabric";
-                condition("True", "PodGroupCreated", &text)
-            };
             let is_handed_over = member.in_pod_group && !is_waiting;
             let is_placed = member.is_released() && !(is_waiting && member.is_waiting());
             let placed = (is_placed && !member.in_pod_group).then(placed);
-            Some((member, placed.or_else(|| is_handed_over.then(handed_over))?))
+            Some((
+                member,
+                placed.or_else(|| {
+                    is_handed_over.then(|| {
+                        let text = "kube-scheduler puts the pods of the PodGroup on one fabric";
+                        condition("True", "PodGroupCreated", &text)
+                    })
+                })?,
+            ))
         });
         self.write_conditions(group, conditions).await;
     }

@@ -127,12 +127,15 @@ impl<'g> LevelPlan<'g> {
 
 /// The number of domains of each level; behind every other number if there are pods in none.
 fn numbers(parts: &[Part<'_>], levels: impl Iterator<Item = FabricLevel>) -> Vec<usize> {
-    let number = |level: FabricLevel| {
-        let of = |part: &Part<'_>| part.domains.iter().find(|it| it.level == level).cloned();
-        let names: Option<BTreeSet<_>> = parts.iter().map(of).collect();
-        names.map_or(usize::MAX, |names| names.len())
-    };
-    levels.map(number).collect()
+    levels
+        .map(|level| {
+            let names: Option<BTreeSet<_>> = parts
+                .iter()
+                .map(|part| part.domains.iter().find(|it| it.level == level).cloned())
+                .collect();
+            names.map_or(usize::MAX, |names| names.len())
+        })
+        .collect()
 }
 
 /// How many pods of a group fit on a fabric in the domains that it requires.
@@ -252,8 +255,7 @@ impl<'f, 'a> Field<'f, 'a> {
         let parts = self.in_several(*widest, nearer, cohorts, within);
         // A preferred level that is not to be had is left out.
         parts.or_else(|| {
-            let left_out = || self.spread(nearer, cohorts, within);
-            (!widest.is_required).then(left_out).flatten()
+            (!widest.is_required).then(|| self.spread(nearer, cohorts, within)).flatten()
         })
     }
 
@@ -385,17 +387,22 @@ impl<'f, 'a> Field<'f, 'a> {
                 of_domain[index] += room;
             }
         }
-        let named = |(name, room): (&str, _)| (LevelDomain { level, name: name.to_owned() }, room);
-        rooms.into_iter().map(named).collect()
+        rooms
+            .into_iter()
+            .map(|(name, room)| (LevelDomain { level, name: name.to_owned() }, room))
+            .collect()
     }
 
     /// The room within domains for the kind of pod that has least.
     fn room_in(&self, within: &[LevelDomain]) -> usize {
-        let of_kind = |(_, nodes): &(_, NodeRooms)| {
-            let inside = nodes.iter().filter(|(node, _)| self.fabric.is_within(*node, within));
-            inside.map(|(_, room)| room).sum::<usize>()
-        };
-        self.kinds.iter().map(of_kind).min().unwrap_or(0)
+        self.kinds
+            .iter()
+            .map(|(_, nodes)| {
+                let inside = nodes.iter().filter(|(node, _)| self.fabric.is_within(*node, within));
+                inside.map(|(_, room)| room).sum::<usize>()
+            })
+            .min()
+            .unwrap_or(0)
     }
 
     /// Whether all pods of these parts fit at the same time. Pods of one kind are counted exactly.

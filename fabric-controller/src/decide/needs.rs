@@ -100,10 +100,14 @@ impl<'g> GroupDemand<'g> {
         if !counts.iter().any(preempts) {
             return None;
         }
-        let preempting = |(kind, count): (Arc<PodRequirements>, usize)| {
-            (kind.preempting().map_or_else(|| kind.clone(), Arc::new), count)
-        };
-        Some(counts.into_iter().map(preempting).collect())
+        Some(
+            counts
+                .into_iter()
+                .map(|(kind, count)| {
+                    (kind.preempting().map_or_else(|| kind.clone(), Arc::new), count)
+                })
+                .collect(),
+        )
     }
 
     /// The fabrics on which the group fits once pods of lower priority have given way: how many of
@@ -115,11 +119,13 @@ impl<'g> GroupDemand<'g> {
         let Some(counts) = self.preempting_counts(cluster) else { return Vec::new() };
         // Of a group of unknown size, one pod must fit.
         let counts = if self.is_sized { counts } else { vec![(counts[0].0.clone(), 1)] };
-        let fits = |(name, fabric): (&String, &mut FabricCapacity<'_>)| {
-            let rest = fabric.fits(&counts)?;
-            Some((name.clone(), self.how_many(fabric), rest))
-        };
-        cluster.fabrics_mut().filter_map(fits).collect()
+        cluster
+            .fabrics_mut()
+            .filter_map(|(name, fabric)| {
+                let rest = fabric.fits(&counts)?;
+                Some((name.clone(), self.how_many(fabric), rest))
+            })
+            .collect()
     }
 
     /// The total number of places.

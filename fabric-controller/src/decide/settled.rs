@@ -2,7 +2,7 @@
 //! pods join the others. If the fabric has no more room, also for pods that the scheduler has not
 //! placed yet, they wait, or the whole group moves.
 
-use super::super::group::{Group, Member, PodStage};
+use super::super::group::{Group, PodStage};
 use super::super::waiting::WaitingReason;
 use super::{Action, FullFabricPolicy, GroupDemand, Placer, names};
 
@@ -11,8 +11,7 @@ impl Placer<'_, '_> {
     /// scheduler could not place have no place.
     pub(super) fn keep(&mut self, group: &Group) -> usize {
         let Some(fabric) = self.fabric_of(group) else { return 0 };
-        let on_the_way = |member: &&Member| member.stage == PodStage::Released;
-        let pods = group.released().filter(on_the_way);
+        let pods = group.released().filter(|member| member.stage == PodStage::Released);
         let stuck = pods.clone().filter(|member| member.is_unschedulable).count();
         if pods.clone().next().is_none() {
             return 0;

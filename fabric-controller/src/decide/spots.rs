@@ -23,10 +23,15 @@ pub(super) struct Fit {
 /// Returns true if two sets of pods are in different domains of one level.
 pub(super) fn are_apart(some: &HashSet<Spot>, others: &HashSet<Spot>) -> bool {
     let names = |spots: &HashSet<Spot>, level: FabricLevel| {
-        let of_spot = |(_, domains): &Spot| {
-            domains.iter().find(|domain| domain.level == level).map(|domain| domain.name.clone())
-        };
-        spots.iter().map(of_spot).collect::<Option<HashSet<String>>>()
+        spots
+            .iter()
+            .map(|(_, domains)| {
+                domains
+                    .iter()
+                    .find(|domain| domain.level == level)
+                    .map(|domain| domain.name.clone())
+            })
+            .collect::<Option<HashSet<String>>>()
     };
     FabricLevel::ALL.into_iter().any(|level| match (names(some, level), names(others, level)) {
         (Some(some), Some(others)) => some.is_disjoint(&others),

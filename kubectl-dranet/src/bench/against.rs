@@ -18,7 +18,7 @@ use dra_allocator::Device;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use topology_graph::{NicRole, PathKind, PciAddress};
+use topology_graph::{NicRole, PathKind};
 
 /// Bits in a byte.
 const BITS: f64 = 8.0;
@@ -111,10 +111,14 @@ impl FarPair {
 
 /// All pairs of a GPU and a compute NIC that is not its nearest.
 fn far_pairs(devices: &NodeDevices<'_>) -> Vec<(PathKind, FarPair)> {
-    let is_compute = |(address, nic): &(&PciAddress, &&Device)| {
-        node_devices::nic_role_in(Some(devices.topology), nic, Some(**address)) == NicRole::Compute
-    };
-    let nics: Vec<_> = devices.nics.iter().filter(is_compute).collect();
+    let nics: Vec<_> = devices
+        .nics
+        .iter()
+        .filter(|(address, nic)| {
+            node_devices::nic_role_in(Some(devices.topology), nic, Some(**address))
+                == NicRole::Compute
+        })
+        .collect();
     let mut pairs = Vec::new();
     for (at, gpu) in &devices.gpus {
         let path = |nic| devices.topology.path(*at, nic);
@@ -173,15 +177,14 @@ pub(super) fn run(args: &BenchArgs, session: &mut Session<'_>) -> anyhow::Result
 }
 
 fn documents(outcomes: &[(Placement, Outcome)]) -> Value {
-    let one = |(placement, outcome): &(Placement, Outcome)| {
+    json!({ "placements": outcomes.iter().map(|(placement, outcome)| {
         let promised = promised(&outcome.ends, Uses::All);
         let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
         json!({
             "placement": placement.name(),
             "result": program(outcome, promised.zip(percent)),
         })
-    };
-    json!({ "placements": outcomes.iter().map(one).collect::<Vec<_>>() })
+    }).collect::<Vec<_>>() })
 }
 
 fn person(outcomes: &[(Placement, Outcome)]) -> anyhow::Result<String> {
@@ -194,17 +197,19 @@ fn person(outcomes: &[(Placement, Outcome)]) -> anyhow::Result<String> {
     );
     let far = outcomes.iter().find(|(placement, _)| *placement == Placement::OneFar);
     let far = far.map_or(0.0, |(_, outcome)| outcome.measured.gbps);
-    let row = |(placement, outcome): &(Placement, Outcome)| {
-        let gbps = outcome.measured.gbps;
-        let times = if *placement == Placement::OneFar || far == 0.0 {
-            "–".to_owned()
-        } else {
-            format!("{:.2} times", gbps / far)
-        };
-        let gigabytes = format!("{:.1} GB/s", gbps / BITS);
-        vec![placement.title().to_owned(), format!("{gbps:.1} Gb/s"), gigabytes, times]
-    };
-    let rows: Vec<_> = outcomes.iter().map(row).collect();
+    let rows: Vec<_> = outcomes
+        .iter()
+        .map(|(placement, outcome)| {
+            let gbps = outcome.measured.gbps;
+            let times = if *placement == Placement::OneFar || far == 0.0 {
+                "–".to_owned()
+            } else {
+                format!("{:.2} times", gbps / far)
+            };
+            let gigabytes = format!("{:.1} GB/s", gbps / BITS);
+            vec![placement.title().to_owned(), format!("{gbps:.1} Gb/s"), gigabytes, times]
+        })
+        .collect();
     write!(out, "\n{}", text::table(&["PLACEMENT", "MEASURED", "", "ONE NIC FAR"], &rows))?;
     Ok(out)
 }

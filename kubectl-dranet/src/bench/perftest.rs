@@ -45,15 +45,18 @@ pub(super) fn parse(text: &str) -> Result<Measured, OutputError> {
     let (_, unit) = heading.split_once(AVERAGE).ok_or(OutputError::NoTable)?;
     let unit = unit.split(']').next().unwrap_or_default();
     let bits = bits(unit).ok_or_else(|| OutputError::Unit(unit.to_owned()))?;
-    let row = |line: &str| {
-        let mut cells = line.split_whitespace();
-        let bytes = cells.next()?.parse().ok()?;
-        let _iterations: u64 = cells.next()?.parse().ok()?;
-        let _peak: f64 = cells.next()?.parse().ok()?;
-        let average: f64 = cells.next()?.parse().ok()?;
-        Some(Measured { bytes, gbps: average * bits / 1e9 })
-    };
-    lines.filter_map(row).next_back().ok_or(OutputError::NoResult)?.checked()
+    lines
+        .filter_map(|line| {
+            let mut cells = line.split_whitespace();
+            let bytes = cells.next()?.parse().ok()?;
+            let _iterations: u64 = cells.next()?.parse().ok()?;
+            let _peak: f64 = cells.next()?.parse().ok()?;
+            let average: f64 = cells.next()?.parse().ok()?;
+            Some(Measured { bytes, gbps: average * bits / 1e9 })
+        })
+        .next_back()
+        .ok_or(OutputError::NoResult)?
+        .checked()
 }
 
 #[cfg(test)]

@@ -124,7 +124,9 @@ fn filled(view: &ClusterView, node: &str, claim: &Claim, in_use: &AllocatedState
 
 /// The most GPUs of DRA drivers of any node.
 pub(super) fn most_gpus(view: &ClusterView) -> u32 {
-    let gpus = |node: &str| published(view, node).filter(|(role, _)| *role == Role::Gpu).count();
-    let most = nodes(view).map(gpus).max().unwrap_or_default();
+    let most = nodes(view)
+        .map(|node| published(view, node).filter(|(role, _)| *role == Role::Gpu).count())
+        .max()
+        .unwrap_or_default();
     u32::try_from(most).unwrap_or(u32::MAX)
 }

@@ -124,11 +124,12 @@ impl<'a> Census<'a> {
 
     /// The known NIC drivers that have pools in this cluster; this project's if none does.
     fn nic_drivers(&self) -> Vec<&'static str> {
-        let publishes = |driver: &&str| {
-            self.drivers.contains_key(driver) || !self.with_broken(driver).is_empty()
-        };
         let there = nic_drivers::all().iter().map(|driver| driver.driver);
-        let there: Vec<_> = there.filter(publishes).collect();
+        let there: Vec<_> = there
+            .filter(|driver| {
+                self.drivers.contains_key(driver) || !self.with_broken(driver).is_empty()
+            })
+            .collect();
         if there.is_empty() { vec![names::DRIVER] } else { there }
     }
 
@@ -175,12 +176,16 @@ impl<'a> Census<'a> {
             let plugins = driver.extended_resources.iter();
             let offered: BTreeSet<_> =
                 plugins.flat_map(|resource| view.nodes_with_plugin(resource)).collect();
-            let has_gpus = |node: &&str| {
-                let gpus = view.topology(node).map(|graph| graph.gpus()).unwrap_or_default();
-                gpus.iter().any(|gpu| gpu.vendor == driver.pci_vendor)
-            };
             let known = &published | &offered;
-            let lacking = self.graphs.difference(&known).copied().filter(has_gpus).collect();
+            let lacking = self
+                .graphs
+                .difference(&known)
+                .copied()
+                .filter(|node| {
+                    let gpus = view.topology(node).map(|graph| graph.gpus()).unwrap_or_default();
+                    gpus.iter().any(|gpu| gpu.vendor == driver.pci_vendor)
+                })
+                .collect();
             let message = format!(
                 "GPUs that driver {} does not publish, so no claim can get them; check whether that \
                  DRA driver runs there, and its log",

@@ -105,14 +105,13 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
             }
         }
     }
-    let finding = |(resource, nodes): (String, BTreeSet<&str>)| {
+    found.into_iter().filter_map(|(resource, nodes)| {
         let what = format!(
             "{resource} by a device plugin, and NICs by a DRA driver; if these are the same devices, \
              two pods can get one NIC: remove them from the plugin's configuration"
         );
         ClusterFinding::on(&nodes, ("offers", "offer"), &what)
-    };
-    found.into_iter().filter_map(finding).collect()
+    }).collect()
 }
 
 /// Whether an extended resource is accelerators or parts of them: `intel.com/gaudi` has the prefix of
@@ -161,12 +160,11 @@ fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
             }
         }
     }
-    let finding = |(driver, nodes): (&str, BTreeSet<&str>)| {
+    without.into_iter().filter_map(|(driver, nodes)| {
         let what = format!(
             "GPUs without the attribute {}, so their distance to NICs is unknown; upgrade {driver}",
             attribute::PCI_BUS_ID
         );
         ClusterFinding::on(&nodes, ("has", "have"), &what)
-    };
-    without.into_iter().filter_map(finding).collect()
+    }).collect()
 }

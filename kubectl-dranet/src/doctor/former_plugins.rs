@@ -20,14 +20,16 @@ const NAMED: usize = 3;
 pub(super) fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
     let moved = |node: &Value| {
         let name = node["metadata"]["name"].as_str()?;
-        let had = |driver: &&GpuDriver| {
-            let mut resources = driver.extended_resources.iter();
-            resources.any(|resource| node["status"]["capacity"].get(*resource).is_some())
-        };
-        let publishes = |driver: &&GpuDriver| {
-            published(&seen.view, name).any(|(_, gpu)| *gpu.id().driver == *driver.driver)
-        };
-        let drivers: Vec<_> = gpu_drivers::all().iter().filter(had).filter(publishes).collect();
+        let drivers: Vec<_> = gpu_drivers::all()
+            .iter()
+            .filter(|driver| {
+                let mut resources = driver.extended_resources.iter();
+                resources.any(|resource| node["status"]["capacity"].get(*resource).is_some())
+            })
+            .filter(|driver| {
+                published(&seen.view, name).any(|(_, gpu)| *gpu.id().driver == *driver.driver)
+            })
+            .collect();
         (!drivers.is_empty()).then(|| (name.to_owned(), drivers))
     };
     seen.of_kind("Node").filter_map(moved).collect()

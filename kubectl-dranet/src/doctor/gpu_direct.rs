@@ -93,13 +93,17 @@ impl Paired {
             for published in &nic.gpu_direct {
                 let Ok(verdict) = published.verdict.parse::<Gdr>() else { continue };
                 let number = |gpu: &PciAddress| self.gpus.iter().position(|it| it == gpu);
-                let is_published = |pair: &&Pair| {
-                    pair.nic == address
-                        && number(&pair.gpu).is_some_and(|number| {
-                            published.gpus.iter().any(|it| usize::try_from(*it) == Ok(number))
-                        })
-                };
-                let pairs: Vec<Pair> = self.pairs.iter().filter(is_published).copied().collect();
+                let pairs: Vec<Pair> = self
+                    .pairs
+                    .iter()
+                    .filter(|pair| {
+                        pair.nic == address
+                            && number(&pair.gpu).is_some_and(|number| {
+                                published.gpus.iter().any(|it| usize::try_from(*it) == Ok(number))
+                            })
+                    })
+                    .copied()
+                    .collect();
                 if !pairs.is_empty() {
                     verdicts.entry(verdict).or_default().extend(pairs);
                 }

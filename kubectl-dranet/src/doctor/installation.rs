@@ -108,13 +108,12 @@ fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
         let mut words = words.flatten().filter_map(Value::as_str);
         words.any(|word| word == "--config" || word.starts_with("--config="))
     };
-    let finding = |pod: &Value| {
+    let schedulers = seen.of_kind("Pod").filter(is_scheduler);
+    schedulers.filter(|pod| !has_config(pod)).map(|pod| {
         let message = "has no --config, so it calls no extender and scheduler-ext has no effect; the \
                        guide on the scheduler shows how to register it";
         ClusterFinding::new(Severity::Warning, format!("kube-scheduler {}", name(pod)), message)
-    };
-    let schedulers = seen.of_kind("Pod").filter(is_scheduler);
-    schedulers.filter(|pod| !has_config(pod)).map(finding).collect()
+    }).collect()
 }
 
 fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
@@ -131,8 +130,9 @@ fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
         });
     };
     let versions = found["spec"]["versions"].as_array();
-    let serves = |it: &Value| it["name"] == version && it["served"] == true;
-    (!versions.is_some_and(|all| all.iter().any(serves))).then(|| {
+    (!versions
+        .is_some_and(|all| all.iter().any(|it| it["name"] == version && it["served"] == true)))
+    .then(|| {
         let message =
             format!("does not serve {version}; apply deploy/manifests/crd-nodetopologies.yaml");
         ClusterFinding::new(Severity::Error, format!("CRD {}", name(found)), message)
@@ -192,8 +192,10 @@ fn authority(bundle: &str, now: Timestamp) -> Option<ClusterFinding> {
 
 /// Replicas behind the webhook's service.
 fn endpoints(seen: &Seen, service: &str) -> Option<ClusterFinding> {
-    let is_of = |it: &&Value| it["metadata"]["labels"]["kubernetes.io/service-name"] == service;
-    let slices: Vec<_> = seen.of_kind("EndpointSlice").filter(is_of).collect();
+    let slices: Vec<_> = seen
+        .of_kind("EndpointSlice")
+        .filter(|it| it["metadata"]["labels"]["kubernetes.io/service-name"] == service)
+        .collect();
     if slices.is_empty() {
         return None;
     }

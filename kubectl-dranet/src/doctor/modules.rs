@@ -35,10 +35,12 @@ fn of_condition(
             nodes.entry(message).or_default().insert(node);
         }
     }
-    let finding = |(message, nodes): (&str, BTreeSet<&str>)| {
-        ClusterFinding::on(&nodes, verbs, &format!("{text}{message}"))
-    };
-    nodes.into_iter().filter_map(finding).collect()
+    nodes
+        .into_iter()
+        .filter_map(|(message, nodes)| {
+            ClusterFinding::on(&nodes, verbs, &format!("{text}{message}"))
+        })
+        .collect()
 }
 
 /// By which way NICs reach the memory of a node's GPUs, or why not, where its driver says it.

@@ -14,8 +14,11 @@ pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Vec<ClusterFinding> {
         let message = "has no node, or none that you may read";
         return vec![ClusterFinding::new(Severity::Error, "the cluster", message)];
     }
-    let is_down = |node: &&&str| facts.get(node).is_some_and(|it| it.not_ready.is_some());
-    let down: BTreeSet<&str> = all.iter().filter(is_down).copied().collect();
+    let down: BTreeSet<&str> = all
+        .iter()
+        .filter(|node| facts.get(node).is_some_and(|it| it.not_ready.is_some()))
+        .copied()
+        .collect();
     let message = "not ready, so no pod is scheduled there; see `kubectl describe node`";
     let found = ClusterFinding::on(&down, ("is", "are"), message);
     let severity = if down.len() == all.len() { Severity::Error } else { Severity::Warning };

@@ -29,11 +29,14 @@ pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
     let Some(exclusive) = modes.get(EXCLUSIVE) else { return Vec::new() };
     let others = modes.iter().filter(|(mode, _)| **mode != EXCLUSIVE);
     let shared: BTreeSet<&str> = others.flat_map(|(_, nodes)| nodes).copied().collect();
-    let allows_shares = |node: &&str| {
-        let mut devices = published(view, node).filter(|(_, it)| *it.id().driver == *DRIVER);
-        devices.any(|(_, device)| device.allows_multiple_allocations())
-    };
-    let refusing: BTreeSet<&str> = exclusive.iter().copied().filter(allows_shares).collect();
+    let refusing: BTreeSet<&str> = exclusive
+        .iter()
+        .copied()
+        .filter(|node| {
+            let mut devices = published(view, node).filter(|(_, it)| *it.id().driver == *DRIVER);
+            devices.any(|(_, device)| device.allows_multiple_allocations())
+        })
+        .collect();
     let mixed = if shared.is_empty() { BTreeSet::new() } else { exclusive.clone() };
     let found = [
         (

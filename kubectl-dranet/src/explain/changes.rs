@@ -112,17 +112,19 @@ fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
         }
     }
     found.sort_by_key(|(relaxation, _)| relaxation.size());
-    let change = |(relaxation, nodes): (&Relaxation, usize)| {
-        let text = match relaxation {
-            Relaxation::DropSelector { claim, request, expression } => format!(
-                "claim {claim}, request {request}: without the selector `{}`",
-                short(expression)
-            ),
-            relaxation => relaxation.to_string(),
-        };
-        Change { text, nodes }
-    };
-    found.into_iter().map(change).collect()
+    found
+        .into_iter()
+        .map(|(relaxation, nodes)| {
+            let text = match relaxation {
+                Relaxation::DropSelector { claim, request, expression } => format!(
+                    "claim {claim}, request {request}: without the selector `{}`",
+                    short(expression)
+                ),
+                relaxation => relaxation.to_string(),
+            };
+            Change { text, nodes }
+        })
+        .collect()
 }
 
 /// Annotations with weaker requests, for each annotation the one nearest to the current

@@ -6,7 +6,7 @@ use cluster_model::node_devices::published;
 use cluster_model::predict::{EXPENSIVE, STEPS_MAX, budget};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
-use dra_allocator::{Claim, ClaimName, Limits, Outcome, PoolId, PoolProblem, survey};
+use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
 use std::collections::BTreeMap;
 
 /// Maximum number of holders of devices in use that are named.
@@ -107,10 +107,12 @@ fn verdict(explained: &Explanation) -> String {
 /// Pools that the scheduler ignores.
 fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
     let pools = view.inventory().broken_pools_on(node, view.settings()).unwrap_or_default();
-    let line = |(pool, problem): (&PoolId, PoolProblem)| {
-        format!("the scheduler ignores the pool of driver {}: {problem}", pool.driver)
-    };
-    pools.into_iter().map(line).collect()
+    pools
+        .into_iter()
+        .map(|(pool, problem)| {
+            format!("the scheduler ignores the pool of driver {}: {problem}", pool.driver)
+        })
+        .collect()
 }
 
 /// One line for each request; alternatives that fail alike share one. Requests of a class without
@@ -137,11 +139,13 @@ fn reasons(explained: &Explanation) -> Vec<String> {
             None => lines.push((request, reason, 1)),
         }
     }
-    let line = |(request, reason, count): (String, String, usize)| match count {
-        1 => format!("request {request}: {reason}"),
-        count => format!("request {request}, {count} alternatives: {reason}"),
-    };
-    lines.into_iter().map(line).collect()
+    lines
+        .into_iter()
+        .map(|(request, reason, count)| match count {
+            1 => format!("request {request}: {reason}"),
+            count => format!("request {request}, {count} alternatives: {reason}"),
+        })
+        .collect()
 }
 
 /// The request's name, without that of the alternative.
@@ -230,11 +234,14 @@ fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<Strin
         }
     }
     let rest = all.len().saturating_sub(HOLDERS);
-    let text = |(holder, names): &(Option<String>, Vec<String>)| match holder {
-        Some(holder) => format!("{} by {holder}", listed(names)),
-        None => listed(names),
-    };
-    let mut texts: Vec<String> = all.iter().take(HOLDERS).map(text).collect();
+    let mut texts: Vec<String> = all
+        .iter()
+        .take(HOLDERS)
+        .map(|(holder, names)| match holder {
+            Some(holder) => format!("{} by {holder}", listed(names)),
+            None => listed(names),
+        })
+        .collect();
     texts.extend((rest > 0).then(|| format!("and {rest} more")));
     texts
 }

@@ -24,9 +24,9 @@ pub(super) fn refusal(
     view: &ClusterView,
 ) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    let is_here = |quota: &ResourceQuota| quota.metadata.namespace.as_deref() == Some(namespace);
     let quotas = quotas.iter().filter_map(|quota| ResourceQuota::deserialize(quota).ok());
-    let quotas: Vec<_> = quotas.filter(is_here).collect();
+    let quotas: Vec<_> =
+        quotas.filter(|quota| quota.metadata.namespace.as_deref() == Some(namespace)).collect();
     let made = claims.open.iter().filter(|open| !open.is_made);
     let mut needed: BTreeMap<String, i64> = BTreeMap::new();
     for spec in made.map(|open| &*open.spec).chain(planned) {

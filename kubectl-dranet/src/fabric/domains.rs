@@ -35,9 +35,15 @@ pub(super) fn missing(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<Mi
         if seen.view.compute_domains().get(&key).is_some() {
             continue;
         }
-        let new =
-            || MissingDomain { key: key.clone(), job: job(pod), pods: 0, why: NOT_YET.to_owned() };
-        found.entry(key.clone()).or_insert_with(new).pods += 1;
+        found
+            .entry(key.clone())
+            .or_insert_with(|| MissingDomain {
+                key: key.clone(),
+                job: job(pod),
+                pods: 0,
+                why: NOT_YET.to_owned(),
+            })
+            .pods += 1;
     }
     if found.is_empty() {
         return Ok(Vec::new());

@@ -23,11 +23,13 @@ fn first(nodes: &[&NodeTopology]) -> anyhow::Result<Topology> {
 
 /// All shapes with their nodes and the topology of the first node.
 pub(super) fn json(shapes: &Shapes<'_>) -> anyhow::Result<String> {
-    let shape = |(shape, nodes): (&ShapeHash, &Vec<&NodeTopology>)| {
-        let graph: Value = serde_json::from_str(&Format::Json.render(&first(nodes)?))?;
-        Ok(json!({ "shape": shape.to_string(), "nodes": names(nodes), "graph": graph }))
-    };
-    let all: anyhow::Result<Vec<Value>> = shapes.iter().map(shape).collect();
+    let all: anyhow::Result<Vec<Value>> = shapes
+        .iter()
+        .map(|(shape, nodes)| {
+            let graph: Value = serde_json::from_str(&Format::Json.render(&first(nodes)?))?;
+            Ok(json!({ "shape": shape.to_string(), "nodes": names(nodes), "graph": graph }))
+        })
+        .collect();
     Ok(serde_json::to_string_pretty(&json!({ "shapes": all? }))? + "\n")
 }
 

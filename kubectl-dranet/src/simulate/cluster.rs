@@ -216,9 +216,11 @@ impl Cluster {
         let Asked { pod, known, claims, needs } = asked;
         let placement = Placement::of(pod);
         let Self { view, barriers, .. } = self;
-        let is_open =
-            |node: &&str| placement.allows(view, node) && barriers.bar(view, needs, node).is_none();
-        let mut open: Vec<&str> = nodes(view).filter(is_open).collect();
+        let mut open: Vec<&str> = nodes(view)
+            .filter(|node| {
+                placement.allows(view, node) && barriers.bar(view, needs, node).is_none()
+            })
+            .collect();
         for claim in &known.allocated {
             let pools = pools_of(view, claim);
             open.retain(|node| pools.contains(*node));

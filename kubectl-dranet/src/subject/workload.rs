@@ -161,12 +161,14 @@ pub(super) fn of_object(object: &Value) -> Vec<Subject> {
     let found = templates_of(object);
     let jobs = if is_set_of_jobs(object) { times(&object["spec"]) } else { 1 };
     let all: u64 = found.iter().map(|template| template.count).sum();
-    let subject = |PodTemplate { path, count, object: template, .. }: PodTemplate<'_>| {
-        let pod = pod_of(template, object, &path);
-        let origin = if path.is_empty() { owner.clone() } else { format!("{owner}, {path}") };
-        Subject { pod, origin, count, jobs, job_size: Some(all / jobs.max(1)) }
-    };
-    found.into_iter().map(subject).collect()
+    found
+        .into_iter()
+        .map(|PodTemplate { path, count, object: template, .. }: PodTemplate<'_>| {
+            let pod = pod_of(template, object, &path);
+            let origin = if path.is_empty() { owner.clone() } else { format!("{owner}, {path}") };
+            Subject { pod, origin, count, jobs, job_size: Some(all / jobs.max(1)) }
+        })
+        .collect()
 }
 
 /// Whether each replica of the object is a job of its own.

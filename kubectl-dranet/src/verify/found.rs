@@ -49,8 +49,7 @@ impl Verified {
     }
 
     pub(super) fn is_worse(&self) -> bool {
-        let promised = |path: PathKind| self.promised.is_none_or(|most| path.satisfies(most));
-        !self.farthest().is_none_or(promised)
+        !self.farthest().is_none_or(|path| self.promised.is_none_or(|most| path.satisfies(most)))
     }
 }
 

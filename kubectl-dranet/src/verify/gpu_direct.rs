@@ -18,11 +18,10 @@ pub(super) fn add(view: &ClusterView, verified: &mut [Verified]) {
         let object = objects.get(pod.node.as_str());
         for pair in &mut pod.pairs {
             let known = graph.zip(object).map(|(graph, object)| of_pair(graph, object, pair));
-            let unknown = || GpuDirect {
+            pair.gpu_direct = Some(known.unwrap_or_else(|| GpuDirect {
                 verdict: Gdr::Unknown,
                 evidence: "the node publishes no NodeTopology".to_owned(),
-            };
-            pair.gpu_direct = Some(known.unwrap_or_else(unknown));
+            }));
         }
     }
 }

@@ -33,7 +33,7 @@ fn conditions(decision: &Decision, problems: &Problems) -> [HostCondition; 2] {
     [healthy(decision, problems), withheld(decision)]
 }
 
-fn healthy<'d>(decision: &'d Decision, problems: &Problems) -> HostCondition {
+fn healthy(decision: &Decision, problems: &Problems) -> HostCondition {
     let found: Vec<_> = decision
         .devices
         .iter()

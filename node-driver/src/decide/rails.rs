@@ -127,8 +127,7 @@ impl Rails {
 
     /// Whether the operator's sources are used; `None` if there are none.
     pub(crate) fn condition(&self) -> Option<HostCondition> {
-        let of_source = |reason: &String| reason.ends_with("says so");
-        let is_used = self.reasons.values().any(of_source);
+        let is_used = self.reasons.values().any(|reason| reason.ends_with("says so"));
         let unused = (!is_used && self.problems.is_empty())
             .then(|| ("Unused", "no source has a rail for a compute NIC".to_owned()));
         let problems: Vec<_> = self.problems.iter().cloned().chain(unused).collect();

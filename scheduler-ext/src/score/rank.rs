@@ -50,11 +50,13 @@ pub fn rank(candidates: &[Option<Outcome>]) -> Vec<i64> {
         key = |outcome| Gets { degraded: 0, ..outcome.gets };
         bands = self::bands(&known, key);
     }
-    let points = |candidate: &Option<Outcome>| match candidate {
-        Some(outcome) => points(&bands, &key(outcome), outcome),
-        None => NEUTRAL,
-    };
-    candidates.iter().map(points).collect()
+    candidates
+        .iter()
+        .map(|candidate| match candidate {
+            Some(outcome) => points(&bands, &key(outcome), outcome),
+            None => NEUTRAL,
+        })
+        .collect()
 }
 
 fn points(bands: &[Band], gets: &Gets, outcome: &Outcome) -> i64 {

@@ -58,10 +58,9 @@ impl Room {
     pub fn fits(&self, demand: Demand) -> impl Iterator<Item = u32> {
         let (unit, count) = demand.units();
         let has_ports = demand.nics <= self.node().ports;
-        let of = move |cells: &Vec<Free>| {
+        self.levels.iter().map(move |cells| {
             let units = cells.iter().map(|cell| cell.fits(unit)).sum::<u32>();
             if has_ports { units / count } else { 0 }
-        };
-        self.levels.iter().map(of)
+        })
     }
 }

@@ -61,15 +61,16 @@ struct Known {
 impl SchedulerExt {
     /// Creates the extender for an idle cluster.
     pub fn new(claims: Arc<Claims>) -> Self {
-        let machine = |kind: usize| {
-            let (view, node) = (claims.view(), kind_node(kind));
-            let cells = view.topology(&node).map(|graph| Cells::of(Arc::clone(graph)));
-            Machine::of(view, &node, Arc::new(cells.unwrap_or_default()))
-        };
         Self {
             kube: KubeScheduler { strategy: Strategy::LeastAllocated },
             knows_domains: true,
-            machines: (0..claims.machines.len()).map(machine).collect(),
+            machines: (0..claims.machines.len())
+                .map(|kind| {
+                    let (view, node) = (claims.view(), kind_node(kind));
+                    let cells = view.topology(&node).map(|graph| Cells::of(Arc::clone(graph)));
+                    Machine::of(view, &node, Arc::new(cells.unwrap_or_default()))
+                })
+                .collect(),
             claims,
             prior: Mix::default(),
             mix: Mix::default(),

@@ -37,11 +37,13 @@ impl Fgd {
 
 impl Policy for Fgd {
     fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
-        let score = |candidate: &Candidate| {
-            let free = cluster.gpus_of(candidate.node) - cluster.gpus_in_use(candidate.node);
-            self.fragmentation(free) - self.fragmentation(free - pod.gpus)
-        };
-        candidates.iter().map(score).collect()
+        candidates
+            .iter()
+            .map(|candidate| {
+                let free = cluster.gpus_of(candidate.node) - cluster.gpus_in_use(candidate.node);
+                self.fragmentation(free) - self.fragmentation(free - pod.gpus)
+            })
+            .collect()
     }
 }
 

@@ -50,27 +50,33 @@ struct Amount {
 impl Policy for KubeScheduler {
     fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
         let tiers: Vec<i64> = candidates.iter().map(|it| it.placement.tiers).collect();
-        let score = |(candidate, tier): (&Candidate, i64)| {
-            let amounts = amounts(pod, candidate.node, cluster);
-            self.fit(amounts) + balance(amounts) + DYNAMIC_RESOURCES_WEIGHT * tier
-        };
-        candidates.iter().zip(normalised(&tiers)).map(score).collect()
+        candidates
+            .iter()
+            .zip(normalised(&tiers))
+            .map(|(candidate, tier)| {
+                let amounts = amounts(pod, candidate.node, cluster);
+                self.fit(amounts) + balance(amounts) + DYNAMIC_RESOURCES_WEIGHT * tier
+            })
+            .collect()
     }
 }
 
 impl KubeScheduler {
     /// `leastResourceScorer` and `mostResourceScorer`, with weight 1 for both resources.
     fn fit(self, amounts: [Amount; 2]) -> i64 {
-        let score = |amount: Amount| match self.strategy {
-            Strategy::LeastAllocated if amount.after > amount.allocatable => 0,
-            Strategy::LeastAllocated => {
-                (amount.allocatable - amount.after) * SCORE_MAX / amount.allocatable
-            }
-            Strategy::MostAllocated => {
-                amount.after.min(amount.allocatable) * SCORE_MAX / amount.allocatable
-            }
-        };
-        amounts.map(score).iter().sum::<i64>() / 2
+        amounts
+            .map(|amount| match self.strategy {
+                Strategy::LeastAllocated if amount.after > amount.allocatable => 0,
+                Strategy::LeastAllocated => {
+                    (amount.allocatable - amount.after) * SCORE_MAX / amount.allocatable
+                }
+                Strategy::MostAllocated => {
+                    amount.after.min(amount.allocatable) * SCORE_MAX / amount.allocatable
+                }
+            })
+            .iter()
+            .sum::<i64>()
+            / 2
     }
 }
 
@@ -98,8 +104,7 @@ fn balance(amounts: [Amount; 2]) -> i64 {
 #[allow(clippy::cast_precision_loss, reason = "Kubernetes computes in doubles here")]
 #[allow(clippy::cast_possible_truncation, reason = "between 50 and 100, cut as in Go")]
 fn evenness(resources: [(i64, i64); 2]) -> i64 {
-    let share = |(used, of): (i64, i64)| (used as f64 / of as f64).min(1.0);
-    let [a, b] = resources.map(share);
+    let [a, b] = resources.map(|(used, of)| (used as f64 / of as f64).min(1.0));
     ((1.0 - ((a - b) / 2.0).abs()) * SCORE_MAX as f64) as i64
 }
 

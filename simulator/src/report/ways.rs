@@ -54,11 +54,10 @@ fn row(ways: &Ways, index: usize, paths: &BTreeSet<&String>) -> Vec<String> {
     let starts = never < 1.0;
     let cells =
         COLUMNS.iter().map(|column| if starts { cell(ways, index, column) } else { none() });
-    let path = |path: &&String| {
+    let cells = cells.chain(paths.iter().map(|path| {
         let share = measures.pairs.get(*path).copied().unwrap_or(0.0);
         if starts { format!("{:.1}", share * 100.0) } else { none() }
-    };
-    let cells = cells.chain(paths.iter().map(path));
+    }));
     cells.chain([format!("{:.1}", never * 100.0)]).collect()
 }
 

@@ -143,8 +143,7 @@ fn is_degraded(
     ports: &[&PciFunction],
     snapshot: &Snapshot,
 ) -> bool {
-    let is_upstream = |port: &&PciFunction| !port.bridges.len().is_multiple_of(2);
-    let ports = ports.iter().copied().filter(is_upstream);
+    let ports = ports.iter().copied().filter(|port| !port.bridges.len().is_multiple_of(2));
     let mut lower_ends = [gpu, nic].into_iter().chain(ports);
     lower_ends.any(|function| devices::degraded(function, snapshot).is_some())
 }

@@ -8,7 +8,6 @@ use super::{Branches, about};
 use crate::class::NVSWITCH;
 use crate::graph::{Fabric, GpuLink, Place, Role};
 use crate::nvlink::NvLinks;
-use crate::snapshot::GpuFacts;
 use crate::vendor::NVIDIA;
 use crate::{Anomaly, AnomalyKind, Evidence, Overlay, PciAddress, Snapshot, XgmiLink};
 
@@ -34,8 +33,12 @@ pub(super) fn between_gpus(
     let has_switches =
         snapshot.pci.iter().any(|function| function.vendor == NVIDIA && function.class == NVSWITCH);
     let mut links: Vec<GpuLink> = links.into_values().collect();
-    let is_nvl4 = |gpu: &&GpuFacts| gpu.model.as_ref().is_some_and(|model| model.contains("NVL4"));
-    let named_nvl4 = snapshot.gpus.iter().filter(is_nvl4).map(|gpu| gpu.address).collect();
+    let named_nvl4 = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.model.as_ref().is_some_and(|model| model.contains("NVL4")))
+        .map(|gpu| gpu.address)
+        .collect();
     links.extend(by_model(branches, &links, &named_nvl4, has_switches));
     links.sort_unstable_by_key(|link| link.gpus);
     links
@@ -94,8 +97,11 @@ pub(super) fn of_overlay(overlay: &Overlay) -> impl Iterator<Item = GpuLink> {
     let nvlinks = nvlinks.map(|(gpus, links)| (gpus, Fabric::NvLink { links }));
     let neighbours = Fabric::Xgmi { hops: Some(1), bandwidth: None };
     let xgmi = overlay.xgmi.iter().map(move |gpus| (*gpus, neighbours));
-    let link = |(gpus, fabric)| GpuLink { gpus, fabric, evidence: overlay.evidence.clone() };
-    nvlinks.chain(xgmi).map(link)
+    nvlinks.chain(xgmi).map(|(gpus, fabric)| GpuLink {
+        gpus,
+        fabric,
+        evidence: overlay.evidence.clone(),
+    })
 }
 
 pub(super) fn are_gpus((a, b): (PciAddress, PciAddress), branches: &Branches) -> bool {

@@ -16,17 +16,20 @@ pub(super) fn facts(
     let nics: Vec<PciAddress> = nics.filter_map(|branch| branch.place().address()).collect();
     let listed = overlays.iter().map(|overlay| listed(overlay, &nics));
     let listed = listed.into_iter().find(|listed| !listed.is_empty());
-    let facts = |nic: &PciAddress| {
-        let is_listed = listed.as_ref().map(|listed| listed.contains(nic));
-        (*nic, NicFacts { is_listed, ..NicFacts::of(*nic, snapshot) })
-    };
-    nics.iter().map(facts).collect()
+    nics.iter()
+        .map(|nic| {
+            let is_listed = listed.as_ref().map(|listed| listed.contains(nic));
+            (*nic, NicFacts { is_listed, ..NicFacts::of(*nic, snapshot) })
+        })
+        .collect()
 }
 
 /// The NICs whose adapter the description lists.
 fn listed(overlay: &Overlay, nics: &[PciAddress]) -> Vec<PciAddress> {
     let listed = overlay.devices.iter().filter(|(_, device)| device.class.is_some_and(is_network));
     let listed: Vec<PciAddress> = listed.map(|(address, _)| *address).collect();
-    let is_listed = |nic: &&PciAddress| listed.iter().any(|other| is_one_adapter(**nic, *other));
-    nics.iter().filter(is_listed).copied().collect()
+    nics.iter()
+        .filter(|nic| listed.iter().any(|other| is_one_adapter(**nic, *other)))
+        .copied()
+        .collect()
 }

@@ -75,12 +75,14 @@ fn vertex(
 /// The NUMA nodes of the devices.
 fn numa(overlay: &Overlay, branches: &Branches) -> Vec<NumaPart> {
     let nodes: BTreeSet<_> = branches.values().filter_map(|branch| branch.vertex.numa).collect();
-    let part = |node| NumaPart {
-        node,
-        cpus: overlay.cpus.get(&node).cloned().unwrap_or_default(),
-        distances: Vec::new(),
-        socket: None,
-        evidence: overlay.evidence.clone(),
-    };
-    nodes.into_iter().map(part).collect()
+    nodes
+        .into_iter()
+        .map(|node| NumaPart {
+            node,
+            cpus: overlay.cpus.get(&node).cloned().unwrap_or_default(),
+            distances: Vec::new(),
+            socket: None,
+            evidence: overlay.evidence.clone(),
+        })
+        .collect()
 }

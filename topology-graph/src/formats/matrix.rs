@@ -54,8 +54,7 @@ pub fn matrix_with(topology: &Topology, options: MatrixOptions) -> String {
         let kinds = if options.gpus_only { "no GPU" } else { "no GPU and no NIC" };
         return format!("{kinds} found\n");
     }
-    let full = || cells(topology, &lines);
-    let is_wide = || full().lines().any(|line| line.chars().count() > WIDE);
+    let is_wide = || cells(topology, &lines).lines().any(|line| line.chars().count() > WIDE);
     let lines = match options.fold {
         Fold::Always => fold(topology, &lines),
         Fold::Auto if is_wide() => fold(topology, &lines),
@@ -135,11 +134,12 @@ fn table(rows: &[Vec<String>]) -> String {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
     };
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+        })
+        .collect()
 }
 
 /// The legend of the path kinds in the matrix.
@@ -149,8 +149,8 @@ fn words(topology: &Topology, lines: &[Line]) -> String {
     // From far to near, as nvidia-smi lists them; one line covers all numbers of NVLinks.
     used.sort_unstable_by(|a, b| b.cmp(a));
     used.dedup_by_key(|kind| kind.meaning());
-    let same = |kind: &PathKind| *kind == PathKind::Same;
-    let (first, rest): (Vec<_>, Vec<_>) = used.into_iter().partition(same);
+    let (first, rest): (Vec<_>, Vec<_>) =
+        used.into_iter().partition(|kind| *kind == PathKind::Same);
     let mut text = "\nLegend:\n".to_owned();
     for kind in first.into_iter().chain(rest) {
         let word = match kind {

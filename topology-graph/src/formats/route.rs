@@ -22,16 +22,23 @@ impl Topology {
     pub fn device(&self, name: &str) -> Result<PciAddress, UnknownDevice> {
         let gpus = self.gpus().iter();
         let gpu = gpus.filter(|gpu| gpu.name == name || gpu.uuid.as_deref() == Some(name));
-        let is_nic = |nic: &&crate::Nic| {
-            let kernel = nic.rdma_device.iter().chain(&nic.netdevs);
-            nic.name == name || kernel.into_iter().any(|known| known == name)
-        };
-        let is_disk =
-            |disk: &&crate::Nvme| disk.name == name || disk.kernel_name.as_deref() == Some(name);
         let address = || name.parse().ok().filter(|at| self.endpoints().contains(at));
         let named = gpu.map(|gpu| gpu.address);
-        let named = named.chain(self.nics().iter().filter(is_nic).map(|nic| nic.address));
-        let mut named = named.chain(self.nvmes().iter().filter(is_disk).map(|disk| disk.address));
+        let named = named.chain(
+            self.nics()
+                .iter()
+                .filter(|nic| {
+                    let kernel = nic.rdma_device.iter().chain(&nic.netdevs);
+                    nic.name == name || kernel.into_iter().any(|known| known == name)
+                })
+                .map(|nic| nic.address),
+        );
+        let mut named = named.chain(
+            self.nvmes()
+                .iter()
+                .filter(|disk| disk.name == name || disk.kernel_name.as_deref() == Some(name))
+                .map(|disk| disk.address),
+        );
         named
             .next()
             .or_else(address)

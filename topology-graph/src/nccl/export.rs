@@ -122,8 +122,8 @@ fn insert(roots: &mut BTreeMap<Place, Element>, path: &[&Vertex]) {
 
 /// The switches above a device and the device itself, from the top.
 pub(super) fn switches<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
-    let above = |vertex: &&Vertex| topology.graph.switch_above(vertex.place);
-    let mut path: Vec<&Vertex> = successors(Some(device), above).collect();
+    let mut path: Vec<&Vertex> =
+        successors(Some(device), |vertex| topology.graph.switch_above(vertex.place)).collect();
     path.reverse();
     path
 }

@@ -76,13 +76,15 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
     let nics: Vec<(PciAddress, &Vertex)> = nics.collect();
     let describe = |(address, vertex): &(PciAddress, &'_ Vertex)| {
         let facts = topology.nic_facts.get(address).cloned().unwrap_or_default();
-        let same = |other: &&(PciAddress, &Vertex)| is_one_adapter(other.0, *address);
         let model = Model {
             id: vertex.id,
             subsystem: facts.subsystem,
             link_layer: vertex.link_layer,
             max_link: vertex.max_link,
-            functions: nics.iter().filter(same).count(),
+            functions: nics
+                .iter()
+                .filter(|other: &&(PciAddress, &Vertex)| is_one_adapter(other.0, *address))
+                .count(),
         };
         (*address, facts, model)
     };
@@ -119,8 +121,10 @@ fn complete_silent(described: &mut [(PciAddress, NicFacts, Model)]) {
     let known: Vec<Model> = described.iter().map(|(_, _, model)| *model).collect();
     let silent = described.iter_mut().filter(|(_, facts, _)| facts.is_silent());
     for (_, _, model) in silent.filter(|(_, _, model)| model.link_layer.is_none()) {
-        let alike = |other: &&Model| Model { link_layer: None, ..**other } == *model;
-        let mut layers = known.iter().filter(alike).filter_map(|other| other.link_layer);
+        let mut layers = known
+            .iter()
+            .filter(|other| Model { link_layer: None, ..**other } == *model)
+            .filter_map(|other| other.link_layer);
         model.link_layer = layers.next();
     }
 }

@@ -110,13 +110,16 @@ fn classes<'c, 't>(nics: &'c [Candidate<'t>]) -> Vec<Members<'c, 't>> {
     for nic in nics {
         classes.entry(nic.class()).or_default().push(nic);
     }
-    let members = |(class, members): (Class, Vec<&'c Candidate<'t>>)| {
-        let is_alike =
-            |nic: &&Candidate<'_>| members.iter().any(|member| member.model == nic.model);
-        let of_models = nics.iter().filter(is_alike).collect();
-        Members { class, nics: members, of_models }
-    };
-    classes.into_iter().map(members).collect()
+    classes
+        .into_iter()
+        .map(|(class, members)| {
+            let of_models = nics
+                .iter()
+                .filter(|nic| members.iter().any(|member| member.model == nic.model))
+                .collect();
+            Members { class, nics: members, of_models }
+        })
+        .collect()
 }
 
 impl Members<'_, '_> {

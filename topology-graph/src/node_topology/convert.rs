@@ -125,9 +125,7 @@ fn identity_from(spec: &DeviceIdentity) -> Identity {
 }
 
 fn identities(specs: &[DeviceIdentity]) -> Result<BTreeMap<PciAddress, Identity>, SpecError> {
-    let identity =
-        |spec: &DeviceIdentity| Ok((value("identities.at", &spec.at)?, identity_from(spec)));
-    specs.iter().map(identity).collect()
+    specs.iter().map(|spec| Ok((value("identities.at", &spec.at)?, identity_from(spec)))).collect()
 }
 
 /// Sets the current links above the branches.

@@ -88,17 +88,16 @@ fn version<K: Resource>(
     columns: &[Column],
 ) -> CustomResourceDefinitionVersion {
     let has_status = schema.properties.as_ref().is_some_and(|all| all.contains_key("status"));
-    let status = || CustomResourceSubresources {
-        status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
-        ..CustomResourceSubresources::default()
-    };
     CustomResourceDefinitionVersion {
         additional_printer_columns: Some(columns.iter().copied().map(column).collect()),
         name: K::VERSION.to_owned(),
         schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }),
         served: true,
         storage: true,
-        subresources: has_status.then(status),
+        subresources: has_status.then(|| CustomResourceSubresources {
+            status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
+            ..CustomResourceSubresources::default()
+        }),
         ..CustomResourceDefinitionVersion::default()
     }
 }

@@ -97,8 +97,8 @@ const ENTRIES: &[Entry] = &[
 
 pub(super) fn overlay(vm_size: &str) -> Option<Overlay> {
     let name = vm_size.to_ascii_lowercase();
-    let matching = |entry: &&Entry| entry.names.iter().any(|pattern| matches(pattern, &name));
-    let Entry { file, gpus, nvlinks, .. } = ENTRIES.iter().find(matching)?;
+    let Entry { file, gpus, nvlinks, .. } =
+        ENTRIES.iter().find(|entry| entry.names.iter().any(|pattern| matches(pattern, &name)))?;
     let evidence = Evidence::Overlay(name);
     let mut overlay = match file.map(NcclXml::parse) {
         Some(xml) => xml.ok()?.overlay(evidence),

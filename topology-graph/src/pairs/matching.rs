@@ -91,11 +91,14 @@ impl<'p> Matching<'p> {
     }
 
     fn starts(&self) -> Ways {
-        let start = |(group, seats): (usize, &Vec<Gain>)| {
-            seats.get(self.taken[group]).map(|worth| (*worth, None))
-        };
         Ways {
-            to_group: self.problem.seats.iter().enumerate().map(start).collect(),
+            to_group: self
+                .problem
+                .seats
+                .iter()
+                .enumerate()
+                .map(|(group, seats)| seats.get(self.taken[group]).map(|worth| (*worth, None)))
+                .collect(),
             to_nic: vec![None; self.used.len()],
         }
     }

@@ -181,11 +181,16 @@ fn cpus(node: Node<'_, '_>) -> CpuSet {
 
 /// `0x000000ff,0xffffffff`; a word of only zeros may be empty.
 fn bits(text: &str) -> Option<CpuSet> {
-    let word = |word: &str| match word.trim_start_matches("0x") {
-        "" => "0".to_owned(),
-        word => word.to_owned(),
-    };
-    CpuSet::from_mask(&text.split(',').map(word).collect::<Vec<_>>().join(","))
+    CpuSet::from_mask(
+        &text
+            .split(',')
+            .map(|word| match word.trim_start_matches("0x") {
+                "" => "0".to_owned(),
+                word => word.to_owned(),
+            })
+            .collect::<Vec<_>>()
+            .join(","),
+    )
 }
 
 /// The node of a set of one.

@@ -54,18 +54,20 @@ fn by_buses(details: &BTreeMap<PciAddress, Details>) -> Functions {
         .iter()
         .filter_map(|(address, details)| Some(((address.domain(), details.secondary?), *address)))
         .collect();
-    let place = |address: &PciAddress| {
-        let mut above = Vec::new();
-        let mut bus = (address.domain(), address.bus());
-        while let Some(bridge) = bridges.get(&bus).filter(|bridge| !above.contains(*bridge)) {
-            above.push(*bridge);
-            bus = (bridge.domain(), bridge.bus());
-        }
-        above.reverse();
-        let root = PcieRoot::new(bus.0, bus.1);
-        (*address, function(*address, Some(root), &above))
-    };
-    details.keys().map(place).collect()
+    details
+        .keys()
+        .map(|address| {
+            let mut above = Vec::new();
+            let mut bus = (address.domain(), address.bus());
+            while let Some(bridge) = bridges.get(&bus).filter(|bridge| !above.contains(*bridge)) {
+                above.push(*bridge);
+                bus = (bridge.domain(), bridge.bus());
+            }
+            above.reverse();
+            let root = PcieRoot::new(bus.0, bus.1);
+            (*address, function(*address, Some(root), &above))
+        })
+        .collect()
 }
 
 /// Virtual functions say what they are but not whose: the first physical function on their bus.
@@ -87,11 +89,13 @@ fn bus_of(function: &PciFunction) -> (u32, u8, u16) {
 fn numa_nodes(functions: &Functions) -> Vec<NumaNodeFacts> {
     let nodes = functions.values().filter_map(|function| function.numa_node);
     let nodes: BTreeSet<NumaNode> = nodes.collect();
-    let facts = |node| NumaNodeFacts {
-        node,
-        cpus: CpuSet::default(),
-        distances: Vec::new(),
-        memory_bytes: None,
-    };
-    nodes.into_iter().map(facts).collect()
+    nodes
+        .into_iter()
+        .map(|node| NumaNodeFacts {
+            node,
+            cpus: CpuSet::default(),
+            distances: Vec::new(),
+            memory_bytes: None,
+        })
+        .collect()
 }

@@ -47,22 +47,31 @@ fn possible_managers(functions: &[PciFunction]) -> BTreeSet<PciAddress> {
             && function.physical_function.is_none()
     });
     let physical: Vec<&PciFunction> = physical.collect();
-    let is_manager = |function: &&&PciFunction| {
-        let is_narrow = function.max_link.is_some_and(|link| link.width < FEW_LANES);
-        let is_one = |other: &&&PciFunction| is_one_adapter(other.address, function.address);
-        is_narrow || physical.iter().filter(is_one).count() > 1
-    };
-    physical.iter().filter(is_manager).map(|function| function.address).collect()
+    physical
+        .iter()
+        .filter(|function| {
+            let is_narrow = function.max_link.is_some_and(|link| link.width < FEW_LANES);
+            is_narrow
+                || physical
+                    .iter()
+                    .filter(|other| is_one_adapter(other.address, function.address))
+                    .count()
+                    > 1
+        })
+        .map(|function| function.address)
+        .collect()
 }
 
 /// Reads access control of the bridges above GPUs and NICs, and address translation of NICs. Words
 /// of configuration space are slow to read, so other functions are skipped.
 fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
-    let wanted = |function: &&PciFunction| {
-        is_network(function.class) || is_gpu(function.class) || function.is_data_direct()
-    };
-    let bridges: BTreeSet<PciAddress> =
-        functions.iter().filter(wanted).flat_map(|function| function.bridges.clone()).collect();
+    let bridges: BTreeSet<PciAddress> = functions
+        .iter()
+        .filter(|function| {
+            is_network(function.class) || is_gpu(function.class) || function.is_data_direct()
+        })
+        .flat_map(|function| function.bridges.clone())
+        .collect();
     for function in functions {
         let is_bridge = bridges.contains(&function.address);
         if is_bridge || is_network(function.class) || function.is_data_direct() {

@@ -21,14 +21,16 @@ pub(super) fn devices(sys: &mut Tree, unread_ports: &BTreeSet<String>) -> Vec<Rd
     let verbs = char_devices(sys, VERBS);
     let management = char_devices(sys, MANAGEMENT);
     let names = sys.names(DEVICES);
-    let device = |name: String| {
-        let mut device = device(sys, name, &verbs, &management);
-        if !unread_ports.contains(&device.name) {
-            device.ports = ports(sys, &format!("{DEVICES}/{}/ports", device.name));
-        }
-        device
-    };
-    names.into_iter().map(device).collect()
+    names
+        .into_iter()
+        .map(|name| {
+            let mut device = device(sys, name, &verbs, &management);
+            if !unread_ports.contains(&device.name) {
+                device.ports = ports(sys, &format!("{DEVICES}/{}/ports", device.name));
+            }
+            device
+        })
+        .collect()
 }
 
 /// Reads a device without its ports.

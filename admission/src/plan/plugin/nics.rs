@@ -148,13 +148,12 @@ impl NicPlan {
 
     /// The demand in the parts of the claim.
     fn demand(&self, demand: &Demand) -> Demand {
-        let counts = || demand.as_counts(&[]);
         match self.near.values().next().filter(|_| !self.takes_all) {
             Some(parts) => {
                 let sizes: Vec<u32> = parts.iter().map(|part| part.blocks).collect();
                 demand.in_sizes(&sizes)
             }
-            None => counts().unwrap_or_else(|| demand.clone()),
+            None => demand.as_counts(&[]).unwrap_or_else(|| demand.clone()),
         }
     }
 
@@ -166,31 +165,41 @@ impl NicPlan {
                 places.entry(&part.nics).or_default().insert(*shape);
             }
         }
-        let place = |(nics, shapes): (&[PciAddress], _)| Place { shapes, nics: nics.to_vec() };
-        CellWay { gpus: Vec::new(), places: places.into_iter().map(place).collect() }
+        CellWay {
+            gpus: Vec::new(),
+            places: places
+                .into_iter()
+                .map(|(nics, shapes)| Place { shapes, nics: nics.to_vec() })
+                .collect(),
+        }
     }
 
     /// Returns true if a machine of a known shape has enough NICs in each of its parts.
     fn has_near(&self, machine: &Machine<'_>, demand: &Demand) -> bool {
         let mut parts = machine.shapes.iter().filter_map(|shape| self.near.get(shape)).flatten();
-        let is_there = |nic: &&PciAddress| machine.devices.nics.contains_key(*nic);
         parts.all(|part| {
-            part.nics.iter().filter(is_there).count() >= (part.blocks * demand.nics) as usize
+            part.nics.iter().filter(|nic| machine.devices.nics.contains_key(*nic)).count()
+                >= (part.blocks * demand.nics) as usize
         })
     }
 
     /// Divides the parts of all machine types into single blocks, unless they have equal sizes.
     fn keep_equal_parts(&mut self) {
-        let sizes = |parts: &Vec<Part>| parts.iter().map(|part| part.blocks).collect::<Vec<_>>();
-        let all: BTreeSet<Vec<u32>> = self.near.values().map(sizes).collect();
+        let all: BTreeSet<Vec<u32>> = self
+            .near
+            .values()
+            .map(|parts| parts.iter().map(|part| part.blocks).collect::<Vec<_>>())
+            .collect();
         if all.len() < 2 {
             return;
         }
         for parts in self.near.values_mut() {
-            let single = |part: &Part| {
-                vec![Part { blocks: 1, nics: part.nics.clone() }; part.blocks as usize]
-            };
-            *parts = parts.iter().flat_map(single).collect();
+            *parts = parts
+                .iter()
+                .flat_map(|part| {
+                    vec![Part { blocks: 1, nics: part.nics.clone() }; part.blocks as usize]
+                })
+                .collect();
         }
     }
 }

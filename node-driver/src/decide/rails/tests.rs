@@ -1,5 +1,6 @@
 use super::*;
 use crate::decide::decision::{Decision, Facts, NicExpressions, decide_with};
+use crate::decide::nic::device_name;
 use crate::live;
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
@@ -47,9 +48,9 @@ fn counted() -> Vec<Option<i64>> {
 /// RDMA devices and PCI addresses of the machine, in order of the latter.
 fn names() -> Vec<(String, String)> {
     let facts = live::facts("aks-mi300x");
-    let named = facts.snapshot.rdma.iter();
+    let devices = facts.snapshot.rdma.iter();
     let mut names: Vec<_> =
-        named.filter_map(|rdma| Some((rdma.pci?.to_string(), rdma.name.clone()))).collect();
+        devices.filter_map(|rdma| Some((rdma.pci?.to_string(), rdma.name.clone()))).collect();
     names.sort();
     names.into_iter().map(|(address, rdma)| (rdma, address)).collect()
 }
@@ -101,7 +102,7 @@ fn a_nic_that_the_source_leaves_out_has_no_rail() {
     let device = decision
         .devices
         .iter()
-        .find(|device| device.name == crate::decide::nic::device_name(names[7].1.parse().unwrap()));
+        .find(|device| device.name == device_name(names[7].1.parse().unwrap()));
     let attributes = device.and_then(|device| device.attributes.as_ref()).unwrap();
     assert_eq!(attributes[attribute::PORT].string.as_ref(), Some(&names[7].1));
 }

@@ -14,8 +14,10 @@ pub(in super::super) fn outline(topology: &Topology) -> Vec<Row> {
     let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
     nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
     nodes.dedup();
-    let row = |node| Row { title: title(topology, node), roots: source.trees(RowOf(node)) };
-    nodes.into_iter().map(row).collect()
+    nodes
+        .into_iter()
+        .map(|node| Row { title: title(topology, node), roots: source.trees(RowOf(node)) })
+        .collect()
 }
 
 /// `NUMA node 0, socket 0, CPUs 0-63`.
@@ -103,9 +105,9 @@ impl<'t> Source<'t> {
 
     /// These vertices with everything below them that leads to devices of a row.
     fn drawn<'v>(&self, vertices: impl IntoIterator<Item = &'v Vertex>, row: RowOf) -> Vec<Node> {
-        let here =
-            |vertex: &&Vertex| self.rows.get(&vertex.place).is_some_and(|rows| rows.contains(&row));
-        let vertices = vertices.into_iter().filter(here);
+        let vertices = vertices
+            .into_iter()
+            .filter(|vertex| self.rows.get(&vertex.place).is_some_and(|rows| rows.contains(&row)));
         let mut nodes: Vec<Node> = vertices.flat_map(|vertex| self.nodes(vertex, row)).collect();
         nodes.sort_by_cached_key(|node| self.order(node));
         nodes

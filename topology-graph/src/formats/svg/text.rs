@@ -48,12 +48,15 @@ impl Style {
     /// The maximum width of a text in pixels.
     pub(super) fn width(self, text: &str) -> u32 {
         let widths = if self == Self::Plain { &REGULAR } else { &BOLD };
-        let letter = |letter: char| {
-            let index = u32::from(letter).checked_sub(u32::from(' '));
-            let index = index.and_then(|index| usize::try_from(index).ok());
-            u64::from(index.and_then(|index| widths.get(index)).copied().unwrap_or(OTHER))
-        };
-        let thousandths = text.chars().map(letter).sum::<u64>() * u64::from(self.size());
+        let thousandths = text
+            .chars()
+            .map(|letter| {
+                let index = u32::from(letter).checked_sub(u32::from(' '));
+                let index = index.and_then(|index| usize::try_from(index).ok());
+                u64::from(index.and_then(|index| widths.get(index)).copied().unwrap_or(OTHER))
+            })
+            .sum::<u64>()
+            * u64::from(self.size());
         u32::try_from(thousandths.div_ceil(1_000)).unwrap_or(u32::MAX)
     }
 

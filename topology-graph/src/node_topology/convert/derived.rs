@@ -42,12 +42,14 @@ pub(super) fn paths(topology: &Topology) -> Vec<PathSpec> {
             paths.entry((*number, path)).or_default().push(*nic_number);
         }
     }
-    let path = |((gpu, path), nics): ((u32, PathKind), Vec<u32>)| PathSpec {
-        gpu,
-        path: path.to_string(),
-        nics,
-    };
-    paths.into_iter().map(path).collect()
+    paths
+        .into_iter()
+        .map(|((gpu, path), nics): ((u32, PathKind), Vec<u32>)| PathSpec {
+            gpu,
+            path: path.to_string(),
+            nics,
+        })
+        .collect()
 }
 
 /// The numbers of GPUs and of NICs that are physical functions.

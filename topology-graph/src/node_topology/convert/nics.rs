@@ -60,10 +60,7 @@ pub(super) fn facts(specs: &[NicSpec]) -> Result<FactsOfNics, SpecError> {
 
 pub(super) fn acs(specs: &[NicSpec]) -> Result<BTreeMap<PciAddress, Acs>, SpecError> {
     let told = specs.iter().filter_map(|spec| Some((spec, spec.acs.as_ref()?)));
-    let acs = |(spec, acs): (&NicSpec, &String)| {
-        Ok((value("nics.at", &spec.at)?, value("nics.acs", acs)?))
-    };
-    told.map(acs).collect()
+    told.map(|(spec, acs)| Ok((value("nics.at", &spec.at)?, value("nics.acs", acs)?))).collect()
 }
 
 pub(super) fn verdicts(specs: &[NicSpec], topology: &Topology) -> Result<Verdicts, SpecError> {

@@ -182,9 +182,10 @@ fn gpu_link_spec(mesh: &Mesh) -> GpuLinkSpec {
 }
 
 fn gpu_links_from(spec: &GpuLinkSpec) -> Result<Vec<GpuLink>, SpecError> {
-    let missing = || unexpected("shape.gpuLinks.links", "");
     let fabric = match spec.kind {
-        GpuLinkKind::Nvlink => Fabric::NvLink { links: spec.links.ok_or_else(missing)? },
+        GpuLinkKind::Nvlink => Fabric::NvLink {
+            links: spec.links.ok_or_else(|| unexpected("shape.gpuLinks.links", ""))?,
+        },
         GpuLinkKind::Xgmi => Fabric::Xgmi { hops: spec.hops, bandwidth: spec.bandwidth },
     };
     let evidence = evidence("shape.gpuLinks.evidence", spec.evidence.as_ref())?;
@@ -195,8 +196,7 @@ fn gpu_links_from(spec: &GpuLinkSpec) -> Result<Vec<GpuLink>, SpecError> {
     }
     let pairs = gpus.iter().enumerate();
     let pairs = pairs.flat_map(|(index, a)| gpus.iter().skip(index + 1).map(|b| (*a, *b)));
-    let link = |gpus| GpuLink { gpus, fabric, evidence: evidence.clone() };
-    Ok(pairs.map(link).collect())
+    Ok(pairs.map(|gpus| GpuLink { gpus, fabric, evidence: evidence.clone() }).collect())
 }
 
 fn role_spec(role: Role) -> Option<VertexRole> {

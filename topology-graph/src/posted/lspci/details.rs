@@ -182,12 +182,11 @@ fn device(name: &str) -> Option<u16> {
 
 /// The last `[10de:2330]`.
 fn ids(name: &str) -> Option<(u16, u16)> {
-    let pair = |text: &str| {
+    name.rsplit('[').find_map(|text| {
         let (vendor, device) = text.split(']').next()?.split_once(':')?;
         let id = |text| u16::from_str_radix(text, 16).ok();
         Some((id(vendor)?, id(device)?))
-    };
-    name.rsplit('[').find_map(pair)
+    })
 }
 
 /// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`.

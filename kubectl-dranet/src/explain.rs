@@ -3,7 +3,7 @@
 mod changes;
 mod devices;
 mod down;
-mod quota;
+pub(crate) mod quota;
 mod withheld;
 
 use crate::Output;

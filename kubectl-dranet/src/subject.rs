@@ -51,9 +51,7 @@ pub(crate) fn read(
         subjects.push(Subject::one(pod, format!("Pod {name}")));
     }
     seen.namespace = namespace.or(seen.namespace);
-    if let Some(namespace) = &seen.namespace {
-        put_into(&mut subjects, namespace);
-    }
+    put_into(&mut subjects, seen.namespace.as_deref().unwrap_or("default"));
     Ok((subjects, seen))
 }
 

@@ -70,6 +70,27 @@ fn job(name: &str, pods: u32, (gpus, nics): (u32, u32)) -> Value {
     })
 }
 
+/// A quota counts the claims of the pods before, and refuses those that go beyond it.
+#[test]
+fn quotas_refuse_claims() {
+    let quota = |hard: &str, used: &str| {
+        let key = "count/resourceclaims.resource.k8s.io";
+        json!({
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": { "name": "team", "namespace": "default" },
+            "spec": { "hard": { key: hard } },
+            "status": { "hard": { key: hard }, "used": { key: used } },
+        })
+    };
+    for (quota, placed) in [(quota("3", "0"), 2), (quota("3", "2"), 1), (quota("0", "0"), 0)] {
+        let asked = Asked::of(&[job("small", 2, (1, 1))], &[quota], |_| {});
+        let text = asked.run(&[]);
+        assert_eq!(asked.json(&[])["placed"].as_array().unwrap().len(), placed, "{text}");
+        assert_eq!(text.contains("quota `team` refuses"), placed < 2, "{text}");
+    }
+}
+
 /// Two pairs fill a NUMA node. The third pod with two pairs has no place on this node,
 /// but would fit on a second one.
 #[test]

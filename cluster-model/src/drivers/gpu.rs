@@ -34,7 +34,7 @@ pub struct GpuDriver {
     pub extended_resources: &'static [&'static str],
     /// Name prefixes of extended resources that stand for a part or a share of a GPU.
     pub partial_resources: &'static [&'static str],
-    /// How the driver publishes parts of GPUs, for an entry of [`parts`].
+    /// How the driver publishes parts of GPUs, for an entry of [`parts`](crate::gpu_drivers::parts).
     pub part: Option<Part>,
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The key for the number of claims.
@@ -16,17 +16,40 @@ const CLAIMS: &str = "count/resourceclaims.resource.k8s.io";
 
 /// Why the claims that are to be created for this pod are refused, if they are. `planned` is the
 /// one that admission writes.
-pub(super) fn refusal(
+pub(crate) fn refusal(
     pod: &Pod,
     planned: Option<&ResourceClaimSpec>,
     claims: &PodClaims,
     quotas: &[Value],
     view: &ClusterView,
 ) -> Option<String> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let quotas = quotas.iter().filter_map(|quota| ResourceQuota::deserialize(quota).ok());
-    let quotas: Vec<_> =
-        quotas.filter(|quota| quota.metadata.namespace.as_deref() == Some(namespace)).collect();
+    let quotas: Vec<_> = quotas.filter(|quota| limits(quota, pod)).collect();
+    needed(claims, planned, view)
+        .iter()
+        .find_map(|(key, number)| quotas.iter().find_map(|quota| exceeded(quota, key, *number)))
+}
+
+/// Counts the claims that are created for this pod as in use.
+pub(crate) fn charge(pod: &Pod, claims: &PodClaims, quotas: &mut [Value], view: &ClusterView) {
+    let needed = needed(claims, None, view);
+    for object in quotas {
+        let Ok(quota) = ResourceQuota::deserialize(&*object) else { continue };
+        let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+        for key in hard.into_iter().flat_map(BTreeMap::keys).filter(|_| limits(&quota, pod)) {
+            if let Some(more) = needed.get(key) {
+                object["status"]["used"][key] = json!((used(&quota, key) + more).to_string());
+            }
+        }
+    }
+}
+
+/// What quotas count of the claims that are to be created for a pod.
+fn needed(
+    claims: &PodClaims,
+    planned: Option<&ResourceClaimSpec>,
+    view: &ClusterView,
+) -> BTreeMap<String, i64> {
     let made = claims.open.iter().filter(|open| !open.is_made);
     let mut needed: BTreeMap<String, i64> = BTreeMap::new();
     for spec in made.map(|open| &*open.spec).chain(planned) {
@@ -36,8 +59,26 @@ pub(super) fn refusal(
         }
     }
     needed
-        .iter()
-        .find_map(|(key, number)| quotas.iter().find_map(|quota| exceeded(quota, key, *number)))
+}
+
+/// Whether a quota limits the claims of a pod. Quotas with scopes do not count claims.
+fn limits(quota: &ResourceQuota, pod: &Pod) -> bool {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    quota.metadata.namespace.as_deref() == Some(namespace)
+        && quota
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.scopes.is_none() && spec.scope_selector.is_none())
+}
+
+/// The amount that is in use.
+fn used(quota: &ResourceQuota, key: &str) -> i64 {
+    let used = quota.status.as_ref().and_then(|status| status.used.as_ref()?.get(key));
+    used.and_then(number).unwrap_or_default()
+}
+
+fn number(quantity: &Quantity) -> Option<i64> {
+    Some(quantity.0.parse::<Parsed>().ok()?.value())
 }
 
 /// What a quota counts of a claim: the devices of each class and, if the class stands for an
@@ -69,16 +110,10 @@ fn of_request(request: &DeviceRequest) -> BTreeMap<String, i64> {
     most
 }
 
-/// Whether a quota has too little left. Quotas with scopes do not count claims.
+/// Whether a quota has too little left.
 fn exceeded(quota: &ResourceQuota, key: &str, needed: i64) -> Option<String> {
-    let spec = quota.spec.as_ref()?;
-    if spec.scopes.is_some() || spec.scope_selector.is_some() {
-        return None;
-    }
-    let number = |quantity: &Quantity| Some(quantity.0.parse::<Parsed>().ok()?.value());
-    let hard = number(spec.hard.as_ref()?.get(key)?)?;
-    let used = quota.status.as_ref().and_then(|status| status.used.as_ref()?.get(key));
-    let used = used.and_then(number).unwrap_or_default();
+    let hard = number(quota.spec.as_ref()?.hard.as_ref()?.get(key)?)?;
+    let used = used(quota, key);
     let name = quota.metadata.name.as_deref().unwrap_or_default();
     (used + needed > hard).then(|| {
         format!(

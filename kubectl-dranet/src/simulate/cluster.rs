@@ -4,7 +4,7 @@
 use super::{added, claim};
 use crate::args::AddedNodes;
 use crate::barriers::{Barriers, Needs};
-use crate::explain::{self, Answer, Scene};
+use crate::explain::{self, Answer, Scene, quota};
 use crate::extended::Extended;
 use crate::predicted::{nodes, pools_of, predict_channel};
 use crate::source::Seen;
@@ -120,13 +120,16 @@ impl Cluster {
             Ok(asked) => asked,
             Err(answer) => return Ok(Fate::Kept(answer)),
         };
-        let fits = self.fits(&asked)?;
+        let Asked { pod: admitted, known, .. } = &asked;
+        let refused = quota::refusal(admitted, None, known, &self.quotas, &self.view);
+        let fits = if refused.is_none() { self.fits(&asked)? } else { Vec::new() };
         if fits.is_empty() {
             let fabric = asked.needs.fabric.as_deref();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
         let (node, path, score, equal) = self.choose(&asked.pod, &fits);
         let plugin_gpus = plugin_gpus(&self.view, &asked.needs.own.requests, &node);
+        quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let devices = self.bind(asked, &node)?;
         Ok(Fate::Placed(Placed { node, devices, plugin_gpus, path, score, equal }))
     }

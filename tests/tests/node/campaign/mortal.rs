@@ -7,7 +7,7 @@ use tests::{
     Check, SeededRng, eventually,
     node::{
         Machine,
-        plugin::{self, Call, SOON},
+        plugin::{Call, SOON},
     },
 };
 use tokio::time::timeout;

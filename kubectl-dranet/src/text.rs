@@ -109,7 +109,7 @@ pub(crate) fn lines(texts: impl Iterator<Item = String>) -> String {
 const COLUMNS: usize = 80;
 
 /// A text in lines of at most 80 characters, where its words allow. What continues a line is indented
-/// by two more. Rows of a [`table`] stay whole: they have two spaces between cells.
+/// by two more. Rows of a `table` stay whole: they have two spaces between cells.
 pub fn fitted(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(fitted_line).collect();
     lines.join("\n")

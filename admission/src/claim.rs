@@ -51,22 +51,20 @@ pub(crate) fn first_available<'a>(
     DeviceRequest {
         name: name.to_owned(),
         exactly: None,
-        first_available: Some(
-            asks.into_iter()
-                .map(|(name, ask)| {
-                    let Ask { class, count, selector, capacity } = ask;
-                    DeviceSubRequest {
-                        name,
-                        device_class_name: class.to_owned(),
-                        allocation_mode: Some(EXACT_COUNT.to_owned()),
-                        count: Some(count.into()),
-                        selectors: Some(vec![cel(selector)]),
-                        capacity: capacity.cloned(),
-                        ..Default::default()
-                    }
-                })
-                .collect(),
-        ),
+        first_available: Some(asks.into_iter().map(subrequest).collect()),
+    }
+}
+
+fn subrequest((name, ask): (String, Ask<'_>)) -> DeviceSubRequest {
+    let Ask { class, count, selector, capacity } = ask;
+    DeviceSubRequest {
+        name,
+        device_class_name: class.to_owned(),
+        allocation_mode: Some(EXACT_COUNT.to_owned()),
+        count: Some(count.into()),
+        selectors: Some(vec![cel(selector)]),
+        capacity: capacity.cloned(),
+        ..Default::default()
     }
 }
 

@@ -174,11 +174,10 @@ impl Demand {
         shares
             .iter()
             .map(|share| {
-                let is_in = |part: &Range<u32>| {
+                let parts = self.parts.iter().enumerate().filter(|(_, part)| {
                     share.gpus.start <= part.start && part.end <= share.gpus.end
-                };
-                let parts: Vec<usize> =
-                    (0..self.parts.len()).filter(|i| is_in(&self.parts[*i])).collect();
+                });
+                let parts: Vec<usize> = parts.map(|(index, _)| index).collect();
                 let whole = parts.len() == self.parts.len();
                 let requests = (!whole).then(|| self.names(&parts));
                 Grant { container: share.container.clone(), requests }

@@ -67,7 +67,7 @@ impl LastSeen {
         let forgotten: BTreeSet<String> = absent
             .into_iter()
             .enumerate()
-            .filter(|(index, (seen, _)): &(usize, (Timestamp, &String))| {
+            .filter(|(index, (seen, _))| {
                 *index < too_many || now.duration_since(*seen) >= retention.forget_after
             })
             .map(|(_, (_, key))| key.clone())

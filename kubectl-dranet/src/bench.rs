@@ -366,16 +366,9 @@ fn rate(rate: Option<f64>) -> String {
 }
 
 fn program(Outcome { ends, measured }: &Outcome, promise: Option<(f64, f64)>) -> Value {
-    let end = |end: &End| {
-        let nics: Vec<_> = end.nics.iter().map(|nic| {
-        let path = nic.path.map(|path| path.to_string());
-        json!({ "name": nic.name, "path": path, "portGbps": nic.port, "pcieGbps": nic.pcie })
-    }).collect();
-        json!({ "node": end.node, "gpus": end.gpus, "nics": nics })
-    };
     json!({
-        "server": end(&ends[0]),
-        "client": end(&ends[1]),
+        "server": ends[0].document(),
+        "client": ends[1].document(),
         "messageBytes": measured.bytes,
         "measuredGbps": measured.gbps,
         "promisedGbps": promise.map(|(promised, _)| promised),

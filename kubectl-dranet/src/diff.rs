@@ -129,12 +129,14 @@ fn shown(value: &Value) -> String {
 }
 
 fn program(found: &[Different]) -> Value {
-    json!({ "objects": found.iter().map(|Different { kind, name, what }: &Different| {
-        let (change, changes) = match what {
-            What::Added => ("added", Vec::new()),
-            What::Removed => ("removed", Vec::new()),
-            What::Changed(changes) => ("changed", changes.iter().map(Change::json).collect()),
-        };
-        json!({ "kind": kind, "name": name, "change": change, "fields": changes })
-    }).collect::<Vec<_>>() })
+    json!({ "objects": found.iter().map(document).collect::<Vec<_>>() })
+}
+
+fn document(Different { kind, name, what }: &Different) -> Value {
+    let (change, changes) = match what {
+        What::Added => ("added", Vec::new()),
+        What::Removed => ("removed", Vec::new()),
+        What::Changed(changes) => ("changed", changes.iter().map(Change::json).collect()),
+    };
+    json!({ "kind": kind, "name": name, "change": change, "fields": changes })
 }

@@ -75,8 +75,9 @@ pub(crate) struct OnNodes {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
-    let (subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
+    let (mut subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
     seen.must_know(&USE)?;
+    subject::put_into(&mut subjects, "default");
     let policy = settings::policy(&args.policy, &seen.kept);
     let barriers = seen.groups()?;
     let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();

@@ -51,7 +51,7 @@ impl Extended {
         let wanted = self.wanted.iter().filter(|(name, _)| names.contains(&name.as_str()));
         let requests = wanted
             .enumerate()
-            .map(|(index, (_, (class, count))): (usize, (&String, &(String, i64)))| DeviceRequest {
+            .map(|(index, (_, (class, count)))| DeviceRequest {
                 name: format!("container-0-request-{index}"),
                 exactly: Some(ExactDeviceRequest {
                     device_class_name: class.clone(),

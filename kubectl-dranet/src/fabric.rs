@@ -212,14 +212,16 @@ fn program(
         "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
         "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
         "computeDomains": missing.iter().map(MissingDomain::document).collect::<Vec<_>>(),
-        "conflicts": conflicts.iter().map(|it| {
-        json!({
-            "level": it.level_name(),
-            "domain": it.domain,
-            "source": it.source,
-            "other": it.other,
-            "parts": it.parts,
-        })
-    }).collect::<Vec<_>>(),
+        "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
+    })
+}
+
+fn conflict(it: &Conflict) -> Value {
+    json!({
+        "level": it.level_name(),
+        "domain": it.domain,
+        "source": it.source,
+        "other": it.other,
+        "parts": it.parts,
     })
 }

@@ -257,7 +257,7 @@ fn program(linted: &[Linted]) -> Value {
     let claims = linted.iter().map(|Linted { kind, name, findings }| {
         let findings: Vec<_> = findings
             .iter()
-            .map(|Item { check, severity, place, message }: &Item| {
+            .map(|Item { check, severity, place, message }| {
                 json!({
                     "check": check,
                     "severity": severity.to_string(),

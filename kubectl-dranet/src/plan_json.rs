@@ -3,6 +3,7 @@
 use crate::predicted::nodes;
 use admission::admit::{Planned, Verdict};
 use admission::denial::Denial;
+use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{NodeDevices, text};
 use cluster_model::predict::{Prediction, predict};
@@ -37,7 +38,7 @@ pub(crate) fn planned(
         "nodes": nodes,
     });
     if let Some(Preview { size, places, answer: chosen, domains }) = fabric {
-        let domains: Vec<_> = domains.iter().map(|(domain, pods)| json!({ "level": domain.level.name(), "name": domain.name, "pods": pods })).collect();
+        let domains: Vec<_> = domains.iter().map(domain).collect();
         let places: BTreeMap<_, _> = places.iter().cloned().collect();
         answer["fabric"] = match chosen {
             Ok(fabric) => {
@@ -62,6 +63,10 @@ pub(crate) fn denied(denial: &Denial) -> anyhow::Result<String> {
         "allowed": denial.what_is_allowed(),
         "message": denial.to_string(),
     } }))
+}
+
+fn domain((domain, pods): (&LevelDomain, &usize)) -> Value {
+    json!({ "level": domain.level.name(), "name": domain.name, "pods": pods })
 }
 
 fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim) -> Value {

@@ -129,7 +129,7 @@ fn paired(
     }
     by_gpu
         .iter()
-        .map(|(gpu, (nics, path)): (&PciAddress, &(Vec<String>, Option<PathKind>))| {
+        .map(|(gpu, (nics, path))| {
             let path = path.map(|path| format!(" ({path})")).unwrap_or_default();
             let gpu = gpus.get(gpu).cloned().unwrap_or_default();
             format!("{gpu} with {}{path}", listed(nics))

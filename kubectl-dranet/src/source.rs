@@ -259,11 +259,10 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
             head.unread.iter().any(|what| what.contains(&right))
         }));
         // Of these, a part is read: that of the installation's namespace, or one object.
-        let is_named = |kind: &Kind| {
+        seen.refused.extend(INSTALLATION.into_iter().filter(|kind| {
             let resource = kind.resource();
             head.unread.iter().any(|what| what.split(' ').any(|word| word == resource))
-        };
-        seen.refused.extend(INSTALLATION.into_iter().filter(is_named));
+        }));
         seen.notes.extend(head.unread.iter().map(|what| when_taken(what)));
         seen.namespace = head.namespace;
         seen.server = head.server_version;

@@ -51,7 +51,9 @@ pub(crate) fn read(
         subjects.push(Subject::one(pod, format!("Pod {name}")));
     }
     seen.namespace = namespace.or(seen.namespace);
-    put_into(&mut subjects, seen.namespace.as_deref().unwrap_or("default"));
+    if let Some(namespace) = &seen.namespace {
+        put_into(&mut subjects, namespace);
+    }
     Ok((subjects, seen))
 }
 

@@ -136,21 +136,23 @@ fn amount(amount: Amount) -> Value {
 }
 
 fn program(states: &[NodeState]) -> Value {
-    json!({ "nodes": states.iter().map(|it| {
-        let mut nics = amount(it.nics);
-        if let Some(functions) = it.functions {
-            nics["functions"] = amount(functions);
-        }
-        json!({
-            "name": it.name,
-            "machine": it.machine,
-            "fabric": it.fabric,
-            "gpus": amount(it.gpus),
-            "nics": nics,
-            "wholeCells": it.whole_cells,
-            "bindsLate": it.binds_late,
-            "ports": it.troubles(),
-            "closed": it.closed,
-        })
-    }).collect::<Vec<_>>() })
+    json!({ "nodes": states.iter().map(node).collect::<Vec<_>>() })
+}
+
+fn node(it: &NodeState) -> Value {
+    let mut nics = amount(it.nics);
+    if let Some(functions) = it.functions {
+        nics["functions"] = amount(functions);
+    }
+    json!({
+        "name": it.name,
+        "machine": it.machine,
+        "fabric": it.fabric,
+        "gpus": amount(it.gpus),
+        "nics": nics,
+        "wholeCells": it.whole_cells,
+        "bindsLate": it.binds_late,
+        "ports": it.troubles(),
+        "closed": it.closed,
+    })
 }

@@ -17,6 +17,13 @@ struct Component {
     ready: String,
 }
 
+impl Component {
+    fn document(&self) -> Value {
+        let Self { name, image, version, ready } = self;
+        json!({ "name": name, "version": version, "ready": ready, "image": image })
+    }
+}
+
 pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<Output> {
     let client = env!("CARGO_PKG_VERSION");
     let (mut server, mut components, mut notes) = (None, Vec::new(), Vec::new());
@@ -102,7 +109,7 @@ fn program(client: &str, server: Option<&str>, components: &[Component]) -> Valu
     json!({
         "client": client,
         "server": server,
-        "components": components.iter().map(|it| json!({ "name": it.name, "version": it.version, "ready": it.ready, "image": it.image })).collect::<Vec<_>>(),
+        "components": components.iter().map(Component::document).collect::<Vec<_>>(),
     })
 }
 

@@ -92,7 +92,7 @@ pub(crate) type Identities = BTreeMap<PciAddress, Identity>;
 pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
     of(graph, Role::Gpu)
         .enumerate()
-        .map(|(index, (address, vertex)): (usize, (PciAddress, &Vertex))| {
+        .map(|(index, (address, vertex))| {
             let identity = identities.get(&address).cloned().unwrap_or_default();
             let (vendor, device) = vertex.id.unwrap_or_default();
             Gpu {
@@ -141,7 +141,7 @@ pub(crate) fn nics(
 pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
     of(graph, Role::Nvme)
         .enumerate()
-        .map(|(index, (address, vertex)): (usize, (PciAddress, &Vertex))| Nvme {
+        .map(|(index, (address, vertex))| Nvme {
             address,
             name: format!("NVME{index}"),
             kernel_name: identities.get(&address).and_then(|identity| identity.nvme.clone()),

@@ -32,13 +32,14 @@ impl Form {
                 (selects && is_listed(only, machine)).then_some(Seen::Attribute(name))
             }
             Way::Cell(cell) => {
-                let own = |gpu: &&PciAddress| machine.devices.gpus.contains_key(*gpu);
-                let gpus: BTreeSet<_> = cell.gpus.iter().filter(own).copied().collect();
+                let gpus = cell.gpus.iter().copied();
+                let gpus: BTreeSet<_> =
+                    gpus.filter(|gpu| machine.devices.gpus.contains_key(gpu)).collect();
                 let places = cell.places.iter();
                 let places = places.filter(|place| !place.shapes.is_disjoint(&machine.shapes));
-                let nics = places.flat_map(|place| &place.nics);
-                let own = |nic: &&PciAddress| machine.devices.nics.contains_key(*nic);
-                let nics: BTreeSet<_> = nics.filter(own).copied().collect();
+                let nics = places.flat_map(|place| &place.nics).copied();
+                let nics: BTreeSet<_> =
+                    nics.filter(|nic| machine.devices.nics.contains_key(nic)).collect();
                 (!gpus.is_empty() && !nics.is_empty()).then_some(Seen::Cell(gpus, nics))
             }
             Way::Pinned(_) | Way::Any => {

@@ -78,9 +78,8 @@ impl Parts {
         let address = |device: &&Device| address_on(supply.view, node.node, device);
         let nics: Vec<_> = nics.iter().filter_map(address).collect();
         let gpus = gpus.iter().filter_map(address);
-        let is_near = |gpu, nic| graph.path(gpu, nic).satisfies(PathKind::Node);
-        let near: Vec<bool> =
-            gpus.flat_map(|gpu| nics.iter().map(move |nic| is_near(gpu, *nic))).collect();
+        let paths = gpus.flat_map(|gpu| nics.iter().map(move |nic| graph.path(gpu, *nic)));
+        let near: Vec<bool> = paths.map(|path| path.satisfies(PathKind::Node)).collect();
         near.contains(&true) && near.contains(&false)
     }
 

@@ -29,7 +29,7 @@ impl Case {
     pub fn unfaithful(&self) -> Option<&'static str> {
         UNFAITHFUL
             .iter()
-            .find(|case: &&(&str, &str, &str, &str)| {
+            .find(|case| {
                 case.0 == self.kubernetes
                     && case.1 == self.channel
                     && self.name.as_deref() == Some(case.2)

@@ -177,14 +177,13 @@ pub(super) fn run(args: &BenchArgs, session: &mut Session<'_>) -> anyhow::Result
 }
 
 fn documents(outcomes: &[(Placement, Outcome)]) -> Value {
-    json!({ "placements": outcomes.iter().map(|(placement, outcome)| {
-        let promised = promised(&outcome.ends, Uses::All);
-        let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
-        json!({
-            "placement": placement.name(),
-            "result": program(outcome, promised.zip(percent)),
-        })
-    }).collect::<Vec<_>>() })
+    json!({ "placements": outcomes.iter().map(document).collect::<Vec<_>>() })
+}
+
+fn document((placement, outcome): &(Placement, Outcome)) -> Value {
+    let promised = promised(&outcome.ends, Uses::All);
+    let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
+    json!({ "placement": placement.name(), "result": program(outcome, promised.zip(percent)) })
 }
 
 fn person(outcomes: &[(Placement, Outcome)]) -> anyhow::Result<String> {

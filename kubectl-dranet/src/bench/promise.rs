@@ -6,6 +6,7 @@ use cluster_model::predict::pod_claims;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, ClaimName, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
 use topology_graph::{PathKind, Topology};
 
 /// Gigabits in a megabyte.
@@ -40,7 +41,20 @@ pub(crate) enum Uses {
     All,
 }
 
+impl Nic {
+    fn document(&self) -> Value {
+        let path = self.path.map(|path| path.to_string());
+        json!({ "name": self.name, "path": path, "portGbps": self.port, "pcieGbps": self.pcie })
+    }
+}
+
 impl End {
+    /// As JSON.
+    pub(crate) fn document(&self) -> Value {
+        let nics: Vec<_> = self.nics.iter().map(Nic::document).collect();
+        json!({ "node": self.node, "gpus": self.gpus, "nics": nics })
+    }
+
     /// The end of a pod that has its devices.
     pub(crate) fn of(pod: &Pod, view: &ClusterView) -> Self {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();

@@ -163,7 +163,7 @@ pub(super) fn of_object(object: &Value) -> Vec<Subject> {
     let all: u64 = found.iter().map(|template| template.count).sum();
     found
         .into_iter()
-        .map(|PodTemplate { path, count, object: template, .. }: PodTemplate<'_>| {
+        .map(|PodTemplate { path, count, object: template, .. }| {
             let pod = pod_of(template, object, &path);
             let origin = if path.is_empty() { owner.clone() } else { format!("{owner}, {path}") };
             Subject { pod, origin, count, jobs, job_size: Some(all / jobs.max(1)) }

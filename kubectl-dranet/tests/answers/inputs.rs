@@ -1,6 +1,7 @@
 //! Files as people have them: several documents, other line ends, other kinds, and mistakes in them.
 
-use super::{Cluster, joined};
+use super::{Cluster, NODE, joined};
+use serde_json::{Value, json};
 use std::fs;
 
 /// The metadata and spec of a pod with one GPU and one NIC, indented.
@@ -138,18 +139,34 @@ fn objects_of_older_versions_are_read_or_named() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// A gated pod says why its group waits, in the words of its condition.
-#[test]
-fn the_reason_of_a_group_without_a_fabric_is_given() {
-    let template = serde_json::json!({
+/// A template `one` for one NIC.
+fn one_nic() -> Value {
+    json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": { "name": "one", "namespace": "default" },
         "spec": { "spec": { "devices": { "requests": [
             { "name": "nic", "exactly": { "deviceClassName": "dranet.net" } },
         ] } } },
-    });
-    let cluster = Cluster::of(&[template], |_| {});
+    })
+}
+
+/// Without a namespace in the file, the flags and the snapshot, a pod is in `default`, as its claims.
+#[test]
+fn a_pod_of_a_file_finds_its_template_in_default() {
+    let pod = pod(
+        "name: w",
+        "containers: [{name: a, image: x, resources: {claims: [{name: nic}]}}], \
+         resourceClaims: [{name: nic, resourceClaimTemplateName: one}]",
+    );
+    let text = answer(&Cluster::of(&[one_nic()], |_| {}), "explain", &pod);
+    assert!(text.contains(&format!("node {NODE}: fits")), "{text}");
+}
+
+/// A gated pod says why its group waits, in the words of its condition.
+#[test]
+fn the_reason_of_a_group_without_a_fabric_is_given() {
+    let cluster = Cluster::of(&[one_nic()], |_| {});
     let gated = |status: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: w, namespace: default}}\nspec:\n  \

@@ -170,8 +170,11 @@ fn by(
     nics: &BTreeMap<PciAddress, &Nic<'_>>,
     machine: &Machine<'_>,
 ) -> BTreeMap<PciAddress, u32> {
-    let of = |nic: &Nic<'_>| expression.rail(&attributes::device(nic, machine));
-    nics.iter().filter_map(|(address, nic)| Some((*address, of(nic)?))).collect()
+    nics.iter()
+        .filter_map(|(address, nic)| {
+            Some((*address, expression.rail(&attributes::device(nic, machine))?))
+        })
+        .collect()
 }
 
 /// The same numbers, if no two are alike.

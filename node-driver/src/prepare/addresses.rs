@@ -22,7 +22,7 @@ use cluster_model::network_config::NetworkConfig;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Attempts before giving up. Each one after the first follows a conflict with another
@@ -99,27 +99,31 @@ fn wanted(claim: &AllocatedClaim) -> Vec<(usize, NetworkConfig)> {
 /// Writes the choice into the claim's status before it is used. Returns the claim's new
 /// resource version.
 async fn write(client: &Client, driver: &str, claim: &AllocatedClaim) -> kube::Result<String> {
+    let devices: Vec<_> =
+        claim.devices.iter().map(|device| device_status(driver, device)).collect();
     let status = json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {
             "namespace": claim.claim.namespace, "name": claim.claim.name, "uid": claim.claim.uid,
         },
-        "status": {"devices": claim.devices.iter().map(|device| {
-        let mut entry = json!({"driver": driver, "pool": device.pool, "device": device.device});
-        if let Some(share) = &device.share_id {
-            entry["shareID"] = json!(share);
-        }
-        if let Some(address) = &device.address {
-            entry["networkData"] = json!({"ips": [address.to_string()]});
-        }
-        entry
-    }).collect::<Vec<_>>()},
+        "status": {"devices": devices},
     });
     let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &claim.claim.namespace);
     let params = PatchParams::apply(driver).force();
     let written = claims.patch_status(&claim.claim.name, &params, &Patch::Apply(&status)).await?;
     Ok(written.resource_version().unwrap_or_default())
+}
+
+fn device_status(driver: &str, device: &AllocatedDevice) -> Value {
+    let mut status = json!({"driver": driver, "pool": device.pool, "device": device.device});
+    if let Some(share) = &device.share_id {
+        status["shareID"] = json!(share);
+    }
+    if let Some(address) = &device.address {
+        status["networkData"] = json!({"ips": [address.to_string()]});
+    }
+    status
 }
 
 #[cfg(test)]

@@ -3,11 +3,9 @@
 //! A crate can be read from the bottom up if its files form no circle: each file can be understood
 //! with those that it imports. A file imports another if a path in it (`use crate::…`, `super::…`,
 //! or the name of a child) leads to something that the other defines. A name that a module only
-//! re-exports (`pub use`) leads to the file that defines it. Unit tests are ignored.
-//!
-//! A module and its children are one subject in one folder: a child's use of what the modules above
-//! it define forms no circle. What the crate's root defines belongs to the whole crate, so a use of
-//! that counts.
+//! re-exports (`pub use`) leads to the file that defines it. A parent and a child therefore form a
+//! circle if each uses what the other defines; [`without_parents`] leaves these out. Unit tests are
+//! ignored.
 
 mod files;
 mod paths;
@@ -63,19 +61,19 @@ pub fn imports(source: &Path) -> Result<Vec<Import>> {
     Ok(imports)
 }
 
-impl Import {
-    /// Whether a child uses what a module above it defines: `a/b/c.rs` something of `a.rs`.
-    fn is_of_parent(&self) -> bool {
-        self.from.starts_with(self.to.with_extension(""))
-    }
+/// The imports without those by which a child uses what a module above it defines: a module and its
+/// children are one subject in one folder. What the crate's root defines belongs to the whole crate,
+/// so uses of that stay.
+pub fn without_parents(mut imports: Vec<Import>) -> Vec<Import> {
+    imports.retain(|import| !import.from.starts_with(import.to.with_extension("")));
+    imports
 }
 
 /// The circles in these imports; for each, the imports between its files.
 pub fn circles(imports: &[Import]) -> Vec<Vec<Import>> {
-    let imports: Vec<_> = imports.iter().filter(|import| !import.is_of_parent()).collect();
     let mut graph = DiGraph::<&Path, ()>::new();
     let mut numbers = BTreeMap::new();
-    for import in &imports {
+    for import in imports {
         let mut number = |file| *numbers.entry(file).or_insert_with(|| graph.add_node(file));
         let (from, to) = (number(&*import.from), number(&*import.to));
         graph.add_edge(from, to, ());
@@ -84,7 +82,7 @@ pub fn circles(imports: &[Import]) -> Vec<Vec<Import>> {
     let within = |files: Vec<_>| {
         let is_in = |file: &PathBuf| files.contains(&numbers[&**file]);
         let imports = imports.iter().filter(|import| is_in(&import.from) && is_in(&import.to));
-        imports.map(|import| (*import).clone()).collect()
+        imports.cloned().collect()
     };
     circles.map(within).collect()
 }

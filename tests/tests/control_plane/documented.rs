@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tests::{
     ControlPlane, Program, Scope, binaries,
     documents::{Block, files, pages, parts, repository},
+    installation::Installation,
     suite::Test,
     with_scope,
 };
@@ -64,6 +65,7 @@ async fn documented_commands_succeed(plane: Arc<ControlPlane>) -> anyhow::Result
 
 async fn kubernetes_accepts_documented_objects(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
+        Installation::install(&plane, scope).await?;
         let reader = Reader::prepare(&plane, scope).await?;
         let is_known = |block: &Block| {
             block.language == "yaml" && !FOREIGN_GROUPS.iter().any(|it| block.text.contains(it))
@@ -92,6 +94,7 @@ async fn kubernetes_accepts_documented_objects(plane: Arc<ControlPlane>) -> anyh
 /// Migrates all examples of the other operator at once.
 async fn kubernetes_accepts_the_output_of_migrate(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
+        Installation::install(&plane, scope).await?;
         let reader = Reader::prepare(&plane, scope).await?;
         let examples = repository()?.join("migration/tests/network-operator");
         let files = files(&examples, ".yaml")?;

@@ -81,10 +81,7 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
             subsystem: facts.subsystem,
             link_layer: vertex.link_layer,
             max_link: vertex.max_link,
-            functions: nics
-                .iter()
-                .filter(|other: &&(PciAddress, &Vertex)| is_one_adapter(other.0, *address))
-                .count(),
+            functions: nics.iter().filter(|other| is_one_adapter(other.0, *address)).count(),
         };
         (*address, facts, model)
     };

@@ -44,11 +44,7 @@ pub(super) fn paths(topology: &Topology) -> Vec<PathSpec> {
     }
     paths
         .into_iter()
-        .map(|((gpu, path), nics): ((u32, PathKind), Vec<u32>)| PathSpec {
-            gpu,
-            path: path.to_string(),
-            nics,
-        })
+        .map(|((gpu, path), nics)| PathSpec { gpu, path: path.to_string(), nics })
         .collect()
 }
 

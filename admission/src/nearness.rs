@@ -49,11 +49,16 @@ impl Nearness {
     /// Groups of devices that are this near to each other.
     pub(crate) fn cells(self, machine: &Machine<'_>) -> Vec<Cell> {
         match self {
-            // If there are fewer NICs than GPUs, pairs would leave some GPUs without a
-            // NIC.
+            // If GPUs share NICs by design, pairs would leave some of them without a NIC. A GPU that
+            // lost its NIC leaves the pairs of the others as they are.
             Self::Partner => {
                 let pairs = machine.partners();
-                if pairs.len() < machine.devices.gpus.len() { Vec::new() } else { pairs }
+                let leaves_gpus = pairs.len() < machine.devices.gpus.len();
+                let are_own = pairs.iter().all(|pair| pair.gpus.len() == 1);
+                if leaves_gpus && !(are_own && machine.has_nearer_partners()) {
+                    return Vec::new();
+                }
+                pairs
             }
             Self::Level(level) => machine.cells(level),
         }

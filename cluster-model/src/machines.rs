@@ -350,12 +350,13 @@ impl Machine<'_> {
         mixed(self.devices.cells(level))
     }
 
-    /// Each GPU with the NICs that the graph pairs with it. GPUs that share a NIC are together.
+    /// Each GPU with the NICs that are its own ([`Topology::partners`]). GPUs that share a NIC are
+    /// together; a GPU without a NIC of its own is in none.
     pub fn partners(&self) -> Vec<Cell> {
         let topology = self.devices.topology;
         paired(
             topology,
-            topology.pairs().into_iter().filter(|pair| {
+            topology.partners().into_iter().filter(|pair| {
                 self.devices.gpus.contains_key(&pair.gpu)
                     && self.devices.nics.contains_key(&pair.nic)
             }),
@@ -365,7 +366,7 @@ impl Machine<'_> {
     /// The same, with devices that are not published now.
     pub fn all_partners(&self) -> Vec<Cell> {
         let topology = self.devices.topology;
-        paired(topology, topology.pairs().into_iter())
+        paired(topology, topology.partners().into_iter())
     }
 
     /// Returns true if the NICs that each GPU is paired with are strictly nearer to it than its

@@ -13,6 +13,7 @@ use crate::graph::{Distance, Place, Role};
 use crate::{NicRole, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
 pub use nearest::NearestRequest;
+use std::collections::BTreeMap;
 
 /// A GPU, a NIC, and the path between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,6 +130,19 @@ impl Topology {
             near.flat_map(|pair| self.with_virtual_functions(pair)).collect();
         pairs.sort_unstable_by_key(|pair| (pair.gpu, pair.nic));
         pairs
+    }
+
+    /// The pairs by which a NIC has a GPU of its own. Where several GPUs share a NIC and some are
+    /// strictly nearer to it than the others, it belongs to the nearer ones: a GPU whose own NIC was
+    /// lost takes no partner away from another.
+    pub fn partners(&self) -> Vec<Pair> {
+        let pairs = self.pairs();
+        let mut nearest: BTreeMap<PciAddress, PathKind> = BTreeMap::new();
+        for pair in &pairs {
+            let path = nearest.entry(pair.nic).or_insert(pair.path);
+            *path = pair.path.min(*path);
+        }
+        pairs.into_iter().filter(|pair| nearest[&pair.nic] == pair.path).collect()
     }
 
     /// The pairs that a pod with these devices uses, by GPU and NIC: each GPU with its own NICs, or

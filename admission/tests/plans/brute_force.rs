@@ -19,7 +19,7 @@ pub(crate) struct Near<'a> {
 
 /// The definition of "near".
 enum By {
-    /// The topology pairs them.
+    /// The NIC is the GPU's own.
     Pairs,
     /// They are in the same cell.
     Cells(BTreeMap<PciAddress, String>),
@@ -51,7 +51,10 @@ impl<'a> Near<'a> {
     pub(crate) fn is_near(&self, gpu: PciAddress, nic: PciAddress) -> bool {
         let own = || self.topology.pairs().into_iter().filter(|pair| pair.gpu == gpu);
         match &self.by {
-            By::Pairs => own().any(|pair| pair.nic == nic),
+            By::Pairs => {
+                let mut partners = self.topology.partners().into_iter();
+                partners.any(|pair| pair.gpu == gpu && pair.nic == nic)
+            }
             By::Cells(cells) => cells.contains_key(&gpu) && cells.get(&gpu) == cells.get(&nic),
             By::PathOfPairs => {
                 let farthest = own().map(|pair| self.topology.path(gpu, pair.nic)).max();

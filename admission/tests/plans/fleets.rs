@@ -368,3 +368,16 @@ fn pairs_are_left_out_before_a_rung_that_serves_more() {
     let (machines, remembered) = (vec![11, 13], Vec::new());
     check(&Fleet { machines, remembered, asked: 2, is_preferred: true, busy }).unwrap();
 }
+
+/// An H100 node that lost a NIC beside a healthy one: the NIC that its GPU shares now is still the
+/// own one of another GPU, so one constraint serves both nodes.
+#[test]
+fn a_lost_nic_takes_no_partner_away_from_another_gpu() {
+    let (machines, remembered, busy) = (vec![5, 8], Vec::new(), vec![(0, 0); 7]);
+    check(&Fleet { machines, remembered, asked: 5, is_preferred: false, busy }).unwrap();
+    let (gpus, annotations) = PODS[5];
+    let plan = plan(&present(&[5, 8]), gpus, annotations).unwrap();
+    let levels: Vec<_> = plan.machines.iter().map(|it| it.nearness).collect();
+    assert_eq!(levels, [Some(Nearness::Partner); 2]);
+    assert_eq!(plan.join, "partner");
+}

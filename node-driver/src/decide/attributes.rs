@@ -92,8 +92,8 @@ fn partners(topology: &Topology) -> BTreeMap<PciAddress, (&'static GpuDriver, &s
         let gpu = topology.gpu(pair.gpu)?;
         Some((pair.nic, (gpu_drivers::by_pci_vendor(gpu.vendor)?, gpu.uuid.as_deref()?)))
     };
-    let pairs = topology.pairs();
-    // An attribute has one value, so a NIC that GPUs share names none of them.
+    let pairs = topology.partners();
+    // An attribute has one value, so a NIC that is equally near to several GPUs names none of them.
     let is_shared = |nic: PciAddress| pairs.iter().filter(|pair| pair.nic == nic).count() > 1;
     pairs.iter().copied().filter(|pair| !is_shared(pair.nic)).filter_map(partner).collect()
 }

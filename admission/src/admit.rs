@@ -190,6 +190,9 @@ impl Pending {
         warnings.extend(plan.port_warning());
         warnings.extend(plan.shared_gpus.clone());
         warnings.extend(plan.offered_twice(&placement, view));
+        if plan.plugin.is_none() {
+            warnings.extend(quota::demanded_limit(&plan, &namespace, view));
+        }
         let spec = typed.spec.clone().unwrap_or_default();
         if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &spec), view) {
             match policy.quota_escape {

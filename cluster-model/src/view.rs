@@ -10,6 +10,7 @@ mod devices;
 mod foreign_topologies;
 mod graphs;
 mod known_machines;
+mod limit_ranges;
 mod nic_pools;
 mod pod_groups;
 mod quotas;
@@ -18,6 +19,7 @@ mod versions;
 pub use claims::KnownClaim;
 pub use compute_domains::{ComputeDomains, MadeDomain};
 pub use foreign_topologies::{ForeignTopologies, NodeHome};
+pub use limit_ranges::LimitRanges;
 pub use nic_pools::{KnownPool, NicPools};
 pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
@@ -153,6 +155,7 @@ pub struct ClusterView {
     claims: Claims,
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
+    limit_ranges: LimitRanges,
     nic_pools: NicPools,
     pod_groups: PodGroups,
     compute_domains: ComputeDomains,
@@ -178,6 +181,7 @@ impl Default for ClusterView {
             claims: Claims::default(),
             templates: BTreeMap::new(),
             quotas: Quotas::default(),
+            limit_ranges: LimitRanges::default(),
             nic_pools: NicPools::default(),
             pod_groups: PodGroups::default(),
             compute_domains: ComputeDomains::default(),
@@ -350,6 +354,11 @@ impl ClusterView {
     /// The resources that quotas limit in each namespace.
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
+    }
+
+    /// What LimitRanges demand in each namespace.
+    pub fn limit_ranges(&self) -> &LimitRanges {
+        &self.limit_ranges
     }
 
     /// Returns true if a node is a remembered machine instead of a real node.

@@ -24,7 +24,9 @@ mod waiting;
 
 use crate::Output;
 use crate::args::{DoctorArgs, Form};
-use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, Kind, PODS, QUOTAS};
+use crate::kinds::{
+    DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, Kind, LIMIT_RANGES, PODS, QUOTAS,
+};
 use crate::live::Cluster;
 use crate::reply::{Probe, Proxied};
 use crate::settings;
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let mut queries = source::of_view();
     queries.push(QUOTAS.all("quotas are not checked"));
+    queries.push(LIMIT_RANGES.all("LimitRanges are not checked"));
     queries.extend(source::foreign_topologies());
     queries.push(PODS.of(Some(CONTROL_PLANE), "the flags of the control plane are not checked"));
     queries.extend(of_installation(&args.admission_namespace));

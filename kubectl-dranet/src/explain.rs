@@ -296,7 +296,7 @@ pub(crate) fn by_claims<'n>(
 /// Returns a remark about preemption, which kube-scheduler does not do for devices.
 fn preempts(spec: &PodSpec) -> Option<String> {
     let class = spec.priority_class_name.as_ref()?;
-    Some(format!(
+    (spec.preemption_policy.as_deref() != Some("Never")).then(|| format!(
         "its PriorityClass {class} does not help it to devices: kube-scheduler evicts no pod for \
          devices of claims"
     ))

@@ -17,6 +17,7 @@ const fn kind(version: &'static str, name: &'static str, plural: &'static str) -
 pub(crate) const NODES: Kind = kind("v1", "Node", "nodes");
 pub(crate) const PODS: Kind = kind("v1", "Pod", "pods");
 pub(crate) const QUOTAS: Kind = kind("v1", "ResourceQuota", "resourcequotas");
+pub(crate) const LIMIT_RANGES: Kind = kind("v1", "LimitRange", "limitranges");
 pub(crate) const CONFIG_MAPS: Kind = kind("v1", "ConfigMap", "configmaps");
 pub(crate) const SLICES: Kind = kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices");
 pub(crate) const CLASSES: Kind = kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses");

@@ -5,8 +5,8 @@ mod mask;
 use crate::Output;
 use crate::args::{SnapshotArgs, VersionArgs};
 use crate::kinds::{
-    CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LINT_WEBHOOKS,
-    NIC_ADDRESSES, NIC_POOLS, PODS, QUOTAS, Query, WEBHOOKS,
+    CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LIMIT_RANGES,
+    LINT_WEBHOOKS, NIC_ADDRESSES, NIC_POOLS, PODS, QUOTAS, Query, WEBHOOKS,
 };
 use crate::source::{self, Copied, Seen, Source};
 use crate::text::counted;
@@ -19,7 +19,11 @@ use mask::{Masked, Names, scrub};
 /// what other schedulers say of the network, which identify it.
 fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     let mut queries = source::of_view();
-    queries.extend([PODS.all("the snapshot has no pods"), QUOTAS.all("quotas are not checked")]);
+    queries.extend([
+        PODS.all("the snapshot has no pods"),
+        QUOTAS.all("quotas are not checked"),
+        LIMIT_RANGES.all("LimitRanges are not checked"),
+    ]);
     queries.extend(source::pod_groups());
     queries.push(source::compute_domains());
     if !is_masked {

@@ -5,7 +5,8 @@ use crate::barriers::Barriers;
 use crate::installed_drivers;
 use crate::kinds::{
     COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
-    INSTALLATION, Kind, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES, VIEW,
+    INSTALLATION, Kind, LIMIT_RANGES, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES,
+    VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
@@ -350,6 +351,7 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
         "machines that admission remembers are unknown: node pools scaled to zero are ignored",
     );
     let quotas = QUOTAS.of(namespace, "quotas are not checked");
+    let limit_ranges = LIMIT_RANGES.of(namespace, "LimitRanges are not checked");
     let groups = pod_groups();
     let settings = DEPLOYMENTS.one(
         &args.admission_namespace,
@@ -357,7 +359,8 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
         "admission is assumed to have the chart's settings, except for flags given here",
     );
     let domains = compute_domains();
-    of_view().into_iter().chain([machines, quotas, settings, domains]).chain(groups).collect()
+    let own = [machines, quotas, limit_ranges, settings, domains];
+    of_view().into_iter().chain(own).chain(groups).collect()
 }
 
 /// NVIDIA's `ComputeDomain`s: whether the API server has them.

@@ -7,7 +7,7 @@ use admission::plan::{Policy, QuotaEscape};
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate};
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -57,6 +57,24 @@ fn other_schedulers_get_a_warning() {
         pod["spec"]["schedulerName"] = name.into();
         let warnings = admit(&pod, &view, &policy).unwrap().warnings;
         assert_eq!(warnings.iter().any(|it| it.contains("schedulerName")), !is_known, "{name}");
+    }
+}
+
+/// A LimitRange that bounds GPUs demands a limit, which the claim replaces.
+#[test]
+fn a_limit_range_that_refuses_the_pod_is_named() {
+    for (namespace, is_refused) in [("default", true), ("other", false)] {
+        let mut view = cluster(&[GB300]);
+        let bound: LimitRange = serde_json::from_value(json!({
+            "metadata": {"name": "gpus", "namespace": namespace},
+            "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "8"}}]},
+        }))
+        .unwrap();
+        view.apply(bound).unwrap();
+        let warnings = admitted(&one_gpu(), &view).warnings;
+        let is_named =
+            warnings.iter().any(|it| it.contains("LimitRange `gpus` bounds nvidia.com/gpu"));
+        assert_eq!(is_named, is_refused, "{warnings:?}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::nic_pool::NicPool;
 use crate::view::{ClusterView, Index};
 use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::Resource;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Node, ResourceQuota};
 use k8s_openapi::api::resource::v1 as resource;
 use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
@@ -162,6 +162,7 @@ impl Intake {
                 put::<HyperNode, D>(view, place, object)
             }
             ("v1", "ResourceQuota") => put::<ResourceQuota, D>(view, place, object),
+            ("v1", "LimitRange") => put::<LimitRange, D>(view, place, object),
             (DRA, "ResourceSlice") => put::<resource::ResourceSlice, D>(view, place, object),
             (DRA, "DeviceClass") => put::<resource::DeviceClass, D>(view, place, object),
             (DRA, "DeviceTaintRule") => put::<resource::DeviceTaintRule, D>(view, place, object),

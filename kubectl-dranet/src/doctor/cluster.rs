@@ -49,6 +49,7 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     plugins(view, &census, &mut findings);
     census.incomplete(view, &mut findings);
     quotas(view, &mut findings);
+    limit_ranges(view, &mut findings);
     Report {
         nodes: nodes(view).count(),
         with_gpus: census.with_gpus().len(),
@@ -290,6 +291,17 @@ fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
                 quota::instead(resource, driver.driver)
             );
             let place = format!("ResourceQuota {}/{}", key.namespace, key.name);
+            findings.push(ClusterFinding::new(Severity::Warning, place, message));
+        }
+    }
+}
+
+/// Reports LimitRanges that refuse pods whose limits a claim replaces.
+fn limit_ranges(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
+    for resource in gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources) {
+        for key in view.limit_ranges().everywhere(resource) {
+            let place = format!("LimitRange {}/{}", key.namespace, key.name);
+            let message = quota::bounds(resource);
             findings.push(ClusterFinding::new(Severity::Warning, place, message));
         }
     }

@@ -188,6 +188,7 @@ impl Names {
             "ResourceClaim" if !is_system => self.add("claim", &metadata["name"]),
             "ResourceClaimTemplate" if !is_system => self.add("template", &metadata["name"]),
             "ResourceQuota" if !is_system => self.add("quota", &metadata["name"]),
+            "LimitRange" if !is_system => self.add("limit-range", &metadata["name"]),
             _ => {}
         }
         for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {

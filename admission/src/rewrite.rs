@@ -17,32 +17,6 @@ use sha2::{Digest as _, Sha256};
 /// The name of our claim in `spec.resourceClaims` and in containers.
 pub const CLAIM: &str = "dranet";
 
-/// The annotations with which a pod requests devices.
-const ASKING: [&str; 22] = [
-    annotation::ALIGNED_CPUS,
-    annotation::ALIGNED_NICS,
-    annotation::ALIGNED_NVMES,
-    annotation::ALIGNMENT,
-    annotation::ALIGNMENT_POLICY,
-    annotation::COMPUTE_DOMAIN,
-    annotation::CONTAINERS,
-    annotation::DOMAIN_SIZE,
-    annotation::FABRIC,
-    annotation::FABRIC_LEVEL,
-    annotation::FABRIC_SIZE,
-    annotation::FABRIC_WAIT,
-    annotation::GPUS,
-    annotation::GPU_CLASS,
-    annotation::NIC_BANDWIDTH,
-    annotation::NIC_CLASS,
-    annotation::NIC_CONFIG,
-    annotation::NIC_POOL,
-    annotation::NIC_ROLE,
-    annotation::NIC_SHARING,
-    annotation::PAIRING,
-    annotation::RAIL,
-];
-
 /// The field of a pod's spec that names its `PodGroup`.
 const SCHEDULING_GROUP: &str = "schedulingGroup";
 
@@ -101,7 +75,7 @@ pub fn was_edited(pod: &Value) -> bool {
 /// A hash of the annotations with which the pod requests devices.
 fn request_hash(pod: &Value) -> String {
     let mut hash = Sha256::new();
-    for key in ASKING {
+    for key in annotation::asking() {
         if let Some(value) = pod["metadata"]["annotations"][key].as_str() {
             hash.update([key, "\0", value, "\0"].concat());
         }
@@ -324,6 +298,7 @@ pub fn patch(from: &Value, to: &Value) -> json_patch::Patch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster_model::names::annotation::Purpose;
 
     fn to(container: &str) -> Vec<Grant> {
         vec![Grant { container: container.to_owned(), requests: None }]
@@ -469,6 +444,19 @@ mod tests {
                 json!({"limits": {"memory": "8Gi"}})
             );
         }
+    }
+
+    /// The hash is stored on pods, which later versions read.
+    #[test]
+    fn the_hash_is_of_all_annotations_that_ask() {
+        let mut pod = json!({ "metadata": { "annotations": {} } });
+        for annotation in annotation::ALL {
+            let before = request_hash(&pod);
+            pod["metadata"]["annotations"][annotation.key] = "x".into();
+            let is_same = request_hash(&pod) == before;
+            assert_eq!(is_same, annotation.purpose != Purpose::Asks, "{}", annotation.key);
+        }
+        assert_eq!(request_hash(&pod), "0c27af31108de9d9");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Names that several crates write or read. Each is defined here once.
 
+pub mod annotation;
+
 /// The driver name of this project's ResourceSlices; the same as upstream DRANET's.
 pub const DRIVER: &str = "dra.net";
 
@@ -86,72 +88,6 @@ pub const CONDITION_FABRIC: &str = "dranet.io/FabricChosen";
 
 /// The event on pods, and on their job, whose `ComputeDomain` admission cannot create.
 pub const EVENT_COMPUTE_DOMAIN: &str = "ComputeDomainNotCreated";
-
-/// Pod annotations, `dranet.io/…`.
-pub mod annotation {
-    /// The prefix of all our annotations.
-    pub const DOMAIN: &str = "dranet.io/";
-    /// The number of NICs for the pod, aligned with its GPUs. This annotation makes admission act.
-    pub const ALIGNED_NICS: &str = "dranet.io/aligned-nics";
-    /// The number of GPUs for the pod, if no container's limits name them.
-    pub const GPUS: &str = "dranet.io/gpus";
-    /// The DeviceClass of the GPUs.
-    pub const GPU_CLASS: &str = "dranet.io/gpu-class";
-    /// The DeviceClass of the NICs.
-    pub const NIC_CLASS: &str = "dranet.io/nic-class";
-    /// The alignment level: `switch`, `root-port`, `root`, `numa`, `socket`.
-    pub const ALIGNMENT: &str = "dranet.io/alignment";
-    /// The alignment policy: `required`, `preferred`.
-    pub const ALIGNMENT_POLICY: &str = "dranet.io/alignment-policy";
-    /// The pairing: `each` GPU has its own NICs, or all GPUs share them as a `group`.
-    pub const PAIRING: &str = "dranet.io/pairing";
-    /// One InfiniBand fabric for all pods of a job.
-    pub const FABRIC: &str = "dranet.io/fabric";
-    /// The number of pods in the group on one fabric.
-    pub const FABRIC_SIZE: &str = "dranet.io/fabric-size";
-    /// The level below the fabric that the pods of a group share: `nvlink`, `block`.
-    pub const FABRIC_LEVEL: &str = "dranet.io/fabric-level";
-    /// The number of pods in each slice of a group; the pods of a slice share a domain.
-    pub const DOMAIN_SIZE: &str = "dranet.io/domain-size";
-    /// `auto` if the pods of the job get an IMEX channel of a `ComputeDomain` that is made for it.
-    pub const COMPUTE_DOMAIN: &str = "dranet.io/compute-domain";
-    /// The seconds after which a group without room goes to a fabric that an autoscaler can grow.
-    pub const FABRIC_WAIT: &str = "dranet.io/fabric-wait";
-    /// Written by the fabric controller on a gated pod: the fabric of its group.
-    pub const FABRIC_CHOSEN: &str = "dranet.io/fabric-chosen";
-    /// Written by the fabric controller on the pods of a job that moves to another fabric; all of
-    /// them move.
-    pub const FABRIC_MOVES: &str = "dranet.io/fabric-moves";
-    /// Names of the containers that get the claim.
-    pub const CONTAINERS: &str = "dranet.io/containers";
-    /// The driver's network configuration as JSON.
-    pub const NIC_CONFIG: &str = "dranet.io/nic-config";
-    /// The `NicPool` that the NICs' interfaces get their addresses from.
-    pub const NIC_POOL: &str = "dranet.io/nic-pool";
-    /// What the pod's NICs are for: `compute`, `storage`.
-    pub const NIC_ROLE: &str = "dranet.io/nic-role";
-    /// Whether the NICs are the pod's alone or shared with other pods: `exclusive`, `shared`.
-    pub const NIC_SHARING: &str = "dranet.io/nic-sharing";
-    /// The pod's share of the bandwidth of each NIC that it shares.
-    pub const NIC_BANDWIDTH: &str = "dranet.io/nic-bandwidth";
-    /// Written by the webhook: the limits that the claim replaces, by container.
-    pub const LIMITS: &str = "dranet.io/limits";
-    /// Written on a template whose claim is pinned to cells: those cells.
-    pub const PINNED: &str = "dranet.io/pinned";
-    /// The same rail for all pods of a job.
-    pub const RAIL: &str = "dranet.io/rail";
-    /// CPUs on the NUMA node of the GPUs and NICs.
-    pub const ALIGNED_CPUS: &str = "dranet.io/aligned-cpus";
-    /// NVMe devices on the NUMA node of the GPUs and NICs.
-    pub const ALIGNED_NVMES: &str = "dranet.io/aligned-nvmes";
-    /// Written on an unused template: the time since when it is unused.
-    pub const UNUSED_SINCE: &str = "dranet.io/unused-since";
-    /// Written by the webhook: a hash of the annotations that the claim was planned from. It
-    /// reveals copies of the pod with other annotations.
-    pub const REQUEST_HASH: &str = "dranet.io/request-hash";
-    /// Written by the webhook: the decision and its reason, in one line.
-    pub const PLAN: &str = "dranet.io/plan";
-}
 
 /// The namespace in which `deploy` installs admission.
 pub const ADMISSION_NAMESPACE: &str = "dranet-system";

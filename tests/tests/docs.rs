@@ -10,6 +10,7 @@ use std::{
     process::Command,
 };
 
+use cluster_model::names::annotation::{self, Purpose};
 use tests::{
     binaries,
     documents::{self, parts},
@@ -297,14 +298,14 @@ fn every_metric_is_documented() {
 #[test]
 fn every_annotation_is_documented() {
     let page = "docs/reference/annotations.md";
-    let names = read("cluster-model/src/names.rs");
-    let (_, module) = names.split_once("pub mod annotation {").unwrap();
-    let module = module.split("\n}").next().unwrap();
-    let mut there: BTreeSet<String> = literals_after(module, "&str =").into_iter().collect();
-    there.remove("dranet.io/");
     let text = read(page);
-    let before_labels = text.split("\n## Labels").next().unwrap();
-    assert_same(&first_cells(before_labels), &there, page);
+    let (asking, rest) = text.split_once("\n## Set by the programs").unwrap();
+    let (written, _) = rest.split_once("\n## Labels").unwrap();
+    let by_programs = [Purpose::WrittenOnPods, Purpose::WrittenOnTemplates];
+    for (text, purposes) in [(asking, &[Purpose::Asks][..]), (written, &by_programs)] {
+        let there = purposes.iter().flat_map(|purpose| annotation::of(*purpose));
+        assert_same(&first_cells(text), &there.map(str::to_owned).collect(), page);
+    }
 }
 
 #[test]

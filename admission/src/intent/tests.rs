@@ -1,4 +1,5 @@
 use super::*;
+use cluster_model::names::annotation::Purpose;
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
 
@@ -170,6 +171,36 @@ fn denials() {
         read(&pod(&Value::Object(ours), &containers)).unwrap_err().to_string()
     });
     insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n"));
+}
+
+/// Every value that is not allowed is denied, so an annotation that nothing reads is found here.
+#[test]
+fn every_annotation_that_asks_is_read() {
+    for key in annotation::asking() {
+        let pod = pod(&json!({ key: "!" }), &json!([gpus("nccl", 1)]));
+        assert_eq!(read(&pod).unwrap_err().annotation(), key);
+    }
+}
+
+#[test]
+fn only_annotations_of_pods_are_known_on_pods() {
+    for annotation in annotation::ALL {
+        let pod: Pod = serde_json::from_value(
+            json!({ "metadata": { "annotations": { annotation.key: "1" } } }),
+        )
+        .unwrap();
+        let expected = match (annotation.purpose, annotation.key) {
+            (Purpose::WrittenOnPods, _) | (_, annotation::ALIGNED_NICS) => None,
+            (Purpose::Asks, _) => Some("has no effect without dranet.io/aligned-nics"),
+            (Purpose::WrittenOnTemplates, _) => Some("is not known"),
+        };
+        let warnings = warnings(&pod);
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{warnings:?}");
+        assert!(
+            warnings.iter().all(|it| it.contains(expected.unwrap_or_default())),
+            "{warnings:?}"
+        );
+    }
 }
 
 #[test]

@@ -5,37 +5,6 @@ use crate::denial::cut;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
-/// Annotations of ours that this version acts on.
-const KNOWN: &[&str] = &[
-    annotation::ALIGNED_NICS,
-    annotation::GPUS,
-    annotation::GPU_CLASS,
-    annotation::NIC_CLASS,
-    annotation::ALIGNMENT,
-    annotation::ALIGNMENT_POLICY,
-    annotation::PAIRING,
-    annotation::FABRIC,
-    annotation::FABRIC_LEVEL,
-    annotation::DOMAIN_SIZE,
-    annotation::FABRIC_SIZE,
-    annotation::FABRIC_WAIT,
-    annotation::FABRIC_CHOSEN,
-    annotation::FABRIC_MOVES,
-    annotation::COMPUTE_DOMAIN,
-    annotation::CONTAINERS,
-    annotation::NIC_CONFIG,
-    annotation::NIC_POOL,
-    annotation::NIC_ROLE,
-    annotation::NIC_SHARING,
-    annotation::NIC_BANDWIDTH,
-    annotation::RAIL,
-    annotation::ALIGNED_CPUS,
-    annotation::ALIGNED_NVMES,
-    annotation::LIMITS,
-    annotation::PLAN,
-    annotation::REQUEST_HASH,
-];
-
 /// The maximum edit distance to a known key that is suggested as a correction.
 const TYPING_ERRORS_MAX: usize = 3;
 
@@ -51,32 +20,26 @@ const KEY_MAX: usize = 64;
 pub fn warnings(pod: &Pod) -> Vec<String> {
     let triggered = is_triggered(pod);
     let ours = annotations(pod).keys().filter(|key| key.starts_with(annotation::DOMAIN));
-    let warning = |key: &String| {
-        if !KNOWN.contains(&key.as_str()) {
-            let nearest = nearest(key).map(|known| format!("; did you mean {known}?"));
-            let (hint, key) = (nearest.unwrap_or_default(), cut(key, KEY_MAX));
-            return Some(format!(
-                "annotation {key} is not known to this version of dranet and has no effect{hint}"
-            ));
-        }
-        let written_by_us = [
-            annotation::PLAN,
-            annotation::LIMITS,
-            annotation::REQUEST_HASH,
-            annotation::FABRIC_CHOSEN,
-            annotation::FABRIC_MOVES,
-        ];
-        let written_by_us = written_by_us.contains(&key.as_str());
-        let lonely = !triggered && !written_by_us;
-        lonely
-            .then(|| format!("annotation {key} has no effect without {}", annotation::ALIGNED_NICS))
-    };
-    let mut found = ours.filter_map(warning);
+    let mut found = ours.filter_map(|key| warning(key, triggered));
     let mut warnings: Vec<_> = found.by_ref().take(WARNINGS_MAX).collect();
     if found.next().is_some() {
         warnings.push("more annotations of dranet have no effect".to_owned());
     }
     warnings
+}
+
+/// Says that an annotation has no effect, and why, if so.
+fn warning(key: &str, triggered: bool) -> Option<String> {
+    if !annotation::on_pods().any(|known| known == key) {
+        let nearest = nearest(key).map(|known| format!("; did you mean {known}?"));
+        let (hint, key) = (nearest.unwrap_or_default(), cut(key, KEY_MAX));
+        return Some(format!(
+            "annotation {key} is not known to this version of dranet and has no effect{hint}"
+        ));
+    }
+    let is_lonely = !triggered && annotation::asking().any(|asking| asking == key);
+    is_lonely
+        .then(|| format!("annotation {key} has no effect without {}", annotation::ALIGNED_NICS))
 }
 
 /// Warns about containers that may not lock memory. RDMA needs it, and fails late and with unclear
@@ -149,7 +112,8 @@ fn nearest(key: &str) -> Option<&'static str> {
         return None;
     }
     let key = key.to_lowercase();
-    let distance = |known: &&&str| strsim::damerau_levenshtein(&key, known);
-    let nearest = KNOWN.iter().min_by_key(distance)?;
-    (distance(&nearest) <= TYPING_ERRORS_MAX).then_some(*nearest)
+    let distances =
+        annotation::on_pods().map(|known| (strsim::damerau_levenshtein(&key, known), known));
+    let (distance, nearest) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= TYPING_ERRORS_MAX).then_some(nearest)
 }

@@ -5,13 +5,11 @@ use crate::api_limits::{self, TooLarge};
 use crate::compute_domain;
 use crate::denial::Denial;
 use crate::fabric::{self, JoinedGroup};
-use crate::intent::{self, GpuResources, Intent, nic_config};
-use crate::nic_pool;
+use crate::intent::{self, GpuResources, Intent};
 use crate::pin;
 use crate::plan::{Plan, Policy, QuotaEscape, plan};
 use crate::pod_check;
 use crate::quota;
-use crate::rail;
 use crate::rewrite;
 use crate::template;
 use cluster_model::compute_domain::predicted_template;
@@ -139,12 +137,18 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         return decided(Verdict { pod, planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
-    nic_config::check_namespace(&intent, &namespace, &policy.network_namespaces)
-        .map_err(AdmitError::Denied)?;
-    let group = fabric::check(&typed, &intent, policy.fabric, view);
+    let wishes = &intent.wishes;
+    if let Some(config) = &wishes.nic_config {
+        config
+            .check_namespace(&namespace, &policy.network_namespaces)
+            .map_err(AdmitError::Denied)?;
+    }
+    let group = match &wishes.fabric {
+        Some(wish) => fabric::check(&typed, wish, policy.fabric, view),
+        None => Ok(None),
+    };
     let group = group.map_err(AdmitError::Denied)?;
-    let compute_domain =
-        compute_domain::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
+    let compute_domain = compute_domain::check(&typed, wishes, view).map_err(AdmitError::Denied)?;
     let placement = Placement::of(&typed);
     Ok(Begun::NeedsPlan(Box::new(Pending {
         intent,
@@ -177,7 +181,8 @@ impl Pending {
         // An earlier decision stays, even if its template is not in the view yet.
         let kept = template.and_then(|template| pin::kept(&plan, &template));
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
-        warnings.extend(nic_pool::warning(&intent, &namespace, view));
+        let config = intent.wishes.nic_config.as_ref();
+        warnings.extend(config.and_then(|config| config.pool_warning(&namespace, view)));
         if !plan.lifts_limits(view) {
             warnings.extend(intent::memlock(&typed, &intent));
         }
@@ -284,7 +289,7 @@ fn intent_of(
     resources: &GpuResources,
     view: &ClusterView,
 ) -> Result<Option<Intent>, Denial> {
-    intent::read(pod, resources)?.map(|intent| rail::resolve(intent, pod, view)).transpose()
+    intent::read(pod, resources)?.map(|intent| intent.resolved(pod, view)).transpose()
 }
 
 fn typed_of(pod: &Value) -> Result<Pod, AdmitError> {

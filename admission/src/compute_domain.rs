@@ -5,48 +5,43 @@
 
 use crate::claim::class_names;
 use crate::denial::Denial;
-use crate::fabric;
-use crate::intent::{Fabric, Intent};
+use crate::group::{self, Fabric};
 use crate::pod_check;
+use crate::wishes::{ComputeDomain, Wishes};
 use cluster_model::compute_domain::CHANNEL_CLASS;
-use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
-
-/// The value of the annotation.
-pub(crate) const AUTO: &str = "auto";
 
 /// The group whose `ComputeDomain` the pod joins, if it asks for one; or why it cannot.
 pub(crate) fn check(
     pod: &Pod,
-    intent: &Intent,
+    wishes: &Wishes,
     view: &ClusterView,
 ) -> Result<Option<String>, Denial> {
-    if !intent.compute_domain {
+    if wishes.compute_domain.is_none() {
         return Ok(None);
     }
-    let deny = |why: String| Denial::new(annotation::COMPUTE_DOMAIN, AUTO, why);
     if !view.compute_domains().is_served() {
-        return Err(deny(
+        return Err(ComputeDomain::deny(
             "the API server has no ComputeDomains of resource.nvidia.com/v1beta1; ask the operator \
              to install NVIDIA's DRA driver with compute domains, or remove the annotation"
                 .to_owned(),
         ));
     }
     if let Some(claim) = own_channel(pod, view) {
-        return Err(deny(format!(
+        return Err(ComputeDomain::deny(format!(
             "claim `{claim}` of the pod asks for the channel of a ComputeDomain already, and a node \
              has one; remove the claim or the annotation"
         )));
     }
-    let own = fabric::own_pod_group(pod, view).map_err(|unknown| {
-        deny(format!(
+    let own = group::own_pod_group(pod, view).map_err(|unknown| {
+        ComputeDomain::deny(format!(
             "{unknown} of the pod is not known yet; create the group first, and try again"
         ))
     })?;
-    let group = intent.fabric.clone().unwrap_or(Fabric::Same);
-    let group = fabric::group(pod, &group, own.and_then(|own| own.root)).ok_or_else(|| {
-        deny(
+    let of = wishes.fabric.as_ref().map_or(&Fabric::Same, |fabric| &fabric.group);
+    let group = group::group(pod, of, own.and_then(|own| own.root)).ok_or_else(|| {
+        ComputeDomain::deny(
             "the pod has no controller and no job label, so no other pod shares its ComputeDomain; \
              create it with a Job, or name a group in dranet.io/fabric"
                 .to_owned(),

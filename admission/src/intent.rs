@@ -3,83 +3,29 @@
 //! (`resources`).
 
 mod containers;
-mod cpus;
-pub(crate) mod nic_config;
 mod resources;
 mod values;
 mod warnings;
 
 use crate::denial::Denial;
-use crate::sharing::NicShare;
-use cluster_model::fabric_level::LevelRequests;
+use crate::wishes::{Asker, Wishes};
 use cluster_model::gpu_drivers;
 use cluster_model::names::annotation;
+use cluster_model::view::ClusterView;
 use containers::Limits;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
-use std::ops::Range;
 use topology_graph::{Level, NicRole};
 
+pub use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, Pairing, Share};
+pub use crate::group::Fabric;
 pub(crate) use resources::of_driver;
 pub use resources::{GpuResource, GpuResources};
 pub use warnings::warnings;
 pub(crate) use warnings::{memlock, preemption};
 
-/// The maximum number of devices of a claim (`AllocationResultsMaxSize` of `resource.k8s.io/v1`).
-pub const CLAIM_DEVICES_MAX: u32 = 32;
-
-/// Whether alignment is required.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AlignmentPolicy {
-    /// The pod is scheduled only with aligned devices.
-    Required,
-    /// Devices are aligned if possible, otherwise any that fit.
-    Preferred,
-}
-
-/// How NICs are assigned to GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pairing {
-    /// Every GPU has its own NICs near it.
-    Each,
-    /// All GPUs and all NICs are near each other.
-    Group,
-    /// Every NIC is near as many GPUs, which share it. Never named by a user: it is tried for a group
-    /// that is on no node as near as that.
-    Shared,
-}
-
-/// The pods that must be on one fabric.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Fabric {
-    /// The pods of the pod's job.
-    Same,
-    /// The pods of the group with this name.
-    Named(String),
-}
-
-impl fmt::Display for Fabric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Same => values::SAME,
-            Self::Named(name) => name,
-        })
-    }
-}
-
-/// A container that gets devices of the claim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Share {
-    /// The name of the container.
-    pub container: String,
-    /// Its GPUs, as a range of the pod's GPUs. Every container with a share gets the NICs.
-    pub gpus: Range<u32>,
-}
-
 /// What a pod with the trigger annotation requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a separate wish")]
 pub struct Intent {
     /// NICs for the pod, at least 1.
     pub nics: u32,
@@ -103,34 +49,21 @@ pub struct Intent {
     pub shares: Vec<Share>,
     /// True if the pod uses the host network.
     pub host_network: bool,
-    /// The driver's network configuration as JSON.
-    pub nic_config: Option<String>,
-    /// The pods with which the pod shares a fabric.
-    pub fabric: Option<Fabric>,
-    /// The level below the fabric that the group asks for.
-    pub fabric_levels: LevelRequests,
-    /// Whether slices of the group each share a domain of the level, and not the whole group.
-    pub is_sliced: bool,
-    /// True if the pods of the job get a channel of a `ComputeDomain` that is made for it.
-    pub compute_domain: bool,
-    /// True if all pods of the job must have NICs of the same rails.
-    pub same_rail: bool,
-    /// The group whose rail the pod shares. It is set after the annotations are read, since it
-    /// depends on the whole pod.
-    pub rail_group: Option<String>,
-    /// CPUs on the NUMA node of the GPUs and NICs, if requested.
-    pub cpus: Option<u32>,
-    /// NVMe devices on the NUMA node of the GPUs and NICs, if requested.
-    pub nvmes: Option<u32>,
     /// What the NICs are for.
     pub nic_role: NicRole,
-    /// The pod's share of each NIC, if it shares them with other pods.
-    pub share: Option<NicShare>,
+    /// What the pod asks for besides GPUs and NICs.
+    pub wishes: Wishes,
     /// The trigger's value as the user wrote it, for messages.
     pub trigger: String,
 }
 
 impl Intent {
+    /// The intent with what depends on the pods of the same group.
+    pub(crate) fn resolved(mut self, pod: &Pod, view: &ClusterView) -> Result<Self, Denial> {
+        self.wishes.resolve(pod, view)?;
+        Ok(self)
+    }
+
     /// The same request with GPUs that share NICs: the GPUs divide evenly among several NICs, and no
     /// container has a part of the GPUs of one NIC. `None` if the request is not of this kind, or if
     /// the user named another pairing.
@@ -182,9 +115,6 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let annotations = annotations(pod);
     let get = |name: &str| annotations.get(name).map(String::as_str);
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
-    let fabric = values::fabric(get)?;
-    let level = get(annotation::FABRIC_LEVEL);
-    let fabric_levels = values::fabric_levels(level, get(annotation::DOMAIN_SIZE))?;
     let asked_nics = values::nics(trigger)?;
     let limits = containers::limits(pod, trigger, resources)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
@@ -198,23 +128,10 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     }
     let nics = asked_nics.unwrap_or(gpus);
     check_size(trigger, gpus, nics)?;
-    let class = |name: &'static str| get(name).map(|value| values::class(name, value)).transpose();
-    let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
-    let nic_config = get(annotation::NIC_CONFIG);
-    let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
-    let nic_config = nic_config.transpose()?;
-    let nic_config = match get(annotation::NIC_POOL) {
-        Some(pool) => Some(nic_config::with_pool(pool, nic_config.as_deref(), host_network)?),
-        None => nic_config,
-    };
-    let share = NicShare::read(get(annotation::NIC_SHARING), get(annotation::NIC_BANDWIDTH))?;
-    if share.is_some() {
-        nic_config::check_shared(nic_config.as_deref())?;
-    }
     let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
-    let cpus = get(annotation::ALIGNED_CPUS).map(|value| cpus::read(value, pod, &shares, policy));
-    let nvmes = get(annotation::ALIGNED_NVMES);
-    let nvmes = nvmes.map(|value| values::nvmes(value, gpus + nics, &shares, policy));
+    let asker = Asker { pod, gpus, nics, shares: &shares, policy };
+    let wishes = Wishes::read(&asker)?;
+    let class = |name: &'static str| get(name).map(|value| values::class(name, value)).transpose();
     Ok(Some(Intent {
         nics,
         gpus,
@@ -225,19 +142,10 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         is_pairing_named: get(annotation::PAIRING).is_some(),
         gpu_class: class(annotation::GPU_CLASS)?,
         nic_class: class(annotation::NIC_CLASS)?,
-        shares,
-        host_network,
-        nic_config,
-        fabric,
-        fabric_levels,
-        is_sliced: get(annotation::DOMAIN_SIZE).is_some(),
-        compute_domain: values::compute_domain(get(annotation::COMPUTE_DOMAIN))?,
-        same_rail: values::same_rail(get(annotation::RAIL))?,
-        rail_group: None,
-        cpus: cpus.transpose()?,
-        nvmes: nvmes.transpose()?,
+        host_network: asker.is_on_host_network(),
         nic_role: values::nic_role(get(annotation::NIC_ROLE))?,
-        share,
+        shares,
+        wishes,
         trigger: trigger.to_owned(),
     }))
 }

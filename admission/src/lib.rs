@@ -5,15 +5,16 @@
 //! All of these are pure functions, which kubectl-dranet calls too. Only `server` does IO.
 
 pub mod admit;
+mod alignment;
 pub mod api_limits;
 mod claim;
 mod compute_domain;
 mod cost;
-mod cpus;
 pub mod demand;
 pub mod denial;
 pub mod fabric;
 mod gpu_sharing;
+mod group;
 pub mod intent;
 mod join;
 #[cfg(feature = "server")]
@@ -23,23 +24,19 @@ pub mod nearness;
 #[cfg(feature = "server")]
 mod needed_domain;
 mod nic_class;
-mod nic_pool;
-mod numa_beside;
-mod nvmes;
 pub mod pin;
 pub mod plan;
 mod pod_check;
 mod ports;
 pub mod quota;
-mod rail;
 pub mod reapplied;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]
 pub mod server;
-pub mod sharing;
 mod supply;
 pub mod template;
 #[cfg(feature = "server")]
 mod waiting_pods;
+pub mod wishes;
 mod wording;

@@ -144,9 +144,9 @@ pub(crate) fn check_driver(intent: &Intent, driver: &NicDriver) -> Result<(), De
         let why = only("only dranet's node-driver publishes the roles of NICs");
         return Err(Denial::new(annotation::NIC_ROLE, intent.nic_role.to_string(), why));
     }
-    if let Some(config) = &intent.nic_config {
+    if let Some(config) = &intent.wishes.nic_config {
         let why = only("only dranet's node-driver reads this configuration");
-        return Err(Denial::new(annotation::NIC_CONFIG, config.clone(), why));
+        return Err(Denial::new(annotation::NIC_CONFIG, config.json(), why));
     }
     Ok(())
 }

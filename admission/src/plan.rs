@@ -13,11 +13,10 @@ mod unknown;
 use crate::demand::Grant;
 use crate::denial::Denial;
 use crate::fabric::FabricPlacement;
-use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
+use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::pin::Pin;
-use crate::sharing::NicShare;
 use among::Among;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::gpu_drivers::GpuDriver;
@@ -88,6 +87,8 @@ impl Default for Policy {
 /// The claim that a pod gets, and why this one.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// What the plan is for. Its pairing is the one that was planned.
+    pub intent: Intent,
     /// The driver of the claimed GPUs.
     pub driver: &'static GpuDriver,
     /// The extended resource by which a device plugin gives the pod its GPUs. The claim is then for
@@ -99,8 +100,6 @@ pub struct Plan {
     pub join: &'static str,
     /// The guaranteed nearness of the devices.
     pub nearness: Nearness,
-    /// Whether alignment is required.
-    pub policy: AlignmentPolicy,
     /// Explains the choice of the join to the user.
     pub why: String,
     /// The claim.
@@ -129,16 +128,8 @@ pub struct Plan {
     pub node_label: Option<(&'static str, String)>,
     /// The common rails of the job's pods, if they request the same ones.
     pub rails: Vec<i64>,
-    /// CPUs on the NUMA node of the devices, if requested.
-    pub cpus: Option<u32>,
-    /// NVMe devices on the NUMA node of the devices, if requested.
-    pub nvmes: Option<u32>,
-    /// The pod's share of each NIC, if it shares them.
-    pub share: Option<NicShare>,
     /// The pinned claims, one of which is chosen for each pod; empty if the claim is not pinned.
     pub pins: Vec<Pin>,
-    devices: (u32, u32),
-    pairing: Pairing,
 }
 
 /// A distinct machine of a plan.
@@ -282,13 +273,68 @@ impl Plan {
     }
 }
 
+/// What a plan promises, and where.
+struct Outline {
+    driver: &'static GpuDriver,
+    nic_driver: &'static NicDriver,
+    join: &'static str,
+    nearness: Nearness,
+    why: String,
+    far_because: &'static str,
+    machines: Vec<PlannedMachine>,
+}
+
+/// The claim of a plan.
+struct Written {
+    claim: ResourceClaimSpec,
+    nic_requests: Vec<String>,
+    grants: Vec<Grant>,
+    steps: u64,
+}
+
+impl Plan {
+    /// A plan without anything that only some have: rails, pins, warnings.
+    fn new(intent: &Intent, outline: Outline, written: Written) -> Self {
+        let Outline { driver, nic_driver, join, nearness, why, far_because, machines } = outline;
+        let Written { claim, nic_requests, grants, steps } = written;
+        let serving = machines.iter().filter(|machine| machine.is_served);
+        Self {
+            intent: intent.clone(),
+            driver,
+            plugin: None,
+            nic_driver,
+            join,
+            nearness,
+            why,
+            claim: with_config(claim, intent, &nic_requests),
+            grants,
+            nodes: (
+                serving.map(|machine| machine.present).sum(),
+                machines.iter().map(|machine| machine.present).sum(),
+            ),
+            machines,
+            far_because,
+            steps,
+            shares_ports: None,
+            shared_gpus: None,
+            nic_requests,
+            place: None,
+            node_label: None,
+            rails: Vec::new(),
+            pins: Vec::new(),
+        }
+    }
+}
+
 fn with_config(
     mut claim: ResourceClaimSpec,
     intent: &Intent,
     nic_requests: &[String],
 ) -> ResourceClaimSpec {
     if let Some(devices) = &mut claim.devices {
-        devices.config = nic_config::claim_config(intent, nic_requests);
+        let config = intent.wishes.nic_config.as_ref();
+        let config = config.and_then(|config| config.claim_config(nic_requests));
+        devices.config = config.map(|config| vec![config]);
     }
     claim
 }

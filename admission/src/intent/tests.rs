@@ -2,6 +2,7 @@ use super::*;
 use cluster_model::names::annotation::Purpose;
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
+use std::ops::Range;
 
 fn pod(annotations: &Value, containers: &Value) -> Pod {
     let mut annotations = annotations.clone();
@@ -45,8 +46,8 @@ fn reads_nics_gpus_and_the_container() {
 fn a_pool_is_a_field_of_the_network_configuration() {
     let config = |annotations: Value| {
         let pod = pod(&annotations, &json!([gpus("nccl", 1)]));
-        let config = read(&pod).unwrap().unwrap().nic_config.unwrap();
-        serde_json::from_str::<Value>(&config).unwrap()
+        let config = read(&pod).unwrap().unwrap().wishes.nic_config.unwrap();
+        serde_json::from_str::<Value>(config.json()).unwrap()
     };
     let alone = config(json!({ "dranet.io/nic-pool": "rdma" }));
     assert_eq!(alone, json!({ "interface": { "pool": "rdma" } }));
@@ -60,7 +61,8 @@ fn a_pool_is_a_field_of_the_network_configuration() {
 fn several_nics_may_be_named_by_a_pattern() {
     let config = json!({ "interface": { "name": "rail%d" } }).to_string();
     let pod = pod(&json!({ "dranet.io/nic-config": config }), &json!([gpus("nccl", 1)]));
-    assert_eq!(read(&pod).unwrap().unwrap().nic_config, Some(config));
+    let read = read(&pod).unwrap().unwrap().wishes.nic_config.unwrap();
+    assert_eq!(read.json(), config);
 }
 
 #[test]

@@ -9,17 +9,14 @@ mod extended;
 
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
-use crate::cpus;
 use crate::denial::Denial;
 use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source, WAYS_MAX};
 use crate::join::{self, Candidate, Classes, Preferred, Question};
 use crate::nearness::Nearness;
-use crate::nvmes;
 use crate::plan::Policy;
 use crate::ports::PortsApart;
-use crate::sharing;
 use crate::supply;
 use cluster_model::machines::Machine;
 use cluster_model::names::{alternative, attribute};
@@ -385,7 +382,7 @@ impl Chooser<'_> {
             refusals.too_many_parts = true;
             return None;
         }
-        if sharing::could_repeat(self.intent, &written, self.view.settings()) {
+        if self.intent.wishes.could_repeat(&written, self.view.settings()) {
             let why = "before Kubernetes 1.37 it could give one NIC twice";
             refusals.other = Some(CostError::Refused(why.to_owned()));
             return None;
@@ -440,9 +437,7 @@ impl Chooser<'_> {
             let nics = written.nic_requests.clone();
             written.constraints.push(match_attribute(nics, attribute));
         }
-        cpus::add(self.intent, &candidate.demand, &mut written);
-        nvmes::add(self.intent, &candidate.demand, &mut written);
-        sharing::keep_apart(self.intent, &candidate.demand, &mut written);
+        self.intent.wishes.add_to(&candidate.demand, &mut written);
         beside.ports.constrain(&mut written);
         self.question.nic_class.keep_equal(&mut written, candidate.demand.all_nics());
         written

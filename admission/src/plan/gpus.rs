@@ -3,21 +3,22 @@
 use super::among::Among;
 use super::choice::{self, Choice, Chooser, Chosen};
 use super::decided::Rest;
-use super::{Plan, PlannedMachine, Policy, Selected, selection, some_nodes, with_config};
+use super::{
+    Outline, Plan, PlannedMachine, Policy, Selected, Written, selection, some_nodes, with_config,
+};
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::gpu_sharing::SharedGpus;
-use crate::intent::{AlignmentPolicy, Intent, nic_config};
+use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::{Candidate, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
 use crate::pin::Pin;
-use crate::{cpus, fabric, nvmes, rail, sharing, supply, template};
+use crate::wishes::{Granted, NicShare};
+use crate::{supply, template};
 use cluster_model::machines::{Machine, Selection, machines};
-use cluster_model::names::{cpu, nvme};
 use cluster_model::view::ClusterView;
 use dra_allocator::Settings;
-use k8s_openapi::api::resource::v1::CapacityRequirements;
 use std::slice;
 
 /// A plan for the present machines, as far as remembered ones can be added.
@@ -37,8 +38,7 @@ struct Fleet<'a> {
     counts: Option<Demand>,
     machines: Vec<Machine<'a>>,
     nic_class: NicClass,
-    capacity: Option<CapacityRequirements>,
-    rails: Vec<i64>,
+    granted: Granted,
     shared_gpus: Option<SharedGpus>,
 }
 
@@ -76,30 +76,17 @@ fn find<'a>(
     selected: &Selected,
 ) -> Result<Vec<Machine<'a>>, Denial> {
     let (view, placement) = (among.view, among.placement());
-    let cpu_class = view.inventory().class(cpu::CLASS).filter(|_| intent.cpus.is_some());
-    let nvme_class = view.inventory().class(nvme::CLASS).filter(|_| intent.nvmes.is_some());
     let filter = |node: &str| placement.allows(view, node);
-    let selection = Selection {
-        gpu_driver: selected.driver,
-        gpu_class: Some(&selected.gpu_class),
-        gpu_profile: intent.gpu_profile(),
-        nic_driver: selected.nic_driver,
-        nic_class: &selected.nic_class,
-        nic_role: intent.nic_role,
-        without_interface: intent.host_network,
-        only_shared: intent.share.is_some(),
-        cpu_class: cpu_class.map(|class| &**class),
-        nvme_class: nvme_class.map(|class| &**class),
-    };
+    let gpus = (selected.driver, Some(&*selected.gpu_class));
+    let nics = (selected.nic_driver, &*selected.nic_class);
+    let selection = selection::devices(intent, gpus, nics, view);
     let found = machines(view, &selection, filter);
     if !found.is_empty() {
         return Ok(found);
     }
-    if intent.share.is_some() {
-        let whole = Selection { only_shared: false, ..selection };
-        if !machines(view, &whole, filter).is_empty() {
-            return Err(sharing::none_shared());
-        }
+    let whole = Selection { only_shared: false, ..selection };
+    if selection.only_shared && !machines(view, &whole, filter).is_empty() {
+        return Err(NicShare::deny_all());
     }
     Err(supply::nothing(intent, view, &selection, filter))
 }
@@ -113,18 +100,16 @@ impl<'a> Fleet<'a> {
     ) -> Result<Self, Denial> {
         let demand = Demand::of(intent);
         // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
-        let by_counts = (intent.cpus.is_none() && intent.nvmes.is_none()) || demand.blocks == 1;
+        let by_counts = intent.wishes.on_numa_node().is_none() || demand.blocks == 1;
         let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
         nic_class::keep_distinct(intent, selected.nic_driver, &mut machines)?;
-        nic_config::check_machines(intent, &machines)?;
-        fabric::check_machines(intent, &machines, view)?;
-        cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
-        nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
+        intent.wishes.keep_near(&demand, view, &mut machines)?;
         let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
-        let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
-        let rails = rail::keep(intent, &demand, &mut machines)?;
+        let asked = (intent.policy, intent.level);
+        let granted =
+            intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
         let shared_gpus = SharedGpus::of(selected.driver, view.settings(), &machines);
-        Ok(Self { demand, counts, machines, nic_class, capacity, rails, shared_gpus })
+        Ok(Self { demand, counts, machines, nic_class, granted, shared_gpus })
     }
 
     fn question<'q>(&'q self, selected: &Selected) -> Question<'q>
@@ -136,9 +121,9 @@ impl<'a> Fleet<'a> {
             counts: self.counts.as_ref(),
             driver: selected.driver,
             machines: &self.machines,
-            rails: &self.rails,
+            rails: &self.granted.rails,
             nic_class: &self.nic_class,
-            capacity: self.capacity.as_ref(),
+            capacity: self.granted.capacity.as_ref(),
             shared_gpus: self.shared_gpus.as_ref(),
         }
     }
@@ -147,8 +132,7 @@ impl<'a> Fleet<'a> {
     /// which include them.
     fn agrees_with(&self, fewer: &Self) -> bool {
         self.nic_class == fewer.nic_class
-            && self.capacity == fewer.capacity
-            && self.rails == fewer.rails
+            && self.granted == fewer.granted
             && SharedGpus::is_same(self.shared_gpus.as_ref(), fewer.shared_gpus.as_ref())
             && self.machines.len() >= fewer.machines.len()
             && self.machines.iter().zip(&fewer.machines).all(|(machine, known)| {
@@ -216,36 +200,24 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice, settings: &
     let shared_gpus =
         question.shared_gpus.and_then(|it| it.warning(&candidate.demand, &planned, settings));
     let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
-    let claim = with_config(claim, intent, &nic_requests);
-    let all = planned.iter().map(|machine| machine.present).sum();
-    let serving = planned.iter().filter(|machine| machine.is_served);
-    let serving = serving.map(|machine| machine.present).sum();
-    Plan {
+    let outline = Outline {
         driver: question.driver,
-        plugin: None,
         nic_driver: question.nic_class.driver(),
         join: candidate.join,
         nearness: candidate.nearness,
-        policy: intent.policy,
-        nodes: (serving, all),
-        machines: planned,
-        far_because: candidate.far_because,
-        grants: candidate.demand.grants(&intent.shares),
         why: candidate.why,
-        claim,
-        steps,
+        far_because: candidate.far_because,
+        machines: planned,
+    };
+    let grants = candidate.demand.grants(&intent.shares);
+    Plan {
         shares_ports,
         shared_gpus,
-        nic_requests,
         place: candidate.form.place(),
         node_label: candidate.form.node_label(),
         rails: question.rails.to_vec(),
-        cpus: intent.cpus,
-        nvmes: intent.nvmes,
-        share: intent.share.clone(),
         pins,
-        devices: (intent.gpus, intent.nics),
-        pairing: intent.pairing,
+        ..Plan::new(intent, outline, Written { claim, nic_requests, grants, steps })
     }
 }
 

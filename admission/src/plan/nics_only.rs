@@ -5,22 +5,22 @@
 
 use super::among::Among;
 use super::decided::Rest;
-use super::{Plan, PlannedMachine, Policy, choice, selection, with_config};
+use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, selection};
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::intent::{AlignmentPolicy, Intent, nic_config};
+use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, ClaimParts, Form, Order, Source, Way};
 use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
 use crate::ports::PortsApart;
+use crate::wishes::SameRail;
 use crate::wording::{count, nodes};
-use crate::{cpus, fabric, nvmes, rail, sharing};
 use cluster_model::gpu_drivers;
 use cluster_model::machines::{Machine, Selection, machines};
-use cluster_model::names::{alternative, annotation, attribute, cpu, nvme};
+use cluster_model::names::{alternative, annotation, attribute};
 use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::places;
 use cluster_model::view::ClusterView;
@@ -40,25 +40,15 @@ pub(super) fn plan(
 ) -> Result<(Plan, Rest<'static>), Denial> {
     let (view, placement) = (among.view, among.placement());
     let (level, common) = common(intent)?;
-    if intent.same_rail {
-        return Err(rail::deny("a rail is that of the NIC next to a GPU, and the pod has no GPU"));
+    if intent.wishes.rail.is_some() {
+        return Err(SameRail::deny(
+            "a rail is that of the NIC next to a GPU, and the pod has no GPU",
+        ));
     }
     let (nic_driver, class) = selection::nics(intent, among, policy)?;
     nic_class::check_driver(intent, nic_driver)?;
-    let beside =
-        |name: &str, asked: Option<u32>| view.inventory().class(name).filter(|_| asked.is_some());
-    let selection = Selection {
-        gpu_driver: gpu_drivers::NONE,
-        gpu_class: None,
-        gpu_profile: None,
-        nic_driver,
-        nic_class: &class,
-        nic_role: intent.nic_role,
-        without_interface: intent.host_network,
-        only_shared: intent.share.is_some(),
-        cpu_class: beside(cpu::CLASS, intent.cpus).map(|class| &**class),
-        nvme_class: beside(nvme::CLASS, intent.nvmes).map(|class| &**class),
-    };
+    let selection =
+        selection::devices(intent, (gpu_drivers::NONE, None), (nic_driver, &class), view);
     let demand = Demand::of(intent);
     let found = machines(view, &selection, |node| placement.allows(view, node));
     let (mut machines, remembered) = among.split(found);
@@ -66,11 +56,9 @@ pub(super) fn plan(
         return Err(nothing(intent, &selection, placement, view));
     }
     nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
-    nic_config::check_machines(intent, &machines)?;
-    fabric::check_machines(intent, &machines, view)?;
-    cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
-    nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
-    let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
+    intent.wishes.keep_near(&demand, view, &mut machines)?;
+    let asked = (intent.policy, intent.level);
+    let granted = intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
     let near: Vec<bool> = machines.iter().map(|it| most_near(it, common) >= intent.nics).collect();
     let is_preferred = intent.policy == AlignmentPolicy::Preferred;
     let is_near = near.contains(&true);
@@ -88,7 +76,7 @@ pub(super) fn plan(
         nic_class: &NicClass::of(nic_driver, intent.nic_role, &machines),
         without_interface: intent.host_network,
         rails: &[],
-        capacity: capacity.as_ref(),
+        capacity: granted.capacity.as_ref(),
         gpu_capacity: None,
         gpu_addresses: &[],
         last_resort: alternative::ANY,
@@ -97,47 +85,28 @@ pub(super) fn plan(
     if is_preferred {
         prefer(&mut written, common);
     }
-    cpus::add(intent, &demand, &mut written);
-    nvmes::add(intent, &demand, &mut written);
-    sharing::keep_apart(intent, &demand, &mut written);
+    intent.wishes.add_to(&demand, &mut written);
     let ports = PortsApart::of(nic_driver, &demand, &machines, &serves, view.settings());
     ports.constrain(&mut written);
     source.nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
     let steps = steps(intent, view, &machines, (&demand, nearness), &written, policy)?;
     let planned = planned(&machines, nearness, &serves, &near);
-    let present = |counts: &dyn Fn(&PlannedMachine) -> bool| {
-        planned.iter().filter(|it| counts(it)).map(|it| it.present).sum()
-    };
     let rest = if remembered.is_empty() { Rest::None } else { Rest::SameClaim };
-    let plan = Plan {
+    let outline = Outline {
         driver: gpu_drivers::NONE,
-        plugin: None,
         nic_driver,
         join: if is_near { common.0 } else { join::UNALIGNED },
         nearness,
-        policy: intent.policy,
         why: format!("NICs publish {}, so one constraint keeps them together", common.1),
-        claim: with_config(choice::claim(&written), intent, &written.nic_requests),
-        grants: demand.grants(&intent.shares),
-        nodes: (present(&|it| it.is_served), present(&|_| true)),
-        machines: planned,
         far_because: join::FAR,
-        steps,
-        shares_ports: ports.why_not(nic_driver, &written, view.settings()),
-        shared_gpus: None,
-        nic_requests: written.nic_requests,
-        place: None,
-        node_label: None,
-        rails: Vec::new(),
-        cpus: intent.cpus,
-        nvmes: intent.nvmes,
-        share: intent.share.clone(),
-        pins: Vec::new(),
-        devices: (0, intent.nics),
-        pairing: intent.pairing,
+        machines: planned,
     };
-    Ok((plan, rest))
+    let shares_ports = ports.why_not(nic_driver, &written, view.settings());
+    let claim = choice::claim(&written);
+    let grants = demand.grants(&intent.shares);
+    let written = Written { claim, nic_requests: written.nic_requests, grants, steps };
+    Ok((Plan { shares_ports, ..Plan::new(intent, outline, written) }, rest))
 }
 
 /// What the plan says about each machine.

@@ -34,10 +34,10 @@ impl Plan {
 
     /// `2 GPUs and 2 NICs on one NUMA node`.
     fn promise(&self) -> String {
-        let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
+        let (gpus, nics) = (self.intent.gpus as usize, self.intent.nics as usize);
         let gpus_text = self.gpus_text();
         let each = nics.checked_div(gpus).unwrap_or_default();
-        let near = match (self.pairing, self.nearness) {
+        let near = match (self.intent.pairing, self.nearness) {
             (Pairing::Group, Nearness::Partner) => {
                 format!("{gpus_text} and {} nearest to it", the(nics))
             }
@@ -59,7 +59,7 @@ impl Plan {
                 format!("{gpus_text}, each with {} on its {place}", count(each, "NIC"))
             }
         };
-        match self.policy {
+        match self.intent.policy {
             _ if !self.pins.is_empty() => self.pinned_promise(&near),
             AlignmentPolicy::Required => near,
             AlignmentPolicy::Preferred if !self.is_near() => {
@@ -75,7 +75,7 @@ impl Plan {
 impl Plan {
     /// `2 NICs on one NUMA node`, for a pod without GPUs.
     fn nics_text(&self) -> String {
-        match self.devices.1 as usize {
+        match self.intent.nics as usize {
             1 => "1 NIC".to_owned(),
             nics => format!("{} on one {}", count(nics, "NIC"), self.nearness.place()),
         }
@@ -85,7 +85,7 @@ impl Plan {
     fn gpus_text(&self) -> String {
         match self.driver.part {
             Some(_) => "1 part of a GPU".to_owned(),
-            None => count(self.devices.0 as usize, "GPU"),
+            None => count(self.intent.gpus as usize, "GPU"),
         }
     }
 
@@ -99,28 +99,19 @@ impl Plan {
                 Some(format!(", on rails {} as all pods of the job", rails.join(", ")))
             }
         };
-        let cpus = self
-            .cpus
-            .map(|cpus| format!(", with {} of the same NUMA node", count(cpus as usize, "CPU")));
-        let nvmes = self.nvmes.map(|nvmes| {
-            format!(", with {} of the same NUMA node", count(nvmes as usize, "NVMe device"))
-        });
-        let share = self.share.as_ref().map(|share| match &share.bandwidth {
-            Some(bandwidth) => format!(", {bandwidth} bit/s of each NIC shared with other pods"),
-            None => ", NICs shared with other pods".to_owned(),
-        });
         let plugin = self
             .plugin
             .as_ref()
             .map(|resource| format!(", the GPUs by the limit on {resource} from a device plugin"));
         let late = (self.join == late::JOIN).then(|| {
-            let far = match self.policy {
+            let far = match self.intent.policy {
                 AlignmentPolicy::Required => ", which waits if the free ones are farther",
                 AlignmentPolicy::Preferred => "",
             };
             format!(", the NICs counted now and chosen at the start of the pod{far}")
         });
-        [plugin, late, rail, cpus, nvmes, share].into_iter().flatten().collect()
+        let wishes = self.intent.wishes.said();
+        [plugin, late, rail].into_iter().flatten().chain(wishes).collect()
     }
 
     /// Says that the pod waits for these cells, even if others become free.
@@ -128,7 +119,7 @@ impl Plan {
         if let Some(place) = &self.place {
             return format!("{near}, pinned to {place}");
         }
-        let nics = self.devices.1 as usize;
+        let nics = self.intent.nics as usize;
         let (gpus, nics) = (self.gpus_text(), count(nics, "NIC"));
         format!("any {gpus} and {nics}, as no near ones are free now")
     }

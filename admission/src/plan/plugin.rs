@@ -9,19 +9,20 @@ mod nics;
 use super::among::Among;
 use super::decided::Rest;
 use super::selection;
-use super::{Plan, PlannedMachine, Policy, choice, with_config};
+use super::{Outline, Plan, PlannedMachine, Policy, Written, choice};
 use crate::claim::match_attribute;
 use crate::cost;
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
-use crate::intent::{AlignmentPolicy, GpuResource, Intent, nic_config};
+use crate::intent::{AlignmentPolicy, GpuResource, Intent};
 use crate::join::form::{CLAIM_PARTS_MAX, ClaimParts};
 use crate::join::{self, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
 use crate::ports::PortsApart;
+use crate::supply;
+use crate::wishes::NicShare;
 use crate::wording::count;
-use crate::{fabric, rail, sharing, supply};
 use cluster_model::machines::{Machine, NicSelection};
 use cluster_model::names::annotation;
 use cluster_model::nic_drivers::NicDriver;
@@ -105,20 +106,19 @@ pub(super) fn plan(
         return Err(intent.deny("no present node can serve the pod"));
     }
     nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
-    nic_config::check_machines(intent, &machines)?;
-    fabric::check_machines(intent, &machines, view)?;
     let demand = Demand::of(intent);
+    intent.wishes.keep_near(&demand, view, &mut machines)?;
     let nics = NicClass::of(nic_driver, intent.nic_role, &machines);
-    let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
-    let rails = rail::keep(intent, &demand, &mut machines)?;
+    let asked = (intent.policy, intent.level);
+    let granted = intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
     let question = Question {
         demand: &demand,
         counts: None,
         driver: resource.driver,
         machines: &machines,
-        rails: &rails,
+        rails: &granted.rails,
         nic_class: &nics,
-        capacity: capacity.as_ref(),
+        capacity: granted.capacity.as_ref(),
         shared_gpus: None,
     };
     let chosen = NicPlan::of(intent, question, |machine| choice::levels(intent, question, machine));
@@ -143,24 +143,18 @@ fn rest(left_out: &[Machine<'_>]) -> Rest<'static> {
 fn machines<'v>(
     intent: &Intent,
     resource: &GpuResource,
-    (nic_driver, nic_class): (&'static NicDriver, &Class),
+    nics: (&'static NicDriver, &Class),
     among: &Among<'v>,
 ) -> Result<Vec<Machine<'v>>, Denial> {
     let (view, placement) = (among.view, among.placement());
-    let nics = NicSelection {
-        nic_driver,
-        nic_class,
-        nic_role: intent.nic_role,
-        without_interface: intent.host_network,
-        only_shared: intent.share.is_some(),
-    };
+    let nics = selection::nic_devices(intent, nics);
     let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
     let filter = |node: &str| placement.allows(view, node);
     let mut machines = plugin_machines(view, &selection, filter);
-    if machines.is_empty() && intent.share.is_some() {
+    if machines.is_empty() && nics.only_shared {
         let nics = NicSelection { only_shared: false, ..nics };
         if !plugin_machines(view, &PluginSelection { nics, ..selection }, filter).is_empty() {
-            return Err(sharing::none_shared());
+            return Err(NicShare::deny_all());
         }
     }
     let sizes: BTreeSet<usize> =
@@ -233,11 +227,7 @@ fn no_machine(
 
 /// Denies what only a claim for GPUs can tie to them.
 fn check_beside(intent: &Intent, resource: &GpuResource) -> Result<(), Denial> {
-    let asked = [
-        (annotation::ALIGNED_CPUS, intent.cpus.is_some()),
-        (annotation::ALIGNED_NVMES, intent.nvmes.is_some()),
-    ];
-    let Some((name, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(()) };
+    let Some(name) = intent.wishes.on_numa_node() else { return Ok(()) };
     let why = format!(
         "only a device plugin offers {} here, and a pod that takes all GPUs of its node has no NUMA \
          node of its own",
@@ -259,7 +249,7 @@ fn written(
             parts.constraints.push(match_attribute(parts.nic_requests.clone(), attribute));
         }
     }
-    sharing::keep_apart(intent, question.demand, &mut parts);
+    intent.wishes.add_to(question.demand, &mut parts);
     question.nic_class.keep_equal(&mut parts, question.demand.all_nics());
     parts
 }
@@ -276,7 +266,7 @@ fn complete(
     if parts.requests.len() > CLAIM_PARTS_MAX {
         return Err(supply::too_many_parts(intent, question));
     }
-    if sharing::could_repeat(intent, &parts, view.settings()) {
+    if intent.wishes.could_repeat(&parts, view.settings()) {
         let why = "before Kubernetes 1.37 the scheduler could give one NIC twice";
         return Err(intent.deny(why));
     }
@@ -286,17 +276,16 @@ fn complete(
         if is_whole { (WHOLE, join::FAR) } else { (PART, "the kubelet chooses the GPUs later") };
     let join = if chosen.is_near() { JOIN } else { join::UNALIGNED };
     let planned = (0..machines.len()).map(|index| planned(intent, question, chosen, index));
-    let outline = Outline { join, why, far_because, nearness, machines: planned.collect() };
+    let outline = Outline {
+        driver: resource.driver,
+        nic_driver: question.nic_class.driver(),
+        join,
+        nearness,
+        why: why.to_owned(),
+        far_because,
+        machines: planned.collect(),
+    };
     finish(intent, resource, question, outline, parts, (view, policy))
-}
-
-/// What a plan promises, and where.
-struct Outline {
-    join: &'static str,
-    why: &'static str,
-    far_because: &'static str,
-    nearness: Nearness,
-    machines: Vec<PlannedMachine>,
 }
 
 /// Counts the search steps of the claim, and writes the plan.
@@ -308,47 +297,25 @@ fn finish(
     parts: ClaimParts,
     (view, policy): (&ClusterView, &Policy),
 ) -> Result<Plan, Denial> {
-    let Outline { join, why, far_because, nearness, machines: planned } = outline;
     let Question { demand, machines, .. } = question;
     let claim = choice::claim(&parts);
-    let levels: Vec<Option<Nearness>> = planned.iter().map(|machine| machine.nearness).collect();
-    let levels = (levels.as_slice(), nearness);
+    let levels: Vec<Option<Nearness>> = outline.machines.iter().map(|it| it.nearness).collect();
+    let levels = (levels.as_slice(), outline.nearness);
     let steps = cost::worst(view, machines, demand, levels, &claim, policy.max_steps);
     let steps = steps.map_err(|error| match error {
         cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
         error => intent.deny(error.to_string()),
     })?;
-    let present = |it: &&PlannedMachine| it.is_served;
-    let grant = |container: &String| Grant { container: container.clone(), requests: None };
+    let grants = intent
+        .shares
+        .iter()
+        .map(|share| Grant { container: share.container.clone(), requests: None })
+        .collect();
+    let written = Written { claim, nic_requests: parts.nic_requests, grants, steps };
     Ok(Plan {
-        driver: resource.driver,
         plugin: Some(resource.name.clone()),
-        nic_driver: question.nic_class.driver(),
-        node_label: None,
-        join,
-        nearness,
-        policy: intent.policy,
-        why: why.to_owned(),
-        claim: with_config(claim, intent, &parts.nic_requests),
-        grants: intent.shares.iter().map(|share| grant(&share.container)).collect(),
-        nodes: (
-            planned.iter().filter(present).map(|machine| machine.present).sum(),
-            planned.iter().map(|machine| machine.present).sum(),
-        ),
-        machines: planned,
-        far_because,
-        steps,
-        shares_ports: None,
-        shared_gpus: None,
-        nic_requests: parts.nic_requests,
-        place: None,
         rails: question.rails.to_vec(),
-        cpus: None,
-        nvmes: None,
-        share: intent.share.clone(),
-        pins: Vec::new(),
-        devices: (intent.gpus, intent.nics),
-        pairing: intent.pairing,
+        ..Plan::new(intent, outline, written)
     })
 }
 

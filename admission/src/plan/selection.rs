@@ -5,7 +5,7 @@ use super::{Policy, Selected};
 use crate::denial::Denial;
 use crate::intent::Intent;
 use cluster_model::gpu_drivers::{self, GpuDriver};
-use cluster_model::machines::is_in;
+use cluster_model::machines::{NicSelection, Selection, is_in};
 use cluster_model::names::annotation;
 use cluster_model::nic_drivers::{self, NicDriver};
 use cluster_model::node_devices::is_whole;
@@ -57,6 +57,43 @@ pub(super) fn nics(
                 classes.join(", ")
             )))
         }
+    }
+}
+
+/// The devices that a claim may draw from.
+pub(super) fn devices<'s>(
+    intent: &'s Intent,
+    (gpu_driver, gpu_class): (&'static GpuDriver, Option<&'s Class>),
+    nics: (&'static NicDriver, &'s Class),
+    view: &'s ClusterView,
+) -> Selection<'s> {
+    let NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared } =
+        nic_devices(intent, nics);
+    Selection {
+        gpu_driver,
+        gpu_class,
+        gpu_profile: intent.gpu_profile(),
+        nic_driver,
+        nic_class,
+        nic_role,
+        without_interface,
+        only_shared,
+        cpu_class: intent.wishes.cpus.and_then(|cpus| cpus.class(view)),
+        nvme_class: intent.wishes.nvmes.and_then(|nvmes| nvmes.class(view)),
+    }
+}
+
+/// The NICs that a claim may draw from.
+pub(super) fn nic_devices<'s>(
+    intent: &Intent,
+    (nic_driver, nic_class): (&'static NicDriver, &'s Class),
+) -> NicSelection<'s> {
+    NicSelection {
+        nic_driver,
+        nic_class,
+        nic_role: intent.nic_role,
+        without_interface: intent.host_network,
+        only_shared: intent.wishes.share.is_some(),
     }
 }
 

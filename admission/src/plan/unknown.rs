@@ -4,14 +4,15 @@
 //! partner GPU, which our NICs publish, and the standard NUMA attribute, which GPU drivers publish
 //! since Kubernetes 1.37.
 
-use super::{Plan, Policy, choice, selection, with_config};
+use super::{Outline, Plan, Policy, Written, choice, selection};
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
+use crate::join;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
 use crate::nic_class::{self, NicClass};
-use crate::{cpus, join, nvmes, rail, sharing};
+use crate::wishes::{NicShare, SameRail};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{alternative, attribute};
 use cluster_model::node_devices::published;
@@ -32,8 +33,8 @@ pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
 }
 
 pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
-    if intent.same_rail {
-        return Err(rail::deny("no machine is known yet, so its rails are unknown"));
+    if intent.wishes.rail.is_some() {
+        return Err(SameRail::deny("no machine is known yet, so its rails are unknown"));
     }
     let selected = selection::unseen(intent, view, policy)?;
     nic_class::check_driver(intent, selected.nic_driver)?;
@@ -41,7 +42,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     let ways = ways(intent, &demand, selected.driver);
     let name = if ways.len() == 1 { "numa" } else { "mixed" };
     let form = Form { ways, only: None, apart: Apart::Kind };
-    let capacity = sharing::unseen(intent);
+    let capacity = intent.wishes.share.as_ref().map(NicShare::unseen);
     let source = Source {
         driver: selected.driver,
         gpu_profile: intent.gpu_profile(),
@@ -55,38 +56,22 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         last_resort: alternative::ANY,
     };
     let mut written = form.write(&demand, source, Order::NicThenGpu);
-    cpus::add(intent, &demand, &mut written);
-    nvmes::add(intent, &demand, &mut written);
-    sharing::keep_apart(intent, &demand, &mut written);
-    Ok(Plan {
+    intent.wishes.add_to(&demand, &mut written);
+    let outline = Outline {
         driver: selected.driver,
-        plugin: None,
         nic_driver: selected.nic_driver,
         join: name,
         nearness: Nearness::Level(Level::Numa),
-        policy: intent.policy,
         why: "no machine that the pod can run on is known yet, and this is what drivers have in \
               common"
             .to_owned(),
-        claim: with_config(choice::claim(&written), intent, &written.nic_requests),
-        grants: demand.grants(&intent.shares),
-        nodes: (0, 0),
-        machines: Vec::new(),
         far_because: join::FAR,
-        steps: 0,
-        shares_ports: None,
-        shared_gpus: None,
-        nic_requests: written.nic_requests,
-        place: None,
-        node_label: None,
-        rails: Vec::new(),
-        cpus: intent.cpus,
-        nvmes: intent.nvmes,
-        share: intent.share.clone(),
-        pins: Vec::new(),
-        devices: (intent.gpus, intent.nics),
-        pairing: intent.pairing,
-    })
+        machines: Vec::new(),
+    };
+    let claim = choice::claim(&written);
+    let grants = demand.grants(&intent.shares);
+    let written = Written { claim, nic_requests: written.nic_requests, grants, steps: 0 };
+    Ok(Plan::new(intent, outline, written))
 }
 
 /// The attributes that need no graph, near to far, and for preferred alignment any devices. Several

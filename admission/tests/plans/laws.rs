@@ -152,7 +152,7 @@ impl Case {
         let plan = &self.planned.plan;
         let mut machines = plan.machines.iter();
         let own = machines.find(|machine| machine.nodes.iter().any(|name| name == node));
-        match (plan.policy, own.and_then(|machine| machine.nearness)) {
+        match (plan.intent.policy, own.and_then(|machine| machine.nearness)) {
             (AlignmentPolicy::Preferred, None) => None,
             // With several types, a claim may have room for some levels of each only.
             (AlignmentPolicy::Preferred, _) if plan.machines.len() > 1 => None,
@@ -177,7 +177,7 @@ impl Case {
         let possible = promise.is_some() && self.is_possible(&near, &free) && self.serves(node);
         let found = self.allocate(node, &state)?;
         let what = format!("{} on {node}, free {free:?}", self.name);
-        match (&found, self.planned.plan.policy) {
+        match (&found, self.planned.plan.intent.policy) {
             (None, AlignmentPolicy::Required) => prop_assert!(!possible, "nothing: {what}"),
             (None, AlignmentPolicy::Preferred) => {
                 let enough = free.gpus.len() >= self.gpus && free.nics.len() >= self.nics;
@@ -205,7 +205,9 @@ impl Case {
         let nics = keep(devices.nics.iter(), busy_nics, &mut state);
         let free = Devices { gpus, nics };
         let near = Near::like_pairs(devices.topology);
-        if self.planned.plan.policy == AlignmentPolicy::Required && self.is_possible(&near, &free) {
+        if self.planned.plan.intent.policy == AlignmentPolicy::Required
+            && self.is_possible(&near, &free)
+        {
             let found = self.allocate(node, &state)?;
             prop_assert!(found.is_some(), "{} waits, free {free:?}", self.name);
         }

@@ -5,18 +5,19 @@
 //! pod is scheduled, and nearness when it starts: with required alignment the pod does not start with
 //! farther NICs.
 
-use super::{Outline, finish};
+use super::finish;
 use crate::claim::{Ask, exactly};
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::intent::{AlignmentPolicy, GpuResource, Intent, Pairing, nic_config};
+use crate::intent::{AlignmentPolicy, GpuResource, Intent, Pairing};
 use crate::join::form::ClaimParts;
 use crate::join::{self, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
-use crate::plan::{Plan, PlannedMachine, Policy, some_nodes};
-use crate::{fabric, supply};
-use cluster_model::machines::{Machine, NicSelection};
+use crate::plan::{Outline, Plan, PlannedMachine, Policy, selection, some_nodes};
+use crate::supply;
+use crate::wishes::{NicConfig, Wishes};
+use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::network_config::LateBindingConfig;
 use cluster_model::nic_drivers::NicDriver;
@@ -43,20 +44,14 @@ const REQUEST: &str = "nics";
 pub(super) fn machines<'v>(
     intent: &Intent,
     resource: &GpuResource,
-    (nic_driver, nic_class): (&'static NicDriver, &Class),
+    nics: (&'static NicDriver, &Class),
     placement: &Placement,
     view: &'v ClusterView,
 ) -> Vec<Machine<'v>> {
-    if intent.share.is_some() || intent.same_rail || intent.nic_role != NicRole::Compute {
+    if intent.wishes.need_named_nics() || intent.nic_role != NicRole::Compute {
         return Vec::new();
     }
-    let nics = NicSelection {
-        nic_driver,
-        nic_class,
-        nic_role: intent.nic_role,
-        without_interface: intent.host_network,
-        only_shared: false,
-    };
+    let nics = selection::nic_devices(intent, nics);
     let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
     let mut machines = late_machines(view, &selection, |node| placement.allows(view, node));
     machines.retain(|machine| {
@@ -79,8 +74,7 @@ pub(super) fn plan(
     (nic_driver, nic_class): (&'static NicDriver, &Class),
     (view, policy): (&ClusterView, &Policy),
 ) -> Result<Plan, Denial> {
-    nic_config::check_machines(intent, machines)?;
-    fabric::check_machines(intent, machines, view)?;
+    intent.wishes.check_machines(machines, view)?;
     let spread = spread(intent);
     let demand = Demand::of(&spread);
     let nics = NicClass::of(nic_driver, intent.nic_role, machines);
@@ -130,14 +124,17 @@ pub(super) fn plan(
         }
     });
     let outline = Outline {
+        driver: resource.driver,
+        nic_driver,
         join: JOIN,
-        why: WHY,
-        far_because: join::FAR,
         nearness,
+        why: WHY.to_owned(),
+        far_because: join::FAR,
         machines: planned.collect(),
     };
-    let spread = Intent { nic_config: config(intent, &wanted), ..spread.clone() };
-    finish(&spread, resource, question, outline, parts, (view, policy))
+    let config = NicConfig::with_late_binding(intent.wishes.nic_config.as_ref(), &wanted);
+    let wishes = Wishes { nic_config: config, ..intent.wishes.clone() };
+    finish(&Intent { wishes, ..spread.clone() }, resource, question, outline, parts, (view, policy))
 }
 
 /// How near each NIC must be to its GPU: as the user asks, otherwise on the same NUMA node, or socket if
@@ -157,13 +154,4 @@ fn spread(intent: &Intent) -> Intent {
         named => named,
     };
     Intent { pairing, ..intent.clone() }
-}
-
-/// Adds what the driver must know when the pod starts to the configuration of the NICs.
-fn config(intent: &Intent, wanted: &LateBindingConfig) -> Option<String> {
-    let own = intent.nic_config.as_deref().unwrap_or("{}");
-    let mut json: serde_json::Value = serde_json::from_str(own).ok()?;
-    let wanted = serde_json::to_value(wanted).ok()?;
-    json.as_object_mut()?.insert("lateBinding".to_owned(), wanted);
-    Some(json.to_string())
 }

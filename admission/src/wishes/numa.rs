@@ -12,7 +12,7 @@ use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::DeviceRequest;
 
 /// The amount per block, if it divides evenly.
-pub(crate) fn of_block(amount: u32, demand: &Demand) -> Option<u32> {
+pub(super) fn of_block(amount: u32, demand: &Demand) -> Option<u32> {
     amount.is_multiple_of(demand.blocks).then(|| amount / demand.blocks)
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn of_block(amount: u32, demand: &Demand) -> Option<u32> {
 ///
 /// # Errors
 /// If no machine remains: the largest amount on any NUMA node, if any has some.
-pub(crate) fn keep_near(
+pub(super) fn keep_near(
     machines: &mut Vec<Machine<'_>>,
     amounts: impl for<'m> Fn(&'m Machine<'_>) -> &'m Vec<NumaAmount>,
     of_block: u32,
@@ -44,14 +44,14 @@ pub(crate) fn keep_near(
 
 /// Adds the amount per block to a claim, tied to the block's NICs. The request of a
 /// single block has the first name; those of several have the second name with a number.
-pub(crate) fn add(
+pub(super) fn add(
     demand: &Demand,
     parts: &mut ClaimParts,
-    amount: Option<u32>,
+    amount: u32,
     [single, numbered]: [&str; 2],
     request: impl Fn(&str, u32) -> DeviceRequest,
 ) {
-    let Some(of_block) = amount.and_then(|amount| of_block(amount, demand)) else { return };
+    let Some(of_block) = of_block(amount, demand) else { return };
     let blocks = demand.requests();
     for (index, (block, size)) in blocks.iter().zip(demand.sizes()).enumerate() {
         let name =

@@ -4,10 +4,11 @@
 //! The rails depend only on the job and the machines, so pods that are created at any
 //! time by any replica get the same ones. They do not depend on what is free.
 
+use super::{Asker, FabricWish};
+use crate::alignment::AlignmentPolicy;
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::fabric;
-use crate::intent::{AlignmentPolicy, Fabric, Intent};
+use crate::group::{self, Fabric, SAME};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute};
@@ -18,46 +19,97 @@ use sha2::{Digest as _, Sha256};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
+use topology_graph::Level;
 
-/// Keeps the NICs of as many rails as the pod requests NICs, and the machines that have them.
-/// Returns the rails, if the pod requests the same ones as its group.
-pub(crate) fn keep(
-    intent: &Intent,
-    demand: &Demand,
-    machines: &mut Vec<Machine<'_>>,
-) -> Result<Vec<i64>, Denial> {
-    let Some(group) = &intent.rail_group else { return Ok(Vec::new()) };
-    let width = usize::try_from(intent.nics).unwrap_or(usize::MAX);
-    let all: BTreeSet<i64> = machines.iter().flat_map(rails_of).collect();
-    let all: Vec<i64> = all.into_iter().collect();
-    let served = |sets: Vec<Vec<i64>>| -> BTreeMap<Vec<i64>, usize> {
-        sets.into_iter()
-            .filter_map(|set| {
-                let able = machines.iter().filter(|machine| serves(intent, demand, machine, &set));
-                let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
-                (nodes > 0).then_some((set, nodes))
-            })
-            .collect()
-    };
-    let mut nodes = served(blocks(&all, width));
-    if nodes.is_empty() {
-        nodes = served(all.windows(width).map(<[i64]>::to_vec).collect());
+/// The wish for NICs of the same rails as all pods of the group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SameRail {
+    /// The group. It is set after the annotations are read, since it depends on the whole pod.
+    group: Option<String>,
+}
+
+impl SameRail {
+    pub(super) fn read(asker: &Asker<'_>) -> Result<Option<Self>, Denial> {
+        match asker.annotation(annotation::RAIL) {
+            None => Ok(None),
+            Some(SAME) => Ok(Some(Self::default())),
+            Some(value) => Err(Denial::new(annotation::RAIL, value, "invalid value")
+                .allowed(format!("\"{SAME}\""))),
+        }
     }
-    let Some(rails) = choose(&nodes, group) else {
-        return Err(deny(format!(
-            "no node that can serve the pod publishes {} on {} near enough to its GPUs",
-            attribute::RAIL,
-            match width {
-                1 => "a NIC that is".to_owned(),
-                _ => format!("{width} NICs, one of each rail, that are"),
-            }
-        )));
-    };
-    machines.retain(|machine| has_set(machine, &rails));
-    for machine in machines.iter_mut() {
-        machine.devices.nics.retain(|_, nic| rail(nic).is_some_and(|rail| rails.contains(&rail)));
+
+    /// Sets the group that shares the rail.
+    pub(super) fn resolve(
+        &mut self,
+        pod: &Pod,
+        fabric: Option<&FabricWish>,
+        view: &ClusterView,
+    ) -> Result<(), Denial> {
+        let fabric = fabric.map_or(&Fabric::Same, |fabric| &fabric.group);
+        let own = group::own_pod_group(pod, view).map_err(|unknown| {
+            Self::deny(format!(
+                "{unknown} of the pod is not known yet; create the group first, and try again"
+            ))
+        })?;
+        let group = group::group(pod, fabric, own.and_then(|own| own.root)).ok_or_else(|| {
+            Self::deny(
+                "the pod has no controller and no job label, so no other pod shares its rail",
+            )
+        })?;
+        self.group = Some(group);
+        Ok(())
     }
-    Ok(rails)
+
+    /// Keeps the NICs of as many rails as the pod requests NICs, and the machines that have them.
+    /// Returns the rails.
+    pub(super) fn keep(
+        &self,
+        demand: &Demand,
+        asked: (AlignmentPolicy, Option<Level>),
+        machines: &mut Vec<Machine<'_>>,
+    ) -> Result<Vec<i64>, Denial> {
+        let Some(group) = &self.group else { return Ok(Vec::new()) };
+        let width = usize::try_from(demand.all_nics()).unwrap_or(usize::MAX);
+        let all: BTreeSet<i64> = machines.iter().flat_map(rails_of).collect();
+        let all: Vec<i64> = all.into_iter().collect();
+        let served = |sets: Vec<Vec<i64>>| -> BTreeMap<Vec<i64>, usize> {
+            sets.into_iter()
+                .filter_map(|set| {
+                    let able =
+                        machines.iter().filter(|machine| serves(asked, demand, machine, &set));
+                    let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
+                    (nodes > 0).then_some((set, nodes))
+                })
+                .collect()
+        };
+        let mut nodes = served(blocks(&all, width));
+        if nodes.is_empty() {
+            nodes = served(all.windows(width).map(<[i64]>::to_vec).collect());
+        }
+        let Some(rails) = choose(&nodes, group) else {
+            return Err(Self::deny(format!(
+                "no node that can serve the pod publishes {} on {} near enough to its GPUs",
+                attribute::RAIL,
+                match width {
+                    1 => "a NIC that is".to_owned(),
+                    _ => format!("{width} NICs, one of each rail, that are"),
+                }
+            )));
+        };
+        machines.retain(|machine| has_set(machine, &rails));
+        for machine in machines.iter_mut() {
+            machine
+                .devices
+                .nics
+                .retain(|_, nic| rail(nic).is_some_and(|rail| rails.contains(&rail)));
+        }
+        Ok(rails)
+    }
+
+    /// Denies a pod whose group has no common rail.
+    pub(crate) fn deny(why: impl Into<String>) -> Denial {
+        Denial::new(annotation::RAIL, SAME, why)
+    }
 }
 
 /// Divides the rails into sets of this many, in order of their numbers, so that sets of other
@@ -80,15 +132,20 @@ fn choose(nodes: &BTreeMap<Vec<i64>, usize>, group: &str) -> Option<Vec<i64>> {
 }
 
 /// Returns true if the machine can serve the pod with NICs of these rails.
-fn serves(intent: &Intent, demand: &Demand, machine: &Machine<'_>, wanted: &[i64]) -> bool {
+fn serves(
+    (policy, level): (AlignmentPolicy, Option<Level>),
+    demand: &Demand,
+    machine: &Machine<'_>,
+    wanted: &[i64],
+) -> bool {
     if !has_set(machine, wanted) {
         return false;
     }
-    if intent.policy == AlignmentPolicy::Preferred {
+    if policy == AlignmentPolicy::Preferred {
         return true;
     }
     let weakest = Nearness::weakest(slice::from_ref(machine));
-    let mut cells = intent.level.map_or(weakest, Nearness::Level).cells(machine);
+    let mut cells = level.map_or(weakest, Nearness::Level).cells(machine);
     for cell in &mut cells {
         cell.nics.retain(|nic| {
             rail(machine.devices.nics[nic]).is_some_and(|rail| wanted.contains(&rail))
@@ -116,27 +173,6 @@ fn rail(nic: &Device) -> Option<i64> {
         AttributeValue::Int(rail) => Some(*rail),
         _ => None,
     }
-}
-
-/// Adds the group that shares the rail to the intent, if the pod requests the same rail.
-pub(crate) fn resolve(intent: Intent, pod: &Pod, view: &ClusterView) -> Result<Intent, Denial> {
-    if !intent.same_rail {
-        return Ok(intent);
-    }
-    let fabric = intent.fabric.clone().unwrap_or(Fabric::Same);
-    let own = fabric::own_pod_group(pod, view).map_err(|unknown| {
-        deny(format!(
-            "{unknown} of the pod is not known yet; create the group first, and try again"
-        ))
-    })?;
-    let group = fabric::group(pod, &fabric, own.and_then(|own| own.root)).ok_or_else(|| {
-        deny("the pod has no controller and no job label, so no other pod shares its rail")
-    })?;
-    Ok(Intent { rail_group: Some(group), ..intent })
-}
-
-pub(crate) fn deny(why: impl Into<String>) -> Denial {
-    Denial::new(annotation::RAIL, "same", why)
 }
 
 #[cfg(test)]

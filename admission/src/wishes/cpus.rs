@@ -1,0 +1,162 @@
+//! Requests whole CPUs on the NUMA node of the GPUs and NICs, if a CPU driver publishes
+//! them.
+//!
+//! dra-driver-cpu publishes one device per NUMA node (`cpuDeviceMode: grouped`, grouped
+//! by NUMA node, its default), with the standard attribute `numaNode` and the capacity
+//! `dra.cpu/cpu`, of which a claim takes a part. NICs publish the same attribute, so a
+//! constraint ties CPUs to NICs; the plan's join ties GPUs to NICs. A claim for CPUs
+//! serves one container whose CPU requests and limits are equal (its
+//! `docs/user/workload-requirements.md`).
+
+use super::Asker;
+use super::numa::{self, of_block};
+use crate::alignment::AlignmentPolicy;
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::join::form::ClaimParts;
+use crate::selector::Selector;
+use crate::wording::count;
+use cluster_model::machines::Machine;
+use cluster_model::names::{annotation, attribute, capacity, cpu};
+use cluster_model::view::ClusterView;
+use dra_allocator::{Class, Quantity};
+use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceRequest, ExactDeviceRequest};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use std::collections::BTreeMap;
+
+/// Thousandths of a CPU.
+const MILLI: i64 = 1_000;
+
+/// The number of whole CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cpus(u32);
+
+impl Cpus {
+    /// Reads how many CPUs the container with the devices requests. The CPU driver requires a single
+    /// container whose requests and limits are the same whole number.
+    pub(super) fn read(asker: &Asker<'_>) -> Result<Option<Self>, Denial> {
+        let Some(value) = asker.annotation(annotation::ALIGNED_CPUS) else { return Ok(None) };
+        let deny = |why: String| Denial::new(annotation::ALIGNED_CPUS, value, why);
+        if value != "true" {
+            return Err(deny("invalid value".to_owned()).allowed("\"true\""));
+        }
+        if asker.policy == AlignmentPolicy::Preferred {
+            return Err(deny(format!(
+                "aligned CPUs must be on the NUMA node of the NICs, so they cannot be combined with \
+                 {}: \"preferred\"",
+                annotation::ALIGNMENT_POLICY
+            )));
+        }
+        let [share] = asker.shares else {
+            return Err(deny(format!(
+                "a claim for CPUs serves one container, and {} containers of the pod get devices",
+                asker.shares.len()
+            )));
+        };
+        let spec = asker.pod.spec.as_ref();
+        let main = spec.into_iter().flat_map(|spec| &spec.containers);
+        let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
+        let own = main.chain(init).find(|container| container.name == share.container);
+        own.and_then(whole_cpus).map(|cpus| Some(Self(cpus))).ok_or_else(|| {
+            deny(format!(
+                "container `{}` requests no whole CPUs; set its CPU limit and request to the \
+                 same whole number",
+                share.container
+            ))
+        })
+    }
+
+    /// The class of the CPUs.
+    pub(crate) fn class(self, view: &ClusterView) -> Option<&Class> {
+        view.inventory().class(cpu::CLASS).map(|class| &**class)
+    }
+
+    /// Drops NICs on NUMA nodes with too few CPUs for a block, and machines without remaining
+    /// NICs.
+    pub(super) fn keep(
+        self,
+        demand: &Demand,
+        view: &ClusterView,
+        machines: &mut Vec<Machine<'_>>,
+    ) -> Result<(), Denial> {
+        let Self(cpus) = self;
+        let deny = |why: String| Denial::new(annotation::ALIGNED_CPUS, "true", why);
+        let Some(of_block) = of_block(cpus, demand) else {
+            return Err(deny(format!(
+                "{cpus} CPUs cannot be divided evenly among {} GPUs, each with NICs of its own",
+                demand.blocks
+            ))
+            .allowed(format!(
+                "a multiple of {} CPUs, or dranet.io/pairing: \"group\"",
+                demand.blocks
+            )));
+        };
+        if !view.settings().gates.consumable_capacity {
+            return Err(deny(
+                "CPUs are published as a shared capacity, and the scheduler cannot allocate one \
+                 (feature gate DRAConsumableCapacity is off)"
+                    .to_owned(),
+            ));
+        }
+        let kept = numa::keep_near(machines, |machine| &machine.cpus, of_block);
+        kept.map_err(|most| deny(match most {
+            None => format!(
+                "no node that can serve the pod has CPUs of driver {} in class `{}` that are grouped \
+                 by NUMA node and publish {}; install dra-driver-cpu with cpuDeviceMode: grouped",
+                cpu::DRIVER,
+                cpu::CLASS,
+                attribute::NUMA_NODE
+            ),
+            Some(most) => format!(
+                "asks for {of_block} CPUs on the NUMA node of its NICs; no NUMA node in this cluster \
+                 has more than {most}, or NICs do not publish {}",
+                attribute::NUMA_NODE
+            ),
+        }))
+    }
+
+    /// Adds the CPUs of each block to a claim, tied to the block's NICs.
+    pub(super) fn add_to(self, demand: &Demand, parts: &mut ClaimParts) {
+        numa::add(demand, parts, self.0, ["cpus", "cpu"], request);
+    }
+
+    /// Says how many there are.
+    pub(super) fn said(self) -> String {
+        format!(", with {} of the same NUMA node", count(self.0 as usize, "CPU"))
+    }
+}
+
+fn request(name: &str, cpus: u32) -> DeviceRequest {
+    let amount = Text(cpus.to_string());
+    DeviceRequest {
+        name: name.to_owned(),
+        exactly: Some(ExactDeviceRequest {
+            device_class_name: cpu::CLASS.to_owned(),
+            allocation_mode: Some("ExactCount".to_owned()),
+            count: Some(1),
+            selectors: Some(vec![crate::claim::cel(Selector::driver(cpu::DRIVER))]),
+            capacity: Some(CapacityRequirements {
+                requests: Some(BTreeMap::from([(capacity::CPU.to_owned(), amount)])),
+            }),
+            ..Default::default()
+        }),
+        first_available: None,
+    }
+}
+
+/// The CPU limit of a container, if it is a whole number equal to the request.
+fn whole_cpus(container: &Container) -> Option<u32> {
+    let resources = container.resources.as_ref()?;
+    let limit = whole(resources.limits.as_ref()?.get("cpu")?)?;
+    // The API server sets a missing request to the limit.
+    let request = resources.requests.as_ref().and_then(|requests| requests.get("cpu"));
+    let is_same = request.is_none_or(|request| whole(request) == Some(limit));
+    is_same.then_some(limit)
+}
+
+fn whole(quantity: &Text) -> Option<u32> {
+    let milli = quantity.0.parse::<Quantity>().ok()?.milli_value();
+    let cpus = u32::try_from(milli / MILLI).ok()?;
+    (cpus > 0 && milli % MILLI == 0).then_some(cpus)
+}

@@ -1,0 +1,108 @@
+//! NVMe devices on the NUMA node of the GPUs and NICs, if a driver publishes them.
+//!
+//! dra-driver-nvme publishes a device for each controller, with the standard attributes
+//! `numaNode`, `pciBusID` and `pcieRoot` (its `README.md`). Alignment uses NUMA nodes, which all
+//! machines have: NVMe controllers are rarely below the PCIe switch of a GPU.
+
+use super::Asker;
+use super::numa::{self, of_block};
+use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, device_count};
+use crate::claim::{Ask, exactly};
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::join::form::ClaimParts;
+use crate::selector::Selector;
+use crate::wording::count;
+use cluster_model::machines::Machine;
+use cluster_model::names::{annotation, attribute, nvme};
+use cluster_model::view::ClusterView;
+use dra_allocator::Class;
+
+/// The number of NVMe devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nvmes(u32);
+
+impl Nvmes {
+    /// Reads the number of NVMe devices. The claim also contains the GPUs and NICs.
+    pub(super) fn read(asker: &Asker<'_>) -> Result<Option<Self>, Denial> {
+        let Some(value) = asker.annotation(annotation::ALIGNED_NVMES) else { return Ok(None) };
+        let others = asker.gpus + asker.nics;
+        let deny = |why: String| Denial::new(annotation::ALIGNED_NVMES, value, why);
+        let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - others);
+        let nvmes = device_count(annotation::ALIGNED_NVMES, value, "NVMe devices", &allowed)?;
+        if nvmes + others > CLAIM_DEVICES_MAX {
+            return Err(deny(format!(
+                "too many beside {others} GPUs and NICs; a claim holds at most \
+                 {CLAIM_DEVICES_MAX} devices"
+            )));
+        }
+        if asker.policy == AlignmentPolicy::Preferred {
+            return Err(deny(format!(
+                "aligned NVMe devices must be on the NUMA node of the NICs, so they cannot be \
+                 combined with {}: \"preferred\"",
+                annotation::ALIGNMENT_POLICY
+            )));
+        }
+        if asker.shares.len() != 1 {
+            return Err(deny(format!(
+                "NVMe devices go to one container, and {} containers of the pod get devices",
+                asker.shares.len()
+            )));
+        }
+        Ok(Some(Self(nvmes)))
+    }
+
+    /// The class of the NVMe devices.
+    pub(crate) fn class(self, view: &ClusterView) -> Option<&Class> {
+        view.inventory().class(nvme::CLASS).map(|class| &**class)
+    }
+
+    /// Drops NICs on NUMA nodes with too few NVMe devices for a block, and machines without remaining
+    /// NICs.
+    pub(super) fn keep(
+        self,
+        demand: &Demand,
+        machines: &mut Vec<Machine<'_>>,
+    ) -> Result<(), Denial> {
+        let Self(nvmes) = self;
+        let deny = |why: String| Denial::new(annotation::ALIGNED_NVMES, nvmes.to_string(), why);
+        let Some(of_block) = of_block(nvmes, demand) else {
+            return Err(deny(format!(
+                "{nvmes} NVMe devices cannot be divided evenly among {} GPUs, each with NICs of its \
+                 own",
+                demand.blocks
+            ))
+            .allowed(format!("a multiple of {}, or dranet.io/pairing: \"group\"", demand.blocks)));
+        };
+        let kept = numa::keep_near(machines, |machine| &machine.nvmes, of_block);
+        kept.map_err(|most| {
+            deny(match most {
+                None => format!(
+                    "no node that can serve the pod has NVMe devices of driver {} in class `{}` that \
+                     publish {}; install dra-driver-nvme",
+                    nvme::DRIVER,
+                    nvme::CLASS,
+                    attribute::NUMA_NODE
+                ),
+                Some(most) => format!(
+                    "asks for {of_block} NVMe devices on the NUMA node of its NICs; no NUMA node in \
+                     this cluster has more than {most}, or NICs do not publish {}",
+                    attribute::NUMA_NODE
+                ),
+            })
+        })
+    }
+
+    /// Adds the NVMe devices of each block to a claim, tied to the block's NICs.
+    pub(super) fn add_to(self, demand: &Demand, parts: &mut ClaimParts) {
+        numa::add(demand, parts, self.0, ["nvmes", "nvme"], |name, count| {
+            let selector = Selector::driver(nvme::DRIVER);
+            exactly(name, Ask { class: nvme::CLASS, count, selector, capacity: None })
+        });
+    }
+
+    /// Says how many there are.
+    pub(super) fn said(self) -> String {
+        format!(", with {} of the same NUMA node", count(self.0 as usize, "NVMe device"))
+    }
+}

@@ -2,12 +2,47 @@
 //! written out, so that an existing template compares equal.
 
 use crate::selector::Selector;
+use dra_allocator::Settings;
 use k8s_openapi::api::resource::v1::{
     CELDeviceSelector, CapacityRequirements, DeviceConstraint, DeviceRequest, DeviceSelector,
     DeviceSubRequest, ExactDeviceRequest,
 };
 
 const EXACT_COUNT: &str = "ExactCount";
+
+/// The maximum number of requests, and of constraints, of a claim (`DeviceRequestsMaxSize`,
+/// `DeviceConstraintsMaxSize`).
+pub(crate) const CLAIM_PARTS_MAX: usize = 32;
+
+/// The maximum number of devices of one request that schedulers before 1.37 keep distinct: they
+/// remember only the last device of a request (Kubernetes issue 140438).
+const APART_BEFORE_1_37: i64 = 2;
+
+/// The parts of a claim.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimParts {
+    pub(crate) requests: Vec<DeviceRequest>,
+    pub(crate) constraints: Vec<DeviceConstraint>,
+    /// The names of the requests for NICs.
+    pub(crate) nic_requests: Vec<String>,
+}
+
+impl ClaimParts {
+    /// The requests for NICs.
+    pub(crate) fn nics(&self) -> impl Iterator<Item = &DeviceRequest> {
+        self.requests.iter().filter(|request| self.nic_requests.contains(&request.name))
+    }
+
+    /// Returns true if the scheduler would not keep all NICs of a request distinct.
+    pub(crate) fn outgrows_distinct(&self, settings: &Settings) -> bool {
+        settings.quirks.distinct_by_request
+            && self.nics().any(|request| {
+                let ways = request.first_available.iter().flatten().map(|way| way.count);
+                let all = ways.chain(request.exactly.iter().map(|ask| ask.count));
+                all.into_iter().any(|count| count.unwrap_or(1) > APART_BEFORE_1_37)
+            })
+    }
+}
 
 /// `count` devices of a class that match a selector.
 #[derive(Clone, Debug)]
@@ -79,8 +114,6 @@ pub(crate) fn match_attribute(requests: Vec<String>, attribute: &str) -> DeviceC
 
 /// A constraint that all devices of these requests have different values of the attribute. Some
 /// schedulers do not keep it; see [`ClaimParts::outgrows_distinct`].
-///
-/// [`ClaimParts::outgrows_distinct`]: crate::join::form::ClaimParts::outgrows_distinct
 pub(crate) fn distinct_attribute(requests: Vec<String>, attribute: &str) -> DeviceConstraint {
     DeviceConstraint {
         requests: Some(requests),

@@ -8,8 +8,7 @@
 
 mod coarse;
 
-use crate::intent::{Intent, Pairing, Share};
-use std::collections::BTreeSet;
+use crate::alignment::Share;
 use std::ops::Range;
 use topology_graph::Cell;
 
@@ -52,30 +51,9 @@ pub struct Grant {
 }
 
 impl Demand {
-    pub(crate) fn of(intent: &Intent) -> Self {
-        match intent.pairing {
-            Pairing::Group => {
-                let parts = parts(intent);
-                Self { blocks: 1, gpus: intent.gpus, nics: intent.nics, sizes: vec![1], parts }
-            }
-            Pairing::Shared => {
-                let gpus = intent.gpus.checked_div(intent.nics).unwrap_or_default();
-                Self {
-                    blocks: intent.nics,
-                    gpus,
-                    nics: 1,
-                    sizes: vec![1; intent.nics as usize],
-                    parts: (0..intent.nics).map(|nic| nic * gpus..(nic + 1) * gpus).collect(),
-                }
-            }
-            Pairing::Each => Self {
-                blocks: intent.gpus,
-                gpus: 1,
-                nics: intent.nics_per_gpu(),
-                sizes: vec![1; intent.gpus as usize],
-                parts: (0..intent.gpus).map(|gpu| gpu..gpu + 1).collect(),
-            },
-        }
+    /// Blocks of this many GPUs and NICs, none of them merged. The parts are those of the pod's GPUs.
+    pub(crate) fn new(blocks: u32, gpus: u32, nics: u32, parts: Vec<Range<u32>>) -> Self {
+        Self { blocks, gpus, nics, sizes: vec![1; blocks as usize], parts }
     }
 
     /// Total number of GPUs.
@@ -207,14 +185,4 @@ impl Demand {
     pub(crate) fn fits(&self, cells: &[Cell]) -> bool {
         cells.iter().map(|cell| self.capacity(cell)).sum::<usize>() >= self.blocks as usize
     }
-}
-
-/// Splits the pod's GPUs wherever a container's share begins or ends.
-fn parts(intent: &Intent) -> Vec<Range<u32>> {
-    let shares = intent.shares.iter().filter(|share| !share.gpus.is_empty());
-    let mut cuts: BTreeSet<u32> =
-        shares.flat_map(|share| [share.gpus.start, share.gpus.end]).collect();
-    cuts.extend([0, intent.gpus]);
-    let cuts: Vec<_> = cuts.into_iter().collect();
-    cuts.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }

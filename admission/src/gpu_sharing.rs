@@ -9,11 +9,9 @@
 //! The claim names all of each capacity of which it would take only a part. Where a claim of
 //! another pod can take nothing, no amount keeps it away, and a warning says so.
 
-use crate::claim::distinct_attribute;
+use crate::claim::{ClaimParts, distinct_attribute};
 use crate::demand::Demand;
-use crate::join::form::ClaimParts;
-use crate::plan::PlannedMachine;
-use crate::plan::note::named;
+use crate::plan::planned::{PlannedMachine, named};
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;

@@ -48,7 +48,7 @@ const JOB_LABELS: [&str; 5] = [
 ///
 /// Depends only on the pod as it was created, and on the outermost of its `CompositePodGroup`s, which
 /// never changes; so a later call returns the same.
-pub fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<String> {
+pub(crate) fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<String> {
     let metadata = &pod.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let labels = metadata.labels.as_ref();

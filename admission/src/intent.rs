@@ -3,6 +3,7 @@
 //! (`resources`).
 
 mod containers;
+mod demand;
 mod resources;
 mod values;
 mod warnings;

@@ -8,6 +8,7 @@ mod attributes;
 mod cells;
 pub(crate) mod form;
 pub(crate) mod pinned;
+mod pinned_cell;
 mod preferred;
 pub(crate) mod seen;
 mod ways;

@@ -28,6 +28,7 @@ pub mod pin;
 pub mod plan;
 mod pod_check;
 mod ports;
+mod published;
 pub mod quota;
 pub mod reapplied;
 pub mod rewrite;

@@ -4,13 +4,10 @@
 //! machine, those of the fastest class are taken. Drivers that publish no role (older ones, and
 //! upstream's) have NICs that count as compute NICs, as before there were roles.
 
-use crate::claim::match_attribute;
-use crate::denial::Denial;
-use crate::intent::Intent;
-use crate::join::form::ClaimParts;
+use crate::claim::{ClaimParts, match_attribute};
 use crate::selector::Selector;
 use cluster_model::machines::Machine;
-use cluster_model::names::{self, annotation, attribute};
+use cluster_model::names::{self, attribute};
 use cluster_model::nic_drivers::{NicDriver, Rdma};
 use cluster_model::node_devices::text;
 use dra_allocator::{AttributeValue, Device};
@@ -107,48 +104,6 @@ impl NicClass {
             parts.constraints.push(match_attribute(requests, attribute::RATE_GBPS));
         }
     }
-}
-
-/// Drops machines on which a claim could take NICs of another role: those with such a NIC whose bus ID
-/// is not published, or is that of a NIC of the wanted role on another machine.
-pub(crate) fn keep_distinct(
-    intent: &Intent,
-    driver: &NicDriver,
-    machines: &mut Vec<Machine<'_>>,
-) -> Result<(), Denial> {
-    let wanted: BTreeSet<PciAddress> =
-        machines.iter().flat_map(|machine| machine.devices.nics.keys().copied()).collect();
-    machines.retain(|machine| {
-        machine.other_nics.iter().all(|(address, nic)| {
-            text(nic, attribute::PCI_BUS_ID).is_some() && !wanted.contains(address)
-        })
-    });
-    if machines.is_empty() {
-        return Err(intent.deny(format!(
-            "driver {} publishes NICs of several roles, and nothing by which a claim can tell them \
-             apart; set {} to a DeviceClass that selects compute NICs only",
-            driver.driver,
-            annotation::NIC_CLASS
-        )));
-    }
-    Ok(())
-}
-
-/// Denies what only this project's driver can do.
-pub(crate) fn check_driver(intent: &Intent, driver: &NicDriver) -> Result<(), Denial> {
-    if driver.is_ours() {
-        return Ok(());
-    }
-    let only = |what: &str| format!("{what}, and the NICs are those of driver {}", driver.driver);
-    if intent.nic_role != NicRole::Compute {
-        let why = only("only dranet's node-driver publishes the roles of NICs");
-        return Err(Denial::new(annotation::NIC_ROLE, intent.nic_role.to_string(), why));
-    }
-    if let Some(config) = &intent.wishes.nic_config {
-        let why = only("only dranet's node-driver reads this configuration");
-        return Err(Denial::new(annotation::NIC_CONFIG, config.json(), why));
-    }
-    Ok(())
 }
 
 fn rate(nic: &Device) -> Option<i64> {

@@ -5,7 +5,7 @@
 //! on what is in use and is made for each pod; everything else in a plan is valid until
 //! machines change.
 
-use crate::plan::Plan;
+use crate::plan::{Pin, Plan};
 use crate::template::TEMPLATE_LABEL;
 use cluster_model::placement::Placement;
 use cluster_model::predict::{Prediction, predict_each};
@@ -14,24 +14,6 @@ use dra_allocator::{Claim, ClaimName};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-
-/// One of the claims that can serve a pod.
-#[derive(Clone, Debug)]
-pub struct Pin {
-    /// The cells that it is pinned to; `None` means any devices, with near ones
-    /// preferred.
-    pub place: Option<String>,
-    /// The label of the nodes that it is limited to, if any.
-    pub node_label: Option<(&'static str, String)>,
-    /// The claim.
-    pub claim: ResourceClaimSpec,
-    /// Name of its template.
-    pub template: String,
-    /// The most search steps that it takes on a node.
-    pub steps: u64,
-    /// Names of the requests for NICs.
-    pub nic_requests: Vec<String>,
-}
 
 /// Returns the plan with the claim that is best now. `created` returns how many pods got
 /// a template so recently that their claims may be missing in the view.

@@ -4,8 +4,11 @@ mod among;
 mod choice;
 mod decided;
 mod gpus;
+mod nic_checks;
 mod nics_only;
 pub(crate) mod note;
+mod pin;
+pub(crate) mod planned;
 mod plugin;
 mod selection;
 mod unknown;
@@ -16,11 +19,9 @@ use crate::fabric::FabricPlacement;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join::{self, Classes};
 use crate::nearness::Nearness;
-use crate::pin::Pin;
 use among::Among;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::{Role, published};
@@ -28,8 +29,10 @@ use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use decided::{Decided, Rest};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+pub use pin::Pin;
+pub use planned::PlannedMachine;
+use planned::some_nodes;
 pub use selection::drivers;
-pub(crate) use selection::{publishes, selects};
 use std::sync::Arc;
 
 /// The default maximum of search steps that a claim may take on one node: 20 ms in the scheduler.
@@ -132,23 +135,6 @@ pub struct Plan {
     pub pins: Vec<Pin>,
 }
 
-/// A distinct machine of a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedMachine {
-    /// Some of its nodes, at least one.
-    pub nodes: Vec<String>,
-    /// The number of its present nodes; 0 for a machine that is only remembered.
-    pub present: usize,
-    /// Whether the plan serves it.
-    pub is_served: bool,
-    /// Whether it has enough devices that are as near as the pod requires, or, for preferred
-    /// alignment, as near as a NUMA node or socket.
-    pub could: bool,
-    /// The nearness that the plan guarantees there, or tries first. `None` if the plan does not
-    /// serve the machine, or with any devices.
-    pub nearness: Option<Nearness>,
-}
-
 /// Chooses the claim. If a group is on no node as near as requested, and its GPUs can share its NICs
 /// evenly, each NIC is near its GPUs instead. If pairs are preferred only by default and exceed the
 /// limits of a claim, all devices as one group are preferred instead.
@@ -216,7 +202,8 @@ fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<De
         let plan = plugin::plan(intent, resource, among, policy);
         return plan.map(|(plan, rest)| decided(plan, rest));
     }
-    let (plan, rest) = gpus::plan(intent, among, policy)?;
+    let (plan, prepared) = gpus::plan(intent, among, policy)?;
+    let rest = prepared.map_or(Rest::None, |prepared| Rest::Added(Box::new(prepared)));
     Ok(decided(plan, rest))
 }
 
@@ -337,14 +324,6 @@ fn with_config(
         devices.config = config.map(|config| vec![config]);
     }
     claim
-}
-
-/// The most nodes of a machine that a plan keeps, to name them.
-const NODES_KEPT: usize = 3;
-
-/// Some nodes of a machine, at least one.
-fn some_nodes(machine: &Machine<'_>) -> Vec<String> {
-    machine.nodes.iter().take(NODES_KEPT).map(|name| (*name).to_owned()).collect()
 }
 
 /// The drivers and the device classes of a plan.

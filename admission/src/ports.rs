@@ -4,9 +4,8 @@
 //! The constraint needs `distinctAttribute` of Kubernetes 1.36 and later, and an attribute that
 //! names the port.
 
-use crate::claim::distinct_attribute;
+use crate::claim::{ClaimParts, distinct_attribute};
 use crate::demand::Demand;
-use crate::join::form::ClaimParts;
 use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
 use cluster_model::nic_drivers::NicDriver;

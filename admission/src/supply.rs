@@ -1,9 +1,9 @@
 //! Denials that say what the cluster lacks.
 
+use crate::claim::CLAIM_PARTS_MAX;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join::Question;
-use crate::join::form::CLAIM_PARTS_MAX;
 use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};

@@ -13,9 +13,9 @@ mod rail;
 mod sharing;
 
 use crate::alignment::{AlignmentPolicy, Share};
+use crate::claim::ClaimParts;
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::join::form::ClaimParts;
 use cluster_model::machines::Machine;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;

@@ -3,7 +3,7 @@
 //! `spec.extendedResourceName` or by its own name (KEP-5004, `DRAExtendedResource`).
 
 use super::annotations;
-use crate::plan::{publishes, selects};
+use crate::published::{publishes, selects};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;

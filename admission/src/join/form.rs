@@ -13,28 +13,19 @@
 //! only for required alignment: the allocator would use [`Way::Any`] too early.
 
 use super::Classes;
-use super::pinned::{MachineType, PinnedCell};
-use crate::claim::{Ask, exactly, first_available, match_attribute};
+use super::pinned_cell::{MachineType, PinnedCell};
+use crate::claim::{Ask, ClaimParts, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
 use crate::nic_class::NicClass;
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::attribute;
-use dra_allocator::Settings;
 use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
 
 /// The maximum number of alternatives of a request (`FirstAvailableDeviceRequestMaxSize`).
 pub(crate) const WAYS_MAX: usize = 8;
-
-/// The maximum number of requests, and of constraints, of a claim (`DeviceRequestsMaxSize`,
-/// `DeviceConstraintsMaxSize`).
-pub(crate) const CLAIM_PARTS_MAX: usize = 32;
-
-/// The maximum number of devices of one request that schedulers before 1.37 keep distinct: they
-/// remember only the last device of a request (Kubernetes issue 140438).
-const APART_BEFORE_1_37: i64 = 2;
 
 /// One way in which the devices of a block may be near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,15 +99,6 @@ pub(crate) enum Order {
     NicsThenGpus,
 }
 
-/// The parts of a claim.
-#[derive(Clone, Debug)]
-pub(crate) struct ClaimParts {
-    pub(crate) requests: Vec<DeviceRequest>,
-    pub(crate) constraints: Vec<DeviceConstraint>,
-    /// The names of the requests for NICs.
-    pub(crate) nic_requests: Vec<String>,
-}
-
 /// The drivers, classes and filters of the requested devices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
@@ -138,23 +120,6 @@ pub(crate) struct Source<'a> {
     pub(crate) gpu_addresses: &'a [&'static str],
     /// The name of the alternative of any devices.
     pub(crate) last_resort: &'static str,
-}
-
-impl ClaimParts {
-    /// The requests for NICs.
-    pub(crate) fn nics(&self) -> impl Iterator<Item = &DeviceRequest> {
-        self.requests.iter().filter(|request| self.nic_requests.contains(&request.name))
-    }
-
-    /// Returns true if the scheduler would not keep all NICs of a request distinct.
-    pub(crate) fn outgrows_distinct(&self, settings: &Settings) -> bool {
-        settings.quirks.distinct_by_request
-            && self.nics().any(|request| {
-                let ways = request.first_available.iter().flatten().map(|way| way.count);
-                let all = ways.chain(request.exactly.iter().map(|ask| ask.count));
-                all.into_iter().any(|count| count.unwrap_or(1) > APART_BEFORE_1_37)
-            })
-    }
 }
 
 impl Order {

@@ -7,50 +7,18 @@
 //! elsewhere. The cells are chosen for each pod: see [`crate::pin`].
 
 use super::form::{Apart, Form, Way};
+use super::pinned_cell::{MachineType, PinnedCell};
 use super::{Candidate, Question};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{published_address, text};
 use std::collections::BTreeMap;
-use topology_graph::{Cell, PciAddress};
+use topology_graph::Cell;
 
 /// The most claims per demand. Blocks can be spread over cells in many ways, and each
 /// claim's cost is measured.
 const PINS_MAX: usize = 32;
-
-/// What names the type of a machine, and the name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum MachineType {
-    /// An attribute of its NICs.
-    Attribute(&'static str, String),
-    /// A label of its node, to which the pod is limited.
-    NodeLabel(&'static str, String),
-}
-
-impl MachineType {
-    /// The name of the type.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Attribute(_, name) | Self::NodeLabel(_, name) => name,
-        }
-    }
-}
-
-/// A cell on the nodes of one machine type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PinnedCell {
-    /// The cell's name in the topology.
-    pub(crate) key: String,
-    /// The machine type.
-    pub(crate) machine: MachineType,
-    /// The NIC attribute with the bus ID; `None` if the claim takes every NIC of the machine.
-    pub(crate) address_attribute: Option<&'static str>,
-    pub(crate) gpus: Vec<PciAddress>,
-    pub(crate) nics: Vec<PciAddress>,
-    /// The physical function of each NIC that is a virtual one.
-    pub(crate) physical: BTreeMap<PciAddress, PciAddress>,
-}
 
 /// The machine types whose cells can be pinned, each with an example.
 pub(crate) fn machine_types<'q, 'm>(

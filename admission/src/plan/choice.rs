@@ -7,12 +7,12 @@
 
 mod extended;
 
-use crate::claim::match_attribute;
+use crate::claim::{CLAIM_PARTS_MAX, ClaimParts, match_attribute};
 use crate::cost::{self, CostError};
 use crate::denial::Denial;
 use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source, WAYS_MAX};
+use crate::join::form::{Apart, Order, Source, WAYS_MAX};
 use crate::join::{self, Candidate, Classes, Preferred, Question};
 use crate::nearness::Nearness;
 use crate::plan::Policy;

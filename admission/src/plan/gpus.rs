@@ -2,9 +2,9 @@
 
 use super::among::Among;
 use super::choice::{self, Choice, Chooser, Chosen};
-use super::decided::Rest;
 use super::{
-    Outline, Plan, PlannedMachine, Policy, Selected, Written, selection, some_nodes, with_config,
+    Outline, Pin, Plan, PlannedMachine, Policy, Selected, Written, nic_checks, selection,
+    some_nodes, with_config,
 };
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -12,8 +12,7 @@ use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::{Candidate, Question};
 use crate::nearness::Nearness;
-use crate::nic_class::{self, NicClass};
-use crate::pin::Pin;
+use crate::nic_class::NicClass;
 use crate::wishes::{Granted, NicShare};
 use crate::{supply, template};
 use cluster_model::machines::{Machine, Selection, machines};
@@ -42,15 +41,15 @@ struct Fleet<'a> {
     shared_gpus: Option<SharedGpus>,
 }
 
-/// The plan for these nodes.
+/// The plan for these nodes, and what is needed to add remembered machines, if there are any.
 pub(super) fn plan<'a>(
     intent: &Intent,
     among: &Among<'a>,
     policy: &Policy,
-) -> Result<(Plan, Rest<'a>), Denial> {
+) -> Result<(Plan, Option<Prepared<'a>>), Denial> {
     let view = among.view;
     let selected = selection::select(intent, among, policy)?;
-    nic_class::check_driver(intent, selected.nic_driver)?;
+    nic_checks::check_driver(intent, selected.nic_driver)?;
     let found = find(intent, among, &selected)?;
     let (present, remembered) = among.split(found);
     if present.is_empty() {
@@ -62,11 +61,11 @@ pub(super) fn plan<'a>(
     let question = fleet.question(&selected);
     let choice = choice::choose(intent, question, &selected.classes(), view, policy)?;
     if remembered.is_empty() {
-        return Ok((complete(intent, question, choice, view.settings()), Rest::None));
+        return Ok((complete(intent, question, choice, view.settings()), None));
     }
     let plan = complete(intent, question, choice.clone(), view.settings());
     let prepared = Prepared { selected, present: kept, remembered, fleet, choice };
-    Ok((plan, Rest::Added(Box::new(prepared))))
+    Ok((plan, Some(prepared)))
 }
 
 /// The machines with the devices that the pod asks for.
@@ -102,7 +101,7 @@ impl<'a> Fleet<'a> {
         // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
         let by_counts = intent.wishes.on_numa_node().is_none() || demand.blocks == 1;
         let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
-        nic_class::keep_distinct(intent, selected.nic_driver, &mut machines)?;
+        nic_checks::keep_distinct(intent, selected.nic_driver, &mut machines)?;
         intent.wishes.keep_near(&demand, view, &mut machines)?;
         let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
         let asked = (intent.policy, intent.level);

@@ -5,16 +5,16 @@
 
 use super::among::Among;
 use super::decided::Rest;
-use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, selection};
-use crate::claim::match_attribute;
+use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks, selection};
+use crate::claim::{ClaimParts, match_attribute};
 use crate::cost::{self, CostError};
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::form::{Apart, ClaimParts, Form, Order, Source, Way};
+use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::join::{self, Classes};
 use crate::nearness::Nearness;
-use crate::nic_class::{self, NicClass};
+use crate::nic_class::NicClass;
 use crate::ports::PortsApart;
 use crate::wishes::SameRail;
 use crate::wording::{count, nodes};
@@ -46,7 +46,7 @@ pub(super) fn plan(
         ));
     }
     let (nic_driver, class) = selection::nics(intent, among, policy)?;
-    nic_class::check_driver(intent, nic_driver)?;
+    nic_checks::check_driver(intent, nic_driver)?;
     let selection =
         selection::devices(intent, (gpu_drivers::NONE, None), (nic_driver, &class), view);
     let demand = Demand::of(intent);
@@ -55,7 +55,7 @@ pub(super) fn plan(
     if machines.is_empty() {
         return Err(nothing(intent, &selection, placement, view));
     }
-    nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
+    nic_checks::keep_distinct(intent, nic_driver, &mut machines)?;
     intent.wishes.keep_near(&demand, view, &mut machines)?;
     let asked = (intent.policy, intent.level);
     let granted = intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;

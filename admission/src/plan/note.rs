@@ -1,5 +1,6 @@
 //! Describes a plan in one sentence, for the pod's annotation and for users.
 
+use super::planned::named;
 use super::plugin::late;
 use super::{Plan, PlannedMachine};
 use crate::intent::{AlignmentPolicy, Pairing};
@@ -9,9 +10,6 @@ use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use std::collections::BTreeMap;
-
-/// The most nodes that a text names.
-const NAMED: usize = 3;
 
 impl Plan {
     /// Describes the devices, join, nodes, cost and template of the plan.
@@ -205,22 +203,6 @@ impl Plan {
     /// The present machines that the plan does not serve although they have near devices.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = &PlannedMachine> {
         self.machines.iter().filter(|it| !it.is_served && it.could && it.present > 0)
-    }
-}
-
-/// `on node a`, `on 3 nodes (a, b and others)`.
-pub(crate) fn named(machines: &[&PlannedMachine]) -> String {
-    let all: usize = machines.iter().map(|machine| machine.present).sum();
-    let names: Vec<_> = machines
-        .iter()
-        .flat_map(|machine| &machine.nodes)
-        .take(NAMED)
-        .map(String::as_str)
-        .collect();
-    let others = if names.len() < all { " and others" } else { "" };
-    match all {
-        1 => format!("on node {}", names.join(", ")),
-        all => format!("on {all} nodes ({}{others})", names.join(", ")),
     }
 }
 

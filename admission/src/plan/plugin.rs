@@ -9,16 +9,15 @@ mod nics;
 use super::among::Among;
 use super::decided::Rest;
 use super::selection;
-use super::{Outline, Plan, PlannedMachine, Policy, Written, choice};
-use crate::claim::match_attribute;
+use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks};
+use crate::claim::{CLAIM_PARTS_MAX, ClaimParts, match_attribute};
 use crate::cost;
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, GpuResource, Intent};
-use crate::join::form::{CLAIM_PARTS_MAX, ClaimParts};
 use crate::join::{self, Question};
 use crate::nearness::Nearness;
-use crate::nic_class::{self, NicClass};
+use crate::nic_class::NicClass;
 use crate::ports::PortsApart;
 use crate::supply;
 use crate::wishes::NicShare;
@@ -84,7 +83,7 @@ pub(super) fn plan(
     let (view, placement) = (among.view, among.placement());
     check_beside(intent, resource)?;
     let (nic_driver, nic_class) = selection::nics(intent, among, policy)?;
-    nic_class::check_driver(intent, nic_driver)?;
+    nic_checks::check_driver(intent, nic_driver)?;
     let selected = (nic_driver, &*nic_class);
     let (named, left_out) = match machines(intent, resource, selected, among) {
         Ok(found) => {
@@ -105,7 +104,7 @@ pub(super) fn plan(
     if machines.is_empty() {
         return Err(intent.deny("no present node can serve the pod"));
     }
-    nic_class::keep_distinct(intent, nic_driver, &mut machines)?;
+    nic_checks::keep_distinct(intent, nic_driver, &mut machines)?;
     let demand = Demand::of(intent);
     intent.wishes.keep_near(&demand, view, &mut machines)?;
     let nics = NicClass::of(nic_driver, intent.nic_role, &machines);

@@ -307,18 +307,6 @@ fn one_part(intent: &Intent, driver: &'static GpuDriver) -> Result<&'static GpuD
     )))
 }
 
-/// Whether the driver publishes such a device now.
-pub(crate) fn publishes(view: &ClusterView, driver: &GpuDriver) -> bool {
-    let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
-    slices.any(|slice| slice.devices.iter().any(|device| is_whole(device, driver)))
-}
-
-/// Whether the class selects a currently published device of the driver.
-pub(crate) fn selects(view: &ClusterView, class: &Class, driver: &str) -> bool {
-    let mut slices = view.inventory().slices().filter(|slice| *slice.pool.driver == *driver);
-    slices.any(|slice| slice.devices.iter().any(|device| is_in(class, device, view.settings())))
-}
-
 pub(super) fn class(
     view: &ClusterView,
     annotation: &'static str,

@@ -4,14 +4,14 @@
 //! partner GPU, which our NICs publish, and the standard NUMA attribute, which GPU drivers publish
 //! since Kubernetes 1.37.
 
-use super::{Outline, Plan, Policy, Written, choice, selection};
+use super::{Outline, Plan, Policy, Written, choice, nic_checks, selection};
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
 use crate::join;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
-use crate::nic_class::{self, NicClass};
+use crate::nic_class::NicClass;
 use crate::wishes::{NicShare, SameRail};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{alternative, attribute};
@@ -37,7 +37,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         return Err(SameRail::deny("no machine is known yet, so its rails are unknown"));
     }
     let selected = selection::unseen(intent, view, policy)?;
-    nic_class::check_driver(intent, selected.nic_driver)?;
+    nic_checks::check_driver(intent, selected.nic_driver)?;
     let demand = Demand::of(intent);
     let ways = ways(intent, &demand, selected.driver);
     let name = if ways.len() == 1 { "numa" } else { "mixed" };

@@ -11,9 +11,9 @@
 use super::Asker;
 use super::numa::{self, of_block};
 use crate::alignment::AlignmentPolicy;
+use crate::claim::ClaimParts;
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::join::form::ClaimParts;
 use crate::selector::Selector;
 use crate::wording::count;
 use cluster_model::machines::Machine;

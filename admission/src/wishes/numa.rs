@@ -4,9 +4,8 @@
 //! Their driver publishes the standard attribute `numaNode`, as NICs do, so a constraint
 //! ties them to the NICs; the plan's join ties GPUs to NICs.
 
-use crate::claim::match_attribute;
+use crate::claim::{ClaimParts, match_attribute};
 use crate::demand::{Block, Demand};
-use crate::join::form::ClaimParts;
 use cluster_model::machines::{Machine, NumaAmount};
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::DeviceRequest;

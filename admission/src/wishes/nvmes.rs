@@ -7,10 +7,9 @@
 use super::Asker;
 use super::numa::{self, of_block};
 use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, device_count};
-use crate::claim::{Ask, exactly};
+use crate::claim::{Ask, ClaimParts, exactly};
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::join::form::ClaimParts;
 use crate::selector::Selector;
 use crate::wording::count;
 use cluster_model::machines::Machine;

@@ -7,10 +7,9 @@
 
 use super::Asker;
 use super::nic_config::NicConfig;
-use crate::claim::distinct_attribute;
+use crate::claim::{ClaimParts, distinct_attribute};
 use crate::demand::Demand;
 use crate::denial::Denial;
-use crate::join::form::ClaimParts;
 use crate::wording::count;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity};

@@ -6,11 +6,10 @@
 //! farther NICs.
 
 use super::finish;
-use crate::claim::{Ask, exactly};
+use crate::claim::{Ask, ClaimParts, exactly};
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, GpuResource, Intent, Pairing};
-use crate::join::form::ClaimParts;
 use crate::join::{self, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;

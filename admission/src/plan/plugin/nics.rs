@@ -4,9 +4,10 @@
 //! cell of GPUs, with the bus IDs of the NICs in this cell. Machine types whose cells have different
 //! sizes get one request for each GPU, or for each group of GPUs that shares a NIC.
 
+use crate::claim::ClaimParts;
 use crate::demand::Demand;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::form::{Apart, CellWay, ClaimParts, Form, Order, Place, Source, Way};
+use crate::join::form::{Apart, CellWay, Form, Order, Place, Source, Way};
 use crate::join::{Classes, Question};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::graph::{Role, Vertex};
-use crate::nccl::nccl_xml;
+use crate::nccl::export::nccl_xml;
 use crate::{NumaNode, PciAddress, Topology};
 
 pub use json::{JsonError, from_json, json};

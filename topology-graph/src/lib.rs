@@ -43,6 +43,7 @@ mod overlay;
 mod pairs;
 mod path;
 mod posted;
+mod roles;
 mod route;
 mod shape;
 mod snapshot;
@@ -68,7 +69,8 @@ pub use formats::{
 pub use gdr::{Gdr, ParseGdrError};
 pub use graph::{Place, Role};
 pub use link::PcieLink;
-pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
+pub use nccl::export::{nccl_xml, nccl_xml_of};
+pub use nccl::{NcclXml, NcclXmlError};
 pub use nic_role::{NicRole, ParseNicRoleError};
 pub use node_topology::{
     CellSpec, DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec,

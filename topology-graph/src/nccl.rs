@@ -6,15 +6,13 @@
 //! elements of its own, version 2 only.
 
 mod complete;
-mod export;
+pub(crate) mod export;
 mod import;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use roxmltree::{Document, Node, ParsingOptions};
-
-pub use export::{nccl_xml, nccl_xml_of};
 
 /// The version of NCCL.
 const VERSION: &str = "1";

@@ -1,22 +1,11 @@
-//! What each NIC of a machine is for, with the reason: traffic between GPUs, storage and the front
-//! end, or the management of NVLink switches.
-//!
-//! A role follows from what a machine is, not from what happens to it: a NIC whose port goes down
-//! keeps its role, and so do all others. Port states decide only between classes of NICs that are
-//! otherwise equal, such as ports that were left InfiniBand and never cabled.
-
-mod candidate;
-mod rules;
+//! What a NIC of a machine can be for, and the facts that tell. `roles` decides from them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use candidate::is_one_adapter;
-
-use crate::graph::Role;
 use crate::text::serde_as_text;
-use crate::{PciAddress, PortState, Snapshot, Topology};
+use crate::{PciAddress, PortState, Snapshot};
 
 /// What a NIC is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,42 +97,9 @@ fn quality(state: PortState) -> u8 {
     }
 }
 
-/// The role of every NIC. A virtual function has the role of its physical function, unless it was
-/// decided.
-pub(crate) fn verdicts(topology: &Topology) -> Verdicts {
-    let mut verdicts = rules::verdicts(topology);
-    let functions = topology.ends().filter(|(_, vertex)| vertex.role == Role::Nic);
-    let virtual_functions = functions.filter_map(|(address, vertex)| {
-        let physical = vertex.physical_function?.address()?;
-        let decided = topology.nic_facts.get(&address).and_then(|facts| facts.decided.clone());
-        if let Some(decided) = decided {
-            return Some((address, decided));
-        }
-        let Verdict { role, .. } = verdicts.get(&physical)?;
-        let reason = format!("a virtual function of {physical}");
-        Some((address, Verdict { role: *role, reason }))
-    });
-    let virtual_functions: Vec<_> = virtual_functions.collect();
-    verdicts.extend(virtual_functions);
-    verdicts
-}
-
-impl Topology {
-    /// The same machine with these roles, which the operator has decided, for the reason given.
-    #[must_use]
-    pub fn with_roles(mut self, roles: &BTreeMap<PciAddress, NicRole>, reason: &str) -> Self {
-        for (address, role) in roles {
-            let decided = Verdict { role: *role, reason: reason.to_owned() };
-            self.nic_facts.entry(*address).or_default().decided = Some(decided);
-        }
-        self.settle_roles();
-        self
-    }
-
-    /// The role of a NIC; `None` if the machine has no such NIC.
-    pub fn nic_role(&self, nic: PciAddress) -> Option<NicRole> {
-        Some(self.nic(nic)?.role)
-    }
+/// Returns true for functions of one device on a bus.
+pub(crate) fn is_one_adapter(a: PciAddress, b: PciAddress) -> bool {
+    (a.domain(), a.bus(), a.device()) == (b.domain(), b.bus(), b.device())
 }
 
 impl fmt::Display for NicRole {
@@ -166,6 +122,3 @@ impl FromStr for NicRole {
 }
 
 serde_as_text!(NicRole);
-
-#[cfg(test)]
-mod tests;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
 use crate::device::{Gpu, Identities, Nic, Nvme, gpus, nics, nvmes};
 use crate::graph::{Distance, Graph, GraphError, Vertex};
-use crate::nic_role::{self, FactsOfNics, Verdict};
+use crate::nic_role::FactsOfNics;
 use crate::{
     Accelerator, Anomaly, Gdr, NcclXml, NumaNode, Overlay, PathKind, PciAddress, ShapeHash,
     Snapshot,
@@ -28,7 +28,7 @@ pub struct Topology {
     pub(crate) fabric: Option<String>,
     pub(crate) anomalies: Vec<Anomaly>,
     gpus: Vec<Gpu>,
-    nics: Vec<Nic>,
+    pub(crate) nics: Vec<Nic>,
     nvmes: Vec<Nvme>,
     /// GPUDirect RDMA verdicts by GPU and NIC; a missing entry is unknown.
     pub(crate) gdr: Verdicts,
@@ -92,19 +92,6 @@ impl Topology {
         };
         topology.settle_roles();
         (topology, errors)
-    }
-
-    /// Sets what follows from the facts about NICs.
-    pub(crate) fn settle_roles(&mut self) {
-        let mut verdicts = nic_role::verdicts(self);
-        for nic in &mut self.nics {
-            let facts = self.nic_facts.get(&nic.address);
-            nic.rate_megabits = facts.and_then(|facts| facts.rate_megabits);
-            nic.port_state = facts.and_then(|facts| facts.port_state);
-            if let Some(Verdict { role, reason }) = verdicts.remove(&nic.address) {
-                (nic.role, nic.role_reason) = (role, reason);
-            }
-        }
     }
 
     /// The GPUs by address.

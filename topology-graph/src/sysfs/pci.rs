@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::config::extended;
 use super::tree::{Tree, pci_chain};
-use super::vpd::{self, Vpd};
+use super::vpd::Vpd;
 use crate::class::{is_gpu, is_infiniband, is_network};
 use crate::nic_role::is_one_adapter;
 use crate::snapshot::{IommuMode, MELLANOX, PciFunction};
@@ -32,7 +32,8 @@ fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
     for part in functions.iter_mut().filter(|function| function.vendor == MELLANOX) {
         let is_part = has_data_path && (part.is_data_direct() || is_network(part.class));
         if is_part || managers.contains(&part.address) {
-            let Vpd { v3, manages_switches } = vpd::read(sys, &part.path);
+            let vpd = sys.vpd(&format!("{}/vpd", part.path));
+            let Vpd { v3, manages_switches } = vpd.unwrap_or_default();
             part.vpd_v3 = v3.filter(|_| is_part);
             part.manages_switches = manages_switches;
         }

@@ -6,8 +6,6 @@
 //! keyword `V3` equals that of the adapter's network functions. Format: PCI Local Bus Specification
 //! 3.0, appendix I (`drivers/pci/vpd.c`).
 
-use super::tree::Tree;
-
 /// Large resources have the upper bit set and a length of two bytes.
 const LARGE: u8 = 0x80;
 const READ_ONLY: u8 = 0x90;
@@ -25,10 +23,6 @@ pub(super) struct Vpd {
     pub(super) v3: Option<String>,
     /// True if the function manages NVLink switches.
     pub(super) manages_switches: bool,
-}
-
-pub(super) fn read(sys: &mut Tree, path: &str) -> Vpd {
-    sys.vpd(&format!("{path}/vpd")).unwrap_or_default()
 }
 
 impl Vpd {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::NicFacts;
 use crate::graph::{Role, Vertex};
+use crate::nic_role::{NicFacts, is_one_adapter};
 use crate::snapshot::MELLANOX;
 use crate::{LinkLayer, PathKind, PciAddress, PcieLink, Topology};
 
@@ -124,11 +124,6 @@ fn complete_silent(described: &mut [(PciAddress, NicFacts, Model)]) {
             .filter_map(|other| other.link_layer);
         model.link_layer = layers.next();
     }
-}
-
-/// Returns true for functions of one device on a bus.
-pub(crate) fn is_one_adapter(a: PciAddress, b: PciAddress) -> bool {
-    (a.domain(), a.bus(), a.device()) == (b.domain(), b.bus(), b.device())
 }
 
 impl Candidate<'_> {

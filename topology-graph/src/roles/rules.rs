@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::candidate::{Candidate, Class, candidates};
-use super::{NicRole, Verdict, Verdicts};
+use crate::nic_role::{NicRole, Verdict, Verdicts};
 use crate::{LinkLayer, PciAddress, Topology};
 
 /// A class may be slower than the fastest by this factor, if something else speaks for it. Front

@@ -13,6 +13,7 @@ pub(crate) mod modules;
 pub mod nic;
 mod nic_conditions;
 pub mod order;
+pub(crate) mod publication;
 pub mod rails;
 pub mod sharing;
 pub mod slices;

@@ -8,16 +8,9 @@ mod too_old;
 mod vendor_driver;
 
 use crate::args::{Args, Mode};
-use crate::decide::decision::{Decision, Facts, NicExpressions, decide_with};
-use crate::decide::filter::Filter;
-use crate::decide::health::taint::TaintArgs;
-use crate::decide::health::{Health, Problems};
-use crate::decide::late::BindNics;
-use crate::decide::modules;
+use crate::decide::decision::{Decision, Facts};
+use crate::decide::publication::{self, History, Look, Outcome, Settings};
 use crate::decide::rails::KnownRails;
-use crate::decide::sharing::SharingArgs;
-use crate::decide::vendor_driver::VendorDriverDecision;
-use crate::decide::withheld::WithheldReason;
 use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
@@ -140,21 +133,22 @@ impl Start<'_> {
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
+        let files = Files::of(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
         let driver = Driver {
             host: host.clone(),
             kernel,
             cloud,
             ports,
             device_health: health,
-            health: Health::default(),
-            problems: Problems::default(),
-            pcie_errors: BTreeMap::new(),
-            memory: Memory::of(host, args.plugin.paths(DRIVER).map(|paths| paths.rails())),
+            history: files.load(),
+            files,
             functions,
             vendor,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             late,
             settings: Settings::from(args),
+            mode: args.mode,
+            run_dir: args.plugin.run_dir.clone(),
             publisher: Publisher::new(client, node),
         };
         let following = servers.clone().follow(client.clone(), server.clone());
@@ -197,12 +191,9 @@ struct Driver {
     ports: KnownPorts,
     /// Device health for the kubelet.
     device_health: Sender<Vec<DeviceHealth>>,
-    health: Health,
-    /// The problems at the last look.
-    problems: Problems,
-    /// Corrected errors of the NICs' PCIe links at the last look.
-    pcie_errors: BTreeMap<PciAddress, u64>,
-    memory: Memory,
+    /// What the looks so far have left.
+    history: History,
+    files: Files,
     /// Virtual functions, if there are policies for them.
     functions: Option<Functions>,
     /// A vendor's driver of the NICs, where the operator has said that a container loads one.
@@ -211,51 +202,52 @@ struct Driver {
     /// The NICs that are bound late.
     late: LateNics,
     settings: Settings,
+    mode: Mode,
+    /// The directory with the init container's report on modules.
+    run_dir: PathBuf,
     publisher: Publisher,
 }
 
-/// NICs as they were before pods got them, which survives restarts of the driver, and the NICs that
-/// the machine has had, which survives reboots.
-#[derive(Debug, Default)]
-struct Memory {
-    seen: Seen,
-    file: Option<BootFile<Seen>>,
-    rails: KnownRails,
-    rails_file: Option<PathBuf>,
+/// Where the history is kept: NICs as they were before pods got them, which survives restarts of the
+/// driver, and the NICs that the machine has had, which survives reboots.
+#[derive(Debug)]
+struct Files {
+    seen: Option<BootFile<Seen>>,
+    rails: Option<PathBuf>,
 }
 
-impl Memory {
-    fn of(host: &HostRoot, rails_file: Option<PathBuf>) -> Self {
-        let file = BootFile::of(host, SEEN, SEEN_VERSION);
-        let seen = file.as_ref().and_then(BootFile::load).unwrap_or_default();
-        let rails = rails_file.as_ref().and_then(|file| fs::read(file).ok());
-        // An unreadable file is the same as none: the NICs are counted as they are.
-        let rails = rails.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        Self { seen, file, rails, rails_file }
+impl Files {
+    fn of(host: &HostRoot, rails: Option<PathBuf>) -> Self {
+        Self { seen: BootFile::of(host, SEEN, SEEN_VERSION), rails }
     }
 
-    /// Replaces the NICs that rails are counted over, and stores them if they changed.
-    fn set_rails(&mut self, rails: &KnownRails) {
-        if *rails == self.rails {
-            return;
+    /// The history that an earlier driver left.
+    fn load(&self) -> History {
+        let seen = self.seen.as_ref().and_then(BootFile::load).unwrap_or_default();
+        let rails = self.rails.as_ref().and_then(|file| fs::read(file).ok());
+        // An unreadable file is the same as none: the NICs are counted as they are.
+        let rails = rails.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        History { seen, rails, ..History::default() }
+    }
+
+    /// Stores what has changed.
+    fn store(&self, before: &History, after: &History) {
+        if before.rails != after.rails {
+            self.store_rails(&after.rails);
         }
-        self.rails.clone_from(rails);
-        let Some(file) = &self.rails_file else { return };
+        if before.seen != after.seen
+            && let Some(Err(error)) = self.seen.as_ref().map(|file| file.store(&after.seen))
+        {
+            let error = Chain(&error);
+            tracing::warn!(%error, "State of NICs not saved for a restart");
+        }
+    }
+
+    fn store_rails(&self, rails: &KnownRails) {
+        let Some(file) = &self.rails else { return };
         let stored = file.parent().map_or(Ok(()), durable::create_dir);
         if let Err(error) = stored.and_then(|()| durable::write_json(file, rails)) {
             tracing::warn!(error = %Chain(&error), "Rails not saved for a reboot");
-        }
-    }
-
-    /// Replaces the value and stores it if it changed.
-    fn set(&mut self, seen: Seen) {
-        if seen == self.seen {
-            return;
-        }
-        self.seen = seen;
-        if let Some(Err(error)) = self.file.as_ref().map(|file| file.store(&self.seen)) {
-            let error = Chain(&error);
-            tracing::warn!(%error, "State of NICs not saved for a restart");
         }
     }
 }
@@ -267,54 +259,61 @@ struct Machine {
     /// The mode of its RDMA subsystem.
     namespaces: Option<NetnsMode>,
     /// Corrected errors of the NICs' PCIe links.
-    pcie_errors: BTreeMap<PciAddress, u64>,
-}
-
-/// The administrator's settings.
-#[derive(Clone, Debug)]
-struct Settings {
-    mode: Mode,
-    filter: Filter,
-    nic_role: Filter,
-    nic_rail: Filter,
-    sharing: SharingArgs,
-    bind_nics: BindNics,
-    taints: TaintArgs,
-    /// Whether containers with RDMA devices may lock all of their memory.
-    locked_memory: bool,
-    /// The directory with the init container's report on modules.
-    run_dir: PathBuf,
-}
-
-impl From<&Args> for Settings {
-    fn from(args: &Args) -> Self {
-        Self {
-            mode: args.mode,
-            filter: args.filter.clone(),
-            nic_role: args.nic_role.clone(),
-            nic_rail: args.nic_rail.clone(),
-            sharing: args.sharing.clone(),
-            bind_nics: args.bind_nics,
-            taints: args.taints,
-            locked_memory: args.plugin.locked_memory,
-            run_dir: args.plugin.run_dir.clone(),
-        }
-    }
+    link_errors: BTreeMap<PciAddress, u64>,
 }
 
 impl Driver {
-    /// Reads the machine and decides what to publish.
+    /// Reads the machine, decides what to publish, and keeps what follows for other parts and for the
+    /// next look.
     async fn look(&mut self) -> anyhow::Result<Decision> {
-        let Machine { snapshot, namespaces, pcie_errors } = self.machine().await?;
-        self.pcie_errors = pcie_errors;
+        let look = self.read().await?;
+        self.tell_health(&look);
+        let outcome = publication::decide(look, &self.settings, &self.history);
+        Ok(self.keep(outcome))
+    }
+
+    /// Reads everything that the decision depends on.
+    async fn read(&mut self) -> anyhow::Result<Look> {
+        let Machine { snapshot, namespaces, link_errors } = self.machine().await?;
         let network = self.network().await?;
-        let withheld = match &mut self.functions {
-            Some(functions) => {
-                functions.look(&snapshot, &network, &self.memory.seen, Instant::now()).await
-            }
+        let now = Instant::now();
+        let not_ready = match &mut self.functions {
+            Some(functions) => functions.look(&snapshot, &network, &self.history.seen, now).await,
             None => BTreeSet::new(),
         };
-        Ok(self.decide(snapshot, network, namespaces, &withheld))
+        let held = self.claims.held();
+        let vendor = self.vendor.as_ref().map(|vendor| vendor.facts(&snapshot, !held.is_empty()));
+        let (cloud, rails) = (self.cloud.clone(), RailsFile::read(&self.run_dir));
+        Ok(Look {
+            machine: Facts { snapshot, network, cloud, rails },
+            namespaces,
+            kernel: KernelFacts::read(&self.host, &self.run_dir),
+            held,
+            places: self.claims.places(),
+            unresponsive: self.ports.unresponsive(),
+            port_errors: self.ports.errors(),
+            link_errors,
+            not_ready,
+            vendor,
+            now: Instant::now(),
+        })
+    }
+
+    /// Passes on and stores what was decided; returns what is to be published.
+    fn keep(&mut self, outcome: Outcome) -> Decision {
+        let Outcome { decision, history, late, vendor } = outcome;
+        for anomaly in &decision.anomalies {
+            tracing::debug!(%anomaly, "Machine data is inconsistent");
+        }
+        self.files.store(&self.history, &history);
+        self.history = history;
+        if let (Some(driver), Some(decision)) = (&mut self.vendor, vendor) {
+            driver.heed(&decision);
+        }
+        if let Some(nics) = late {
+            self.late.set(nics);
+        }
+        decision
     }
 
     /// Reads the machine on a separate thread, because that blocks.
@@ -323,103 +322,19 @@ impl Driver {
         tokio::task::spawn_blocking(move || {
             let snapshot = host::snapshot(&host, &ports)?;
             let namespaces = host::rdma_namespaces(&host);
-            let pcie_errors = errors::of_links(&host.sys(), &snapshot);
-            Ok(Machine { snapshot, namespaces, pcie_errors })
+            let link_errors = errors::of_links(&host.sys(), &snapshot);
+            Ok(Machine { snapshot, namespaces, link_errors })
         })
         .await?
     }
 
-    /// Decides what to publish. `withheld` are the devices that are not ready.
-    fn decide(
-        &mut self,
-        snapshot: Snapshot,
-        network: NetworkFacts,
-        namespaces: Option<NetnsMode>,
-        withheld: &BTreeSet<String>,
-    ) -> Decision {
-        let unresponsive = self.ports.unresponsive();
-        self.tell_health(&snapshot, &unresponsive);
-        let cloud = self.cloud.clone();
-        let Settings { nic_role, nic_rail, run_dir, .. } = &self.settings;
-        let mut facts = Facts { snapshot, network, cloud, rails: RailsFile::read(run_dir) };
-        let held = self.claims.held();
-        self.memory.seen.complete(&mut facts, &held);
-        let expressions = NicExpressions { role: nic_role, rail: nic_rail };
-        let decision = decide_with(&facts, expressions, &self.memory.rails)
-            .without(withheld, &WithheldReason::NotReady)
-            .with_rdma_namespaces(namespaces, &facts.snapshot);
-        self.memory.set_rails(&decision.rails);
-        for anomaly in &decision.anomalies {
-            tracing::debug!(%anomaly, "Machine data is inconsistent");
-        }
-        let gone = self.memory.seen.gone(&facts.snapshot, &held);
-        let mut seen = self.memory.seen.clone();
-        seen.remember(&decision.devices, &facts, &held);
-        self.memory.set(seen);
-        let Settings { mode, filter, sharing, run_dir, locked_memory, .. } = &self.settings;
-        let locked_memory = (*mode == Mode::Full).then_some(*locked_memory);
-        let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot).with_errors(
-            &self.ports.errors(),
-            &self.pcie_errors,
-            &facts.snapshot,
-        );
-        let wanted = decision.with_gone(gone).filtered(filter);
-        let wanted = wanted
-            .with_something_to_give(&facts.snapshot, &held)
-            .one_function_per_port(&facts.snapshot, &held)
-            .shared(sharing);
-        let host = modules::conditions(&KernelFacts::read(&self.host, run_dir));
-        let wanted = wanted.with_host(host).with_locked_memory(locked_memory);
-        let wanted = self.judge(wanted, Instant::now());
-        let wanted = self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty());
-        self.bind(wanted.with_nic_conditions(&self.problems))
-    }
-
-    /// Publishes places instead of NICs where these are bound late, and tells preparation the NICs.
-    fn bind(&self, decision: Decision) -> Decision {
-        if self.settings.bind_nics == BindNics::Named {
-            return decision;
-        }
-        let taken = self.claims.held().into_keys().collect();
-        let (decision, nics) = decision.bound_late(&self.claims.places(), &taken);
-        self.late.set(nics);
-        decision
-    }
-
-    /// Withholds NICs whose driver is being loaded, and has pods evicted that it waits for.
-    fn heed_vendor_driver(
-        &mut self,
-        mut decision: Decision,
-        snapshot: &Snapshot,
-        has_claims: bool,
-    ) -> Decision {
-        let Some(vendor) = &mut self.vendor else { return decision };
-        let VendorDriverDecision { withholds, evicts, condition, .. } = vendor.look(has_claims);
-        let devices = vendor.devices(snapshot);
-        decision.host.extend(condition);
-        if withholds {
-            decision = decision.without(&devices, &WithheldReason::VendorDriver);
-        }
-        if evicts {
-            decision = decision.evicting(&devices);
-        }
-        decision
-    }
-
     /// Reports each device's health to the kubelet.
-    fn tell_health(&self, snapshot: &Snapshot, unresponsive: &BTreeSet<String>) {
-        let inventory = Inventory::with(snapshot, &self.host);
+    fn tell_health(&self, look: &Look) {
+        let inventory = Inventory::with(&look.machine.snapshot, &self.host);
         let pool = &self.publisher.node().name;
-        let list = kubelet::health::of(&inventory, unresponsive, pool, SystemTime::now());
-        let list = kubelet::health::with_places(list, &self.claims.places());
+        let list = kubelet::health::of(&inventory, &look.unresponsive, pool, SystemTime::now());
+        let list = kubelet::health::with_places(list, &look.places);
         self.device_health.send_replace(list);
-    }
-
-    /// Determines the NICs' problems and taints the NICs accordingly.
-    fn judge(&mut self, decision: Decision, now: Instant) -> Decision {
-        self.health.observe(&decision.vitals, now);
-        self.problems = self.health.problems(now);
-        decision.tainted(&self.problems, self.settings.taints)
     }
 
     /// Reads the interfaces; a recorded machine has none, because its kernel cannot be asked.
@@ -438,8 +353,7 @@ impl Driver {
         let topology = topologies.first();
         topology.is_some_and(|there| {
             self.publisher.topology_says(there, &decision.topology, &decision.host)
-        }) && (self.settings.mode == Mode::Topology
-            || self.publisher.slices_say(&slices, &decision.devices))
+        }) && (self.mode == Mode::Topology || self.publisher.slices_say(&slices, &decision.devices))
     }
 
     /// Records that the server has the result of the last look.
@@ -452,7 +366,7 @@ impl Driver {
     /// Publishes the NICs first, because pods wait for them, then the topology. If one fails,
     /// the other is still published.
     async fn publish(&mut self, decision: &Decision) -> anyhow::Result<Published> {
-        let slices = match self.settings.mode {
+        let slices = match self.mode {
             Mode::Full => self.publisher.slices(&decision.devices).await,
             Mode::Topology => Ok(Published::default()),
         };

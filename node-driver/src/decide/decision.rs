@@ -82,8 +82,7 @@ impl Decision {
     #[must_use]
     pub fn with_gone(mut self, gone: Vec<Device>) -> Self {
         for device in gone {
-            let vitals = Vitals { gone: true, ..Vitals::default() };
-            self.vitals.insert(device.name.clone(), vitals);
+            self.vitals.entry(device.name.clone()).or_default().gone = true;
             self.devices.push(device);
         }
         self
@@ -227,14 +226,16 @@ impl Decision {
         self
     }
 
-    /// Taints the NICs that pods must not have, and those that have problems.
+    /// Taints the NICs that pods must not have, and those that have problems. Other taints stay, after
+    /// these.
     #[must_use]
     pub fn tainted(mut self, problems: &Problems, effects: TaintArgs) -> Self {
         for device in &mut self.devices {
             let problems = problems.get(&device.name).map(|problems| effects.taints(problems));
             let of_role = is_management(device).then(management_taint);
+            let others = device.taints.take().into_iter().flatten();
             let taints: Vec<_> =
-                of_role.into_iter().chain(problems.into_iter().flatten()).collect();
+                of_role.into_iter().chain(problems.into_iter().flatten()).chain(others).collect();
             device.taints = Some(taints).filter(|taints| !taints.is_empty());
         }
         self

@@ -260,7 +260,7 @@ impl Steady {
         };
         let now = Instant::now();
         let functions = self.driver.functions.as_ref().and_then(|it| it.next_change(now));
-        let next = self.driver.health.next_change(now).into_iter().chain(functions).min();
+        let next = self.driver.history.health.next_change(now).into_iter().chain(functions).min();
         let recovery = async {
             match next {
                 Some(at) => sleep_until(at.into()).await,
@@ -296,12 +296,12 @@ impl Steady {
     }
 
     async fn look_and_publish(&mut self) -> anyhow::Result<usize> {
-        let before = self.driver.problems.clone();
+        let before = self.driver.history.problems.clone();
         let decision = self.driver.look().await?;
         self.count(&decision);
         let nothing = nothing_notice(&self.withheld, &decision);
         self.tell_withheld(&decision);
-        let mut notices = notices(&before, &self.driver.problems);
+        let mut notices = notices(&before, &self.driver.history.problems);
         notices.extend(modules_notice(&mut self.lacking, &decision.host));
         notices.extend(vendor_driver_notice(&mut self.vendor_driver, &decision.host));
         notices.extend(nothing);
@@ -372,7 +372,7 @@ impl Steady {
         let functions = self.driver.functions.as_ref();
         self.metrics.missing_functions.set(functions.map_or(0, Functions::missing));
         for problem in Problem::ALL {
-            let having = self.driver.problems.values().filter(|all| all.contains(&problem));
+            let having = self.driver.history.problems.values().filter(|all| all.contains(&problem));
             self.metrics.problems_of(problem).set(gauge(having.count()));
         }
     }

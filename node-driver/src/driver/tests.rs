@@ -1,7 +1,10 @@
 //! Whole runs: from a planted machine to objects on an in-process API server.
 
 use super::*;
-use crate::decide::filter;
+use crate::decide::filter::{self, Filter};
+use crate::decide::health::taint::TaintArgs;
+use crate::decide::late::BindNics;
+use crate::decide::sharing::SharingArgs;
 use crate::facts::ports::Ports;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::kubelet::health::HealthState;
@@ -21,15 +24,13 @@ const CHECKPOINT: &str = "checkpoint.json";
 
 pub(super) fn settings() -> Settings {
     Settings {
-        mode: Mode::Full,
         filter: filter::DEFAULT.parse().unwrap(),
         nic_role: Filter::default(),
         nic_rail: Filter::default(),
         sharing: SharingArgs::default(),
         bind_nics: BindNics::Named,
         taints: TaintArgs::default(),
-        locked_memory: true,
-        run_dir: PathBuf::from("/nowhere"),
+        locked_memory: Some(true),
     }
 }
 
@@ -38,21 +39,22 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
     let client = server.client();
     let node = NodeIdentity::get(&client, NODE).await.unwrap();
     let checkpoint = root.path().join(CHECKPOINT);
+    let files = Files::of(&HostRoot::at(root.path()), Some(root.path().join("rails.json")));
     Driver {
         host: HostRoot::at(root.path()),
         kernel: None,
         cloud,
         ports: KnownPorts::default(),
         device_health: Sender::default(),
-        health: Health::default(),
-        problems: Problems::default(),
-        pcie_errors: BTreeMap::new(),
-        memory: Memory::of(&HostRoot::at(root.path()), Some(root.path().join("rails.json"))),
+        history: files.load(),
+        files,
         functions: None,
         vendor: None,
         claims: Claims::of(Some(checkpoint)),
         late: LateNics::default(),
         settings: settings(),
+        mode: Mode::Full,
+        run_dir: PathBuf::from("/nowhere"),
         publisher: Publisher::new(&client, node),
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::args::VendorDriverArgs;
 use crate::decide::nic::device_name;
-use crate::decide::vendor_driver::{VendorDriverDecision, decide};
+use crate::decide::publication::VendorLook;
+use crate::decide::vendor_driver::VendorDriverDecision;
 use crate::facts::boot_file::BootFile;
 use crate::facts::vendor_driver::VendorDriverFacts;
 use crate::vendor_driver::state::{self, Grant, VendorDriverState};
@@ -75,18 +76,21 @@ impl VendorDriver {
         })
     }
 
-    /// Reads the state and decides. Asks for a turn, or gives it back, as decided.
-    pub(super) fn look(&mut self, has_claims: bool) -> VendorDriverDecision {
+    /// Reads its state, and which devices it drives.
+    pub(super) fn facts(&self, snapshot: &Snapshot, has_claims: bool) -> VendorLook {
         let facts = VendorDriverFacts {
             state: self.file.as_ref().and_then(BootFile::load),
             is_selected: self.is_selected.load(Ordering::Relaxed),
             has_claims,
             has_turn: self.turn.has.load(Ordering::Relaxed),
         };
-        let decision = decide(&facts, self.args.drain);
+        VendorLook { facts, drain: self.args.drain, devices: self.devices(snapshot) }
+    }
+
+    /// Asks for a turn, or gives it back, as decided.
+    pub(super) fn heed(&mut self, decision: &VendorDriverDecision) {
         self.turn.set(decision.wants_turn);
         self.grant.set(decision.grants.as_deref().unwrap_or_default());
-        decision
     }
 
     /// The file that the vendor's container writes.
@@ -95,7 +99,7 @@ impl VendorDriver {
     }
 
     /// The devices that it drives.
-    pub(super) fn devices(&self, snapshot: &Snapshot) -> BTreeSet<String> {
+    fn devices(&self, snapshot: &Snapshot) -> BTreeSet<String> {
         let own = snapshot.pci.iter().filter(|it| it.vendor == self.args.pci_vendor.0);
         own.map(|function| device_name(function.address)).collect()
     }

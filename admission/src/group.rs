@@ -61,15 +61,16 @@ pub(crate) fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<St
         };
         JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, &value(label)?])))
     };
-    let by_composite = || Some(hash(&[namespace, "composite-pod-group", root?]));
-    let by_pod_group = || Some(hash(&[namespace, "pod-group", pod_group(pod)?]));
     match fabric {
         Fabric::Named(name) => Some(hash(&[namespace, "named", name])),
         // A job of several controllers may have a PodGroup for each of them.
-        Fabric::Same => by_label().or_else(by_composite).or_else(by_pod_group).or_else(|| {
-            let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
-            Some(hash(&["controller", &controller.uid]))
-        }),
+        Fabric::Same => by_label()
+            .or_else(|| Some(hash(&[namespace, "composite-pod-group", root?])))
+            .or_else(|| Some(hash(&[namespace, "pod-group", pod_group(pod)?])))
+            .or_else(|| {
+                let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
+                Some(hash(&["controller", &controller.uid]))
+            }),
     }
 }
 

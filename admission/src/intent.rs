@@ -163,8 +163,8 @@ fn shares(
     let share = |container: &String, gpus| Share { container: container.clone(), gpus };
     let Some(GpuResource { name: resource, .. }) = &limits.resource else {
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
-        let first = || containers::first(pod).into_iter().collect();
-        let takers = named.map_or_else(first, <[String]>::to_vec);
+        let takers =
+            named.map_or_else(|| containers::first(pod).into_iter().collect(), <[String]>::to_vec);
         return Ok(takers.iter().map(|name| share(name, 0..gpus)).collect());
     };
     let total = limits.shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();

@@ -35,10 +35,11 @@ pub(crate) fn escape(
         return refusal(view, (&own.name, class), place, "replaces the limits of this pod");
     }
     // Without limits no quota on an extended resource counts the pod at all.
-    let is_limited = |name: &str| view.quotas().of(namespace, &limited(name)).next().is_some();
-    of_driver(plan.driver, view, is_limited)
-        .iter()
-        .find_map(|name| refusal(view, (name, class), place, "gives this pod its GPUs"))
+    of_driver(plan.driver, view, |name: &str| {
+        view.quotas().of(namespace, &limited(name)).next().is_some()
+    })
+    .iter()
+    .find_map(|name| refusal(view, (name, class), place, "gives this pod its GPUs"))
 }
 
 /// Why the claim escapes the quotas on an extended resource, if there are any.

@@ -215,8 +215,7 @@ fn reference(pod: &Pod, entry: &PodResourceClaim) -> Reference {
 }
 
 fn made(key: ObjectKey, claim: &KnownClaim) -> Result<OpenClaim, String> {
-    let nothing = || format!("claim `{key}` has no requests");
-    let spec = claim.spec.clone().ok_or_else(nothing)?;
+    let spec = claim.spec.clone().ok_or_else(|| format!("claim `{key}` has no requests"))?;
     let is_ours = claim.labels.contains_key(label::TEMPLATE);
     Ok(OpenClaim { key, is_made: true, is_ours, spec })
 }
@@ -233,8 +232,10 @@ fn template(
     let template = view.template(&key).ok_or_else(unknown)?;
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let is_ours = labels.is_some_and(|labels| labels.contains_key(label::TEMPLATE));
-    let nothing = || format!("claim `{}` of the pod has no requests", entry.name);
-    let spec = template.spec.clone().ok_or_else(nothing)?;
+    let spec = template
+        .spec
+        .clone()
+        .ok_or_else(|| format!("claim `{}` of the pod has no requests", entry.name))?;
     Ok(OpenClaim { key, is_made: false, is_ours, spec: Arc::new(spec) })
 }
 

@@ -185,11 +185,11 @@ impl Controller {
         self.metrics.set_waiting(outcome.waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&decisions, &by_key, &outcome.waiting).await;
         // Writes are checked in another round, since they may have failed.
-        let is_settled = |decision: &Decision| {
-            matches!(decision.action, Action::Wait(_))
-                && !decision.waits_for(&WaitingReason::NotReached)
-        };
-        outcome.is_done && decisions.iter().all(is_settled)
+        outcome.is_done
+            && decisions.iter().all(|decision| {
+                matches!(decision.action, Action::Wait(_))
+                    && !decision.waits_for(&WaitingReason::NotReached)
+            })
     }
 
     /// Decides on a separate thread, because it may take a second.

@@ -63,14 +63,13 @@ impl NodeInfo {
         let cordon = cordoned.then(|| (UNSCHEDULABLE.into(), "".into(), "NoSchedule".into()));
         let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
         // Other effects only make a node less preferred.
-        let keeps_away = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
         Self {
             allocatable: Amounts::of(allocatable),
             pods,
             not_ready: not_ready(node),
             taints: taints
                 .iter()
-                .filter(keeps_away)
+                .filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"))
                 .map(|taint| {
                     let value = taint.value.as_deref().unwrap_or_default();
                     (taint.key.as_str().into(), value.into(), taint.effect.as_str().into())

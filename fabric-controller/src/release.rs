@@ -108,17 +108,16 @@ pub fn gate_removals(
         return Err(Refusal::NotMarked(member.name.clone()));
     }
     let gated: BTreeSet<_> = now.gated().map(|member| member.name.as_str()).collect();
-    let is_due = |pod: &&Pod| {
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        gated.contains(name) && wanted.contains(name)
-    };
     for level in now.levels().required() {
         let mut due = now.gated().filter(|member| wanted.contains(member.name.as_str()));
         due.try_for_each(|member| check_domain(&now, member, fabric, level))?;
     }
     Ok(pods
         .iter()
-        .filter(is_due)
+        .filter(|pod| {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            gated.contains(name) && wanted.contains(name)
+        })
         .filter_map(|pod| {
             let name = pod.metadata.name.as_ref();
             let member = now.members.iter().find(|member| Some(&member.name) == name)?;

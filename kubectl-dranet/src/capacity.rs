@@ -84,8 +84,10 @@ impl Gpus {
     /// The GPUs of device plugins, and how many of them pods have.
     fn of_plugin(view: &ClusterView, args: &CapacityArgs) -> anyhow::Result<Option<PluginGpus>> {
         let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
-        let is_offered = |name: &&&str| view.nodes_with_plugin(name).next().is_some();
-        let Some(resource) = resources.find(is_offered) else { return Ok(None) };
+        let Some(resource) = resources.find(|name| view.nodes_with_plugin(name).next().is_some())
+        else {
+            return Ok(None);
+        };
         let pods = PODS.all("GPUs of device plugins that are in use are not known");
         let mut seen = Source::open(&args.source)?.read(&[pods], &["Pod"])?;
         seen.must_know(&[PODS])?;

@@ -45,17 +45,19 @@ pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
 fn pools(seen: &Seen) -> anyhow::Result<Vec<Pool>> {
     let addresses = seen.of_kind(NIC_ADDRESSES.name).map(NicAddress::deserialize);
     let addresses: Vec<NicAddress> = addresses.collect::<Result<_, _>>()?;
-    let pool = |object: &Value| {
-        let object = NicPool::deserialize(object)?;
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let own = addresses.iter().filter(|address| address.spec.pool == name);
-        let mut addresses: Vec<_> = own.cloned().collect();
-        addresses.sort_by_key(|address| address.spec.address);
-        let taken: Vec<_> = addresses.iter().map(|address| address.spec.address).collect();
-        let status = object.spec.status(&taken);
-        anyhow::Ok(Pool { name, object, status, addresses })
-    };
-    let mut pools: Vec<_> = seen.of_kind(NIC_POOLS.name).map(pool).collect::<Result<_, _>>()?;
+    let mut pools: Vec<_> = seen
+        .of_kind(NIC_POOLS.name)
+        .map(|object| {
+            let object = NicPool::deserialize(object)?;
+            let name = object.metadata.name.clone().unwrap_or_default();
+            let own = addresses.iter().filter(|address| address.spec.pool == name);
+            let mut addresses: Vec<_> = own.cloned().collect();
+            addresses.sort_by_key(|address| address.spec.address);
+            let taken: Vec<_> = addresses.iter().map(|address| address.spec.address).collect();
+            let status = object.spec.status(&taken);
+            anyhow::Ok(Pool { name, object, status, addresses })
+        })
+        .collect::<Result<_, _>>()?;
     pools.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(pools)
 }

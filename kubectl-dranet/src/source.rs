@@ -439,10 +439,11 @@ impl Seen {
     /// Sets the labels that fabric-controller would set on nodes.
     fn label_fabrics(&mut self) -> anyhow::Result<()> {
         for (node, labels) in node_label::due(&self.view) {
-            let is_it = |object: &&mut Value| {
+            let Some(object) = self.kept.iter_mut().find(|object| {
                 object["kind"] == "Node" && object["metadata"]["name"] == node.as_str()
+            }) else {
+                continue;
             };
-            let Some(object) = self.kept.iter_mut().find(is_it) else { continue };
             for (key, value) in labels.as_object().into_iter().flatten() {
                 let known = &mut object["metadata"]["labels"];
                 if value.is_null() {

@@ -374,8 +374,10 @@ fn between(first: &Value, last: &Value) -> Vec<String> {
     let mut networks = Vec::new();
     while next <= last {
         // The largest network that begins here and does not exceed the end.
-        let fits = |bits: &u32| next % (1 << bits) == 0 && next + (1 << bits) - 1 <= last;
-        let bits = (0..=32).rev().find(fits).unwrap_or_default();
+        let bits = (0..=32)
+            .rev()
+            .find(|bits| next % (1 << bits) == 0 && next + (1 << bits) - 1 <= last)
+            .unwrap_or_default();
         if let Ok(address) = u32::try_from(next) {
             networks.push(format!("{}/{}", Ipv4Addr::from_bits(address), 32 - bits));
         }

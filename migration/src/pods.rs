@@ -439,17 +439,20 @@ struct NamedNetwork {
 fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, serde_json::Error> {
     if text.trim_start().starts_with('[') {
         let list: Vec<Map<String, Value>> = serde_json::from_str(text)?;
-        let one = |network: &Map<String, Value>| {
-            let text = |field: &str| network.get(field)?.as_str().map(str::to_owned);
-            let others =
-                network.iter().filter(|(key, _)| !["name", "namespace"].contains(&key.as_str()));
-            Some(NamedNetwork {
-                namespace: text("namespace").unwrap_or_else(|| namespace.to_owned()),
-                name: text("name")?,
-                own: others.map(|(key, value)| format!("`{key}: {value}`")).collect(),
+        return Ok(list
+            .iter()
+            .filter_map(|network| {
+                let text = |field: &str| network.get(field)?.as_str().map(str::to_owned);
+                let others = network
+                    .iter()
+                    .filter(|(key, _)| !["name", "namespace"].contains(&key.as_str()));
+                Some(NamedNetwork {
+                    namespace: text("namespace").unwrap_or_else(|| namespace.to_owned()),
+                    name: text("name")?,
+                    own: others.map(|(key, value)| format!("`{key}: {value}`")).collect(),
+                })
             })
-        };
-        return Ok(list.iter().filter_map(one).collect());
+            .collect());
     }
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     Ok(names

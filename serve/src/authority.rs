@@ -66,7 +66,6 @@ impl CertificateBundle {
         names: &[String],
         now: Timestamp,
     ) -> Result<Option<Self>, CertificateError> {
-        let wrap = |source| CertificateError { names: names.to_vec(), source };
         let made = match self.due(names, now) {
             Due::Nothing => return Ok(None),
             Due::Serving => self.with_serving(names, now),
@@ -75,7 +74,7 @@ impl CertificateBundle {
                 Self::default().with_authority(now).and_then(|it| it.with_serving(names, now))
             }
         };
-        made.map(Some).map_err(wrap)
+        made.map(Some).map_err(|source| CertificateError { names: names.to_vec(), source })
     }
 
     /// The time at which a part of a valid bundle becomes due; from then on [`Self::renewed`]

@@ -88,8 +88,11 @@ impl Connections {
         if open.connections.len() >= self.0.max {
             let idle = open.connections.iter().filter(|(_, entry)| entry.answering == 0);
             let oldest = idle.min_by_key(|(_, entry)| (entry.is_served, entry.since));
-            let full = || io::Error::other("all connections have requests that are being answered");
-            let oldest = *oldest.ok_or_else(full)?.0;
+            let oldest = *oldest
+                .ok_or_else(|| {
+                    io::Error::other("all connections have requests that are being answered")
+                })?
+                .0;
             if let Some(entry) = open.connections.remove(&oldest) {
                 entry.closed.cancel();
             }

@@ -95,12 +95,11 @@ pub async fn allocations(
         let pod = claim.owner_references().first().map(|owner| owner.name.clone());
         let allocation = claim.status.and_then(|status| status.allocation);
         let results = allocation.and_then(|allocation| allocation.devices?.results);
-        let device = |result: DeviceRequestAllocationResult| Device {
-            driver: result.driver,
-            node: result.pool,
-            name: result.device,
-        };
-        let devices: Vec<_> = results.into_iter().flatten().map(device).collect();
+        let devices: Vec<_> = results
+            .into_iter()
+            .flatten()
+            .map(|result| Device { driver: result.driver, node: result.pool, name: result.device })
+            .collect();
         if !devices.is_empty() {
             all.push((pod.unwrap_or_default(), devices));
         }

@@ -182,8 +182,10 @@ impl ControlPlane {
     pub async fn controllers(&self) -> anyhow::Result<Vec<String>> {
         let probe = Probe::new(&format!("{}?verbose", self.controllers))?;
         let health = probe.look().await.map_err(anyhow::Error::msg)?;
-        let name = |line: &str| Some(line.strip_prefix("[+]")?.split(' ').next()?.to_owned());
-        Ok(health.lines().filter_map(name).collect())
+        Ok(health
+            .lines()
+            .filter_map(|line| Some(line.strip_prefix("[+]")?.split(' ').next()?.to_owned()))
+            .collect())
     }
 
     /// The IDs of its processes.

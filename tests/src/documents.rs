@@ -37,12 +37,15 @@ impl Block {
     /// Its commands, one per line: all lines of `sh`, the lines after `$ ` of `console`.
     pub fn commands(&self) -> Vec<String> {
         let joined = self.text.replace("\\\n", " ");
-        let command = |line: &str| match self.language.as_str() {
-            "sh" => Some(line.split(" # ").next().unwrap_or_default().trim().to_owned()),
-            "console" => Some(line.strip_prefix("$ ")?.trim().to_owned()),
-            _ => None,
-        };
-        joined.lines().filter_map(command).filter(|line| !line.is_empty()).collect()
+        joined
+            .lines()
+            .filter_map(|line| match self.language.as_str() {
+                "sh" => Some(line.split(" # ").next().unwrap_or_default().trim().to_owned()),
+                "console" => Some(line.strip_prefix("$ ")?.trim().to_owned()),
+                _ => None,
+            })
+            .filter(|line| !line.is_empty())
+            .collect()
     }
 }
 
@@ -57,11 +60,14 @@ pub fn pages() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let repository = repository()?;
     let mut paths = files(&repository.join("docs"), ".md")?;
     paths.extend(PAGES.iter().map(|page| repository.join(page)));
-    let page = |path: PathBuf| {
-        let text = fs::read_to_string(&path).with_context(|| format!("`{}`", path.display()))?;
-        Ok((path, text))
-    };
-    paths.into_iter().map(page).collect()
+    paths
+        .into_iter()
+        .map(|path| {
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("`{}`", path.display()))?;
+            Ok((path, text))
+        })
+        .collect()
 }
 
 /// The files below a folder whose names end in `ending`, without build outputs and hidden folders.

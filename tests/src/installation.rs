@@ -395,8 +395,11 @@ pub fn manifests() -> anyhow::Result<Vec<PathBuf>> {
     let text = fs::read_to_string(&kustomization)?;
     let list: Value = serde_saphyr::from_str(&text)?;
     let names = list["resources"].as_array().context("a kustomization has resources")?;
-    let path = |name: &Value| Some(deploy("manifests").join(name.as_str()?));
-    names.iter().map(path).collect::<Option<_>>().context("each is a file's name")
+    names
+        .iter()
+        .map(|name| Some(deploy("manifests").join(name.as_str()?)))
+        .collect::<Option<_>>()
+        .context("each is a file's name")
 }
 
 fn deploy(path: &str) -> PathBuf {

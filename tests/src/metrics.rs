@@ -11,9 +11,10 @@ pub async fn samples(operations: u16) -> anyhow::Result<BTreeMap<String, f64>> {
     let probe = Probe::new(&format!("http://127.0.0.1:{operations}/metrics"))?;
     let text = probe.look().await.map_err(anyhow::Error::msg)?;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let value = |line: &str| {
-        let (name, value) = line.rsplit_once(' ').context("a sample has a value")?;
-        Ok((name.to_owned(), value.parse().context("it is a number")?))
-    };
-    lines.map(value).collect()
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').context("a sample has a value")?;
+            Ok((name.to_owned(), value.parse().context("it is a number")?))
+        })
+        .collect()
 }

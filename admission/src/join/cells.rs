@@ -130,25 +130,23 @@ pub(super) fn serving(
     apart: Apart,
 ) -> Vec<Cell> {
     let mut cells = nearness.cells(machine);
-    let known = |nic: &PciAddress| {
-        let nic = machine.devices.nics[nic];
-        match (apart, question.driver.kind_attribute) {
-            (Apart::Kind, Some(kind)) => text(nic, kind) == Some(NIC_KIND),
-            (Apart::Kind, None) | (Apart::Pinned, _) => false,
-            (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
-        }
-    };
-    let has_address = |gpu: &PciAddress| {
-        let gpu = machine.devices.gpus[gpu];
-        match apart {
-            // Constraints compare its bus ID with that of the anchor.
-            Apart::Anchor { .. } => text(gpu, attribute::PCI_BUS_ID).is_some(),
-            Apart::Kind | Apart::Pinned => published_address(gpu).is_some(),
-        }
-    };
     for cell in &mut cells {
-        cell.nics.retain(known);
-        cell.gpus.retain(has_address);
+        cell.nics.retain(|nic| {
+            let nic = machine.devices.nics[nic];
+            match (apart, question.driver.kind_attribute) {
+                (Apart::Kind, Some(kind)) => text(nic, kind) == Some(NIC_KIND),
+                (Apart::Kind, None) | (Apart::Pinned, _) => false,
+                (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
+            }
+        });
+        cell.gpus.retain(|gpu| {
+            let gpu = machine.devices.gpus[gpu];
+            match apart {
+                // Constraints compare its bus ID with that of the anchor.
+                Apart::Anchor { .. } => text(gpu, attribute::PCI_BUS_ID).is_some(),
+                Apart::Kind | Apart::Pinned => published_address(gpu).is_some(),
+            }
+        });
     }
     if let Apart::Anchor { nics_by } = apart
         && question.demand.nics > 1

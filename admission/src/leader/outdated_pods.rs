@@ -55,8 +55,10 @@ impl Leader {
         let (view, policy) = (self.templates.view.clone(), self.policy.clone());
         let asked = pod.clone();
         // A plan may take a second.
-        let asked = move || finding(&asked, &view.read(), &policy);
-        let found = tokio::task::spawn_blocking(asked).await.ok().flatten();
+        let found = tokio::task::spawn_blocking(move || finding(&asked, &view.read(), &policy))
+            .await
+            .ok()
+            .flatten();
         let Some(Finding { reason, note }) = found else { return Ok(false) };
         let event = Event {
             type_: EventType::Warning,

@@ -62,9 +62,11 @@ pub(super) fn plan(
     let near: Vec<bool> = machines.iter().map(|it| most_near(it, common) >= intent.nics).collect();
     let is_preferred = intent.policy == AlignmentPolicy::Preferred;
     let is_near = near.contains(&true);
-    let enough = |machine: &Machine<'_>| machine.devices.nics.len() >= intent.nics as usize;
-    let serves: Vec<bool> =
-        if is_preferred { machines.iter().map(enough).collect() } else { near.clone() };
+    let serves: Vec<bool> = if is_preferred {
+        machines.iter().map(|machine| machine.devices.nics.len() >= intent.nics as usize).collect()
+    } else {
+        near.clone()
+    };
     if !serves.contains(&true) {
         return Err(shortage(intent, level, common, &machines));
     }

@@ -58,8 +58,8 @@ impl PodGroups {
     /// # Errors
     /// Names the group that is unknown.
     pub fn tree(&self, key: &ObjectKey) -> Result<GroupTree<'_>, UnknownGroup> {
-        let unknown = || UnknownGroup::PodGroup(key.name.clone());
-        let mut facts = self.groups.get(key).ok_or_else(unknown)?;
+        let mut facts =
+            self.groups.get(key).ok_or_else(|| UnknownGroup::PodGroup(key.name.clone()))?;
         let mut tree = GroupTree { topology_keys: Vec::new(), root: None };
         for _ in 0..DEPTH_MAX {
             tree.topology_keys.extend(facts.topology_keys.iter().map(String::as_str));

@@ -250,8 +250,7 @@ impl<'p> Parser<'p> {
         let end = start.find('>').ok_or_else(|| invalid(start))?;
         let begin = if start.starts_with("(?P") { 4 } else { 3 };
         let name = start.get(begin..end).unwrap_or_default();
-        let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-        if name.is_empty() || !name.chars().all(is_word) {
+        if name.is_empty() || !name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) {
             return Err(invalid(&start[..=end]));
         }
         self.cursor.skip(end + 1);

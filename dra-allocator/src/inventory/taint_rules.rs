@@ -55,15 +55,24 @@ impl TaintRule {
 
 /// The slice with the taints of these rules, all of which concern it.
 pub(super) fn merged(slice: &Slice, rules: &[&TaintRule], texts: &mut Interner) -> Slice {
-    let with_rules = |device: &Device| {
-        let of_rules = rules.iter().filter(|rule| rule.selects(device));
-        let of_rules = of_rules.map(|rule| (rule.taint.clone(), rule.added));
-        let own = device.timed_taints().map(|(taint, added)| (taint.clone(), added));
-        let is_selected = rules.iter().any(|rule| rule.selects(device));
-        if is_selected { device.with_taints(own.chain(of_rules).collect()) } else { device.clone() }
+    let mut slice = Slice {
+        devices: slice
+            .devices
+            .iter()
+            .map(|device| {
+                let of_rules = rules.iter().filter(|rule| rule.selects(device));
+                let of_rules = of_rules.map(|rule| (rule.taint.clone(), rule.added));
+                let own = device.timed_taints().map(|(taint, added)| (taint.clone(), added));
+                let is_selected = rules.iter().any(|rule| rule.selects(device));
+                if is_selected {
+                    device.with_taints(own.chain(of_rules).collect())
+                } else {
+                    device.clone()
+                }
+            })
+            .collect(),
+        ..slice.clone()
     };
-    let mut slice =
-        Slice { devices: slice.devices.iter().map(with_rules).collect(), ..slice.clone() };
     slice.likeness = texts.likeness(&slice);
     slice
 }

@@ -162,13 +162,15 @@ struct Controller {
 }
 
 fn listed(store: &Store) -> Vec<Pod> {
-    let one = |(index, stored): (&usize, &Stored)| {
-        let fabric = stored.fabric.map(|fabric| fabric.to_string());
-        let mut pod = pod(&index.to_string(), !stored.released, fabric.as_deref());
-        pod.metadata.resource_version = Some(stored.version.to_string());
-        pod
-    };
-    store.iter().map(one).collect()
+    store
+        .iter()
+        .map(|(index, stored)| {
+            let fabric = stored.fabric.map(|fabric| fabric.to_string());
+            let mut pod = pod(&index.to_string(), !stored.released, fabric.as_deref());
+            pod.metadata.resource_version = Some(stored.version.to_string());
+            pod
+        })
+        .collect()
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -142,16 +142,18 @@ pub(super) fn parse(text: &str) -> Result<Measured, OutputError> {
     if !text.lines().any(|line| line.contains("busbw")) {
         return Err(OutputError::NoTable);
     }
-    let row = |line: &str| {
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    rows.filter_map(|line| {
         let cells: Vec<&str> = line.split_whitespace().collect();
         let bytes = cells.first()?.parse().ok()?;
         // Some tests have no column for the operation or its root.
         let place = cells.len().checked_sub(6).filter(|place| *place >= 3)?;
         let gigabytes: f64 = cells[place].parse().ok()?;
         Some(Measured { bytes, gbps: 8.0 * gigabytes })
-    };
-    let rows = text.lines().filter(|line| !line.starts_with('#'));
-    rows.filter_map(row).next_back().ok_or(OutputError::NoResult)?.checked()
+    })
+    .next_back()
+    .ok_or(OutputError::NoResult)?
+    .checked()
 }
 
 #[cfg(test)]

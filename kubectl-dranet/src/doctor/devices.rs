@@ -125,11 +125,6 @@ fn is_accelerator(resource: &str) -> bool {
 
 /// `DeviceTaintRules` that select every device of the cluster (Kubernetes issue 141422).
 fn rules_for_all(seen: &Seen) -> Vec<ClusterFinding> {
-    let selects_all = |rule: &&Value| {
-        let selector = &rule["spec"]["deviceSelector"];
-        let fields = ["driver", "pool", "device"];
-        selector.is_object() && fields.iter().all(|field| selector[field].is_null())
-    };
     let finding = |rule: &Value| {
         let effect = match rule["spec"]["taint"]["effect"].as_str() {
             Some("NoExecute") => "so no new pod gets a device, and pods that have some are deleted",
@@ -144,7 +139,14 @@ fn rules_for_all(seen: &Seen) -> Vec<ClusterFinding> {
         let place = format!("DeviceTaintRule {name}");
         Some(ClusterFinding::new(Severity::Warning, place, message))
     };
-    seen.of_kind("DeviceTaintRule").filter(selects_all).filter_map(finding).collect()
+    seen.of_kind("DeviceTaintRule")
+        .filter(|rule| {
+            let selector = &rule["spec"]["deviceSelector"];
+            let fields = ["driver", "pool", "device"];
+            selector.is_object() && fields.iter().all(|field| selector[field].is_null())
+        })
+        .filter_map(finding)
+        .collect()
 }
 
 /// GPUs that cannot be found in the graph. An entry of the drivers file has a finding of its own.

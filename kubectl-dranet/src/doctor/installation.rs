@@ -97,18 +97,17 @@ fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
 /// Schedulers that cannot call the extender: only a configuration file names extenders
 /// (`KubeSchedulerConfiguration`).
 fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
-    let is_scheduler = |pod: &&Value| {
-        let metadata = &pod["metadata"];
-        metadata["namespace"] == "kube-system"
-            && metadata["labels"]["component"] == "kube-scheduler"
-    };
     let has_config = |pod: &&Value| {
         let container = &pod["spec"]["containers"][0];
         let words = ["command", "args"].iter().filter_map(|field| container[*field].as_array());
         let mut words = words.flatten().filter_map(Value::as_str);
         words.any(|word| word == "--config" || word.starts_with("--config="))
     };
-    let schedulers = seen.of_kind("Pod").filter(is_scheduler);
+    let schedulers = seen.of_kind("Pod").filter(|pod| {
+        let metadata = &pod["metadata"];
+        metadata["namespace"] == "kube-system"
+            && metadata["labels"]["component"] == "kube-scheduler"
+    });
     schedulers.filter(|pod| !has_config(pod)).map(|pod| {
         let message = "has no --config, so it calls no extender and scheduler-ext has no effect; the \
                        guide on the scheduler shows how to register it";
@@ -118,8 +117,10 @@ fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
 
 fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
     let (_, version) = GRAPHS.version.split_once('/')?;
-    let is_it = |object: &&Value| name(object).starts_with(GRAPHS.plural);
-    let Some(found) = seen.of_kind("CustomResourceDefinition").find(is_it) else {
+    let Some(found) = seen
+        .of_kind("CustomResourceDefinition")
+        .find(|object| name(object).starts_with(GRAPHS.plural))
+    else {
         // Without the right to read it, a note says so.
         let is_unread = seen.notes.iter().any(|note| note.contains(DEFINITIONS.plural));
         return (has_servers && !is_unread).then(|| {
@@ -141,8 +142,9 @@ fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
 
 /// The webhook's configuration, its certificate and its endpoints.
 fn webhook(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
-    let is_it = |object: &&Value| name(object) == object::WEBHOOK;
-    let Some(found) = seen.of_kind("MutatingWebhookConfiguration").find(is_it) else {
+    let Some(found) =
+        seen.of_kind("MutatingWebhookConfiguration").find(|object| name(object) == object::WEBHOOK)
+    else {
         return Vec::new();
     };
     let place = || format!("webhook {}", object::WEBHOOK);

@@ -36,12 +36,13 @@ pub fn lags<'a>(snapshot: &Snapshot, network: &'a NetworkFacts) -> Vec<Lag<'a>> 
 
 fn lag<'a>(bond: &'a Interface, snapshot: &Snapshot, network: &NetworkFacts) -> Option<Lag<'a>> {
     let members = network.interfaces.iter().filter(|it| it.master == Some(bond.index));
-    let function = |member: &Interface| {
-        let netdev = snapshot.netdevs.iter().find(|netdev| netdev.name == member.name)?;
-        netdev.pci.filter(|_| netdev.part.is_none())
-    };
     // One that is no function of the adapter makes it an ordinary bond.
-    let functions: BTreeSet<PciAddress> = members.map(function).collect::<Option<_>>()?;
+    let functions: BTreeSet<PciAddress> = members
+        .map(|member| {
+            let netdev = snapshot.netdevs.iter().find(|netdev| netdev.name == member.name)?;
+            netdev.pci.filter(|_| netdev.part.is_none())
+        })
+        .collect::<Option<_>>()?;
     let adapter = functions.first()?.slot();
     let with_rdma: Vec<_> =
         functions.iter().filter(|it| snapshot.rdma_device(**it).is_some()).collect();

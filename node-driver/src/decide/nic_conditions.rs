@@ -77,9 +77,6 @@ fn named(kernel_name: Option<&str>, device: &str) -> String {
 }
 
 fn withheld(decision: &Decision) -> HostCondition {
-    let entry = |nic: &WithheldNic| {
-        format!("{}: {}", named(nic.interface.as_deref(), &nic.name), steady(&nic.reason))
-    };
     let is_expected = decision.withheld.iter().all(|nic| is_expected(&nic.reason));
     HostCondition {
         kind: WITHHELD,
@@ -90,7 +87,13 @@ fn withheld(decision: &Decision) -> HostCondition {
             (false, false) => "Unexpected",
         },
         message: String::new(),
-        entries: decision.withheld.iter().map(entry).collect(),
+        entries: decision
+            .withheld
+            .iter()
+            .map(|nic| {
+                format!("{}: {}", named(nic.interface.as_deref(), &nic.name), steady(&nic.reason))
+            })
+            .collect(),
     }
 }
 

@@ -221,8 +221,10 @@ fn rewritten(there: &ResourceSlice, wanted: ResourceSlice) -> ResourceSlice {
 /// Keeps the server's time for taints that stay.
 fn keep_times(spec: &mut ResourceSliceSpec, there: &ResourceSliceSpec) {
     for device in spec.devices.iter_mut().flatten() {
-        let same = |other: &&Device| other.name == device.name;
-        let Some(before) = there.devices.iter().flatten().find(same) else { continue };
+        let Some(before) = there.devices.iter().flatten().find(|other| other.name == device.name)
+        else {
+            continue;
+        };
         for taint in device.taints.iter_mut().flatten() {
             let before = before.taints.iter().flatten().find(|other| {
                 (&other.key, &other.value, &other.effect)

@@ -16,19 +16,22 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn modules(all: &[(&str, &str, u32)]) -> Modules {
-    let module = |(name, build, openers): &(&str, &str, u32)| {
-        let module = LoadedModule { build: (*build).to_owned(), openers: *openers };
-        ((*name).to_owned(), module)
-    };
-    all.iter().map(module).collect()
+    all.iter()
+        .map(|(name, build, openers)| {
+            let module = LoadedModule { build: (*build).to_owned(), openers: *openers };
+            ((*name).to_owned(), module)
+        })
+        .collect()
 }
 
 fn state(version: &str, stage: Stage, builds: &[(&str, &str)]) -> VendorDriverState {
-    let build = |(name, build): &(&str, &str)| ((*name).to_owned(), (*build).to_owned());
     VendorDriverState {
         version: version.to_owned(),
         stage,
-        modules: builds.iter().map(build).collect(),
+        modules: builds
+            .iter()
+            .map(|(name, build)| ((*name).to_owned(), (*build).to_owned()))
+            .collect(),
         detail: String::new(),
         waits_for_turn: false,
     }

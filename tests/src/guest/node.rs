@@ -199,16 +199,19 @@ impl GuestNode {
     /// Starts the small GPU driver. It publishes the display devices as GPUs of NVIDIA's driver,
     /// with the standard attributes of that driver.
     pub async fn start_gpu_driver(&self, plane: &ControlPlane) -> anyhow::Result<()> {
-        let device = |(index, (address, numa)): (usize, (&str, i64))| {
-            let root = if numa == 0 { "pci0000:40" } else { "pci0000:80" };
-            json!({"name": format!("gpu-{index}"), "attributes": {
-                "type": {"string": "gpu"},
-                "uuid": {"string": format!("GPU-{}-{index}", self.name)},
-                "resource.kubernetes.io/pciBusID": {"string": address},
-                "resource.kubernetes.io/pcieRoot": {"string": root},
-            }})
-        };
-        let devices: Vec<_> = GPUS.into_iter().enumerate().map(device).collect();
+        let devices: Vec<_> = GPUS
+            .into_iter()
+            .enumerate()
+            .map(|(index, (address, numa))| {
+                let root = if numa == 0 { "pci0000:40" } else { "pci0000:80" };
+                json!({"name": format!("gpu-{index}"), "attributes": {
+                    "type": {"string": "gpu"},
+                    "uuid": {"string": format!("GPU-{}-{index}", self.name)},
+                    "resource.kubernetes.io/pciBusID": {"string": address},
+                    "resource.kubernetes.io/pcieRoot": {"string": root},
+                }})
+            })
+            .collect();
         fs::write(self.guest.share().join("gpus.json"), serde_json::to_vec(&devices)?)?;
         let kubeconfig = self.guest.add_kubeconfig(&plane.kubeconfig())?;
         let command = format!(

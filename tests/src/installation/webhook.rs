@@ -176,8 +176,10 @@ impl Installation<'_> {
     pub async fn leading_replica(&self) -> anyhow::Result<usize> {
         let leader = self.leader().await?;
         let pid = leader.rsplit('_').next().unwrap_or_default();
-        let is_it = |replica: &Replica| replica.process().pid().to_string() == pid;
-        self.admission.iter().position(is_it).context("the leader is one of the replicas")
+        self.admission
+            .iter()
+            .position(|replica| replica.process().pid().to_string() == pid)
+            .context("the leader is one of the replicas")
     }
 
     /// Removes what the killed replicas of the previous test have left: endpoints and the lease.

@@ -104,12 +104,18 @@ impl Api for Gpus {
         &self,
         _: Request<api::Empty>,
     ) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let device = |(uuid, numa): &Gpu| api::Device {
-            id: uuid.clone(),
-            health: "Healthy".to_owned(),
-            topology: numa.map(|id| api::TopologyInfo { nodes: vec![api::NumaNode { id }] }),
+        let list = api::ListAndWatchResponse {
+            devices: self
+                .0
+                .iter()
+                .map(|(uuid, numa)| api::Device {
+                    id: uuid.clone(),
+                    health: "Healthy".to_owned(),
+                    topology: numa
+                        .map(|id| api::TopologyInfo { nodes: vec![api::NumaNode { id }] }),
+                })
+                .collect(),
         };
-        let list = api::ListAndWatchResponse { devices: self.0.iter().map(device).collect() };
         Ok(Response::new(stream::iter([Ok(list)]).chain(stream::pending()).boxed()))
     }
 
@@ -124,14 +130,15 @@ impl Api for Gpus {
         &self,
         request: Request<api::AllocateRequest>,
     ) -> Result<Response<api::AllocateResponse>, Status> {
-        let given = |container: api::ContainerAllocateRequest| api::ContainerAllocateResponse {
-            envs: BTreeMap::from([(
-                "NVIDIA_VISIBLE_DEVICES".to_owned(),
-                container.devices_ids.join(","),
-            )]),
-            ..Default::default()
-        };
-        let containers = request.into_inner().container_requests.into_iter().map(given);
+        let containers = request.into_inner().container_requests.into_iter().map(|container| {
+            api::ContainerAllocateResponse {
+                envs: BTreeMap::from([(
+                    "NVIDIA_VISIBLE_DEVICES".to_owned(),
+                    container.devices_ids.join(","),
+                )]),
+                ..Default::default()
+            }
+        });
         Ok(Response::new(api::AllocateResponse { container_responses: containers.collect() }))
     }
 

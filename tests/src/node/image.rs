@@ -111,6 +111,7 @@ fn add(
 }
 
 fn digest(blob: &[u8]) -> String {
-    let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
-    Sha256::digest(blob).iter().fold("sha256:".to_owned(), hex)
+    Sha256::digest(blob)
+        .iter()
+        .fold("sha256:".to_owned(), |text: String, byte: &u8| text + &format!("{byte:02x}"))
 }

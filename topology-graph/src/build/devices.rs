@@ -135,11 +135,13 @@ fn add_above(
 
 fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Branch {
     // A function without facts must be a bridge, because devices are below it.
-    let silent = || Vertex {
-        class: Some(PCI_BRIDGE),
-        ..Vertex::new(Place::Function(address), Role::SwitchPort)
-    };
-    let vertex = snapshot.function(address).map_or_else(silent, |f| vertex(f, Role::SwitchPort));
+    let vertex = snapshot.function(address).map_or_else(
+        || Vertex {
+            class: Some(PCI_BRIDGE),
+            ..Vertex::new(Place::Function(address), Role::SwitchPort)
+        },
+        |f| vertex(f, Role::SwitchPort),
+    );
     // A bridge has the NUMA node of its host bridge, and no distance is measured to it.
     Branch { vertex: Vertex { numa: None, ..vertex }, parent, data_path: None }
 }

@@ -24,15 +24,16 @@ fn parts(text: &str) -> Parts {
         socket: Some(node),
         evidence: crate::Evidence::Sysfs,
     });
-    let socket = |socket| SocketPart {
-        socket,
-        cpus: crate::CpuSet::default(),
-        evidence: crate::Evidence::Sysfs,
-    };
     Parts {
         branches: branches.collect(),
         numa: numa.into(),
-        sockets: [0, 1].map(socket).into(),
+        sockets: [0, 1]
+            .map(|socket| SocketPart {
+                socket,
+                cpus: crate::CpuSet::default(),
+                evidence: crate::Evidence::Sysfs,
+            })
+            .into(),
         gpu_links: Vec::new(),
     }
 }

@@ -74,15 +74,18 @@ fn find_mut(element: &mut Element, switch: PciAddress) -> Option<&mut Element> {
 /// The element of a NUMA node, which is added if it is missing.
 fn cpu<'s>(system: &'s mut Element, topology: &Topology, numa: NumaNode) -> &'s mut Element {
     let text = numa.to_string();
-    let is_node = |child: &Element| child.name == "cpu" && child.attribute("numaid") == Some(&text);
-    let at = system.children.iter().position(is_node).unwrap_or_else(|| {
-        let cpus = topology.graph.vertex(Place::Numa(numa)).map(|vertex| &vertex.cpus);
-        let mut cpu = Element::new("cpu").with("numaid", &numa);
-        if let Some(cpus) = cpus.filter(|cpus| !cpus.is_empty()) {
-            cpu = cpu.with("affinity", &cpus.mask());
-        }
-        system.children.push(cpu);
-        system.children.len() - 1
-    });
+    let at = system
+        .children
+        .iter()
+        .position(|child| child.name == "cpu" && child.attribute("numaid") == Some(&text))
+        .unwrap_or_else(|| {
+            let cpus = topology.graph.vertex(Place::Numa(numa)).map(|vertex| &vertex.cpus);
+            let mut cpu = Element::new("cpu").with("numaid", &numa);
+            if let Some(cpus) = cpus.filter(|cpus| !cpus.is_empty()) {
+                cpu = cpu.with("affinity", &cpus.mask());
+            }
+            system.children.push(cpu);
+            system.children.len() - 1
+        });
     &mut system.children[at]
 }

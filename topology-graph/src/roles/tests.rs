@@ -139,9 +139,13 @@ fn a_port_that_goes_down_changes_no_role_and_no_pair() {
         let roles = |topology: &Topology| -> Vec<_> {
             topology.nics().iter().map(|nic| (nic.address, nic.role)).collect()
         };
-        let of_role = |nic: &&Nic| nic.role == NicRole::Compute;
         let all: Vec<PciAddress> = before.nics().iter().map(|nic| nic.address).collect();
-        let compute: Vec<_> = before.nics().iter().filter(of_role).map(|nic| nic.address).collect();
+        let compute: Vec<_> = before
+            .nics()
+            .iter()
+            .filter(|nic| nic.role == NicRole::Compute)
+            .map(|nic| nic.address)
+            .collect();
         for down in [&compute[..1], &compute[1..3], &compute[..], &all[..]] {
             for idle_rate in [None, Some(10_000), Some(2_500)] {
                 let mut facts = facts.clone();

@@ -14,8 +14,8 @@ pub(super) const KEY: &str = "NCCL_TOPO_FILE";
 const OF_TOPOLOGYD: &str = "run/nvidia-topologyd/virtualTopology.xml";
 
 pub(super) fn file(root: &mut Tree, named: Option<&str>) -> Option<NcclFile> {
-    let configured = || configured(&root.text(CONFIGURATION)?);
-    let Some(named) = named.map(str::to_owned).or_else(configured) else {
+    let Some(named) = named.map(str::to_owned).or_else(|| configured(&root.text(CONFIGURATION)?))
+    else {
         return read(root, OF_TOPOLOGYD);
     };
     let path = named.trim_start_matches('/');

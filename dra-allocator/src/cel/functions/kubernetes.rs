@@ -109,8 +109,8 @@ fn combine(arguments: &[Value], combine: fn(i128, i128) -> Option<i128>) -> Eval
         [Value::Quantity(a), Value::Int(b)] => (a, Quantity::new(*b, a.format())),
         _ => return Err(no_such_overload()),
     };
-    let too_large = || RuntimeError::out_of_range("quantity overflow");
-    let nanos = combine(a.nanos(), b.nanos()).ok_or_else(too_large)?;
+    let nanos = combine(a.nanos(), b.nanos())
+        .ok_or_else(|| RuntimeError::out_of_range("quantity overflow"))?;
     Ok(Value::Quantity(a.with_nanos(nanos)))
 }
 

@@ -127,8 +127,9 @@ fn sum(arguments: &[Value], device: &Device) -> Evaluated {
 fn extreme(arguments: &[Value], wanted: Ordering) -> Evaluated {
     let mut values = elements(arguments)?.iter();
     let name = if wanted == Ordering::Less { "min" } else { "max" };
-    let empty = || RuntimeError::invalid(format!("{name} called on empty list"));
-    let mut best = values.next().ok_or_else(empty)?;
+    let mut best = values
+        .next()
+        .ok_or_else(|| RuntimeError::invalid(format!("{name} called on empty list")))?;
     for value in values {
         if compare(value, best)? == Some(wanted) {
             best = value;

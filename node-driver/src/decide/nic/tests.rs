@@ -50,11 +50,13 @@ fn interface(index: u32, name: &str, kind: Option<&str>) -> Interface {
 
 /// `NAME: type [interface]` of each NIC.
 fn render(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
-    let line = |nic: Nic<'_>| {
-        let interface = nic.interface.map(|interface| format!(" {}", interface.name));
-        format!("{}: {:?}{}", nic.name, nic.link_type, interface.unwrap_or_default())
-    };
-    nics(snapshot, network).into_iter().map(line).collect()
+    nics(snapshot, network)
+        .into_iter()
+        .map(|nic| {
+            let interface = nic.interface.map(|interface| format!(" {}", interface.name));
+            format!("{}: {:?}{}", nic.name, nic.link_type, interface.unwrap_or_default())
+        })
+        .collect()
 }
 
 #[test]
@@ -276,13 +278,15 @@ fn bonded() -> (Snapshot, NetworkFacts) {
 
 /// Name, and reason and interface of each function that is not published.
 fn withheld_of(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
-    let withheld = |offer| match offer {
-        Offer::Withheld(nic) => {
-            Some(format!("{} {} {:?}", nic.name, nic.reason.word(), nic.interface))
-        }
-        Offer::Nic(_) => None,
-    };
-    offers(snapshot, network).into_iter().filter_map(withheld).collect()
+    offers(snapshot, network)
+        .into_iter()
+        .filter_map(|offer| match offer {
+            Offer::Withheld(nic) => {
+                Some(format!("{} {} {:?}", nic.name, nic.reason.word(), nic.interface))
+            }
+            Offer::Nic(_) => None,
+        })
+        .collect()
 }
 
 #[test]

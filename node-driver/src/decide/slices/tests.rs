@@ -11,8 +11,7 @@ fn node() -> NodeIdentity {
 }
 
 fn devices(count: usize) -> Vec<Device> {
-    let device = |number| Device { name: format!("nic-{number}"), ..Device::default() };
-    (0..count).map(device).collect()
+    (0..count).map(|number| Device { name: format!("nic-{number}"), ..Device::default() }).collect()
 }
 
 /// Applies a plan to the server's list.

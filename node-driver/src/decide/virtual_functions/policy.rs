@@ -101,8 +101,8 @@ impl FromStr for SriovPolicy {
         let mut selector = Selector::default();
         let (mut num_vfs, mut allow_uplink) = (None, None);
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let no_value = || SriovPolicyError::NoValue(part.to_owned());
-            let (key, value) = part.split_once('=').ok_or_else(no_value)?;
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| SriovPolicyError::NoValue(part.to_owned()))?;
             let field = Field { key, value };
             match key {
                 "numVfs" => {

@@ -323,9 +323,8 @@ fn functions_are_withdrawn_before_they_are_recreated() {
     // Whoever got the physical function now would control the virtual functions.
     let mut all = judged[&address(PHYSICAL)].functions.clone();
     all.insert(device_name(address(PHYSICAL)));
-    let was_published = |_: &str| true;
     let withheld = |progress: &mut Progress, known: &Known| {
-        progress.withheld(&known.judged(POLICY), known.machine(), was_published, begin)
+        progress.withheld(&known.judged(POLICY), known.machine(), |_: &str| true, begin)
     };
     assert_eq!(progress.next(&judged, begin), [Action::Withdraw(address(PHYSICAL))]);
     progress.withdrawn(address(PHYSICAL));

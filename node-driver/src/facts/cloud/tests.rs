@@ -102,15 +102,17 @@ async fn azure_network_interfaces_are_read() {
 #[tokio::test]
 async fn a_service_that_is_starting_is_asked_again() {
     let asked = Arc::new(AtomicU32::new(0));
-    let starting = |State(asked): State<Arc<AtomicU32>>| async move {
-        match asked.fetch_add(1, Ordering::SeqCst) {
-            0 => (StatusCode::SERVICE_UNAVAILABLE, "").into_response(),
-            1 => (StatusCode::TOO_MANY_REQUESTS, "").into_response(),
-            _ => GB300.into_response(),
-        }
-    };
     let router = Router::new()
-        .route("/metadata/instance/compute", get(starting))
+        .route(
+            "/metadata/instance/compute",
+            get(|State(asked): State<Arc<AtomicU32>>| async move {
+                match asked.fetch_add(1, Ordering::SeqCst) {
+                    0 => (StatusCode::SERVICE_UNAVAILABLE, "").into_response(),
+                    1 => (StatusCode::TOO_MANY_REQUESTS, "").into_response(),
+                    _ => GB300.into_response(),
+                }
+            }),
+        )
         .with_state(Arc::clone(&asked));
     let base = serve(router).await;
     let metadata = read(CloudProvider::Azure, &base, patience(3)).await.unwrap();
@@ -121,12 +123,14 @@ async fn a_service_that_is_starting_is_asked_again() {
 #[tokio::test]
 async fn a_refusal_is_final() {
     let asked = Arc::new(AtomicU32::new(0));
-    let refusing = |State(asked): State<Arc<AtomicU32>>| async move {
-        asked.fetch_add(1, Ordering::SeqCst);
-        StatusCode::FORBIDDEN
-    };
     let router = Router::new()
-        .route("/metadata/instance/compute", get(refusing))
+        .route(
+            "/metadata/instance/compute",
+            get(|State(asked): State<Arc<AtomicU32>>| async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                StatusCode::FORBIDDEN
+            }),
+        )
         .with_state(Arc::clone(&asked));
     let base = serve(router).await;
     let error = read(CloudProvider::Azure, &base, patience(3)).await.unwrap_err();
@@ -168,24 +172,29 @@ fn has(headers: &HeaderMap, name: &str, value: &str) -> bool {
 /// requests with that token.
 fn with_token(prefix: &'static str, texts: &'static [(&'static str, &'static str)]) -> Router {
     let lifetime = format!("{prefix}-metadata-token-ttl-seconds");
-    let give = move |headers: HeaderMap| async move {
-        match headers.get(lifetime.as_str()).map(|value| value.to_str().unwrap().parse::<u32>()) {
-            Some(Ok(1..=21600)) => "dG9rZW4=\n".into_response(),
-            _ => StatusCode::BAD_REQUEST.into_response(),
-        }
-    };
     let token = format!("{prefix}-metadata-token");
-    let mut router = Router::new().route("/latest/api/token", put(give));
+    let mut router = Router::new().route(
+        "/latest/api/token",
+        put(move |headers: HeaderMap| async move {
+            match headers.get(lifetime.as_str()).map(|value| value.to_str().unwrap().parse::<u32>())
+            {
+                Some(Ok(1..=21600)) => "dG9rZW4=\n".into_response(),
+                _ => StatusCode::BAD_REQUEST.into_response(),
+            }
+        }),
+    );
     for (path, text) in texts {
         let token = token.clone();
-        let answer = move |headers: HeaderMap| async move {
-            if has(&headers, &token, "dG9rZW4=") {
-                text.into_response()
-            } else {
-                StatusCode::UNAUTHORIZED.into_response()
-            }
-        };
-        router = router.route(path, get(answer));
+        router = router.route(
+            path,
+            get(move |headers: HeaderMap| async move {
+                if has(&headers, &token, "dG9rZW4=") {
+                    text.into_response()
+                } else {
+                    StatusCode::UNAUTHORIZED.into_response()
+                }
+            }),
+        );
     }
     router
 }
@@ -198,14 +207,16 @@ fn with_header(
 ) -> Router {
     let mut router = Router::new();
     for (path, text) in texts {
-        let answer = move |headers: HeaderMap| async move {
-            if has(&headers, name, value) {
-                text.into_response()
-            } else {
-                StatusCode::FORBIDDEN.into_response()
-            }
-        };
-        router = router.route(path, get(answer));
+        router = router.route(
+            path,
+            get(move |headers: HeaderMap| async move {
+                if has(&headers, name, value) {
+                    text.into_response()
+                } else {
+                    StatusCode::FORBIDDEN.into_response()
+                }
+            }),
+        );
     }
     router
 }

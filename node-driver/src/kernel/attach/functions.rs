@@ -44,8 +44,9 @@ pub fn set<'p>(
 ) -> Result<(), AttachError> {
     host.run(async |handle| {
         for function in functions {
-            let gone = || AttachError::Gone { link: function.link.clone() };
-            let found = physical(&handle, function).await?.ok_or_else(gone)?;
+            let found = physical(&handle, function)
+                .await?
+                .ok_or_else(|| AttachError::Gone { link: function.link.clone() })?;
             let now = settings(&handle, &found, function.index).await?.unwrap_or_default();
             for (field, info) in changes(function.index, function.asked, now) {
                 change(&handle, &found, field, info).await?;
@@ -60,8 +61,9 @@ pub fn set<'p>(
 /// their numbers.
 pub fn set_guids(host: &NetNs, link: &str, guids: &[u64]) -> Result<(), AttachError> {
     host.run(async |handle| {
-        let gone = || AttachError::Gone { link: link.to_owned() };
-        let found = by_name(&handle, link).await?.ok_or_else(gone)?;
+        let found = by_name(&handle, link)
+            .await?
+            .ok_or_else(|| AttachError::Gone { link: link.to_owned() })?;
         for (index, guid) in (0..).zip(guids) {
             for (name, info) in guids_of(index, *guid) {
                 let sent = send(&handle, &found, info).await;
@@ -106,8 +108,9 @@ async fn restore_one(
     function: &PlannedFunction,
     told: &(dyn Fn() + Sync),
 ) -> Result<(), AttachError> {
-    let gone = || AttachError::Gone { link: function.link.clone() };
-    let found = physical(handle, function).await?.ok_or_else(gone)?;
+    let found = physical(handle, function)
+        .await?
+        .ok_or_else(|| AttachError::Gone { link: function.link.clone() })?;
     // A virtual function that no longer exists has nothing to restore.
     let Some(now) = settings(handle, &found, function.index).await? else { return Ok(()) };
     let mut restored = Ok(());

@@ -113,7 +113,6 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
     let HostNetwork { dump, rules, neighbors, disciplines } = network;
     let index = link.header.index;
     let routes: Vec<_> = dump.routes.iter().filter_map(|route| host_route(route, index)).collect();
-    let leads = |rule: &&HostRule| routes.iter().any(|route| route.table == rule.table);
     let mut host = HostLink {
         name: name_of(link).to_owned(),
         parent: None,
@@ -122,7 +121,11 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         up: link.header.flags.contains(LinkFlags::Up),
         sizes: SegmentSizes::default(),
         addresses: dump.addresses.iter().filter_map(|it| host_address(it, index)).collect(),
-        rules: rules.iter().filter(leads).cloned().collect(),
+        rules: rules
+            .iter()
+            .filter(|rule| routes.iter().any(|route| route.table == rule.table))
+            .cloned()
+            .collect(),
         routes,
         neighbors: neighbors.iter().filter_map(|it| permanent(it, index)).collect(),
         identity: Some(identity(link)),

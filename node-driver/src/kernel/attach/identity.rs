@@ -53,9 +53,10 @@ pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&
             .find(|link| identity_of_parent(link, host))
             .or_else(|| links.iter().find(has_name));
     };
-    let has_index = |link: &&LinkMessage| link.header.index == identity.index;
     let candidates = || links.iter().filter(|link| identity.is(&self::identity(link)));
-    let nearest = candidates().find(has_index).or_else(|| candidates().find(has_name));
+    let nearest = candidates()
+        .find(|link| link.header.index == identity.index)
+        .or_else(|| candidates().find(has_name));
     nearest.or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
 }
 
@@ -71,13 +72,14 @@ pub(super) fn in_pod<'l>(
     link: &PlannedLink,
     indices: &Indices,
 ) -> Option<&'l LinkMessage> {
-    let has_name = |found: &&LinkMessage| name_of(found) == link.name.as_str();
     if let Some((mark, child)) = link.mark.as_ref().zip(link.child) {
         let marked = links.iter().find(|found| has_alias(found, mark.as_str()));
         return marked.or_else(|| on_the_hosts(links, link, child));
     }
     let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
-    let Some(identity) = identity else { return links.iter().find(has_name) };
+    let Some(identity) = identity else {
+        return links.iter().find(|found| name_of(found) == link.name.as_str());
+    };
     let index = indices.get(&link.name).copied();
     let candidates = || links.iter().filter(|found| identity.is(&self::identity(found)));
     candidates()

@@ -179,7 +179,6 @@ pub(super) async fn has_lease(
     name: &str,
     index: u32,
 ) -> Result<bool, AttachError> {
-    let wrap = |source| AttachError::netlink(name, "read its addresses", source);
     let addresses = handle.address().get().set_link_index_filter(index).execute();
     addresses
         .try_any(|address| async move {
@@ -187,7 +186,7 @@ pub(super) async fn has_lease(
             is_v4 && !address.header.flags.contains(AddressHeaderFlags::Permanent)
         })
         .await
-        .map_err(wrap)
+        .map_err(|source| AttachError::netlink(name, "read its addresses", source))
 }
 
 /// Adds a route, unless it is already there.

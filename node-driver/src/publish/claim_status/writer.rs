@@ -115,12 +115,11 @@ fn is_said(claim: &ResourceClaim, status: &mut Value) -> bool {
     let entries = status["status"]["devices"].as_array_mut().into_iter().flatten();
     let mut is_all_said = true;
     for entry in entries {
-        let is_of = |said: &&Value| {
+        let Some(before) = said.iter().find(|said| {
             ["driver", "pool", "device", "shareID"]
                 .iter()
                 .all(|key| said.get(key) == entry.get(key))
-        };
-        let Some(before) = said.iter().find(is_of) else {
+        }) else {
             is_all_said = false;
             continue;
         };

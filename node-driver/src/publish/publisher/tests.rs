@@ -9,8 +9,7 @@ use topology_graph::{Anomaly, AnomalyKind};
 const NODE: &str = "gb300-0";
 
 fn devices(count: usize) -> Vec<Device> {
-    let device = |number| Device { name: format!("nic-{number}"), ..Device::default() };
-    (0..count).map(device).collect()
+    (0..count).map(|number| Device { name: format!("nic-{number}"), ..Device::default() }).collect()
 }
 
 async fn publisher(server: &FakeServer) -> Publisher {

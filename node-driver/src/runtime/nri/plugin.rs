@@ -182,8 +182,11 @@ fn adjustment(container: &Container, claims: &[String], locks: bool) -> Vec<u8> 
         return nothing();
     }
     // A minus sign marks what is removed (`MarkForRemoval`).
-    let removed = |uid: &String| Mount { destination: format!("-{}", cdi::network(uid)) };
-    let mounts = claims.iter().filter(|_| has_own_users).map(removed).collect();
+    let mounts = claims
+        .iter()
+        .filter(|_| has_own_users)
+        .map(|uid| Mount { destination: format!("-{}", cdi::network(uid)) })
+        .collect();
     let rlimits = locks.then(unlimited).into_iter().collect();
     CreateContainerResponse { adjust: Some(ContainerAdjustment { mounts, rlimits }) }
         .encode_to_vec()

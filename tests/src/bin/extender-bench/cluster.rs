@@ -45,8 +45,7 @@ fn allocation(node: &str, devices: &Devices, bits: u64) -> Value {
     let all: Vec<_> = gpus.chain(devices.nics.iter().map(|name| (NICS, name))).collect();
     let of = |bits: u64| -> Vec<Value> {
         let held = all.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
-        let result = |(_, (driver, device)): (usize, &(&str, &String))| json!({"request": "r", "driver": driver, "pool": node, "device": device});
-        held.map(result).collect()
+        held.map(|(_, (driver, device))| json!({"request": "r", "driver": driver, "pool": node, "device": device})).collect()
     };
     let mut results = of(bits >> 20);
     if results.is_empty() {

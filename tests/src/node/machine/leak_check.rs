@@ -117,8 +117,11 @@ impl Drop for Machine {
 fn end_sandboxes(folder: &Path) {
     let folder = folder.display().to_string();
     let processes = processes();
-    let is_shim = |process: &&Process| process.command.contains(&folder);
-    let shims: Vec<i32> = processes.iter().filter(is_shim).map(|shim| shim.id).collect();
+    let shims: Vec<i32> = processes
+        .iter()
+        .filter(|process| process.command.contains(&folder))
+        .map(|shim| shim.id)
+        .collect();
     let inside = processes.iter().filter(|process| shims.contains(&process.parent));
     for id in inside.map(|process| process.id).chain(shims.iter().copied()) {
         // The process may have ended.

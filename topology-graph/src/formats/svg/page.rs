@@ -85,9 +85,12 @@ fn lists(roots: &[Node], most: usize) -> Vec<Vec<&Node>> {
     let mut lists: Vec<Vec<&Node>> = vec![Vec::new(); most];
     let (gpus, rest): (Vec<&Node>, Vec<&Node>) = roots.iter().partition(|root| has_gpu(root));
     for root in gpus.into_iter().chain(rest) {
-        let is_its = |list: &Vec<&Node>| list.iter().any(|other| are_paired(other, root));
         let shortest = || (0..most).min_by_key(|at| height(&lists[*at]));
-        let at = lists.iter().position(is_its).or_else(shortest).unwrap_or(0);
+        let at = lists
+            .iter()
+            .position(|list| list.iter().any(|other| are_paired(other, root)))
+            .or_else(shortest)
+            .unwrap_or(0);
         lists[at].push(root);
     }
     lists.retain(|list| !list.is_empty());

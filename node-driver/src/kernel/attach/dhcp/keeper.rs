@@ -138,9 +138,9 @@ impl One<'_> {
     /// Renews until told to stop.
     async fn renew(&mut self, stop: &CancellationToken) -> Result<(), AttachError> {
         let PlannedLink { name, .. } = self.link;
-        let gone = || AttachError::Gone { link: name.to_string() };
         let all = all(self.handle).await?;
-        let found = in_pod(&all, self.link, &self.kept.indices).ok_or_else(gone)?;
+        let found = in_pod(&all, self.link, &self.kept.indices)
+            .ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
         let index = found.header.index;
         let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
         let mut given = self.lease.known();

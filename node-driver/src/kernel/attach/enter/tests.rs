@@ -79,8 +79,9 @@ fn message(name: &str, index: u32, parent: Option<u32>) -> LinkMessage {
     message.header.index = index;
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan)]);
-    let of = |parent| [kind.clone(), LinkAttribute::Link(parent), LinkAttribute::LinkNetNsId(0)];
-    message.attributes.extend(parent.into_iter().flat_map(of));
+    message.attributes.extend(parent.into_iter().flat_map(|parent| {
+        [kind.clone(), LinkAttribute::Link(parent), LinkAttribute::LinkNetNsId(0)]
+    }));
     message
 }
 

@@ -91,7 +91,11 @@ async fn only_the_newest_status_is_written() {
     while writer.due().contains_key("u-1") {
         tokio::task::yield_now().await;
     }
-    let devices = |status: &Value| status["status"]["devices"][0]["device"].clone();
-    let written: Vec<_> = written.lock().unwrap().iter().map(devices).collect();
+    let written: Vec<_> = written
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|status| status["status"]["devices"][0]["device"].clone())
+        .collect();
     assert_eq!(written, ["third"]);
 }

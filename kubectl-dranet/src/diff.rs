@@ -3,9 +3,10 @@
 mod change;
 
 use crate::Output;
+use crate::answer::{ChangeKind, Diff, Different, FieldChange};
 use crate::args::{DiffArgs, Form};
 use crate::text::{self, counted};
-use change::{Change, changes};
+use change::changes;
 use cluster_model::snapshot::{Head, Text, gather};
 use cluster_model::view::ObjectKey;
 use serde_json::{Value, json};
@@ -18,19 +19,6 @@ const SHOWN_MAX: usize = 8;
 /// The JSON text of objects, by kind and name.
 type Objects = BTreeMap<(String, String), Box<str>>;
 
-/// An object that differs.
-struct Different {
-    kind: String,
-    name: String,
-    what: What,
-}
-
-enum What {
-    Added,
-    Removed,
-    Changed(Vec<Change>),
-}
-
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Output> {
     let mut before = Objects::new();
     let head_before = gather(&args.before, &mut |object| {
@@ -40,24 +28,26 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Output> {
     let mut outcome = Ok(());
     let head_after = gather(&args.after, &mut |object| {
         let key = key(object);
-        let what = match before.remove(&key) {
-            None => Ok(Some(What::Added)),
-            Some(before) => compare(&before, object.json),
-        };
-        match what {
-            Ok(what) => found.extend(what.map(|what| different(key, what))),
-            Err(error) => outcome = Err(error),
+        match before.remove(&key) {
+            None => found.push(different(key, ChangeKind::Added, Vec::new())),
+            Some(before) => match compare(&before, object.json) {
+                Ok(fields) if fields.is_empty() => {}
+                Ok(fields) => found.push(different(key, ChangeKind::Changed, fields)),
+                Err(error) => outcome = Err(error),
+            },
         }
     })?;
     outcome?;
-    found.extend(before.into_keys().map(|key| different(key, What::Removed)));
+    let gone = before.into_keys().map(|key| different(key, ChangeKind::Removed, Vec::new()));
+    found.extend(gone);
     found.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
     let of_server = of_server(head_before.as_ref(), head_after.as_ref());
     found.splice(0..0, of_server);
+    let answer = Diff { objects: found };
     let text = match args.output {
-        Form::Text => person(&found)?,
-        Form::Json => text::document(&program(&found), false)?,
-        Form::Yaml => text::document(&program(&found), true)?,
+        Form::Text => person(&answer.objects)?,
+        Form::Json => text::answer(&answer, false)?,
+        Form::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output::from(text))
 }
@@ -66,8 +56,8 @@ fn of_server(before: Option<&Head>, after: Option<&Head>) -> Option<Different> {
     let version =
         |head: &Head| json!({ "version": head.server_version, "featureGates": head.feature_gates });
     let (before, after) = (version(before?), version(after?));
-    let what = What::Changed(changes(&before, &after));
-    (before != after).then(|| different(("API server".to_owned(), String::new()), what))
+    let key = ("API server".to_owned(), String::new());
+    (before != after).then(|| different(key, ChangeKind::Changed, changes(&before, &after)))
 }
 
 fn key(object: Text<'_>) -> (String, String) {
@@ -76,17 +66,20 @@ fn key(object: Text<'_>) -> (String, String) {
     (kind.to_owned(), key.to_string())
 }
 
-fn different((kind, name): (String, String), what: What) -> Different {
-    Different { kind, name, what }
+fn different(
+    (kind, name): (String, String),
+    change: ChangeKind,
+    fields: Vec<FieldChange>,
+) -> Different {
+    Different { kind, name, change, fields }
 }
 
-/// The difference of an object; `None` if it has not changed.
-fn compare(before: &str, after: &str) -> serde_json::Result<Option<What>> {
+/// The fields of an object that have changed.
+fn compare(before: &str, after: &str) -> serde_json::Result<Vec<FieldChange>> {
     if before == after {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let changes = changes(&serde_json::from_str(before)?, &serde_json::from_str(after)?);
-    Ok((!changes.is_empty()).then_some(What::Changed(changes)))
+    Ok(changes(&serde_json::from_str(before)?, &serde_json::from_str(after)?))
 }
 
 fn person(found: &[Different]) -> anyhow::Result<String> {
@@ -94,21 +87,19 @@ fn person(found: &[Different]) -> anyhow::Result<String> {
         return Ok("no difference\n".to_owned());
     }
     let mut out = String::new();
-    for Different { kind, name, what } in found {
+    for Different { kind, name, change, fields } in found {
         let name = format!("{kind} {name}");
         let name = name.trim_end();
-        match what {
-            What::Added => writeln!(out, "+ {name}")?,
-            What::Removed => writeln!(out, "- {name}")?,
-            What::Changed(changes) => {
-                writeln!(out, "~ {name}")?;
-                for Change { path, before, after } in changes.iter().take(SHOWN_MAX) {
-                    writeln!(out, "    {path}: {} -> {}", shown(before), shown(after))?;
-                }
-                if changes.len() > SHOWN_MAX {
-                    writeln!(out, "    and {} more", counted(changes.len() - SHOWN_MAX, "change"))?;
-                }
-            }
+        match change {
+            ChangeKind::Added => writeln!(out, "+ {name}")?,
+            ChangeKind::Removed => writeln!(out, "- {name}")?,
+            ChangeKind::Changed => writeln!(out, "~ {name}")?,
+        }
+        for FieldChange { path, before, after } in fields.iter().take(SHOWN_MAX) {
+            writeln!(out, "    {path}: {} -> {}", shown(before), shown(after))?;
+        }
+        if fields.len() > SHOWN_MAX {
+            writeln!(out, "    and {} more", counted(fields.len() - SHOWN_MAX, "change"))?;
         }
     }
     Ok(out)
@@ -126,17 +117,4 @@ fn shown(value: &Value) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
-}
-
-fn program(found: &[Different]) -> Value {
-    json!({ "objects": found.iter().map(document).collect::<Vec<_>>() })
-}
-
-fn document(Different { kind, name, what }: &Different) -> Value {
-    let (change, changes) = match what {
-        What::Added => ("added", Vec::new()),
-        What::Removed => ("removed", Vec::new()),
-        What::Changed(changes) => ("changed", changes.iter().map(Change::json).collect()),
-    };
-    json!({ "kind": kind, "name": name, "change": change, "fields": changes })
 }

@@ -4,6 +4,7 @@
 mod domains;
 
 use crate::Output;
+use crate::answer::{Fabric, Fabrics, MissingDomain, SourceConflict, WaitingGroup};
 use crate::args::{FabricArgs, Form};
 use crate::barriers::Barriers;
 use crate::fabric_condition::why_waiting;
@@ -16,39 +17,14 @@ use crate::text::{self, counted, table};
 use cluster_model::names::{annotation, label};
 use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
-use domains::MissingDomain;
 use fabric_controller::conflicts::{Conflict, conflicts};
 use fabric_controller::nodes::Nodes;
 use fabric_controller::size::Size;
 use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// The nodes of one fabric.
-#[derive(Default)]
-struct Room {
-    nodes: usize,
-    /// Nodes with nothing in use.
-    whole_nodes: usize,
-    gpus: usize,
-    nics: usize,
-}
-
-/// A group with pods that wait.
-struct Waiting {
-    /// What people call it.
-    job: String,
-    /// Its namespace and the value of its pods' label.
-    group: String,
-    pods: usize,
-    /// What the fabric controller last wrote to a pod of the group, otherwise what it would decide
-    /// now.
-    why: String,
-    /// How many of its pods fit on each fabric now.
-    places: BTreeMap<String, usize>,
-}
 
 pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
@@ -92,21 +68,26 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
             .fabrics_mut()
             .filter_map(|(name, fabric)| Some((name.clone(), fabric.count(&member?.requirements))));
         let name = group.key.to_string();
-        waiting.push(Waiting {
+        waiting.push(WaitingGroup {
             job: group.title(),
             pods: group.waiting().count(),
             why: messages.get(&name).cloned().unwrap_or(would),
             places: places.collect(),
-            group: name,
+            name,
         });
     }
-    let missing = domains::missing(&source, &mut seen)?;
-    let rooms = rooms(&seen.view, &facts);
+    let compute_domains = domains::missing(&source, &mut seen)?;
     let conflicts = conflicts(&seen.view, &level_sources(&seen.kept));
+    let answer = Fabrics {
+        fabrics: fabrics(&seen.view, &facts),
+        waiting,
+        compute_domains,
+        conflicts: conflicts.iter().map(conflict).collect(),
+    };
     let text = match args.output {
-        Form::Text => person(&rooms, &waiting, &missing, &conflicts)?,
-        Form::Json => text::document(&program(&rooms, &waiting, &missing, &conflicts), false)?,
-        Form::Yaml => text::document(&program(&rooms, &waiting, &missing, &conflicts), true)?,
+        Form::Text => person(&answer, &conflicts)?,
+        Form::Json => text::answer(&answer, false)?,
+        Form::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
@@ -127,40 +108,38 @@ fn message(pod: &Value) -> Option<(String, String)> {
     Some((format!("{namespace}/{group}"), message.to_owned()))
 }
 
-fn rooms(view: &ClusterView, facts: &Nodes) -> BTreeMap<String, Room> {
-    let mut rooms: BTreeMap<String, Room> = BTreeMap::new();
+/// The fabrics, by name.
+fn fabrics(view: &ClusterView, facts: &Nodes) -> Vec<Fabric> {
+    let mut fabrics: BTreeMap<String, Fabric> = BTreeMap::new();
     for node in nodes(view) {
         let state = NodeState::of(view, node, facts);
-        let Some(fabric) = state.fabric else { continue };
-        let room = rooms.entry(fabric).or_default();
+        let Some(name) = state.fabric else { continue };
+        let fabric = fabrics.entry(name.clone()).or_default();
         let (gpus, nics) = (state.gpus, state.nics);
-        room.nodes += 1;
+        fabric.name = name;
+        fabric.nodes += 1;
         if state.closed.is_some() {
             continue;
         }
-        room.whole_nodes += usize::from(gpus.free == gpus.all && nics.free == nics.all);
-        room.gpus += gpus.free;
-        room.nics += nics.free;
+        fabric.nodes_free += usize::from(gpus.free == gpus.all && nics.free == nics.all);
+        fabric.gpus_free += gpus.free;
+        fabric.nics_free += nics.free;
     }
-    rooms
+    fabrics.into_values().collect()
 }
 
-fn person(
-    rooms: &BTreeMap<String, Room>,
-    waiting: &[Waiting],
-    missing: &[MissingDomain],
-    conflicts: &[Conflict],
-) -> anyhow::Result<String> {
+fn person(answer: &Fabrics, conflicts: &[Conflict]) -> anyhow::Result<String> {
+    let Fabrics { fabrics, waiting, compute_domains, .. } = answer;
     let mut out = String::new();
-    if rooms.is_empty() {
+    if fabrics.is_empty() {
         writeln!(out, "no node has a fabric (label {})", label::NODE_FABRIC)?;
     } else {
-        let rows: Vec<_> = rooms
+        let rows: Vec<_> = fabrics
             .iter()
-            .map(|(name, room)| {
-                let numbers = [room.nodes, room.whole_nodes, room.gpus, room.nics];
+            .map(|it| {
+                let numbers = [it.nodes, it.nodes_free, it.gpus_free, it.nics_free];
                 let numbers = numbers.iter().map(ToString::to_string);
-                std::iter::once(name.clone()).chain(numbers).collect::<Vec<_>>()
+                std::iter::once(it.name.clone()).chain(numbers).collect::<Vec<_>>()
             })
             .collect();
         out += &table(&["FABRIC", "NODES", "NODES FREE", "GPUS FREE", "NICS FREE"], &rows);
@@ -168,14 +147,15 @@ fn person(
     if waiting.is_empty() {
         writeln!(out, "\nno group waits for a fabric")?;
     }
-    for Waiting { job, group: _, pods, why, places } in waiting {
+    for WaitingGroup { name: _, job, pods, why, places } in waiting {
         writeln!(out, "\n{job}: {} wait: {why}", counted(*pods, "pod"))?;
         for (fabric, number) in places {
             writeln!(out, "  {fabric}: {} of the group fit now", counted(*number, "pod"))?;
         }
     }
-    for domain in missing {
-        writeln!(out, "\n{domain}")?;
+    for MissingDomain { name, job, pods, why } in compute_domains {
+        let pods = counted(*pods, "pod");
+        writeln!(out, "\n{job}: {pods} wait for ComputeDomain {name}: {why}")?;
     }
     if !conflicts.is_empty() {
         writeln!(out, "\nsources that disagree; the first one is in use:")?;
@@ -184,44 +164,13 @@ fn person(
     Ok(out)
 }
 
-fn program(
-    rooms: &BTreeMap<String, Room>,
-    waiting: &[Waiting],
-    missing: &[MissingDomain],
-    conflicts: &[Conflict],
-) -> Value {
-    let room = |(name, room): (&String, &Room)| {
-        json!({
-            "name": name,
-            "nodes": room.nodes,
-            "nodesFree": room.whole_nodes,
-            "gpusFree": room.gpus,
-            "nicsFree": room.nics,
-        })
-    };
-    let group = |it: &Waiting| {
-        json!({
-            "name": it.group,
-            "job": it.job,
-            "pods": it.pods,
-            "why": it.why,
-            "places": it.places,
-        })
-    };
-    json!({
-        "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
-        "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
-        "computeDomains": missing.iter().map(MissingDomain::document).collect::<Vec<_>>(),
-        "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
-    })
-}
-
-fn conflict(it: &Conflict) -> Value {
-    json!({
-        "level": it.level_name(),
-        "domain": it.domain,
-        "source": it.source,
-        "other": it.other,
-        "parts": it.parts,
-    })
+fn conflict(it: &Conflict) -> SourceConflict {
+    let parts = it.parts.iter();
+    SourceConflict {
+        level: it.level_name().to_owned(),
+        domain: it.domain.clone(),
+        source: it.source.clone(),
+        other: it.other.clone(),
+        parts: parts.map(|(name, nodes)| (name.clone(), nodes.iter().cloned().collect())).collect(),
+    }
 }

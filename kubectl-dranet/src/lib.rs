@@ -3,6 +3,7 @@
 //! Nothing is decided here: topologies come from topology-graph, plans from admission,
 //! predictions from dra-allocator.
 
+mod answer;
 pub mod args;
 mod barriers;
 mod bench;

@@ -1,6 +1,7 @@
 //! `pools`: the addresses of `NicPool`s, and the claims that hold them.
 
 use crate::Output;
+use crate::answer::{Pool, PoolAddress, Pools};
 use crate::args::{ListForm, PoolsArgs};
 use crate::kinds::{NIC_ADDRESSES, NIC_POOLS};
 use crate::snapshot;
@@ -8,18 +9,8 @@ use crate::source::{Seen, Source};
 use crate::text::{self, counted, table};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::IpAddr;
-
-/// A pool and its addresses in use.
-struct Pool {
-    name: String,
-    object: NicPool,
-    status: NicPoolStatus,
-    /// Sorted by address.
-    addresses: Vec<NicAddress>,
-}
 
 pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
@@ -30,14 +21,15 @@ pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
     if let Some(name) = absent {
         anyhow::bail!("found no NicPool `{name}`");
     }
+    let answer = Pools { pools };
     let text = match args.output {
-        ListForm::Text => person(&pools, !args.pools.is_empty())?,
-        ListForm::Wide => person(&pools, true)?,
+        ListForm::Text => person(&answer.pools, !args.pools.is_empty())?,
+        ListForm::Wide => person(&answer.pools, true)?,
         ListForm::Name => text::lines(
-            pools.iter().map(|pool| format!("nicpool.topology.dranet.io/{}", pool.name)),
+            answer.pools.iter().map(|pool| format!("nicpool.topology.dranet.io/{}", pool.name)),
         ),
-        ListForm::Json => text::document(&program(&pools), false)?,
-        ListForm::Yaml => text::document(&program(&pools), true)?,
+        ListForm::Json => text::answer(&answer, false)?,
+        ListForm::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
@@ -45,21 +37,44 @@ pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
 fn pools(seen: &Seen) -> anyhow::Result<Vec<Pool>> {
     let addresses = seen.of_kind(NIC_ADDRESSES.name).map(NicAddress::deserialize);
     let addresses: Vec<NicAddress> = addresses.collect::<Result<_, _>>()?;
-    let mut pools: Vec<_> = seen
-        .of_kind(NIC_POOLS.name)
-        .map(|object| {
-            let object = NicPool::deserialize(object)?;
-            let name = object.metadata.name.clone().unwrap_or_default();
-            let own = addresses.iter().filter(|address| address.spec.pool == name);
-            let mut addresses: Vec<_> = own.cloned().collect();
-            addresses.sort_by_key(|address| address.spec.address);
-            let taken: Vec<_> = addresses.iter().map(|address| address.spec.address).collect();
-            let status = object.spec.status(&taken);
-            anyhow::Ok(Pool { name, object, status, addresses })
-        })
-        .collect::<Result<_, _>>()?;
+    let pools =
+        seen.of_kind(NIC_POOLS.name).map(|object| pool(&NicPool::deserialize(object)?, &addresses));
+    let mut pools: Vec<Pool> = pools.collect::<anyhow::Result<_>>()?;
     pools.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(pools)
+}
+
+/// A pool, with those of these addresses that are of it, sorted.
+fn pool(object: &NicPool, addresses: &[NicAddress]) -> anyhow::Result<Pool> {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let own = addresses.iter().filter(|address| address.spec.pool == name);
+    let mut own: Vec<&NicAddress> = own.collect();
+    own.sort_by_key(|address| address.spec.address);
+    let taken: Vec<_> = own.iter().map(|address| address.spec.address).collect();
+    let NicPoolStatus { size, used, free } = object.spec.status(&taken);
+    let kind = serde_json::to_value(object.spec.interface.kind)?;
+    Ok(Pool {
+        size,
+        used,
+        free,
+        ranges: ranges(object),
+        namespaces: object.spec.namespaces.clone(),
+        r#type: kind.as_str().map(str::to_owned),
+        invalid: object.spec.check().err().map(|error| error.to_string()),
+        addresses: own.into_iter().map(address).collect(),
+        name,
+    })
+}
+
+fn address(address: &NicAddress) -> PoolAddress {
+    let spec = &address.spec;
+    PoolAddress {
+        address: spec.address.to_string(),
+        namespace: spec.claim.namespace.clone(),
+        claim: spec.claim.name.clone(),
+        node: spec.node.clone(),
+        device: spec.device.clone(),
+    }
 }
 
 fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
@@ -67,14 +82,11 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
         return Ok("the cluster has no NicPool\n".to_owned());
     }
     let row = |pool: &Pool| {
-        let NicPoolStatus { size, used, mut free } = pool.status;
-        if pool.object.spec.check().is_err() {
-            free = 0;
-        }
-        let namespaces = pool.object.spec.namespaces.as_ref();
+        let free = if pool.invalid.is_some() { 0 } else { pool.free };
+        let namespaces = pool.namespaces.as_ref();
         let mut row = vec![pool.name.clone()];
-        row.extend([size, used, free].map(|number| number.to_string()));
-        row.push(ranges(pool).join(", "));
+        row.extend([pool.size, pool.used, free].map(|number| number.to_string()));
+        row.push(pool.ranges.join(", "));
         row.push(namespaces.map_or_else(|| "all".to_owned(), |names| names.join(", ")));
         row
     };
@@ -82,7 +94,7 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     let heading = ["POOL", "SIZE", "USED", "FREE", "RANGES", "NAMESPACES"];
     let mut text = table(&heading, &rows);
     for pool in pools {
-        if let Err(error) = pool.object.spec.check() {
+        if let Some(error) = &pool.invalid {
             writeln!(text, "\n{} is invalid and gives no addresses: {error}", pool.name)?;
         }
     }
@@ -94,10 +106,9 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
         let rows: Vec<_> = pool
             .addresses
             .iter()
-            .map(|address| {
-                let spec = &address.spec;
-                let claim = format!("{}/{}", spec.claim.namespace, spec.claim.name);
-                vec![spec.address.to_string(), claim, spec.node.clone(), spec.device.clone()]
+            .map(|it| {
+                let claim = format!("{}/{}", it.namespace, it.claim);
+                vec![it.address.clone(), claim, it.node.clone(), it.device.clone()]
             })
             .collect();
         if !rows.is_empty() {
@@ -107,9 +118,8 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn ranges(pool: &Pool) -> Vec<String> {
-    pool.object
-        .spec
+fn ranges(pool: &NicPool) -> Vec<String> {
+    pool.spec
         .ranges
         .iter()
         .map(|range| match (range.first, range.last) {
@@ -120,32 +130,4 @@ fn ranges(pool: &Pool) -> Vec<String> {
             }
         })
         .collect()
-}
-
-fn program(pools: &[Pool]) -> Value {
-    let address = |address: &NicAddress| {
-        let spec = &address.spec;
-        json!({
-            "address": spec.address,
-            "namespace": spec.claim.namespace,
-            "claim": spec.claim.name,
-            "node": spec.node,
-            "device": spec.device,
-        })
-    };
-    let pool = |pool: &Pool| {
-        let NicPoolStatus { size, used, free } = pool.status;
-        json!({
-            "name": pool.name,
-            "size": size,
-            "used": used,
-            "free": free,
-            "ranges": ranges(pool),
-            "namespaces": pool.object.spec.namespaces,
-            "type": pool.object.spec.interface.kind,
-            "invalid": pool.object.spec.check().err().map(|error| error.to_string()),
-            "addresses": pool.addresses.iter().map(address).collect::<Vec<_>>(),
-        })
-    };
-    json!({ "pools": pools.iter().map(pool).collect::<Vec<_>>() })
 }

@@ -18,6 +18,11 @@ pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
     if is_yaml { yaml(value) } else { Ok(serde_json::to_string_pretty(value)? + "\n") }
 }
 
+/// An answer as a document.
+pub(crate) fn answer(answer: &impl Serialize, is_yaml: bool) -> anyhow::Result<String> {
+    document(&serde_json::to_value(answer)?, is_yaml)
+}
+
 /// Documents one after the other.
 pub(crate) fn documents(values: &[Value], is_yaml: bool) -> anyhow::Result<String> {
     let texts: anyhow::Result<Vec<_>> =

@@ -1,42 +1,27 @@
 //! `version`: versions of this program, the API server and the project's components.
 
 use crate::Output;
+use crate::answer::{Component, Version};
 use crate::args::{Form, VersionArgs};
 use crate::snapshot::read_components;
 use crate::text::{self, table};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write as _;
 
-/// A container of the project that runs in the cluster.
-struct Component {
-    name: String,
-    image: String,
-    /// Tag of the image, otherwise its digest.
-    version: String,
-    /// Ready and desired replicas, `2/3`.
-    ready: String,
-}
-
-impl Component {
-    fn document(&self) -> Value {
-        let Self { name, image, version, ready } = self;
-        json!({ "name": name, "version": version, "ready": ready, "image": image })
-    }
-}
-
 pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<Output> {
-    let client = env!("CARGO_PKG_VERSION");
-    let (mut server, mut components, mut notes) = (None, Vec::new(), Vec::new());
+    let client = env!("CARGO_PKG_VERSION").to_owned();
+    let (mut answer, mut notes) =
+        (Version { client, server: None, components: Vec::new() }, Vec::new());
     if !args.client {
         let seen = read_components(args)?;
-        components = seen.kept.iter().flat_map(of_workload).collect();
-        components.sort_by(|one, other| one.name.cmp(&other.name));
-        (server, notes) = (seen.server, seen.notes);
+        answer.components = seen.kept.iter().flat_map(of_workload).collect();
+        answer.components.sort_by(|one, other| one.name.cmp(&other.name));
+        (answer.server, notes) = (seen.server, seen.notes);
     }
     let text = match args.output {
-        Form::Text => person(client, server.as_deref(), &components, args.client)?,
-        Form::Json => text::document(&program(client, server.as_deref(), &components), false)?,
-        Form::Yaml => text::document(&program(client, server.as_deref(), &components), true)?,
+        Form::Text => person(&answer, args.client)?,
+        Form::Json => text::answer(&answer, false)?,
+        Form::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output { notes, ..Output::from(text) })
 }
@@ -82,17 +67,13 @@ fn version_of(image: &str) -> &str {
     last.split_once(':').map_or(digest, |(_, tag)| tag)
 }
 
-fn person(
-    client: &str,
-    server: Option<&str>,
-    components: &[Component],
-    is_client_only: bool,
-) -> anyhow::Result<String> {
+fn person(answer: &Version, is_client_only: bool) -> anyhow::Result<String> {
+    let Version { client, server, components } = answer;
     let mut out = format!("client: {client}\n");
     if is_client_only {
         return Ok(out);
     }
-    writeln!(out, "API server: {}", server.unwrap_or("not known"))?;
+    writeln!(out, "API server: {}", server.as_deref().unwrap_or("not known"))?;
     if components.is_empty() {
         writeln!(out, "components: none found")?;
         return Ok(out);
@@ -103,14 +84,6 @@ fn person(
         .collect();
     write!(out, "\n{}", table(&["COMPONENT", "VERSION", "READY", "IMAGE"], &rows))?;
     Ok(out)
-}
-
-fn program(client: &str, server: Option<&str>, components: &[Component]) -> Value {
-    json!({
-        "client": client,
-        "server": server,
-        "components": components.iter().map(Component::document).collect::<Vec<_>>(),
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What differs between two versions of an object.
 
-use serde_json::{Value, json};
+use crate::answer::FieldChange;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Fields that change without a meaningful difference.
@@ -15,29 +16,14 @@ const NOISE: [&str; 8] = [
     "renewTime",
 ];
 
-/// A field with a different value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    /// `spec.devices[gpu-0].attributes.uuid`.
-    pub(super) path: String,
-    pub(super) before: Value,
-    pub(super) after: Value,
-}
-
-impl Change {
-    pub(super) fn json(&self) -> Value {
-        json!({ "path": self.path, "before": self.before, "after": self.after })
-    }
-}
-
-/// All fields that differ, sorted by path. List items with a name are compared by name.
-pub(super) fn changes(before: &Value, after: &Value) -> Vec<Change> {
+/// All fields that differ, sorted by path, such as `spec.devices[gpu-0].attributes.uuid`. List items with a name are compared by name.
+pub(super) fn changes(before: &Value, after: &Value) -> Vec<FieldChange> {
     let mut found = Vec::new();
     walk("", before, after, &mut found);
     found
 }
 
-fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
+fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange>) {
     if before == after {
         return;
     }
@@ -61,7 +47,7 @@ fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
                 walk(&format!("{path}[{of}]"), &item(one), &item(other), found);
             }
         }
-        _ => found.push(Change {
+        _ => found.push(FieldChange {
             path: path.to_owned(),
             before: before.clone(),
             after: after.clone(),
@@ -82,6 +68,7 @@ fn is_named(items: &[Value]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn fields_are_compared_and_items_by_name() {

@@ -1,27 +1,16 @@
 //! `ComputeDomain`s that pods wait for, and why admission has not created them.
 
+use crate::answer::MissingDomain;
 use crate::kinds::COMPUTE_DOMAINS;
 use crate::source::{Seen, Source, missing_domains};
-use crate::text::counted;
 use cluster_model::compute_domain::{group_of_template, name};
 use cluster_model::names::EVENT_COMPUTE_DOMAIN;
 use cluster_model::view::ObjectKey;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// The reason where no event says one.
 const NOT_YET: &str = "admission has not created it yet";
-
-/// A `ComputeDomain` that does not exist.
-pub(super) struct MissingDomain {
-    key: ObjectKey,
-    /// What people call the job of its pods.
-    job: String,
-    /// Its pods without a node.
-    pods: usize,
-    why: String,
-}
 
 /// The `ComputeDomain`s that pods without a node need and that do not exist.
 pub(super) fn missing(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<MissingDomain>> {
@@ -38,7 +27,7 @@ pub(super) fn missing(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<Mi
         found
             .entry(key.clone())
             .or_insert_with(|| MissingDomain {
-                key: key.clone(),
+                name: key.to_string(),
                 job: job(pod),
                 pods: 0,
                 why: NOT_YET.to_owned(),
@@ -53,8 +42,8 @@ pub(super) fn missing(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<Mi
         seen.kept.append(&mut events.kept);
         seen.notes.append(&mut events.notes);
     }
-    for domain in found.values_mut() {
-        if let Some(why) = reason(&domain.key, seen.of_kind("Event")) {
+    for (key, domain) in &mut found {
+        if let Some(why) = reason(key, seen.of_kind("Event")) {
             domain.why = why;
         }
     }
@@ -95,19 +84,4 @@ fn reason<'e>(key: &ObjectKey, events: impl Iterator<Item = &'e Value>) -> Optio
     });
     let last = about.max_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
     Some(last?["note"].as_str()?.strip_prefix(&start)?.to_owned())
-}
-
-impl MissingDomain {
-    /// For programs.
-    pub(super) fn document(&self) -> Value {
-        let Self { key, job, pods, why } = self;
-        json!({"name": key.to_string(), "job": job, "pods": pods, "why": why})
-    }
-}
-
-impl fmt::Display for MissingDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, job, pods, why } = self;
-        write!(f, "{job}: {} wait for ComputeDomain {key}: {why}", counted(*pods, "pod"))
-    }
 }

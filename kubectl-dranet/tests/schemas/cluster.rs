@@ -1,4 +1,4 @@
-//! Answers about the cluster: `capacity`, `simulate`, `doctor`, `fabric`, `top` and `pools`.
+//! Answers about the cluster: `capacity`, `simulate`, `doctor` and `top`.
 
 use super::{Explain, Severity};
 use schemars::JsonSchema;
@@ -196,83 +196,6 @@ pub(crate) struct DoctorFinding {
     pub(crate) message: String,
 }
 
-/// `kubectl dranet fabric -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[expect(clippy::struct_field_names, reason = "the names are those of the JSON")]
-pub(crate) struct Fabrics {
-    /// The fabrics.
-    pub(crate) fabrics: Vec<Fabric>,
-    /// Groups that wait for one.
-    pub(crate) waiting: Vec<WaitingGroup>,
-    /// `ComputeDomain`s that pods without a node need and that do not exist.
-    pub(crate) compute_domains: Vec<MissingDomain>,
-    /// Fabrics and domains that another source divides.
-    pub(crate) conflicts: Vec<SourceConflict>,
-}
-
-/// A `ComputeDomain` that does not exist.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct MissingDomain {
-    /// Its namespace and name.
-    pub(crate) name: String,
-    /// What people call the job of its pods: kind, namespace and name.
-    pub(crate) job: String,
-    /// Pods that wait for it.
-    pub(crate) pods: u64,
-    /// Why admission has not created it.
-    pub(crate) why: String,
-}
-
-/// A fabric, or a domain of a level, that another source divides.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SourceConflict {
-    /// `fabric`, `nvlink` or `block`.
-    pub(crate) level: String,
-    /// The value of the level's node label.
-    pub(crate) domain: String,
-    /// Where this value comes from.
-    pub(crate) source: String,
-    /// The source that divides it.
-    pub(crate) other: String,
-    /// What that source calls the parts, with their nodes.
-    pub(crate) parts: BTreeMap<String, Vec<String>>,
-}
-
-/// A fabric.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Fabric {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its nodes.
-    pub(crate) nodes: u64,
-    /// Nodes with nothing in use.
-    pub(crate) nodes_free: u64,
-    /// Free GPUs.
-    pub(crate) gpus_free: u64,
-    /// Free NICs.
-    pub(crate) nics_free: u64,
-}
-
-/// A group that waits.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WaitingGroup {
-    /// Its namespace and the value of the label `dranet.io/fabric-group` of its pods.
-    pub(crate) name: String,
-    /// What people call it: kind, namespace and name of its job.
-    pub(crate) job: String,
-    /// Pods that wait.
-    pub(crate) pods: u64,
-    /// Why.
-    pub(crate) why: String,
-    /// How many of them fit on each fabric now.
-    pub(crate) places: BTreeMap<String, u64>,
-}
-
 /// `kubectl dranet top -o json`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -303,54 +226,6 @@ pub(crate) struct TopNode {
     pub(crate) ports: Vec<String>,
     /// Why it takes no pods: `cordoned`, `not ready`.
     pub(crate) closed: Option<String>,
-}
-
-/// `kubectl dranet pools -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Pools {
-    /// The NicPools.
-    pub(crate) pools: Vec<Pool>,
-}
-
-/// A NicPool.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Pool {
-    /// Its name.
-    pub(crate) name: String,
-    /// NICs that the pool has addresses for.
-    pub(crate) size: u64,
-    /// NICs that have addresses from the pool.
-    pub(crate) used: u64,
-    /// NICs that can still get addresses.
-    pub(crate) free: u64,
-    /// Its ranges, with their first and last address if set.
-    pub(crate) ranges: Vec<String>,
-    /// Namespaces that may use it; null means all.
-    pub(crate) namespaces: Option<Vec<String>>,
-    /// Type of the interface that goes with an address, if set.
-    pub(crate) r#type: Option<String>,
-    /// Why it gives no addresses, if it is invalid.
-    pub(crate) invalid: Option<String>,
-    /// The addresses that claims have.
-    pub(crate) addresses: Vec<PoolAddress>,
-}
-
-/// An address that a claim has.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PoolAddress {
-    /// The address, with the length of its network.
-    pub(crate) address: String,
-    /// Namespace of the claim.
-    pub(crate) namespace: String,
-    /// Name of the claim.
-    pub(crate) claim: String,
-    /// The node whose driver took it.
-    pub(crate) node: String,
-    /// The device that it was taken for.
-    pub(crate) device: String,
 }
 
 /// How many NICs are free, and how many there are.

@@ -1,9 +1,8 @@
-//! Answers of the other commands: `bench`, `version`, `diff` and `migrate`.
+//! Answers of `bench` and `migrate`.
 
 use super::Object;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 /// `kubectl dranet bench -o json`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -66,78 +65,6 @@ pub(crate) struct BenchPlacement {
     pub(crate) placement: String,
     /// The measurement.
     pub(crate) result: Bench,
-}
-
-/// `kubectl dranet version -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Version {
-    /// Version of this program.
-    pub(crate) client: String,
-    /// Version of the API server.
-    pub(crate) server: Option<String>,
-    /// What runs in the cluster.
-    pub(crate) components: Vec<Component>,
-}
-
-/// A part of the project in the cluster.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Component {
-    /// Its name.
-    pub(crate) name: String,
-    /// Tag or digest of its image.
-    pub(crate) version: String,
-    /// How many replicas are ready, as `1/2`.
-    pub(crate) ready: String,
-    /// Its image.
-    pub(crate) image: String,
-}
-
-/// `kubectl dranet diff -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Diff {
-    /// The objects that differ.
-    pub(crate) objects: Vec<Different>,
-}
-
-/// An object that differs.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Different {
-    /// Its kind.
-    pub(crate) kind: String,
-    /// Its namespace and name.
-    pub(crate) name: String,
-    /// How.
-    pub(crate) change: ChangeKind,
-    /// For a changed object: its fields.
-    pub(crate) fields: Vec<FieldChange>,
-}
-
-/// How an object differs.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ChangeKind {
-    /// It was not there before.
-    Added,
-    /// It is no longer there.
-    Removed,
-    /// A field has a different value.
-    Changed,
-}
-
-/// A field with a different value.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FieldChange {
-    /// Where it is.
-    pub(crate) path: String,
-    /// Its value before.
-    pub(crate) before: Value,
-    /// Its value after.
-    pub(crate) after: Value,
 }
 
 /// `kubectl dranet migrate -o json`.

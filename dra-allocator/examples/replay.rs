@@ -14,6 +14,9 @@
 #![expect(clippy::disallowed_methods, reason = "cases are files")]
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
+#[path = "../tests/differential/replay.rs"]
+mod replay;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -22,8 +25,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use dra_allocator::Limits;
-use dra_allocator::replay::{Answer, Case};
 use flate2::bufread::MultiGzDecoder;
+use replay::{Answer, Case};
 
 /// The maximum number of differences shown.
 const SHOWN: usize = 10;

@@ -16,6 +16,8 @@
 mod generate;
 #[path = "../tests/differential/random.rs"]
 mod random;
+#[path = "../tests/differential/replay.rs"]
+mod replay;
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -28,9 +30,9 @@ use std::{env, process};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use dra_allocator::Limits;
-use dra_allocator::replay::Case;
 use generate::Channel;
 use random::Random;
+use replay::Case;
 use serde_json::Value;
 
 /// Compares this crate's speed with Kubernetes' own allocator.

@@ -29,7 +29,6 @@ mod likeness;
 pub mod name;
 pub mod node;
 pub mod quantity;
-pub mod replay;
 pub mod settings;
 pub mod slice;
 pub mod state;

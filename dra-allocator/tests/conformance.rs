@@ -2,6 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "vectors are files")]
 
+#[path = "differential/replay.rs"]
+mod replay;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use dra_allocator::Limits;
-use dra_allocator::replay::Case;
+
+use crate::replay::Case;
 
 /// More than any case of the table needs; stops an endless search.
 const MAX_STEPS: u64 = 2_000_000;

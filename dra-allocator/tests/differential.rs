@@ -12,6 +12,8 @@
 mod generate;
 #[path = "differential/random.rs"]
 mod random;
+#[path = "differential/replay.rs"]
+mod replay;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -20,13 +22,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, process};
 
-use dra_allocator::replay::{Answer, Case};
 use dra_allocator::{Limits, Outcome};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::generate::{Channel, Version};
 use crate::random::Random;
+use crate::replay::{Answer, Case};
 
 /// Cases that need more steps are skipped and counted: Go takes minutes for one, and twenty times
 /// that if its order is random.

@@ -5,10 +5,10 @@
 
 use std::collections::HashSet;
 
+use dra_allocator::Limits;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 
 use super::{Answer, Case, ReplayError};
-use crate::allocate::Limits;
 
 /// With more pools only the order of the case is tried, because there are too many permutations.
 const MAX_POOLS: usize = 6;
@@ -26,7 +26,7 @@ const HUGE: &str = "consumable-capacity-requests-are-not-modified";
 impl Case {
     /// What the JSON of this case fails to represent, for the few cases of Kubernetes' test table
     /// where that is known. Their recorded results belong to another input.
-    pub fn unfaithful(&self) -> Option<&'static str> {
+    pub(crate) fn unfaithful(&self) -> Option<&'static str> {
         UNFAITHFUL
             .iter()
             .find(|case| {
@@ -39,7 +39,7 @@ impl Case {
 
     /// Checks whether Kubernetes may give the recorded result. It may if it equals our result or,
     /// where the order is random, our result for one of the orders. Returns our first result.
-    pub fn check(&self, limits: Limits<'_>) -> Result<(Answer, bool), ReplayError> {
+    pub(crate) fn check(&self, limits: Limits<'_>) -> Result<(Answer, bool), ReplayError> {
         let ours = self.replay()?.run(limits);
         let is_it = |answer: &Answer| {
             answer.same_results(&self.expected) && answer.same_steps(&self.expected)

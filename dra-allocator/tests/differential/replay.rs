@@ -4,11 +4,19 @@
 //! one object per case. Inputs are Kubernetes objects; outputs are the results in order, the error
 //! text, and the number of search steps.
 
+#![allow(dead_code, reason = "each test and example uses a part of it")]
+
 mod orders;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
+use dra_allocator::quantity::QuantityError;
+use dra_allocator::{
+    AllocatedState, Attempt, Claim, ClaimAllocation, DeviceId, FeatureGates, Inventory,
+    InventoryError, Limits, MinorVersion, NoFit, Outcome, QualifiedName, Quantity, Settings,
+    Variant, WireError, allocate,
+};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice,
@@ -16,28 +24,19 @@ use k8s_openapi::api::resource::v1::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::allocate::{Attempt, ClaimAllocation, Limits, NoFit, Outcome, allocate};
-use crate::claim::Claim;
-use crate::inventory::{Inventory, InventoryError};
-use crate::name::{DeviceId, QualifiedName};
-use crate::quantity::{Quantity, QuantityError};
-use crate::settings::{FeatureGates, MinorVersion, Settings, Variant};
-use crate::state::AllocatedState;
-use crate::wire::WireError;
-
 /// Replaces the random ID of a share.
 const SHARE: &str = "SHARE";
 
 /// A conformance case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Case {
+pub(crate) struct Case {
     /// The name, for cases of the test table.
     #[serde(default)]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The seed, for random cases.
     #[serde(default)]
-    pub seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
     kubernetes: String,
     channel: String,
     features: Option<Vec<String>>,
@@ -56,7 +55,7 @@ pub struct Case {
 
 /// A case cannot be replayed.
 #[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
+pub(crate) enum ReplayError {
     /// The JSON is not a case.
     #[error("failed to read a case")]
     Json(#[from] serde_json::Error),
@@ -90,39 +89,39 @@ pub enum ReplayError {
 
 /// The result of a case, from Kubernetes or from this crate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The allocations as JSON; `None` if there are none.
     #[serde(default)]
-    pub results: Option<Vec<Value>>,
+    pub(crate) results: Option<Vec<Value>>,
     /// The error; empty if there is none.
     #[serde(default)]
-    pub error: String,
+    pub(crate) error: String,
     /// The number of search steps; −1 if unknown.
     #[serde(default, rename = "numAllocateOne")]
-    pub steps: i64,
+    pub(crate) steps: i64,
 }
 
 impl Answer {
     /// Parses a result from JSON.
-    pub fn from_json(json: &str) -> Result<Self, ReplayError> {
+    pub(crate) fn from_json(json: &str) -> Result<Self, ReplayError> {
         Ok(serde_json::from_str(json)?)
     }
 
     /// Returns true if the allocations are equal, and both or neither are errors.
-    pub fn same_results(&self, other: &Self) -> bool {
+    pub(crate) fn same_results(&self, other: &Self) -> bool {
         let results = |answer: &'_ Self| answer.results.clone().filter(|r| !r.is_empty());
         results(self) == results(other) && self.error.is_empty() == other.error.is_empty()
     }
 
     /// Returns true if the steps are equal, or one of them is unknown.
-    pub fn same_steps(&self, other: &Self) -> bool {
+    pub(crate) fn same_steps(&self, other: &Self) -> bool {
         self.steps == other.steps || self.steps < 0 || other.steps < 0
     }
 }
 
 /// A case whose inputs are all parsed.
 #[derive(Debug)]
-pub struct Replay {
+pub(crate) struct Replay {
     inventory: Inventory,
     node: String,
     claims: Vec<Claim>,
@@ -132,17 +131,17 @@ pub struct Replay {
 
 impl Case {
     /// Parses a case from JSON.
-    pub fn from_json(json: &str) -> Result<Self, ReplayError> {
+    pub(crate) fn from_json(json: &str) -> Result<Self, ReplayError> {
         Ok(serde_json::from_str(json)?)
     }
 
     /// The result from Kubernetes.
-    pub fn expected(&self) -> Answer {
+    pub(crate) fn expected(&self) -> Answer {
         self.expected.clone()
     }
 
     /// The name or the seed.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         match (&self.name, self.seed) {
             (Some(name), _) => name.clone(),
             (None, Some(seed)) => format!("seed {seed}"),
@@ -151,7 +150,7 @@ impl Case {
     }
 
     /// The settings for the version, the gates and the variant of the case.
-    pub fn settings(&self) -> Result<Settings, ReplayError> {
+    pub(crate) fn settings(&self) -> Result<Settings, ReplayError> {
         let version = MinorVersion::parse(&self.kubernetes)
             .ok_or_else(|| ReplayError::Version(self.kubernetes.clone()))?;
         let mut gates = FeatureGates::default();
@@ -170,7 +169,7 @@ impl Case {
     }
 
     /// Parses all inputs of the case.
-    pub fn replay(&self) -> Result<Replay, ReplayError> {
+    pub(crate) fn replay(&self) -> Result<Replay, ReplayError> {
         let mut inventory = Inventory::new();
         inventory.apply_node(&self.node)?;
         for (number, slice) in self.slices.iter().flatten().enumerate() {
@@ -220,13 +219,13 @@ impl Case {
 
 impl Replay {
     /// Runs the case.
-    pub fn attempt(&self, limits: Limits<'_>) -> Attempt {
+    pub(crate) fn attempt(&self, limits: Limits<'_>) -> Attempt {
         let Self { inventory, node, claims, state, settings } = self;
         allocate(inventory, node, claims, state, settings, limits)
     }
 
     /// Runs the case and returns its result.
-    pub fn run(&self, limits: Limits<'_>) -> Answer {
+    pub(crate) fn run(&self, limits: Limits<'_>) -> Answer {
         let attempt = self.attempt(limits);
         let (results, error) = match attempt.outcome {
             Outcome::Allocated(allocations) => {

@@ -4,7 +4,6 @@ use cluster_model::names::job_label;
 use cluster_model::view::{ClusterView, GroupTree, ObjectKey, UnknownGroup};
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 /// The value of annotations for the group of the pod's own job.
@@ -49,29 +48,28 @@ const JOB_LABELS: [&str; 5] = [
 /// Depends only on the pod as it was created, and on the outermost of its `CompositePodGroup`s, which
 /// never changes; so a later call returns the same.
 pub(crate) fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<String> {
-    let metadata = &pod.metadata;
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let labels = metadata.labels.as_ref();
-    let owners = metadata.owner_references.as_deref().unwrap_or_default();
-    let annotations = metadata.annotations.as_ref();
-    let by_label = || {
-        let value = |label: &&str| {
-            let of = |map: Option<&BTreeMap<String, String>>| map?.get(*label).cloned();
-            of(labels).or_else(|| of(annotations))
-        };
-        JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, &value(label)?])))
-    };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     match fabric {
         Fabric::Named(name) => Some(hash(&[namespace, "named", name])),
         // A job of several controllers may have a PodGroup for each of them.
-        Fabric::Same => by_label()
+        Fabric::Same => by_label(pod, namespace)
             .or_else(|| Some(hash(&[namespace, "composite-pod-group", root?])))
             .or_else(|| Some(hash(&[namespace, "pod-group", pod_group(pod)?])))
             .or_else(|| {
-                let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
+                let mut owners = pod.metadata.owner_references.iter().flatten();
+                let controller = owners.find(|owner| owner.controller == Some(true))?;
                 Some(hash(&["controller", &controller.uid]))
             }),
     }
+}
+
+/// The group by the first label, or annotation, that marks the pods of a job.
+fn by_label(pod: &Pod, namespace: &str) -> Option<String> {
+    let maps = [pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref()];
+    JOB_LABELS.iter().find_map(|label| {
+        let value = maps.iter().flatten().find_map(|map| map.get(*label))?;
+        Some(hash(&[namespace, label, value]))
+    })
 }
 
 /// The `PodGroup` that the pod's workload has created for it.

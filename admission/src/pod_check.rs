@@ -122,11 +122,13 @@ fn gpu_request<'a>(spec: &'a ResourceClaimSpec, view: &ClusterView) -> Option<&'
 }
 
 fn is_gpu_class(name: &str, view: &ClusterView) -> bool {
-    let selects_gpu = |class: &Class| {
-        let slices = view.inventory().slices();
-        let mut slices = slices.filter(|slice| gpu_drivers::by_name(&slice.pool.driver).is_some());
-        slices.any(|slice| slice.devices.iter().any(|gpu| is_in(class, gpu, view.settings())))
-    };
     gpu_drivers::all().iter().any(|driver| driver.driver == name)
-        || view.inventory().class(name).is_some_and(|class| selects_gpu(class))
+        || view.inventory().class(name).is_some_and(|class| selects_gpu(class, view))
+}
+
+/// Whether the class selects a published GPU.
+fn selects_gpu(class: &Class, view: &ClusterView) -> bool {
+    let slices = view.inventory().slices();
+    let mut slices = slices.filter(|slice| gpu_drivers::by_name(&slice.pool.driver).is_some());
+    slices.any(|slice| slice.devices.iter().any(|gpu| is_in(class, gpu, view.settings())))
 }

@@ -39,8 +39,8 @@ impl PortsApart {
         if all < 2 || own.iter().all(|machine| machine.ports() == machine.devices.nics.len()) {
             return Self::Unneeded;
         }
-        let on_all = |name: &&&str| own.iter().all(|machine| machine.nics_have(name));
-        match driver.port_attributes.iter().find(on_all) {
+        let mut names = driver.port_attributes.iter();
+        match names.find(|name| own.iter().all(|machine| machine.nics_have(name))) {
             Some(name) if settings.gates.consumable_capacity => {
                 let is_enough = own.iter().all(|machine| machine.ports() >= all);
                 if is_enough { Self::By(name) } else { Self::NearBy(name) }

@@ -117,13 +117,13 @@ pub(crate) fn join_compute_domain(pod: &mut Value, grants: &[Grant], group: &str
 
 /// Removes what [`join_compute_domain`] added.
 fn leave_compute_domain(pod: &mut Value) {
-    let claims = pod["spec"]["resourceClaims"].as_array();
-    let is_ours = |claim: &Value| {
+    let mut claims = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
+    let ours = claims.find(|claim| {
         let template = claim["resourceClaimTemplateName"].as_str();
         claim["name"] == CHANNEL_CLAIM
             && template.and_then(compute_domain::group_of_template).is_some()
-    };
-    if !claims.is_some_and(|claims| claims.iter().any(is_ours)) {
+    });
+    if ours.is_none() {
         return;
     }
     remove(&mut pod["spec"], "resourceClaims", CHANNEL_CLAIM);
@@ -140,12 +140,12 @@ fn leave_compute_domain(pod: &mut Value) {
 pub fn tolerate(pod: &mut Value, resources: &[&str]) {
     for resource in resources {
         let tolerations = &mut pod["spec"]["tolerations"];
-        let is_there = |entry: &Value| {
+        let is_there = tolerations.as_array().into_iter().flatten().any(|entry| {
             entry["key"] == *resource
                 && entry["operator"] == "Exists"
                 && matches!(entry["effect"].as_str(), None | Some("NoSchedule"))
-        };
-        if !tolerations.as_array().is_some_and(|all| all.iter().any(is_there)) {
+        });
+        if !is_there {
             let effect = "NoSchedule";
             push(tolerations, json!({ "key": resource, "operator": "Exists", "effect": effect }));
         }

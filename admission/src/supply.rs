@@ -46,8 +46,8 @@ pub(crate) fn nothing(
             && nic_role(nic) == intent.nic_role
             && !(intent.host_network && driver.may_have_interface(nic))
     };
-    let with_nics = |devices: &&NodeDevices<'_>| devices.nics.values().any(|nic| counts(nic));
-    let with_nics = devices.iter().filter(with_nics).count();
+    let with_nics = devices.iter().filter(|devices| devices.nics.values().any(|nic| counts(nic)));
+    let with_nics = with_nics.count();
     let plugins = selection.gpu_driver.extended_resources.iter().flat_map(|resource| {
         view.nodes_with_plugin(resource).filter(|node| filter(node)).map(move |_| *resource)
     });
@@ -108,8 +108,10 @@ pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
     if intent.policy == AlignmentPolicy::Preferred {
         return intent.deny(total_shortage(intent, question));
     }
-    let is_possible = |asked: &Level| Nearness::Level(*asked) != weakest && enough(weakest);
-    if let Some(asked) = intent.level.filter(is_possible) {
+    if let Some(asked) = intent.level
+        && Nearness::Level(asked) != weakest
+        && enough(weakest)
+    {
         let possible = Nearness::levels(machines).filter(|level| *level > Nearness::Level(asked));
         let possible = possible.filter(|level| enough(*level));
         let possible: Vec<_> = possible.map(|level| format!("\"{level}\"")).collect();
@@ -198,10 +200,11 @@ fn no_join(question: Question<'_>) -> String {
 /// The other remedy for NICs with bus IDs, on nodes whose type of machine no label names.
 fn or_labels(question: Question<'_>) -> &'static str {
     let driver = question.nic_class.driver();
-    let is_pinnable = |machine: &Machine<'_>| {
-        machine.type_label.is_none() && machine.nics_have(attribute::PCI_BUS_ID)
-    };
-    if driver.is_ours() || !question.machines.iter().any(is_pinnable) {
+    let mut pinnable = question
+        .machines
+        .iter()
+        .filter(|machine| machine.type_label.is_none() && machine.nics_have(attribute::PCI_BUS_ID));
+    if driver.is_ours() || pinnable.next().is_none() {
         return "";
     }
     "; or run fabric-controller, which labels nodes with the type of their machine"

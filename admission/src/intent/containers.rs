@@ -92,15 +92,17 @@ fn gpu_limits<'a>(
     resources: &'a GpuResources,
 ) -> impl Iterator<Item = (&'a str, &'a Quantity)> {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    let is_gpu = |name: &str| {
-        let mut partial = gpu_drivers::all().iter().flat_map(|driver| driver.partial_resources);
-        resources.get(name).is_some() || partial.any(|start| name.starts_with(start))
-    };
     limits
         .into_iter()
         .flatten()
         .map(|(name, quantity)| (name.as_str(), quantity))
-        .filter(move |(name, quantity)| is_gpu(name) && quantity.0 != "0")
+        .filter(move |(name, quantity)| is_gpu(name, resources) && quantity.0 != "0")
+}
+
+/// Whether a resource stands for GPUs, or for parts of them.
+fn is_gpu(name: &str, resources: &GpuResources) -> bool {
+    let mut partial = gpu_drivers::all().iter().flat_map(|driver| driver.partial_resources);
+    resources.get(name).is_some() || partial.any(|start| name.starts_with(start))
 }
 
 /// The resource of this name, if it stands for whole GPUs.

@@ -36,9 +36,9 @@ pub(super) fn gpus(value: &str) -> Result<u32, Denial> {
 }
 
 pub(super) fn level(value: &str) -> Result<Level, Denial> {
-    let deny = |_| Denial::new(annotation::ALIGNMENT, value, "invalid value");
-    value.parse().map_err(|error| {
-        deny(error).allowed("\"switch\", \"root-port\", \"root\", \"numa\" or \"socket\"")
+    value.parse().map_err(|_| {
+        Denial::new(annotation::ALIGNMENT, value, "invalid value")
+            .allowed("\"switch\", \"root-port\", \"root\", \"numa\" or \"socket\"")
     })
 }
 
@@ -83,17 +83,19 @@ pub(super) fn nic_role(value: Option<&str>) -> Result<NicRole, Denial> {
 }
 
 pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
-    let is_label = |label: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        label.bytes().all(|byte| inner(byte) || byte == b'-')
-            && label.bytes().next().is_some_and(inner)
-            && label.bytes().last().is_some_and(inner)
-    };
     if value.len() <= NAME_MAX && value.split('.').all(is_label) {
         return Ok(value.to_owned());
     }
     Err(Denial::new(name, value, "invalid value: not the name of a DeviceClass")
         .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
+}
+
+/// Whether a text is a label of a DNS name.
+fn is_label(label: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    label.bytes().all(|byte| inner(byte) || byte == b'-')
+        && label.bytes().next().is_some_and(inner)
+        && label.bytes().last().is_some_and(inner)
 }
 
 /// Parses a list of container names of the pod.

@@ -84,12 +84,11 @@ pub(super) fn mixed(
     for known in attributes(question.driver) {
         let Some((way, found)) = way(question, levels, known) else { continue };
         let found = fitting(question, levels, found);
-        let has_kind = |machine: &Machine<'_>| nics_are(machine, question);
         let found: Vec<_> = question
             .machines
             .iter()
             .zip(found)
-            .map(|(machine, found)| found && has_kind(machine))
+            .map(|(machine, found)| found && nics_are(machine, question))
             .collect();
         let is_new = found.iter().zip(&serves).any(|(found, served)| *found && !served);
         if is_new && ways.len() < room {
@@ -228,16 +227,13 @@ fn implies(join: &str, nearness: Nearness) -> bool {
 fn agreement(machine: &Machine<'_>, nearness: Nearness, name: &str) -> Agreement {
     let near = sets(&nearness.cells(machine));
     let same = sets(&machine.cells_by_attribute(name));
-    let inside = |cell: &(BTreeSet<PciAddress>, BTreeSet<PciAddress>)| {
-        near.iter().any(|(gpus, nics)| cell.0.is_subset(gpus) && cell.1.is_subset(nics))
-    };
     if near == same {
-        Agreement::Exact
-    } else if same.iter().all(inside) {
-        Agreement::Partial
-    } else {
-        Agreement::Wrong
+        return Agreement::Exact;
     }
+    let is_inside = same.iter().all(|cell| {
+        near.iter().any(|(gpus, nics)| cell.0.is_subset(gpus) && cell.1.is_subset(nics))
+    });
+    if is_inside { Agreement::Partial } else { Agreement::Wrong }
 }
 
 fn sets(cells: &[Cell]) -> BTreeSet<(BTreeSet<PciAddress>, BTreeSet<PciAddress>)> {

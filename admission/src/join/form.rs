@@ -359,11 +359,11 @@ impl Writer<'_> {
     /// Constraints that exclude choosing the anchor by this way and a GPU by another.
     fn anchor_constraints(&self, block: &Block, i: usize) -> Vec<DeviceConstraint> {
         let named = |request: &str, i: usize| self.subrequest(request, i);
-        let others = || (0..self.ways.len()).filter(|j| *j != i);
         self.gpu_requests(block)
             .iter()
             .map(|(gpu, _)| {
-                let gpus = others().map(|j| named(gpu, j));
+                let others = (0..self.ways.len()).filter(|j| *j != i);
+                let gpus = others.map(|j| named(gpu, j));
                 let requests = [named(&block.nics.0, i)].into_iter().chain(gpus).collect();
                 match_attribute(requests, attribute::PCI_BUS_ID)
             })

@@ -46,15 +46,15 @@ pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
 /// a list or an empty request leaves nothing to compare.
 fn bound<'a>(supply: &'a Supply<'_>, constraint: &Constraint) -> Option<Vec<Bound<'a>>> {
     let bound = requests(supply, supply.bound(constraint));
-    let whole = |it: &Bound<'_>| {
+    let are_whole = bound.iter().all(|it| {
         let all = supply.parts.iter().filter(|part| part.request == it.name).count();
         it.parts.len() == all
-    };
+    });
     let attribute = constraint.kind.attribute()?;
     let all = || bound.iter().flat_map(|it| everywhere(supply, it));
     let lists = all().any(|it| it.attribute(attribute).is_some_and(AttributeValue::is_list));
     let some = bound.iter().all(|it| everywhere(supply, it).next().is_some());
-    (bound.iter().all(whole) && some && !lists && !bound.is_empty()).then_some(bound)
+    (are_whole && some && !lists && !bound.is_empty()).then_some(bound)
 }
 
 /// The requests of these parts.
@@ -78,9 +78,9 @@ fn one_value(
     attribute: &str,
     place: String,
 ) -> Option<Finding> {
-    let lacking = |it: &&Bound<'_>| {
-        everywhere(supply, it).all(|device| device.attribute(attribute).is_none())
-    };
+    let mut lacking = bound
+        .iter()
+        .filter(|it| everywhere(supply, it).all(|device| device.attribute(attribute).is_none()));
     let never = |message| {
         let message = format!("{message}, so the pod stays Pending{}", remedy(supply, bound));
         Finding {
@@ -90,7 +90,7 @@ fn one_value(
             message,
         }
     };
-    if let Some(it) = bound.iter().find(lacking) {
+    if let Some(it) = lacking.next() {
         return Some(never(format!("no device of request `{}` publishes it", it.name)));
     }
     if !supply.nodes.iter().any(|node| can_hold(node, bound, attribute)) {
@@ -103,8 +103,8 @@ fn one_value(
             values.collect::<Vec<_>>().join("; ")
         )));
     }
-    let enough = || supply.nodes.iter().filter(|node| is_enough(node, bound));
-    enough()
+    let mut enough = supply.nodes.iter().filter(|node| is_enough(node, bound));
+    enough
         .all(|node| {
             let values: BTreeSet<_> =
                 chosen(node, bound).map(|it| it.attribute(attribute)).collect();
@@ -199,9 +199,12 @@ fn of_request<'a>(node: &NodeSupply<'a>, it: &Bound<'_>) -> impl Iterator<Item =
 }
 
 fn taken_by<'a>(node: &NodeSupply<'a>, parts: &[usize]) -> Vec<&'a Device> {
-    let taken = |index: usize| parts.iter().any(|part| node.passing[*part][index]);
-    let devices = node.devices.iter().enumerate().filter(|(index, _)| taken(*index));
-    devices.map(|(_, device)| *device).collect()
+    node.devices
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| parts.iter().any(|part| node.passing[*part][*index]))
+        .map(|(_, device)| *device)
+        .collect()
 }
 
 fn everywhere<'a>(supply: &Supply<'a>, it: &Bound<'_>) -> impl Iterator<Item = &'a Device> {

@@ -75,13 +75,13 @@ fn empty(supply: &Supply<'_>, claim: &Claim, max_steps: u64) -> Empty {
 
 /// Names the constraint without which the claim would fit.
 fn never_together(supply: &Supply<'_>, max_steps: u64) -> String {
-    let fits_without = |index: &usize| {
+    let what = "no node can meet it, even with nothing in use";
+    let left_out = (0..supply.claim.constraints.len()).find(|index| {
         let mut claim = supply.claim.clone();
         claim.constraints.remove(*index);
         matches!(empty(supply, &claim, max_steps), Empty::Fits)
-    };
-    let what = "no node can meet it, even with nothing in use";
-    match (0..supply.claim.constraints.len()).find(fits_without) {
+    });
+    match left_out {
         Some(index) => {
             let attribute = supply.claim.constraints[index].kind.attribute().unwrap_or_default();
             format!("{what}; without constraint #{index} on `{attribute}` one could")
@@ -211,10 +211,11 @@ fn free_of_driver(
     node: &NodeSupply<'_>,
     devices: &[usize],
 ) -> BTreeSet<BTreeSet<usize>> {
-    let of_driver = |part: &usize| devices.iter().any(|index| node.passing[*part][*index]);
     let mut requests: BTreeMap<&str, usize> = BTreeMap::new();
-    for part in (0..supply.parts.len()).filter(of_driver) {
-        let part = &supply.parts[part];
+    for (part, passing) in supply.parts.iter().zip(&node.passing) {
+        if !devices.iter().any(|index| passing[*index]) {
+            continue;
+        }
         let most = requests.entry(part.request).or_default();
         *most = (*most).max(needed(part));
     }

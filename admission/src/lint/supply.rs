@@ -119,11 +119,11 @@ impl<'a> Supply<'a> {
     }
 
     fn fails(&mut self, failing: Failing<'a>) {
-        let same = |known: &Failing<'_>| {
+        let is_known = self.failing.iter().any(|known| {
             known.class == failing.class
                 && known.selector.expression() == failing.selector.expression()
-        };
-        if !self.failing.iter().any(same) {
+        });
+        if !is_known {
             self.failing.push(failing);
         }
     }

@@ -55,19 +55,16 @@ pub(super) fn resource<'i>(
     view: &ClusterView,
 ) -> Option<&'i GpuResource> {
     let resource = intent.resource.as_ref().filter(|_| intent.gpu_class.is_none())?;
-    let by_driver = |node: &str| {
-        published(view, node).any(|(_, gpu)| *gpu.id().driver == *resource.driver.driver)
-    };
-    let by_plugin = |node: &str| is_plugin_node(view, node, &resource.name);
     let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
     let (remembered, present): (Vec<&str>, Vec<&str>) =
         nodes.map(|node| &**node).partition(|node| view.is_remembered(node));
     // Present nodes decide, so that remembered machines matter only while there are none.
     for nodes in [present, remembered] {
-        if nodes.iter().any(|node| by_driver(node)) {
+        let mut gpus = nodes.iter().flat_map(|node| published(view, node)).map(|(_, gpu)| gpu);
+        if gpus.any(|gpu| *gpu.id().driver == *resource.driver.driver) {
             return None;
         }
-        if nodes.iter().any(|node| by_plugin(node)) {
+        if nodes.iter().any(|node| is_plugin_node(view, node, &resource.name)) {
             return Some(resource);
         }
     }
@@ -242,9 +239,9 @@ fn written(
     nic_class: &str,
 ) -> ClaimParts {
     let mut parts = chosen.write(intent, question, nic_class);
-    let served = || question.machines.iter().zip(&chosen.serves).filter(|(_, serves)| **serves);
     for attribute in choice::FABRIC_ATTRIBUTES {
-        if served().all(|(machine, _)| machine.nics_have(attribute)) {
+        let mut all = question.machines.iter().zip(&chosen.serves);
+        if all.all(|(machine, serves)| !serves || machine.nics_have(attribute)) {
             parts.constraints.push(match_attribute(parts.nic_requests.clone(), attribute));
         }
     }

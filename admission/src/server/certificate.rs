@@ -55,8 +55,8 @@ pub(crate) fn data(bundle: &CertificateBundle) -> BTreeMap<String, ByteString> {
         (key::CERTIFICATE, certificate),
         (key::KEY, key),
     ];
-    let bytes = |text: &String| ByteString(text.clone().into_bytes());
-    entries.into_iter().map(|(key, text)| (key.to_owned(), bytes(text))).collect()
+    let entries = entries.into_iter();
+    entries.map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes()))).collect()
 }
 
 /// A watch of the Secret.

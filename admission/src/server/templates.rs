@@ -296,21 +296,17 @@ impl StoredTemplate {
         now: Timestamp,
     ) -> Self {
         // Only the claim matters; labels may differ between versions of admission.
-        let same = |wanted| claim_of(wanted) == claim_of(there);
+        if wanted.is_some_and(|wanted| claim_of(wanted) != claim_of(there)) {
+            return Self::Other;
+        }
         let annotations = there.metadata.annotations.as_ref();
         let unused_since = annotations.and_then(|all| all.get(annotation::UNUSED_SINCE));
-        // An unreadable mark may be old.
-        let is_young = |since: &String| {
+        let is_young = unused_since.is_none_or(|since| {
+            // An unreadable mark may be old.
             let since = since.parse::<Timestamp>().ok();
             since.is_some_and(|since| now.duration_since(since) < keep_unused - SAFE)
-        };
-        if !wanted.is_none_or(same) {
-            Self::Other
-        } else if unused_since.is_none_or(is_young) {
-            Self::Good
-        } else {
-            Self::Marked
-        }
+        });
+        if is_young { Self::Good } else { Self::Marked }
     }
 }
 

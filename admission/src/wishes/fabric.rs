@@ -67,14 +67,10 @@ impl FabricWish {
         machines: &[Machine<'_>],
         view: &ClusterView,
     ) -> Result<(), Denial> {
-        let tells = |machine: &Machine<'_>| {
-            machine.nics_have(attribute::FABRIC)
-                || machine.nodes.iter().any(|name| {
-                    let node = view.inventory().node(name);
-                    node.is_some_and(|node| node.labels.contains_key(label::NODE_FABRIC))
-                })
-        };
-        if machines.iter().any(tells) {
+        let mut machines_of_fabrics = machines.iter().filter(|machine| {
+            machine.nics_have(attribute::FABRIC) || has_label(machine, label::NODE_FABRIC, view)
+        });
+        if machines_of_fabrics.next().is_some() {
             return self.check_level_labels(machines, view);
         }
         Err(Denial::new(
@@ -97,11 +93,7 @@ impl FabricWish {
     ) -> Result<(), Denial> {
         for level in self.levels.required() {
             let key = level.label();
-            let labelled = |name: &&str| {
-                let node = view.inventory().node(name);
-                node.is_some_and(|node| node.labels.contains_key(key))
-            };
-            if !machines.iter().any(|machine| machine.nodes.iter().any(labelled)) {
+            if !machines.iter().any(|machine| has_label(machine, key, view)) {
                 return Err(Denial::new(
                     annotation::FABRIC_LEVEL,
                     level.name(),
@@ -114,6 +106,12 @@ impl FabricWish {
         }
         Ok(())
     }
+}
+
+/// Whether a node of a machine has the label.
+fn has_label(machine: &Machine<'_>, key: &str, view: &ClusterView) -> bool {
+    let mut nodes = machine.nodes.iter().filter_map(|name| view.inventory().node(name));
+    nodes.any(|node| node.labels.contains_key(key))
 }
 
 /// Reads the levels below the fabric that the group asks for.
@@ -163,8 +161,9 @@ fn read_group(asker: &Asker<'_>) -> Result<Option<Fabric>, Denial> {
         (annotation::DOMAIN_SIZE, "invalid value: not a number of pods", GROUP_MIN),
         (annotation::FABRIC_WAIT, "invalid value: not a number of seconds", 1),
     ] {
-        let wrong = |number: &&str| number.parse::<u32>().map_or(true, |number| number < min);
-        if let Some(number) = asker.annotation(name).filter(wrong) {
+        if let Some(number) = asker.annotation(name)
+            && number.parse::<u32>().map_or(true, |number| number < min)
+        {
             let allowed = format!("a whole number of {min} or more");
             return Err(Denial::new(name, number, why).allowed(allowed));
         }

@@ -77,14 +77,7 @@ impl NicConfig {
     pub(super) fn check_machines(&self, machines: &[Machine<'_>]) -> Result<(), Denial> {
         let Some(config) = self.parsed() else { return Ok(()) };
         let Err(error) = config.check_rdma_only() else { return Ok(()) };
-        let rdma_only = |machine: &&Machine<'_>| {
-            machine.devices.nics.iter().any(|(address, nic)| {
-                let link = machine.devices.topology.nic(*address).and_then(|nic| nic.link_layer);
-                link == Some(LinkLayer::InfiniBand)
-                    && nic.attribute(attribute::dranet::IF_NAME).is_none()
-            })
-        };
-        match machines.iter().find(rdma_only) {
+        match machines.iter().find(|machine| has_rdma_alone(machine)) {
             Some(machine) => Err(self.deny(format!(
                 "{error} (NICs of node `{}`)",
                 machine.nodes.first().unwrap_or(&""),
@@ -224,4 +217,12 @@ fn is_pool_name(name: &str) -> bool {
         && is_end(bytes.first())
         && is_end(bytes.last())
         && !name.contains("..")
+}
+
+/// Whether the machine has an InfiniBand NIC without an interface.
+fn has_rdma_alone(machine: &Machine<'_>) -> bool {
+    machine.devices.nics.iter().any(|(address, nic)| {
+        let link = machine.devices.topology.nic(*address).and_then(|nic| nic.link_layer);
+        link == Some(LinkLayer::InfiniBand) && nic.attribute(attribute::dranet::IF_NAME).is_none()
+    })
 }

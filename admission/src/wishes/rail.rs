@@ -126,9 +126,12 @@ fn blocks(rails: &[i64], width: usize) -> Vec<Vec<i64>> {
 fn choose(nodes: &BTreeMap<Vec<i64>, usize>, group: &str) -> Option<Vec<i64>> {
     let most = nodes.values().max()?;
     let common = nodes.iter().filter(|(_, count)| 2 * **count >= *most).map(|(rails, _)| rails);
-    let hash = |rail: &i64| Sha256::digest(format!("{group}\0{rail}"));
-    let best = |rails: &[i64]| rails.iter().map(|rail| (hash(rail), Reverse(*rail))).max();
-    common.max_by_key(|rails| best(rails)).cloned()
+    common.max_by_key(|rails| rails.iter().map(|rail| rank(*rail, group)).max()).cloned()
+}
+
+/// By which a group chooses among rails.
+fn rank(rail: i64, group: &str) -> (impl Ord + use<>, Reverse<i64>) {
+    (Sha256::digest(format!("{group}\0{rail}")), Reverse(rail))
 }
 
 /// Returns true if the machine can serve the pod with NICs of these rails.

@@ -197,13 +197,13 @@ impl Layouts {
 fn yielding(machines: Vec<Machine<'_>>) -> Vec<Machine<'_>> {
     let mut kept: Vec<Machine<'_>> = Vec::new();
     for machine in machines {
-        let stands = |other: &Machine<'_>| {
+        let is_condition = kept.iter().any(|other: &Machine<'_>| {
             let (has, own) = (&other.devices, &machine.devices);
             own.gpus.keys().all(|gpu| has.gpus.contains_key(gpu))
                 && own.nics.keys().all(|nic| has.nics.contains_key(nic))
                 && machine.layout.is_condition_of(&other.layout)
-        };
-        if machine.live_nodes() > 0 || !kept.iter().any(stands) {
+        });
+        if machine.live_nodes() > 0 || !is_condition {
             kept.push(machine);
         }
     }
@@ -428,8 +428,9 @@ fn paired(topology: &Topology, pairs: impl Iterator<Item = Pair>) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for Pair { gpu, nic, .. } in pairs {
         let physical = topology.physical_function(nic).map(|physical| (nic, physical));
-        let is_in = |cell: &&mut Cell| cell.gpus.contains(&gpu) || cell.nics.contains(&nic);
-        match cells.iter_mut().find(is_in) {
+        let known =
+            cells.iter_mut().find(|cell| cell.gpus.contains(&gpu) || cell.nics.contains(&nic));
+        match known {
             Some(cell) => {
                 add_once(&mut cell.gpus, gpu);
                 add_once(&mut cell.nics, nic);

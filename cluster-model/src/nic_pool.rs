@@ -203,11 +203,11 @@ impl NicPoolSpec {
                 return Err(NicPoolError::Backwards { index });
             }
         }
-        let mixed = |route: &NicRoute| {
+        let mixed = self.routes.iter().position(|route| {
             let is_v4 = route.destination.address.is_ipv4();
             route.gateway.is_some_and(|gateway| gateway.is_ipv4() != is_v4)
-        };
-        match self.routes.iter().position(mixed) {
+        });
+        match mixed {
             Some(index) => Err(NicPoolError::Route { index }),
             None => Ok(()),
         }
@@ -240,8 +240,10 @@ impl NicPoolSpec {
                 })
                 .find_map(|range| range.gateway)
         };
-        let has_family = |is_v4: bool| addresses.iter().any(|own| own.address.is_ipv4() == is_v4);
-        let routes = self.routes.iter().filter(|it| has_family(it.destination.address.is_ipv4()));
+        let routes = self.routes.iter().filter(|it| {
+            let is_v4 = it.destination.address.is_ipv4();
+            addresses.iter().any(|own| own.address.is_ipv4() == is_v4)
+        });
         let routes = routes.map(|route| {
             let gateway = route.gateway.or_else(|| gateway(route.destination.address.is_ipv4()));
             let scope = if gateway.is_some() { 0 } else { SCOPE_LINK };

@@ -160,10 +160,9 @@ pub fn predict_each<'n>(
     let limits = Limits::within(STEPS_MAX, &budget);
     let nodes = nodes.into_iter().take_while(|_| !stop());
     let answers = survey(inventory, nodes, claims, in_use, view.settings(), limits);
-    let is_known = |attempt: &Attempt| {
+    let known = answers.attempts().filter(|(_, attempt)| {
         !(budget.is_stopped() && matches!(attempt.outcome, Outcome::OverBudget))
-    };
-    let known = answers.attempts().filter(|(_, attempt)| is_known(attempt));
+    });
     known.map(|(node, attempt)| (node, prediction(attempt, &budget))).collect()
 }
 

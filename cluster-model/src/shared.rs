@@ -78,8 +78,8 @@ impl SharedView {
     /// watch hangs. Other kinds can be quiet for hours.
     pub fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
         let heard = lock(&self.0.heard);
-        let age = |at: &Instant| now.saturating_duration_since(*at);
-        heard.iter().map(|(kind, at)| (kind.clone(), age(at))).collect()
+        let ages = heard.iter().map(|(kind, at)| (kind, now.saturating_duration_since(*at)));
+        ages.map(|(kind, age)| (kind.clone(), age)).collect()
     }
 
     pub(crate) fn hear(&self, kind: &str) {

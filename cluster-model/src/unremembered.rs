@@ -57,13 +57,12 @@ pub fn present(view: &ClusterView) -> Present {
         });
     }
     let complete = complete(first);
-    let is_known = |key: &str, devices: &NodeDevices<'_>| {
+    let keys = complete.keys().cloned().collect();
+    let unknown = complete.into_iter().filter(|(key, devices)| {
         let known = remembered::name(key);
         let known = with_plugin_gpus(view, &known).map(|known| appearance(&known));
-        known == Some(appearance(devices))
-    };
-    let keys = complete.keys().cloned().collect();
-    let unknown = complete.into_iter().filter(|(key, devices)| !is_known(key, devices));
+        known != Some(appearance(devices))
+    });
     let unremembered = unknown.map(|(key, devices)| (key, devices.node.to_owned())).collect();
     Present { keys, unremembered }
 }
@@ -121,16 +120,16 @@ fn key(layout: &Layout, pool: &[String]) -> String {
 /// included.
 fn appearance(devices: &NodeDevices<'_>) -> Vec<(PciAddress, Vec<String>)> {
     let tying = [attribute::NUMA_NODE, attribute::PCIE_ROOT];
-    let look = |device: &Device| -> Vec<String> {
+    let all = devices.gpus.iter().chain(&devices.nics);
+    all.map(|(address, device)| {
         let names = device.attributes().map(|(name, _)| name.to_string());
         let values = tying.iter().map(|name| format!("{:?}", device.attribute(name)));
         let is_shared = device.allows_multiple_allocations();
         let shared = device.capacity().iter().filter(|_| is_shared);
         let shared = shared.map(|(name, capacity)| format!("{name} {capacity:?}"));
-        names.chain(values).chain(shared).collect()
-    };
-    let all = devices.gpus.iter().chain(&devices.nics);
-    all.map(|(address, device)| (*address, look(device))).collect()
+        (*address, names.chain(values).chain(shared).collect())
+    })
+    .collect()
 }
 
 #[cfg(test)]

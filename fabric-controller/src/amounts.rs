@@ -14,9 +14,11 @@ impl Amounts {
     /// Parses a resource list of an API object. Skips malformed quantities, because the
     /// API server has validated them.
     pub fn of(list: Option<&BTreeMap<String, Quantity>>) -> Self {
-        let amount = |quantity: &Quantity| Some(quantity.0.parse::<Parsed>().ok()?.milli_value());
-        let all = list.into_iter().flatten();
-        Self(all.filter_map(|(name, it)| Some((name.as_str().into(), amount(it)?))).collect())
+        let all = list.into_iter().flatten().filter_map(|(name, quantity)| {
+            let amount = quantity.0.parse::<Parsed>().ok()?.milli_value();
+            Some((name.as_str().into(), amount))
+        });
+        Self(all.collect())
     }
 
     /// Adds other quantities.

@@ -307,8 +307,11 @@ impl Group {
     /// Pods that exist, plus those that have ended and are not created again. For a Job,
     /// the latter do not count, as its size does not include them.
     pub fn present(&self) -> usize {
-        let of_job = |member: &&Member| member.owner.as_ref().is_some_and(|it| it.kind == "Job");
-        self.members.iter().filter(|it| it.stage != PodStage::Succeeded || !of_job(it)).count()
+        let present = self.members.iter().filter(|member| {
+            member.stage != PodStage::Succeeded
+                || member.owner.as_ref().is_none_or(|owner| owner.kind != "Job")
+        });
+        present.count()
     }
 
     /// Whether the scheduler places it as the `PodGroup` created for it.

@@ -81,10 +81,8 @@ impl DoubtfulAddress {
 fn devices(allocation: &AllocationResult, spec: &NicAddressSpec) -> usize {
     let devices = allocation.devices.as_ref();
     let results = devices.and_then(|devices| devices.results.as_ref()).into_iter().flatten();
-    let is_device = |driver: &str, pool: &str, device: &str| {
-        (driver, pool, device) == (DRIVER, &*spec.node, &*spec.device)
-    };
-    results.filter(|it| is_device(&it.driver, &it.pool, &it.device)).count()
+    let own = (DRIVER, &*spec.node, &*spec.device);
+    results.filter(|it| (&*it.driver, &*it.pool, &*it.device) == own).count()
 }
 
 /// Whether the configuration of the claim or of its classes names the pool.

@@ -75,10 +75,9 @@ impl MadePodGroups {
 
     /// Removes the `PodGroup` with this name.
     pub fn delete(&mut self, key: &ObjectKey) {
-        let is_named = |group: &GroupKey| {
-            group.namespace == key.namespace && pod_group(&group.label) == key.name
-        };
-        self.0.retain(|group, _| !is_named(group));
+        self.0.retain(|group, _| {
+            group.namespace != key.namespace || pod_group(&group.label) != key.name
+        });
     }
 
     /// The `PodGroup` of a group.

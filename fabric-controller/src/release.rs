@@ -134,8 +134,8 @@ fn check_domain(
     fabric: &str,
     level: FabricLevel,
 ) -> Result<(), Refusal> {
-    let is_marked = |member: &Member| member.chosen.as_deref() == Some(fabric);
-    let Some(domain) = domain_of(member, level).filter(|_| is_marked(member)) else {
+    let is_marked = member.chosen.as_deref() == Some(fabric);
+    let Some(domain) = domain_of(member, level).filter(|_| is_marked) else {
         return Err(Refusal::NotMarked(member.name.clone()));
     };
     for mate in now.members.iter().filter(|mate| now.share_domain(level, member, mate)) {

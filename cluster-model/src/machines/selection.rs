@@ -73,11 +73,9 @@ pub(super) fn selected<'a>(
     let Selection { gpu_driver, gpu_class, gpu_profile, nic_driver, .. } = *selection;
     let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
     if let Some(part) = gpu_driver.part {
-        let has_profile = |gpu: &Device| {
-            gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
-        };
         devices.gpus = node_devices::parts(view, node, gpu_driver, |gpu| {
-            has_profile(gpu) && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
+            gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
+                && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
         });
     }
     devices.gpus.retain(|_, gpu| {

@@ -232,11 +232,11 @@ impl FromStr for MacAddress {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let what = "a hardware address (`00:11:22:33:44:55`)";
-        let byte = |part: &str| {
+        let bytes = text.split([':', '-']).map(|part| {
             let is_hex = part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
             is_hex.then(|| u8::from_str_radix(part, 16).ok()).flatten()
-        };
-        let bytes: Option<Vec<u8>> = text.split([':', '-']).map(byte).collect();
+        });
+        let bytes: Option<Vec<u8>> = bytes.collect();
         bytes.and_then(|bytes| Self::from_bytes(&bytes)).ok_or_else(|| ValueError::new(text, what))
     }
 }

@@ -55,9 +55,11 @@ fn trim_pod(spec: Option<&mut Value>, keeps_flags: bool) {
     for field in ["containers", "initContainers", "ephemeralContainers"] {
         let containers = spec.get_mut(field).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let is_flags = |field: &str| matches!(field, "args" | "command");
-            let fields = OF_CONTAINERS.iter().filter(|field| !(keeps_flags && is_flags(field)));
-            fields.for_each(|field| _ = container.remove(*field));
+            for field in OF_CONTAINERS {
+                if !(keeps_flags && matches!(field, "args" | "command")) {
+                    container.remove(field);
+                }
+            }
         }
     }
 }

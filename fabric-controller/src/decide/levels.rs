@@ -181,8 +181,8 @@ impl<'f, 'a> Field<'f, 'a> {
             let nodes = fabric.count_nodes(&kind);
             (kind, nodes)
         });
-        let has = |request: &&LevelRequest| within.iter().any(|it| it.level == request.level);
-        let levels = group.levels().as_slice().iter().rev().filter(|it| !has(it)).copied();
+        let levels = group.levels().as_slice().iter().rev().copied();
+        let levels = levels.filter(|request| within.iter().all(|it| it.level != request.level));
         Self {
             fabric,
             kinds: kinds.collect(),
@@ -205,11 +205,8 @@ impl<'f, 'a> Field<'f, 'a> {
 
     /// The pods that belong together: the slices, all of them, or each by itself.
     fn cohorts<'g>(&self, group: &Group, needs: &GroupDemand<'g>) -> Vec<Cohort<'g>> {
-        let kind_of = |kind: &Arc<PodRequirements>| {
-            self.kinds.iter().position(|(known, _)| known == kind).unwrap_or(0)
-        };
         let pods = needs.pods.iter().flat_map(|(kind, members)| {
-            let kind = kind_of(kind);
+            let kind = self.kinds.iter().position(|(known, _)| known == kind).unwrap_or(0);
             members.iter().map(move |member| (kind, *member))
         });
         match self.slice {
@@ -407,9 +404,9 @@ impl<'f, 'a> Field<'f, 'a> {
 
     /// Whether all pods of these parts fit at the same time. Pods of one kind are counted exactly.
     fn fits(&self, parts: &[Part<'_>]) -> bool {
-        let is_plain = |kind: &PodRequirements| kind.apart.is_empty() && kind.near.is_empty();
         if let [(kind, _)] = &*self.kinds
-            && is_plain(kind)
+            && kind.apart.is_empty()
+            && kind.near.is_empty()
         {
             return true;
         }

@@ -94,10 +94,8 @@ impl<'g> GroupDemand<'g> {
         cluster: &ClusterCapacity<'_>,
     ) -> Option<Vec<(Arc<PodRequirements>, usize)>> {
         let counts = self.counts();
-        let preempts = |(kind, _): &(Arc<PodRequirements>, usize)| {
-            kind.preempting_priority().is_some_and(|priority| cluster.has_pods_below(priority))
-        };
-        if !counts.iter().any(preempts) {
+        let mut priorities = counts.iter().filter_map(|(kind, _)| kind.preempting_priority());
+        if !priorities.any(|priority| cluster.has_pods_below(priority)) {
             return None;
         }
         Some(

@@ -14,7 +14,7 @@ use dra_allocator::Device;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
-use topology_graph::{Cell, Level, NicRole};
+use topology_graph::{Cell, NicRole};
 
 /// The most kinds of machines that a denial lists.
 const KINDS_SHOWN: usize = 4;

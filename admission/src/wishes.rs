@@ -170,8 +170,8 @@ impl Wishes {
         if let Some(nvmes) = self.nvmes {
             nvmes.add_to(demand, parts);
         }
-        if let Some(share) = &self.share {
-            share.keep_apart(demand, parts);
+        if self.share.is_some() {
+            NicShare::keep_apart(demand, parts);
         }
     }
 

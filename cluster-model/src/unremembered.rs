@@ -7,7 +7,6 @@ use crate::node_devices::NodeDevices;
 use crate::plugin_machines::with_plugin_gpus;
 use crate::remembered;
 use crate::view::ClusterView;
-use dra_allocator::Device;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

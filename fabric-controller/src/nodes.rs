@@ -1,7 +1,7 @@
 //! Facts about nodes besides their labels, which the view has.
 
 use super::amounts::Amounts;
-use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Toleration};
 use std::collections::BTreeMap;
 
 /// Taint of a cordoned node, which pods may tolerate (`plugins/nodeunschedulable`).

@@ -4,6 +4,7 @@ use super::among::Among;
 use super::{Policy, Selected};
 use crate::denial::Denial;
 use crate::intent::Intent;
+use crate::wishes::{Cpus, Nvmes};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::{NicSelection, Selection, is_in};
 use cluster_model::names::annotation;
@@ -78,8 +79,8 @@ pub(super) fn devices<'s>(
         nic_role,
         without_interface,
         only_shared,
-        cpu_class: intent.wishes.cpus.and_then(|cpus| cpus.class(view)),
-        nvme_class: intent.wishes.nvmes.and_then(|nvmes| nvmes.class(view)),
+        cpu_class: intent.wishes.cpus.and_then(|_| Cpus::class(view)),
+        nvme_class: intent.wishes.nvmes.and_then(|_| Nvmes::class(view)),
     }
 }
 

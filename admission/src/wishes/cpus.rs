@@ -68,7 +68,7 @@ impl Cpus {
     }
 
     /// The class of the CPUs.
-    pub(crate) fn class(self, view: &ClusterView) -> Option<&Class> {
+    pub(crate) fn class(view: &ClusterView) -> Option<&Class> {
         view.inventory().class(cpu::CLASS).map(|class| &**class)
     }
 

@@ -52,7 +52,7 @@ impl Nvmes {
     }
 
     /// The class of the NVMe devices.
-    pub(crate) fn class(self, view: &ClusterView) -> Option<&Class> {
+    pub(crate) fn class(view: &ClusterView) -> Option<&Class> {
         view.inventory().class(nvme::CLASS).map(|class| &**class)
     }
 

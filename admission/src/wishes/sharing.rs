@@ -149,7 +149,7 @@ impl NicShare {
     }
 
     /// Adds a constraint that the NICs of the pod are distinct.
-    pub(super) fn keep_apart(&self, demand: &Demand, parts: &mut ClaimParts) {
+    pub(super) fn keep_apart(demand: &Demand, parts: &mut ClaimParts) {
         if demand.all_nics() > 1 {
             let nics = parts.nic_requests.clone();
             parts.constraints.push(distinct_attribute(nics, attribute::PCI_BUS_ID));

@@ -6,7 +6,7 @@
 
 use crate::decide::decision::Decision;
 use crate::decide::health::{Problem, Problems};
-use crate::decide::withheld::{WithheldNic, WithheldReason};
+use crate::decide::withheld::WithheldReason;
 use crate::facts::network::Withheld;
 use cluster_model::names::attribute::dranet;
 use k8s_openapi::api::resource::v1::Device;

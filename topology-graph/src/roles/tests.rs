@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::fixture::{MACHINES, machine, plant, vm_size};
 use crate::{
-    HostRoot, Nic, NicRole, NodeTopologySpec, Overlay, PciAddress, PortState, RdmaDevice, Snapshot,
+    HostRoot, NicRole, NodeTopologySpec, Overlay, PciAddress, PortState, RdmaDevice, Snapshot,
     Topology, read,
 };
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decide::filter;
+use crate::decide::health::Problem;
 use crate::facts::held::Holding;
 use crate::live;
 use crate::vendor_driver::state::VendorDriverState;
@@ -57,7 +58,7 @@ fn the_same_look_gives_the_same_outcome() {
 fn what_pods_have_comes_from_the_history() {
     let now = Instant::now();
     let first = decide(look(now), &settings(), &History::default());
-    let mut next = look(now + Duration::from_secs(60));
+    let mut next = look(now + Duration::from_mins(1));
     let address = "0101:00:00.0".parse().unwrap();
     next.machine.snapshot.pci.retain(|function| function.address != address);
     next.machine.snapshot.rdma.retain(|device| device.pci != Some(address));
@@ -73,10 +74,7 @@ fn what_pods_have_comes_from_the_history() {
 fn patches_keep_what_others_have_written() {
     let decision = decide(look(Instant::now()), &settings(), &History::default()).decision;
     let names = BTreeSet::from([NIC.to_owned()]);
-    let problems = Problems::from([(
-        NIC.to_owned(),
-        BTreeSet::from([crate::decide::health::Problem::Unresponsive]),
-    )]);
+    let problems = Problems::from([(NIC.to_owned(), BTreeSet::from([Problem::Unresponsive]))]);
     let effects = TaintArgs::default();
     let one = decision.clone().tainted(&problems, effects).evicting(&names);
     let other = decision.evicting(&names).tainted(&problems, effects);

@@ -7,7 +7,7 @@ use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver::Drain;
 use crate::facts::cloud::CloudProvider;
 use crate::facts::network::HostNics;
-use crate::facts::vendor_driver::NodeLabels;
+use crate::facts::node::NodeLabels;
 use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
@@ -73,6 +73,11 @@ pub struct Args {
     /// them, and when a pod starts it gets the NICs nearest to the GPUs that a device plugin gave it
     #[arg(long, value_enum, default_value_t = BindNics::Named)]
     pub bind_nics: BindNics,
+    /// Labels of nodes that bind NICs late in any case, as comma-separated KEY=VALUE that all must be
+    /// there; repeatable, one of them selects a node. A node whose pods have NICs changes when these
+    /// pods have ended
+    #[arg(long = "late-nodes", value_name = "LABELS")]
+    pub late_nodes: Vec<NodeLabels>,
     /// Taints for NICs with problems
     #[command(flatten)]
     pub taints: TaintArgs,

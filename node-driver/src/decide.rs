@@ -3,6 +3,7 @@
 
 pub mod attribute;
 pub mod attributes;
+pub(crate) mod binding;
 pub mod decision;
 pub(crate) mod fabric;
 pub mod filter;

@@ -2,12 +2,14 @@
 //! is told to stop.
 
 mod arrival;
+mod binding;
 mod functions;
 mod steady;
 mod too_old;
 mod vendor_driver;
 
 use crate::args::{Args, Mode};
+use crate::decide::binding::Binding;
 use crate::decide::decision::{Decision, Facts};
 use crate::decide::publication::{self, History, Look, Outcome, Settings};
 use crate::decide::rails::KnownRails;
@@ -35,6 +37,7 @@ use crate::prepare::durable;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
+use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use functions::Functions;
 use kube::Client;
@@ -145,6 +148,7 @@ impl Start<'_> {
             functions,
             vendor,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
+            binding: NicBinding::of(args, &node),
             late,
             settings: Settings::from(args),
             mode: args.mode,
@@ -199,6 +203,7 @@ struct Driver {
     /// A vendor's driver of the NICs, where the operator has said that a container loads one.
     vendor: Option<VendorDriver>,
     claims: Claims,
+    binding: NicBinding,
     /// The NICs that are bound late.
     late: LateNics,
     settings: Settings,
@@ -290,6 +295,8 @@ impl Driver {
             kernel: KernelFacts::read(&self.host, &self.run_dir),
             held,
             places: self.claims.places(),
+            given: self.claims.given(),
+            bind_nics: self.binding.wanted(),
             unresponsive: self.ports.unresponsive(),
             port_errors: self.ports.errors(),
             link_errors,
@@ -301,17 +308,22 @@ impl Driver {
 
     /// Passes on and stores what was decided; returns what is to be published.
     fn keep(&mut self, outcome: Outcome) -> Decision {
-        let Outcome { decision, history, late, vendor } = outcome;
+        let Outcome { decision, history, binding, late, vendor } = outcome;
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
+        }
+        if self.history.binding != history.binding {
+            let Binding { now: nics, wanted: set_to } = binding;
+            tracing::info!(?nics, ?set_to, "How NICs are bound");
         }
         self.files.store(&self.history, &history);
         self.history = history;
         if let (Some(driver), Some(decision)) = (&mut self.vendor, vendor) {
             driver.heed(&decision);
         }
-        if let Some(nics) = late {
-            self.late.set(nics);
+        match late {
+            Some(nics) => self.late.set(nics),
+            None => self.late.set_named(),
         }
         decision
     }

@@ -182,7 +182,7 @@ fn not_whole(intent: &Intent, resource: &GpuResource, sizes: &BTreeSet<usize>) -
     intent.deny(format!(
         "only a device plugin offers {} here, and the kubelet chooses the pod's GPUs after the scheduler \
          has chosen its NICs, so these are near them only if the pod takes all GPUs of a node; set a \
-         limit of {}, or install the DRA driver {}, or bind NICs late there (nodeDriver.bindNics=late)",
+         limit of {}, or install the DRA driver {}, or bind NICs late there (nodeDriver.lateNodes)",
         resource.name,
         sizes.join(" or "),
         resource.driver.driver

@@ -1,5 +1,5 @@
-//! Nodes whose driver's pod could not load all kernel modules that it was asked for, and nodes that
-//! wait for the driver of their NICs' vendor.
+//! Nodes whose driver's pod could not load all kernel modules that it was asked for, nodes that wait for
+//! the driver of their NICs' vendor, and nodes that do not bind NICs as they are set to.
 
 use super::finding::ClusterFinding;
 use cluster_model::view::ClusterView;
@@ -12,10 +12,14 @@ const PEER_MEMORY: &str = "PeerMemory";
 /// The same, in `vendor_driver.rs` there.
 const VENDOR_DRIVER: &str = "VendorDriver";
 
+/// The same, in `binding.rs` there.
+const BOUND_AS_SET: &str = "NICsBoundAsSet";
+
 /// What is said of nodes on which a condition is false: its kind, and text before its message.
-const FINDINGS: [(&str, (&str, &str), &str); 2] = [
+const FINDINGS: [(&str, (&str, &str), &str); 3] = [
     (KERNEL_MODULES, ("lacks", "lack"), "kernel modules that the driver's pod could not load: "),
     (VENDOR_DRIVER, ("waits", "wait"), "for the driver of the NICs' vendor: "),
+    (BOUND_AS_SET, ("differs", "differ"), "in how NICs are bound: "),
 ];
 
 pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
@@ -72,6 +76,8 @@ mod tests {
             ("c", KERNEL_MODULES, true, ""),
             ("d", VENDOR_DRIVER, false, "version 2 is being loaded"),
             ("e", VENDOR_DRIVER, true, "version 2 is loaded"),
+            ("f", BOUND_AS_SET, false, "it is set to bind NICs late"),
+            ("g", BOUND_AS_SET, true, ""),
         ] {
             let mut spec = NodeTopologySpec::default();
             spec.shape.hash = "0123456789abcdef".to_owned();
@@ -89,6 +95,7 @@ mod tests {
             [
                 "nodes a, b lack kernel modules that the driver's pod could not load: irdma is absent",
                 "node d waits for the driver of the NICs' vendor: version 2 is being loaded",
+                "node f differs in how NICs are bound: it is set to bind NICs late",
             ]
         );
     }

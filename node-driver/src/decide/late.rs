@@ -92,7 +92,7 @@ fn place(name: String, attributes: &BTreeMap<String, DeviceAttribute>) -> Device
 }
 
 /// A compute NIC with RDMA that has a PCI address.
-fn is_late(device: &Device) -> bool {
+pub(super) fn is_late(device: &Device) -> bool {
     let is_compute = text(device, attribute::ROLE).and_then(|role| role.parse().ok());
     is_compute == Some(NicRole::Compute)
         && is_true(device, dranet::RDMA)

@@ -2,6 +2,7 @@
 //! the same facts, settings and history always give the same result.
 
 use crate::args::{Args, Mode};
+use crate::decide::binding::Binding;
 use crate::decide::decision::{Decision, Facts, NicExpressions, decide_with};
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
@@ -13,7 +14,7 @@ use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver::{self, Drain, VendorDriverDecision};
 use crate::decide::withheld::WithheldReason;
 use crate::facts::errors::PortErrors;
-use crate::facts::held::Held;
+use crate::facts::held::{GivenNics, Held};
 use crate::facts::modules::KernelFacts;
 use crate::facts::rdma::NetnsMode;
 use crate::facts::seen::Seen;
@@ -34,6 +35,10 @@ pub(crate) struct Look {
     pub(crate) held: Held,
     /// The NICs that were chosen for places, by the name of the place.
     pub(crate) places: BTreeMap<String, String>,
+    /// What claims hold; `None` if that cannot be read.
+    pub(crate) given: Option<GivenNics>,
+    /// How flags and the node's labels say that NICs are bound.
+    pub(crate) bind_nics: BindNics,
     /// RDMA devices that do not answer.
     pub(crate) unresponsive: BTreeSet<String>,
     /// Errors of ports, by RDMA device.
@@ -63,7 +68,6 @@ pub(crate) struct Settings {
     pub(crate) nic_role: Filter,
     pub(crate) nic_rail: Filter,
     pub(crate) sharing: SharingArgs,
-    pub(crate) bind_nics: BindNics,
     pub(crate) taints: TaintArgs,
     /// Whether containers with RDMA devices may lock all of their memory; `None` if the driver gives
     /// containers nothing.
@@ -77,7 +81,6 @@ impl From<&Args> for Settings {
             nic_role: args.nic_role.clone(),
             nic_rail: args.nic_rail.clone(),
             sharing: args.sharing.clone(),
-            bind_nics: args.bind_nics,
             taints: args.taints,
             locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
         }
@@ -94,6 +97,8 @@ pub(crate) struct History {
     pub(crate) health: Health,
     /// The problems at the last look.
     pub(crate) problems: Problems,
+    /// How NICs were bound at the last look; `None` before the first.
+    pub(crate) binding: Option<BindNics>,
 }
 
 /// What follows from a look.
@@ -103,6 +108,8 @@ pub(crate) struct Outcome {
     pub(crate) decision: Decision,
     /// What the next look must know.
     pub(crate) history: History,
+    /// How NICs are bound until the next look.
+    pub(crate) binding: Binding,
     /// The NICs behind the places, if NICs are bound late.
     pub(crate) late: Option<Vec<LateNic>>,
     /// What the vendor's driver may do, if there is one.
@@ -126,8 +133,14 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
         .with_gone(gone)
         .filtered(&settings.filter)
         .with_something_to_give(&facts.snapshot, &held)
-        .one_function_per_port(&facts.snapshot, &held)
-        .shared(&settings.sharing)
+        .one_function_per_port(&facts.snapshot, &held);
+    let given = look.given.as_ref();
+    let binding = Binding::decide(history.binding, look.bind_nics, given, &decision.devices);
+    // A NIC that is bound late is for one pod.
+    if binding.now == BindNics::Named {
+        decision = decision.shared(&settings.sharing);
+    }
+    decision = decision
         .with_host(modules::conditions(&look.kernel))
         .with_locked_memory(settings.locked_memory);
     let mut health = history.health.clone();
@@ -141,16 +154,17 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
         decision = heed(decision, vendor, devices);
     }
     decision = decision.with_nic_conditions(&problems);
-    let late = settings.bind_nics == BindNics::Late;
-    let (decision, late) = if late {
+    decision.host.extend(binding.condition());
+    let (decision, late) = if binding.now == BindNics::Late {
         let taken = held.into_keys().collect();
         let (decision, nics) = decision.bound_late(&look.places, &taken);
         (decision, Some(nics))
     } else {
         (decision, None)
     };
-    let history = History { seen, rails: decision.rails.clone(), health, problems };
-    Outcome { decision, history, late, vendor: vendor.map(|(vendor, _)| vendor) }
+    let rails = decision.rails.clone();
+    let history = History { seen, rails, health, problems, binding: Some(binding.now) };
+    Outcome { decision, history, binding, late, vendor: vendor.map(|(vendor, _)| vendor) }
 }
 
 /// Withholds NICs whose driver is being loaded, and has pods evicted that it waits for.

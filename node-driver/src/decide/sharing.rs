@@ -216,7 +216,8 @@ mod tests {
     /// How many claims with this capacity request fit on one NIC of 800 Gbit/s.
     fn claims(by: &SharingArgs, asked: &[(&str, &str)]) -> usize {
         let devices = shared("aks-gb300", by).into_iter().take(1).collect::<Vec<_>>();
-        let node = NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned() };
+        let node =
+            NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned(), labels: BTreeMap::new() };
         let mut slice = slices::plan(&node, &devices, &[], &Memory::default()).create.remove(0);
         slice.metadata.name = Some("one".to_owned());
         let mut inventory = Inventory::new();

@@ -2,6 +2,7 @@
 //! writes only what differs from the server.
 
 use super::Driver;
+use super::binding::LABELS_PERIOD;
 use super::functions::Functions;
 use super::too_old;
 use super::vendor_driver::VendorDriver;
@@ -145,6 +146,9 @@ pub(super) async fn run(
     if !cloud_answered {
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
     }
+    let labels = driver.binding.clone();
+    let node = (client.clone(), args.node_name.clone());
+    tasks.spawn(labels.follow(node, Arc::clone(&wake), LABELS_PERIOD));
     let looked = CancellationToken::new();
     let known = watch::objects(&mut tasks, &client, &args.node_name, &wake, &looked);
     let events = NodeEvents::new(&client, driver.publisher.node().clone());
@@ -341,7 +345,7 @@ impl Steady {
     async fn renew_node(&mut self) -> anyhow::Result<()> {
         let before = self.driver.publisher.node().clone();
         let node = NodeIdentity::get(&self.client, &before.name).await?;
-        if node != before {
+        if node.uid != before.uid {
             tracing::info!(node = node.name, uid = node.uid, "The Node was created anew");
             self.driver.publisher.set_node(node.clone());
             self.events = NodeEvents::new(&self.client, node);

@@ -28,7 +28,6 @@ pub(super) fn settings() -> Settings {
         nic_role: Filter::default(),
         nic_rail: Filter::default(),
         sharing: SharingArgs::default(),
-        bind_nics: BindNics::Named,
         taints: TaintArgs::default(),
         locked_memory: Some(true),
     }
@@ -51,6 +50,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         functions: None,
         vendor: None,
         claims: Claims::of(Some(checkpoint)),
+        binding: NicBinding::default(),
         late: LateNics::default(),
         settings: settings(),
         mode: Mode::Full,
@@ -65,7 +65,7 @@ async fn a_node_that_binds_nics_late_publishes_places() {
     let root = live::plant("aks-gb300");
     let server = FakeServer::with_node(NODE);
     let mut driver = driver(&server, &root, live::cloud("aks-gb300")).await;
-    driver.settings.bind_nics = BindNics::Late;
+    driver.binding.by_default = BindNics::Late;
     let decision = driver.look().await.unwrap();
     driver.publish(&decision).await.unwrap();
     let slices = server.objects(SLICES);
@@ -118,11 +118,16 @@ async fn nics_are_published_if_the_topology_cannot_be() {
 
 /// Gives a NIC with its RDMA device to a pod; with `None`, no pod has a NIC.
 fn hold(root: &TempDir, device: Option<(&str, &str)>) {
+    hold_for(root, None, device);
+}
+
+/// The same, for a place.
+pub(super) fn hold_for(root: &TempDir, place: Option<&str>, device: Option<(&str, &str)>) {
     let record = device.map(|(device, rdma)| {
         let rdma = json!({"name": rdma, "ports": [1], "chars": [], "moves": true});
         let planned = json!({
             "request": "nic", "pool": NODE, "device": device, "pciBusId": "", "rdma": rdma,
-            "link": null,
+            "link": null, "place": place,
         });
         let claim = json!({"namespace": "default", "name": "claim", "uid": "c-1"});
         let plan =

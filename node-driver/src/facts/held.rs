@@ -30,6 +30,15 @@ pub(crate) struct HeldPort {
     pub(crate) port: u32,
 }
 
+/// The NICs of prepared claims, by the way in which the claims got them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GivenNics {
+    /// Devices that claims name.
+    pub(crate) named: BTreeSet<String>,
+    /// Devices that were chosen for places, by the name of the place.
+    pub(crate) places: BTreeMap<String, String>,
+}
+
 /// The devices that claims have allocated, by device name.
 pub type Held = BTreeMap<String, Holding>;
 
@@ -60,9 +69,21 @@ impl Claims {
 
     /// The NICs that were chosen for places, by the name of the place.
     pub(crate) fn places(&self) -> BTreeMap<String, String> {
-        let checkpoint = self.checkpoint.as_deref().and_then(Checkpoint::peek).unwrap_or_default();
-        let devices = checkpoint.claims.into_values().flat_map(|record| record.plan.devices);
-        devices.filter_map(|device| Some((device.place?, device.device))).collect()
+        self.given().unwrap_or_default().places
+    }
+
+    /// The NICs that pods have now; `None` if the checkpoint cannot be read, which must not look like
+    /// one without claims.
+    pub(crate) fn given(&self) -> Option<GivenNics> {
+        let mut given = GivenNics::default();
+        let plans = self.read().ok()?.claims.into_values().map(|record| record.plan);
+        for device in plans.flat_map(|plan| plan.devices).filter(|device| !device.admin_access) {
+            match device.place {
+                Some(place) => drop(given.places.insert(place, device.device)),
+                None => drop(given.named.insert(device.device)),
+            }
+        }
+        Some(given)
     }
 
     /// The ports of RDMA devices that pods have, one entry for each pod of a claim.

@@ -1,16 +1,20 @@
-//! The Node that owns everything that this driver publishes.
+//! The Node that owns everything that this driver publishes, and its labels.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client};
+use std::collections::BTreeMap;
+use std::str::FromStr;
 
-/// Name and UID of a Node.
+/// A Node, as it was read last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// Its name.
     pub name: String,
     /// Its UID; a node that was deleted and joined again has another one.
     pub uid: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The Node could not be found.
@@ -40,9 +44,9 @@ impl NodeIdentity {
             .get_metadata_opt(name)
             .await
             .map_err(|source| NodeError::Get { name: name.to_owned(), source: Box::new(source) })?;
-        let uid = node.and_then(|node| node.metadata.uid);
-        let uid = uid.ok_or_else(|| NodeError::Absent { name: name.to_owned() })?;
-        Ok(Self { name: name.to_owned(), uid })
+        let metadata = node.map(|node| node.metadata).unwrap_or_default();
+        let uid = metadata.uid.ok_or_else(|| NodeError::Absent { name: name.to_owned() })?;
+        Ok(Self { name: name.to_owned(), uid, labels: metadata.labels.unwrap_or_default() })
     }
 
     /// An owner reference to the Node, so that an object is deleted with it.
@@ -54,6 +58,51 @@ impl NodeIdentity {
             uid: self.uid.clone(),
             controller: Some(true),
             block_owner_deletion: None,
+        }
+    }
+}
+
+/// Labels that a node must have, all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeLabels(BTreeMap<String, String>);
+
+impl NodeLabels {
+    /// Whether a node with these labels has them.
+    pub(crate) fn select(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+impl FromStr for NodeLabels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let labels: Option<BTreeMap<_, _>> = text
+            .split(',')
+            .map(|part| {
+                let (key, value) = part.split_once('=').filter(|(key, _)| !key.is_empty())?;
+                Some((key.to_owned(), value.to_owned()))
+            })
+            .collect();
+        labels.map(Self).ok_or_else(|| "must be KEY=VALUE, separated by commas".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_must_have_all_labels() {
+        let labels: NodeLabels = "os=ubuntu,version=22.04".parse().unwrap();
+        let node = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        assert!(labels.select(&node(&[("os", "ubuntu"), ("version", "22.04"), ("a", "b")])));
+        assert!(!labels.select(&node(&[("os", "ubuntu"), ("version", "24.04")])));
+        assert!(!labels.select(&node(&[("os", "ubuntu")])));
+        for wrong in ["", "os", "=ubuntu", "os=ubuntu,"] {
+            assert!(wrong.parse::<NodeLabels>().is_err(), "{wrong}");
         }
     }
 }

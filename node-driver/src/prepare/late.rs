@@ -20,17 +20,45 @@ use topology_graph::{Level, NearestRequest, PciAddress, Topology};
 
 /// The NICs that this node binds late, as publication sees them. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct LateNics(Arc<Mutex<Option<Arc<Vec<LateNic>>>>>);
+pub struct LateNics(Arc<Mutex<Choice>>);
+
+/// What preparation can choose from.
+#[derive(Clone, Debug, Default)]
+enum Choice {
+    /// Publication has not read the NICs yet.
+    #[default]
+    Unread,
+    /// The node binds its NICs by name.
+    Named,
+    /// These NICs.
+    Late(Arc<Vec<LateNic>>),
+}
 
 impl LateNics {
     /// Replaces the NICs.
     pub fn set(&self, nics: Vec<LateNic>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(nics));
+        self.replace(Choice::Late(Arc::new(nics)));
     }
 
-    /// The NICs; `None` until publication has read them.
-    pub fn get(&self) -> Option<Arc<Vec<LateNic>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Records that the node binds its NICs by name.
+    pub fn set_named(&self) {
+        self.replace(Choice::Named);
+    }
+
+    /// The NICs.
+    ///
+    /// # Errors
+    /// There are none to choose from.
+    pub fn get(&self) -> Result<Arc<Vec<LateNic>>, LateError> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Choice::Unread => Err(LateError::NotRead),
+            Choice::Named => Err(LateError::Named),
+            Choice::Late(nics) => Ok(Arc::clone(nics)),
+        }
+    }
+
+    fn replace(&self, choice: Choice) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = choice;
     }
 }
 

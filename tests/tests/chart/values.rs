@@ -29,6 +29,8 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("drivers.accelerators[0].vendor=1da3", "/drivers/accelerators/0"),
         ("nodeDriver.mode=graphs", "/nodeDriver/mode"),
         ("nodeDriver.bindNics=soon", "/nodeDriver/bindNics"),
+        ("nodeDriver.lateNodes[0].pool=a\\,b", "/nodeDriver/lateNodes/0/pool"),
+        ("nodeDriver.lateNodes={a}", "/nodeDriver/lateNodes/0"),
         ("nodeDriver.kubeletDir=var/lib", "/nodeDriver/kubeletDir"),
         ("nodeDriver.taints.gone=NoSchedule", "/nodeDriver/taints/gone"),
         ("nodeDriver.operationsPort=0", "/nodeDriver/operationsPort"),
@@ -75,6 +77,10 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
         (
             "nodeDriver.bindNics=late,nodeDriver.sharing=bandwidth",
             "nodeDriver.bindNics: late gives each pod NICs of its own",
+        ),
+        (
+            "nodeDriver.bindNics=late,nodeDriver.lateNodes[0].pool=a",
+            "nodeDriver.lateNodes has no effect with nodeDriver.bindNics: late",
         ),
         (
             "nodeDriver.rdmaHcaMax=8",

@@ -56,7 +56,8 @@ fn alternate(facts: &mut Facts) {
 /// An inventory with these devices on one node.
 fn inventory(devices: &[Device]) -> Inventory {
     let mut inventory = Inventory::new();
-    let node = NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned() };
+    let node =
+        NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned(), labels: BTreeMap::new() };
     for (index, mut slice) in
         slices::plan(&node, devices, &[], &Memory::default()).create.into_iter().enumerate()
     {

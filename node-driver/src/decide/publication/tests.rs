@@ -16,7 +16,6 @@ fn settings() -> Settings {
         nic_role: Filter::default(),
         nic_rail: Filter::default(),
         sharing: SharingArgs::default(),
-        bind_nics: BindNics::Named,
         taints: TaintArgs::default(),
         locked_memory: Some(true),
     }
@@ -29,6 +28,8 @@ fn look(now: Instant) -> Look {
         kernel: KernelFacts::default(),
         held: Held::new(),
         places: BTreeMap::new(),
+        given: None,
+        bind_nics: BindNics::Named,
         unresponsive: BTreeSet::new(),
         port_errors: BTreeMap::new(),
         link_errors: BTreeMap::new(),

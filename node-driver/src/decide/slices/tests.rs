@@ -5,9 +5,10 @@ use super::*;
 use k8s_openapi::api::resource::v1::DeviceTaint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn node() -> NodeIdentity {
-    NodeIdentity { name: "gb300-0".to_owned(), uid: "5f0c".to_owned() }
+    NodeIdentity { name: "gb300-0".to_owned(), uid: "5f0c".to_owned(), labels: BTreeMap::new() }
 }
 
 fn devices(count: usize) -> Vec<Device> {

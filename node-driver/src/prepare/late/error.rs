@@ -5,11 +5,16 @@ use topology_graph::Level;
 /// No NIC was chosen.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LateError {
-    /// Publication has not read the NICs yet, or this node does not bind NICs late any more.
+    /// Publication has not read the NICs yet.
     #[error(
-        "its NICs are chosen when the pod starts, but the driver has not read this node's NICs since it started, or runs without --bind-nics=late; the driver tries again"
+        "its NICs are chosen when the pod starts, but the driver has not read this node's NICs since it started; the driver tries again"
     )]
     NotRead,
+    /// This node does not bind NICs late, or not any more.
+    #[error(
+        "its NICs are chosen when the pod starts, but this node binds NICs by name now; delete the pod, so that it gets another claim"
+    )]
+    Named,
     /// A claim of several pods has no GPUs of its own.
     #[error(
         "its NICs are chosen for the GPUs of one pod, but the claim is reserved for {found} pods; use a ResourceClaimTemplate"

@@ -5,7 +5,7 @@ use crate::model::plan::{Plan, PluginGpu};
 use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::claim::AllocatedClaim;
 use crate::prepare::error::PrepareError;
-use crate::prepare::late::{self, Bound, Facts, KnownGpus, LateError, has_places};
+use crate::prepare::late::{self, Bound, Facts, KnownGpus, has_places};
 use crate::prepare::node::Node;
 use crate::prepare::published::Published;
 use topology_graph::{Snapshot, Topology};
@@ -36,7 +36,7 @@ impl Node {
         }
         let wrap =
             |source| PrepareError::Late { claim: claim.claim.clone(), source: Box::new(source) };
-        let nics = self.late.get().ok_or_else(|| wrap(LateError::NotRead))?;
+        let nics = self.late.get().map_err(wrap)?;
         let none = PodDevices::default();
         let topology = self.topology(machine);
         let held: Vec<&Plan> = checkpoint.claims.values().map(|record| &record.plan).collect();

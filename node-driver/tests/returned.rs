@@ -1,5 +1,6 @@
 //! What a pod with many rights leaves on a NIC does not stay on the host: how the kernel polls it, by
-//! settings of the interface and of each NAPI instance, and eBPF programs. On real interfaces.
+//! settings of the interface and of each NAPI instance, settings of its driver, and eBPF programs. On
+//! real interfaces.
 //!
 //! Needs root: the kernel lets only root of the machine set these.
 
@@ -41,8 +42,10 @@ fn main() -> ExitCode {
     if !geteuid().is_root() || unshare(CloneFlags::CLONE_NEWNET).is_err() {
         return refuse("needs root: it sets what only root of the machine may set");
     }
-    let all: [(&str, fn()); 3] = [
+    let all: [(&str, fn()); 5] = [
         ("programs_of_a_pod_do_not_stay", programs_of_a_pod_do_not_stay),
+        ("the_hosts_program_is_attached_again", the_hosts_program_is_attached_again),
+        ("what_a_pod_set_of_the_driver_does_not_stay", what_a_pod_set_of_the_driver_does_not_stay),
         ("what_a_pod_set_for_polling_does_not_stay", what_a_pod_set_for_polling_does_not_stay),
         ("it_does_not_stay_on_an_interface_that_is_down", it_does_not_stay_on_one_that_is_down),
     ];
@@ -93,22 +96,71 @@ fn it_does_not_stay_on_one_that_is_down() {
     assert!(!timeouts.is_empty() && timeouts.iter().all(|it| *it == 0), "{timeouts:?}");
 }
 
-/// The host's program goes into the pod and comes back, and that of the pod does not.
 fn programs_of_a_pod_do_not_stay() {
-    for has_own in [true, false] {
+    let stage = Stage::with(&["link set rail0 up", "link set far up"]);
+    let attached = stage.attach(stage.plan(json!({"interface": {"name": RAIL}})));
+    attach(&stage.pod);
+    assert_ne!(programs(&stage.pod), Vec::<u32>::new());
+    stage.take_back(&attached);
+    assert_eq!(programs(&stage.host), Vec::<u32>::new());
+}
+
+/// The host's program goes into the pod and comes back. If the pod has replaced it, it is attached again
+/// if the host still holds it.
+fn the_hosts_program_is_attached_again() {
+    let parameters = [json!({}), json!({"disableEbpfPrograms": true})];
+    for (is_held, is_replaced, parameters) in [
+        (true, false, &parameters[0]),
+        (true, true, &parameters[0]),
+        (false, true, &parameters[0]),
+        (true, true, &parameters[1]),
+    ] {
         let stage = Stage::with(&["link set rail0 up", "link set far up"]);
-        if has_own {
-            attach(&stage.host);
-        }
+        let own = Some(attach(&stage.host)).filter(|_| is_held);
         let before = programs(&stage.host);
-        assert_eq!(before.is_empty(), !has_own);
-        let attached = stage.attach(stage.plan(json!({"interface": {"name": RAIL}})));
-        assert_eq!(programs(&stage.pod), before);
-        attach(&stage.pod);
-        assert_ne!(programs(&stage.pod), before);
+        assert_eq!(before.len(), 1);
+        let mut interface = parameters.clone();
+        interface["name"] = json!(RAIL);
+        let attached = stage.attach(stage.plan(json!({"interface": interface})));
+        let is_asked = *parameters != json!({});
+        assert_eq!(programs(&stage.pod).is_empty(), is_asked, "{parameters}");
+        if is_replaced {
+            attach(&stage.pod);
+            assert_ne!(programs(&stage.pod), before);
+        }
+        let lacking = stage.try_take_back(&attached);
+        let is_lost = lacking.iter().any(|text| text.contains("attach them again"));
+        assert_eq!((lacking.len(), is_lost), (usize::from(!is_held), !is_held), "{lacking:?}");
+        let expected = if is_held && !is_asked { before } else { Vec::new() };
+        assert_eq!(programs(&stage.host), expected, "held {is_held}, {parameters}");
+        drop(own);
+    }
+}
+
+/// Features and channels of a veth, and coalescing of a tap: no interface here has rings.
+fn what_a_pod_set_of_the_driver_does_not_stay() {
+    for (create, name, read, settings) in [
+        (
+            "",
+            RAIL,
+            "ethtool -k rail0",
+            &["-K rail0 tso off gro on", "-K rail0 tx-nocache-copy on"][..],
+        ),
+        ("", RAIL, "ethtool -l rail0", &["-L rail0 rx 2 tx 2"]),
+        ("tuntap add dev tap0 mode tap", "tap0", "ethtool -c tap0", &["-C tap0 rx-frames 8"]),
+    ] {
+        let lines = ["link set rail0 up", "link set far up", create];
+        let lines: Vec<_> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        let stage = Stage::with(&lines);
+        let before = stage.on_host(read);
+        let parameters = json!({"interface": {"name": name}});
+        let attached = stage.attach(stage.plan_of(&[name], parameters));
+        for line in settings {
+            stage.in_pod(&format!("ethtool {line}"));
+        }
+        assert_ne!(stage.in_pod(read), before);
         stage.take_back(&attached);
-        let expected = if has_own { "its own was replaced" } else { "it has none" };
-        assert_eq!(programs(&stage.host), Vec::<u32>::new(), "{expected}");
+        assert_eq!(stage.on_host(read), before);
     }
 }
 
@@ -124,10 +176,11 @@ fn programs(namespace: &NetNs) -> Vec<u32> {
 }
 
 /// Attaches a program that drops everything (`XDP_FLAGS_SKB_MODE`), in place of another.
-fn attach(namespace: &NetNs) {
+fn attach(namespace: &NetNs) -> OwnedFd {
     let program = load();
     let flags = LinkXdp::Flags(2);
     stage::set(namespace, RAIL, LinkAttribute::Xdp(vec![LinkXdp::Fd(program.as_raw_fd()), flags]));
+    program
 }
 
 /// Loads `r0 = XDP_DROP; exit` (`BPF_PROG_LOAD`, `BPF_PROG_TYPE_XDP`).

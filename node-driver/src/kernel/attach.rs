@@ -147,6 +147,16 @@ pub enum AttachError {
         /// The interface.
         link: String,
     },
+    /// The pod removed eBPF programs of the host that the kernel no longer has.
+    #[error(
+        "interface `{link}` had eBPF programs on the host that the pod removed, with the IDs {ids}; whoever attached them must attach them again"
+    )]
+    LostPrograms {
+        /// The interface.
+        link: String,
+        /// Their IDs.
+        ids: String,
+    },
     /// The pod already has another interface with that name.
     #[error(
         "the pod already has an interface `{name}`; set another `interface.name` in the network configuration"

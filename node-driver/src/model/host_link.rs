@@ -56,6 +56,25 @@ pub struct HostLink {
     /// How the kernel polls it for packets. It takes that into the pod and back, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi: Option<Napi>,
+    /// Settings of its driver. It takes them into the pod and back, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
+}
+
+/// Settings of an interface's driver, as far as it has them (`ethtool -K`, `-L`, `-C`). Numbers are by
+/// their names in `Documentation/netlink/specs/ethtool.yaml`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tuning {
+    /// The features that can be changed and were requested to be on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<BTreeSet<String>>,
+    /// Numbers of channels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub channels: BTreeMap<String, u32>,
+    /// Coalescing of interrupts.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub coalescing: BTreeMap<String, u32>,
 }
 
 /// How the kernel polls an interface for packets (`Documentation/networking/napi.rst`).
@@ -102,6 +121,18 @@ pub struct Carried {
     /// drivers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<BTreeSet<u32>>,
+    /// Those of XDP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub xdp: Vec<XdpProgram>,
+}
+
+/// An XDP program of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpProgram {
+    /// Its ID.
+    pub id: u32,
+    /// How it is attached, a flag of `XDP_FLAGS_…`.
+    pub mode: u32,
 }
 
 /// Identity of an interface, independent of its name. The kernel sets device and

@@ -30,6 +30,10 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
             an_interface_gets_a_name_that_is_its_alternative_one,
         ),
         ("what_a_pod_set_does_not_stay_on_the_host", what_a_pod_set_does_not_stay_on_the_host),
+        (
+            "interfaces_that_come_back_with_each_others_names_get_their_own",
+            interfaces_that_come_back_with_each_others_names_get_their_own,
+        ),
     ]
 }
 
@@ -113,6 +117,21 @@ fn alternative_names_of_a_pod_keep_no_interface_there() {
     stage.on_host("ip link set eth10 name rail0");
     stage.leaves(&attached);
     assert!(stage.on_host("ip link").contains("dranet"));
+}
+
+/// When a pod's namespace ends, the kernel returns NICs under the names that they had in the pod, which
+/// can be each other's on the host.
+fn interfaces_that_come_back_with_each_others_names_get_their_own() {
+    let stage = Stage::with(&["link add rail1 type veth peer name far1", "link set rail0 up"]);
+    let before = ["rail0", "rail1"].map(|name| stage.on_host(&format!("ip link show {name}")));
+    let attached = stage.attach(stage.plan_of(&["rail0", "rail1"], json!({})));
+    stage.leaves(&attached);
+    for line in ["rail0 down", "rail0 name other", "rail1 name rail0", "other name rail1"] {
+        stage.on_host(&format!("ip link set {line}"));
+    }
+    assert_eq!(stage.restored(&attached), Vec::<String>::new());
+    let after = ["rail0", "rail1"].map(|name| stage.on_host(&format!("ip link show {name}")));
+    assert_eq!(after, before);
 }
 
 /// Systems give NICs alternative names by their slot, and people ask for these.

@@ -14,7 +14,7 @@ use node_driver::kernel::attach::{AttachError, SYSCTL};
 use node_driver::model::claim::{ClaimRef, PodRef};
 use node_driver::model::plan::Plan;
 use node_driver::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use node_driver::prepare::inventory::Inventory;
+use node_driver::prepare::inventory::{Inventory, NicFacts};
 use node_driver::prepare::plan::{Facts, Policy, plan};
 use rtnetlink::LinkUnspec;
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -90,7 +90,11 @@ impl Stage {
         let network = HostNetwork::read(&self.host, &BTreeSet::new()).unwrap();
         let owned: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let links = network.links(&self.host, &owned).unwrap();
-        let inventory = Inventory::default().with_virtual(&network.facts());
+        let mut inventory = Inventory::default().with_virtual(&network.facts());
+        for name in &owned {
+            // Kinds that are not published act as NICs too.
+            inventory.devices.entry(name.clone()).or_insert_with(|| nic(name));
+        }
         let is_named = |name: &&String| {
             inventory.devices[*name].netdev.as_ref().is_some_and(|it| owned.contains(it))
         };
@@ -141,16 +145,28 @@ impl Stage {
         leave(&devices, &attached.links, &self.host, &self.pod).unwrap();
     }
 
-    /// Moves everything back to the host.
+    /// Moves everything back to the host, which lacks nothing then.
     pub(crate) fn take_back(&self, attached: &Attached) {
+        assert_eq!(self.try_take_back(attached), Vec::<String>::new());
+    }
+
+    /// Moves everything back to the host; what could not be restored.
+    pub(crate) fn try_take_back(&self, attached: &Attached) -> Vec<String> {
+        self.leaves(attached);
+        self.restored(attached)
+    }
+
+    /// Restores what is back on the host; what could not be restored.
+    pub(crate) fn restored(&self, attached: &Attached) -> Vec<String> {
         let devices: Vec<_> = attached.plan.devices.iter().collect();
-        leave(&devices, &attached.links, &self.host, &self.pod).unwrap();
+        let mut all = Vec::new();
         let tell = |_: &_, returned| match returned {
-            Returned::Home(lacking) => assert!(lacking.is_empty(), "{lacking:?}"),
+            Returned::Home(lacking) => all.extend(lacking.iter().map(ToString::to_string)),
             Returned::Removed => {}
             Returned::Gone => panic!("it is gone"),
         };
         restore(&devices, &self.host, Duration::ZERO, Path::new(SYSCTL), tell).unwrap();
+        all
     }
 
     /// Output of a command in the pod.
@@ -201,6 +217,19 @@ pub(crate) fn run(namespace: &NetNs, line: &str) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "`{line}` failed: {}", error.trim());
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn nic(interface: &str) -> NicFacts {
+    NicFacts {
+        address: None,
+        rdma: None,
+        netdev: Some(interface.to_owned()),
+        had_interface: true,
+        is_bond: false,
+        is_virtual_function: false,
+        physical_mtu: None,
+        function: None,
+    }
 }
 
 pub(crate) fn claim(

@@ -18,6 +18,7 @@ pub(super) fn read(link: &LinkMessage) -> Carried {
         promiscuous: flags.contains(LinkFlags::Promisc),
         all_multicast: flags.contains(LinkFlags::Allmulti),
         programs: ebpf::programs(link),
+        xdp: ebpf::xdp_programs(link),
         ..Carried::default()
     };
     for attribute in &link.attributes {

@@ -3,18 +3,24 @@
 //! of the `clsact` and `ingress` queueing disciplines need no action: they end when an interface leaves its namespace
 //! (`__dev_change_net_namespace` in `net/core/dev.c`).
 //!
-//! The programs are not restored with the interface. Whoever attached them must attach
-//! them again; their links (`bpf_link`) stay, detached.
+//! Programs that a pod asked to detach are not restored with the interface. Whoever attached them must
+//! attach them again; their links (`bpf_link`) stay, detached. An XDP program that a pod has replaced
+//! or detached without asking is attached again if it still exists, because whoever loaded it holds it
+//! or has pinned it.
 
 mod bpf;
 
 use crate::kernel::attach::AttachError;
+use crate::model::host_link::{Carried, XdpProgram};
 use bpf::{TcxHook, XDP_LINK};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
 use rtnetlink::{Handle, LinkUnspec};
+use rustix::fd::{AsRawFd, OwnedFd};
 use std::collections::BTreeSet;
 use std::io;
 
+/// `XDP_FLAGS_UPDATE_IF_NOEXIST`.
+const IF_NONE: u32 = 1;
 /// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_HW_MODE`.
 const SKB: u32 = 1 << 1;
 const DRIVER: u32 = 1 << 2;
@@ -63,14 +69,55 @@ pub(super) async fn detach_others(
     Ok(())
 }
 
-/// An XDP program of an interface.
-struct Xdp {
-    /// Its attach mode, a flag.
-    mode: u32,
-    id: u32,
+/// Attaches the host's XDP programs again that a pod has replaced or detached. Returns the result of
+/// each, and an error that names the programs that the host does not have any more.
+pub(super) async fn restore(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    [former, now]: [&Carried; 2],
+) -> Vec<Result<(), AttachError>> {
+    let (Some(before), Some(after)) = (&former.programs, &now.programs) else { return Vec::new() };
+    if !after.is_subset(before) {
+        // Nobody knows whose the new ones are.
+        return Vec::new();
+    }
+    let mut lost: BTreeSet<u32> = before.difference(after).copied().collect();
+    let mut outcomes = Vec::new();
+    for xdp in &former.xdp {
+        let program = bpf::program(xdp.id).ok().filter(|_| lost.remove(&xdp.id));
+        if let Some(program) = program {
+            outcomes.push(attach_xdp(handle, name, index, xdp.mode, &program).await);
+        }
+    }
+    if !lost.is_empty() {
+        let ids = lost.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        outcomes.push(Err(AttachError::LostPrograms { link: name.to_owned(), ids }));
+    }
+    outcomes
 }
 
-fn xdp_programs(link: &LinkMessage) -> Vec<Xdp> {
+/// Attaches a program where there is none.
+async fn attach_xdp(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    mode: u32,
+    program: &OwnedFd,
+) -> Result<(), AttachError> {
+    let flags = LinkXdp::Flags(mode | IF_NONE);
+    let xdp = LinkAttribute::Xdp(vec![LinkXdp::Fd(program.as_raw_fd()), flags]);
+    let message = LinkUnspec::new_with_index(index).append_extra_attribute(xdp).build();
+    handle
+        .link()
+        .set(message)
+        .execute()
+        .await
+        .map_err(|source| AttachError::netlink(name, "attach its XDP program again", source))
+}
+
+/// The XDP programs of an interface.
+pub(super) fn xdp_programs(link: &LinkMessage) -> Vec<XdpProgram> {
     let xdp = link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::Xdp(xdp) => Some(xdp.as_slice()),
         _ => None,
@@ -78,9 +125,9 @@ fn xdp_programs(link: &LinkMessage) -> Vec<Xdp> {
     xdp.unwrap_or_default()
         .iter()
         .filter_map(|attribute| match attribute {
-            LinkXdp::SkbProgId(id) => Some(Xdp { mode: SKB, id: *id }),
-            LinkXdp::DrvProgId(id) => Some(Xdp { mode: DRIVER, id: *id }),
-            LinkXdp::HwProgId(id) => Some(Xdp { mode: HARDWARE, id: *id }),
+            LinkXdp::SkbProgId(id) => Some(XdpProgram { mode: SKB, id: *id }),
+            LinkXdp::DrvProgId(id) => Some(XdpProgram { mode: DRIVER, id: *id }),
+            LinkXdp::HwProgId(id) => Some(XdpProgram { mode: HARDWARE, id: *id }),
             _ => None,
         })
         .collect()
@@ -90,7 +137,7 @@ async fn detach_xdp(
     handle: &Handle,
     name: &str,
     index: u32,
-    Xdp { mode, id }: Xdp,
+    XdpProgram { mode, id }: XdpProgram,
 ) -> Result<(), AttachError> {
     let none = LinkAttribute::Xdp(vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)]);
     let message = LinkUnspec::new_with_index(index).append_extra_attribute(none).build();

@@ -7,6 +7,7 @@
 
 mod names;
 mod netlink;
+pub(super) mod tuning;
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;

@@ -4,6 +4,7 @@
 use crate::facts::network::dump::dump;
 use crate::facts::network::kernel::Dump;
 use crate::facts::network::{NetworkFacts, Withheld};
+use crate::kernel::attach::ethtool::tuning;
 use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
@@ -85,7 +86,7 @@ impl HostNetwork {
     /// The interfaces of these names.
     pub fn links(&self, host: &NetNs, names: &[String]) -> Result<HostLinks, AttachError> {
         host.run(async move |_| {
-            let polling = Reader::open();
+            let (polling, tuning) = (Reader::open(), tuning::Reader::open());
             let links = self
                 .dump
                 .links
@@ -94,6 +95,7 @@ impl HostNetwork {
                 .map(|link| {
                     let mut host = host_link(link, self);
                     host.napi = polling.read(&host.name, link.header.index);
+                    host.tuning = tuning.read(&host.name);
                     (host.name.clone(), host)
                 });
             Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
@@ -134,6 +136,7 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         ethtool: None,
         carried: Some(carried::read(link)),
         napi: None,
+        tuning: None,
         disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
     };
     for attribute in &link.attributes {

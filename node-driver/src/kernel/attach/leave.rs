@@ -157,7 +157,9 @@ pub fn restore(
                 }
                 None => match find(&handle, &link.host, deadline).await? {
                     Some(found) => {
-                        Returned::Home(restore_one(&handle, &link.host, &found, sysctl).await)
+                        // If that fails, the restore says so.
+                        let _ = free_name(&handle, devices, &link.host, &found).await;
+                        Returned::Home(restore_one(&handle, link, &found, sysctl).await)
                     }
                     None => Returned::Gone,
                 },
@@ -208,11 +210,11 @@ async fn find(
 /// Restores one interface. Returns the errors of what could not be restored.
 async fn restore_one(
     handle: &Handle,
-    host: &HostLink,
+    link: &PlannedLink,
     found: &LinkMessage,
     sysctl: &Path,
 ) -> Vec<AttachError> {
-    let index = found.header.index;
+    let (host, index) = (&link.host, found.header.index);
     let mut lacking = Vec::new();
     let mut tried = |outcome: Result<(), AttachError>| lacking.extend(outcome.err());
     // First, because one of them may be the interface's former name.
@@ -223,12 +225,24 @@ async fn restore_one(
         for outcome in carried::restore(handle, &host.name, former, found).await {
             tried(outcome);
         }
+        if link.config.interface.disable_ebpf_programs != Some(true) {
+            let programs = [former, &carried::read(found)];
+            for outcome in ebpf::restore(handle, &host.name, index, programs).await {
+                tried(outcome);
+            }
+        }
     }
     for outcome in set_properties(handle, host, found).await {
         tried(outcome);
     }
     if let Some(former) = &host.ethtool {
         tried(ethtool::restore(&host.name, former));
+    }
+    // Before the instances of polling, which are those of the channels.
+    if let Some(former) = &host.tuning {
+        for outcome in ethtool::tuning::Reader::open().restore(&host.name, former) {
+            tried(outcome);
+        }
     }
     for outcome in settings::restore(handle, host, found, sysctl).await {
         tried(outcome);
@@ -260,6 +274,27 @@ async fn restore_one(
         }
     }
     lacking
+}
+
+/// Takes an interface's former name from another interface of the claim, which gets its own later: when
+/// the pod's namespace ends, the kernel returns interfaces under the names that they had there.
+async fn free_name(
+    handle: &Handle,
+    devices: &[&PlannedDevice],
+    host: &HostLink,
+    found: &LinkMessage,
+) -> Result<(), AttachError> {
+    if name_of(found) == host.name {
+        return Ok(());
+    }
+    let links = all(handle).await?;
+    let others = devices.iter().filter_map(|device| device.link.as_ref());
+    let others = others.filter(|link| link.child.is_none() && link.host.name != host.name);
+    let mut at_home = others.filter_map(|link| at_home(&links, &link.host));
+    let Some(holder) = at_home.find(|link| name_of(link) == host.name) else { return Ok(()) };
+    let other = LinkUnspec::new_with_index(holder.header.index).down().name(ANY_NAME);
+    let renamed = handle.link().set(other.build()).execute().await;
+    renamed.map_err(|source| AttachError::netlink(&host.name, "free its name", source))
 }
 
 async fn rename(handle: &Handle, host: &HostLink, found: &LinkMessage) -> Result<(), AttachError> {

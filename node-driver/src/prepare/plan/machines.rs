@@ -72,6 +72,7 @@ fn host_link(interface: &Interface) -> HostLink {
         disciplines: BTreeSet::new(),
         carried: None,
         napi: None,
+        tuning: None,
     }
 }
 

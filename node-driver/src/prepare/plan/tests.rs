@@ -104,6 +104,7 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
         ethtool: None,
         carried: None,
         napi: None,
+        tuning: None,
         disciplines: BTreeSet::new(),
     }
 }

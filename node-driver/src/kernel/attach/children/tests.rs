@@ -31,6 +31,7 @@ fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
         ethtool: None,
         carried: None,
         napi: None,
+        tuning: None,
         disciplines: BTreeSet::new(),
     };
     let mark = Some(MARK.parse().unwrap());

@@ -159,8 +159,13 @@ pub(super) fn query(index: u32, hook: TcxHook) -> io::Result<Vec<(u32, u32)>> {
     Ok(programs.into_iter().zip(links).take(count).collect())
 }
 
+/// A program, if the kernel still has it.
+pub(super) fn program(id: u32) -> io::Result<OwnedFd> {
+    by_id(Command::ProgGetFdById, id)
+}
+
 fn detach_program(index: u32, hook: TcxHook, program: u32) -> io::Result<()> {
-    let program = by_id(Command::ProgGetFdById, program)?;
+    let program = self::program(program)?;
     let mut detach = Detach {
         target_ifindex: index,
         attach_bpf_fd: number(&program),

@@ -26,6 +26,7 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         ethtool: None,
         carried: None,
         napi: None,
+        tuning: None,
         disciplines: BTreeSet::new(),
     };
     let (name, config) = (name.parse().unwrap(), NetworkConfig::default());

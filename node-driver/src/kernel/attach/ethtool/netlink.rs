@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 /// `ETHTOOL_GENL_NAME`.
-const FAMILY: &str = "ethtool";
+pub(super) const FAMILY: &str = "ethtool";
 
 /// `ETHTOOL_MSG_…`.
 const FEATURES_GET: u8 = 11;
@@ -25,7 +25,7 @@ const DEVICE_NAME: u16 = 2;
 /// `ETHTOOL_A_HEADER_FLAGS`, 32 bits.
 const FLAGS: u16 = 3;
 /// `ETHTOOL_FLAG_OMIT_REPLY`.
-const OMIT_REPLY: u32 = 2;
+pub(super) const OMIT_REPLY: u32 = 2;
 /// `ETHTOOL_A_FEATURES_…`.
 const HARDWARE: u16 = 2;
 const WANTED: u16 = 3;
@@ -48,12 +48,17 @@ const NOT_SUPPORTED: i32 = 95;
 /// Reads the features and private flags of an interface.
 pub(super) fn read(link: &str) -> io::Result<Abilities> {
     let ethtool = Family::open(FAMILY)?;
-    let features = ethtool.ask(FEATURES_GET, &[header(link, 0)])?;
+    let features = features(&ethtool, link)?;
     let private_flags = match ethtool.ask(PRIVFLAGS_GET, &[header(link, 0)]) {
         Err(error) if error.raw_os_error() == Some(NOT_SUPPORTED) => BTreeMap::new(),
         answer => find(&answer?, PRIVATE_FLAGS).map(bits).unwrap_or_default(),
     };
-    Ok(Abilities { features: features_of(&features), private_flags })
+    Ok(Abilities { features, private_flags })
+}
+
+/// Reads the features of an interface.
+pub(super) fn features(ethtool: &Family, link: &str) -> io::Result<BTreeMap<String, Feature>> {
+    Ok(features_of(&ethtool.ask(FEATURES_GET, &[header(link, 0)])?))
 }
 
 /// Sets the named features and private flags.
@@ -70,7 +75,7 @@ pub(super) fn write(link: &str, settings: &EthtoolConfig) -> io::Result<()> {
     })
 }
 
-fn header(link: &str, flags: u32) -> Vec<u8> {
+pub(super) fn header(link: &str, flags: u32) -> Vec<u8> {
     let name = attribute(DEVICE_NAME, format!("{link}\0").as_bytes());
     nest(MESSAGE_HEADER, &[name, attribute(FLAGS, &flags.to_ne_bytes())])
 }

@@ -55,13 +55,15 @@ pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/resourceclaims";
+/// The claims of the namespace `team`.
+pub(crate) const TEAM_CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims";
 pub(crate) const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
 
 impl FakeServer {
     /// A server with one node and the custom resource.
     pub(crate) fn with_node(name: &str) -> Self {
         let server = Self { inner: Arc::default() };
-        server.inner().collections = vec![NODES, SLICES, CLAIMS, TOPOLOGIES, EVENTS];
+        server.inner().collections = vec![NODES, SLICES, CLAIMS, TEAM_CLAIMS, TOPOLOGIES, EVENTS];
         let node =
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "n-1"}});
         server.inner().objects.insert(format!("{NODES}/{name}"), node);

@@ -5,11 +5,13 @@
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 mod late {
+    pub(crate) mod dice;
     pub(crate) mod kubelet;
     pub(crate) mod nearest;
     pub(crate) mod stage;
 }
 
+use late::dice::Dice;
 use late::kubelet::PodList;
 use late::nearest;
 use late::stage::{Pod, Stage};
@@ -17,25 +19,6 @@ use node_driver::prepare::checkpoint::{Checkpoint, Phase};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use topology_graph::Level;
-
-/// A generator of random numbers (xorshift64*), so that a failure can be repeated.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(value).unwrap() % limit.max(1)
-    }
-
-    pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
-        for index in (1..all.len()).rev() {
-            all.swap(index, self.below(index + 1));
-        }
-    }
-}
 
 #[expect(clippy::disallowed_methods, reason = "a test has no arguments")]
 fn setting(name: &str, default: usize) -> usize {

@@ -1,7 +1,7 @@
 //! A machine, an API server with claims, a kubelet with a device plugin, and the driver's preparation.
 
+use super::dice::Dice;
 use super::kubelet::Listed;
-use crate::Dice;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};

@@ -12,25 +12,38 @@ use wire::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerSe
 /// Pods by name, each with its devices by resource and ID.
 pub(crate) type PodList = Vec<(String, Vec<(String, String)>)>;
 
-/// The list. Clones share it.
-#[derive(Clone, Default)]
-pub(crate) struct Listed(Arc<Mutex<PodList>>);
+/// The list of the pods of one namespace. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Listed {
+    namespace: String,
+    pods: Arc<Mutex<PodList>>,
+}
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self::of("team")
+    }
+}
 
 impl Listed {
+    pub(crate) fn of(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), pods: Arc::default() }
+    }
+
     pub(crate) fn set(&self, pods: PodList) {
-        *self.0.lock().unwrap() = pods;
+        *self.pods.lock().unwrap() = pods;
     }
 
     pub(crate) fn add(&self, pod: String, devices: Vec<(String, String)>) {
-        self.0.lock().unwrap().push((pod, devices));
+        self.pods.lock().unwrap().push((pod, devices));
     }
 
     pub(crate) fn remove(&self, pod: &str) {
-        self.0.lock().unwrap().retain(|(name, _)| name != pod);
+        self.pods.lock().unwrap().retain(|(name, _)| name != pod);
     }
 
     pub(crate) fn ids(&self) -> Vec<String> {
-        let pods = self.0.lock().unwrap();
+        let pods = self.pods.lock().unwrap();
         pods.iter().flat_map(|(_, devices)| devices).map(|(_, id)| id.clone()).collect()
     }
 
@@ -52,10 +65,10 @@ impl PodResourcesLister for Listed {
         &self,
         _: Request<wire::ListPodResourcesRequest>,
     ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
-        let pods = self.0.lock().unwrap().clone();
+        let pods = self.pods.lock().unwrap().clone();
         let pod = |(name, devices): (String, Vec<(String, String)>)| wire::PodResources {
             name,
-            namespace: "team".to_owned(),
+            namespace: self.namespace.clone(),
             containers: vec![wire::ContainerResources {
                 name: "main".to_owned(),
                 devices: devices.into_iter().map(one).collect(),

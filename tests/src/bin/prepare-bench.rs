@@ -1,5 +1,10 @@
 //! Measures the preparation of a claim with eight NICs: requested on the plugin's own socket and
-//! moved by the hook in its CDI spec. The kernel's own time for the same moves is measured too.
+//! moved by the hook in its CDI spec. The kernel's own time for the same moves is measured too. Then a
+//! claim with an address of a range, and one for places, whose NICs the driver chooses.
+
+#[path = "../../../node-driver/tests/late/kubelet.rs"]
+#[allow(clippy::unwrap_used, dead_code, reason = "it is the kubelet of a test")]
+mod kubelet;
 
 use std::{
     collections::BTreeSet,
@@ -18,6 +23,7 @@ use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
 };
+use kubelet::Listed;
 use node_driver::kubelet::wire::dra_v1::Claim;
 use rtnetlink::LinkUnspec;
 use serde_json::json;
@@ -26,12 +32,16 @@ use tests::{
     figures::{megabytes, memory, refuse, say},
     installation::Installation,
     node::{
-        Machine, Nic, isolated,
+        Machine, Nic,
+        device_plugin::RESOURCE,
+        isolated,
         links::shell,
         plugin::{self, Hook, Sandbox},
+        pods,
     },
     simulated_node, with_scope,
 };
+use topology_graph::{HostRoot, Topology};
 
 const NODE: &str = "bench";
 const SOON: Duration = Duration::from_secs(10);
@@ -82,25 +92,26 @@ async fn run(args: Args) -> anyhow::Result<()> {
         // Also publishes the pairs of links that act as NICs.
         machine.spawn_driver(&["--filter="])?;
         anyhow::ensure!(machine.listens().await?, "the driver ended");
-        published(scope).await?;
         // Interfaces without a PCI device are published by their names.
         let devices = NICS.map(|nic| nic.link);
+        are_published(scope, &devices).await?;
         let claim = plugin::claim_of(scope, "eight", NODE, &devices).await?;
         measure(scope, &machine, &claim, args.times).await?;
-        ranges(scope, &machine, args).await
+        ranges(scope, &machine, args).await?;
+        places(scope, &mut machine, args.times).await
     })
     .await
 }
 
-/// Waits until all NICs are in the node's slices.
-async fn published(scope: &Scope) -> anyhow::Result<()> {
+/// Waits until these devices are in the node's slices.
+async fn are_published(scope: &Scope, wanted: &[&str]) -> anyhow::Result<()> {
     let slices: Api<ResourceSlice> = Api::all(scope.client());
     let of_node = ListParams::default().fields(&format!("spec.nodeName={NODE}"));
     eventually(SOON, async || {
         let slices = slices.list(&of_node).await?.items;
         let devices = slices.into_iter().filter_map(|slice| slice.spec.devices).flatten();
         let names: BTreeSet<_> = devices.map(|device| device.name).collect();
-        let lacking = NICS.iter().find(|nic| !names.contains(nic.link));
+        let lacking = wanted.iter().find(|name| !names.contains(**name));
         Ok(Check::that(lacking.is_none(), || format!("{lacking:?} is not published")))
     })
     .await
@@ -191,6 +202,41 @@ async fn ranges(scope: &Scope, machine: &Machine, args: Args) -> anyhow::Result<
     let pid = machine.driver().context("the driver runs")?.pid();
     let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?].map(megabytes);
     say(&format!("driver's memory then: {now:.1} MB resident, {peak:.1} MB at most"));
+    Ok(())
+}
+
+/// Measures a claim for places: the driver asks the kubelet which GPUs the pod has, and chooses the
+/// nearest NICs. The test acts as the kubelet.
+async fn places(scope: &Scope, machine: &mut Machine, times: usize) -> anyhow::Result<()> {
+    let (topology, _) =
+        Topology::build(&topology_graph::read(&HostRoot::at(machine.root()))?, None);
+    let gpus: Vec<_> = topology.gpus().iter().map(|gpu| gpu.address.to_string()).collect();
+    let count = gpus.len();
+    let list = Listed::of(scope.namespace());
+    let serving = list.serve(&machine.kubelet_dir());
+    list.add("places".to_owned(), gpus.into_iter().map(|id| (RESOURCE.to_owned(), id)).collect());
+    machine.kill_driver();
+    machine.spawn_driver(&["--filter=", "--bind-nics=late"])?;
+    anyhow::ensure!(machine.listens().await?, "the driver ended");
+    let names: Vec<String> = (0..count).map(|number| format!("late-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    are_published(scope, &names).await?;
+    let wanted = json!({"lateBinding": {"gpus": count, "within": "numa"}});
+    pods::allocated_devices(scope, "places", NODE, &names, Some(wanted)).await?;
+    let user = json!({"resource": "pods", "name": "places", "uid": "p-1"});
+    let status = Patch::Merge(json!({"status": {"reservedFor": [user]}}));
+    let claims: Api<ResourceClaim> = scope.api();
+    claims.patch_status("places", &PatchParams::default(), &status).await?;
+    let claim = plugin::reference(scope, "places").await?;
+    let mut took = Vec::new();
+    for _ in 0..times {
+        let begin = Instant::now();
+        plugin::prepare(machine, &claim).await.done()?;
+        took.push(begin.elapsed());
+        plugin::unprepare(machine, &claim).await.done()?;
+    }
+    serving.abort();
+    say(&format!("prepare {count} places, late binding: {}", spread(&mut took)));
     Ok(())
 }
 

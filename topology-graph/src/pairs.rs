@@ -6,11 +6,13 @@
 //! one, and so on. Among those plans, the paths are shortest. Among those, the plan for the
 //! remaining free GPUs is best. Among those, address order decides.
 
+mod chance;
 mod matching;
 mod nearest;
 
 use crate::graph::{Distance, Place, Role};
 use crate::{NicRole, PathKind, PciAddress, Topology};
+pub use chance::{Chance, ChanceRequest};
 use matching::{Gain, Problem, best};
 pub use nearest::NearestRequest;
 use std::collections::BTreeMap;

@@ -227,12 +227,14 @@ pub fn published_address(device: &Device) -> Option<PciAddress> {
     published?.parse().ok()
 }
 
-/// The address from the attribute that the entry of the driver names.
+/// The address from an attribute that the entry of the driver names: of a part, that of its GPU.
 fn own_address(device: &Device) -> Option<&str> {
     let driver = &*device.id().driver;
-    let of_gpu = gpu_drivers::by_name(driver).and_then(|it| it.address_attribute);
-    let name = of_gpu.or_else(|| nic_drivers::by_name(driver)?.address_attribute)?;
-    text(device, name)
+    let parts = gpu_drivers::parts().iter().filter(|part| *part.driver == *driver);
+    let gpus = gpu_drivers::by_name(driver).into_iter().chain(parts);
+    let nics = nic_drivers::by_name(driver).and_then(|nic| nic.address_attribute);
+    let mut names = gpus.filter_map(|gpu| gpu.address_attribute).chain(nics);
+    names.find_map(|name| text(device, name))
 }
 
 /// The PCI address with which the name of a device begins: `0000-4d-00-0-0x1060`, or with a kind

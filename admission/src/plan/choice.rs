@@ -18,6 +18,7 @@ use crate::nearness::Nearness;
 use crate::plan::Policy;
 use crate::ports::PortsApart;
 use crate::supply;
+use cluster_model::gpu_drivers;
 use cluster_model::machines::Machine;
 use cluster_model::names::{alternative, attribute};
 use cluster_model::view::ClusterView;
@@ -501,13 +502,19 @@ pub(super) fn levels(
     levels
 }
 
-/// The attributes by which claims select GPUs by address: the standard one, and that of an old driver
-/// if some GPU has only that.
+/// The attributes by which claims select GPUs by address: the standard one, and those of the driver, also
+/// of its whole GPUs, if some GPU has only that.
 fn gpu_addresses(question: Question<'_>) -> Vec<&'static str> {
-    let lacks = |gpu: &&Device| gpu.attribute(attribute::PCI_BUS_ID).is_none();
-    let mut gpus = question.machines.iter().flat_map(|it| it.devices.gpus.values().copied());
-    let own = question.driver.address_attribute.filter(|_| gpus.any(|gpu| lacks(&gpu)));
-    std::iter::once(attribute::PCI_BUS_ID).chain(own).collect()
+    let gpus = question.machines.iter().flat_map(|it| it.devices.gpus.values().copied());
+    let lacking: Vec<&Device> =
+        gpus.filter(|gpu| gpu.attribute(attribute::PCI_BUS_ID).is_none()).collect();
+    let whole = gpu_drivers::by_name(question.driver.driver);
+    let own = [Some(question.driver), whole].into_iter().flatten();
+    let own = own.filter_map(|driver| driver.address_attribute);
+    let own = own.filter(|name| lacking.iter().any(|gpu| gpu.attribute(name).is_some()));
+    let mut names: Vec<&'static str> = std::iter::once(attribute::PCI_BUS_ID).chain(own).collect();
+    names.dedup();
+    names
 }
 
 pub(super) fn claim(written: &ClaimParts) -> ResourceClaimSpec {

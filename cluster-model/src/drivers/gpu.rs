@@ -89,7 +89,8 @@ pub(crate) const BUILT_IN_PARTS: &[GpuDriver] = &[
         kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu-partition",
         uuid_attribute: None,
-        // ROCm/k8s-gpu-dra-driver, pull request 21.
+        // ROCm/k8s-gpu-dra-driver, pull request 21 and commit 2622427
+        // (`cmd/gpu-kubeletplugin/deviceinfo.go`); its documentation says `pciAddr`, which is read too.
         address_attribute: Some("gpu.amd.com/parentPciAddr"),
         is_named_by_address: false,
         numa_attribute: Some("gpu.amd.com/numaNode"),
@@ -127,7 +128,8 @@ pub(crate) const BUILT_IN: &[GpuDriver] = &[
         kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu",
         uuid_attribute: None,
-        address_attribute: None,
+        // From before the standard one (commit 2622427, October 2025).
+        address_attribute: Some("gpu.amd.com/pciAddr"),
         is_named_by_address: false,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],

@@ -11,6 +11,7 @@ pub mod fabric_level;
 pub mod gpu_drivers;
 pub mod hyper_node;
 pub mod kueue_topology;
+pub mod late_node;
 pub mod layout;
 pub mod machines;
 pub mod names;
@@ -30,6 +31,7 @@ pub mod retention;
 mod shared;
 pub mod snapshot;
 mod stand_in;
+pub mod topology_policy;
 pub mod unremembered;
 pub mod view;
 #[cfg(feature = "live")]

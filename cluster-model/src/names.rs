@@ -8,6 +8,10 @@ pub const DRIVER: &str = "dra.net";
 /// The DeviceClass of our NICs; upstream's examples on AKS use the same name.
 pub const NIC_CLASS: &str = "dranet.net";
 
+/// Prefix of the names of devices that stand for any free NIC of their node, which is chosen when the
+/// pod starts. A number follows.
+pub const LATE_PLACE: &str = "late-";
+
 /// The value of [`attribute::PORT_STATE`] for an active port.
 pub const PORT_ACTIVE: &str = "Active";
 

@@ -2,8 +2,8 @@
 
 use crate::gpu_drivers::{self, GpuDriver};
 use crate::names::attribute;
-use crate::nic_drivers::{self, NicDriver};
-use crate::view::ClusterView;
+use crate::nic_drivers::{self, GraphName, NameSource, NicDriver};
+use crate::view::{ClusterView, NicName};
 use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, NicRole, PciAddress, Topology};
@@ -66,7 +66,7 @@ fn role(device: &Device) -> Option<Role> {
     let driver = &*device.id().driver;
     if let Some(known) = nic_drivers::by_name(driver) {
         // Other drivers also publish interfaces without a device.
-        let has_place = known.is_ours() || rdma_device(device, known).is_some();
+        let has_place = known.is_ours() || graph_name(device, known).is_some();
         return (has_place || address(device).is_some()).then_some(Role::Nic);
     }
     let gpu = gpu_drivers::by_name(driver)?;
@@ -188,23 +188,27 @@ pub fn is_true(device: &Device, attribute: &str) -> bool {
 }
 
 /// The PCI address of a device of a node. If its driver does not publish it, the node's graph has it
-/// by the UUID of a GPU, or by the RDMA device that a NIC is named after.
+/// by the UUID of a GPU, or by the RDMA device or the interface of a NIC.
 pub fn address_on(view: &ClusterView, node: &str, device: &Device) -> Option<PciAddress> {
     address(device).or_else(|| {
         let driver = &*device.id().driver;
         if let Some(known) = nic_drivers::by_name(driver) {
-            return view.nic_address(node, rdma_device(device, known)?);
+            return view.nic_address(node, graph_name(device, known)?);
         }
         let driver = gpu_drivers::by_name(driver)?;
         view.gpu_address(node, text(device, driver.uuid_attribute?)?)
     })
 }
 
-/// The name of the RDMA device of a NIC, from which a graph has the address, if its driver says it.
-fn rdma_device<'a>(nic: &'a Device, driver: &NicDriver) -> Option<&'a str> {
-    match driver.rdma_device_attribute {
-        Some(name) => text(nic, name),
-        None => driver.is_named_by_rdma_device.then_some(&*nic.id().device),
+/// The name by which the graph of its node knows a NIC, if its driver publishes one.
+pub fn graph_name<'a>(nic: &'a Device, driver: &NicDriver) -> Option<NicName<'a>> {
+    let name = |source| match source {
+        NameSource::Device => Some(&*nic.id().device),
+        NameSource::Attribute(attribute) => text(nic, attribute),
+    };
+    match driver.graph_name? {
+        GraphName::RdmaDevice(source) => name(source).map(NicName::RdmaDevice),
+        GraphName::Interface(source) => name(source).map(NicName::Interface),
     }
 }
 

@@ -65,6 +65,13 @@ fn gpus<'a>(graph: &Topology, driver: &GpuDriver) -> BTreeMap<PciAddress, &'a De
     gpus.map(|gpu| (gpu.address, &*GPU)).collect()
 }
 
+/// The GPUs of a node that a device plugin offers as whole ones; `None` if none does.
+pub(crate) fn plugin_gpus(view: &ClusterView, node: &str) -> Option<Vec<PciAddress>> {
+    let devices = with_plugin_gpus(view, node)?;
+    let is_offered = devices.gpus.values().any(|gpu| std::ptr::eq(*gpu, &*GPU));
+    is_offered.then(|| devices.gpus.into_keys().collect())
+}
+
 /// Returns the machines with selected NICs whose device plugin offers whole GPUs. Those with most
 /// nodes come first.
 pub fn plugin_machines<'a>(

@@ -10,6 +10,7 @@ mod devices;
 mod foreign_topologies;
 mod graphs;
 mod known_machines;
+mod late_claims;
 mod limit_ranges;
 mod nic_pools;
 mod pod_groups;
@@ -19,6 +20,7 @@ mod versions;
 pub use claims::KnownClaim;
 pub use compute_domains::{ComputeDomains, MadeDomain};
 pub use foreign_topologies::{ForeignTopologies, NodeHome};
+pub use late_claims::{LateClaim, late_binding};
 pub use limit_ranges::LimitRanges;
 pub use nic_pools::{KnownPool, NicPools};
 pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
@@ -28,12 +30,15 @@ pub use versions::NodeVersion;
 use crate::names::{self, attribute};
 use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
+use crate::topology_policy::TopologyPolicy;
 use claims::Claims;
 use dra_allocator::{AttributeValue, DeviceId, Inventory, InventoryError, MinorVersion, Settings};
 use graphs::Graphs;
+pub use graphs::NicName;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use late_claims::LateClaims;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,6 +158,7 @@ pub struct ClusterView {
     settings: Settings,
     graphs: Graphs,
     claims: Claims,
+    late_claims: LateClaims,
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
     limit_ranges: LimitRanges,
@@ -179,6 +185,7 @@ impl Default for ClusterView {
             settings: Settings::defaults_of(MinorVersion::V1_37),
             graphs: Graphs::default(),
             claims: Claims::default(),
+            late_claims: LateClaims::default(),
             templates: BTreeMap::new(),
             quotas: Quotas::default(),
             limit_ranges: LimitRanges::default(),
@@ -282,9 +289,9 @@ impl ClusterView {
         self.graphs.gpu(node, uuid)
     }
 
-    /// The PCI address of a NIC of a node by its RDMA device, from its graph.
-    pub fn nic_address(&self, node: &str, rdma_device: &str) -> Option<PciAddress> {
-        self.graphs.nic(node, rdma_device)
+    /// The PCI address of a NIC of a node by its RDMA device or interface, from its graph.
+    pub fn nic_address(&self, node: &str, name: NicName<'_>) -> Option<PciAddress> {
+        self.graphs.nic(node, name)
     }
 
     /// The network of a node's NICs, from its graph.
@@ -295,6 +302,21 @@ impl ClusterView {
     /// Returns true if the driver of a node does not let containers lock all of their memory.
     pub fn limits_locked_memory(&self, node: &str) -> bool {
         self.graphs.limits_memory(node)
+    }
+
+    /// The policy of a node's kubelet for the GPUs of device plugins, if its driver knows it.
+    pub fn topology_policy(&self, node: &str) -> Option<TopologyPolicy> {
+        self.graphs.topology_policy(node)
+    }
+
+    /// Returns true if the port of a node's NIC is not active, as its graph said last.
+    pub fn is_port_down(&self, node: &str, nic: PciAddress) -> bool {
+        self.graphs.is_port_down(node, nic)
+    }
+
+    /// The claims for places of a pool: NICs that are chosen when a pod starts.
+    pub fn late_claims(&self, pool: &str) -> impl Iterator<Item = &LateClaim> {
+        self.late_claims.of(pool)
     }
 
     /// Returns true if any node has published a graph.

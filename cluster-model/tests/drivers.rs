@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cluster_model::drivers::{Drivers, DriversFile, InUse, accelerators, named_by_file, set};
-use cluster_model::nic_drivers::Rdma;
+use cluster_model::nic_drivers::{GraphName, NameSource, Rdma};
 use cluster_model::node_devices::address_in_name;
 use cluster_model::{gpu_drivers, nic_drivers};
 use topology_graph::{Accelerator, PciClass};
@@ -33,6 +33,9 @@ nics:
   rdma: {attribute: nic.example.com/kind, values: [roce]}
   address: {rdmaDeviceAttribute: nic.example.com/rdmaDevice}
   interfaceAttribute: nic.example.com/netdev
+- driver: interface.example.com
+  classes: [interface.example.com]
+  address: interfaceName
 "#;
 
 fn parsed(text: &str) -> Drivers {
@@ -65,12 +68,18 @@ fn entries_are_added_and_replace_built_in_drivers_of_their_name() {
     );
     let nic = nic_drivers::by_name("nic.example.com").unwrap();
     assert_eq!(nic.rdma, Rdma::OneOf("nic.example.com/kind", &["roce"]));
-    assert_eq!(nic.rdma_device_attribute, Some("nic.example.com/rdmaDevice"));
+    let rdma_device = NameSource::Attribute("nic.example.com/rdmaDevice");
+    assert_eq!(nic.graph_name, Some(GraphName::RdmaDevice(rdma_device)));
+    let by_interface = nic_drivers::by_name("interface.example.com").unwrap();
+    assert_eq!(by_interface.graph_name, Some(GraphName::Interface(NameSource::Device)));
     assert_eq!(nic.classes, ["fast.example.com", "slow.example.com"]);
     assert!(nic_drivers::all()[0].is_ours() && !nic.has_roles);
     let class: PciClass = "1200".parse().unwrap();
     assert_eq!(accelerators()[0], Accelerator { vendor: 0x1da3, class });
-    assert_eq!(named_by_file(), ["gaudi.intel.com", "gpu.nvidia.com", "nic.example.com"]);
+    assert_eq!(
+        named_by_file(),
+        ["gaudi.intel.com", "gpu.nvidia.com", "nic.example.com", "interface.example.com"]
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ use cluster_model::gpu_drivers;
 use cluster_model::nic_drivers;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::PodSpec;
+use scheduler_ext::score::AtStart;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -122,6 +123,16 @@ fn amounts(placed: &Placed) -> [usize; 2] {
     [gpus + placed.plugin_gpus, nics]
 }
 
+/// What a pod whose NICs are chosen when it starts can expect: `near at start`, `near at start in 5/8`.
+fn at_start(placed: &Placed) -> Option<String> {
+    let near = AtStart::PARTS - placed.at_start?.missed;
+    Some(match near {
+        0 => "far at start".to_owned(),
+        AtStart::PARTS => "near at start".to_owned(),
+        some => format!("near at start in {some}/{}", AtStart::PARTS),
+    })
+}
+
 fn person(
     view: &ClusterView,
     Scheduled { placed, kept, remarks }: &Scheduled,
@@ -138,7 +149,7 @@ fn person(
                 fabric(view, &at.node).unwrap_or_else(none),
                 gpus.to_string(),
                 nics.to_string(),
-                at.path.map_or_else(none, |path| path.to_string()),
+                at_start(at).or_else(|| at.path.map(|path| path.to_string())).unwrap_or_else(none),
             ]
         })
         .collect();
@@ -184,6 +195,7 @@ fn program(view: &ClusterView, Scheduled { placed, kept, remarks }: &Scheduled) 
             "machine": machine(view, &at.node),
             "fabric": fabric(view, &at.node),
             "path": at.path.map(|path| path.to_string()),
+            "nearEighths": at.at_start.map(|it| AtStart::PARTS - it.missed),
             "score": at.score,
             "equalNodes": at.equal,
             "devices": devices.collect::<Vec<_>>(),

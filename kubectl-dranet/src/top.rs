@@ -92,12 +92,12 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
     table(&heading, &rows) + "\n" + &total(states)
 }
 
-/// `6/8`, `6/8 (25/32 functions)`, `6/8 late`.
+/// `6/8`, `6/8 (25/32 functions)`, `6/8 places`.
 fn nics(state: &NodeState) -> String {
     let functions = state.functions.map_or_else(String::new, |functions| {
         format!(" ({}/{} functions)", functions.free, functions.all)
     });
-    free(state.nics) + &functions + if state.binds_late { " late" } else { "" }
+    free(state.nics) + &functions + if state.binds_late { " places" } else { "" }
 }
 
 /// `3/4`, `3/4 (1 partly)`.
@@ -111,9 +111,19 @@ fn free(amount: Amount) -> String {
 fn total(states: &[NodeState]) -> String {
     let open = || states.iter().filter(|it| it.closed.is_none());
     let gpus: usize = open().map(|it| it.gpus.free).sum();
-    let nics: usize = open().map(|it| it.nics.free).sum();
-    let nodes = counted(states.len(), "node");
-    let free = format!("{nodes}, {} and {} free", counted(gpus, "GPU"), counted(nics, "NIC"));
+    let free = |binds_late: bool| -> usize {
+        open().filter(|it| it.binds_late == binds_late).map(|it| it.nics.free).sum()
+    };
+    let (nodes, gpus) = (counted(states.len(), "node"), counted(gpus, "GPU"));
+    let nics = counted(free(false), "NIC");
+    let free = if states.iter().any(|it| it.binds_late) {
+        let places = counted(free(true), "place");
+        format!(
+            "{nodes}, {gpus}, {nics} and {places} (NICs that are chosen when a pod starts) free"
+        )
+    } else {
+        format!("{nodes}, {gpus} and {nics} free")
+    };
     let closed = states.len() - open().count();
     let closed = (closed > 0).then(|| {
         let takes = if closed == 1 { "takes" } else { "take" };

@@ -78,6 +78,11 @@ pub struct Args {
     /// pods have ended
     #[arg(long = "late-nodes", value_name = "LABELS")]
     pub late_nodes: Vec<NodeLabels>,
+    /// Kubelet's configuration file: its topologyManagerPolicy says on which NUMA nodes a pod gets the GPUs
+    /// of a device plugin, and the extender forecasts with it; without the file it is published as
+    /// unknown
+    #[arg(long, value_name = "FILE")]
+    pub kubelet_config: Option<PathBuf>,
     /// Taints for NICs with problems
     #[command(flatten)]
     pub taints: TaintArgs,

@@ -19,6 +19,7 @@ use crate::facts::cloud::source::CloudSource;
 use crate::facts::errors;
 use crate::facts::held::Claims;
 use crate::facts::host;
+use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::modules::KernelFacts;
 use crate::facts::network::NetworkFacts;
 use crate::facts::network::changes::Changes;
@@ -150,6 +151,7 @@ impl Start<'_> {
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             binding: NicBinding::of(args, &node),
             late,
+            kubelet_config: KubeletConfig::at(args.kubelet_config.clone()),
             settings: Settings::from(args),
             mode: args.mode,
             run_dir: args.plugin.run_dir.clone(),
@@ -206,6 +208,8 @@ struct Driver {
     binding: NicBinding,
     /// The NICs that are bound late.
     late: LateNics,
+    /// How the kubelet chooses the GPUs of device plugins.
+    kubelet_config: KubeletConfig,
     settings: Settings,
     mode: Mode,
     /// The directory with the init container's report on modules.
@@ -301,6 +305,7 @@ impl Driver {
             port_errors: self.ports.errors(),
             link_errors,
             not_ready,
+            topology_policy: self.kubelet_config.topology_policy(),
             vendor,
             now: Instant::now(),
         })

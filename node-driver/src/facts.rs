@@ -7,6 +7,7 @@ pub mod cloud;
 pub mod errors;
 pub mod held;
 pub(crate) mod host;
+pub(crate) mod kubelet_config;
 pub(crate) mod modules;
 pub mod network;
 pub mod node;

@@ -4,8 +4,9 @@ use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, Question};
 use crate::machine::{Cells, Machine};
 use crate::score::Costs;
+use cluster_model::late_node::LateNode;
 use cluster_model::predict::{OpenClaim, Prediction, predict_each};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, late_binding};
 use dra_allocator::{AllocatedState, Claim};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
@@ -177,7 +178,8 @@ impl Answers {
                 Prediction::Fits { allocations, is_exact } => {
                     basis.is_exact = is_exact;
                     let machine = self.machine(view, node);
-                    Ok(Arc::new(Forecast::of(question, &machine, &allocations, in_use, &mut costs)))
+                    let node = (&*machine, LateNode::of(view, node, in_use));
+                    Ok(Arc::new(Forecast::of(question, node, &allocations, in_use, &mut costs)))
                 }
                 // The scheduler found room, but the view has none: the view is outdated.
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
@@ -227,7 +229,7 @@ fn basis(node: &str, facts: Facts<'_>) -> Basis {
 }
 
 /// The part of the question that determines the answer. Names of claims and the
-/// configuration of devices do not matter.
+/// configuration of devices do not matter, except for NICs that are chosen when the pod starts.
 fn key(question: Question<'_>) -> String {
     let Question { claims, held, mix: _ } = question;
     let mut key = String::new();
@@ -235,7 +237,8 @@ fn key(question: Question<'_>) -> String {
         let asked = claim.spec.devices.as_ref().map(|devices| {
             (serde_json::to_string(&devices.requests), serde_json::to_string(&devices.constraints))
         });
-        let _infallible = write!(key, "\n{} {asked:?}", claim.is_ours);
+        let late = late_binding(&claim.spec);
+        let _infallible = write!(key, "\n{} {asked:?} {late:?}", claim.is_ours);
     }
     for device in held {
         let _infallible = write!(key, "\n{device}");

@@ -1,9 +1,11 @@
 //! The consequences of an allocation on a node, for the pod and for future pods.
 
 use crate::machine::Machine;
-use crate::score::{Cost, Costs, Gets, Mix};
+use crate::score::{AtStart, Cost, Costs, Gets, Mix};
+use cluster_model::late_node::{LateDemand, LateNode};
+use cluster_model::names;
 use cluster_model::predict::OpenClaim;
-use cluster_model::view::{ClusterView, ObjectKey};
+use cluster_model::view::{ClusterView, ObjectKey, late_binding};
 use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
 
 /// What the scheduler would allocate for a pod on a node, and the consequences.
@@ -32,10 +34,11 @@ pub struct Question<'a> {
 
 impl Forecast {
     /// The consequences of these allocations, one for each open claim, on a machine where
-    /// `in_use` was in use before. `costs` caches costs of earlier machines.
+    /// `in_use` was in use before; `late` is what is free there if it binds NICs late. `costs` caches
+    /// costs of earlier machines.
     pub fn of(
         question: Question<'_>,
-        machine: &Machine,
+        (machine, late): (&Machine, Option<LateNode<'_>>),
         allocations: &[ClaimAllocation],
         in_use: &AllocatedState,
         costs: &mut Costs,
@@ -51,11 +54,34 @@ impl Forecast {
         let farthest = machine.farthest(&devices);
         let shared = machine.shared_gpus(in_use, &taken);
         let degraded = machine.degraded(&devices);
-        let gets = Gets { alternative, farthest, shared, degraded };
+        let at_start = at_start(claims, allocations, late);
+        let gets = Gets { alternative, at_start, farthest, shared, degraded };
         let cost = costs.of([&before, &after, machine.whole()], mix);
         let is_first = machine.is_whole(&before) && !machine.is_whole(&after);
         Self { gets, cost, is_first, taken }
     }
+}
+
+/// What the pod can expect from the first claim that holds places; `None` if none does.
+fn at_start(
+    claims: &[OpenClaim],
+    allocations: &[ClaimAllocation],
+    late: Option<LateNode<'_>>,
+) -> Option<AtStart> {
+    let (claim, nics) = claims.iter().zip(allocations).find_map(|(claim, allocation)| {
+        let places = allocation.results.iter().filter(|result| is_place(&result.device)).count();
+        (places > 0).then_some((claim, places))
+    })?;
+    let wanted = late_binding(&claim.spec);
+    // Without the number of GPUs, and on nodes whose GPUs are not known, nothing is.
+    let (Some(gpus), Some(late)) = (wanted.gpus, late) else { return Some(AtStart::UNKNOWN) };
+    let demand = LateDemand { gpus: gpus as usize, nics, within: wanted.within };
+    Some(AtStart::of(&late.expect(demand)))
+}
+
+/// Returns true for a device that stands for any free NIC of its node.
+fn is_place(device: &DeviceId) -> bool {
+    *device.driver == *names::DRIVER && device.device.starts_with(names::LATE_PLACE)
 }
 
 /// Sum of the indices of the chosen alternatives, over all requests that have several.

@@ -71,6 +71,11 @@ struct Row {
     /// `predicted`, `likely` or `unknown`.
     basis: &'static str,
     alternative: Option<u32>,
+    /// Eighths of the kubelet's choices of GPUs that leave the pod without near NICs, on a node that binds
+    /// NICs late.
+    missed: Option<u32>,
+    /// As `missed`, added up over the levels that are nearer than asked for.
+    missed_nearer: Option<u32>,
     path: Option<String>,
     /// GPUs of which other claims hold a part.
     shared: Option<u32>,
@@ -179,6 +184,8 @@ impl Row {
             score: scored.score,
             basis,
             alternative: None,
+            missed: None,
+            missed_nearer: None,
             path: None,
             shared: None,
             degraded: None,
@@ -193,10 +200,12 @@ impl Row {
         let Some((outcome, forecast)) = known else { return row };
         let devices = forecast.taken.iter().map(ToString::to_string).collect();
         // Without `..`, so that a new term is shown too.
-        let Gets { alternative, farthest, shared, degraded } = outcome.gets;
+        let Gets { alternative, at_start, farthest, shared, degraded } = outcome.gets;
         let Cost { loss, gangs, nics, left, cells } = outcome.cost;
         Self {
             alternative: Some(alternative),
+            missed: at_start.map(|it| it.missed),
+            missed_nearer: at_start.map(|it| it.nearer),
             path: farthest.map(|reach| reach.to_string()),
             shared: Some(shared),
             degraded: Some(degraded),
@@ -253,8 +262,8 @@ impl Page for NodePage {
 
 fn table(of: &str, rows: &[Row]) -> String {
     let mut text = format!(
-        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>shared<th>degraded<th>loss\
-         <th>gangs<th>nics<th>left<th>cells<th>devices"
+        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>missed<th>missed nearer<th>path<th>shared\
+         <th>degraded<th>loss<th>gangs<th>nics<th>left<th>cells<th>devices"
     );
     let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     for node in rows {
@@ -263,6 +272,8 @@ fn table(of: &str, rows: &[Row]) -> String {
             node.score.to_string(),
             node.basis.to_owned(),
             number(node.alternative.map(u64::from)),
+            number(node.missed.map(u64::from)),
+            number(node.missed_nearer.map(u64::from)),
             node.path.clone().unwrap_or_default(),
             number(node.shared.map(u64::from)),
             number(node.degraded.map(u64::from)),

@@ -34,7 +34,7 @@ mod rank;
 mod room;
 
 pub use cost::{Cost, Costs};
-pub use gets::{Gets, Reach};
+pub use gets::{AtStart, Gets, Reach};
 pub use mix::{Demand, Mix, ParseMixError};
 pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};
 pub use room::{Free, Room};

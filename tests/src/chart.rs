@@ -54,6 +54,7 @@ pub const PLATFORMS: [(&str, &[&str]); 14] = [
             "--set=monitoring.dashboard=true,monitoring.labels.release=prometheus",
             "--set=fabricController.fullFabric=evict,networkConfig.namespaces={a,b},crd.keep=true",
             "--set=nodeDriver.ncclTopoFile=/opt/topology.xml",
+            "--set=nodeDriver.kubeletConfig=/var/lib/kubelet/config.yaml",
             "--set=nodeDriver.virtualFunctions[0].numVfs=8,nodeDriver.virtualFunctions[0].pfName=rail*",
             "--set-string=nodeDriver.filter=true,nodeDriver.nicRail=3",
             "--set=image.pullSecrets={key},admission.gpuClass=gpu.nvidia.com,scheduler.mix=1x1=3",

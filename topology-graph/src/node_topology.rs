@@ -53,6 +53,10 @@ pub struct NodeTopologySpec {
     /// it gives no NICs to containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_memory: Option<bool>,
+    /// The policy of the kubelet's topology manager, which chooses the NUMA nodes of the GPUs that a pod
+    /// gets from a device plugin. Not set if the node's driver does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_manager_policy: Option<String>,
     /// The graph without identities.
     pub shape: ShapeSpec,
     /// The names and IDs of the devices, by address.

@@ -2,7 +2,7 @@
 //! the schema.
 
 use super::gpu::{GpuDriver, Part};
-use super::nic::{NicDriver, Rdma};
+use super::nic::{GraphName, NameSource, NicDriver, Rdma};
 use super::text::{Attribute, Class, DriverName, Id};
 use serde::Deserialize;
 
@@ -25,6 +25,12 @@ pub enum AddressSource {
     /// The name of the RDMA device is in this attribute; the graph of its node has the address. Only
     /// for NICs.
     RdmaDeviceAttribute(Attribute),
+    /// The name of a device is that of its network interface; the graph of its node has the address.
+    /// Only for NICs.
+    InterfaceName,
+    /// The name of the network interface is in this attribute; the graph of its node has the address.
+    /// Only for NICs.
+    InterfaceAttribute(Attribute),
 }
 
 /// Which devices are whole accelerators.
@@ -148,16 +154,24 @@ impl AddressSource {
     fn attribute(&self) -> Option<&'static str> {
         match self {
             Self::Attribute(attribute) => leak_attribute(Some(attribute.clone())),
-            Self::None | Self::DeviceName | Self::RdmaDeviceName | Self::RdmaDeviceAttribute(_) => {
-                None
-            }
+            Self::None
+            | Self::DeviceName
+            | Self::RdmaDeviceName
+            | Self::RdmaDeviceAttribute(_)
+            | Self::InterfaceName
+            | Self::InterfaceAttribute(_) => None,
         }
     }
 
-    fn rdma_device_attribute(&self) -> Option<&'static str> {
+    /// The name by which a graph knows a NIC, if that says where it is.
+    fn graph_name(&self) -> Option<GraphName> {
+        let named = |attribute: &Attribute| NameSource::Attribute(leak(attribute.0.clone()));
         match self {
-            Self::RdmaDeviceAttribute(attribute) => leak_attribute(Some(attribute.clone())),
-            Self::None | Self::DeviceName | Self::RdmaDeviceName | Self::Attribute(_) => None,
+            Self::None | Self::DeviceName | Self::Attribute(_) => None,
+            Self::RdmaDeviceName => Some(GraphName::RdmaDevice(NameSource::Device)),
+            Self::RdmaDeviceAttribute(attribute) => Some(GraphName::RdmaDevice(named(attribute))),
+            Self::InterfaceName => Some(GraphName::Interface(NameSource::Device)),
+            Self::InterfaceAttribute(attribute) => Some(GraphName::Interface(named(attribute))),
         }
     }
 }
@@ -171,9 +185,11 @@ pub enum FieldError {
     /// This project's own driver.
     #[error("this is this project's driver, which cannot be replaced")]
     Own,
-    /// Accelerators are not named after RDMA devices.
-    #[error("`address`: only NICs have RDMA devices; use `deviceName` or `attribute`")]
-    RdmaDeviceOfAccelerator,
+    /// Accelerators are not named after RDMA devices and interfaces.
+    #[error(
+        "`address`: only NICs have RDMA devices and interfaces; use `deviceName` or `attribute`"
+    )]
+    NicNameOfAccelerator,
     /// Parts cannot be told from whole accelerators.
     #[error("`part` needs `whole`, whose attribute distinguishes parts from whole accelerators")]
     PartWithoutWhole,
@@ -188,11 +204,8 @@ pub enum FieldError {
 impl AcceleratorEntry {
     /// Checks what one field cannot say.
     pub(super) fn check(&self) -> Result<(), FieldError> {
-        if matches!(
-            self.address,
-            AddressSource::RdmaDeviceName | AddressSource::RdmaDeviceAttribute(_)
-        ) {
-            return Err(FieldError::RdmaDeviceOfAccelerator);
+        if self.address.graph_name().is_some() {
+            return Err(FieldError::NicNameOfAccelerator);
         }
         if self.part.is_some() && self.whole.is_none() {
             return Err(FieldError::PartWithoutWhole);
@@ -264,8 +277,7 @@ impl NicEntry {
             port_attributes: leak_all(self.port_attribute.into_iter().map(|it| it.0).collect()),
             interface_attribute: leak_attribute(self.interface_attribute),
             is_named_by_address: self.address == AddressSource::DeviceName,
-            rdma_device_attribute: self.address.rdma_device_attribute(),
-            is_named_by_rdma_device: self.address == AddressSource::RdmaDeviceName,
+            graph_name: self.address.graph_name(),
             has_roles: false,
         }
     }

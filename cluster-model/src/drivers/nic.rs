@@ -25,12 +25,28 @@ pub struct NicDriver {
     pub interface_attribute: Option<&'static str>,
     /// Whether the name of a device begins with its PCI address: `pci-0000-4d-00-0`.
     pub is_named_by_address: bool,
-    /// The attribute with the name of the RDMA device, if only a graph has the address.
-    pub rdma_device_attribute: Option<&'static str>,
-    /// Whether the name of a device is that of its RDMA device. A graph has the address then.
-    pub is_named_by_rdma_device: bool,
+    /// The name by which a graph knows a NIC and its address, if the driver publishes no address.
+    pub graph_name: Option<GraphName>,
     /// Whether its NICs carry this project's attributes: role, rail, port state.
     pub has_roles: bool,
+}
+
+/// A name by which a graph knows a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GraphName {
+    /// That of its RDMA device.
+    RdmaDevice(NameSource),
+    /// That of its network interface.
+    Interface(NameSource),
+}
+
+/// Where a driver publishes a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NameSource {
+    /// It is the name of the device.
+    Device,
+    /// It is in this attribute.
+    Attribute(&'static str),
 }
 
 /// What says that a device can do RDMA.
@@ -58,8 +74,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         port_attributes: &[attribute::RAIL, attribute::PORT],
         interface_attribute: Some(attribute::dranet::IF_NAME),
         is_named_by_address: false,
-        rdma_device_attribute: None,
-        is_named_by_rdma_device: false,
+        graph_name: None,
         has_roles: true,
     },
     // AWS's networking device plugin 1.0.0 for EKS (`eks/networking-device-dra-plugin`), as
@@ -73,8 +88,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         port_attributes: &[],
         interface_attribute: None,
         is_named_by_address: false,
-        rdma_device_attribute: None,
-        is_named_by_rdma_device: true,
+        graph_name: Some(GraphName::RdmaDevice(NameSource::Device)),
         has_roles: false,
     },
     // k8snetworkplumbingwg/dra-driver-sriov, commits cd9404f and 0b233ef
@@ -87,8 +101,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         port_attributes: &["sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"],
         interface_attribute: None,
         is_named_by_address: false,
-        rdma_device_attribute: None,
-        is_named_by_rdma_device: false,
+        graph_name: None,
         has_roles: false,
     },
     // cilium/cilium, commits 0386304 (the standard bus ID) and 5e257a3 (`pciAddr`),
@@ -101,8 +114,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         port_attributes: &[],
         interface_attribute: None,
         is_named_by_address: false,
-        rdma_device_attribute: None,
-        is_named_by_rdma_device: false,
+        graph_name: None,
         has_roles: false,
     },
     // GKE's managed DRANET, as llm-d's guide for GKE prints its slices. Its program is DRANET
@@ -115,8 +127,7 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         port_attributes: &[],
         interface_attribute: Some(attribute::dranet::IF_NAME),
         is_named_by_address: false,
-        rdma_device_attribute: None,
-        is_named_by_rdma_device: false,
+        graph_name: None,
         has_roles: false,
     },
 ];

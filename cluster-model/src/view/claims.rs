@@ -109,6 +109,7 @@ impl Index<ResourceClaim> for ClusterView {
         let applied = self.inventory.apply_claim(&object);
         applied.map_err(|source| inventory_error("ResourceClaim", &object.metadata, source))?;
         self.versions.apply_claim(&object);
+        self.late_claims.apply(&object);
         self.claims.put(object);
         Ok(())
     }
@@ -117,6 +118,7 @@ impl Index<ResourceClaim> for ClusterView {
         self.revision.claims += 1;
         self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
         self.versions.delete_claim(key);
+        self.late_claims.delete(key);
         self.claims.all.remove(key);
     }
 }

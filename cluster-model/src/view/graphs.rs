@@ -1,14 +1,57 @@
 //! The graphs of nodes; each shape is stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
+use crate::names::PORT_ACTIVE;
+use crate::nic_drivers::{self, GraphName};
+use crate::topology_policy::TopologyPolicy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use topology_graph::{
-    NodeTopology, NodeTopologySpec, PciAddress, ShapeHash, ShapeSpec, SpecError, Topology,
+    DeviceIdentity, NodeTopology, NodeTopologySpec, PciAddress, ShapeHash, ShapeSpec, SpecError,
+    Topology,
 };
 
 /// The addresses of a node's devices by UUID or name.
 type Addresses = Box<[(Box<str>, PciAddress)]>;
+
+/// A name of a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicName<'a> {
+    /// That of its RDMA device.
+    RdmaDevice(&'a str),
+    /// That of its network interface.
+    Interface(&'a str),
+}
+
+/// The addresses of a node's NICs by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct NicNames {
+    rdma_devices: Addresses,
+    interfaces: Addresses,
+}
+
+impl NicNames {
+    fn of(identities: &[DeviceIdentity]) -> Self {
+        let mut rdma_devices: Vec<(Box<str>, PciAddress)> = Vec::new();
+        let mut interfaces: Vec<(Box<str>, PciAddress)> = Vec::new();
+        for device in identities {
+            let Ok(address) = device.at.parse() else { continue };
+            rdma_devices.extend(device.rdma_device.as_deref().map(|name| (name.into(), address)));
+            interfaces.extend(device.netdevs.iter().map(|name| (name.as_str().into(), address)));
+        }
+        Self { rdma_devices: rdma_devices.into(), interfaces: interfaces.into() }
+    }
+
+    /// Returns true if a NIC that a driver publishes by its name can be found elsewhere. Interfaces come
+    /// and go with pods, so they count only if a driver publishes their names.
+    fn differs(&self, other: &Self) -> bool {
+        let by_interface = nic_drivers::all()
+            .iter()
+            .any(|driver| matches!(driver.graph_name, Some(GraphName::Interface(_))));
+        self.rdma_devices != other.rdma_devices
+            || by_interface && self.interfaces != other.interfaces
+    }
+}
 
 /// Graphs by node.
 #[derive(Clone, Debug, Default)]
@@ -19,10 +62,14 @@ pub(super) struct Graphs {
     fabrics: HashMap<String, String>,
     /// The nodes whose driver lets no container lock all of its memory.
     limited: BTreeSet<String>,
+    /// The policies of kubelets for the GPUs of device plugins.
+    policies: HashMap<String, TopologyPolicy>,
+    /// The NICs whose port is not active, of nodes that have one.
+    down: HashMap<String, Box<[PciAddress]>>,
     /// The addresses of GPUs by UUID, for drivers that publish no address.
     gpus: HashMap<String, Addresses>,
-    /// The addresses of NICs by RDMA device. Nodes of one type share them.
-    nics: HashMap<String, Arc<Addresses>>,
+    /// The addresses of NICs by their names. Nodes of one type share them.
+    nics: HashMap<String, Arc<NicNames>>,
     /// The published objects, if they are kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
@@ -33,8 +80,8 @@ struct Shape {
     /// The spec that was published first.
     spec: Arc<ShapeSpec>,
     graph: Arc<Topology>,
-    /// The RDMA devices of the node that published it first.
-    nics: Arc<Addresses>,
+    /// The NICs' names on the node that published it first.
+    nics: Arc<NicNames>,
 }
 
 impl Graphs {
@@ -54,14 +101,26 @@ impl Graphs {
         self.limited.contains(node)
     }
 
+    pub(super) fn topology_policy(&self, node: &str) -> Option<TopologyPolicy> {
+        self.policies.get(node).copied()
+    }
+
+    pub(super) fn is_port_down(&self, node: &str, nic: PciAddress) -> bool {
+        self.down.get(node).is_some_and(|down| down.contains(&nic))
+    }
+
     pub(super) fn gpu(&self, node: &str, uuid: &str) -> Option<PciAddress> {
         let known = self.gpus.get(node)?.iter().find(|(known, _)| **known == *uuid);
         known.map(|(_, address)| *address)
     }
 
-    pub(super) fn nic(&self, node: &str, rdma_device: &str) -> Option<PciAddress> {
-        let known = self.nics.get(node)?.iter().find(|(known, _)| **known == *rdma_device);
-        known.map(|(_, address)| *address)
+    pub(super) fn nic(&self, node: &str, name: NicName<'_>) -> Option<PciAddress> {
+        let names = self.nics.get(node)?;
+        let (names, name) = match name {
+            NicName::RdmaDevice(name) => (&names.rdma_devices, name),
+            NicName::Interface(name) => (&names.interfaces, name),
+        };
+        names.iter().find(|(known, _)| **known == *name).map(|(_, address)| *address)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -77,8 +136,8 @@ impl Graphs {
     }
 
     /// Adds or replaces the graph of a node. Returns true if the node had no graph, or one of
-    /// another shape or with other GPUs.
-    fn put(&mut self, object: NodeTopology) -> Result<bool, ViewError> {
+    /// another shape or with other GPUs, and whether something else about its devices changed.
+    fn put(&mut self, object: NodeTopology) -> Result<(bool, bool), ViewError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let graph = self
             .graph(&object.spec)
@@ -92,7 +151,7 @@ impl Graphs {
                 shape.or_insert_with(|| Shape { spec: spec(), graph, nics: Arc::default() });
             self.nodes.insert(name.clone(), shape.graph.clone());
         }
-        self.name_nics(&name, &object.spec);
+        let has_other_names = self.name_nics(&name, &object.spec);
         match &object.spec.fabric {
             Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
             None => self.fabrics.remove(&name),
@@ -101,6 +160,8 @@ impl Graphs {
             Some(false) => self.limited.insert(name.clone()),
             _ => self.limited.remove(&name),
         };
+        let is_new = is_new || has_other_names;
+        let has_other_state = self.keep_state(&name, &object.spec);
         let named =
             object.spec.identities.iter().filter_map(|device| {
                 Some((device.uuid.as_deref()?.into(), device.at.parse().ok()?))
@@ -111,24 +172,45 @@ impl Graphs {
         if let Some(objects) = &mut self.objects {
             objects.insert(name, object);
         }
-        Ok(is_new)
+        Ok((is_new, has_other_state))
     }
 
-    /// Stores the names of a node's RDMA devices.
-    fn name_nics(&mut self, node: &str, spec: &NodeTopologySpec) {
-        let named = spec.identities.iter().filter_map(|device| {
-            Some((device.rdma_device.as_deref()?.into(), device.at.parse().ok()?))
+    /// Stores what can change while the machine runs. Returns true if it did.
+    fn keep_state(&mut self, node: &str, spec: &NodeTopologySpec) -> bool {
+        let policy = spec.topology_manager_policy.as_deref().and_then(|name| name.parse().ok());
+        let had_policy = match policy {
+            Some(policy) => self.policies.insert(node.to_owned(), policy),
+            None => self.policies.remove(node),
+        };
+        let down = spec.nics.iter().filter(|nic| {
+            let state = nic.state.as_deref();
+            state.is_some_and(|state| state != PORT_ACTIVE)
         });
-        let mut named: Arc<Addresses> = Arc::new(named.collect());
+        let down = down.filter_map(|nic| nic.at.parse().ok());
+        let down: Box<[PciAddress]> = down.collect();
+        let is_same = down[..] == *self.down.get(node).map(|down| &**down).unwrap_or_default();
+        if down.is_empty() {
+            self.down.remove(node);
+        } else {
+            self.down.insert(node.to_owned(), down);
+        }
+        had_policy != policy || !is_same
+    }
+
+    /// Stores the names of a node's RDMA devices and interfaces. Returns true if they changed, as far as
+    /// NICs are found by them.
+    fn name_nics(&mut self, node: &str, spec: &NodeTopologySpec) -> bool {
+        let mut named = Arc::new(NicNames::of(&spec.identities));
         let shape = self.nodes.get(node).and_then(|graph| self.shapes.get_mut(&graph.shape()));
         if let Some(shape) = shape {
-            if shape.nics.is_empty() {
+            if *shape.nics == NicNames::default() {
                 shape.nics = named.clone();
             } else if shape.nics == named {
                 named = shape.nics.clone();
             }
         }
-        self.nics.insert(node.to_owned(), named);
+        let had = self.nics.insert(node.to_owned(), named.clone());
+        had.is_some_and(|had| had.differs(&named))
     }
 
     /// The graph for a spec, reused if its shape is known: thousands of nodes have few shapes, and
@@ -148,6 +230,8 @@ impl Graphs {
         }
         self.fabrics.remove(node);
         self.limited.remove(node);
+        self.policies.remove(node);
+        self.down.remove(node);
         self.gpus.remove(node);
         self.nics.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };
@@ -162,8 +246,10 @@ impl Index<NodeTopology> for ClusterView {
     fn apply(&mut self, object: NodeTopology) -> Result<(), ViewError> {
         // The shape does not include anything that changes while a machine runs.
         let node = object.metadata.name.clone().unwrap_or_default();
-        if self.graphs.put(object)? {
-            self.revision.epoch += 1;
+        let (is_new, has_other_state) = self.graphs.put(object)?;
+        // Plans do not read the state.
+        self.revision.epoch += u64::from(is_new);
+        if is_new || has_other_state {
             self.versions.devices_changed(&node);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Version numbers per node, so that results computed from a node can be checked for staleness.
 
-use super::ObjectKey;
+use super::{ObjectKey, late_claims};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -173,6 +173,10 @@ impl ClaimDevices {
             for (name, quantity) in result.consumed_capacity.iter().flatten() {
                 (name, &quantity.0).hash(&mut hasher);
             }
+        }
+        // Which NIC a place is says what is left for others.
+        for (device, data) in late_claims::chosen(claim) {
+            (&device.device, data.to_string()).hash(&mut hasher);
         }
         let pools = results.iter().map(|result| (result.driver.clone(), result.pool.clone()));
         Some(Self { pools: pools.collect(), hash: hasher.finish() })

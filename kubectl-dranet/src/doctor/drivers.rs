@@ -3,14 +3,15 @@
 
 use super::finding::ClusterFinding;
 use crate::predicted::nodes;
+use crate::text::counted;
 use admission::lint::Severity;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::is_in;
 use cluster_model::names::attribute;
 use cluster_model::nic_drivers::{self, NicDriver};
-use cluster_model::node_devices::{address_on, is_whole, text};
-use cluster_model::view::ClusterView;
+use cluster_model::node_devices::{address_on, graph_name, is_whole, text};
+use cluster_model::view::{ClusterView, NicName};
 use dra_allocator::Device;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::PciAddress;
@@ -59,6 +60,11 @@ pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
         if let Some(driver) = nic_drivers::by_name(name) {
             findings.extend(nics(view, driver, published));
         }
+    }
+    let built_in = nic_drivers::all().iter().filter(|it| !named_by_file().contains(&it.driver));
+    for driver in built_in {
+        let published = devices.get(driver.driver).map(Vec::as_slice).unwrap_or_default();
+        findings.extend(unknown_names(view, driver, published));
     }
     for (driver, published) in devices.iter().filter(|(driver, _)| !is_known(driver)) {
         findings.extend(unknown(view, driver, published));
@@ -125,8 +131,38 @@ fn nics(
         );
         return Some(warning(driver.driver, message));
     }
+    if let Some(finding) = unknown_names(view, driver, published) {
+        return Some(finding);
+    }
     let has_address = published.iter().any(|(node, it)| address_on(view, node, it).is_some());
     (!has_address).then(|| no_address(driver.driver, published))
+}
+
+/// NICs that a driver publishes by names that the graphs of their nodes do not know.
+fn unknown_names(
+    view: &ClusterView,
+    driver: &NicDriver,
+    published: &[Published<'_>],
+) -> Option<ClusterFinding> {
+    let unknown: Vec<(Published<'_>, NicName<'_>)> = published
+        .iter()
+        .filter(|(node, it)| view.topology(node).is_some() && address_on(view, node, it).is_none())
+        .filter_map(|(node, it)| Some(((*node, *it), graph_name(it, driver)?)))
+        .collect();
+    let ((node, device), name) = *unknown.first()?;
+    let what = match name {
+        NicName::RdmaDevice(name) => format!("RDMA device `{name}`"),
+        NicName::Interface(name) => format!("interface `{name}`"),
+    };
+    let message = format!(
+        "publishes NICs by names that graphs do not know, so their place is unknown: {} of {}, such as \
+         device {} of node {node}; its NodeTopology has no {what}. Check the name in the slice, and that \
+         node-driver sees the NIC",
+        unknown.len(),
+        counted(published.len(), "device"),
+        device.id().device,
+    );
+    Some(ClusterFinding::new(Severity::Warning, format!("driver {}", driver.driver), message))
 }
 
 fn nothing(driver: &str) -> ClusterFinding {

@@ -26,6 +26,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use scheduler_ext::answer::Scored;
 use scheduler_ext::expected::Expected;
 use scheduler_ext::prioritize::Ranker;
+use scheduler_ext::score::{AtStart, Gets};
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -62,10 +63,21 @@ pub(super) struct Placed {
     pub(super) plugin_gpus: usize,
     /// The farthest path among its pairs of GPU and NIC.
     pub(super) path: Option<PathKind>,
+    /// What it can expect when it starts, on a node that binds NICs late.
+    pub(super) at_start: Option<AtStart>,
     /// The extender's points for the node; `None` if the pod takes no devices.
     pub(super) score: Option<i64>,
     /// Nodes with as many points: kube-scheduler chooses between them by its own scores.
     pub(super) equal: Vec<String>,
+}
+
+/// The node that is chosen for a pod.
+struct Choice {
+    node: String,
+    /// What the pod gets there; `None` if it takes no devices.
+    gets: Option<Gets>,
+    score: Option<i64>,
+    equal: Vec<String>,
 }
 
 /// A pod as admission left it, with its claims.
@@ -127,11 +139,13 @@ impl Cluster {
             let fabric = asked.needs.fabric.as_deref();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
-        let (node, path, score, equal) = self.choose(&asked.pod, &fits);
+        let Choice { node, gets, score, equal } = self.choose(&asked.pod, &fits);
         let plugin_gpus = plugin_gpus(&self.view, &asked.needs.own.requests, &node);
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let devices = self.bind(asked, &node)?;
-        Ok(Fate::Placed(Placed { node, devices, plugin_gpus, path, score, equal }))
+        let path = gets.and_then(|gets| gets.farthest).map(|reach| reach.path);
+        let at_start = gets.and_then(|gets| gets.at_start);
+        Ok(Fate::Placed(Placed { node, devices, plugin_gpus, path, at_start, score, equal }))
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
@@ -258,11 +272,7 @@ impl Cluster {
 
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
     /// there.
-    fn choose(
-        &self,
-        pod: &Pod,
-        fits: &[String],
-    ) -> (String, Option<PathKind>, Option<i64>, Vec<String>) {
+    fn choose(&self, pod: &Pod, fits: &[String]) -> Choice {
         self.ranker.learn(&self.view);
         let answer = self.ranker.prioritize(pod, fits, &self.view, self.start.0, &|| false);
         let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
@@ -270,10 +280,9 @@ impl Cluster {
         let best = |scored: &&Scored| Some(scored.score) == score;
         let equal: Vec<String> = known().filter(best).map(|it| it.node.clone()).collect();
         let first = known().find(best);
-        let farthest = first.and_then(|it| it.reason.outcome()).and_then(|it| it.gets.farthest);
-        let path = farthest.map(|reach| reach.path);
+        let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
         let node = first.map(|scored| &scored.node).or_else(|| fits.first());
-        (node.cloned().unwrap_or_default(), path, score, equal)
+        Choice { node: node.cloned().unwrap_or_default(), gets, score, equal }
     }
 
     /// The claim that stands for extended resources on this node, with its spec.

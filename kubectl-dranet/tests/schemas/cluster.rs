@@ -97,6 +97,9 @@ pub(crate) struct Placed {
     pub(crate) fabric: Option<String>,
     /// The farthest of its pairs of GPU and NIC.
     pub(crate) path: Option<String>,
+    /// On a node that binds NICs late, for how many eighths of the choices of GPUs NICs are free that are
+    /// as near as the pod asks for, as scheduler-ext forecasts; null on others.
+    pub(crate) near_eighths: Option<u32>,
     /// The score of scheduler-ext for the node.
     pub(crate) score: Option<i64>,
     /// Nodes with the same score.

@@ -22,6 +22,7 @@ use crate::facts::rdma::NetnsMode;
 use cluster_model::drivers::accelerators;
 use cluster_model::names::attribute::dranet;
 use cluster_model::names::{MANAGEMENT_TAINT, attribute};
+use cluster_model::topology_policy::TopologyPolicy;
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{
@@ -166,6 +167,13 @@ impl Decision {
     #[must_use]
     pub fn with_locked_memory(mut self, is_unlimited: Option<bool>) -> Self {
         self.topology.locked_memory = is_unlimited;
+        self
+    }
+
+    /// Adds how the kubelet chooses the NUMA nodes of GPUs of device plugins, if known.
+    #[must_use]
+    pub fn with_topology_policy(mut self, policy: Option<TopologyPolicy>) -> Self {
+        self.topology.topology_manager_policy = policy.map(|policy| policy.to_string());
         self
     }
 

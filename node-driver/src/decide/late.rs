@@ -7,7 +7,8 @@
 //! NIC of a place to another pod by its name.
 
 use crate::decide::decision::Decision;
-use crate::decide::nic::{PLACE, device_name};
+use crate::decide::nic::device_name;
+use cluster_model::names::LATE_PLACE;
 use cluster_model::names::attribute::{self, dranet};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +52,7 @@ const COMMON: [&str; 9] = [
 
 /// Returns true if the device of an allocation is a place.
 pub fn is_place(device: &str) -> bool {
-    device.strip_prefix(PLACE).is_some_and(|number| number.parse::<u16>().is_ok())
+    device.strip_prefix(LATE_PLACE).is_some_and(|number| number.parse::<u16>().is_ok())
 }
 
 impl Decision {
@@ -69,7 +70,7 @@ impl Decision {
         let nics: Vec<LateNic> = late.into_iter().filter_map(late_nic).collect();
         let attributes = common(&nics);
         let open = nics.iter().filter(|nic| nic.is_usable && !taken.contains(&nic.device.name));
-        let free = (0..).map(|number| format!("{PLACE}{number}"));
+        let free = (0..).map(|number| format!("{LATE_PLACE}{number}"));
         let free = free.filter(|name| !held.contains_key(name)).take(open.count());
         let mut places: Vec<Device> = free.map(|name| place(name, &attributes)).collect();
         for (name, nic) in held {
@@ -84,7 +85,7 @@ impl Decision {
 }
 
 fn number(place: &str) -> Option<u16> {
-    place.strip_prefix(PLACE)?.parse().ok()
+    place.strip_prefix(LATE_PLACE)?.parse().ok()
 }
 
 fn place(name: String, attributes: &BTreeMap<String, DeviceAttribute>) -> Device {

@@ -8,6 +8,7 @@
 use crate::decide::lag::{Lag, lags};
 use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
+use cluster_model::names::LATE_PLACE;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology_graph::{LinkLayer, PciAddress, PciFunction, RdmaDevice, Snapshot};
@@ -285,9 +286,6 @@ fn of_interface<'a>(
     })
 }
 
-/// Prefix of the names of places of late binding. A number follows.
-pub(crate) const PLACE: &str = "late-";
-
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,
 /// otherwise `net-` and its bytes in hexadecimal. Names of functions and of places are no such names.
 pub(crate) fn interface_device_name(name: &str) -> String {
@@ -295,7 +293,7 @@ pub(crate) fn interface_device_name(name: &str) -> String {
         name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
             && !name.starts_with('-')
             && !name.ends_with('-');
-    let is_taken = ["pci-", "net-", PLACE].iter().any(|prefix| name.starts_with(prefix));
+    let is_taken = ["pci-", "net-", LATE_PLACE].iter().any(|prefix| name.starts_with(prefix));
     if is_label && !is_taken {
         return name.to_owned();
     }

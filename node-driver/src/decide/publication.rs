@@ -19,6 +19,7 @@ use crate::facts::modules::KernelFacts;
 use crate::facts::rdma::NetnsMode;
 use crate::facts::seen::Seen;
 use crate::facts::vendor_driver::VendorDriverFacts;
+use cluster_model::topology_policy::TopologyPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use topology_graph::PciAddress;
@@ -47,6 +48,8 @@ pub(crate) struct Look {
     pub(crate) link_errors: BTreeMap<PciAddress, u64>,
     /// Devices whose virtual functions are being created.
     pub(crate) not_ready: BTreeSet<String>,
+    /// How the kubelet chooses the NUMA nodes of GPUs of device plugins, if known.
+    pub(crate) topology_policy: Option<TopologyPolicy>,
     /// The vendor's driver, where a container loads one.
     pub(crate) vendor: Option<VendorLook>,
     pub(crate) now: Instant,
@@ -121,13 +124,14 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
     let Look { machine: mut facts, held, now, .. } = look;
     history.seen.complete(&mut facts, &held);
     let expressions = NicExpressions { role: &settings.nic_role, rail: &settings.nic_rail };
-    let decision = decide_with(&facts, expressions, &history.rails)
+    let mut decision = decide_with(&facts, expressions, &history.rails)
         .without(&look.not_ready, &WithheldReason::NotReady)
         .with_rdma_namespaces(look.namespaces, &facts.snapshot);
     let gone = history.seen.gone(&facts.snapshot, &held);
     let mut seen = history.seen.clone();
     seen.remember(&decision.devices, &facts, &held);
-    let mut decision = decision
+    seen.name_interfaces(&mut decision.topology.identities);
+    decision = decision
         .with_unresponsive(&look.unresponsive, &facts.snapshot)
         .with_errors(&look.port_errors, &look.link_errors, &facts.snapshot)
         .with_gone(gone)
@@ -142,7 +146,8 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
     }
     decision = decision
         .with_host(modules::conditions(&look.kernel))
-        .with_locked_memory(settings.locked_memory);
+        .with_locked_memory(settings.locked_memory)
+        .with_topology_policy(look.topology_policy);
     let mut health = history.health.clone();
     health.observe(&decision.vitals, now);
     let problems = health.problems(now);

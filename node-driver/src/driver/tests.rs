@@ -52,6 +52,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         claims: Claims::of(Some(checkpoint)),
         binding: NicBinding::default(),
         late: LateNics::default(),
+        kubelet_config: KubeletConfig::default(),
         settings: settings(),
         mode: Mode::Full,
         run_dir: PathBuf::from("/nowhere"),
@@ -75,6 +76,46 @@ async fn a_node_that_binds_nics_late_publishes_places() {
     let nics = driver.late.get().unwrap();
     assert_eq!(nics.len(), 4);
     assert!(nics.iter().all(|nic| nic.is_usable && nic.device.name.starts_with("pci-")));
+}
+
+/// A pod that another program gave a NIC has its interface. Drivers that publish NICs by their interfaces
+/// still do.
+#[tokio::test]
+async fn an_interface_that_left_the_host_keeps_its_name() {
+    let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
+    let net = root.path().join("sys/bus/pci/devices/0101:00:00.0/net");
+    fs::create_dir_all(net.join("rail0")).unwrap();
+    let class = root.path().join("sys/class/net");
+    fs::create_dir_all(&class).unwrap();
+    std::os::unix::fs::symlink("../../bus/pci/devices/0101:00:00.0/net/rail0", class.join("rail0"))
+        .unwrap();
+    let mut driver = driver(&server, &root, live::cloud("aks-gb300")).await;
+    for _ in 0..2 {
+        let decision = driver.look().await.unwrap();
+        let mut identities = decision.topology.identities.iter();
+        let nic = identities.find(|device| device.at == "0101:00:00.0").unwrap();
+        assert_eq!(nic.netdevs, ["rail0"]);
+        _ = fs::remove_file(class.join("rail0"));
+        _ = fs::remove_dir_all(&net);
+    }
+}
+
+#[tokio::test]
+async fn the_policy_of_the_kubelets_topology_manager_is_published() {
+    let root = live::plant("aks-gb300");
+    let server = FakeServer::with_node(NODE);
+    let mut driver = driver(&server, &root, live::cloud("aks-gb300")).await;
+    let config = root.path().join("config.yaml");
+    fs::write(&config, "kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n").unwrap();
+    let mut published = Vec::new();
+    for path in [None, Some(config)] {
+        driver.kubelet_config = KubeletConfig::at(path);
+        let decision = driver.look().await.unwrap();
+        driver.publish(&decision).await.unwrap();
+        let policy = server.objects(TOPOLOGIES)[0]["spec"]["topologyManagerPolicy"].clone();
+        published.push(policy.as_str().map(str::to_owned));
+    }
+    assert_eq!(published, [None, Some("restricted".to_owned())]);
 }
 
 /// One look and one publication.

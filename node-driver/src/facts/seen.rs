@@ -13,7 +13,7 @@ use crate::facts::network::{Interface, NetworkFacts};
 use k8s_openapi::api::resource::v1::Device;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{Netdev, PciAddress, RdmaDevice, Snapshot};
+use topology_graph::{DeviceIdentity, Netdev, PciAddress, RdmaDevice, Snapshot};
 
 /// The file that records NICs as they were before pods got them.
 pub(crate) const SEEN: &str = "nics.json";
@@ -24,6 +24,9 @@ pub(crate) const SEEN_VERSION: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     nics: BTreeMap<String, SeenNic>,
+    /// The interfaces of functions, by PCI address.
+    #[serde(default)]
+    interfaces: BTreeMap<String, Vec<String>>,
 }
 
 /// One NIC.
@@ -59,6 +62,25 @@ impl Seen {
             let function = function(&facts.snapshot, name);
             if function.is_some() || !is_function(name) {
                 nic.complete(facts, function, *holding);
+            }
+        }
+    }
+
+    /// Names the interfaces of NICs that have none in the host's namespace any more, and remembers those of
+    /// the others. Other programs give NICs to pods too, and drivers publish NICs by the names of
+    /// their interfaces.
+    pub fn name_interfaces(&mut self, identities: &mut [DeviceIdentity]) {
+        let on_host: BTreeSet<String> =
+            identities.iter().flat_map(|device| device.netdevs.iter().cloned()).collect();
+        let known = std::mem::take(&mut self.interfaces);
+        for device in identities {
+            let names = known.get(&device.at).filter(|_| device.netdevs.is_empty());
+            if let Some(names) = names.filter(|names| names.iter().all(|it| !on_host.contains(it)))
+            {
+                device.netdevs.clone_from(names);
+            }
+            if !device.netdevs.is_empty() {
+                self.interfaces.insert(device.at.clone(), device.netdevs.clone());
             }
         }
     }

@@ -36,6 +36,8 @@ pub fn render(plan: &Plan, driver: &str, progress: Progress, now: Timestamp) -> 
                 "nic": device.device,
                 "pciBusID": device.pci_bus_id,
                 "rdmaDevice": device.rdma.as_ref().map(|rdma| &rdma.name),
+                // The extender must know which GPUs of the device plugin are in use.
+                "gpus": plan.plugin_gpus.iter().map(|gpu| gpu.pci_bus_id).collect::<Vec<_>>(),
             });
         }
         if let Some(link) = &device.link {

@@ -1,5 +1,6 @@
 //! What a pod gets on a node.
 
+use cluster_model::late_node::Expectation;
 use std::cmp::Ordering;
 use std::fmt;
 use topology_graph::{Pair, PathKind, Topology};
@@ -37,13 +38,38 @@ impl fmt::Display for Reach {
     }
 }
 
-/// What a pod gets on a node. Smaller is better: first the alternatives, then the farthest
-/// pair, then GPUs that other pods use, then degraded NICs.
+/// What a pod can expect when it starts, on a node that binds NICs late. Smaller is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AtStart {
+    /// The choices of GPUs that leave the pod without NICs as near as it asks for, in eighths of all
+    /// choices that the kubelet has, rounded up. All of them if nothing is known.
+    pub missed: u32,
+    /// The same for each nearer level, added up.
+    pub nearer: u32,
+}
+
+impl AtStart {
+    /// The parts in which choices are counted.
+    pub const PARTS: u32 = 8;
+
+    /// Nothing is known about the node.
+    pub const UNKNOWN: Self = Self { missed: Self::PARTS, nearer: Self::PARTS * 5 };
+
+    /// The same in parts.
+    pub fn of(expected: &Expectation) -> Self {
+        Self { missed: expected.missed(Self::PARTS), nearer: expected.missed_nearer(Self::PARTS) }
+    }
+}
+
+/// What a pod gets on a node. Smaller is better: first the alternatives, then what it can expect when
+/// it starts, then the farthest pair, then GPUs that other pods use, then degraded NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gets {
     /// The sum of the indices of the chosen alternatives in `firstAvailable`; 0 if each
     /// is the first. Equally good alternatives count the same.
     pub alternative: u32,
+    /// On a node that binds NICs late; `None` if the pod gets its NICs by name.
+    pub at_start: Option<AtStart>,
     /// The farthest of the GPU-NIC pairs that the pod gets; `None` if it gets no GPU or no
     /// NIC.
     pub farthest: Option<Reach>,
@@ -54,8 +80,8 @@ pub struct Gets {
 }
 
 impl Gets {
-    fn order(&self) -> (u32, Option<Reach>, u32, u32) {
-        (self.alternative, self.farthest, self.shared, self.degraded)
+    fn order(&self) -> (u32, Option<AtStart>, Option<Reach>, u32, u32) {
+        (self.alternative, self.at_start, self.farthest, self.shared, self.degraded)
     }
 }
 

@@ -139,7 +139,8 @@ impl Known {
         let question = Question { claims: &open, held: &[], mix };
         let in_use = claims.state(kind, busy);
         let allocations = &candidate.placement.allocations;
-        let forecast = Forecast::of(question, machine, allocations, &in_use, &mut Costs::default());
+        let forecast =
+            Forecast::of(question, (machine, None), allocations, &in_use, &mut Costs::default());
         let [before, after] = machine.rooms(&in_use, &forecast.taken);
         Self { gets: forecast.gets, before, after, cost: (mix_version, forecast.cost) }
     }

@@ -58,7 +58,11 @@ async fn pods_of_a_device_plugin_get_the_nics_near_their_gpus(
             let nearest = nics.map(|nic| topology.path(gpu, nic)).min();
             assert_eq!(Some(topology.path(gpu, nic)), nearest, "{name}: {gpu} and {nic}");
             assert!(used.insert(nic), "{name}: {nic} twice");
-            assert_eq!(status(scope, name).await?, nic.to_string(), "{name}");
+            assert_eq!(
+                status(scope, name).await?,
+                (nic.to_string(), vec![gpu.to_string()]),
+                "{name}"
+            );
         }
 
         // The driver and the kubelet start again, and nothing changes.
@@ -67,7 +71,7 @@ async fn pods_of_a_device_plugin_get_the_nics_near_their_gpus(
         machine.restart_kubelet().await?;
         for name in &names {
             pods::running(scope, name).await?;
-            used.remove(&status(scope, name).await?.parse()?);
+            used.remove(&status(scope, name).await?.0.parse()?);
         }
         assert!(used.is_empty(), "{used:?}");
         for name in &names {
@@ -130,8 +134,8 @@ fn given(told: &str, topology: &Topology) -> anyhow::Result<(PciAddress, PciAddr
     Ok((gpu.context("a GPU of this machine")?.address, nic.1.parse()?))
 }
 
-/// The PCI address of the NIC in the status of the pod's claim.
-async fn status(scope: &Scope, pod: &str) -> anyhow::Result<String> {
+/// The PCI addresses of the NIC and of the pod's GPUs in the status of the pod's claim.
+async fn status(scope: &Scope, pod: &str) -> anyhow::Result<(String, Vec<String>)> {
     let claims: Api<ResourceClaim> = scope.api();
     let mut found = None;
     eventually(SOON, async || {
@@ -141,8 +145,9 @@ async fn status(scope: &Scope, pod: &str) -> anyhow::Result<String> {
             reserved.into_iter().flatten().any(|user| user.name == pod)
         });
         let claim: Value = serde_json::to_value(own.next())?;
-        let address = claim["status"]["devices"][0]["data"]["pciBusID"].as_str();
-        found = address.map(str::to_owned);
+        let data = &claim["status"]["devices"][0]["data"];
+        let gpus: Option<Vec<String>> = serde_json::from_value(data["gpus"].clone()).ok();
+        found = data["pciBusID"].as_str().map(str::to_owned).zip(gpus);
         Ok(Check::that(found.is_some(), || claim.to_string()))
     })
     .await?;

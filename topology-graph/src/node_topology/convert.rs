@@ -34,6 +34,7 @@ impl Topology {
             fabric: self.fabric.clone(),
             rdma_namespace_mode: None,
             locked_memory: None,
+            topology_manager_policy: None,
             shape: ShapeSpec { hash: self.hash.to_string(), ..shape },
             identities: named.map(|(address, names)| identity_spec(*address, names)).collect(),
             nics: self.nics().iter().map(|nic| nics::spec(nic, self)).collect(),

@@ -34,6 +34,7 @@ fn look(now: Instant) -> Look {
         port_errors: BTreeMap::new(),
         link_errors: BTreeMap::new(),
         not_ready: BTreeSet::new(),
+        topology_policy: None,
         vendor: None,
         now,
     }

@@ -5,7 +5,7 @@ use topology_graph::PathKind;
 
 fn outcome(alternative: u32, path: PathKind, loss: u64) -> Outcome {
     let farthest = Some(Reach { path, leaves_socket: false });
-    let gets = Gets { alternative, farthest, shared: 0, degraded: 0 };
+    let gets = Gets { alternative, farthest, ..Gets::default() };
     Outcome { gets, cost: Cost { loss, ..Cost::default() } }
 }
 
@@ -48,7 +48,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Option<Outcome>>> {
         .prop_map(|(path, leaves_socket)| Reach { path, leaves_socket });
     let outcome = (0..3_u32, prop::option::of(reach), 0..3_u32, 0..6_u64, 0..3_u32).prop_map(
         |(alternative, farthest, degraded, loss, left)| Outcome {
-            gets: Gets { alternative, farthest, shared: 0, degraded },
+            gets: Gets { alternative, farthest, degraded, ..Gets::default() },
             cost: Cost { loss, left, ..Cost::default() },
         },
     );

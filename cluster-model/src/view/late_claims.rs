@@ -1,0 +1,115 @@
+//! Claims for places of nodes that bind NICs late: which NICs and GPUs stand behind them.
+
+use super::ObjectKey;
+use crate::names::{self, LATE_PLACE};
+use crate::network_config::LateBindingConfig;
+use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim, ResourceClaimSpec};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use topology_graph::PciAddress;
+
+/// What a claim for places holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LateClaim {
+    /// The number of its places.
+    pub places: usize,
+    /// What its configuration says.
+    pub wanted: LateBindingConfig,
+    /// The NICs that the driver has chosen for it. Empty until its pod starts.
+    pub nics: BTreeSet<PciAddress>,
+    /// The GPUs that its pod has from a device plugin. Empty until its pod starts, and if the driver is
+    /// older.
+    pub gpus: BTreeSet<PciAddress>,
+}
+
+/// Claims for places by pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LateClaims {
+    pools: HashMap<String, BTreeMap<ObjectKey, LateClaim>>,
+    pool_of: HashMap<ObjectKey, String>,
+}
+
+/// What the driver writes about a place into the status of a claim.
+#[derive(Deserialize)]
+struct Chosen {
+    #[serde(rename = "pciBusID")]
+    pci_bus_id: String,
+    #[serde(default)]
+    gpus: Vec<String>,
+}
+
+impl LateClaims {
+    pub(super) fn of(&self, pool: &str) -> impl Iterator<Item = &LateClaim> {
+        self.pools.get(pool).into_iter().flat_map(BTreeMap::values)
+    }
+
+    pub(super) fn apply(&mut self, claim: &ResourceClaim) {
+        let key = ObjectKey::of(&claim.metadata);
+        self.delete(&key);
+        if let Some((pool, late)) = LateClaim::of(claim) {
+            self.pools.entry(pool.clone()).or_default().insert(key.clone(), late);
+            self.pool_of.insert(key, pool);
+        }
+    }
+
+    pub(super) fn delete(&mut self, key: &ObjectKey) {
+        let Some(pool) = self.pool_of.remove(key) else { return };
+        let Some(claims) = self.pools.get_mut(&pool) else { return };
+        claims.remove(key);
+        if claims.is_empty() {
+            self.pools.remove(&pool);
+        }
+    }
+}
+
+impl LateClaim {
+    /// The pool of a claim's places, and what it holds; `None` if it has no places.
+    fn of(claim: &ResourceClaim) -> Option<(String, Self)> {
+        let allocation = claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?;
+        let mut places = allocation.results.iter().flatten().filter(|result| {
+            result.driver == names::DRIVER && result.device.starts_with(LATE_PLACE)
+        });
+        let pool = places.next()?.pool.clone();
+        let mut late = Self {
+            places: 1 + places.count(),
+            wanted: claim.spec.as_ref().map(late_binding).unwrap_or_default(),
+            ..Self::default()
+        };
+        for chosen in chosen(claim)
+            .filter_map(|(_, data)| serde_json::from_value::<Chosen>(data.clone()).ok())
+        {
+            late.nics.extend(chosen.pci_bus_id.parse::<PciAddress>());
+            late.gpus.extend(chosen.gpus.iter().filter_map(|gpu| gpu.parse::<PciAddress>().ok()));
+        }
+        Some((pool, late))
+    }
+
+    /// Returns true if the driver has chosen its NICs.
+    pub fn is_bound(&self) -> bool {
+        !self.nics.is_empty()
+    }
+}
+
+/// What the driver has written about the places of a claim.
+pub(super) fn chosen(
+    claim: &ResourceClaim,
+) -> impl Iterator<Item = (&AllocatedDeviceStatus, &serde_json::Value)> {
+    let devices = claim.status.iter().flat_map(|status| status.devices.iter().flatten());
+    devices.filter_map(|device| {
+        let is_place = device.driver == names::DRIVER && device.device.starts_with(LATE_PLACE);
+        Some((device, &device.data.as_ref().filter(|_| is_place)?.0))
+    })
+}
+
+/// What a claim's configuration for this project's driver says about NICs that are chosen when the pod
+/// starts; the default if it says nothing.
+pub fn late_binding(spec: &ResourceClaimSpec) -> LateBindingConfig {
+    let configs = spec.devices.iter().flat_map(|devices| devices.config.iter().flatten());
+    let ours = configs.filter_map(|config| config.opaque.as_ref());
+    let mut ours = ours.filter(|opaque| opaque.driver == names::DRIVER);
+    let wanted = ours.find_map(|opaque| {
+        let wanted = opaque.parameters.0.get("lateBinding")?;
+        serde_json::from_value(wanted.clone()).ok()
+    });
+    wanted.unwrap_or_default()
+}

@@ -87,6 +87,7 @@ async fn a_killed_driver_gives_no_nic_twice_and_loses_none() {
     check(&host, &living, "at the end");
     host.offers_all().await;
     println!("{number} pods came or went, {} kills", host.kills);
+    host.stop().await;
 }
 
 /// The checkpoint has the living pods with what they got, no NIC twice, and nothing else.

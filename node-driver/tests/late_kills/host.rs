@@ -332,6 +332,11 @@ impl Host {
         self.kills += 1;
     }
 
+    /// Ends the driver, before its folder is removed.
+    pub(crate) async fn stop(mut self) {
+        self.kill().await;
+    }
+
     fn spawn(&mut self) {
         let at = |name| self.folder.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_node-driver"));

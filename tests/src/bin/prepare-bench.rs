@@ -223,10 +223,8 @@ async fn places(scope: &Scope, machine: &mut Machine, times: usize) -> anyhow::R
     are_published(scope, &names).await?;
     let wanted = json!({"lateBinding": {"gpus": count, "within": "numa"}});
     pods::allocated_devices(scope, "places", NODE, &names, Some(wanted)).await?;
-    let user = json!({"resource": "pods", "name": "places", "uid": "p-1"});
-    let status = Patch::Merge(json!({"status": {"reservedFor": [user]}}));
-    let claims: Api<ResourceClaim> = scope.api();
-    claims.patch_status("places", &PatchParams::default(), &status).await?;
+    let pod = pods::pod("places", NODE, json!({"resourceClaimName": "places"}))?;
+    pods::create_bound(scope, pod, NODE).await?;
     let claim = plugin::reference(scope, "places").await?;
     let mut took = Vec::new();
     for _ in 0..times {

@@ -68,7 +68,7 @@ fn gpus<'a>(graph: &Topology, driver: &GpuDriver) -> BTreeMap<PciAddress, &'a De
 /// The GPUs of a node that a device plugin offers as whole ones; `None` if none does.
 pub(crate) fn plugin_gpus(view: &ClusterView, node: &str) -> Option<Vec<PciAddress>> {
     let devices = with_plugin_gpus(view, node)?;
-    let is_offered = devices.gpus.values().any(|gpu| std::ptr::eq(*gpu, &*GPU));
+    let is_offered = devices.gpus.values().any(|gpu| gpu.id() == GPU.id());
     is_offered.then(|| devices.gpus.into_keys().collect())
 }
 

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
 const DRIVER: &str = "nic.example.com";
 
-const FILE: &str = r#"
+const FILE: &str = r"
 nics:
 - {driver: nic.example.com, classes: [nic.example.com],
    address: {interfaceAttribute: nic.example.com/netdev}}
-"#;
+";
 
 /// The example with other names of NICs.
 struct Cluster(TempDir);

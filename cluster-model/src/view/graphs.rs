@@ -45,11 +45,11 @@ impl NicNames {
     /// Returns true if a NIC that a driver publishes by its name can be found elsewhere. Interfaces come
     /// and go with pods, so they count only if a driver publishes their names.
     fn differs(&self, other: &Self) -> bool {
-        let by_interface = nic_drivers::all()
+        let has_interface_names = nic_drivers::all()
             .iter()
             .any(|driver| matches!(driver.graph_name, Some(GraphName::Interface(_))));
         self.rdma_devices != other.rdma_devices
-            || by_interface && self.interfaces != other.interfaces
+            || has_interface_names && self.interfaces != other.interfaces
     }
 }
 

@@ -15,6 +15,7 @@ use k8s_openapi::api::resource::v1::Device;
 use rustix::fs::{self as kernel_fs, CWD, FileType, mknodat};
 use serde_json::json;
 use std::fs;
+use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 pub(super) const NODE: &str = "aks-gpu-45139532-vmss000081";
@@ -87,8 +88,7 @@ async fn an_interface_that_left_the_host_keeps_its_name() {
     fs::create_dir_all(net.join("rail0")).unwrap();
     let class = root.path().join("sys/class/net");
     fs::create_dir_all(&class).unwrap();
-    std::os::unix::fs::symlink("../../bus/pci/devices/0101:00:00.0/net/rail0", class.join("rail0"))
-        .unwrap();
+    symlink("../../bus/pci/devices/0101:00:00.0/net/rail0", class.join("rail0")).unwrap();
     let mut driver = driver(&server, &root, live::cloud("aks-gb300")).await;
     for _ in 0..2 {
         let decision = driver.look().await.unwrap();

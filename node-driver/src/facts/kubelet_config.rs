@@ -19,7 +19,7 @@ enum ReadError {
     #[error("failed to read the kubelet's configuration `{}`", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("the kubelet's configuration `{}` is invalid", path.display())]
-    Invalid { path: PathBuf, source: KubeletConfigError },
+    Invalid { path: PathBuf, source: Box<KubeletConfigError> },
 }
 
 impl KubeletConfig {
@@ -55,7 +55,7 @@ impl KubeletConfig {
         let text = text.map_err(|source| ReadError::Io { path: path.clone(), source });
         Some(text.and_then(|text| {
             let policy = TopologyPolicy::of_config(&text);
-            policy.map_err(|source| ReadError::Invalid { path, source })
+            policy.map_err(|source| ReadError::Invalid { path, source: Box::new(source) })
         }))
     }
 }

@@ -1,8 +1,8 @@
-//! Detects claims that escape a quota, and LimitRanges that refuse pods with claims.
+//! Detects claims that escape a quota, and `LimitRange`s that refuse pods with claims.
 //!
 //! A quota on an extended resource of GPUs counts container limits, but not the claim that
 //! replaces them, unless the claim's class stands for that resource: then the API server counts
-//! the claim too. A LimitRange that bounds the resource refuses pods without such limits.
+//! the claim too. A `LimitRange` that bounds the resource refuses pods without such limits.
 
 use crate::claim::class_names;
 use crate::intent::{Intent, of_driver};
@@ -65,7 +65,7 @@ fn refusal(
     ))
 }
 
-/// Why the API server refuses the pod once a claim has replaced its limits: a LimitRange bounds a
+/// Why the API server refuses the pod once a claim has replaced its limits: a `LimitRange` bounds a
 /// resource of the plan's GPUs, and so demands a limit.
 pub(crate) fn demanded_limit(plan: &Plan, namespace: &str, view: &ClusterView) -> Option<String> {
     plan.driver.extended_resources.iter().find_map(|resource| {
@@ -74,7 +74,7 @@ pub(crate) fn demanded_limit(plan: &Plan, namespace: &str, view: &ClusterView) -
     })
 }
 
-/// What a LimitRange that bounds the resource does, and what to do.
+/// What a `LimitRange` that bounds the resource does, and what to do.
 pub fn bounds(resource: &str) -> String {
     format!(
         "bounds {resource}, so the API server refuses pods whose limits a claim replaces (`No limit \

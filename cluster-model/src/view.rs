@@ -378,7 +378,7 @@ impl ClusterView {
         &self.quotas
     }
 
-    /// What LimitRanges demand in each namespace.
+    /// What `LimitRange`s demand in each namespace.
     pub fn limit_ranges(&self) -> &LimitRanges {
         &self.limit_ranges
     }

@@ -60,7 +60,7 @@ fn other_schedulers_get_a_warning() {
     }
 }
 
-/// A LimitRange that bounds GPUs demands a limit, which the claim replaces.
+/// A `LimitRange` that bounds GPUs demands a limit, which the claim replaces.
 #[test]
 fn a_limit_range_that_refuses_the_pod_is_named() {
     for (namespace, is_refused) in [("default", true), ("other", false)] {

@@ -1,15 +1,15 @@
-//! The resources of which a LimitRange demands a limit or a request of every pod or container.
+//! The resources of which a `LimitRange` demands a limit or a request of every pod or container.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The LimitRanges of all namespaces.
+/// The `LimitRange`s of all namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitRanges(BTreeMap<ObjectKey, BTreeSet<String>>);
 
 impl LimitRanges {
-    /// The LimitRanges of a namespace that refuse a pod or container without this resource.
+    /// The `LimitRange`s of a namespace that refuse a pod or container without this resource.
     pub fn demanding<'a>(
         &'a self,
         namespace: &'a str,

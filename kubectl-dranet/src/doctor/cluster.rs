@@ -296,7 +296,7 @@ fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
     }
 }
 
-/// Reports LimitRanges that refuse pods whose limits a claim replaces.
+/// Reports `LimitRange`s that refuse pods whose limits a claim replaces.
 fn limit_ranges(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
     for resource in gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources) {
         for key in view.limit_ranges().everywhere(resource) {

@@ -116,6 +116,15 @@ const CASES: &[Case] = &[
     ("example.com/none", 1, &[("aligned-nics", "1"), CLASS, ("gpus", "2")]),
 ];
 
+/// What the plan for a pod says, or why there is none.
+fn answer(view: &ClusterView, pod: &Value) -> String {
+    let answer = match admit(pod, view, &Policy::default()) {
+        Ok(verdict) => verdict.planned.unwrap().plan.note("…"),
+        Err(error) => format!("denied: {error}"),
+    };
+    answer.split("; template").next().unwrap().to_owned()
+}
+
 #[test]
 fn plans_for_parts_of_gpus() {
     let mut text = String::new();
@@ -123,12 +132,7 @@ fn plans_for_parts_of_gpus() {
         let view = view(machine);
         writeln!(text, "{}", machine.fixture).unwrap();
         for (resource, count, annotations) in CASES {
-            let pod = pod(resource, *count, annotations);
-            let answer = match admit(&pod, &view, &Policy::default()) {
-                Ok(verdict) => verdict.planned.unwrap().plan.note("…"),
-                Err(error) => format!("denied: {error}"),
-            };
-            let answer = answer.split("; template").next().unwrap();
+            let answer = answer(&view, &pod(resource, *count, annotations));
             writeln!(text, "{count} {resource} {annotations:?}\n    {answer}").unwrap();
         }
     }
@@ -148,12 +152,7 @@ fn plans_for_partitions_of_amd() {
         let view = amd_view(PARTITION, attribute);
         writeln!(text, "{attribute}").unwrap();
         for annotations in cases {
-            let answer =
-                match admit(&pod("example.com/none", 1, annotations), &view, &Policy::default()) {
-                    Ok(verdict) => verdict.planned.unwrap().plan.note("…"),
-                    Err(error) => format!("denied: {error}"),
-                };
-            let answer = answer.split("; template").next().unwrap();
+            let answer = answer(&view, &pod("example.com/none", 1, annotations));
             writeln!(text, "{annotations:?}\n    {answer}").unwrap();
         }
     }

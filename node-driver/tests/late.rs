@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 mod late {
+    pub(crate) mod characters;
     pub(crate) mod dice;
     pub(crate) mod kubelet;
     pub(crate) mod nearest;

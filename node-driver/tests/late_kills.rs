@@ -7,6 +7,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "late/characters.rs"]
+mod characters;
 #[path = "late/dice.rs"]
 mod dice;
 #[path = "../src/fake_server.rs"]

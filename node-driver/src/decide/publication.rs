@@ -189,4 +189,4 @@ fn heed(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,10 +1,8 @@
 //! Whole runs: from a planted machine to objects on an in-process API server.
 
 use super::*;
-use crate::decide::filter::{self, Filter};
-use crate::decide::health::taint::TaintArgs;
 use crate::decide::late::BindNics;
-use crate::decide::sharing::SharingArgs;
+use crate::decide::publication::tests::settings;
 use crate::facts::ports::Ports;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::kubelet::health::HealthState;
@@ -22,17 +20,6 @@ pub(super) const NODE: &str = "aks-gpu-45139532-vmss000081";
 
 /// Where a planted machine has the plugin's checkpoint.
 const CHECKPOINT: &str = "checkpoint.json";
-
-pub(super) fn settings() -> Settings {
-    Settings {
-        filter: filter::DEFAULT.parse().unwrap(),
-        nic_role: Filter::default(),
-        nic_rail: Filter::default(),
-        sharing: SharingArgs::default(),
-        taints: TaintArgs::default(),
-        locked_memory: Some(true),
-    }
-}
 
 /// A driver of a planted machine, before its first look.
 pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMetadata) -> Driver {

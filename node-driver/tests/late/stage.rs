@@ -1,5 +1,6 @@
 //! A machine, an API server with claims, a kubelet with a device plugin, and the driver's preparation.
 
+use super::characters::plant_characters;
 use super::dice::Dice;
 use super::kubelet::Listed;
 use axum::Router;
@@ -33,8 +34,6 @@ use node_driver::runtime::cdi;
 use process::chain::Chain;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -400,16 +399,5 @@ fn paths(folder: &Path) -> Paths {
         run: folder.join("run"),
         netns: folder.join("netns"),
         sysctl: "/proc/sys/net".into(),
-    }
-}
-
-/// Links to a character device that every machine has replace the fixture's plain files.
-fn plant_characters(root: &Path) {
-    let folder = root.join("dev/infiniband");
-    fs::remove_dir_all(&folder).ok();
-    fs::create_dir_all(&folder).unwrap();
-    let names = (0..16).flat_map(|n| ["uverbs", "umad", "issm"].map(|kind| format!("{kind}{n}")));
-    for name in names.chain(["rdma_cm".to_owned()]) {
-        symlink("/dev/null", folder.join(name)).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! A machine whose node is selected for late binding, its API server and kubelet, and a driver that dies.
 
+use crate::characters::plant_characters;
 use crate::dice::Dice;
 use crate::fake_server::{FakeServer, NODES, SLICES, TEAM_CLAIMS};
 use crate::kubelet::Listed;
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -352,16 +352,5 @@ impl Host {
             command.args(["--kill-at", point]);
         }
         self.driver = Some(command.spawn().unwrap());
-    }
-}
-
-/// Links to a character device that every machine has replace the fixture's plain files.
-fn plant_characters(root: &Path) {
-    let folder = root.join("dev/infiniband");
-    fs::remove_dir_all(&folder).ok();
-    fs::create_dir_all(&folder).unwrap();
-    let names = (0..16).flat_map(|n| ["uverbs", "umad", "issm"].map(|kind| format!("{kind}{n}")));
-    for name in names.chain(["rdma_cm".to_owned()]) {
-        symlink("/dev/null", folder.join(name)).unwrap();
     }
 }

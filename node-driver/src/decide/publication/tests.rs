@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const NIC: &str = "pci-0101-00-00-0";
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         filter: filter::DEFAULT.parse().unwrap(),
         nic_role: Filter::default(),

@@ -133,19 +133,23 @@ impl Reader {
 impl Group {
     /// The settings in an answer, by name.
     fn numbers(&self, reply: &[u8]) -> BTreeMap<String, u32> {
-        let field = |kind| self.fields.iter().find(|(known, _)| *known == kind);
         attributes(reply)
-            .filter_map(|(kind, value)| Some((field(kind)?.1.to_owned(), number(value)?)))
+            .filter_map(|(kind, value)| {
+                let (_, name) = self.fields.iter().find(|(known, _)| *known == kind)?;
+                Some(((*name).to_owned(), number(value)?))
+            })
             .collect()
     }
 
     /// The attributes that restore what differs.
     fn changed(&self, former: &BTreeMap<String, u32>, now: &BTreeMap<String, u32>) -> Vec<Vec<u8>> {
-        let differs = |(_, name): &&(u16, &str)| {
-            former.get(*name).is_some_and(|value| now.get(*name).is_some_and(|now| now != value))
-        };
-        let fields = self.fields.iter().filter(differs);
-        fields.map(|(kind, name)| encoded(*kind, name, former[*name])).collect()
+        self.fields
+            .iter()
+            .filter_map(|(kind, name)| {
+                let (value, now) = (former.get(*name)?, now.get(*name)?);
+                (value != now).then(|| encoded(*kind, name, *value))
+            })
+            .collect()
     }
 }
 

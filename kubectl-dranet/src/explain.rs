@@ -4,6 +4,7 @@ mod changes;
 mod devices;
 mod down;
 pub(crate) mod quota;
+mod remarks;
 mod withheld;
 
 use crate::Output;
@@ -28,7 +29,8 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
 use dra_allocator::{Claim, ClaimName};
 use fabric_controller::requirements::PodRequirements;
-use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
+pub(crate) use remarks::not_looked_at;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -157,7 +159,7 @@ pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
 ///
 /// # Errors
 /// Why the pod cannot be scheduled.
-fn claims(
+pub(crate) fn claims(
     pod: &Pod,
     verdict: &Verdict,
     view: &ClusterView,
@@ -212,9 +214,6 @@ fn on_nodes(
 ) -> anyhow::Result<Answer> {
     let Scene { view, policy, barriers, .. } = scene;
     let spec = admitted.spec.clone().unwrap_or_default();
-    let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
-    let remarks = scheduler.into_iter().chain(not_looked_at(&spec)).chain(preempts(&spec));
-    let remarks = remarks.collect();
     // A pod from a file has no gate yet, except for its group's fabric if that is not chosen.
     let gates = spec.scheduling_gates.iter().flatten();
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
@@ -255,7 +254,7 @@ fn on_nodes(
     let not_selected = not_selected.into_iter().map(str::to_owned).collect();
     Ok(Answer::Nodes(OnNodes {
         waits,
-        remarks,
+        remarks: remarks::about(admitted),
         not_selected,
         barred,
         down,
@@ -293,15 +292,6 @@ pub(crate) fn by_claims<'n>(
         .collect()
 }
 
-/// Returns a remark about preemption, which kube-scheduler does not do for devices.
-fn preempts(spec: &PodSpec) -> Option<String> {
-    let class = spec.priority_class_name.as_ref()?;
-    (spec.preemption_policy.as_deref() != Some("Never")).then(|| format!(
-        "its PriorityClass {class} does not help it to devices: kube-scheduler evicts no pod for \
-         devices of claims"
-    ))
-}
-
 /// Returns a text about the first missing template or claim that a pod names.
 fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
@@ -323,40 +313,6 @@ fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
             _ => return None,
         };
         Some(format!("there is no {kind} `{key}`, which its claim `{}` needs", entry.name))
-    })
-}
-
-/// Returns a remark about rules that only kube-scheduler evaluates.
-pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
-    let affinity = spec.affinity.as_ref();
-    let near = affinity.and_then(|it| it.pod_affinity.as_ref());
-    let away = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
-    let near = near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
-    let away = away.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
-    let mut spread = spec.topology_spread_constraints.iter().flatten();
-    let mut ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
-    let mut volumes = spec.volumes.iter().flatten();
-    let has_volumes = volumes.any(|it| it.persistent_volume_claim.is_some());
-    let rules = [
-        (near.is_some_and(|terms| !terms.is_empty()), "pod affinity"),
-        (away.is_some_and(|terms| !terms.is_empty()), "pod anti-affinity"),
-        (spread.any(|it| it.when_unsatisfiable == "DoNotSchedule"), "topology spread constraints"),
-        (ports.any(|port| port.host_port.is_some()), "host ports"),
-        (has_volumes, "volumes, which may be bound to a zone or node"),
-    ];
-    let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
-    (!rules.is_empty()).then(|| {
-        format!("not checked: its {}, which may exclude more nodes", rules.join(" and its "))
-    })
-}
-
-/// Returns a remark about a scheduler other than Kubernetes' own.
-fn scheduler(name: &str) -> Option<String> {
-    let is_other = !matches!(name, "" | "default-scheduler");
-    is_other.then(|| {
-        format!(
-            "scheduler `{name}` places it; it is unknown whether that scheduler runs and supports claims"
-        )
     })
 }
 

@@ -2,14 +2,15 @@
 
 use crate::args::{PlanArgs, PlanFormat, Shown};
 use crate::barriers::{Barriers, Needs};
+use crate::explain::claims;
 use crate::extended::Extended;
 use crate::kinds::DEVICES;
 use crate::nodes::closed;
-use crate::predicted::{devices, is_fit, nodes, predict_channel};
+use crate::predicted::{devices, is_fit, nodes, pools_of, predict_channel};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Subject, disown};
-use crate::text::{counted, fitted, of_nodes};
+use crate::text::{counted, fitted, node_list, of_nodes};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
@@ -17,8 +18,9 @@ use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::placement::Placement;
+use cluster_model::predict::PodClaims;
 use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimName};
+use dra_allocator::Claim;
 use fabric_controller::preview::{Preview, preview};
 use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
@@ -75,7 +77,8 @@ fn decide(
     } else {
         None
     };
-    let kept_off = kept_off(&Pod::deserialize(&verdict.pod)?, view, barriers);
+    let admitted = Pod::deserialize(&verdict.pod)?;
+    let (claims, kept_off) = on_nodes(&admitted, &verdict, view, barriers);
     disown(&mut verdict.pod);
     let planned = &planned;
     let mut template = serde_json::to_value(&planned.template)?;
@@ -84,7 +87,7 @@ fn decide(
     }
     let text = match output {
         PlanFormat::Text => {
-            let now = now(view, planned, &kept_off, barriers)?;
+            let now = now(view, &claims, &kept_off, barriers);
             person(view, &verdict, &now, (planned, &template, shown, fabric.as_ref()))?
         }
         PlanFormat::Yaml => {
@@ -149,19 +152,44 @@ fn place_of_group(
     preview((pod, &planned.template, size), &mut view, (pods, nodes), Timestamp::now())
 }
 
-/// The nodes on which a pod cannot start now, whatever devices are free there, each with the reason.
-fn kept_off<'v>(
+/// The claims of an admitted pod that have no devices yet, and the nodes on which it cannot start now, whatever
+/// devices are free there, each with the reason.
+fn on_nodes<'v>(
     pod: &Pod,
+    verdict: &Verdict,
     view: &'v ClusterView,
     barriers: &Barriers,
-) -> BTreeMap<&'v str, String> {
+) -> (Vec<Claim>, BTreeMap<&'v str, String>) {
     let own = PodRequirements::of(pod, None);
     let extended = Extended::of(&own.requests, view);
     let needs = Needs { own, extended, fabric: None };
     let placement = Placement::of(pod);
-    nodes(view)
-        .filter_map(|node| Some((node, barriers.keeps_off(view, (&placement, &needs), node)?)))
-        .collect()
+    let (claims, allocated, missing) = match claims_of(pod, verdict, view) {
+        Ok((claims, known)) => (claims, known.allocated, None),
+        Err(reason) => (Vec::new(), Vec::new(), Some(reason)),
+    };
+    let held: Vec<_> = allocated.iter().map(|key| (key, pools_of(view, key))).collect();
+    let reason = |node: &str| {
+        let elsewhere = held.iter().find(|(_, pools)| !pools.contains(node));
+        let elsewhere = elsewhere.map(|(key, pools)| {
+            let nodes: Vec<_> = pools.iter().map(String::as_str).collect();
+            format!("its claim {} has devices of {} already", key.name, node_list(&nodes))
+        });
+        barriers.keeps_off(view, (&placement, &needs), node).or(elsewhere).or(missing.clone())
+    };
+    let kept_off = nodes(view).filter_map(|node| Some((node, reason(node)?))).collect();
+    (claims, kept_off)
+}
+
+/// The claims of an admitted pod, which a file may write without a namespace.
+fn claims_of(
+    pod: &Pod,
+    verdict: &Verdict,
+    view: &ClusterView,
+) -> Result<(Vec<Claim>, PodClaims), String> {
+    let mut pod = pod.clone();
+    pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+    claims(&pod, verdict, view)
 }
 
 /// What a pod would get now.
@@ -177,14 +205,13 @@ struct Now<'v> {
 /// What a planned pod would get now.
 fn now<'v>(
     view: &'v ClusterView,
-    planned: &Planned,
+    claims: &[Claim],
     kept_off: &'v BTreeMap<&'v str, String>,
     barriers: &Barriers,
-) -> anyhow::Result<Now<'v>> {
-    let claim = Claim::from_spec(ClaimName::new("", "plan"), &planned.plan.claim)?;
+) -> Now<'v> {
     let open = nodes(view).filter(|node| !kept_off.contains_key(node));
     let mut now = Now {
-        open: devices(view, open, &claim),
+        open: devices(view, open, claims),
         kept_off: BTreeMap::new(),
         closed: BTreeMap::new(),
     };
@@ -194,7 +221,7 @@ fn now<'v>(
             *now.closed.entry(state).or_default() += 1;
         }
     }
-    Ok(now)
+    now
 }
 
 /// The answer first, then the devices on each node, what is wrong, and what was asked for.

@@ -40,14 +40,13 @@ pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String
     view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
 }
 
-/// Those of these nodes that would allocate the same devices now, or none for the same reason, as a text and
+/// Those of these nodes that would allocate the same devices to these claims now, or none for the same reason, as a text and
 /// their names; those where it fits come first.
 pub(crate) fn devices<'v>(
     view: &'v ClusterView,
     nodes: impl Iterator<Item = &'v str>,
-    claim: &Claim,
+    claims: &[Claim],
 ) -> Vec<(String, Vec<&'v str>)> {
-    let claims = std::slice::from_ref(claim);
     let predictions = predict_each(view, nodes, claims, view.inventory().state(), &|| false);
     let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (node, prediction) in predictions {

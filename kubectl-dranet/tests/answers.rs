@@ -9,6 +9,8 @@ mod amounts;
 mod inputs;
 #[path = "answers/now.rs"]
 mod now;
+#[path = "answers/scheduler.rs"]
+mod scheduler;
 
 use clap::Parser as _;
 use kubectl_dranet::args::Args;

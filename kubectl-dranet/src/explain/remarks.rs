@@ -1,0 +1,71 @@
+//! What may keep a pod from running, but is not looked at here.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+/// The remarks about an admitted pod, each a sentence without its full stop.
+pub(super) fn about(pod: &Pod) -> Vec<String> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
+    let all = [scheduler, not_looked_at(spec), preempts(spec), last_word(pod)];
+    all.into_iter().flatten().collect()
+}
+
+/// Returns a remark about a scheduler other than Kubernetes' own.
+fn scheduler(name: &str) -> Option<String> {
+    let is_other = !matches!(name, "" | "default-scheduler");
+    is_other.then(|| {
+        format!(
+            "scheduler `{name}` places it; it is unknown whether that scheduler runs and supports claims"
+        )
+    })
+}
+
+/// Returns a remark about rules that only kube-scheduler evaluates.
+pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
+    let affinity = spec.affinity.as_ref();
+    let near = affinity.and_then(|it| it.pod_affinity.as_ref());
+    let away = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
+    let near = near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let away = away.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let mut spread = spec.topology_spread_constraints.iter().flatten();
+    let mut volumes = spec.volumes.iter().flatten();
+    let has_volumes =
+        volumes.any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
+    let rules = [
+        (near.is_some_and(|terms| !terms.is_empty()), "pod affinity"),
+        (away.is_some_and(|terms| !terms.is_empty()), "pod anti-affinity"),
+        (spread.any(|it| it.when_unsatisfiable == "DoNotSchedule"), "topology spread constraints"),
+        (has_host_ports(spec), "host ports"),
+        (has_volumes, "volumes, which may be bound to a zone or node"),
+    ];
+    let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
+    (!rules.is_empty()).then(|| {
+        format!("not checked: its {}, which may exclude more nodes", rules.join(" and its "))
+    })
+}
+
+/// Whether a pod takes ports of its node: with the node's network, those of every container.
+fn has_host_ports(spec: &PodSpec) -> bool {
+    let sidecars = spec.init_containers.iter().flatten();
+    let mut ports = spec.containers.iter().chain(sidecars).flat_map(|it| it.ports.iter().flatten());
+    ports.any(|port| port.host_port.is_some() || spec.host_network == Some(true))
+}
+
+/// Returns a remark about preemption, which kube-scheduler does not do for devices.
+fn preempts(spec: &PodSpec) -> Option<String> {
+    let class = spec.priority_class_name.as_ref()?;
+    (spec.preemption_policy.as_deref() != Some("Never")).then(|| format!(
+        "its PriorityClass {class} does not help it to devices: kube-scheduler evicts no pod for \
+         devices of claims"
+    ))
+}
+
+/// Returns what the scheduler said when it last tried the pod. It also knows rules that are not looked at
+/// here, and those of its other plugins.
+fn last_word(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let said = conditions.into_iter().find(|it| it.type_ == "PodScheduled")?;
+    let is_no = said.status == "False" && said.reason.as_deref() == Some("Unschedulable");
+    let message = said.message.as_deref().filter(|message| is_no && !message.is_empty())?;
+    Some(format!("when the scheduler last tried, it said: {}", message.trim_end_matches('.')))
+}

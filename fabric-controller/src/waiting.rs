@@ -124,10 +124,11 @@ impl fmt::Display for WaitingReason {
                  devices, CPU and memory that a pod asks for",
             ),
             Self::NoRoom { best, fit, need, at_most, can_grow } if at_most < need => {
+                let fits = if *fit == 1 { "fits" } else { "fit" };
                 write!(
                     f,
                     "no fabric is large enough: the group needs {need} places and an empty fabric \
-                     has at most {at_most}; now {fit} fit on {best}; make the group smaller, or \
+                     has at most {at_most}; now {fit} {fits} on {best}; make the group smaller, or \
                      ask less for each pod"
                 )?;
                 or_grow(f, can_grow.as_deref())

@@ -1,5 +1,5 @@
 //! Nodes whose driver's pod could not load all kernel modules that it was asked for, nodes that wait for
-//! the driver of their NICs' vendor, and nodes that do not bind NICs as they are set to.
+//! the driver of their NICs' vendor, and nodes that do not bind or number NICs as they are set to.
 
 use super::finding::ClusterFinding;
 use cluster_model::view::ClusterView;
@@ -14,12 +14,15 @@ const VENDOR_DRIVER: &str = "VendorDriver";
 
 /// The same, in `binding.rs` there.
 const BOUND_AS_SET: &str = "NICsBoundAsSet";
+/// The same, in `rails.rs` there.
+const RAILS_APPLIED: &str = "RailsApplied";
 
 /// What is said of nodes on which a condition is false: its kind, and text before its message.
-const FINDINGS: [(&str, (&str, &str), &str); 3] = [
+const FINDINGS: [(&str, (&str, &str), &str); 4] = [
     (KERNEL_MODULES, ("lacks", "lack"), "kernel modules that the driver's pod could not load: "),
     (VENDOR_DRIVER, ("waits", "wait"), "for the driver of the NICs' vendor: "),
     (BOUND_AS_SET, ("differs", "differ"), "in how NICs are bound: "),
+    (RAILS_APPLIED, ("has", "have"), "rails that are not as the operator set them: "),
 ];
 
 pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
@@ -78,6 +81,7 @@ mod tests {
             ("e", VENDOR_DRIVER, true, "version 2 is loaded"),
             ("f", BOUND_AS_SET, false, "it is set to bind NICs late"),
             ("g", BOUND_AS_SET, true, ""),
+            ("h", RAILS_APPLIED, false, "the node's file `rails` is not used: it is empty"),
         ] {
             let mut spec = NodeTopologySpec::default();
             spec.shape.hash = "0123456789abcdef".to_owned();
@@ -96,6 +100,8 @@ mod tests {
                 "nodes a, b lack kernel modules that the driver's pod could not load: irdma is absent",
                 "node d waits for the driver of the NICs' vendor: version 2 is being loaded",
                 "node f differs in how NICs are bound: it is set to bind NICs late",
+                "node h has rails that are not as the operator set them: the node's file `rails` \
+                 is not used: it is empty",
             ]
         );
     }

@@ -16,6 +16,8 @@ mod checks;
 mod cluster;
 #[path = "plans/fleets.rs"]
 mod fleets;
+#[path = "plans/in_part.rs"]
+mod in_part;
 #[path = "plans/laws.rs"]
 mod laws;
 #[path = "plans/lists.rs"]

@@ -53,7 +53,7 @@ pub(crate) fn worst(
                 allocate(view.inventory(), node, &claims, &state, view.settings(), limits);
             match attempt.outcome {
                 Outcome::OverBudget => return Err(CostError::OverBudget(budget)),
-                Outcome::Failed(error) => return Err(CostError::Refused(error.to_string())),
+                Outcome::Failed(error) => return Err(CostError::Refused(error.in_full())),
                 Outcome::Allocated(_) | Outcome::NoFit(_) => worst = worst.max(attempt.steps),
             }
         }

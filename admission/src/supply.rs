@@ -1,5 +1,7 @@
 //! Denials that say what the cluster lacks.
 
+mod nothing;
+
 use crate::claim::CLAIM_PARTS_MAX;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
@@ -8,9 +10,7 @@ use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
 use cluster_model::names::{annotation, attribute};
-use cluster_model::node_devices::{NodeDevices, nic_role};
-use cluster_model::view::ClusterView;
-use dra_allocator::Device;
+pub(crate) use nothing::nothing;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,68 +22,6 @@ const KINDS_SHOWN: usize = 4;
 /// `1 GPU + 2 NICs`.
 pub(crate) fn demand(gpus: u32, nics: u32) -> String {
     format!("{} + {}", count(gpus as usize, "GPU"), count(nics as usize, "NIC"))
-}
-
-/// Why no node has both GPUs and NICs.
-pub(crate) fn nothing(
-    intent: &Intent,
-    view: &ClusterView,
-    selection: &Selection<'_>,
-    filter: impl Fn(&str) -> bool,
-) -> Denial {
-    let driver = selection.gpu_driver.driver;
-    let nodes = view.inventory().node_names().filter(|node| filter(node));
-    let nodes: Vec<_> = nodes.filter(|node| !view.is_remembered(node)).collect();
-    let devices: Vec<_> = nodes.iter().filter_map(|node| NodeDevices::of(view, node)).collect();
-    let with_gpus = devices
-        .iter()
-        .filter(|devices| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver))
-        .count();
-    let counts = |nic: &Device| {
-        let driver = selection.nic_driver;
-        *nic.id().driver == *driver.driver
-            && driver.is_rdma(nic)
-            && nic_role(nic) == intent.nic_role
-            && !(intent.host_network && driver.may_have_interface(nic))
-    };
-    let with_nics = devices.iter().filter(|devices| devices.nics.values().any(|nic| counts(nic)));
-    let with_nics = with_nics.count();
-    let plugins = selection.gpu_driver.extended_resources.iter().flat_map(|resource| {
-        view.nodes_with_plugin(resource).filter(|node| filter(node)).map(move |_| *resource)
-    });
-    let plugins: Vec<_> = plugins.collect();
-    let what = match plugins.first() {
-        Some(resource) if with_gpus == 0 => format!(
-            "{} {resource} by a device plugin only, which no claim can join with NICs; set a limit of \
-             {resource} for all GPUs of a node, or install the DRA driver {driver}",
-            if plugins.len() == 1 {
-                "1 node offers".to_owned()
-            } else {
-                format!("{} nodes offer", plugins.len())
-            }
-        ),
-        _ if nodes.is_empty() => {
-            "no node matches the pod's nodeSelector or node affinity".to_owned()
-        }
-        _ if devices.is_empty() => format!(
-            "no NodeTopology describes how GPUs and NICs are connected on the {} that the pod can \
-             run on; dranet's node-driver publishes it",
-            count(nodes.len(), "node")
-        ),
-        _ => format!(
-            "no node that the pod can run on has all of a NodeTopology, GPUs of driver {driver} in \
-             class `{}`{} and {}RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
-             {with_gpus} with such GPUs and {with_nics} with such NICs{}",
-            selection.gpu_class.map(|class| &*class.name).unwrap_or_default(),
-            with_profile(selection),
-            role_words(intent.nic_role),
-            selection.nic_driver.driver,
-            selection.nic_class.name,
-            count(devices.len(), "node"),
-            on_the_host(intent),
-        ),
-    };
-    intent.deny(what)
 }
 
 /// The profile, if the pod asks for parts of GPUs by one.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use topology_graph::{Cell, Level, Pair, PciAddress, ShapeHash, Topology};
 
 pub(crate) use selection::keep_nics;
-pub use selection::{NicSelection, Selection, is_in, type_name};
+pub use selection::{NicSelection, NotSelected, Selection, is_in, type_name};
 
 /// What a claim may draw from on a node.
 pub(crate) struct Found<'a> {

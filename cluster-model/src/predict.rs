@@ -183,7 +183,7 @@ fn prediction(attempt: Attempt, budget: &Budget<'_>) -> Prediction {
     match attempt.outcome {
         Outcome::Allocated(allocations) => Prediction::Fits { allocations, is_exact },
         Outcome::NoFit(reason) => Prediction::NoFit(reason.to_string()),
-        Outcome::Failed(error) => Prediction::Unknown(error.to_string()),
+        Outcome::Failed(error) => Prediction::Unknown(error.in_full()),
         Outcome::OverBudget if budget.left() == 0 => Prediction::Unknown(EXPENSIVE.to_owned()),
         Outcome::OverBudget => Prediction::Unknown(format!("over {STEPS_MAX} search steps")),
     }

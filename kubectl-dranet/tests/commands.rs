@@ -255,7 +255,7 @@ fn doctor_of_a_cluster() {
     let output = kubectl_dranet::run(&args(&["-o", "json", "--fail-on", "error"])).unwrap();
     assert!(!output.denied, "a warning does not, where it is said");
     let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
-    assert_eq!(json["findings"].as_array().unwrap().len(), 6, "{json}");
+    assert_eq!(json["findings"].as_array().unwrap().len(), 7, "{json}");
 }
 
 #[test]

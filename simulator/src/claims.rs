@@ -10,8 +10,7 @@ use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::view::{ClusterView, Index as _, ViewError};
 use dra_allocator::{
-    AllocateError, AllocatedState, Claim, ClaimAllocation, ClaimName, DeviceId, Limits, Outcome,
-    allocate,
+    AllocatedState, Claim, ClaimAllocation, ClaimName, DeviceId, Limits, Outcome, allocate,
 };
 use fastrand::Rng;
 use foldhash::fast::{FixedState, RandomState};
@@ -265,7 +264,7 @@ impl Claims {
                 })
             }
             Outcome::NoFit(_) => Ok(None),
-            Outcome::Failed(error) => Err(failed(text(&error))),
+            Outcome::Failed(error) => Err(failed(error.in_full())),
             Outcome::OverBudget => Err(failed("the search has no end".to_owned())),
         }
     }
@@ -294,10 +293,6 @@ fn planned(
     let claim = Claim::from_spec(name, &spec)
         .map_err(|error| ClaimError::Allocate { gpus, why: error.to_string() })?;
     Ok(Planned { spec: Arc::new(spec), labels, claims: vec![claim] })
-}
-
-fn text(error: &AllocateError) -> String {
-    error.to_string()
 }
 
 /// The pod as a user writes it.

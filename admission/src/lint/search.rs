@@ -67,7 +67,7 @@ fn empty(supply: &Supply<'_>, claim: &Claim, max_steps: u64) -> Empty {
             // A search that is too long is a separate finding.
             Outcome::Allocated(_) | Outcome::OverBudget => return Empty::Fits,
             Outcome::NoFit(NoFit::NoSolution | NoFit::InvalidPools(_)) => {}
-            Outcome::Failed(error) => failure = Some(error.to_string()),
+            Outcome::Failed(error) => failure = Some(error.in_full()),
         }
     }
     failure.map_or(Empty::Never, Empty::Fails)

@@ -5,8 +5,10 @@ use crate::names::{attribute, label};
 use crate::nic_drivers::NicDriver;
 use crate::node_devices::{self, NodeDevices, published, text};
 use crate::view::ClusterView;
+use dra_allocator::cel::Selector;
 use dra_allocator::{AttributeValue, Budget, Class, Device, Settings};
 use std::collections::BTreeMap;
+use std::fmt;
 use topology_graph::{NicRole, PciAddress};
 
 /// The devices that a claim may draw from.
@@ -169,10 +171,45 @@ fn keep_one_class(devices: &mut NodeDevices<'_>) {
 /// Returns true if a class selects a device. A selector that fails on the device does not select
 /// it: a claim of that class would fail everywhere.
 pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
-    class.selectors.iter().all(|selector| {
-        // The operator writes classes.
-        let budget = Budget::unlimited();
-        let compiled = selector.compiled(&budget);
-        compiled.is_ok_and(|it| it.matches_with(device, settings, &budget).unwrap_or(false))
-    })
+    class.selectors.iter().all(|it| evaluated(it, device, settings) == Ok(true))
+}
+
+/// Why a class does not select a device: the first of its selectors that is not true there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NotSelected {
+    /// The CEL expression.
+    pub expression: String,
+    /// Why it fails; `None` if it is false.
+    pub failure: Option<String>,
+}
+
+impl NotSelected {
+    /// `None` if the class selects the device.
+    pub fn by(class: &Class, device: &Device, settings: &Settings) -> Option<Self> {
+        class.selectors.iter().find_map(|selector| {
+            let failure = match evaluated(selector, device, settings) {
+                Ok(true) => return None,
+                Ok(false) => None,
+                Err(failure) => Some(failure),
+            };
+            Some(Self { expression: selector.expression().to_string(), failure })
+        })
+    }
+}
+
+impl fmt::Display for NotSelected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.failure {
+            None => write!(f, "`{}` is false", self.expression),
+            Some(failure) => write!(f, "`{}` fails: {failure}", self.expression),
+        }
+    }
+}
+
+/// The value of a selector for a device, or why it has none. The operator writes classes, so no budget
+/// bounds them.
+fn evaluated(selector: &Selector, device: &Device, settings: &Settings) -> Result<bool, String> {
+    let budget = Budget::unlimited();
+    let compiled = selector.compiled(&budget).map_err(|error| error.to_string())?;
+    compiled.matches_with(device, settings, &budget).map_err(|error| error.to_string())
 }

@@ -2,7 +2,9 @@
 //!
 //! The texts are Kubernetes' own, except where they would repeat their cause.
 
+use std::error::Error as _;
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use super::capacity::CapacityError;
@@ -205,6 +207,12 @@ pub enum AllocateError {
 }
 
 impl AllocateError {
+    /// The message with those of its sources, as kube-scheduler says it in a pod's events.
+    pub fn in_full(&self) -> String {
+        let sources = iter::successors(self.source(), |error| (*error).source());
+        sources.fold(self.to_string(), |text, source| format!("{text}: {source}"))
+    }
+
     /// Returns true if the budget was spent. Kubernetes has no such error.
     pub(super) fn is_over_budget(&self) -> bool {
         match self {

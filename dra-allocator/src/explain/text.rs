@@ -10,7 +10,7 @@ impl fmt::Display for Explanation {
         match &self.attempt.outcome {
             Outcome::Allocated(_) => f.write_str("fits")?,
             Outcome::NoFit(reason) => write!(f, "does not fit: {reason}")?,
-            Outcome::Failed(error) => write!(f, "fails on all nodes: {error}")?,
+            Outcome::Failed(error) => write!(f, "fails on all nodes: {}", error.in_full())?,
             Outcome::OverBudget => f.write_str("unknown: the search reached its limit")?,
         }
         let doubt =

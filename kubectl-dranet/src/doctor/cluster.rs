@@ -1,6 +1,8 @@
 //! Finds what keeps annotated pods from their devices, before the first of them is denied. A pure
 //! function of the cluster, like the decision on a pod.
 
+mod selectors;
+
 use super::finding::ClusterFinding;
 use crate::predicted::nodes;
 use admission::lint::Severity;
@@ -10,7 +12,7 @@ use cluster_model::names;
 use cluster_model::nic_drivers;
 use cluster_model::plugin_machines::{has_whole_units, places};
 use cluster_model::view::ClusterView;
-use dra_allocator::PoolProblem;
+use dra_allocator::{Device, PoolProblem};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster's devices, and its problems.
@@ -38,6 +40,7 @@ struct Census<'a> {
     /// Nodes by driver and problem of their pools.
     broken: BTreeMap<(&'a str, PoolProblem), BTreeSet<&'a str>>,
     graphs: BTreeSet<&'a str>,
+    devices: Vec<&'a Device>,
 }
 
 /// Examines the whole cluster. `nic_class` is the DeviceClass of NICs in admission's settings.
@@ -81,6 +84,7 @@ impl<'a> Census<'a> {
             };
             for device in devices {
                 census.drivers.entry(&device.id().driver).or_default().insert(node);
+                census.devices.push(device);
             }
             let broken = view.inventory().broken_pools_on(node, view.settings());
             for (pool, problem) in broken.unwrap_or_default() {
@@ -154,7 +158,8 @@ impl<'a> Census<'a> {
         let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
         let has_plugins =
             resources.any(|resource| view.nodes_with_plugin(resource).next().is_some());
-        if self.with_gpus().is_empty() && !nics.is_empty() && !has_plugins {
+        let is_broken = gpu_drivers::all().iter().any(|it| !self.with_broken(it.driver).is_empty());
+        if self.with_gpus().is_empty() && !nics.is_empty() && !has_plugins && !is_broken {
             let message = "has NICs, but no GPUs of a DRA driver, so every annotated pod is denied; \
                            install the DRA driver of your GPUs";
             findings.push(ClusterFinding::new(Severity::Error, "the cluster", message));
@@ -227,6 +232,7 @@ fn classes(
             findings.push(ClusterFinding::new(Severity::Warning, place(driver.class), message));
         }
     }
+    selectors::examine(view, nic_class, &census.devices, findings);
 }
 
 /// GPUs that a device plugin and a DRA driver offer, so that two pods can get one.

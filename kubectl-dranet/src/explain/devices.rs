@@ -97,7 +97,7 @@ fn verdict(explained: &Explanation) -> String {
     match &explained.attempt.outcome {
         Outcome::Allocated(_) => "fits".to_owned(),
         Outcome::NoFit(reason) => format!("does not fit: {reason}"),
-        Outcome::Failed(error) => format!("stops scheduling on all nodes: {error}"),
+        Outcome::Failed(error) => format!("stops scheduling on all nodes: {}", error.in_full()),
         Outcome::OverBudget => {
             format!("not known: more than {STEPS_MAX} search steps, or {EXPENSIVE}")
         }

@@ -183,11 +183,13 @@ fn amounts(machines: &[&Machine<'_>]) -> Amounts {
         capacity.filter(|(_, it)| it.by_default() < it.most()).map(|(name, _)| name.as_str())
     });
     let names: BTreeSet<&str> = of_parts.collect();
-    let least = |name: &str| -> Option<Quantity> {
-        let each: Option<Vec<_>> = all(machines).map(|gpu| most(gpu, name)).collect();
-        each?.into_iter().min()
-    };
-    names.into_iter().filter_map(|name| Some((name.to_owned(), least(name)?))).collect()
+    names.into_iter().filter_map(|name| Some((name.to_owned(), least(machines, name)?))).collect()
+}
+
+/// The least of the most that any GPU has of a capacity, if all have it.
+fn least(machines: &[&Machine<'_>], name: &str) -> Option<Quantity> {
+    let each: Option<Vec<_>> = all(machines).map(|gpu| most(gpu, name)).collect();
+    each?.into_iter().min()
 }
 
 fn most(gpu: &Device, name: &str) -> Option<Quantity> {
@@ -221,12 +223,14 @@ fn taken<'g>(
     })
 }
 
+/// Whether a GPU has no room for two claims that take these amounts.
+fn has_room_for_one(gpu: &Device, requested: &Amounts) -> bool {
+    !gpu.allows_multiple_allocations()
+        || taken(gpu, requested).any(|(capacity, it)| !capacity.is_enough_for_two(&it))
+}
+
 fn distinct(driver: &GpuDriver, machines: &[&Machine<'_>], requested: &Amounts) -> Distinct {
-    let has_room_for_one = |gpu: &Device| {
-        !gpu.allows_multiple_allocations()
-            || taken(gpu, requested).any(|(capacity, it)| !capacity.is_enough_for_two(&it))
-    };
-    if all(machines).all(has_room_for_one) {
+    if all(machines).all(|gpu| has_room_for_one(gpu, requested)) {
         return Distinct::ByCapacity;
     }
     let names = [attribute::PCI_BUS_ID].into_iter().chain(driver.uuid_attribute);

@@ -126,9 +126,10 @@ impl CertificateBundle {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let mut authorities = params.self_signed(&key)?.pem();
-        let is_usable = |old: &&Parsed| !old.is_over(now) && !old.is_early(now);
-        for old in certificates(&self.authorities).iter().filter(is_usable) {
-            authorities.push_str(&old.pem());
+        for old in certificates(&self.authorities) {
+            if !old.is_over(now) && !old.is_early(now) {
+                authorities.push_str(&old.pem());
+            }
         }
         Ok(Self { authorities, authority_key: key.serialize_pem(), ..self.clone() })
     }

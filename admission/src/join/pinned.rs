@@ -9,6 +9,7 @@
 use super::form::{Apart, Form, Way};
 use super::pinned_cell::{MachineType, PinnedCell};
 use super::{Candidate, Question};
+use crate::demand::Demand;
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
@@ -47,6 +48,12 @@ pub(crate) fn propose(
         .collect()
 }
 
+/// Whether a machine has fewer devices than a demand takes.
+fn is_smaller(machine: &Machine<'_>, demand: &Demand) -> bool {
+    machine.devices.gpus.len() < demand.all_gpus() as usize
+        || machine.devices.nics.len() < demand.all_nics() as usize
+}
+
 /// The candidate for every device of machines of a type whose NICs publish no bus ID.
 fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, machines, .. } = question;
@@ -59,11 +66,7 @@ fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option
             && address_attribute(question, machine).is_none()
             && machine.devices.gpus.values().all(|gpu| published_address(gpu).is_some())
     };
-    let is_smaller = |machine: &Machine<'_>| {
-        machine.devices.gpus.len() < demand.all_gpus() as usize
-            || machine.devices.nics.len() < demand.all_nics() as usize
-    };
-    if !of_type().all(|machine| takes_all(machine) || is_smaller(machine)) {
+    if !of_type().all(|machine| takes_all(machine) || is_smaller(machine, demand)) {
         return None;
     }
     let serves: Vec<_> =

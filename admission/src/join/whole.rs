@@ -23,6 +23,12 @@ pub(super) fn propose(question: Question<'_>, levels: &[Option<Nearness>]) -> Ve
     all.into_iter().chain(listed(question, counts, levels)).collect()
 }
 
+/// Whether a machine has at least these devices.
+fn is_enough(machine: &Machine<'_>, counts: &Demand) -> bool {
+    let devices = &machine.devices;
+    devices.gpus.len() >= counts.gpus as usize && devices.nics.len() >= counts.nics as usize
+}
+
 /// The candidate for all devices of a node.
 fn all(question: Question<'_>, counts: &Demand, levels: &[Option<Nearness>]) -> Option<Candidate> {
     let machines = question.machines;
@@ -31,17 +37,13 @@ fn all(question: Question<'_>, counts: &Demand, levels: &[Option<Nearness>]) -> 
         .zip(levels)
         .map(|(machine, level)| level.is_some_and(|it| is_whole(machine, question.demand, it)))
         .collect();
-    let larger = |machine: &Machine<'_>| {
-        let devices = &machine.devices;
-        devices.gpus.len() >= counts.gpus as usize && devices.nics.len() >= counts.nics as usize
-    };
     let shapes = |wanted: &dyn Fn(&Machine<'_>, bool) -> bool| -> BTreeSet<ShapeHash> {
         let wanted =
             machines.iter().zip(&whole).filter(|(machine, whole)| wanted(machine, **whole));
         wanted.flat_map(|(machine, _)| machine.shapes.iter().copied()).collect()
     };
     let right = shapes(&|_, whole| whole);
-    let wrong = shapes(&|machine, whole| !whole && larger(machine));
+    let wrong = shapes(&|machine, whole| !whole && is_enough(machine, counts));
     let serves: Vec<_> = machines
         .iter()
         .zip(&whole)

@@ -6,7 +6,7 @@ use super::{Leader, LeaderError, clock, reading, writing};
 use crate::server::certificate::{bundle, data};
 use cluster_model::names::object;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt as _};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -122,10 +122,10 @@ where
 {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let events = watcher(api, config).default_backoff().touched_objects();
-    let seen = move |event: watcher::Result<K>| {
-        event.inspect_err(|error| tracing::warn!(%error, name, "Watch failed; trying again")).ok()
-    };
-    events.filter_map(move |event| ready(seen(event).map(drop))).boxed()
+    let events = events.inspect_err(move |error| {
+        tracing::warn!(%error, name, "Watch failed; trying again");
+    });
+    events.filter_map(|event| ready(event.ok().map(drop))).boxed()
 }
 
 /// Adds the authorities and the owner to a configuration, if it exists and lacks them.

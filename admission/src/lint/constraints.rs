@@ -175,13 +175,11 @@ fn can_hold(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> bool
         }
     }
     let wanted = bound.iter().map(|it| it.needed).sum::<usize>();
-    let enough = |value: &AttributeValue, it: &Bound<'_>| {
-        let on = of_request(node, it).filter(|device| device.attribute(attribute) == Some(value));
-        on.count() >= it.needed
-    };
-    of_value
-        .iter()
-        .any(|(value, devices)| devices.len() >= wanted && bound.iter().all(|it| enough(value, it)))
+    of_value.iter().any(|(value, devices)| {
+        let has = |device: &&Device| device.attribute(attribute) == Some(*value);
+        devices.len() >= wanted
+            && bound.iter().all(|it| of_request(node, it).filter(has).count() >= it.needed)
+    })
 }
 
 fn is_enough(node: &NodeSupply<'_>, bound: &[Bound<'_>]) -> bool {

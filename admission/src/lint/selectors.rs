@@ -87,11 +87,7 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
 fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, part) in supply.parts.iter().enumerate() {
-        let known = |selector: &Selector| {
-            let failing = supply.failing.iter();
-            failing.map(|it| it.selector.expression()).any(|it| it == selector.expression())
-        };
-        for selector in part.ask.selectors.iter().flatten().filter(|it| !known(it)) {
+        for selector in part.ask.selectors.iter().flatten().filter(|it| !fails(supply, it)) {
             let Some(attribute) = unguarded(supply, index, selector) else { continue };
             findings.push(Finding {
                 check: Check::UnguardedSelector,
@@ -107,6 +103,11 @@ fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether a selector fails on a device that is there now.
+fn fails(supply: &Supply<'_>, selector: &Selector) -> bool {
+    supply.failing.iter().any(|it| it.selector.expression() == selector.expression())
 }
 
 /// An attribute whose absence would make the selector fail on a device that reaches it.

@@ -54,6 +54,13 @@ pub(super) struct Chosen {
     beside: Beside,
 }
 
+impl Chosen {
+    /// What a machine gets, for comparison: those that are served come first, then the nearest.
+    fn level_on(&self, machine: usize) -> (bool, Option<Nearness>) {
+        (!self.candidate.serves[machine], self.candidate.levels[machine])
+    }
+}
+
 /// What a claim says about all its NICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Beside {
@@ -160,19 +167,21 @@ impl Chooser<'_> {
         let machines = slice::from_ref(&self.question.machines[index]);
         let alone = Self { question: Question { machines, ..self.question }, ..*self };
         let levels = levels(alone.intent, alone.question, &machines[0]);
-        let is_own = |level: &Nearness, refusals: &mut Refusals| {
-            let mut candidates = join::required(alone.question, &[Some(*level)], WAYS_MAX);
-            alone.with_together(&mut candidates);
-            candidates.iter().any(|it| alone.cheapest(it, refusals).is_some())
-        };
-        let is_whole = |level: &Nearness, refusals: &mut Refusals| {
-            let candidates = join::whole(alone.question, &[Some(*level)]);
-            candidates.iter().any(|it| alone.cheapest(it, refusals).is_some())
-        };
         Alone {
-            own: levels.iter().copied().find(|level| is_own(level, refusals)),
-            whole: levels.iter().copied().find(|level| is_whole(level, refusals)),
+            own: levels.iter().copied().find(|level| {
+                let mut candidates = join::required(alone.question, &[Some(*level)], WAYS_MAX);
+                alone.with_together(&mut candidates);
+                alone.has_one(&candidates, refusals)
+            }),
+            whole: levels.iter().copied().find(|level| {
+                alone.has_one(&join::whole(alone.question, &[Some(*level)]), refusals)
+            }),
         }
+    }
+
+    /// Whether one of these candidates becomes a claim.
+    fn has_one(&self, candidates: &[Candidate], refusals: &mut Refusals) -> bool {
+        candidates.iter().any(|it| self.cheapest(it, refusals).is_some())
     }
 
     /// Gives machines of one shape one level, that of the machine with most nodes: a claim cannot
@@ -241,18 +250,17 @@ impl Chooser<'_> {
 
     /// The claim that gives more nodes nearer devices, otherwise the one with fewer steps.
     fn better(&self, own: Chosen, whole: Chosen) -> Chosen {
-        let level = |chosen: &Chosen, index: usize| {
-            (!chosen.candidate.serves[index], chosen.candidate.levels[index])
-        };
-        let nearer = |one: &Chosen, other: &Chosen| {
-            let machines = self.question.machines.iter().enumerate();
-            machines
-                .filter(|(index, _)| level(one, *index) < level(other, *index))
-                .map(|(_, machine)| machine.weight())
-                .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
-        };
-        let rank = |one: &Chosen, other: &Chosen| (Reverse(nearer(one, other)), one.steps);
+        let rank = |one: &Chosen, other: &Chosen| (Reverse(self.nearer(one, other)), one.steps);
         if rank(&whole, &own) < rank(&own, &whole) { whole } else { own }
+    }
+
+    /// How many nodes, present and all, one claim gives nearer devices than another one.
+    fn nearer(&self, one: &Chosen, other: &Chosen) -> (usize, usize) {
+        let machines = self.question.machines.iter().enumerate();
+        machines
+            .filter(|(index, _)| one.level_on(*index) < other.level_on(*index))
+            .map(|(_, machine)| machine.weight())
+            .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
     }
 
     /// Adds the candidates with merged blocks.

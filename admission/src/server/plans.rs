@@ -247,8 +247,10 @@ impl Renewer {
             // From here on, a change queues the key again.
             lock(&self.queued).remove(&key);
             let PlanKey { intent, placement } = key;
-            let renew = move || _ = plans.kept_or_made(&intent, &placement, &view.read(), &policy);
-            if let Err(error) = tokio::task::spawn_blocking(renew).await {
+            let renewed = tokio::task::spawn_blocking(move || {
+                _ = plans.kept_or_made(&intent, &placement, &view.read(), &policy);
+            });
+            if let Err(error) = renewed.await {
                 tracing::error!(%error, "Plan not renewed");
             }
         }

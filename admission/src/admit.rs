@@ -187,6 +187,7 @@ impl Pending {
             warnings.extend(intent::memlock(&typed, &intent));
         }
         warnings.extend(intent::preemption(&typed));
+        warnings.extend(pod_check::other_nics(&typed));
         warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
         if plan.machines.is_empty() {
             warnings.push(UNKNOWN.to_owned());

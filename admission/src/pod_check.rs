@@ -6,23 +6,11 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use cluster_model::gpu_drivers;
 use cluster_model::machines::is_in;
+use cluster_model::nic_plugins::{are_nics, may_be_nics};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
-
-/// Prefixes of extended resources by which device plugins offer NICs:
-/// k8s-rdma-shared-dev-plugin, the SR-IOV network device plugin as NVIDIA's network
-/// operator configures it, and the plugins of AWS, Google Cloud and Alibaba Cloud.
-const NIC_PLUGINS: &[&str] = &[
-    "rdma/",
-    "mellanox.com/",
-    "nvidia.com/hostdev",
-    "nvidia.com/mlnxnics",
-    "vpc.amazonaws.com/efa",
-    "networking.gke.io.networks/rdma",
-    "aliyun/erdma",
-];
 
 /// The scheduler of pods that do not name one.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -49,23 +37,37 @@ fn check_node(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
 /// Denies NICs from a device plugin: device plugin and claim could hand out the same NIC
 /// without knowing of each other.
 fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
+    match limits(pod).into_iter().find(|(_, resource)| are_nics(resource)) {
+        None => Ok(()),
+        Some((container, resource)) => Err(intent.deny(format!(
+            "container `{container}` has a limit {resource}, by which a device plugin gives it NICs, \
+             and the claim of this annotation gives it NICs as well; remove the limit"
+        ))),
+    }
+}
+
+/// Warns about limits that have a name of NICs: whether they are the same NICs is for the plugin's
+/// configuration to say.
+pub(crate) fn other_nics(pod: &Pod) -> Option<String> {
+    let (container, resource) = limits(pod).into_iter().find(|(_, it)| may_be_nics(it))?;
+    Some(format!(
+        "container `{container}` has a limit {resource}, which looks like NICs of a device plugin: if \
+         these are NICs that claims can get too, two pods can get one; remove the limit, or exclude \
+         these NICs from node-driver (--filter) or from the plugin"
+    ))
+}
+
+/// The extended resources and others that containers have limits of, each with its container.
+fn limits(pod: &Pod) -> Vec<(&str, &str)> {
     let spec = pod.spec.as_ref();
     let main = spec.into_iter().flat_map(|spec| &spec.containers);
     let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
-    for container in main.chain(init) {
+    let all = main.chain(init).flat_map(|container| {
         let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
         let asked = limits.into_iter().flatten().filter(|(_, amount)| amount.0 != "0");
-        let mut of_nics =
-            asked.filter(|(name, _)| NIC_PLUGINS.iter().any(|start| name.starts_with(start)));
-        if let Some((name, _)) = of_nics.next() {
-            return Err(intent.deny(format!(
-                "container `{}` has a limit {name}, by which a device plugin gives it NICs, and \
-                 the claim of this annotation gives it NICs as well; remove the limit",
-                container.name
-            )));
-        }
-    }
-    Ok(())
+        asked.map(|(resource, _)| (container.name.as_str(), resource.as_str()))
+    });
+    all.collect()
 }
 
 /// The pod's scheduler, if it is another one. It may not allocate claims, and does not

@@ -45,6 +45,24 @@ fn pods_that_bypass_their_claim_are_denied() {
     }
 }
 
+/// Names of resources are configured, so a name alone denies nothing.
+#[test]
+fn limits_that_look_like_nics_get_a_warning() {
+    let view = cluster(&[GB300]);
+    for (name, is_warned) in [
+        ("nvidia.com/sriov_rdma_vf", true),
+        ("openshift.io/mlnx_roce", true),
+        ("amd.com/vnic", true),
+        ("example.com/licences", false),
+    ] {
+        let mut pod = one_gpu();
+        pod["spec"]["containers"][0]["resources"]["limits"][name] = "1".into();
+        let warnings = admitted(&pod, &view).warnings;
+        let is_named = warnings.iter().any(|it| it.contains("looks like NICs of a device plugin"));
+        assert_eq!(is_named, is_warned, "{name}: {warnings:?}");
+    }
+}
+
 #[test]
 fn other_schedulers_get_a_warning() {
     let view = cluster(&[GB300]);

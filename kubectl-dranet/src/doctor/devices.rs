@@ -9,22 +9,12 @@ use admission::lint::Severity;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
+use cluster_model::nic_plugins::may_be_nics;
 use cluster_model::node_devices::{Role, address_on, published};
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Extended resources by which device plugins give NICs to pods: those of
-/// k8s-rdma-shared-dev-plugin, sriov-network-device-plugin and the AWS EFA plugin.
-const NIC_PLUGINS: [&str; 6] = [
-    "rdma/",
-    "nvidia.com/hostdev",
-    "nvidia.com/roce",
-    "intel.com/",
-    "mellanox.com/",
-    "vpc.amazonaws.com/efa",
-];
 
 /// Maximum number of NICs that a finding names.
 const NAMED: usize = 5;
@@ -98,9 +88,7 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
         let resources = node["status"]["capacity"].as_object().into_iter().flatten();
         let offered = resources.filter(|(_, amount)| amount.as_str().is_some_and(|it| it != "0"));
         for (resource, _) in offered {
-            let is_nic = NIC_PLUGINS.iter().any(|prefix| resource.starts_with(prefix))
-                && !is_accelerator(resource);
-            if is_nic && state.nics.all > 0 {
+            if may_be_nics(resource) && state.nics.all > 0 {
                 found.entry(resource.clone()).or_default().insert(name);
             }
         }
@@ -112,15 +100,6 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
         );
         ClusterFinding::on(&nodes, ("offers", "offer"), &what)
     }).collect()
-}
-
-/// Whether an extended resource is accelerators or parts of them: `intel.com/gaudi` has the prefix of
-/// NICs.
-fn is_accelerator(resource: &str) -> bool {
-    gpu_drivers::all().iter().any(|driver| {
-        driver.extended_resources.contains(&resource)
-            || driver.partial_resources.iter().any(|prefix| resource.starts_with(prefix))
-    })
 }
 
 /// `DeviceTaintRules` that select every device of the cluster (Kubernetes issue 141422).

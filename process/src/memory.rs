@@ -1,8 +1,12 @@
-//! Keeps the heap of a mostly idle process small, such as the driver on every node. glibc optimizes
-//! for speed: it has a heap per thread and keeps freed memory. Other C libraries are left
-//! unchanged.
+//! Keeps a mostly idle process small, such as the driver on every node. glibc optimizes for speed: it has
+//! a heap per thread and keeps freed memory. Other C libraries are left unchanged.
+//!
+//! Of a static program, most resident memory is its code, and most of that ran once, at the start.
 
+use rustix::mm::{Advice, madvise};
+use std::ops::Range;
 use std::time::Duration;
+use std::{fs, ptr};
 
 /// The interval at which a server returns freed memory.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -27,6 +31,33 @@ pub fn give_back() {
     }
 }
 
+/// Lets go of the program's own code: what runs again is mapped again, from the page cache, and the kernel
+/// may reclaim the rest. Best effort.
+pub fn give_back_code() {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let Some(code) = code_in(&maps, give_back_code as fn() as usize) else { return };
+    let start = ptr::with_exposed_provenance_mut(code.start);
+    #[expect(unsafe_code, reason = "it is about a mapping that no Rust value owns")]
+    // SAFETY: the mapping is of a file and never written, so that each page has the same content when
+    // it is mapped again (`MADV_DONTNEED`, madvise(2)).
+    let result = unsafe { madvise(start, code.len(), Advice::LinuxDontNeed) };
+    if let Err(error) = result {
+        tracing::debug!(%error, "Code stays in memory");
+    }
+}
+
+/// The mapping of `/proc/self/maps` with this address, if it is code of a file: readable, executable and
+/// private.
+fn code_in(maps: &str, address: usize) -> Option<Range<usize>> {
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let range = start..usize::from_str_radix(end, 16).ok()?;
+        (rest.starts_with("r-xp") && range.contains(&address)).then_some(range)
+    })
+}
+
 /// Returns freed memory at intervals, forever. A server that follows a large cluster frees the old
 /// state of each changed object, and glibc would keep that memory.
 pub async fn keep_small() {
@@ -34,5 +65,37 @@ pub async fn keep_small() {
     loop {
         tick.tick().await;
         give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The resident memory of the program's code, in KiB, by `/proc/self/smaps`.
+    fn resident() -> u64 {
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let code = code_in(&maps, give_back_code as fn() as usize).unwrap();
+        let own = maps.split_once(&format!("{:x}-{:x}", code.start, code.end)).unwrap().1;
+        let rss = own.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn code_that_ran_is_given_back() {
+        let before = resident();
+        give_back_code();
+        let after = resident();
+        assert!(after < before, "{before} KiB, then {after} KiB");
+    }
+
+    #[test]
+    fn only_private_code_is_found() {
+        let maps = "00001000-00002000 r--p 00000000 fe:00 7 /bin/a\n\
+                    00002000-00005000 r-xp 00001000 fe:00 7 /bin/a\n\
+                    00005000-00006000 rw-p 00004000 fe:00 7 /bin/a\n";
+        assert_eq!(code_in(maps, 0x4fff), Some(0x2000..0x5000));
+        assert_eq!(code_in(maps, 0x5000), None);
+        assert_eq!(code_in(maps, 0x1000), None);
     }
 }

@@ -251,6 +251,7 @@ impl Steady {
             self.looked.cancel();
             // Reading the machine needs more memory for a moment than the driver keeps.
             memory::give_back();
+            memory::give_back_code();
         }
     }
 

@@ -6,12 +6,15 @@
 //! calls a DRA driver. So the list has the devices of a pod whose claim is being prepared
 //! (`pkg/kubelet` of Kubernetes 1.34 to 1.37).
 
+mod connection;
+
 use crate::kubelet::wire::podresources_v1::ListPodResourcesRequest;
 use crate::kubelet::wire::podresources_v1::PodResources;
 use crate::kubelet::wire::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use connection::Connection;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tonic::transport::Endpoint;
 
 /// The socket below the kubelet's directory.
 const SOCKET: &str = "pod-resources/kubelet.sock";
@@ -52,7 +55,7 @@ pub enum PodResourcesError {
         /// The socket.
         path: PathBuf,
         /// The cause.
-        source: tonic::transport::Error,
+        source: io::Error,
     },
     /// The kubelet refused.
     #[error("failed to ask the kubelet which GPUs the pod has")]
@@ -90,11 +93,13 @@ pub async fn read(
 }
 
 async fn list(path: &Path) -> Result<Vec<PodResources>, PodResourcesError> {
-    let wrap = |source| PodResourcesError::Connect { path: path.to_owned(), source };
-    let endpoint = Endpoint::from_shared(format!("unix:{}", path.display())).map_err(wrap)?;
-    let channel = endpoint.connect().await.map_err(wrap)?;
-    let client = PodResourcesListerClient::new(channel).max_decoding_message_size(MOST_BYTES);
-    let listed = client.clone().list(ListPodResourcesRequest {}).await;
+    let opened = Connection::open(path).await;
+    let connection =
+        opened.map_err(|source| PodResourcesError::Connect { path: path.to_owned(), source })?;
+    let listed = PodResourcesListerClient::with_origin(connection, Connection::origin())
+        .max_decoding_message_size(MOST_BYTES)
+        .list(ListPodResourcesRequest {})
+        .await;
     Ok(listed
         .map_err(|source| PodResourcesError::List { source: Box::new(source) })?
         .into_inner()

@@ -9,6 +9,7 @@ mod pods;
 mod promise;
 
 use crate::Output;
+use crate::answer::{Bench, BenchEnd, BenchNic};
 use crate::args::{BenchArgs, Form, UserArgs};
 use crate::kinds::{CLAIMS, Kind, NODES, PODS};
 use crate::live::{Cluster, Signals};
@@ -23,9 +24,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use measured::Measured;
 use pods::{Place, Role};
-use promise::{End, Nic, Uses, promised};
+use promise::{Uses, promised};
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -53,13 +54,6 @@ struct Run<'r, 'a> {
     until: Instant,
 }
 
-/// The result of a run.
-struct Outcome {
-    /// Server and client.
-    ends: [End; 2],
-    measured: Measured,
-}
-
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Output> {
     let at_most_two = args.nodes.len() <= 2;
     anyhow::ensure!(at_most_two, "invalid value of `--nodes`: name two nodes at most");
@@ -85,7 +79,7 @@ fn measured(
     args: &BenchArgs,
     session: &mut Session<'_>,
     far: Option<&FarPair>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<Bench> {
     let mut run = Run {
         args,
         session,
@@ -131,7 +125,7 @@ fn places(args: &BenchArgs) -> [Place; 2] {
 
 impl Run<'_, '_> {
     /// Creates both pods and waits for the result.
-    fn measure(&mut self) -> anyhow::Result<Outcome> {
+    fn measure(&mut self) -> anyhow::Result<Bench> {
         let [mut of_server, mut of_client] = places(self.args);
         for (role, place) in [(Role::Server, &mut of_server), (Role::Client, &mut of_client)] {
             place.claim = self.claim(role)?;
@@ -150,9 +144,21 @@ impl Run<'_, '_> {
             .wait(Role::Client, |state| (!matches!(state, State::Unscheduled(_))).then_some(()))?;
         // Once the client has ended, its claim is released.
         let view = self.session.source.read(&source::of_view(), &[])?.view;
-        let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
+        let end =
+            |pod: &Value| Ok::<_, serde_json::Error>(BenchEnd::of(&Pod::deserialize(pod)?, &view));
         let ends = [end(&server)?, end(&client)?];
-        Ok(Outcome { ends, measured: self.result()? })
+        let Measured { bytes, gbps } = self.result()?;
+        let uses = if self.args.nccl.is_some() { Uses::All } else { Uses::First };
+        let promised_gbps = promised(&ends, uses);
+        let [server, client] = ends;
+        Ok(Bench {
+            server,
+            client,
+            message_bytes: bytes,
+            measured_gbps: gbps,
+            promised_gbps,
+            percent: promised_gbps.map(|promised| gbps * 100.0 / promised),
+        })
     }
 
     /// Creates the claim of a pod with far devices, and returns its name.
@@ -306,40 +312,38 @@ impl Run<'_, '_> {
     }
 }
 
-fn answered(args: &BenchArgs, outcome: &Outcome) -> anyhow::Result<Output> {
-    let uses = if args.nccl.is_some() { Uses::All } else { Uses::First };
-    let promised = promised(&outcome.ends, uses);
-    let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
-    let denied = percent.is_some_and(|percent| percent < f64::from(args.at_least));
+impl Bench {
+    /// Both ends with their roles.
+    fn ends(&self) -> [(Role, &BenchEnd); 2] {
+        [(Role::Server, &self.server), (Role::Client, &self.client)]
+    }
+}
+
+fn answered(args: &BenchArgs, answer: &Bench) -> anyhow::Result<Output> {
+    let denied = answer.percent.is_some_and(|percent| percent < f64::from(args.at_least));
     let text = match args.output {
-        Form::Text => person(args, outcome, promised.zip(percent))?,
-        Form::Json => text::document(&program(outcome, promised.zip(percent)), false)?,
-        Form::Yaml => text::document(&program(outcome, promised.zip(percent)), true)?,
+        Form::Text => person(args, answer)?,
+        Form::Json => text::answer(answer, false)?,
+        Form::Yaml => text::answer(answer, true)?,
     };
     Ok(Output { denied, ..Output::from(text) })
 }
 
-fn person(
-    args: &BenchArgs,
-    Outcome { ends, measured }: &Outcome,
-    promise: Option<(f64, f64)>,
-) -> anyhow::Result<String> {
-    let rows = |(role, end): (Role, &End)| {
-        let row = |nic: &Nic| {
-            let pod = [role.name(), &end.node, &nic.name].map(str::to_owned);
-            pod.into_iter().chain([rate(nic.port), rate(nic.pcie)]).collect()
-        };
-        let rows: Vec<_> = end.nics.iter().map(row).collect();
-        if rows.is_empty() {
-            vec![row(&Nic { name: "unknown".to_owned(), path: None, port: None, pcie: None })]
-        } else {
-            rows
+fn person(args: &BenchArgs, answer: &Bench) -> anyhow::Result<String> {
+    let mut rows = Vec::new();
+    for (role, end) in answer.ends() {
+        let pod = [role.name(), &end.node].map(str::to_owned);
+        for BenchNic { name, port_gbps, pcie_gbps, .. } in &end.nics {
+            rows.push([&pod[..], &[name.clone(), rate(*port_gbps), rate(*pcie_gbps)]].concat());
         }
-    };
-    let rows: Vec<_> = [Role::Server, Role::Client].into_iter().zip(ends).flat_map(rows).collect();
+        if end.nics.is_empty() {
+            rows.push([&pod[..], &["unknown"; 3].map(str::to_owned)].concat());
+        }
+    }
     let mut out = text::table(&["POD", "NODE", "NIC", "PORT", "PCIE"], &rows);
-    write!(out, "\nmeasured {:.1} Gb/s with messages of {} bytes", measured.gbps, measured.bytes)?;
-    match promise {
+    let Bench { message_bytes, measured_gbps, promised_gbps, percent, .. } = answer;
+    write!(out, "\nmeasured {measured_gbps:.1} Gb/s with messages of {message_bytes} bytes")?;
+    match promised_gbps.zip(*percent) {
         None => writeln!(
             out,
             "; the rates of the links are unknown, so there is nothing to compare with"
@@ -363,15 +367,4 @@ fn person(
 /// A rate for a person.
 fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.0} Gb/s"))
-}
-
-fn program(Outcome { ends, measured }: &Outcome, promise: Option<(f64, f64)>) -> Value {
-    json!({
-        "server": ends[0].document(),
-        "client": ends[1].document(),
-        "messageBytes": measured.bytes,
-        "measuredGbps": measured.gbps,
-        "promisedGbps": promise.map(|(promised, _)| promised),
-        "percent": promise.map(|(_, percent)| percent),
-    })
 }

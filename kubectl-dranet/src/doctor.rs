@@ -23,6 +23,7 @@ mod trial;
 mod waiting;
 
 use crate::Output;
+use crate::answer::{Doctor, DoctorFinding, DoctorMachine, Severity};
 use crate::args::{DoctorArgs, Form};
 use crate::kinds::{
     DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, Kind, LIMIT_RANGES, PODS, QUOTAS,
@@ -33,17 +34,14 @@ use crate::settings;
 use crate::snapshot::of_installation;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
-use admission::lint::Severity;
-use checks::{Check, Checklist};
-use cluster::{Report, examine};
+use checks::Checklist;
+use cluster::examine;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{annotation, object};
-use finding::ClusterFinding;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use machines::MachineType;
 use pages::{DIRECT, DRIVERS, FABRICS, LINKS, MODULES, PAGE, PLUGINS};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -135,14 +133,25 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     if args.trial.is_asked {
         trial::run(&source, &args.trial, args.namespace.as_deref(), &mut list)?;
     }
-    let Checklist { checks, findings } = list;
-    report.findings = findings;
-    report.findings.sort_by_key(|finding| Reverse(finding.severity));
-    let denied = report.findings.iter().any(|finding| finding.severity >= args.fail_on.into());
+    let Checklist { checks, mut findings } = list;
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    let denied = findings.iter().any(|finding| finding.severity >= args.fail_on.into());
+    let modes = rdma::modes(&seen.view).into_iter();
+    let answer = Doctor {
+        server: seen.server,
+        nodes: report.nodes,
+        with_gpus: report.with_gpus,
+        with_nics: report.with_nics,
+        with_graph: report.with_graph,
+        machines,
+        rdma_namespace_modes: modes.map(|(mode, nodes)| (mode.to_owned(), nodes.len())).collect(),
+        checks,
+        findings,
+    };
     let text = match args.output {
-        Form::Text => person((&report, &checks), &machines, &seen)?,
-        Form::Json => text::document(&program((&report, &checks), &machines, &seen), false)?,
-        Form::Yaml => text::document(&program((&report, &checks), &machines, &seen), true)?,
+        Form::Text => person(&answer)?,
+        Form::Json => text::answer(&answer, false)?,
+        Form::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output { text, denied, notes: seen.notes })
 }
@@ -258,7 +267,7 @@ fn pods_on(
 
 /// Whether the API server calls the webhook.
 enum Called {
-    Tested(Option<ClusterFinding>),
+    Tested(Option<DoctorFinding>),
     /// The user may not create pods.
     NoRight,
 }
@@ -280,11 +289,11 @@ fn called(cluster: &Cluster) -> anyhow::Result<Called> {
         Probe::Created(_) => {
             let message = "is not called, so annotated pods are created without devices; apply \
                            deploy/manifests/webhook.yaml";
-            Some(ClusterFinding::new(Severity::Error, place, message))
+            Some(DoctorFinding::new(Severity::Error, place, message))
         }
         Probe::Refused(why) => {
             let message = format!("failed for a test pod (dry run): {why}");
-            Some(ClusterFinding::new(Severity::Error, place, message))
+            Some(DoctorFinding::new(Severity::Error, place, message))
         }
         Probe::NoRight => return Ok(Called::NoRight),
     };
@@ -295,7 +304,7 @@ fn called(cluster: &Cluster) -> anyhow::Result<Called> {
 ///
 /// # Errors
 /// Why they cannot be asked.
-fn asked_extenders(cluster: &Cluster, seen: &Seen) -> Result<Vec<ClusterFinding>, String> {
+fn asked_extenders(cluster: &Cluster, seen: &Seen) -> Result<Vec<DoctorFinding>, String> {
     let extenders = extender::of(seen);
     let mut findings = extender::unreachable(&extenders);
     let mut answers = Vec::new();
@@ -314,7 +323,7 @@ fn asked_extenders(cluster: &Cluster, seen: &Seen) -> Result<Vec<ClusterFinding>
 }
 
 /// What would give machine types a better join, with these types.
-fn betters(machines: &[MachineType]) -> BTreeMap<&str, BTreeSet<&str>> {
+fn betters(machines: &[DoctorMachine]) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut betters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for machine in machines {
         if let Some(better) = &machine.better {
@@ -324,14 +333,11 @@ fn betters(machines: &[MachineType]) -> BTreeMap<&str, BTreeSet<&str>> {
     betters
 }
 
-fn person(
-    (report, checks): (&Report, &[Check]),
-    machines: &[MachineType],
-    seen: &Seen,
-) -> anyhow::Result<String> {
-    let Report { nodes, with_gpus, with_nics, with_graph, findings, .. } = report;
+fn person(answer: &Doctor) -> anyhow::Result<String> {
+    let Doctor { server, nodes, with_gpus, with_nics, with_graph, .. } = answer;
+    let Doctor { machines, rdma_namespace_modes: modes, checks, findings, .. } = answer;
     let mut out = String::new();
-    if let Some(server) = &seen.server {
+    if let Some(server) = server {
         writeln!(out, "API server: {server}")?;
     }
     writeln!(
@@ -339,12 +345,10 @@ fn person(
         "nodes: {nodes}, with GPUs of a DRA driver: {with_gpus}, with NICs: {with_nics}, with a \
          graph: {with_graph}"
     )?;
-    let modes = rdma::modes(&seen.view);
     if !modes.is_empty() {
-        let mode = |(mode, nodes): (&&str, &BTreeSet<_>)| {
-            format!("{mode} on {}", counted(nodes.len(), "node"))
-        };
-        let modes: Vec<_> = modes.iter().map(mode).collect();
+        let modes = modes.iter();
+        let modes: Vec<_> =
+            modes.map(|(mode, nodes)| format!("{mode} on {}", counted(*nodes, "node"))).collect();
         writeln!(out, "RDMA namespace mode: {}", modes.join(", "))?;
     }
     if !machines.is_empty() {
@@ -371,35 +375,8 @@ fn person(
     if findings.is_empty() {
         writeln!(out, "no findings")?;
     }
-    for ClusterFinding { severity, place, message } in findings {
+    for DoctorFinding { severity, place, message } in findings {
         writeln!(out, "{severity}: {place} {message}")?;
     }
     Ok(out)
-}
-
-fn program((report, checks): (&Report, &[Check]), machines: &[MachineType], seen: &Seen) -> Value {
-    let finding = |ClusterFinding { severity, place, message }: &ClusterFinding| json!({"severity": severity.to_string(), "place": place, "message": message});
-    let machine = |it: &MachineType| {
-        json!({
-            "name": it.name,
-            "nodes": it.nodes,
-            "gpus": it.gpus,
-            "nics": it.nics,
-            "join": it.join.as_ref().ok(),
-            "denied": it.join.as_ref().err(),
-        })
-    };
-    let modes = rdma::modes(&seen.view);
-    let modes = modes.iter().map(|(mode, nodes)| ((*mode).to_owned(), json!(nodes.len())));
-    json!({
-        "server": seen.server,
-        "nodes": report.nodes,
-        "withGpus": report.with_gpus,
-        "withNics": report.with_nics,
-        "withGraph": report.with_graph,
-        "machines": machines.iter().map(machine).collect::<Vec<_>>(),
-        "rdmaNamespaceModes": modes.collect::<Map<_, _>>(),
-        "checks": checks.iter().map(Check::program).collect::<Vec<_>>(),
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
-    })
 }

@@ -1,13 +1,14 @@
 //! `lint`: what is wrong with claims that were written by hand, and with annotated pods.
 
 use crate::Output;
+use crate::answer::{Lint, LintFinding, Linted, Severity};
 use crate::args::{Form, LintArgs};
 use crate::kinds::{DEVICES, PODS};
 use crate::settings;
 use crate::source::{self, Seen};
 use crate::text::{self, counted};
 use admission::admit::{AdmitError, admit};
-use admission::lint::{Finding, Severity, lint};
+use admission::lint::{self, Finding, lint};
 use admission::plan::Policy;
 use anyhow::Context as _;
 use cluster_model::names::{annotation, label};
@@ -26,40 +27,30 @@ const FROM_TEMPLATE: &str = "resource.kubernetes.io/pod-claim-name";
 /// The API versions of claims, which have the same fields.
 const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
 
-/// A claim, a template of claims or a pod, and what was found.
-struct Linted {
-    kind: String,
-    /// For objects of the cluster, with the namespace.
-    name: String,
-    findings: Vec<Item>,
-}
-
-#[derive(Clone)]
-struct Item {
-    check: &'static str,
-    severity: Severity,
-    place: String,
-    message: String,
-}
-
-impl From<Finding> for Item {
+impl From<Finding> for LintFinding {
     fn from(finding: Finding) -> Self {
         let Finding { check, severity, place, message } = finding;
-        Self { check: check.name(), severity, place, message }
+        let severity = match severity {
+            lint::Severity::Note => Severity::Note,
+            lint::Severity::Warning => Severity::Warning,
+            lint::Severity::Error => Severity::Error,
+        };
+        Self { check: check.name().to_owned(), severity, place, message }
     }
 }
 
 pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Output> {
-    let (linted, notes) = match &args.file {
+    let (claims, notes) = match &args.file {
         Some(_) => of_file(args)?,
         None => of_cluster(args)?,
     };
-    let mut findings = linted.iter().flat_map(|linted| &linted.findings);
+    let mut findings = claims.iter().flat_map(|linted| &linted.findings);
     let denied = findings.any(|finding| finding.severity >= args.fail_on.into());
+    let answer = Lint { claims };
     let text = match args.output {
-        Form::Text => person(&linted, args.file.is_none())?,
-        Form::Json => text::document(&program(&linted), false)?,
-        Form::Yaml => text::document(&program(&linted), true)?,
+        Form::Text => person(&answer.claims, args.file.is_none())?,
+        Form::Json => text::answer(&answer, false)?,
+        Form::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output { text, denied, notes })
 }
@@ -104,7 +95,7 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
             && args.selector.as_ref().is_none_or(|selector| selector.matches(&labels))
     };
     // The pods of a job differ only in their names, so they are checked once.
-    let mut known: HashMap<String, Option<Vec<Item>>> = HashMap::new();
+    let mut known: HashMap<String, Option<Vec<LintFinding>>> = HashMap::new();
     let mut linted = Vec::new();
     for object in seen.kept.iter().filter(is_asked) {
         let metadata = &object["metadata"];
@@ -203,8 +194,8 @@ fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Op
     if !annotations.is_some_and(|annotations| annotations.keys().any(is_ours)) {
         return Ok(None);
     }
-    let finding = |check, severity, message: String| Item {
-        check,
+    let finding = |check: &str, severity, message: String| LintFinding {
+        check: check.to_owned(),
         severity,
         place: "annotations".to_owned(),
         message,
@@ -242,7 +233,7 @@ fn person(linted: &[Linted], is_cluster: bool) -> anyhow::Result<String> {
         if findings.is_empty() {
             writeln!(out, "  nothing found")?;
         }
-        for Item { check, severity, place, message } in findings {
+        for LintFinding { check, severity, place, message } in findings {
             writeln!(out, "  {severity}: {place}: {message} [{check}]")?;
         }
     }
@@ -251,22 +242,4 @@ fn person(linted: &[Linted], is_cluster: bool) -> anyhow::Result<String> {
         writeln!(out, "{} with {}", counted(linted.len(), "object"), counted(findings, "finding"))?;
     }
     Ok(out)
-}
-
-fn program(linted: &[Linted]) -> Value {
-    let claims = linted.iter().map(|Linted { kind, name, findings }| {
-        let findings: Vec<_> = findings
-            .iter()
-            .map(|Item { check, severity, place, message }| {
-                json!({
-                    "check": check,
-                    "severity": severity.to_string(),
-                    "place": place,
-                    "message": message,
-                })
-            })
-            .collect();
-        json!({ "kind": kind, "name": name, "findings": findings })
-    });
-    json!({ "claims": claims.collect::<Vec<_>>() })
 }

@@ -1,10 +1,10 @@
 //! `migrate`: replacements for device plugins and secondary networks.
 
 use crate::Output;
+use crate::answer::{Migrate, MigrateNote};
 use crate::args::{MigrateArgs, MigrateFormat};
 use crate::{source, text};
-use migration::{Migration, Options};
-use serde_json::json;
+use migration::{Migration, Note, Options};
 use std::fmt::Write as _;
 
 pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<Output> {
@@ -19,37 +19,30 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<Output> {
          configurations of device plugins, or pods that use them",
         objects.len()
     );
-    let notes = migration.notes.iter().map(|note| format!("{}: {}", note.object, note.text));
+    let Migration { values, documents, notes } = migration;
+    let notes = notes.into_iter().map(|Note { object, text: note }| MigrateNote { object, note });
+    let answer = Migrate { values, documents, notes: notes.collect() };
     let (text, notes) = match args.output {
-        MigrateFormat::Yaml => (yaml(&migration)?, notes.collect()),
-        MigrateFormat::Json => (json(&migration)?, Vec::new()),
+        MigrateFormat::Yaml => {
+            let notes = answer.notes.iter().map(|it| format!("{}: {}", it.object, it.note));
+            (yaml(&answer)?, notes.collect())
+        }
+        MigrateFormat::Json => (text::answer(&answer, false)?, Vec::new()),
     };
     Ok(Output { text, denied: false, notes })
 }
 
 /// The documents for `kubectl apply`, after a comment with the chart's values.
-fn yaml(migration: &Migration) -> anyhow::Result<String> {
+fn yaml(Migrate { values, documents, .. }: &Migrate) -> anyhow::Result<String> {
     let mut out = String::new();
-    if migration.values.as_object().is_some_and(|values| !values.is_empty()) {
+    if values.as_object().is_some_and(|values| !values.is_empty()) {
         writeln!(out, "# Values of the chart:")?;
-        for line in text::yaml(&migration.values)?.lines() {
+        for line in text::yaml(values)?.lines() {
             writeln!(out, "#   {line}")?;
         }
     }
-    for document in &migration.documents {
+    for document in documents {
         write!(out, "---\n{}", text::yaml(document)?)?;
     }
     Ok(out)
-}
-
-fn json(migration: &Migration) -> anyhow::Result<String> {
-    let notes = migration.notes.iter();
-    let notes: Vec<_> =
-        notes.map(|note| json!({"object": note.object, "note": note.text})).collect();
-    let all = json!({
-        "values": migration.values,
-        "documents": migration.documents,
-        "notes": notes,
-    });
-    Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

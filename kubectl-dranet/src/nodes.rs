@@ -1,5 +1,6 @@
 //! The devices of each node, and how many are free.
 
+use crate::answer::Amount;
 use crate::device_names;
 use cluster_model::machines;
 use cluster_model::names::{self, attribute, label};
@@ -35,18 +36,6 @@ pub(crate) struct NodeState {
     pub(crate) binds_late: bool,
     /// Why the node takes no new pods: `cordoned`, `not ready`.
     pub(crate) closed: Option<&'static str>,
-}
-
-/// How many are free, and how many there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
-    /// Neither in use, also in part, nor unusable.
-    pub(crate) free: usize,
-    /// Usable, and claims hold parts of it that leave something for others.
-    pub(crate) partly: usize,
-    /// Down, degraded or tainted, in use or not: no new pod gets them.
-    pub(crate) unusable: usize,
-    pub(crate) all: usize,
 }
 
 impl NodeState {

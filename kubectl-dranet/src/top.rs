@@ -1,15 +1,15 @@
 //! `top`: what is free on each node.
 
 use crate::Output;
+use crate::answer::{Amount, NicAmount, Top, TopNode};
 use crate::args::{ListForm, TopArgs};
 use crate::kinds::USE;
-use crate::nodes::{Amount, NodeState, labels};
+use crate::nodes::{NodeState, labels};
 use crate::predicted::nodes;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
-use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
         ListForm::Text => person(&states, false),
         ListForm::Wide => person(&states, true),
         ListForm::Name => text::lines(states.iter().map(|it| format!("node/{}", it.name))),
-        ListForm::Json => text::document(&program(&states), false)?,
-        ListForm::Yaml => text::document(&program(&states), true)?,
+        ListForm::Json => text::answer(&answer(&states), false)?,
+        ListForm::Yaml => text::answer(&answer(&states), true)?,
     };
     Ok(Output { notes, ..Output::from(text) })
 }
@@ -140,29 +140,21 @@ fn total(states: &[NodeState]) -> String {
     [Some(free), troubled, closed].into_iter().flatten().collect::<Vec<_>>().join("; ") + "\n"
 }
 
-fn amount(amount: Amount) -> Value {
-    let Amount { free, partly, unusable, all } = amount;
-    json!({ "free": free, "partly": partly, "unusable": unusable, "all": all })
+fn answer(states: &[NodeState]) -> Top {
+    Top { nodes: states.iter().map(node).collect() }
 }
 
-fn program(states: &[NodeState]) -> Value {
-    json!({ "nodes": states.iter().map(node).collect::<Vec<_>>() })
-}
-
-fn node(it: &NodeState) -> Value {
-    let mut nics = amount(it.nics);
-    if let Some(functions) = it.functions {
-        nics["functions"] = amount(functions);
+fn node(it: &NodeState) -> TopNode {
+    let Amount { free, partly, unusable, all } = it.nics;
+    TopNode {
+        name: it.name.clone(),
+        machine: it.machine.clone(),
+        fabric: it.fabric.clone(),
+        gpus: it.gpus,
+        nics: NicAmount { free, partly, unusable, all, functions: it.functions },
+        whole_cells: it.whole_cells,
+        binds_late: it.binds_late,
+        ports: it.troubles().into_iter().map(str::to_owned).collect(),
+        closed: it.closed.map(str::to_owned),
     }
-    json!({
-        "name": it.name,
-        "machine": it.machine,
-        "fabric": it.fabric,
-        "gpus": amount(it.gpus),
-        "nics": nics,
-        "wholeCells": it.whole_cells,
-        "bindsLate": it.binds_late,
-        "ports": it.troubles(),
-        "closed": it.closed,
-    })
 }

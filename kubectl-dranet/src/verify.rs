@@ -1,9 +1,9 @@
 //! `verify`: checks the devices that running pods got.
 
-mod found;
 mod gpu_direct;
 
 use crate::Output;
+use crate::answer::{Verified, VerifiedPair, Verify};
 use crate::args::{ListForm, VerifyArgs};
 use crate::device_names;
 use crate::kinds::{PODS, USE};
@@ -15,9 +15,7 @@ use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, pod_claims, predict_each};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
-use found::{GpuDirect, NamedPair, Verified};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use topology_graph::{Level, PathKind, PciAddress};
@@ -45,26 +43,24 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
         let scope = namespace.unwrap_or("any");
         anyhow::ensure!(!pods.is_empty(), "found no Pod `{name}` in namespace `{scope}`");
     }
-    let mut verified = Vec::new();
+    let mut answer = Verify { pods: Vec::new() };
     for pod in &pods {
-        match verify(pod, &view) {
-            Ok(found) => verified.extend(found),
+        match verify(pod, &view, args.gpudirect) {
+            Ok(found) => answer.pods.extend(found),
             Err(reason) => notes.push(format!("{}: {reason}", ObjectKey::of(&pod.metadata))),
         }
     }
-    add_possible(&view, &mut verified);
-    if args.gpudirect {
-        gpu_direct::add(&view, &mut verified);
-    }
-    verified.sort_by(|one, other| one.pod.cmp(&other.pod));
+    add_possible(&view, &mut answer.pods);
+    answer.pods.sort_by(|one, other| one.pod.cmp(&other.pod));
+    let verified = &answer.pods;
     let denied =
-        verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty() || pod.is_blocked());
+        verified.iter().any(|pod| pod.worse || !pod.degraded.is_empty() || pod.is_blocked());
     let text = match args.output {
-        ListForm::Text => person(&verified, false)? + &gpu_direct::person(&verified)?,
-        ListForm::Wide => person(&verified, true)? + &gpu_direct::person(&verified)?,
+        ListForm::Text => person(verified, false)? + &gpu_direct::person(verified)?,
+        ListForm::Wide => person(verified, true)? + &gpu_direct::person(verified)?,
         ListForm::Name => text::lines(verified.iter().map(|it| format!("pod/{}", it.name()))),
-        ListForm::Json => text::document(&program(&verified), false)?,
-        ListForm::Yaml => text::document(&program(&verified), true)?,
+        ListForm::Json => text::answer(&answer, false)?,
+        ListForm::Yaml => text::answer(&answer, true)?,
     };
     Ok(Output { text, denied, notes })
 }
@@ -75,12 +71,34 @@ pub(crate) fn of_pod_now(
     pod: &Pod,
     view: &ClusterView,
 ) -> Result<Option<(PathKind, bool)>, String> {
-    let found = verify(pod, view)?;
-    Ok(found.and_then(|found| Some((found.farthest()?, found.is_worse()))))
+    let found = verify(pod, view, false)?;
+    Ok(found.and_then(|found| Some((farthest(&found.pairs)?, found.worse))))
 }
 
-/// Checks a pod; `None` if it does not run or has no GPU-NIC pair.
-fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
+impl Verified {
+    /// The pod's name without the namespace.
+    fn name(&self) -> &str {
+        self.pod.split_once('/').map_or(&self.pod, |(_, name)| name)
+    }
+
+    /// Whether GPUDirect is blocked for a pair, if that was checked.
+    fn is_blocked(&self) -> bool {
+        self.pairs.iter().flat_map(|pair| &pair.gpu_direct).any(|it| it.why.is_some())
+    }
+}
+
+/// The farthest path of these pairs.
+fn farthest(pairs: &[VerifiedPair]) -> Option<PathKind> {
+    pairs.iter().map(|pair| pair.path).max()
+}
+
+/// Checks a pod, also whether its NICs can reach the memory of its GPUs if that is asked; `None` if it
+/// does not run or has no GPU-NIC pair.
+fn verify(
+    pod: &Pod,
+    view: &ClusterView,
+    with_gpu_direct: bool,
+) -> Result<Option<Verified>, String> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_over = matches!(phase, Some("Succeeded" | "Failed"));
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -102,19 +120,22 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
     let name = |of: &BTreeMap<PciAddress, &Device>, address: PciAddress| {
         of.get(&address).map(|device| device.id().device.to_string()).unwrap_or_default()
     };
-    let named = pairs.iter().map(|pair| NamedPair {
+    let pairs = pairs.iter().map(|pair| VerifiedPair {
         gpu: name(&gpus, pair.gpu),
         nic: name(&nics, pair.nic),
-        gpu_address: pair.gpu,
-        nic_address: pair.nic,
         path: pair.path,
-        gpu_direct: None,
+        gpu_direct: with_gpu_direct.then(|| gpu_direct::of_pair(view, node, pair)),
+        addresses: [pair.gpu, pair.nic].map(|address| address.to_string()),
     });
+    let pairs: Vec<_> = pairs.collect();
+    let promised = promised(pod, &devices);
+    let compared = farthest(&pairs).zip(promised);
     Ok(Some(Verified {
         pod: ObjectKey::of(&pod.metadata).to_string(),
         node: node.to_owned(),
-        pairs: named.collect(),
-        promised: promised(pod, &devices),
+        worse: compared.is_some_and(|(path, most)| !path.satisfies(most)),
+        pairs,
+        promised,
         possible: None,
         degraded: nics.values().filter_map(|nic| degraded(nic)).collect(),
         claims,
@@ -183,7 +204,7 @@ fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
         for index in &indices {
             let Some(pod) = verified.get_mut(*index) else { continue };
             let answer = answers.get(pod.node.as_str());
-            pod.possible = answer.and_then(|answer| farthest(view, &pod.node, answer));
+            pod.possible = answer.and_then(|answer| predicted(view, &pod.node, answer));
         }
     }
 }
@@ -199,7 +220,7 @@ fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
 }
 
 /// The farthest pair of the predicted allocation on a node.
-fn farthest(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
+fn predicted(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
     let Prediction::Fits { allocations, .. } = answer else { return None };
     let devices = NodeDevices::of(view, node)?;
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
@@ -231,7 +252,7 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
                 word(pod.possible),
             ];
             if is_wide {
-                row.extend([pair.gpu_address.to_string(), pair.nic_address.to_string()]);
+                row.extend(pair.addresses.clone());
             }
             row.extend(is_worse.then(|| "worse than promised".to_owned()));
             rows.push(row);
@@ -248,7 +269,7 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
             writeln!(out, "{}: NIC {what}", pod.pod)?;
         }
     }
-    let worse = verified.iter().filter(|pod| pod.is_worse()).count();
+    let worse = verified.iter().filter(|pod| pod.worse).count();
     let degraded: usize = verified.iter().map(|pod| pod.degraded.len()).sum();
     writeln!(
         out,
@@ -258,36 +279,4 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
         counted(degraded, "NIC"),
     )?;
     Ok(out)
-}
-
-fn program(verified: &[Verified]) -> Value {
-    let path = |path: Option<PathKind>| path.map(|path| path.to_string());
-    let pods: Vec<_> = verified
-        .iter()
-        .map(|pod| {
-            let pairs: Vec<_> = pod
-                .pairs
-                .iter()
-                .map(|it| {
-                    let gpu_direct = it.gpu_direct.as_ref().map(GpuDirect::program);
-                    json!({
-                        "gpu": it.gpu,
-                        "nic": it.nic,
-                        "path": it.path.to_string(),
-                        "gpuDirect": gpu_direct,
-                    })
-                })
-                .collect();
-            json!({
-                "pod": pod.pod,
-                "node": pod.node,
-                "pairs": pairs,
-                "promised": path(pod.promised),
-                "possible": path(pod.possible),
-                "worse": pod.is_worse(),
-                "degraded": pod.degraded,
-            })
-        })
-        .collect();
-    json!({ "pods": pods })
 }

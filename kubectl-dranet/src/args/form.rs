@@ -1,6 +1,6 @@
 //! Output formats, and the severity that sets the exit code.
 
-use admission::lint::Severity;
+use crate::answer::Severity;
 
 /// Output format of an answer.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! `bench --against unaligned`: the same NCCL test with one near NIC, one far NIC and two near NICs,
 //! one after another.
 
-use super::pods::{LABEL, Role};
-use super::promise::{Uses, promised};
-use super::{Outcome, Session, program, rate};
+use super::pods::LABEL;
+use super::{Session, rate};
 use crate::Output;
+use crate::answer::{Bench, BenchAgainst, BenchPlacement, Placement};
 use crate::args::{BenchArgs, Form};
 use crate::source;
 use crate::text;
@@ -23,14 +23,6 @@ use topology_graph::{NicRole, PathKind};
 /// Bits in a byte.
 const BITS: f64 = 8.0;
 
-/// A placement of a pod with one GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
-    OneNear,
-    OneFar,
-    TwoNear,
-}
-
 impl Placement {
     const ALL: [Self; 3] = [Self::OneNear, Self::OneFar, Self::TwoNear];
 
@@ -39,15 +31,6 @@ impl Placement {
             Self::OneNear => "one NIC near",
             Self::OneFar => "one NIC far",
             Self::TwoNear => "two NICs near",
-        }
-    }
-
-    /// Its name in JSON.
-    fn name(self) -> &'static str {
-        match self {
-            Self::OneNear => "oneNear",
-            Self::OneFar => "oneFar",
-            Self::TwoNear => "twoNear",
         }
     }
 
@@ -162,44 +145,32 @@ pub(super) fn run(args: &BenchArgs, session: &mut Session<'_>) -> anyhow::Result
         "no two nodes have a GPU and a NIC that is farther from it than its nearest NIC, and whose \
          drivers publish their PCI addresses: there is nothing to compare",
     )?;
-    let mut outcomes = Vec::new();
+    let mut placements = Vec::new();
     for placement in Placement::ALL {
         let one = BenchArgs { gpus: 1, nics: placement.nics(), ..args.clone() };
         let far = (placement == Placement::OneFar).then_some(&far);
-        let outcome = super::measured(&one, session, far);
-        outcomes.push((placement, outcome.with_context(|| placement.title().to_owned())?));
+        let result = super::measured(&one, session, far);
+        let result = result.with_context(|| placement.title().to_owned())?;
+        placements.push(BenchPlacement { placement, result });
     }
+    let answer = BenchAgainst { placements };
     Ok(Output::from(match args.output {
-        Form::Text => person(&outcomes)?,
-        Form::Json => text::document(&documents(&outcomes), false)?,
-        Form::Yaml => text::document(&documents(&outcomes), true)?,
+        Form::Text => person(&answer.placements)?,
+        Form::Json => text::answer(&answer, false)?,
+        Form::Yaml => text::answer(&answer, true)?,
     }))
 }
 
-fn documents(outcomes: &[(Placement, Outcome)]) -> Value {
-    json!({ "placements": outcomes.iter().map(document).collect::<Vec<_>>() })
-}
-
-fn document((placement, outcome): &(Placement, Outcome)) -> Value {
-    let promised = promised(&outcome.ends, Uses::All);
-    let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
-    json!({ "placement": placement.name(), "result": program(outcome, promised.zip(percent)) })
-}
-
-fn person(outcomes: &[(Placement, Outcome)]) -> anyhow::Result<String> {
+fn person(placements: &[BenchPlacement]) -> anyhow::Result<String> {
     let mut out = text::table(
         &["PLACEMENT", "POD", "NODE", "GPU", "NIC", "PATH", "PORT"],
-        &outcomes
-            .iter()
-            .flat_map(|(placement, outcome)| got(*placement, outcome))
-            .collect::<Vec<_>>(),
+        &placements.iter().flat_map(got).collect::<Vec<_>>(),
     );
-    let far = outcomes.iter().find(|(placement, _)| *placement == Placement::OneFar);
-    let far = far.map_or(0.0, |(_, outcome)| outcome.measured.gbps);
-    let rows: Vec<_> = outcomes
+    let far = placements.iter().find(|it| it.placement == Placement::OneFar);
+    let far = far.map_or(0.0, |it| it.result.measured_gbps);
+    let rows: Vec<_> = placements
         .iter()
-        .map(|(placement, outcome)| {
-            let gbps = outcome.measured.gbps;
+        .map(|BenchPlacement { placement, result: Bench { measured_gbps: gbps, .. } }| {
             let times = if *placement == Placement::OneFar || far == 0.0 {
                 "–".to_owned()
             } else {
@@ -214,14 +185,14 @@ fn person(outcomes: &[(Placement, Outcome)]) -> anyhow::Result<String> {
 }
 
 /// What the pods of a placement got.
-fn got(placement: Placement, outcome: &Outcome) -> Vec<Vec<String>> {
+fn got(BenchPlacement { placement, result }: &BenchPlacement) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    for (role, end) in [Role::Server, Role::Client].into_iter().zip(&outcome.ends) {
+    for (role, end) in result.ends() {
         for nic in &end.nics {
             let path = nic.path.map_or_else(|| "unknown".to_owned(), |path| path.to_string());
             let (title, gpus) = (placement.title().to_owned(), end.gpus.join(", "));
             let pod = [role.name(), &end.node, &gpus, &nic.name].map(str::to_owned);
-            rows.push([title].into_iter().chain(pod).chain([path, rate(nic.port)]).collect());
+            rows.push([title].into_iter().chain(pod).chain([path, rate(nic.port_gbps)]).collect());
         }
     }
     rows

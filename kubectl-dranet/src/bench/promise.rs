@@ -1,38 +1,16 @@
 //! The rates of the links of a pod's NICs.
 
+use crate::answer::{BenchEnd, BenchNic};
 use cluster_model::names::attribute;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::pod_claims;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, ClaimName, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
-use topology_graph::{PathKind, Topology};
+use topology_graph::Topology;
 
 /// Gigabits in a megabyte.
 const MEGABYTE: f64 = 8.0 / 1e3;
-
-/// One end of a measurement.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct End {
-    pub(crate) node: String,
-    /// Names of the GPUs of the claim.
-    pub(crate) gpus: Vec<String>,
-    /// The NICs of the claim.
-    pub(crate) nics: Vec<Nic>,
-}
-
-/// A NIC and the rates of its links.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Nic {
-    pub(crate) name: String,
-    /// The path to the nearest GPU of the pod, if known.
-    pub(crate) path: Option<PathKind>,
-    /// Rate of its port, in gigabits per second.
-    pub(crate) port: Option<f64>,
-    /// Rate of its PCIe link at its current speed and width, in gigabits per second.
-    pub(crate) pcie: Option<f64>,
-}
 
 /// Which NICs of a pod a test uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +19,7 @@ pub(crate) enum Uses {
     All,
 }
 
-impl Nic {
-    fn document(&self) -> Value {
-        let path = self.path.map(|path| path.to_string());
-        json!({ "name": self.name, "path": path, "portGbps": self.port, "pcieGbps": self.pcie })
-    }
-}
-
-impl End {
-    /// As JSON.
-    pub(crate) fn document(&self) -> Value {
-        let nics: Vec<_> = self.nics.iter().map(Nic::document).collect();
-        json!({ "node": self.node, "gpus": self.gpus, "nics": nics })
-    }
-
+impl BenchEnd {
     /// The end of a pod that has its devices.
     pub(crate) fn of(pod: &Pod, view: &ClusterView) -> Self {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
@@ -73,14 +38,14 @@ impl End {
         let own = view.node_topology(&node).and_then(|it| Topology::from_spec(&it.spec).ok());
         let gpus = || devices.gpus.iter().filter(|(_, gpu)| held.contains(gpu.id()));
         let nics = devices.nics.iter().filter(|(_, nic)| held.contains(nic.id()));
-        let nics = nics.map(|(address, nic)| Nic {
+        let nics = nics.map(|(address, nic)| BenchNic {
             name: nic.id().device.to_string(),
             path: gpus().map(|(gpu, _)| devices.topology.path(*gpu, *address)).min(),
-            port: match nic.attribute(attribute::RATE_GBPS) {
+            port_gbps: match nic.attribute(attribute::RATE_GBPS) {
                 Some(AttributeValue::Int(rate)) => Some(gbps(*rate)),
                 _ => None,
             },
-            pcie: own
+            pcie_gbps: own
                 .as_ref()
                 .and_then(|own| own.nic(*address)?.current_link)
                 .map(|link| f64::from(link.megabytes_per_second()) * MEGABYTE),
@@ -92,15 +57,15 @@ impl End {
     /// What the NICs that a test uses can carry together; `None` if a rate is unknown.
     fn rate(&self, uses: Uses) -> Option<f64> {
         let count = if uses == Uses::First { 1 } else { self.nics.len() };
-        let rates: Option<Vec<f64>> = self.nics.iter().take(count).map(Nic::least).collect();
+        let rates: Option<Vec<f64>> = self.nics.iter().take(count).map(BenchNic::least).collect();
         rates.filter(|rates| !rates.is_empty()).map(|rates| rates.iter().sum())
     }
 }
 
-impl Nic {
+impl BenchNic {
     /// The rate of its slowest link.
     fn least(&self) -> Option<f64> {
-        self.port.into_iter().chain(self.pcie).min_by(f64::total_cmp)
+        self.port_gbps.into_iter().chain(self.pcie_gbps).min_by(f64::total_cmp)
     }
 }
 
@@ -110,6 +75,6 @@ fn gbps(rate: i64) -> f64 {
 }
 
 /// What the slower end can carry; `None` if no rate is known.
-pub(crate) fn promised(ends: &[End; 2], uses: Uses) -> Option<f64> {
+pub(crate) fn promised(ends: &[BenchEnd; 2], uses: Uses) -> Option<f64> {
     ends.iter().filter_map(|end| end.rate(uses)).min_by(f64::total_cmp)
 }

@@ -3,9 +3,8 @@
 
 mod selectors;
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::predicted::nodes;
-use admission::lint::Severity;
 use admission::quota;
 use cluster_model::gpu_drivers;
 use cluster_model::names;
@@ -27,9 +26,9 @@ pub(crate) struct Report {
     /// Number of nodes with a known graph.
     pub(crate) with_graph: usize,
     /// Not sorted.
-    pub(crate) findings: Vec<ClusterFinding>,
+    pub(crate) findings: Vec<DoctorFinding>,
     /// Those about GPUs with two owners.
-    pub(crate) offered_twice: Vec<ClusterFinding>,
+    pub(crate) offered_twice: Vec<DoctorFinding>,
 }
 
 /// The nodes by their devices.
@@ -64,7 +63,7 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
 }
 
 impl<'a> Census<'a> {
-    fn of(view: &'a ClusterView, findings: &mut Vec<ClusterFinding>) -> Self {
+    fn of(view: &'a ClusterView, findings: &mut Vec<DoctorFinding>) -> Self {
         let mut census = Self::default();
         for node in nodes(view) {
             if view.topology(node).is_some() {
@@ -74,7 +73,7 @@ impl<'a> Census<'a> {
                 Ok(devices) => devices,
                 Err(error) => {
                     let message = format!("has no devices that can be allocated: {error}");
-                    findings.push(ClusterFinding::new(
+                    findings.push(DoctorFinding::new(
                         Severity::Error,
                         format!("node {node}"),
                         message,
@@ -95,7 +94,7 @@ impl<'a> Census<'a> {
     }
 
     /// Reports pools that the scheduler ignores.
-    fn broken(&self, findings: &mut Vec<ClusterFinding>) {
+    fn broken(&self, findings: &mut Vec<DoctorFinding>) {
         for ((driver, problem), nodes) in &self.broken {
             let remedy = match problem {
                 PoolProblem::Missing { .. } => "if this lasts, check the driver's log",
@@ -104,7 +103,7 @@ impl<'a> Census<'a> {
             let message = format!(
                 "a pool of driver {driver} that the scheduler ignores ({problem}); {remedy}"
             );
-            findings.extend(ClusterFinding::on(nodes, ("has", "have"), &message));
+            findings.extend(DoctorFinding::on(nodes, ("has", "have"), &message));
         }
     }
 
@@ -139,7 +138,7 @@ impl<'a> Census<'a> {
     }
 
     /// Reports nodes that lack GPUs, NICs or a graph but have the others.
-    fn incomplete(&self, view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
+    fn incomplete(&self, view: &ClusterView, findings: &mut Vec<DoctorFinding>) {
         let nics = self.with_nics();
         let drivers = self.nic_drivers();
         let broken = drivers.iter().flat_map(|driver| self.with_broken(driver)).collect();
@@ -154,7 +153,7 @@ impl<'a> Census<'a> {
              {program}",
             drivers.join(" or ")
         );
-        findings.extend(ClusterFinding::on(&bare, ("has", "have"), &message));
+        findings.extend(DoctorFinding::on(&bare, ("has", "have"), &message));
         let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
         let has_plugins =
             resources.any(|resource| view.nodes_with_plugin(resource).next().is_some());
@@ -162,18 +161,18 @@ impl<'a> Census<'a> {
         if self.with_gpus().is_empty() && !nics.is_empty() && !has_plugins && !is_broken {
             let message = "has NICs, but no GPUs of a DRA driver, so every annotated pod is denied; \
                            install the DRA driver of your GPUs";
-            findings.push(ClusterFinding::new(Severity::Error, "the cluster", message));
+            findings.push(DoctorFinding::new(Severity::Error, "the cluster", message));
         }
         self.without_gpu_driver(view, findings);
         let unknown = nics.difference(&self.graphs).copied().collect();
         let message = "NICs but no NodeTopology, so only the attributes that the drivers publish can \
                        join GPUs and NICs; check whether node-driver may write NodeTopologies";
-        findings.extend(ClusterFinding::on(&unknown, ("has", "have"), message));
+        findings.extend(DoctorFinding::on(&unknown, ("has", "have"), message));
     }
 
     /// Reports nodes whose graph has GPUs that their DRA driver does not publish. If no node has GPUs
     /// of a DRA driver, or a device plugin offers these, another finding says so.
-    fn without_gpu_driver(&self, view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
+    fn without_gpu_driver(&self, view: &ClusterView, findings: &mut Vec<DoctorFinding>) {
         if self.with_gpus().is_empty() {
             return;
         }
@@ -197,7 +196,7 @@ impl<'a> Census<'a> {
                  DRA driver runs there, and its log",
                 driver.driver
             );
-            findings.extend(ClusterFinding::on(&lacking, ("has", "have"), &message));
+            findings.extend(DoctorFinding::on(&lacking, ("has", "have"), &message));
         }
     }
 }
@@ -207,7 +206,7 @@ fn classes(
     view: &ClusterView,
     nic_class: &str,
     census: &Census<'_>,
-    findings: &mut Vec<ClusterFinding>,
+    findings: &mut Vec<DoctorFinding>,
 ) {
     let is_there = |class: &str| view.inventory().class(class).is_some();
     let place = |class: &str| format!("DeviceClass {class}");
@@ -217,7 +216,7 @@ fn classes(
     if !is_there(nic_class) && !has_other {
         let message = "does not exist, but every claim requests NICs by it; apply \
                        deploy/manifests/device-class.yaml, or name another class by --nic-class";
-        findings.push(ClusterFinding::new(Severity::Error, place(nic_class), message.to_owned()));
+        findings.push(DoctorFinding::new(Severity::Error, place(nic_class), message.to_owned()));
     }
     for driver in gpu_drivers::all().iter().filter(|it| census.drivers.contains_key(it.driver)) {
         let mut resources = driver.extended_resources.iter();
@@ -229,14 +228,14 @@ fn classes(
                 names::annotation::GPU_CLASS,
                 driver.driver
             );
-            findings.push(ClusterFinding::new(Severity::Warning, place(driver.class), message));
+            findings.push(DoctorFinding::new(Severity::Warning, place(driver.class), message));
         }
     }
     selectors::examine(view, nic_class, &census.devices, findings);
 }
 
 /// GPUs that a device plugin and a DRA driver offer, so that two pods can get one.
-fn offered_twice(view: &ClusterView, census: &Census<'_>) -> Vec<ClusterFinding> {
+fn offered_twice(view: &ClusterView, census: &Census<'_>) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for driver in gpu_drivers::all() {
         let served = census.with(driver.driver);
@@ -247,14 +246,14 @@ fn offered_twice(view: &ClusterView, census: &Census<'_>) -> Vec<ClusterFinding>
                  can get one GPU; run either there",
                 driver.driver
             );
-            findings.extend(ClusterFinding::on(&twice.collect(), ("offers", "offer"), &message));
+            findings.extend(DoctorFinding::on(&twice.collect(), ("offers", "offer"), &message));
         }
     }
     findings
 }
 
 /// Reports GPUs that no claim can get.
-fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
+fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<DoctorFinding>) {
     for driver in gpu_drivers::all() {
         let served = census.with(driver.driver);
         for resource in driver.extended_resources {
@@ -269,19 +268,19 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
                  NICs near them; for other pods, install the DRA driver {}",
                 driver.driver
             );
-            findings.extend(ClusterFinding::on(&whole, ("offers", "offer"), &message));
+            findings.extend(DoctorFinding::on(&whole, ("offers", "offer"), &message));
             let message = format!(
                 "{resource} only by a device plugin, and no NodeTopology has a GPU for each unit of \
                  it, so no pod gets NICs near these GPUs; install the DRA driver {}",
                 driver.driver
             );
-            findings.extend(ClusterFinding::on(&others, ("offers", "offer"), &message));
+            findings.extend(DoctorFinding::on(&others, ("offers", "offer"), &message));
         }
     }
 }
 
 /// Reports quotas on container limits, which claims replace.
-fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
+fn quotas(view: &ClusterView, findings: &mut Vec<DoctorFinding>) {
     let resources = gpu_drivers::all().iter().flat_map(|driver| {
         driver.extended_resources.iter().map(move |resource| (driver, resource))
     });
@@ -297,18 +296,18 @@ fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
                 quota::instead(resource, driver.driver)
             );
             let place = format!("ResourceQuota {}/{}", key.namespace, key.name);
-            findings.push(ClusterFinding::new(Severity::Warning, place, message));
+            findings.push(DoctorFinding::new(Severity::Warning, place, message));
         }
     }
 }
 
 /// Reports `LimitRange`s that refuse pods whose limits a claim replaces.
-fn limit_ranges(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
+fn limit_ranges(view: &ClusterView, findings: &mut Vec<DoctorFinding>) {
     for resource in gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources) {
         for key in view.limit_ranges().everywhere(resource) {
             let place = format!("LimitRange {}/{}", key.namespace, key.name);
             let message = quota::bounds(resource);
-            findings.push(ClusterFinding::new(Severity::Warning, place, message));
+            findings.push(DoctorFinding::new(Severity::Warning, place, message));
         }
     }
 }

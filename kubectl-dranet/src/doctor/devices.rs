@@ -1,11 +1,10 @@
 //! Devices that no new pod gets, and NICs with two owners.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::nodes::NodeState;
 use crate::predicted::nodes;
 use crate::source::Seen;
 use crate::text::counted;
-use admission::lint::Severity;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
@@ -22,11 +21,11 @@ const NAMED: usize = 5;
 /// What is wrong with devices, by check.
 pub(super) struct Devices {
     /// GPUs that no new pod gets, or that no NIC is known to be near to.
-    pub(super) gpus: Vec<ClusterFinding>,
+    pub(super) gpus: Vec<DoctorFinding>,
     /// NICs that no new pod gets.
-    pub(super) nics: Option<ClusterFinding>,
+    pub(super) nics: Option<DoctorFinding>,
     /// NICs with two owners.
-    pub(super) owners: Vec<ClusterFinding>,
+    pub(super) owners: Vec<DoctorFinding>,
 }
 
 pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Devices {
@@ -66,7 +65,7 @@ fn unusable(
     troubles: &[String],
     (device, state): (&str, &str),
     remedy: &str,
-) -> Option<ClusterFinding> {
+) -> Option<DoctorFinding> {
     let named = troubles.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = match troubles.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -75,12 +74,12 @@ fn unusable(
     (!troubles.is_empty()).then(|| {
         let is = if troubles.len() == 1 { "is" } else { "are" };
         let message = format!("{is} {state}: {named}{more}; {remedy}");
-        ClusterFinding::new(Severity::Warning, counted(troubles.len(), device), message)
+        DoctorFinding::new(Severity::Warning, counted(troubles.len(), device), message)
     })
 }
 
 /// Nodes whose NICs a device plugin offers as well.
-fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFinding> {
+fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<DoctorFinding> {
     let mut found: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for node in seen.of_kind("Node") {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
@@ -98,12 +97,12 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
             "{resource} by a device plugin, and NICs by a DRA driver; if these are the same devices, \
              two pods can get one NIC: remove them from the plugin's configuration"
         );
-        ClusterFinding::on(&nodes, ("offers", "offer"), &what)
+        DoctorFinding::on(&nodes, ("offers", "offer"), &what)
     }).collect()
 }
 
 /// `DeviceTaintRules` that select every device of the cluster (Kubernetes issue 141422).
-fn rules_for_all(seen: &Seen) -> Vec<ClusterFinding> {
+fn rules_for_all(seen: &Seen) -> Vec<DoctorFinding> {
     let finding = |rule: &Value| {
         let effect = match rule["spec"]["taint"]["effect"].as_str() {
             Some("NoExecute") => "so no new pod gets a device, and pods that have some are deleted",
@@ -116,7 +115,7 @@ fn rules_for_all(seen: &Seen) -> Vec<ClusterFinding> {
              spec.deviceSelector"
         );
         let place = format!("DeviceTaintRule {name}");
-        Some(ClusterFinding::new(Severity::Warning, place, message))
+        Some(DoctorFinding::new(Severity::Warning, place, message))
     };
     seen.of_kind("DeviceTaintRule")
         .filter(|rule| {
@@ -129,7 +128,7 @@ fn rules_for_all(seen: &Seen) -> Vec<ClusterFinding> {
 }
 
 /// GPUs that cannot be found in the graph. An entry of the drivers file has a finding of its own.
-fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
+fn addresses(view: &ClusterView) -> Vec<DoctorFinding> {
     let mut without: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for node in nodes(view) {
         for (role, device) in published(view, node) {
@@ -146,6 +145,6 @@ fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
             "GPUs without the attribute {}, so their distance to NICs is unknown; upgrade {driver}",
             attribute::PCI_BUS_ID
         );
-        ClusterFinding::on(&nodes, ("has", "have"), &what)
+        DoctorFinding::on(&nodes, ("has", "have"), &what)
     }).collect()
 }

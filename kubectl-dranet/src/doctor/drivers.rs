@@ -1,10 +1,9 @@
 //! Whether the table of drivers describes the cluster: the entries of the drivers file, and drivers
 //! that it lacks.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::predicted::nodes;
 use crate::text::counted;
-use admission::lint::Severity;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::is_in;
@@ -44,7 +43,7 @@ impl Looks {
     }
 }
 
-pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
+pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
     let mut devices: BTreeMap<&str, Vec<Published<'_>>> = BTreeMap::new();
     for node in nodes(view) {
         for device in view.inventory().devices_on(node, view.settings()).unwrap_or_default() {
@@ -77,8 +76,8 @@ fn is_known(driver: &str) -> bool {
     gpu_drivers::by_name(driver).is_some() || nic_drivers::by_name(driver).is_some()
 }
 
-fn warning(driver: &str, message: String) -> ClusterFinding {
-    ClusterFinding::new(Severity::Warning, format!("drivers file: driver {driver}"), message)
+fn warning(driver: &str, message: String) -> DoctorFinding {
+    DoctorFinding::new(Severity::Warning, format!("drivers file: driver {driver}"), message)
 }
 
 /// What an entry for accelerators says that the cluster does not.
@@ -86,7 +85,7 @@ fn accelerators(
     view: &ClusterView,
     driver: &GpuDriver,
     published: &[Published<'_>],
-) -> Option<ClusterFinding> {
+) -> Option<DoctorFinding> {
     let mut resources = driver.extended_resources.iter();
     if published.is_empty() {
         let has_plugin = resources.any(|name| view.nodes_with_plugin(name).next().is_some());
@@ -117,7 +116,7 @@ fn nics(
     view: &ClusterView,
     driver: &NicDriver,
     published: &[Published<'_>],
-) -> Option<ClusterFinding> {
+) -> Option<DoctorFinding> {
     if published.is_empty() {
         return Some(nothing(driver.driver));
     }
@@ -143,7 +142,7 @@ fn unknown_names(
     view: &ClusterView,
     driver: &NicDriver,
     published: &[Published<'_>],
-) -> Option<ClusterFinding> {
+) -> Option<DoctorFinding> {
     let unknown: Vec<(Published<'_>, NicName<'_>)> = published
         .iter()
         .filter(|(node, it)| view.topology(node).is_some() && address_on(view, node, it).is_none())
@@ -162,10 +161,10 @@ fn unknown_names(
         counted(published.len(), "device"),
         device.id().device,
     );
-    Some(ClusterFinding::new(Severity::Warning, format!("driver {}", driver.driver), message))
+    Some(DoctorFinding::new(Severity::Warning, format!("driver {}", driver.driver), message))
 }
 
-fn nothing(driver: &str) -> ClusterFinding {
+fn nothing(driver: &str) -> DoctorFinding {
     let message =
         "publishes no device; check whether it runs, and `spec.driver` of its ResourceSlices";
     warning(driver, message.to_owned())
@@ -176,7 +175,7 @@ fn no_class(
     classes: &[&str],
     view: &ClusterView,
     published: &[Published<'_>],
-) -> ClusterFinding {
+) -> DoctorFinding {
     let classes = classes.join(", ");
     let instead = match selecting(view, published) {
         Some(class) => format!("DeviceClass {class} selects its devices: name it in the entry"),
@@ -185,7 +184,7 @@ fn no_class(
     warning(driver, format!("has no DeviceClass {classes}, by which claims request it; {instead}"))
 }
 
-fn no_address(driver: &str, published: &[Published<'_>]) -> ClusterFinding {
+fn no_address(driver: &str, published: &[Published<'_>]) -> DoctorFinding {
     let names = published.iter().flat_map(|(_, device)| device.attributes());
     let names: BTreeSet<String> = names
         .filter(|(_, value)| is_address(&value.to_string()))
@@ -235,11 +234,7 @@ fn selecting<'v>(view: &'v ClusterView, published: &[Published<'_>]) -> Option<&
 
 /// A driver that no table names, if its devices are accelerators or NICs of a graph, or PCI functions
 /// that no graph knows.
-fn unknown(
-    view: &ClusterView,
-    driver: &str,
-    published: &[Published<'_>],
-) -> Option<ClusterFinding> {
+fn unknown(view: &ClusterView, driver: &str, published: &[Published<'_>]) -> Option<DoctorFinding> {
     let looks = published.iter().filter_map(|it| Looks::of(view, *it)).min()?;
     let class = selecting(view, published).unwrap_or("CLASS");
     let (severity, what, entry) = match looks {
@@ -267,5 +262,5 @@ fn unknown(
         ),
     };
     let message = format!("publishes {what}; add to the drivers file `{entry}`");
-    Some(ClusterFinding::new(severity, format!("driver {driver}"), message))
+    Some(DoctorFinding::new(severity, format!("driver {driver}"), message))
 }

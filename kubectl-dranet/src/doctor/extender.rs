@@ -1,8 +1,7 @@
 //! Whether scheduler-ext gets and answers requests, according to its metrics.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::source::Seen;
-use admission::lint::Severity;
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -81,7 +80,7 @@ impl ExtenderPod {
 }
 
 /// A note about extenders that can be reached only from their own node.
-pub(super) fn unreachable(extenders: &[ExtenderPod]) -> Vec<ClusterFinding> {
+pub(super) fn unreachable(extenders: &[ExtenderPod]) -> Vec<DoctorFinding> {
     let mut hidden = extenders.iter().filter(|it| it.metrics_path().is_none());
     let Some(first) = hidden.next() else { return Vec::new() };
     let message = format!(
@@ -90,7 +89,7 @@ pub(super) fn unreachable(extenders: &[ExtenderPod]) -> Vec<ClusterFinding> {
          request_seconds_count`",
         first.operations
     );
-    vec![ClusterFinding::new(Severity::Note, "scheduler-ext", message)]
+    vec![DoctorFinding::new(Severity::Note, "scheduler-ext", message)]
 }
 
 impl Requests {
@@ -109,7 +108,7 @@ impl Requests {
 
 /// Judges what the extenders answered, or why they did not. Of several replicas, only the one
 /// next to the leading scheduler gets requests.
-pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<ClusterFinding> {
+pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<DoctorFinding> {
     let place = |name: &str| format!("scheduler-ext pod {name}");
     let mut findings = Vec::new();
     let mut all = Requests::default();
@@ -124,7 +123,7 @@ pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<Clust
                     "does not answer through the API server's proxy: {why}; check its log, and \
                      whether a NetworkPolicy blocks its metrics port"
                 );
-                findings.push(ClusterFinding::new(Severity::Warning, place(name), message));
+                findings.push(DoctorFinding::new(Severity::Warning, place(name), message));
             }
         }
     }
@@ -134,13 +133,13 @@ pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<Clust
              raise its --timeout and the scheduler's httpTimeout",
             all.late, all.answered
         );
-        findings.push(ClusterFinding::new(Severity::Warning, "scheduler-ext", message));
+        findings.push(DoctorFinding::new(Severity::Warning, "scheduler-ext", message));
     }
     if all.answered == 0 && answers.iter().any(|(_, answer)| answer.is_ok()) {
         let message = "answers, but has had no request since it started; if pods have been scheduled \
                        since, check the extender's entry in the scheduler's configuration, and \
                        the pods' schedulerName";
-        findings.push(ClusterFinding::new(Severity::Note, "scheduler-ext", message));
+        findings.push(DoctorFinding::new(Severity::Note, "scheduler-ext", message));
     }
     findings
 }

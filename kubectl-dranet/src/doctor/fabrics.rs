@@ -1,13 +1,12 @@
 //! Sources of fabrics and domains that disagree.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::settings::level_sources;
 use crate::source::Seen;
-use admission::lint::Severity;
 use fabric_controller::conflicts::conflicts;
 
 /// A finding for each fabric and domain that another source divides.
-pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
+pub(super) fn examine(seen: &Seen) -> Vec<DoctorFinding> {
     let found = conflicts(&seen.view, &level_sources(&seen.kept)).into_iter();
     let finding = found.map(|conflict| {
         let place = match conflict.level {
@@ -19,7 +18,7 @@ pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
              on nodes that are farther apart than they ask for; correct the labels, or name the \
              sources with --level-labels of fabric-controller"
         );
-        ClusterFinding::new(Severity::Warning, place, message)
+        DoctorFinding::new(Severity::Warning, place, message)
     });
     finding.collect()
 }

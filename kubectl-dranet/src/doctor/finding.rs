@@ -1,24 +1,13 @@
 //! A problem of the cluster that needs fixing.
 
-use admission::lint::Severity;
+use crate::answer::{DoctorFinding, Severity};
 use std::collections::BTreeSet;
 
 /// The most nodes that a finding names; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// A problem that needs fixing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterFinding {
-    /// Its severity.
-    pub(crate) severity: Severity,
-    /// The object or nodes that have it.
-    pub(crate) place: String,
-    /// What is wrong, and what to do. It continues the sentence that starts with the
-    /// place.
-    pub(crate) message: String,
-}
-
-impl ClusterFinding {
+impl DoctorFinding {
+    /// A finding whose message continues the sentence that starts with the place.
     pub(super) fn new(
         severity: Severity,
         place: impl Into<String>,

@@ -1,10 +1,9 @@
 //! Pods that got their GPUs from a device plugin, on nodes whose GPUs a DRA driver publishes now. The
 //! scheduler does not know that these GPUs are in use.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::source::Seen;
 use crate::text::counted;
-use admission::lint::Severity;
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::node_devices::published;
 use fabric_controller::amounts::requests;
@@ -39,7 +38,7 @@ pub(super) fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
 pub(super) fn examine(
     nodes: &BTreeMap<String, Vec<&'static GpuDriver>>,
     pods: &[Pod],
-) -> Vec<ClusterFinding> {
+) -> Vec<DoctorFinding> {
     let mut holders: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for pod in pods {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -55,7 +54,7 @@ pub(super) fn examine(
     holders.into_iter().map(|(node, pods)| finding(node, &pods)).collect()
 }
 
-fn finding(node: &str, pods: &BTreeSet<String>) -> ClusterFinding {
+fn finding(node: &str, pods: &BTreeSet<String>) -> DoctorFinding {
     let named: Vec<_> = pods.iter().take(NAMED).map(String::as_str).collect();
     let more = match pods.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -67,7 +66,7 @@ fn finding(node: &str, pods: &BTreeSet<String>) -> ClusterFinding {
         counted(pods.len(), "pod"),
         named.join(", ")
     );
-    ClusterFinding::new(Severity::Error, format!("node {node}"), message)
+    DoctorFinding::new(Severity::Error, format!("node {node}"), message)
 }
 
 /// Returns true if a pod that has not ended has a limit on GPUs that no claim serves.

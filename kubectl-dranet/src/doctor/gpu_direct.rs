@@ -1,7 +1,7 @@
 //! Pairs of a GPU and its NIC that cannot use GPUDirect RDMA, from what node-driver reads about
 //! ports, IOMMU and the GPU's driver.
 
-use super::finding::ClusterFinding;
+use crate::answer::DoctorFinding;
 use crate::text::counted;
 use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,7 +50,7 @@ pub(crate) fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
     }
 }
 
-pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
+pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
     let mut shapes: HashMap<ShapeHash, Paired> = HashMap::new();
     let mut found: BTreeMap<Gdr, Stopped<'_>> = BTreeMap::new();
     for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
@@ -74,7 +74,7 @@ pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
             first.gpu,
             first.nic,
         );
-        ClusterFinding::on(&stopped.nodes, ("has", "have"), &message)
+        DoctorFinding::on(&stopped.nodes, ("has", "have"), &message)
     };
     found.into_iter().filter_map(finding).collect()
 }

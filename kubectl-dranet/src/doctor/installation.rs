@@ -1,10 +1,9 @@
 //! The project's own parts in the cluster.
 
 use super::certificate;
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::kinds::{DEFINITIONS, GRAPHS};
 use crate::source::Seen;
-use admission::lint::Severity;
 use cluster_model::names::object;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,7 +15,7 @@ const EXTENDER: &str = "scheduler-ext";
 const EXPIRES_DAYS: i64 = 14;
 
 /// Findings from the objects that were read.
-pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
+pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<DoctorFinding> {
     let is_read = |kind: &str| seen.of_kind(kind).next().is_some();
     let mut findings = Vec::new();
     findings.extend(seen.of_kind("Deployment").filter_map(deployment));
@@ -28,7 +27,7 @@ pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     if has_servers && !has(seen, EXTENDER) && !has(seen, "dranet-scheduler") {
         let message = "is not installed: pods are aligned without it, but placed less well; see the \
                        guide on the scheduler";
-        findings.push(ClusterFinding::new(Severity::Note, "scheduler-ext", message));
+        findings.push(DoctorFinding::new(Severity::Note, "scheduler-ext", message));
     }
     findings
 }
@@ -52,7 +51,7 @@ fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dranet"
 }
 
-fn deployment(object: &Value) -> Option<ClusterFinding> {
+fn deployment(object: &Value) -> Option<DoctorFinding> {
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
     let ready = number(&object["status"]["readyReplicas"]);
     let severity = match ready {
@@ -65,11 +64,11 @@ fn deployment(object: &Value) -> Option<ClusterFinding> {
             object["metadata"]["namespace"].as_str().unwrap_or_default(),
             name(object)
         );
-        ClusterFinding::new(severity, format!("Deployment {}", name(object)), message)
+        DoctorFinding::new(severity, format!("Deployment {}", name(object)), message)
     })
 }
 
-fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
+fn daemon_set(object: &Value) -> Vec<DoctorFinding> {
     let status = &object["status"];
     let wanted = number(&status["desiredNumberScheduled"]);
     let (ready, updated) =
@@ -86,17 +85,17 @@ fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
             "is ready on {ready} of {wanted} nodes; {without}; check the logs of the pods that are not \
              ready"
         );
-        findings.push(ClusterFinding::new(Severity::Warning, place, message));
+        findings.push(DoctorFinding::new(Severity::Warning, place, message));
     } else if is_ours(object) && updated < wanted {
         let message = format!("is being updated: {updated} of {wanted} nodes have the new version");
-        findings.push(ClusterFinding::new(Severity::Note, place, message));
+        findings.push(DoctorFinding::new(Severity::Note, place, message));
     }
     findings
 }
 
 /// Schedulers that cannot call the extender: only a configuration file names extenders
 /// (`KubeSchedulerConfiguration`).
-fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
+fn unregistered(seen: &Seen) -> Vec<DoctorFinding> {
     let has_config = |pod: &&Value| {
         let container = &pod["spec"]["containers"][0];
         let words = ["command", "args"].iter().filter_map(|field| container[*field].as_array());
@@ -111,11 +110,11 @@ fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
     schedulers.filter(|pod| !has_config(pod)).map(|pod| {
         let message = "has no --config, so it calls no extender and scheduler-ext has no effect; the \
                        guide on the scheduler shows how to register it";
-        ClusterFinding::new(Severity::Warning, format!("kube-scheduler {}", name(pod)), message)
+        DoctorFinding::new(Severity::Warning, format!("kube-scheduler {}", name(pod)), message)
     }).collect()
 }
 
-fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
+fn definition(seen: &Seen, has_servers: bool) -> Option<DoctorFinding> {
     let (_, version) = GRAPHS.version.split_once('/')?;
     let Some(found) = seen
         .of_kind("CustomResourceDefinition")
@@ -127,7 +126,7 @@ fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
             let message = "does not exist, so no node has a graph; apply \
                            deploy/manifests/crd-nodetopologies.yaml";
             let place = format!("CRD {}.topology.dranet.io", GRAPHS.plural);
-            ClusterFinding::new(Severity::Error, place, message)
+            DoctorFinding::new(Severity::Error, place, message)
         });
     };
     let versions = found["spec"]["versions"].as_array();
@@ -136,12 +135,12 @@ fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
     .then(|| {
         let message =
             format!("does not serve {version}; apply deploy/manifests/crd-nodetopologies.yaml");
-        ClusterFinding::new(Severity::Error, format!("CRD {}", name(found)), message)
+        DoctorFinding::new(Severity::Error, format!("CRD {}", name(found)), message)
     })
 }
 
 /// The webhook's configuration, its certificate and its endpoints.
-fn webhook(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
+fn webhook(seen: &Seen, now: Timestamp) -> Vec<DoctorFinding> {
     let Some(found) =
         seen.of_kind("MutatingWebhookConfiguration").find(|object| name(object) == object::WEBHOOK)
     else {
@@ -152,13 +151,13 @@ fn webhook(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     let Some(config) = found["webhooks"].get(0).map(|webhook| &webhook["clientConfig"]) else {
         let message = "calls no service, so annotated pods get no devices; apply \
                        deploy/manifests/webhook.yaml";
-        return vec![ClusterFinding::new(Severity::Error, place(), message)];
+        return vec![DoctorFinding::new(Severity::Error, place(), message)];
     };
     match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
         None => {
             let message = "has no caBundle, so the API server trusts no certificate and no annotated \
                            pod can be created; check whether admission runs and may patch it";
-            findings.push(ClusterFinding::new(Severity::Error, place(), message));
+            findings.push(DoctorFinding::new(Severity::Error, place(), message));
         }
         Some(bundle) => findings.extend(authority(bundle, now)),
     }
@@ -167,14 +166,14 @@ fn webhook(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     findings
 }
 
-fn authority(bundle: &str, now: Timestamp) -> Option<ClusterFinding> {
+fn authority(bundle: &str, now: Timestamp) -> Option<DoctorFinding> {
     let place = format!("webhook {}", object::WEBHOOK);
     let ends = match certificate::last_end(bundle) {
         Ok(Some(ends)) => ends,
         Ok(None) => return None,
         Err(why) => {
             let message = format!("has an invalid caBundle ({why})");
-            return Some(ClusterFinding::new(Severity::Error, place, message));
+            return Some(DoctorFinding::new(Severity::Error, place, message));
         }
     };
     let days = (ends.as_second() - now.as_second()) / (24 * 3600);
@@ -189,11 +188,11 @@ fn authority(bundle: &str, now: Timestamp) -> Option<ClusterFinding> {
         return None;
     };
     let message = format!("{}; check the log of admission's leader about its certificate", how.1);
-    Some(ClusterFinding::new(how.0, place, message))
+    Some(DoctorFinding::new(how.0, place, message))
 }
 
 /// Replicas behind the webhook's service.
-fn endpoints(seen: &Seen, service: &str) -> Option<ClusterFinding> {
+fn endpoints(seen: &Seen, service: &str) -> Option<DoctorFinding> {
     let slices: Vec<_> = seen
         .of_kind("EndpointSlice")
         .filter(|it| it["metadata"]["labels"]["kubernetes.io/service-name"] == service)
@@ -215,5 +214,5 @@ fn endpoints(seen: &Seen, service: &str) -> Option<ClusterFinding> {
         ),
         _ => return None,
     };
-    Some(ClusterFinding::new(severity, format!("service {service}"), message))
+    Some(DoctorFinding::new(severity, format!("service {service}"), message))
 }

@@ -1,9 +1,8 @@
 //! How kubelets assign CPUs to pods that have devices by claims.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::nodes::machine;
 use crate::predicted::nodes;
-use admission::lint::Severity;
 use cluster_model::names::cpu;
 use cluster_model::node_devices::{Role, published};
 use cluster_model::view::ClusterView;
@@ -25,7 +24,7 @@ pub(super) fn asked(view: &ClusterView) -> Vec<String> {
 
 /// Checks the configuration of a node's kubelet (`KubeletConfiguration`, from its endpoint
 /// `/configz`).
-pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<ClusterFinding> {
+pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<DoctorFinding> {
     let said = |field: &str| config[field].as_str().unwrap_or("none");
     let (cpus, topology) = (said("cpuManagerPolicy"), said("topologyManagerPolicy"));
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
@@ -57,7 +56,7 @@ pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<
         _ => return None,
     };
     let place = format!("kubelet of node {node} (machine type {})", machine(view, node));
-    Some(ClusterFinding::new(severity, place, message))
+    Some(DoctorFinding::new(severity, place, message))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Determines what each machine type can serve.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, DoctorMachine, Severity};
 use crate::nodes::machine;
 use crate::predicted::nodes;
 use crate::shape::PodShape;
 use admission::admit::{AdmitError, Planned, admit};
-use admission::lint::Severity;
 use admission::plan::{Plan, Policy, QuotaEscape};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, attribute};
@@ -14,24 +13,11 @@ use cluster_model::view::ClusterView;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A machine type with GPUs and NICs of DRA drivers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MachineType {
-    pub(crate) name: String,
-    pub(crate) nodes: usize,
-    pub(crate) gpus: usize,
-    pub(crate) nics: usize,
-    /// The join and nearness for a pod with one GPU and one NIC, or why there is none.
-    pub(crate) join: Result<String, String>,
-    /// What would give it a join that holds on machines that are not known yet.
-    pub(crate) better: Option<String>,
-}
-
-/// The machine types of the cluster, and findings about what they cannot serve.
+/// The machine types with GPUs and NICs of DRA drivers, and findings about what they cannot serve.
 pub(super) fn examine(
     view: &ClusterView,
     policy: &Policy,
-) -> anyhow::Result<(Vec<MachineType>, Vec<ClusterFinding>)> {
+) -> anyhow::Result<(Vec<DoctorMachine>, Vec<DoctorFinding>)> {
     let mut types: BTreeMap<(String, usize, usize, BTreeSet<String>), Vec<&str>> = BTreeMap::new();
     for node in nodes(view) {
         let count = |wanted| published(view, node).filter(|(role, _)| *role == wanted).count();
@@ -41,28 +27,31 @@ pub(super) fn examine(
             types.entry(key).or_default().push(node);
         }
     }
-    let (mut machines, mut findings) = (Vec::<MachineType>::new(), Vec::new());
+    let (mut machines, mut findings) = (Vec::<DoctorMachine>::new(), Vec::new());
     for ((name, gpus, nics, _), nodes) in types {
         let Some(first) = nodes.first() else { continue };
         let (join, better) = join(first, view, policy)?;
-        let same = |known: &&mut MachineType| {
-            (&known.name, known.gpus, known.nics, &known.join) == (&name, gpus, nics, &join)
-        };
-        if let Some(known) = machines.iter_mut().find(same) {
+        let (join, denied) = (join.clone().ok(), join.err());
+        let known = machines.iter_mut().find(|known| {
+            (&known.name, known.gpus, known.nics) == (&name, gpus, nics)
+                && (&known.join, &known.denied) == (&join, &denied)
+        });
+        if let Some(known) = known {
             known.nodes += nodes.len();
             continue;
         }
         // Without the NIC class no machine can serve; that is a separate finding.
         let has_class = view.inventory().class(&policy.nic_class).is_some();
-        if let (Err(why), true) = (&join, has_class) {
+        if let (Some(why), true) = (&denied, has_class) {
             let message = format!("serves no pod with one GPU and one aligned NIC: {why}");
-            findings.push(ClusterFinding::new(
+            findings.push(DoctorFinding::new(
                 Severity::Warning,
                 format!("machine type {name}"),
                 message,
             ));
         }
-        machines.push(MachineType { name, nodes: nodes.len(), gpus, nics, join, better });
+        let nodes = nodes.len();
+        machines.push(DoctorMachine { name, nodes, gpus, nics, join, denied, better });
     }
     Ok((machines, findings))
 }

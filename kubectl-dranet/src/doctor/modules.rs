@@ -1,7 +1,7 @@
 //! Nodes whose driver's pod could not load all kernel modules that it was asked for, nodes that wait for
 //! the driver of their NICs' vendor, and nodes that do not bind or number NICs as they are set to.
 
-use super::finding::ClusterFinding;
+use crate::answer::DoctorFinding;
 use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::NodeTopology;
@@ -25,7 +25,7 @@ const FINDINGS: [(&str, (&str, &str), &str); 4] = [
     (RAILS_APPLIED, ("has", "have"), "rails that are not as the operator set them: "),
 ];
 
-pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
+pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
     FINDINGS.iter().flat_map(|(kind, verbs, text)| of_condition(view, kind, *verbs, text)).collect()
 }
 
@@ -35,7 +35,7 @@ fn of_condition(
     kind: &str,
     verbs: (&str, &str),
     text: &str,
-) -> Vec<ClusterFinding> {
+) -> Vec<DoctorFinding> {
     let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
         if let Some((false, message)) = condition(object, kind) {
@@ -45,7 +45,7 @@ fn of_condition(
     nodes
         .into_iter()
         .filter_map(|(message, nodes)| {
-            ClusterFinding::on(&nodes, verbs, &format!("{text}{message}"))
+            DoctorFinding::on(&nodes, verbs, &format!("{text}{message}"))
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Whether an RDMA device belongs to one network namespace (`rdma-system(8)`), by node.
 
-use super::finding::ClusterFinding;
+use crate::answer::DoctorFinding;
 use crate::text::counted;
 use cluster_model::names::DRIVER;
 use cluster_model::node_devices::published;
@@ -24,7 +24,7 @@ pub(super) fn modes(view: &ClusterView) -> Modes<'_> {
     modes
 }
 
-pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
+pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
     let modes = modes(view);
     let Some(exclusive) = modes.get(EXCLUSIVE) else { return Vec::new() };
     let others = modes.iter().filter(|(mode, _)| **mode != EXCLUSIVE);
@@ -58,6 +58,6 @@ pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
     ];
     found
         .iter()
-        .filter_map(|(nodes, what)| ClusterFinding::on(nodes, ("has", "have"), what))
+        .filter_map(|(nodes, what)| DoctorFinding::on(nodes, ("has", "have"), what))
         .collect()
 }

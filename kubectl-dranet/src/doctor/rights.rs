@@ -1,8 +1,7 @@
 //! Rights that the project's parts cannot work without, as the API server's authorizers answer.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::source::Seen;
-use admission::lint::Severity;
 use serde_json::{Value, json};
 
 /// A right that a part needs, and what does not work without it.
@@ -58,12 +57,12 @@ const NEEDED: [Right; 9] = [
 ];
 
 /// Questions to the API server: `SubjectAccessReview`s, each with the finding if it is denied.
-pub(super) fn questions(seen: &Seen) -> Vec<(Value, ClusterFinding)> {
+pub(super) fn questions(seen: &Seen) -> Vec<(Value, DoctorFinding)> {
     let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
     workloads.flat_map(of_workload).collect()
 }
 
-fn of_workload(object: &Value) -> Vec<(Value, ClusterFinding)> {
+fn of_workload(object: &Value) -> Vec<(Value, DoctorFinding)> {
     let metadata = &object["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
@@ -73,7 +72,7 @@ fn of_workload(object: &Value) -> Vec<(Value, ClusterFinding)> {
     of_part.map(|right| asked(right, &namespace, &account)).collect()
 }
 
-fn asked(right: &Right, namespace: &str, account: &str) -> (Value, ClusterFinding) {
+fn asked(right: &Right, namespace: &str, account: &str) -> (Value, DoctorFinding) {
     let Right { part, verb, group, resource, without } = right;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -95,7 +94,7 @@ fn asked(right: &Right, namespace: &str, account: &str) -> (Value, ClusterFindin
          the manifests again"
     );
     let place = format!("service account {namespace}/{account}");
-    (review, ClusterFinding::new(Severity::Error, place, message))
+    (review, DoctorFinding::new(Severity::Error, place, message))
 }
 
 #[cfg(test)]

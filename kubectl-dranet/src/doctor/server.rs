@@ -1,8 +1,7 @@
 //! The control plane: its version, its feature gates, and the speed of its controllers.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::source::Seen;
-use admission::lint::Severity;
 use dra_allocator::MinorVersion;
 use serde_json::Value;
 
@@ -25,36 +24,36 @@ const GATES: [(&str, Severity, &str); 4] = [
 ];
 
 /// Examines what the API server and the pods of the control plane show.
-pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
+pub(super) fn examine(seen: &Seen) -> Vec<DoctorFinding> {
     let mut findings: Vec<_> = seen.server.iter().filter_map(|it| version(it)).collect();
     let is_off = |name: &str| seen.gates.get(name) == Some(&false);
     let off = GATES.iter().filter(|(name, _, _)| is_off(name));
     findings.extend(off.map(|(name, severity, without)| {
         let message = format!("is off, so {without}; enable it in every component");
-        ClusterFinding::new(*severity, format!("feature gate {name}"), message)
+        DoctorFinding::new(*severity, format!("feature gate {name}"), message)
     }));
     findings.extend(seen.of_kind("Pod").filter_map(claim_speed));
     findings
 }
 
-fn version(server: &str) -> Option<ClusterFinding> {
+fn version(server: &str) -> Option<DoctorFinding> {
     let rest = server.strip_prefix('v').unwrap_or(server).strip_prefix("1.")?;
     let minor: u8 = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
     let place = format!("API server {server}");
     let (oldest, newest) = (MinorVersion::V1_34.minor(), MinorVersion::V1_37.minor());
     if minor < oldest {
         let message = "does not serve resource.k8s.io/v1; upgrade to Kubernetes 1.34 or newer";
-        return Some(ClusterFinding::new(Severity::Error, place, message));
+        return Some(DoctorFinding::new(Severity::Error, place, message));
     }
     (minor > newest).then(|| {
         let message = "is newer than this program, which predicts allocations as Kubernetes 1.37 \
                        makes them";
-        ClusterFinding::new(Severity::Note, place, message)
+        DoctorFinding::new(Severity::Note, place, message)
     })
 }
 
 /// Reports how fast claims are created from templates.
-fn claim_speed(pod: &Value) -> Option<ClusterFinding> {
+fn claim_speed(pod: &Value) -> Option<DoctorFinding> {
     let metadata = &pod["metadata"];
     let is_it = metadata["namespace"] == "kube-system"
         && metadata["labels"]["component"] == "kube-controller-manager";
@@ -70,6 +69,6 @@ fn claim_speed(pod: &Value) -> Option<ClusterFinding> {
             qps / REQUESTS_PER_CLAIM
         );
         let name = metadata["name"].as_str().unwrap_or_default();
-        ClusterFinding::new(Severity::Note, format!("kube-controller-manager {name}"), message)
+        DoctorFinding::new(Severity::Note, format!("kube-controller-manager {name}"), message)
     })
 }

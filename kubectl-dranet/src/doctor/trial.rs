@@ -2,8 +2,8 @@
 //! and always deleted.
 
 use super::checks::Checklist;
-use super::finding::ClusterFinding;
 use super::pages::PAGE;
+use crate::answer::{DoctorFinding, Severity};
 use crate::args::TrialArgs;
 use crate::kinds::PODS;
 use crate::live::{Cluster, Signals};
@@ -11,7 +11,6 @@ use crate::own_pods::{self, PERIOD, State};
 use crate::reply::{Probe, Verb};
 use crate::source::{self, Source};
 use crate::verify;
-use admission::lint::Severity;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -62,7 +61,7 @@ pub(super) fn run(
         }
     };
     if let Some(why) = why_not {
-        list.add(ADMITTED, PAGE, Some(ClusterFinding::new(Severity::Error, place, why)));
+        list.add(ADMITTED, PAGE, Some(DoctorFinding::new(Severity::Error, place, why)));
         list.skip(RUNS, WAITS, "it is not admitted");
         return Ok(());
     }
@@ -72,7 +71,7 @@ pub(super) fn run(
     let outcome = trial.outcome(&pod, source);
     let cleaned = trial.delete();
     let found = outcome.and_then(|found| cleaned.map(|()| found))?;
-    list.add(RUNS, WAITS, found.map(|(severity, what)| ClusterFinding::new(severity, place, what)));
+    list.add(RUNS, WAITS, found.map(|(severity, what)| DoctorFinding::new(severity, place, what)));
     Ok(())
 }
 

@@ -1,10 +1,9 @@
 //! Pods that wait for ever although a new pod like them would run: their claim does not know the
 //! machines that have free devices.
 
-use super::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::text::node_list;
 use admission::admit::fits_anew;
-use admission::lint::Severity;
 use admission::plan::Policy;
 use cluster_model::names::label;
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -25,7 +24,7 @@ pub(super) fn pods(view: &ClusterView) -> Vec<ObjectKey> {
     holders.take(PODS_MAX).collect()
 }
 
-pub(super) fn examine(view: &ClusterView, policy: &Policy, pods: &[Pod]) -> Vec<ClusterFinding> {
+pub(super) fn examine(view: &ClusterView, policy: &Policy, pods: &[Pod]) -> Vec<DoctorFinding> {
     let waits = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
     let found = pods.iter().filter(waits).take(PODS_MAX).filter_map(|pod| {
         let nodes = fits_anew(pod, view, policy)?;
@@ -36,7 +35,7 @@ pub(super) fn examine(view: &ClusterView, policy: &Policy, pods: &[Pod]) -> Vec<
             node_list(&names)
         );
         let place = format!("pod {}", ObjectKey::of(&pod.metadata));
-        Some(ClusterFinding::new(Severity::Warning, place, message))
+        Some(DoctorFinding::new(Severity::Warning, place, message))
     });
     found.collect()
 }

@@ -2,9 +2,8 @@
 //! evaluates them on every device that its search reaches, of whichever driver, and ends with an error
 //! where one fails.
 
-use crate::doctor::finding::ClusterFinding;
+use crate::answer::{DoctorFinding, Severity};
 use crate::text::counted;
-use admission::lint::Severity;
 use cluster_model::machines::{NotSelected, is_in};
 use cluster_model::view::ClusterView;
 use cluster_model::{gpu_drivers, nic_drivers};
@@ -16,7 +15,7 @@ pub(super) fn examine(
     view: &ClusterView,
     nic_class: &str,
     devices: &[&Device],
-    findings: &mut Vec<ClusterFinding>,
+    findings: &mut Vec<DoctorFinding>,
 ) {
     let of_nics =
         nic_drivers::all().iter().filter(|it| it.is_ours()).map(|it| (it.driver, nic_class));
@@ -35,7 +34,7 @@ pub(super) fn examine(
                 first.id().device,
                 first.id().pool,
             );
-            findings.push(ClusterFinding::new(Severity::Error, place(class), message));
+            findings.push(DoctorFinding::new(Severity::Error, place(class), message));
         }
         findings.extend(failing(view, class, devices));
     }
@@ -54,7 +53,7 @@ fn selects_none(view: &ClusterView, class: &Class, devices: &[&Device]) -> Optio
 }
 
 /// A finding for each selector of a class that fails on devices, with the drivers of these.
-fn failing(view: &ClusterView, class: &Class, devices: &[&Device]) -> Vec<ClusterFinding> {
+fn failing(view: &ClusterView, class: &Class, devices: &[&Device]) -> Vec<DoctorFinding> {
     let mut failures: BTreeMap<NotSelected, BTreeMap<&str, usize>> = BTreeMap::new();
     for device in devices {
         let why = NotSelected::by(class, device, view.settings());
@@ -73,7 +72,7 @@ fn failing(view: &ClusterView, class: &Class, devices: &[&Device]) -> Vec<Cluste
              attributes that some devices lack",
             drivers.join(" and "),
         );
-        ClusterFinding::new(Severity::Warning, place(class), message)
+        DoctorFinding::new(Severity::Warning, place(class), message)
     });
     of_failure.collect()
 }

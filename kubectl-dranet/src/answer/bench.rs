@@ -1,11 +1,18 @@
 //! Answers of `bench` and `migrate`.
 
+#[cfg(test)]
 use super::Object;
+#[cfg(test)]
 use schemars::JsonSchema;
+#[cfg(test)]
 use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+use topology_graph::PathKind;
 
 /// `kubectl dranet bench -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Bench {
     /// The first pod: it is written to, or runs `mpirun`.
@@ -24,7 +31,8 @@ pub(crate) struct Bench {
 }
 
 /// One end of a measurement.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct BenchEnd {
     /// Its node.
@@ -36,13 +44,15 @@ pub(crate) struct BenchEnd {
 }
 
 /// A NIC of a measurement.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct BenchNic {
     /// The name of the device.
     pub(crate) name: String,
     /// The path to the nearest GPU of the pod, if known.
-    pub(crate) path: Option<String>,
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(crate) path: Option<PathKind>,
     /// Rate of its port.
     pub(crate) port_gbps: Option<f64>,
     /// Rate of its PCIe link at its current speed and width.
@@ -50,37 +60,57 @@ pub(crate) struct BenchNic {
 }
 
 /// `kubectl dranet bench --against unaligned -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BenchAgainst {
     /// The placements, in the order in which they were measured.
     pub(crate) placements: Vec<BenchPlacement>,
 }
 
+/// Where the NICs of pods with one GPU are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Placement {
+    /// One, next to the GPU.
+    OneNear,
+    /// One, far from the GPU.
+    OneFar,
+    /// Two, next to the GPU.
+    TwoNear,
+}
+
 /// A placement and its measurement.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BenchPlacement {
     /// `oneNear`, `oneFar`, `twoNear`: the NICs next to the GPU of each pod, or far from it.
-    pub(crate) placement: String,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(crate) placement: Placement,
     /// The measurement.
     pub(crate) result: Bench,
 }
 
 /// `kubectl dranet migrate -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Migrate {
     /// Values of the chart.
-    pub(crate) values: Object,
+    #[cfg_attr(test, schemars(with = "Object"))]
+    pub(crate) values: Value,
     /// Objects to apply.
-    pub(crate) documents: Vec<Object>,
+    #[cfg_attr(test, schemars(with = "Vec<Object>"))]
+    pub(crate) documents: Vec<Value>,
     /// What has no counterpart.
     pub(crate) notes: Vec<MigrateNote>,
 }
 
 /// What has no counterpart.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MigrateNote {
     /// The object.

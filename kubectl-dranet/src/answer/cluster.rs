@@ -1,12 +1,16 @@
 //! Answers about the cluster: `capacity`, `simulate`, `doctor` and `top`.
 
 use super::{Explain, Severity};
+#[cfg(test)]
 use schemars::JsonSchema;
+#[cfg(test)]
 use serde::Deserialize;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// `kubectl dranet capacity -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Capacity {
     /// One for each requested shape.
@@ -16,7 +20,8 @@ pub(crate) struct Capacity {
 }
 
 /// How many pods of a shape fit.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CapacityShape {
     /// The shape, as `1gpu:2nic`.
@@ -24,9 +29,9 @@ pub(crate) struct CapacityShape {
     /// Why admission denies such pods.
     pub(crate) denied: Option<String>,
     /// How many fit now.
-    pub(crate) fit_now: u64,
+    pub(crate) fit_now: usize,
     /// How many would fit with nothing in use.
-    pub(crate) fit_empty: u64,
+    pub(crate) fit_empty: usize,
     /// The driver of the GPUs, in a cluster with several.
     pub(crate) gpu_driver: Option<String>,
     /// The same by machine type and fabric.
@@ -36,7 +41,8 @@ pub(crate) struct CapacityShape {
 }
 
 /// The nodes of a machine type on a fabric.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CapacityRoom {
     /// The machine type, otherwise its shape.
@@ -44,15 +50,16 @@ pub(crate) struct CapacityRoom {
     /// The fabric.
     pub(crate) fabric: Option<String>,
     /// How many nodes.
-    pub(crate) nodes: u64,
+    pub(crate) nodes: usize,
     /// How many pods fit now.
-    pub(crate) fit_now: u64,
+    pub(crate) fit_now: usize,
     /// How many would fit with nothing in use.
-    pub(crate) fit_empty: u64,
+    pub(crate) fit_empty: usize,
 }
 
 /// Claims that would have to leave a node.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToMove {
     /// The node.
@@ -62,7 +69,8 @@ pub(crate) struct ToMove {
 }
 
 /// `kubectl dranet simulate -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Simulate {
     /// The pods that are placed, in their order.
@@ -74,7 +82,8 @@ pub(crate) struct Simulate {
 }
 
 /// Ignored rules of a workload.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Remark {
     /// Kind and name of the workload.
@@ -84,7 +93,8 @@ pub(crate) struct Remark {
 }
 
 /// Where a pod is placed.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Placed {
     /// Namespace and name.
@@ -109,7 +119,8 @@ pub(crate) struct Placed {
 }
 
 /// A device.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Device {
     /// The driver.
@@ -122,7 +133,8 @@ pub(crate) struct Device {
 }
 
 /// Pods of one origin that stay pending.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pending {
     /// The pods, with their namespace.
@@ -132,23 +144,24 @@ pub(crate) struct Pending {
 }
 
 /// `kubectl dranet doctor -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Doctor {
     /// Version of the API server.
     pub(crate) server: Option<String>,
     /// Number of nodes.
-    pub(crate) nodes: u64,
+    pub(crate) nodes: usize,
     /// Those with GPUs of a DRA driver.
-    pub(crate) with_gpus: u64,
+    pub(crate) with_gpus: usize,
     /// Those with NICs.
-    pub(crate) with_nics: u64,
+    pub(crate) with_nics: usize,
     /// Those with a graph.
-    pub(crate) with_graph: u64,
+    pub(crate) with_graph: usize,
     /// The machine types with both.
     pub(crate) machines: Vec<DoctorMachine>,
     /// Numbers of nodes by the mode of their RDMA subsystem, `shared` or `exclusive`.
-    pub(crate) rdma_namespace_modes: BTreeMap<String, u64>,
+    pub(crate) rdma_namespace_modes: BTreeMap<String, usize>,
     /// What was checked.
     pub(crate) checks: Vec<DoctorCheck>,
     /// Problems to fix.
@@ -156,39 +169,62 @@ pub(crate) struct Doctor {
 }
 
 /// A machine type.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DoctorMachine {
     /// Its name, otherwise its shape.
     pub(crate) name: String,
     /// How many nodes.
-    pub(crate) nodes: u64,
+    pub(crate) nodes: usize,
     /// GPUs of each.
-    pub(crate) gpus: u64,
+    pub(crate) gpus: usize,
     /// NICs of each.
-    pub(crate) nics: u64,
+    pub(crate) nics: usize,
     /// The join of a pod with one GPU and one NIC.
     pub(crate) join: Option<String>,
     /// Why there is none.
     pub(crate) denied: Option<String>,
+    /// What would give it a join that holds on machines that are not known yet.
+    #[serde(skip)]
+    pub(crate) better: Option<String>,
 }
 
 /// A check.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DoctorCheck {
     /// What is checked.
     pub(crate) name: String,
     /// `passed`, `failed` or `skipped`.
-    pub(crate) state: String,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(crate) state: CheckState,
     /// Why it was skipped.
     pub(crate) why: Option<String>,
     /// The page of the documentation about what it finds.
     pub(crate) page: String,
+    /// How many of its findings need fixing.
+    #[serde(skip)]
+    pub(crate) failures: usize,
+}
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CheckState {
+    /// It found nothing, or notes only.
+    Passed,
+    /// It found what needs fixing.
+    Failed,
+    /// It was not made.
+    Skipped,
 }
 
 /// A problem to fix.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DoctorFinding {
     /// Its severity.
@@ -200,7 +236,8 @@ pub(crate) struct DoctorFinding {
 }
 
 /// `kubectl dranet top -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Top {
     /// Nodes with GPUs or NICs.
@@ -208,7 +245,8 @@ pub(crate) struct Top {
 }
 
 /// A node.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct TopNode {
     /// Its name.
@@ -222,7 +260,7 @@ pub(crate) struct TopNode {
     /// Its NICs. Virtual functions of one port are one NIC.
     pub(crate) nics: NicAmount,
     /// NUMA nodes with GPUs and NICs, all of them free.
-    pub(crate) whole_cells: Option<u64>,
+    pub(crate) whole_cells: Option<usize>,
     /// Whether its NICs are places, each of which stands for any NIC until a pod starts.
     pub(crate) binds_late: bool,
     /// A text for each NIC that is down or degraded, and for each tainted device.
@@ -232,31 +270,34 @@ pub(crate) struct TopNode {
 }
 
 /// How many NICs are free, and how many there are.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NicAmount {
     /// Those that are not in use at all.
-    pub(crate) free: u64,
+    pub(crate) free: usize,
     /// Those of which claims hold parts that leave something for others.
-    pub(crate) partly: u64,
+    pub(crate) partly: usize,
     /// Those that are down, degraded or tainted.
-    pub(crate) unusable: u64,
+    pub(crate) unusable: usize,
     /// All.
-    pub(crate) all: u64,
+    pub(crate) all: usize,
     /// The same in functions, if a port has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) functions: Option<Amount>,
 }
 
 /// How many are free, and how many there are.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Amount {
     /// Those that are not in use at all.
-    pub(crate) free: u64,
+    pub(crate) free: usize,
     /// Those of which claims hold parts that leave something for others.
-    pub(crate) partly: u64,
+    pub(crate) partly: usize,
     /// Those that are down, degraded or tainted.
-    pub(crate) unusable: u64,
+    pub(crate) unusable: usize,
     /// All.
-    pub(crate) all: u64,
+    pub(crate) all: usize,
 }

@@ -1,12 +1,21 @@
 //! Answers about pods: `plan`, `explain`, `verify` and `lint`.
 
+#[cfg(test)]
 use super::Object;
+use cluster_model::view::ObjectKey;
+#[cfg(test)]
 use schemars::JsonSchema;
+#[cfg(test)]
 use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
+use topology_graph::{Gdr, PathKind};
 
 /// `kubectl dranet plan -o json`: one document for each pod.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(untagged)]
 pub(crate) enum Plan {
     /// A pod that gets a claim.
@@ -18,13 +27,16 @@ pub(crate) enum Plan {
 }
 
 /// A pod that gets a claim.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Planned {
     /// The pod as admission rewrites it.
-    pub(crate) pod: Object,
+    #[cfg_attr(test, schemars(with = "Object"))]
+    pub(crate) pod: Value,
     /// The ResourceClaimTemplate.
-    pub(crate) template: Object,
+    #[cfg_attr(test, schemars(with = "Object"))]
+    pub(crate) template: Value,
     /// The join.
     pub(crate) join: String,
     /// How near the devices are.
@@ -42,7 +54,8 @@ pub(crate) struct Planned {
 }
 
 /// What a node would allocate now.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanNode {
     /// The node.
@@ -60,7 +73,8 @@ pub(crate) struct PlanNode {
 }
 
 /// A device, and the request for it.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestedDevice {
     /// The request, with the alternative after a slash.
@@ -74,7 +88,8 @@ pub(crate) struct RequestedDevice {
 }
 
 /// A GPU, a NIC and the path between them.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pair {
     /// The GPU.
@@ -86,13 +101,14 @@ pub(crate) struct Pair {
 }
 
 /// Where a group would be placed.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanFabric {
     /// Pods of the group.
-    pub(crate) size: u64,
+    pub(crate) size: usize,
     /// How many fit on each fabric.
-    pub(crate) places: BTreeMap<String, u64>,
+    pub(crate) places: BTreeMap<String, usize>,
     /// The fabric that it would take.
     pub(crate) chosen: Option<String>,
     /// The domains of levels below the fabric that it would take.
@@ -102,7 +118,8 @@ pub(crate) struct PlanFabric {
 }
 
 /// A domain of a level that pods of a group would go to.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanDomain {
     /// `nvlink` or `block`.
@@ -110,15 +127,17 @@ pub(crate) struct PlanDomain {
     /// The value of the level's node label.
     pub(crate) name: String,
     /// How many of the pods.
-    pub(crate) pods: u64,
+    pub(crate) pods: usize,
 }
 
 /// A pod that stays as it is.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Unchanged {
     /// The pod.
-    pub(crate) pod: Object,
+    #[cfg_attr(test, schemars(with = "Object"))]
+    pub(crate) pod: Value,
     /// Always null.
     pub(crate) template: (),
     /// Admission's warnings.
@@ -126,7 +145,8 @@ pub(crate) struct Unchanged {
 }
 
 /// A pod that is refused.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Denied {
     /// Why.
@@ -134,7 +154,8 @@ pub(crate) struct Denied {
 }
 
 /// Why a pod is refused.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Denial {
     /// The annotation.
@@ -148,7 +169,8 @@ pub(crate) struct Denial {
 }
 
 /// `kubectl dranet explain -o json`: one document for each pod.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(untagged)]
 pub(crate) enum Explain {
     /// The results on the nodes.
@@ -160,7 +182,8 @@ pub(crate) enum Explain {
 }
 
 /// There is nothing to explain.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExplainFine {
     /// Kind and name.
@@ -170,7 +193,8 @@ pub(crate) struct ExplainFine {
 }
 
 /// It is denied, or cannot be scheduled anywhere.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExplainRefused {
     /// Kind and name.
@@ -180,7 +204,8 @@ pub(crate) struct ExplainRefused {
 }
 
 /// The results of a pod on the nodes.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ExplainNodes {
     /// Kind and name.
@@ -206,7 +231,8 @@ pub(crate) struct ExplainNodes {
 }
 
 /// Nodes with the same result.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ExplainGroup {
     /// The nodes.
@@ -220,7 +246,8 @@ pub(crate) struct ExplainGroup {
 }
 
 /// Excluded nodes.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Barred {
     /// Why.
@@ -230,17 +257,19 @@ pub(crate) struct Barred {
 }
 
 /// A change that would let the pod run.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExplainChange {
     /// What to change.
     pub(crate) change: String,
     /// The number of nodes where it fits then.
-    pub(crate) nodes: u64,
+    pub(crate) nodes: usize,
 }
 
 /// `kubectl dranet verify -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Verify {
     /// Pods that have GPUs and NICs.
@@ -248,7 +277,8 @@ pub(crate) struct Verify {
 }
 
 /// A pod that has GPUs and NICs.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Verified {
     /// Namespace and name.
@@ -258,17 +288,23 @@ pub(crate) struct Verified {
     /// What it has.
     pub(crate) pairs: Vec<VerifiedPair>,
     /// The farthest path that its annotations allow.
-    pub(crate) promised: Option<String>,
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(crate) promised: Option<PathKind>,
     /// The farthest path of the same claims on the empty node.
-    pub(crate) possible: Option<String>,
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(crate) possible: Option<PathKind>,
     /// Whether a pair is farther than promised.
     pub(crate) worse: bool,
     /// A text for each NIC that carries less than it could.
     pub(crate) degraded: Vec<String>,
+    /// Its claims that have devices.
+    #[serde(skip)]
+    pub(crate) claims: Vec<ObjectKey>,
 }
 
 /// A GPU and a NIC of a pod.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct VerifiedPair {
     /// The GPU.
@@ -276,18 +312,24 @@ pub(crate) struct VerifiedPair {
     /// The NIC.
     pub(crate) nic: String,
     /// The path between them.
-    pub(crate) path: String,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(crate) path: PathKind,
     /// Whether the NIC can reach the GPU's memory; null without `--gpudirect`.
     pub(crate) gpu_direct: Option<GpuDirect>,
+    /// The PCI addresses of GPU and NIC.
+    #[serde(skip)]
+    pub(crate) addresses: [String; 2],
 }
 
 /// Whether a NIC can reach a GPU's memory.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct GpuDirect {
     /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu`, `no-peer-memory` or
     /// `unknown`.
-    pub(crate) verdict: String,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(crate) verdict: Gdr,
     /// The facts behind the verdict.
     pub(crate) evidence: String,
     /// Why it cannot; null if nothing blocks it.
@@ -297,7 +339,8 @@ pub(crate) struct GpuDirect {
 }
 
 /// `kubectl dranet lint -o json`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Lint {
     /// The objects that were checked.
@@ -305,7 +348,8 @@ pub(crate) struct Lint {
 }
 
 /// A claim, a template or a pod.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Linted {
     /// Its kind.
@@ -317,7 +361,8 @@ pub(crate) struct Linted {
 }
 
 /// Severity of a finding.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
     /// It does less than it seems to.
@@ -328,8 +373,19 @@ pub(crate) enum Severity {
     Error,
 }
 
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
 /// What is wrong with a claim, a template or a pod.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LintFinding {
     /// The name of the check.

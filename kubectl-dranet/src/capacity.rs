@@ -3,9 +3,10 @@
 mod count;
 
 use crate::Output;
+use crate::answer::{Capacity, CapacityRoom, CapacityShape, ToMove};
 use crate::args::{CapacityArgs, Form};
 use crate::kinds::{PODS, USE};
-use crate::moves::{Move, fewest};
+use crate::moves::fewest;
 use crate::nodes::closed;
 use crate::predicted::nodes;
 use crate::settings;
@@ -16,10 +17,10 @@ use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
 use cluster_model::gpu_drivers;
 use cluster_model::view::ClusterView;
-use count::{PluginGpus, Room, rooms};
+use count::{PluginGpus, rooms};
 use dra_allocator::{Claim, ClaimName};
 use fabric_controller::nodes::Nodes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -33,32 +34,12 @@ struct Gpus {
     plugin: Option<PluginGpus>,
 }
 
-/// The answer for one shape.
-struct Answer {
-    shape: PodShape,
-    /// The driver of the GPUs, if the cluster has several.
-    driver: Option<&'static str>,
-    /// Why admission denies such pods.
-    denied: Option<String>,
-    rooms: Vec<Room>,
-    /// The fewest claims to move for one more pod, if none fits now but one could.
-    to_move: Option<Move>,
-}
-
-impl Answer {
-    fn now(&self) -> usize {
-        self.rooms.iter().map(|room| room.now).sum()
-    }
-
-    fn empty(&self) -> usize {
-        self.rooms.iter().map(|room| room.empty).sum()
-    }
-
+impl CapacityShape {
     /// `1gpu:1nic`, with the driver of the GPUs if there are several.
     fn name(&self) -> String {
-        match self.driver {
+        match &self.gpu_driver {
             Some(driver) => format!("{} of {driver}", self.shape),
-            None => self.shape.to_string(),
+            None => self.shape.clone(),
         }
     }
 }
@@ -108,7 +89,7 @@ impl Gpus {
     }
 
     /// Where pods with this shape and claim fit.
-    fn rooms(&self, asked: &Asked<'_>, shape: PodShape, claim: &Claim) -> Vec<Room> {
+    fn rooms(&self, asked: &Asked<'_>, shape: PodShape, claim: &Claim) -> Vec<CapacityRoom> {
         let plugin = self.plugin.as_ref().map(|plugin| (plugin, shape.gpus));
         rooms(asked.view, claim, plugin, asked.closed)
     }
@@ -142,8 +123,8 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     }
     let text = match args.output {
         Form::Text => person(&answers, &largest)? + &left_out(&closed) + &tainted(&view, &facts),
-        Form::Json => text::document(&program(&answers, &largest), false)?,
-        Form::Yaml => text::document(&program(&answers, &largest), true)?,
+        Form::Json => text::answer(&program(answers, &largest), false)?,
+        Form::Yaml => text::answer(&program(answers, &largest), true)?,
     };
     Ok(Output { notes, ..Output::from(text) })
 }
@@ -158,21 +139,23 @@ struct Asked<'c> {
 }
 
 impl Asked<'_> {
-    fn answer(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Answer> {
-        let (view, driver) = (self.view, gpus.driver);
+    fn answer(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<CapacityShape> {
+        let mut answer = CapacityShape {
+            shape: shape.to_string(),
+            gpu_driver: gpus.driver.map(str::to_owned),
+            ..CapacityShape::default()
+        };
         let claim = match self.claim(shape, gpus)? {
             Ok(claim) => claim,
-            Err(denied) => {
-                let (denied, rooms) = (Some(denied), Vec::new());
-                return Ok(Answer { shape, driver, denied, rooms, to_move: None });
-            }
+            Err(denied) => return Ok(CapacityShape { denied: Some(denied), ..answer }),
         };
-        let rooms = gpus.rooms(self, shape, &claim);
-        let mut answer = Answer { shape, driver, denied: None, rooms, to_move: None };
+        answer.rooms = gpus.rooms(self, shape, &claim);
+        answer.fit_now = answer.rooms.iter().map(|room| room.fit_now).sum();
+        answer.fit_empty = answer.rooms.iter().map(|room| room.fit_empty).sum();
         // Moving claims frees no GPU of a device plugin.
-        if answer.now() == 0 && answer.empty() > 0 && gpus.plugin.is_none() {
-            let open = nodes(view).filter(|node| !self.closed.contains(node));
-            answer.to_move = fewest(view, open, std::slice::from_ref(&claim));
+        if answer.fit_now == 0 && answer.fit_empty > 0 && gpus.plugin.is_none() {
+            let open = nodes(self.view).filter(|node| !self.closed.contains(node));
+            answer.to_move = fewest(self.view, open, std::slice::from_ref(&claim));
         }
         Ok(answer)
     }
@@ -196,7 +179,7 @@ impl Asked<'_> {
         for number in (1..=gpus.most(self.view)).rev() {
             let shape = PodShape { gpus: number, nics: number, level: None };
             if let Ok(claim) = self.claim(shape, gpus)?
-                && gpus.rooms(self, shape, &claim).iter().any(|room| room.now > 0)
+                && gpus.rooms(self, shape, &claim).iter().any(|room| room.fit_now > 0)
             {
                 return Ok(Some(shape));
             }
@@ -231,7 +214,7 @@ fn tainted(view: &ClusterView, facts: &Nodes) -> String {
 /// The largest pods that fit now, by the driver of their GPUs if there are several.
 type Largest = [(Option<&'static str>, Option<PodShape>)];
 
-fn person(answers: &[Answer], largest: &Largest) -> anyhow::Result<String> {
+fn person(answers: &[CapacityShape], largest: &Largest) -> anyhow::Result<String> {
     let mut rows = Vec::new();
     for answer in answers {
         for room in &answer.rooms {
@@ -240,8 +223,8 @@ fn person(answers: &[Answer], largest: &Largest) -> anyhow::Result<String> {
                 room.machine.clone(),
                 room.fabric.clone().unwrap_or_else(|| "-".to_owned()),
                 room.nodes.to_string(),
-                room.now.to_string(),
-                room.empty.to_string(),
+                room.fit_now.to_string(),
+                room.fit_empty.to_string(),
             ]);
         }
     }
@@ -262,7 +245,7 @@ fn person(answers: &[Answer], largest: &Largest) -> anyhow::Result<String> {
                 answer.name()
             )?;
         }
-        if let Some(Move { node, claims }) = &answer.to_move {
+        if let Some(ToMove { node, claims }) = &answer.to_move {
             let who = claims.join(", ");
             writeln!(
                 out,
@@ -282,35 +265,7 @@ fn person(answers: &[Answer], largest: &Largest) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn program(answers: &[Answer], largest: &Largest) -> Value {
-    let shape = |answer: &Answer| {
-        let rooms: Vec<_> = answer
-            .rooms
-            .iter()
-            .map(|room| {
-                json!({
-                    "machine": room.machine,
-                    "fabric": room.fabric,
-                    "nodes": room.nodes,
-                    "fitNow": room.now,
-                    "fitEmpty": room.empty,
-                })
-            })
-            .collect();
-        let to_move =
-            answer.to_move.as_ref().map(|it| json!({ "node": it.node, "claims": it.claims }));
-        json!({
-            "shape": answer.shape.to_string(),
-            "gpuDriver": answer.driver,
-            "denied": answer.denied,
-            "fitNow": answer.now(),
-            "fitEmpty": answer.empty(),
-            "rooms": rooms,
-            "toMove": to_move,
-        })
-    };
-    let shapes: Vec<_> = answers.iter().map(shape).collect();
+fn program(shapes: Vec<CapacityShape>, largest: &Largest) -> Capacity {
     let largest = largest.iter().filter_map(|(_, shape)| *shape).max_by_key(|shape| shape.gpus);
-    let largest = largest.map(|shape| shape.to_string());
-    json!({ "shapes": shapes, "largest": largest })
+    Capacity { shapes, largest: largest.map(|shape| shape.to_string()) }
 }

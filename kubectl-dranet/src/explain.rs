@@ -8,6 +8,7 @@ mod remarks;
 mod withheld;
 
 use crate::Output;
+use crate::answer::{Barred, Explain, ExplainChange, ExplainFine, ExplainNodes, ExplainRefused};
 use crate::args::{ExplainArgs, Form};
 use crate::barriers::{Barriers, NOT_SELECTED, Needs};
 use crate::extended::Extended;
@@ -21,7 +22,6 @@ use crate::text::{self, counted, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
 use admission::rewrite::CLAIM;
-use changes::Change;
 use cluster_model::names::GATE_FABRIC;
 use cluster_model::placement::Placement;
 use cluster_model::predict::{PodClaims, pod_claims};
@@ -32,7 +32,7 @@ use fabric_controller::requirements::PodRequirements;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
 pub(crate) use remarks::not_looked_at;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -73,7 +73,7 @@ pub(crate) struct OnNodes {
     /// Sentences about NICs that nodes do not publish.
     withheld: Vec<String>,
     outcomes: Outcomes,
-    changes: Vec<Change>,
+    changes: Vec<ExplainChange>,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
@@ -93,7 +93,9 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
         output.denied |= answer.is_kept();
         match args.output {
             Form::Text => output.text += &person(origin, &answer)?,
-            Form::Json | Form::Yaml => answers.push(program(origin, &answer)),
+            Form::Json | Form::Yaml => {
+                answers.push(serde_json::to_value(program(origin, answer))?);
+            }
         }
     }
     output.text += &text::documents(&answers, args.output == Form::Yaml)?;
@@ -375,8 +377,8 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         let names: Vec<_> = group.nodes.iter().map(String::as_str).collect();
         writeln!(out, "\n{}", of_nodes(&names, &group.verdict))?;
         group.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))?;
-        if !group.holders.is_empty() {
-            writeln!(out, "  in use on {}: {}", names[0], group.holders.join(", "))?;
+        if !group.in_use.is_empty() {
+            writeln!(out, "  in use on {}: {}", names[0], group.in_use.join(", "))?;
         }
     }
     if !not_selected.is_empty() {
@@ -399,50 +401,31 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
 }
 
 /// Machine-readable answer.
-pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
-    match answer {
-        Answer::Fine(text) => json!({ "pod": origin, "message": text }),
-        Answer::Refused(text) => json!({ "pod": origin, "refused": text }),
-        Answer::Nodes(nodes) => {
-            let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, changes } =
-                nodes;
-            let groups: Vec<_> = outcomes
-                .groups
-                .iter()
-                .map(|group| {
-                    json!({
-                        "nodes": group.nodes,
-                        "verdict": group.verdict,
-                        "reasons": group.reasons,
-                        "inUse": group.holders,
-                    })
-                })
-                .collect();
-            let changes: Vec<_> = changes
-                .iter()
-                .map(|change| json!({ "change": change.text, "nodes": change.nodes }))
-                .collect();
-            let mut answer = json!({
-                "pod": origin,
-                "waits": waits,
-                "remarks": remarks,
-                "fits": outcomes.fits,
-                "groups": groups,
-                "notSelected": not_selected,
-                "changes": changes,
-            });
-            if !down.is_empty() {
-                answer["down"] = json!(down);
-            }
-            if !withheld.is_empty() {
-                answer["withheld"] = json!(withheld);
-            }
-            if !barred.is_empty() {
-                let barred =
-                    barred.iter().map(|(why, nodes)| json!({ "why": why, "nodes": nodes }));
-                answer["barred"] = barred.collect();
-            }
-            answer
-        }
-    }
+pub(crate) fn program(origin: &str, answer: Answer) -> Explain {
+    let pod = origin.to_owned();
+    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, changes } =
+        match answer {
+            Answer::Fine(message) => return Explain::Fine(ExplainFine { pod, message }),
+            Answer::Refused(refused) => return Explain::Refused(ExplainRefused { pod, refused }),
+            Answer::Nodes(nodes) => nodes,
+        };
+    let Outcomes { fits, groups } = outcomes;
+    let barred: Vec<_> = barred.into_iter().map(|(why, nodes)| Barred { why, nodes }).collect();
+    Explain::Nodes(Box::new(ExplainNodes {
+        pod,
+        waits,
+        remarks,
+        fits,
+        groups,
+        not_selected,
+        barred: if_any(barred),
+        down: if_any(down),
+        withheld: if_any(withheld),
+        changes,
+    }))
+}
+
+/// A list that is left out of the answer if it is empty.
+fn if_any<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
 }

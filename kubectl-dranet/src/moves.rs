@@ -1,17 +1,10 @@
 //! Finds the claims that would have to move so that one more pod fits.
 
+use crate::answer::ToMove;
 use cluster_model::predict::{STEPS_MAX, budget};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, DeviceId, Limits, Outcome, allocate};
 use std::collections::BTreeMap;
-
-/// A node, and the claims that would have to leave it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Move {
-    pub(crate) node: String,
-    /// `namespace/claim`, with the pod that uses it if known.
-    pub(crate) claims: Vec<String>,
-}
 
 /// The node on which the fewest claims would have to move; the first one by name wins
 /// ties. Lists no claim that could stay.
@@ -19,10 +12,10 @@ pub(crate) fn fewest<'n>(
     view: &ClusterView,
     nodes: impl Iterator<Item = &'n str>,
     claims: &[Claim],
-) -> Option<Move> {
+) -> Option<ToMove> {
     let moves = nodes.filter_map(|node| {
         let claims = on_node(view, node, claims)?;
-        Some(Move { node: node.to_owned(), claims })
+        Some(ToMove { node: node.to_owned(), claims })
     });
     moves.min_by_key(|found| (found.claims.len(), found.node.clone()))
 }
@@ -66,6 +59,7 @@ fn on_node(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<Vec<Strin
     Some(leaving.into_iter().map(|claim| named(view, claim)).collect())
 }
 
+/// `namespace/claim`, with the pod that uses it if known.
 fn named(view: &ClusterView, claim: &ClaimName) -> String {
     let key = ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
     match view.claim(&key).and_then(|known| known.pod.as_ref()) {

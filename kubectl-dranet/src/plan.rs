@@ -175,7 +175,10 @@ fn on_nodes<'v>(
             let nodes: Vec<_> = pools.iter().map(String::as_str).collect();
             format!("its claim {} has devices of {} already", key.name, node_list(&nodes))
         });
-        barriers.keeps_off(view, (&placement, &needs), node).or(elsewhere).or(missing.clone())
+        barriers
+            .keeps_off(view, (&placement, &needs), node)
+            .or(elsewhere)
+            .or_else(|| missing.clone())
     };
     let kept_off = nodes(view).filter_map(|node| Some((node, reason(node)?))).collect();
     (claims, kept_off)

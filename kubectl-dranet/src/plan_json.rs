@@ -1,16 +1,21 @@
 //! `plan -o json`: a single object for programs.
 
+use crate::answer::{
+    Denial, Denied, Pair, Plan, PlanDomain, PlanFabric, PlanNode, Planned, RequestedDevice,
+    Unchanged,
+};
 use crate::predicted::nodes;
-use admission::admit::{Planned, Verdict};
-use admission::denial::Denial;
+use crate::text;
+use admission::admit::{self, Verdict};
+use admission::denial;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{NodeDevices, text};
+use cluster_model::node_devices::{self, NodeDevices};
 use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceResult};
 use fabric_controller::preview::Preview;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use topology_graph::PciAddress;
 
@@ -19,7 +24,7 @@ use topology_graph::PciAddress;
 pub(crate) fn planned(
     (view, kept_off): (&ClusterView, &BTreeMap<&str, String>),
     verdict: &Verdict,
-    planned: &Planned,
+    planned: &admit::Planned,
     template: &Value,
     fabric: Option<&Preview>,
 ) -> anyhow::Result<String> {
@@ -27,49 +32,56 @@ pub(crate) fn planned(
     let claim = Claim::from_spec(ClaimName::new("", "plan"), &decided.claim)?;
     let nodes: Vec<_> =
         nodes(view).map(|name| node(view, name, kept_off.get(name), &claim)).collect();
-    let mut answer = json!({
-        "pod": verdict.pod,
-        "template": template,
-        "join": decided.join,
-        "level": decided.nearness.to_string(),
-        "why": decided.why,
-        "steps": decided.steps,
-        "warnings": verdict.warnings,
-        "nodes": nodes,
-    });
-    if let Some(Preview { size, places, answer: chosen, domains }) = fabric {
-        let domains: Vec<_> = domains.iter().map(domain).collect();
-        let places: BTreeMap<_, _> = places.iter().cloned().collect();
-        answer["fabric"] = match chosen {
-            Ok(fabric) => {
-                json!({ "size": size, "places": places, "chosen": fabric, "domains": domains })
-            }
-            Err(why) => json!({ "size": size, "places": places, "waits": why }),
-        };
-    }
-    pretty(&answer)
+    text::answer(
+        &Plan::Planned(Box::new(Planned {
+            pod: verdict.pod.clone(),
+            template: template.clone(),
+            join: decided.join.to_owned(),
+            level: decided.nearness.to_string(),
+            why: decided.why.clone(),
+            steps: decided.steps,
+            warnings: verdict.warnings.clone(),
+            nodes,
+            fabric: fabric.map(of_group),
+        })),
+        false,
+    )
 }
 
 /// A pod that is admitted without a new plan.
 pub(crate) fn unchanged(verdict: &Verdict) -> anyhow::Result<String> {
-    pretty(&json!({ "pod": verdict.pod, "template": null, "warnings": verdict.warnings }))
+    let (pod, warnings) = (verdict.pod.clone(), verdict.warnings.clone());
+    text::answer(&Plan::Unchanged(Unchanged { pod, template: (), warnings }), false)
 }
 
 /// A denied pod.
-pub(crate) fn denied(denial: &Denial) -> anyhow::Result<String> {
-    pretty(&json!({ "denied": {
-        "annotation": denial.annotation(),
-        "value": denial.value(),
-        "allowed": denial.what_is_allowed(),
-        "message": denial.to_string(),
-    } }))
+pub(crate) fn denied(denial: &denial::Denial) -> anyhow::Result<String> {
+    let denied = Denial {
+        annotation: denial.annotation().to_owned(),
+        value: denial.value().to_owned(),
+        allowed: denial.what_is_allowed().map(str::to_owned),
+        message: denial.to_string(),
+    };
+    text::answer(&Plan::Denied(Denied { denied }), false)
 }
 
-fn domain((domain, pods): (&LevelDomain, &usize)) -> Value {
-    json!({ "level": domain.level.name(), "name": domain.name, "pods": pods })
+/// Where the group of the pod would be placed.
+fn of_group(Preview { size, places, answer, domains }: &Preview) -> PlanFabric {
+    let domains = domains.iter().map(|(LevelDomain { level, name }, pods)| PlanDomain {
+        level: level.name().to_owned(),
+        name: name.clone(),
+        pods: *pods,
+    });
+    PlanFabric {
+        size: *size,
+        places: places.iter().cloned().collect(),
+        chosen: answer.clone().ok(),
+        domains: answer.is_ok().then(|| domains.collect()),
+        waits: answer.clone().err(),
+    }
 }
 
-fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim) -> Value {
+fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim) -> PlanNode {
     let prediction = match kept_off {
         Some(reason) => Prediction::NoFit(reason.clone()),
         None => predict(view, name, std::slice::from_ref(claim)),
@@ -83,35 +95,34 @@ fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim
     };
     let results: Vec<_> =
         allocations.iter().flat_map(|ClaimAllocation { results, .. }| results).collect();
-    json!({
-        "name": name,
-        "fits": fits,
-        "exact": exact,
-        "reason": reason,
-        "devices": results.iter().map(|result| device(result)).collect::<Vec<_>>(),
-        "pairs": pairs(view, name, &results),
-    })
+    PlanNode {
+        name: name.to_owned(),
+        fits,
+        exact,
+        reason,
+        devices: results.iter().map(|result| device(result)).collect(),
+        pairs: pairs(view, name, &results),
+    }
 }
 
-fn device(result: &DeviceResult) -> Value {
-    let DeviceResult { request, device, .. } = result;
-    json!({
-        "request": request.to_string(),
-        "driver": device.driver.to_string(),
-        "pool": device.pool.to_string(),
-        "device": device.device.to_string(),
-    })
+fn device(DeviceResult { request, device, .. }: &DeviceResult) -> RequestedDevice {
+    RequestedDevice {
+        request: request.to_string(),
+        driver: device.driver.to_string(),
+        pool: device.pool.to_string(),
+        device: device.device.to_string(),
+    }
 }
 
 /// All combinations of an allocated GPU and an allocated NIC, and the path between them.
-fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Value> {
+fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Pair> {
     let Some(devices) = NodeDevices::of(view, node) else { return Vec::new() };
     let given = |all: Vec<&&Device>| -> Vec<(PciAddress, String)> {
         let given =
             all.into_iter().filter(|it| results.iter().any(|result| result.device == *it.id()));
         given
             .filter_map(|device| {
-                let address = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
+                let address = node_devices::text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
                 Some((address, device.id().device.to_string()))
             })
             .collect()
@@ -121,12 +132,8 @@ fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Value
     let pairs = gpus.iter().flat_map(|gpu| nics.iter().map(move |nic| (gpu, nic)));
     pairs
         .map(|((gpu, gpu_name), (nic, nic_name))| {
-            let path = devices.topology.path(*gpu, *nic).to_string();
-            json!({ "gpu": gpu_name, "nic": nic_name, "path": path })
+            let path = devices.topology.path(*gpu, *nic);
+            Pair { gpu: gpu_name.clone(), nic: nic_name.clone(), path }
         })
         .collect()
-}
-
-fn pretty(value: &Value) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
 }

@@ -5,22 +5,21 @@ mod claim;
 mod cluster;
 
 use crate::Output;
+use crate::answer::{Pending, Placed, Remark, Simulate};
 use crate::args::{Form, SimulateArgs};
 use crate::explain::{self, Answer};
 use crate::kinds::{PODS, USE};
-use crate::nodes::{fabric, machine};
 use crate::settings;
 use crate::source;
 use crate::subject::{self, Subject};
 use crate::text::{self, counted, table};
-use cluster::{Cluster, Fate, Placed};
+use cluster::{Cluster, Fate};
 use cluster_model::gpu_drivers;
 use cluster_model::nic_drivers;
-use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::PodSpec;
 use scheduler_ext::score::AtStart;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Kinds of objects that are kept in addition to the view.
@@ -32,11 +31,11 @@ const WITH_MACHINES: &[&str] =
 /// The results of all pods.
 #[derive(Default)]
 struct Scheduled {
-    /// By namespace and name, in their order.
-    placed: Vec<(String, Placed)>,
+    /// In their order.
+    placed: Vec<Placed>,
     kept: Vec<Kept>,
-    /// Rules of workloads whose pods are placed that are ignored here, by origin.
-    remarks: Vec<(String, String)>,
+    /// Rules of workloads whose pods are placed that are ignored here.
+    remarks: Vec<Remark>,
 }
 
 /// Pods of one origin that stay pending for one reason.
@@ -62,13 +61,13 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     notes.extend(seen.notes.iter().cloned());
     let mut cluster = Cluster::new(seen, policy, &args.added)?;
     let scheduled = schedule(&mut cluster, &subjects)?;
-    let text = match args.output {
-        Form::Text => person(cluster.view(), &scheduled)?,
-        Form::Json => text::document(&program(cluster.view(), &scheduled), false)?,
-        Form::Yaml => text::document(&program(cluster.view(), &scheduled), true)?,
-    };
     // A pod that is already bound is not pending.
     let denied = scheduled.kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));
+    let text = match args.output {
+        Form::Text => person(&scheduled)?,
+        Form::Json => text::answer(&program(scheduled), false)?,
+        Form::Yaml => text::answer(&program(scheduled), true)?,
+    };
     Ok(Output { denied, notes, ..Output::from(text) })
 }
 
@@ -83,8 +82,8 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
                 kept.pods.push(name);
                 continue;
             }
-            match cluster.place(&pod, subject.job_size)? {
-                Fate::Placed(at) => all.placed.push((name, at)),
+            match cluster.place((&name, &pod), subject.job_size)? {
+                Fate::Placed(placed) => all.placed.push(placed),
                 Fate::Kept(answer) => {
                     kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });
                 }
@@ -94,7 +93,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
         let spec = Option::<PodSpec>::deserialize(&subject.pod["spec"])?;
         let remark = spec.as_ref().and_then(explain::not_looked_at);
         if let (Some(remark), true) = (remark, all.placed.len() > before) {
-            all.remarks.push((subject.origin.clone(), remark));
+            all.remarks.push(Remark { pod: subject.origin.clone(), remark });
         }
     }
     Ok(all)
@@ -117,7 +116,7 @@ fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
 
 /// How many GPUs and NICs a pod got.
 fn amounts(placed: &Placed) -> [usize; 2] {
-    let drivers = || placed.devices.iter().map(|device| &*device.driver);
+    let drivers = || placed.devices.iter().map(|device| &device.driver);
     let gpus = drivers().filter(|driver| gpu_drivers::by_name(driver).is_some()).count();
     let nics = drivers().filter(|driver| nic_drivers::by_name(driver).is_some()).count();
     [gpus + placed.plugin_gpus, nics]
@@ -125,28 +124,24 @@ fn amounts(placed: &Placed) -> [usize; 2] {
 
 /// What a pod whose NICs are chosen when it starts can expect: `near at start`, `near at start in 5/8`.
 fn at_start(placed: &Placed) -> Option<String> {
-    let near = AtStart::PARTS - placed.at_start?.missed;
-    Some(match near {
+    Some(match placed.near_eighths? {
         0 => "far at start".to_owned(),
         AtStart::PARTS => "near at start".to_owned(),
         some => format!("near at start in {some}/{}", AtStart::PARTS),
     })
 }
 
-fn person(
-    view: &ClusterView,
-    Scheduled { placed, kept, remarks }: &Scheduled,
-) -> anyhow::Result<String> {
+fn person(Scheduled { placed, kept, remarks }: &Scheduled) -> anyhow::Result<String> {
     let none = || "-".to_owned();
     let rows: Vec<_> = placed
         .iter()
-        .map(|(pod, at)| {
+        .map(|at| {
             let [gpus, nics] = amounts(at);
             vec![
-                pod.clone(),
+                at.pod.clone(),
                 at.node.clone(),
-                machine(view, &at.node),
-                fabric(view, &at.node).unwrap_or_else(none),
+                at.machine.clone(),
+                at.fabric.clone().unwrap_or_else(none),
                 gpus.to_string(),
                 nics.to_string(),
                 at_start(at).or_else(|| at.path.map(|path| path.to_string())).unwrap_or_else(none),
@@ -160,8 +155,8 @@ fn person(
     }
     let pending: usize = kept.iter().map(|kept| kept.pods.len()).sum();
     writeln!(out, "{} placed, {pending} not", counted(placed.len(), "pod"))?;
-    for (origin, remark) in remarks {
-        writeln!(out, "Note: {origin}: {remark}.")?;
+    for Remark { pod, remark } in remarks {
+        writeln!(out, "Note: {pod}: {remark}.")?;
     }
     for Kept { origin, pods, answer } in kept {
         writeln!(out, "\n{}:", pod_list(pods))?;
@@ -180,34 +175,10 @@ fn pod_list(pods: &[String]) -> String {
     }
 }
 
-fn program(view: &ClusterView, Scheduled { placed, kept, remarks }: &Scheduled) -> Value {
-    let placed = placed.iter().map(|(pod, at)| {
-        let devices = at.devices.iter().map(|it| {
-            json!({
-                "driver": it.driver.to_string(),
-                "pool": it.pool.to_string(),
-                "device": it.device.to_string(),
-            })
-        });
-        json!({
-            "pod": pod,
-            "node": at.node,
-            "machine": machine(view, &at.node),
-            "fabric": fabric(view, &at.node),
-            "path": at.path.map(|path| path.to_string()),
-            "nearEighths": at.at_start.map(|it| AtStart::PARTS - it.missed),
-            "score": at.score,
-            "equalNodes": at.equal,
-            "devices": devices.collect::<Vec<_>>(),
-        })
+fn program(Scheduled { placed, kept, remarks }: Scheduled) -> Simulate {
+    let pending = kept.into_iter().map(|Kept { origin, pods, answer }| Pending {
+        pods,
+        why: explain::program(&origin, answer),
     });
-    let kept = kept.iter().map(
-        |kept| json!({ "pods": kept.pods, "why": explain::program(&kept.origin, &kept.answer) }),
-    );
-    let remarks = remarks.iter().map(|(origin, text)| json!({ "pod": origin, "remark": text }));
-    json!({
-        "placed": placed.collect::<Vec<_>>(),
-        "pending": kept.collect::<Vec<_>>(),
-        "remarks": remarks.collect::<Vec<_>>(),
-    })
+    Simulate { placed, pending: pending.collect(), remarks }
 }

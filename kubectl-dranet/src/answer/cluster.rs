@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use topology_graph::PathKind;
 
 /// `kubectl dranet capacity -o json`.
 #[derive(Debug, Serialize)]
@@ -20,7 +21,7 @@ pub(crate) struct Capacity {
 }
 
 /// How many pods of a shape fit.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CapacityShape {
@@ -106,7 +107,8 @@ pub(crate) struct Placed {
     /// The fabric of the node.
     pub(crate) fabric: Option<String>,
     /// The farthest of its pairs of GPU and NIC.
-    pub(crate) path: Option<String>,
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(crate) path: Option<PathKind>,
     /// On a node that binds NICs late, for how many eighths of the choices of GPUs NICs are free that are
     /// as near as the pod asks for, as scheduler-ext forecasts; null on others.
     pub(crate) near_eighths: Option<u32>,
@@ -116,6 +118,9 @@ pub(crate) struct Placed {
     pub(crate) equal_nodes: Vec<String>,
     /// What it gets.
     pub(crate) devices: Vec<Device>,
+    /// The number of GPUs that the node's device plugin gives it.
+    #[serde(skip)]
+    pub(crate) plugin_gpus: usize,
 }
 
 /// A device.

@@ -3,6 +3,7 @@
 #[cfg(test)]
 use super::Object;
 use cluster_model::view::ObjectKey;
+use dra_allocator::explain::Relaxation;
 #[cfg(test)]
 use schemars::JsonSchema;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub(crate) struct Planned {
     /// What each node would allocate now.
     pub(crate) nodes: Vec<PlanNode>,
     /// For a pod of a group: where the group would be placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fabric: Option<PlanFabric>,
 }
 
@@ -97,7 +99,8 @@ pub(crate) struct Pair {
     /// The NIC.
     pub(crate) nic: String,
     /// `PIX`, `PXB`, `PHB`, `NODE`, `SYS` and the like.
-    pub(crate) path: String,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(crate) path: PathKind,
 }
 
 /// Where a group would be placed.
@@ -110,10 +113,13 @@ pub(crate) struct PlanFabric {
     /// How many fit on each fabric.
     pub(crate) places: BTreeMap<String, usize>,
     /// The fabric that it would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<String>,
     /// The domains of levels below the fabric that it would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domains: Option<Vec<PlanDomain>>,
     /// Why it would wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waits: Option<String>,
 }
 
@@ -221,10 +227,13 @@ pub(crate) struct ExplainNodes {
     /// Nodes that its own selectors exclude.
     pub(crate) not_selected: Vec<String>,
     /// Nodes that are excluded for other reasons: not ready, cordoned, tainted, full.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) barred: Option<Vec<Barred>>,
     /// Devices that are down or tainted, and when the pod would fit: a sentence for each node.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) down: Option<Vec<String>>,
     /// NICs that nodes do not publish, and why: a sentence for each node.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) withheld: Option<Vec<String>>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
@@ -243,6 +252,9 @@ pub(crate) struct ExplainGroup {
     pub(crate) reasons: Vec<String>,
     /// Who holds the devices of the first node.
     pub(crate) in_use: Vec<String>,
+    /// Changes that would be sufficient on the first node.
+    #[serde(skip)]
+    pub(crate) relaxations: Vec<Relaxation>,
 }
 
 /// Excluded nodes.

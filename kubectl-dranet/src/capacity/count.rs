@@ -1,5 +1,6 @@
 //! Counts how many pods with a claim fit, node by node.
 
+use crate::answer::CapacityRoom;
 use crate::nodes::{fabric, machine};
 use crate::predicted::nodes;
 use cluster_model::node_devices::{Role, published};
@@ -7,19 +8,6 @@ use cluster_model::predict::{STEPS_MAX, budget, hold};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The nodes of one machine type on one fabric.
-#[derive(Debug)]
-pub(super) struct Room {
-    /// The machine type, otherwise the hash of its shape.
-    pub(super) machine: String,
-    pub(super) fabric: Option<String>,
-    pub(super) nodes: usize,
-    /// Pods that fit in addition to what is in use.
-    pub(super) now: usize,
-    /// Pods that would fit if nothing were in use.
-    pub(super) empty: usize,
-}
 
 /// The GPUs of device plugins, which no claim counts.
 #[derive(Debug)]
@@ -54,7 +42,7 @@ pub(super) fn rooms(
     claim: &Claim,
     plugin: Option<(&PluginGpus, u32)>,
     closed: &BTreeSet<&str>,
-) -> Vec<Room> {
+) -> Vec<CapacityRoom> {
     let mut now = counts(view, claim, view.inventory().state());
     let mut empty = counts(view, claim, &AllocatedState::new());
     if let Some((plugin, gpus)) = plugin {
@@ -64,21 +52,21 @@ pub(super) fn rooms(
             now.entry(node).and_modify(|now| *now = free.min(*now));
         }
     }
-    let mut rooms: BTreeMap<(String, Option<String>), Room> = BTreeMap::new();
+    let mut rooms: BTreeMap<(String, Option<String>), CapacityRoom> = BTreeMap::new();
     for (node, most) in empty.into_iter().filter(|(_, most)| *most > 0) {
         let (machine, fabric) = (machine(view, node), fabric(view, node));
-        let room = rooms.entry((machine.clone(), fabric.clone())).or_insert_with(|| Room {
+        let room = rooms.entry((machine.clone(), fabric.clone())).or_insert_with(|| CapacityRoom {
             machine,
             fabric,
             nodes: 0,
-            now: 0,
-            empty: 0,
+            fit_now: 0,
+            fit_empty: 0,
         });
         room.nodes += 1;
         if !closed.contains(node) {
-            room.now += now.get(node).copied().unwrap_or_default();
+            room.fit_now += now.get(node).copied().unwrap_or_default();
         }
-        room.empty += most;
+        room.fit_empty += most;
     }
     rooms.into_values().collect()
 }

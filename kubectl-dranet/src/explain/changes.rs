@@ -3,7 +3,8 @@
 //! the allocator.
 
 use super::devices::Outcomes;
-use crate::moves::{Move, fewest};
+use crate::answer::{ExplainChange, ToMove};
+use crate::moves::fewest;
 use crate::text::{counted, short};
 use admission::admit::admit;
 use admission::intent::GpuResources;
@@ -23,19 +24,10 @@ use topology_graph::Level;
 /// The most changes that are shown.
 const SHOWN_MAX: usize = 5;
 
-/// A change that would let the pod run.
-#[derive(Debug)]
-pub(super) struct Change {
-    /// What to change.
-    pub(super) text: String,
-    /// The number of nodes that the pod would then fit on.
-    pub(super) nodes: usize,
-}
-
-impl fmt::Display for Change {
+impl fmt::Display for ExplainChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = counted(self.nodes, "node");
-        write!(f, "{} (fits on {nodes} then)", self.text)
+        write!(f, "{} (fits on {nodes} then)", self.change)
     }
 }
 
@@ -46,7 +38,7 @@ pub(super) fn smallest(
     policy: &Policy,
     nodes: &[&str],
     (outcomes, claims): (&Outcomes, &[Claim]),
-) -> anyhow::Result<Vec<Change>> {
+) -> anyhow::Result<Vec<ExplainChange>> {
     let own = original(pod, view)?;
     let mut found = Vec::new();
     if let Some(own) = own.as_ref().filter(|own| *own != pod) {
@@ -82,23 +74,23 @@ fn anew(
     view: &ClusterView,
     policy: &Policy,
     nodes: &[&str],
-) -> anyhow::Result<Option<Change>> {
+) -> anyhow::Result<Option<ExplainChange>> {
     let nodes = fits(original, view, policy, nodes)?;
     let text = "delete the pod and create it again: its claim was planned for the machines that \
                 existed then, and cannot change";
-    Ok((nodes > 0).then(|| Change { text: text.to_owned(), nodes }))
+    Ok((nodes > 0).then(|| ExplainChange { change: text.to_owned(), nodes }))
 }
 
 /// What would have to be freed, on the node where that is least.
-fn of_use(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Option<Change> {
-    let Move { node, claims } = fewest(view, nodes.iter().copied(), claims)?;
+fn of_use(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Option<ExplainChange> {
+    let ToMove { node, claims } = fewest(view, nodes.iter().copied(), claims)?;
     let noun = if claims.len() == 1 { "this claim gives" } else { "these claims give" };
     let text = format!("when {noun} back the devices of node {node}: {}", claims.join(", "));
-    Some(Change { text, nodes: 1 })
+    Some(ExplainChange { change: text, nodes: 1 })
 }
 
 /// Weaker requests that the claims could make.
-fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
+fn of_claims(outcomes: &Outcomes) -> Vec<ExplainChange> {
     let mut found: Vec<(&Relaxation, usize)> = Vec::new();
     for group in &outcomes.groups {
         let of_claim = group.relaxations.iter().filter(|relaxation| {
@@ -122,7 +114,7 @@ fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
                 ),
                 relaxation => relaxation.to_string(),
             };
-            Change { text, nodes }
+            ExplainChange { change: text, nodes }
         })
         .collect()
 }
@@ -134,7 +126,7 @@ fn of_annotations(
     view: &ClusterView,
     policy: &Policy,
     nodes: &[&str],
-) -> anyhow::Result<Vec<Change>> {
+) -> anyhow::Result<Vec<ExplainChange>> {
     let mut found = Vec::new();
     for (key, values) in edits(&pod["metadata"]["annotations"]) {
         for value in values {
@@ -142,7 +134,7 @@ fn of_annotations(
             edited["metadata"]["annotations"][key] = value.as_str().into();
             let fits = fits(&edited, view, policy, nodes)?;
             if fits > 0 {
-                found.push(Change { text: format!("{key}: \"{value}\""), nodes: fits });
+                found.push(ExplainChange { change: format!("{key}: \"{value}\""), nodes: fits });
                 break;
             }
         }

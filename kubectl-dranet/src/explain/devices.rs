@@ -1,11 +1,12 @@
 //! The result of claims on each node, and which nodes have the same result.
 
+use crate::answer::ExplainGroup;
 use crate::device_names;
 use crate::text::{counted, listed, short};
 use cluster_model::node_devices::published;
 use cluster_model::predict::{EXPENSIVE, STEPS_MAX, budget};
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
+use dra_allocator::explain::{Explanation, Failure, RequestReport, explain};
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
 use std::collections::BTreeMap;
 
@@ -18,21 +19,7 @@ pub(super) struct Outcomes {
     /// Nodes where the claims fit.
     pub(super) fits: Vec<String>,
     /// Other nodes.
-    pub(super) groups: Vec<Group>,
-}
-
-/// Nodes with the same result.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) nodes: Vec<String>,
-    /// `does not fit: …`.
-    pub(super) verdict: String,
-    /// The first thing that fails, request by request.
-    pub(super) reasons: Vec<String>,
-    /// Who holds suitable devices of the first node.
-    pub(super) holders: Vec<String>,
-    /// Changes that would be sufficient on the first node.
-    pub(super) relaxations: Vec<Relaxation>,
+    pub(super) groups: Vec<ExplainGroup>,
 }
 
 impl Outcomes {
@@ -43,7 +30,7 @@ impl Outcomes {
         let nodes = nodes.iter().copied();
         let answers = survey(inventory, nodes, claims, inventory.state(), settings, limits);
         let mut found = Self::default();
-        let mut groups: BTreeMap<(String, Vec<String>), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(String, Vec<String>), ExplainGroup> = BTreeMap::new();
         for alike in answers.groups() {
             let names = alike.nodes.iter().map(|node| (*node).to_owned());
             if matches!(alike.attempt.outcome, Outcome::Allocated(_)) {
@@ -58,13 +45,14 @@ impl Outcomes {
             let mut lines = broken_pools(view, first);
             lines.extend(reasons(&explained));
             let reasons = lines;
-            let group = groups.entry((verdict.clone(), reasons.clone())).or_insert_with(|| Group {
-                nodes: Vec::new(),
-                verdict,
-                reasons,
-                holders: holders(view, first, &explained),
-                relaxations: Vec::new(),
-            });
+            let group =
+                groups.entry((verdict.clone(), reasons.clone())).or_insert_with(|| ExplainGroup {
+                    nodes: Vec::new(),
+                    verdict,
+                    reasons,
+                    in_use: holders(view, first, &explained),
+                    relaxations: Vec::new(),
+                });
             group.nodes.extend(names);
             for relaxation in explained.relaxations {
                 if !group.relaxations.contains(&relaxation) {

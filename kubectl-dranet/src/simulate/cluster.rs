@@ -2,10 +2,12 @@
 //! kube-scheduler by claims, selectors, taints and resources, and ranked by the extender's scores.
 
 use super::{added, claim};
+use crate::answer::{Device, Placed};
 use crate::args::AddedNodes;
 use crate::barriers::{Barriers, Needs};
 use crate::explain::{self, Answer, Scene, quota};
 use crate::extended::Extended;
+use crate::nodes::{fabric, machine};
 use crate::predicted::{nodes, pools_of, predict_channel};
 use crate::source::Seen;
 use admission::admit::{Verdict, admit};
@@ -31,7 +33,6 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use topology_graph::PathKind;
 
 /// The cluster with the pods placed so far.
 pub(super) struct Cluster {
@@ -54,30 +55,15 @@ pub(super) enum Fate {
     Kept(Answer),
 }
 
-/// Where a pod landed.
-pub(super) struct Placed {
-    pub(super) node: String,
-    /// The devices of its claims.
-    pub(super) devices: Vec<DeviceId>,
-    /// The number of GPUs that the node's device plugin gives it.
-    pub(super) plugin_gpus: usize,
-    /// The farthest path among its pairs of GPU and NIC.
-    pub(super) path: Option<PathKind>,
-    /// What it can expect when it starts, on a node that binds NICs late.
-    pub(super) at_start: Option<AtStart>,
-    /// The extender's points for the node; `None` if the pod takes no devices.
-    pub(super) score: Option<i64>,
-    /// Nodes with as many points: kube-scheduler chooses between them by its own scores.
-    pub(super) equal: Vec<String>,
-}
-
 /// The node that is chosen for a pod.
 struct Choice {
     node: String,
     /// What the pod gets there; `None` if it takes no devices.
     gets: Option<Gets>,
+    /// The extender's points for the node; `None` if the pod takes no devices.
     score: Option<i64>,
-    equal: Vec<String>,
+    /// Nodes with as many points: kube-scheduler chooses between them by its own scores.
+    equal_nodes: Vec<String>,
 }
 
 /// A pod as admission left it, with its claims.
@@ -86,6 +72,11 @@ struct Asked {
     known: PodClaims,
     claims: Vec<Claim>,
     needs: Needs,
+}
+
+fn device(DeviceId { driver, pool, device }: &DeviceId) -> Device {
+    let [driver, pool, name] = [driver, pool, device].map(ToString::to_string);
+    Device { driver, pool, name }
 }
 
 /// The number of GPUs that a node's device plugin gives a pod.
@@ -121,13 +112,12 @@ impl Cluster {
         })
     }
 
-    /// The cluster as decisions see it.
-    pub(super) fn view(&self) -> &ClusterView {
-        &self.view
-    }
-
     /// Creates a pod and schedules it. `size` is the number of pods of its job, if that is known.
-    pub(super) fn place(&mut self, pod: &Value, size: Option<u64>) -> anyhow::Result<Fate> {
+    pub(super) fn place(
+        &mut self,
+        (name, pod): (&str, &Value),
+        size: Option<u64>,
+    ) -> anyhow::Result<Fate> {
         let asked = match self.query(pod, size)? {
             Ok(asked) => asked,
             Err(answer) => return Ok(Fate::Kept(answer)),
@@ -139,13 +129,23 @@ impl Cluster {
             let fabric = asked.needs.fabric.as_deref();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
-        let Choice { node, gets, score, equal } = self.choose(&asked.pod, &fits);
+        let Choice { node, gets, score, equal_nodes } = self.choose(&asked.pod, &fits);
         let plugin_gpus = plugin_gpus(&self.view, &asked.needs.own.requests, &node);
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let devices = self.bind(asked, &node)?;
-        let path = gets.and_then(|gets| gets.farthest).map(|reach| reach.path);
         let at_start = gets.and_then(|gets| gets.at_start);
-        Ok(Fate::Placed(Placed { node, devices, plugin_gpus, path, at_start, score, equal }))
+        Ok(Fate::Placed(Placed {
+            pod: name.to_owned(),
+            machine: machine(&self.view, &node),
+            fabric: fabric(&self.view, &node),
+            node,
+            path: gets.and_then(|gets| gets.farthest).map(|reach| reach.path),
+            near_eighths: at_start.map(|it| AtStart::PARTS - it.missed),
+            score,
+            equal_nodes,
+            devices,
+            plugin_gpus,
+        }))
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
@@ -278,11 +278,11 @@ impl Cluster {
         let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
         let score = known().map(|scored| scored.score).max();
         let best = |scored: &&Scored| Some(scored.score) == score;
-        let equal: Vec<String> = known().filter(best).map(|it| it.node.clone()).collect();
+        let equal_nodes = known().filter(best).map(|it| it.node.clone()).collect();
         let first = known().find(best);
         let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
         let node = first.map(|scored| &scored.node).or_else(|| fits.first());
-        Choice { node: node.cloned().unwrap_or_default(), gets, score, equal }
+        Choice { node: node.cloned().unwrap_or_default(), gets, score, equal_nodes }
     }
 
     /// The claim that stands for extended resources on this node, with its spec.
@@ -298,7 +298,7 @@ impl Cluster {
     }
 
     /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
-    fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<DeviceId>> {
+    fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<Device>> {
         let Asked { mut pod, known, mut claims, needs } = asked;
         let by_claim = self.claim_for_extended(&needs, node)?;
         claims.extend(by_claim.as_ref().map(|(claim, _)| claim.clone()));
@@ -335,6 +335,6 @@ impl Cluster {
         self.barriers.pods.apply_usage(&pod);
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
-        Ok(results.map(|result| result.device.clone()).collect())
+        Ok(results.map(|result| device(&result.device)).collect())
     }
 }

@@ -230,8 +230,10 @@ fn marked(value: Option<&String>) -> (Option<String>, Vec<LevelDomain>) {
 fn slice(pod: &Pod, size: usize) -> Option<(Box<str>, usize)> {
     let metadata = &pod.metadata;
     let maps = [metadata.labels.as_ref(), metadata.annotations.as_ref()];
-    let value = |key: &str| maps.into_iter().flatten().find_map(|map| map.get(key));
-    let index: usize = job_label::INDICES.iter().find_map(|key| value(key)?.parse().ok())?;
+    let index: usize = job_label::INDICES.iter().find_map(|key| {
+        let value = maps.into_iter().flatten().find_map(|map| map.get(*key));
+        value?.parse().ok()
+    })?;
     let owners = metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     let uid = controller.map(|owner| owner.uid.as_str()).unwrap_or_default();

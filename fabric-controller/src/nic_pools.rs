@@ -176,14 +176,10 @@ impl NicPools {
 
     /// The number of older addresses for the same device, pool and IP family of the claim.
     fn rank(&self, name: &str, held: &HeldAddress) -> usize {
-        let is_same = |it: &HeldAddress| {
-            let (one, other) = (&it.spec, &held.spec);
-            let is_v4 = |spec: &NicAddressSpec| spec.address.address.is_ipv4();
-            (&one.node, &one.device, is_v4(one)) == (&other.node, &other.device, is_v4(other))
-        };
         let names = self.of_claim.get(&claim_and_pool(&held.spec)).into_iter().flatten();
         let others = names.filter_map(|name| Some((name, self.addresses.get(name)?)));
-        let others = others.filter(|(_, it)| is_same(it));
+        let others =
+            others.filter(|(_, it)| device_and_family(&it.spec) == device_and_family(&held.spec));
         let age = |name: &str, it: &HeldAddress| (it.created, name.to_owned());
         let own = age(name, held);
         others.filter(|(name, it)| age(name, it) < own).count()
@@ -202,6 +198,11 @@ impl NicPools {
         });
         due.collect()
     }
+}
+
+/// What an address is for: a node, its device, and whether it is of IPv4.
+fn device_and_family(spec: &NicAddressSpec) -> (&str, &str, bool) {
+    (&spec.node, &spec.device, spec.address.address.is_ipv4())
 }
 
 fn claim_and_pool(spec: &NicAddressSpec) -> (String, String) {

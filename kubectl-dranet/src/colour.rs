@@ -18,9 +18,9 @@ const WORDS: [(&str, &str); 9] = [
 /// Whether standard output should have colours: it is a terminal, and `NO_COLOR` is not
 /// set (<https://no-color.org>).
 pub fn is_wanted() -> bool {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+    stdout().is_terminal() && !is_refused && !is_dumb
 }
 
 /// Colours the severity at the start of each line.

@@ -83,22 +83,16 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     seen.must_know(&DEVICES)?;
     let namespace = seen.namespace.as_deref().filter(|_| !args.all_namespaces);
     let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };
-    let is_asked = |object: &&Value| {
-        let metadata = &object["metadata"];
-        let labels: BTreeMap<String, String> = metadata["labels"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect();
-        namespace.is_none_or(|asked| metadata["namespace"] == asked)
-            && args.selector.as_ref().is_none_or(|selector| selector.matches(&labels))
-    };
     // The pods of a job differ only in their names, so they are checked once.
     let mut known: HashMap<String, Option<Vec<LintFinding>>> = HashMap::new();
     let mut linted = Vec::new();
-    for object in seen.kept.iter().filter(is_asked) {
+    for object in &seen.kept {
         let metadata = &object["metadata"];
+        let is_there = namespace.is_none_or(|asked| metadata["namespace"] == asked);
+        let is_selected = args.selector.as_ref().is_none_or(|it| it.matches(&labels(object)));
+        if !is_there || !is_selected {
+            continue;
+        }
         let is_made = metadata["labels"][label::TEMPLATE].is_string()
             || metadata["annotations"][FROM_TEMPLATE].is_string();
         if object["kind"] == "Deployment" || is_made {
@@ -119,6 +113,11 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     }
     linted.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
     Ok((linted, seen.notes))
+}
+
+fn labels(object: &Value) -> BTreeMap<String, String> {
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// The parts of an object that findings depend on.
@@ -190,8 +189,8 @@ fn check_form(kind: &str, object: &Value, spec: &Value) -> anyhow::Result<()> {
 /// What admission reports about an annotated pod.
 fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Option<Linted>> {
     let annotations = object["metadata"]["annotations"].as_object();
-    let is_ours = |key: &String| key.starts_with(annotation::DOMAIN);
-    if !annotations.is_some_and(|annotations| annotations.keys().any(is_ours)) {
+    let mut keys = annotations.into_iter().flat_map(|annotations| annotations.keys());
+    if !keys.any(|key| key.starts_with(annotation::DOMAIN)) {
         return Ok(None);
     }
     let finding = |check: &str, severity, message: String| LintFinding {

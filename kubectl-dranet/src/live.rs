@@ -280,8 +280,8 @@ impl Cluster {
 
 /// The file that names the cluster, in words.
 fn kubeconfig(args: &KubeArgs) -> String {
-    let of_environment = || std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
-    let path = args.kubeconfig.clone().or_else(|| of_environment().map(PathBuf::from));
+    let of_environment = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
+    let path = args.kubeconfig.clone().or_else(|| of_environment.map(PathBuf::from));
     path.map_or_else(
         || "~/.kube/config or the pod's service account".to_owned(),
         |path| format!("kubeconfig {}", path.display()),

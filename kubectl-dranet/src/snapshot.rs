@@ -98,9 +98,11 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
         head.unread.clear();
     }
     write(&args.output, &head, &objects)?;
-    let kinds = objects.kinds().iter();
-    let kind = |name: &str| if name.is_empty() { "?".to_owned() } else { name.to_owned() };
-    let kinds: Vec<_> = kinds.map(|(name, number)| counted(*number, &kind(name))).collect();
+    let kinds = objects.kinds().iter().map(|(name, number)| {
+        let name: &str = if name.is_empty() { "?" } else { name };
+        counted(*number, name)
+    });
+    let kinds: Vec<_> = kinds.collect();
     let text = format!("{}: {}\n", args.output.display(), kinds.join(", "));
     Ok(Output { notes, ..Output::from(text) })
 }

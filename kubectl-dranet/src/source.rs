@@ -330,7 +330,12 @@ pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
 
 /// The objects that every view is made from.
 pub(crate) fn of_view() -> Vec<Query> {
-    let without = |kind: &str| match kind {
+    VIEW.into_iter().map(|kind| kind.all(without(kind.name))).collect()
+}
+
+/// What follows if a kind of the view cannot be read.
+fn without(kind: &str) -> &'static str {
+    match kind {
         "Node" => "node labels are unknown and node selectors are ignored",
         "ResourceSlice" => "devices are unknown",
         "DeviceTaintRule" => "taints that rules add to devices are unknown",
@@ -338,8 +343,7 @@ pub(crate) fn of_view() -> Vec<Query> {
         "ResourceClaim" => "all devices are assumed free",
         "ResourceClaimTemplate" => "claim templates are unknown",
         _ => "graphs are unknown",
-    };
-    VIEW.into_iter().map(|kind| kind.all(without(kind.name))).collect()
+    }
 }
 
 /// The same, and what admission knows in addition: quotas of the namespace, and remembered

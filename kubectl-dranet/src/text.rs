@@ -154,9 +154,8 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
 /// The plural of a noun.
 fn plural(noun: &str) -> String {
     let ends_hard = ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end));
-    let before = noun.strip_suffix('y');
-    let is_vowel = |stem: &str| stem.ends_with(['a', 'e', 'i', 'o', 'u']);
-    match before.filter(|stem| !is_vowel(stem)) {
+    let stem = noun.strip_suffix('y');
+    match stem.filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u'])) {
         Some(stem) => format!("{stem}ies"),
         None if ends_hard => format!("{noun}es"),
         None => format!("{noun}s"),

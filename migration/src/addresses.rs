@@ -81,8 +81,8 @@ impl Pools {
 
     /// The name of the pool with these ranges; creates one if there is none.
     fn name(&mut self, wanted: &str, spec: Value, notes: &mut Vec<String>) -> String {
-        let same = |(_, made): &&(String, Value)| made["ranges"] == spec["ranges"];
-        if let Some((name, made)) = self.made.iter().find(same) {
+        let same = self.made.iter().find(|(_, made)| made["ranges"] == spec["ranges"]);
+        if let Some((name, made)) = same {
             if *made != spec {
                 notes.push(format!(
                     "NicPool `{name}` already has this range; it keeps the exclusions and routes \
@@ -92,10 +92,10 @@ impl Pools {
             return name.clone();
         }
         let wanted = object_name(wanted);
-        let is_taken = |name: &str| self.made.iter().any(|(made, _)| made == name);
         let numbered = (2..).map(|number| format!("{wanted}-{number}"));
         let mut names = std::iter::once(wanted.clone()).chain(numbered);
-        let name = names.find(|name| !is_taken(name)).unwrap_or(wanted);
+        let free = names.find(|name| self.made.iter().all(|(made, _)| made != name));
+        let name = free.unwrap_or(wanted);
         self.made.push((name.clone(), spec));
         name
     }
@@ -311,18 +311,17 @@ fn range(text: &str, ends: &Value) -> Option<Value> {
         None => (text.to_owned(), None),
     };
     let cidr = network(cidr.parse().ok()?);
-    let is_inside = |address: &str| {
-        let length = cidr.split_once('/').map_or("", |(_, length)| length);
-        let prefix = format!("{address}/{length}").parse::<IpPrefix>();
-        prefix.is_ok_and(|prefix| network(prefix) == cidr)
-    };
+    let length = cidr.split_once('/').map_or("", |(_, length)| length);
     let mut range = json!({"cidr": cidr});
     if let Some(last) = last {
         range["first"] = first.into();
         range["last"] = last.into();
     }
     for key in ["first", "last", "gateway"] {
-        let end = ends[key].as_str().filter(|end| is_inside(end));
+        let end = ends[key].as_str().filter(|end| {
+            let prefix = format!("{end}/{length}").parse::<IpPrefix>();
+            prefix.is_ok_and(|prefix| network(prefix) == cidr)
+        });
         if let Some(end) = end {
             range[key] = end.into();
         }

@@ -228,12 +228,11 @@ fn of_sriov(spec: &Value) -> Settings {
     let mut notes = Vec::new();
     let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let virtual_function = virtual_function(spec, &mut notes);
-    let is_set = |name: &&&str| {
-        let value = &spec[**name];
-        !(value.is_null() || *value == json!(0) || *value == json!(""))
-    };
-    for field in ["metaPlugins", "capabilities"].iter().filter(is_set) {
-        notes.push(format!("`{field}: {}` has no counterpart", spec[*field]));
+    for field in ["metaPlugins", "capabilities"] {
+        let value = &spec[field];
+        if !value.is_null() && *value != json!(0) && *value != json!("") {
+            notes.push(format!("`{field}: {value}` has no counterpart"));
+        }
     }
     // In SriovIBNetwork this belongs to the virtual function.
     if let Some(pkey) = text(&spec["pKey"]) {

@@ -13,8 +13,7 @@ pub struct Note {
 
 /// Describes an object for the user: its kind and name, with the namespace if it has one.
 fn described(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let kind = text(&object["kind"]);
+    let kind = object["kind"].as_str().unwrap_or_default();
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().or_else(|| metadata["generateName"].as_str());
     match metadata["namespace"].as_str() {

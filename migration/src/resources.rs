@@ -144,13 +144,10 @@ impl Resources {
             note(notes, object, *text);
         }
         let read = ["rdmaSharedDevicePlugin", "sriovDevicePlugin"];
-        let is_known = |field: &str| {
-            read.contains(&field)
-                || SETTINGS.contains(&field)
-                || told.iter().any(|(known, _)| *known == field)
-        };
+        let known = told.iter().map(|(field, _)| field).chain(&read).chain(&SETTINGS);
+        let known: Vec<&str> = known.copied().collect();
         let fields = spec.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-        for (field, _) in fields.filter(|(field, _)| !is_known(field)) {
+        for (field, _) in fields.filter(|(field, _)| !known.contains(&field.as_str())) {
             let text = format!(
                 "`{field}`: not known to this program and not converted; check whether pods need it"
             );

@@ -338,11 +338,10 @@ fn placement(
 /// `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`).
 fn tier(request: &DeviceRequest, chosen: &[&str]) -> i64 {
     let subrequests = request.first_available.as_deref().unwrap_or_default();
-    let is_chosen = |name: &str| {
-        let name = format!("{}/{name}", request.name);
+    let taken = (0..SUBREQUESTS_MAX).zip(subrequests).filter(|(_, sub)| {
+        let name = format!("{}/{}", request.name, sub.name);
         chosen.contains(&name.as_str())
-    };
-    let taken = (0..SUBREQUESTS_MAX).zip(subrequests).filter(|(_, sub)| is_chosen(&sub.name));
+    });
     taken.map(|(index, _)| SUBREQUESTS_MAX - index).sum()
 }
 

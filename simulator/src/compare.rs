@@ -110,9 +110,9 @@ impl Scene {
             None => cluster,
         };
         #[allow(clippy::cast_precision_loss, reason = "a few replays")]
-        let begin = |replay: u64| replay as f64 / args.repeats as f64;
-        let workloads: Vec<_> = (0..args.repeats)
-            .map(|replay| Workload::new(&trace.begun_at(begin(replay)), claims, &cluster, load))
+        let begins = (0..args.repeats).map(|replay| replay as f64 / args.repeats as f64);
+        let workloads: Vec<_> = begins
+            .map(|begin| Workload::new(&trace.begun_at(begin), claims, &cluster, load))
             .collect();
         if workloads.iter().any(|workload| workload.tasks.is_empty()) {
             let nodes = nodes.div_ceil(cluster.fabrics().max(1));

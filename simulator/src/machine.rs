@@ -225,21 +225,23 @@ impl Machine {
     ///
     /// Never: the objects are valid ResourceSlices, which a test checks.
     pub fn slices(&self, node: &str) -> Vec<ResourceSlice> {
-        let slice = |(driver, devices): &(&str, Value)| {
-            let object = json!({
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceSlice",
-                "metadata": { "name": format!("{node}-{driver}") },
-                "spec": {
-                    "driver": driver,
-                    "nodeName": node,
-                    "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
-                    "devices": own(devices, node),
-                },
-            });
-            serde_json::from_value(object).expect("this is a ResourceSlice")
-        };
-        self.slices.iter().map(slice).collect()
+        self.slices
+            .iter()
+            .map(|(driver, devices)| {
+                let object = json!({
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceSlice",
+                    "metadata": { "name": format!("{node}-{driver}") },
+                    "spec": {
+                        "driver": driver,
+                        "nodeName": node,
+                        "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
+                        "devices": own(devices, node),
+                    },
+                });
+                serde_json::from_value(object).expect("this is a ResourceSlice")
+            })
+            .collect()
     }
 
     /// Its topology as an object.

@@ -125,8 +125,8 @@ pub fn table(scene: &Scene, comparison: &Comparison) -> String {
     let paths: BTreeSet<&String> =
         comparison.policies.iter().flat_map(|it| it.pairs.keys()).collect();
     for path in paths {
-        let share = |it: &Measures| it.pairs.get(path).copied().unwrap_or(0.0);
-        let values = comparison.policies.iter().map(|it| format!("{:.1}", share(it) * 100.0));
+        let shares = comparison.policies.iter().map(|it| it.pairs.get(path).copied());
+        let values = shares.map(|share| format!("{:.1}", share.unwrap_or(0.0) * 100.0));
         line(&mut text, &format!("GPU–NIC pairs at {path} (%)"), values);
     }
     text

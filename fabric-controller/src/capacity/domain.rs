@@ -1,7 +1,6 @@
 //! Applies the pods' own affinity to other pods.
 
 use super::{FabricCapacity, Places};
-use crate::interpod::Term;
 use crate::requirements::PodRequirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,25 +63,29 @@ impl FabricCapacity<'_> {
     pub(super) fn domains<'k>(&self, kind: &'k Arc<PodRequirements>) -> Vec<Domain<'k>> {
         let apart = kind.apart.iter().map(|term| (term, false));
         let near = kind.near.iter().map(|term| (term, true));
-        let domain = |(term, near): (&'k Term, bool)| {
-            let means =
-                |namespace: &str, labels: &_| term.matches(&kind.namespace, namespace, labels);
-            let mut there = BTreeSet::new();
-            for node in self.pods.nodes() {
-                let mut on = self.pods.on(node);
-                if on.any(|(key, placed)| means(&key.namespace, &placed.labels)) {
-                    let known = self.view.inventory().node(node);
-                    there.extend(known.and_then(|it| it.labels.get(&*term.topology_key)).cloned());
+        apart
+            .chain(near)
+            .map(|(term, near)| {
+                let means =
+                    |namespace: &str, labels: &_| term.matches(&kind.namespace, namespace, labels);
+                let mut there = BTreeSet::new();
+                for node in self.pods.nodes() {
+                    let mut on = self.pods.on(node);
+                    if on.any(|(key, placed)| means(&key.namespace, &placed.labels)) {
+                        let known = self.view.inventory().node(node);
+                        there.extend(
+                            known.and_then(|it| it.labels.get(&*term.topology_key)).cloned(),
+                        );
+                    }
                 }
-            }
-            for (node, taken) in &self.taken {
-                if taken.labels.as_ref().is_some_and(|labels| means(&taken.namespace, labels)) {
-                    there.extend(self.label(*node, &term.topology_key).map(Arc::from));
+                for (node, taken) in &self.taken {
+                    if taken.labels.as_ref().is_some_and(|labels| means(&taken.namespace, labels)) {
+                        there.extend(self.label(*node, &term.topology_key).map(Arc::from));
+                    }
                 }
-            }
-            let itself = kind.labels.as_ref().is_some_and(|it| means(&kind.namespace, it));
-            Domain { key: &term.topology_key, near, itself, there }
-        };
-        apart.chain(near).map(domain).collect()
+                let itself = kind.labels.as_ref().is_some_and(|it| means(&kind.namespace, it));
+                Domain { key: &term.topology_key, near, itself, there }
+            })
+            .collect()
     }
 }

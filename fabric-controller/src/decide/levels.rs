@@ -147,9 +147,9 @@ pub(super) fn most(group: &Group, needs: &GroupDemand<'_>, fabric: &FabricCapaci
         Some(request) => field.rooms(request.level, &[]).into_keys().map(|it| vec![it]).collect(),
         None => vec![Vec::new()],
     };
-    let in_region = |region: Vec<LevelDomain>| match (nearest, field.slice) {
+    let rooms = regions.iter().map(|region| match (nearest, field.slice) {
         (Some(nearest), Some(slice)) if nearest.is_required => {
-            let rooms = field.rooms(nearest.level, &region);
+            let rooms = field.rooms(nearest.level, region);
             let rooms = || rooms.values().map(|room| least(room));
             // The last slice may be smaller.
             let last = needs.total() % slice;
@@ -157,9 +157,9 @@ pub(super) fn most(group: &Group, needs: &GroupDemand<'_>, fabric: &FabricCapaci
             rooms().map(|room| room / slice * slice).sum::<usize>()
                 + if has_room { last } else { 0 }
         }
-        _ => field.room_in(&region),
-    };
-    regions.into_iter().map(in_region).max().unwrap_or(0)
+        _ => field.room_in(region),
+    });
+    rooms.max().unwrap_or(0)
 }
 
 /// The room for the kind of pod that has least.

@@ -71,13 +71,14 @@ impl Placer<'_, '_> {
         }
         let fit = placed.len();
         let need = ready + lacking;
-        let full = |fabric: String| match elsewhere {
-            None if self.rules.growing.contains(&fabric) => {
+        let rest = (waiting > 0).then(|| {
+            let fabric = fabric.clone();
+            if elsewhere.is_none() && self.rules.growing.contains(&fabric) {
                 WaitingReason::Growing { fabric, fit, need }
+            } else {
+                WaitingReason::Full { fabric, fit, need, elsewhere }
             }
-            elsewhere => WaitingReason::Full { fabric, fit, need, elsewhere },
-        };
-        let rest = (waiting > 0).then(|| full(fabric.clone()));
+        });
         let action = match (fit, rest) {
             (0, Some(why)) => Action::Wait(why),
             (0, None) => return,

@@ -103,28 +103,30 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<DoctorFinding
 
 /// `DeviceTaintRules` that select every device of the cluster (Kubernetes issue 141422).
 fn rules_for_all(seen: &Seen) -> Vec<DoctorFinding> {
-    let finding = |rule: &Value| {
-        let effect = match rule["spec"]["taint"]["effect"].as_str() {
-            Some("NoExecute") => "so no new pod gets a device, and pods that have some are deleted",
-            Some("NoSchedule") => "so no new pod gets a device",
-            _ => return None,
-        };
-        let name = rule["metadata"]["name"].as_str().unwrap_or_default();
-        let message = format!(
-            "selects every device of every driver, {effect}; name a driver, pool or device in its \
-             spec.deviceSelector"
-        );
-        let place = format!("DeviceTaintRule {name}");
-        Some(DoctorFinding::new(Severity::Warning, place, message))
-    };
     seen.of_kind("DeviceTaintRule")
         .filter(|rule| {
             let selector = &rule["spec"]["deviceSelector"];
             let fields = ["driver", "pool", "device"];
             selector.is_object() && fields.iter().all(|field| selector[field].is_null())
         })
-        .filter_map(finding)
+        .filter_map(rule_for_all)
         .collect()
+}
+
+/// What a rule that selects every device does; nothing if it has no effect.
+fn rule_for_all(rule: &Value) -> Option<DoctorFinding> {
+    let effect = match rule["spec"]["taint"]["effect"].as_str() {
+        Some("NoExecute") => "so no new pod gets a device, and pods that have some are deleted",
+        Some("NoSchedule") => "so no new pod gets a device",
+        _ => return None,
+    };
+    let name = rule["metadata"]["name"].as_str().unwrap_or_default();
+    let message = format!(
+        "selects every device of every driver, {effect}; name a driver, pool or device in its \
+         spec.deviceSelector"
+    );
+    let place = format!("DeviceTaintRule {name}");
+    Some(DoctorFinding::new(Severity::Warning, place, message))
 }
 
 /// GPUs that cannot be found in the graph. An entry of the drivers file has a finding of its own.

@@ -226,9 +226,10 @@ fn selecting<'v>(view: &'v ClusterView, published: &[Published<'_>]) -> Option<&
     let mut classes: Vec<&str> = view.inventory().class_names().map(|name| &**name).collect();
     classes.sort_unstable();
     classes.into_iter().find(|name| {
-        let class = view.inventory().class(name);
-        let selects = |class| published.iter().any(|(_, it)| is_in(class, it, view.settings()));
-        class.is_some_and(|class| !class.selectors.is_empty() && selects(class))
+        view.inventory().class(name).is_some_and(|class| {
+            let mut devices = published.iter().map(|(_, device)| device);
+            !class.selectors.is_empty() && devices.any(|it| is_in(class, it, view.settings()))
+        })
     })
 }
 

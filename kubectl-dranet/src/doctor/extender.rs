@@ -109,7 +109,6 @@ impl Requests {
 /// Judges what the extenders answered, or why they did not. Of several replicas, only the one
 /// next to the leading scheduler gets requests.
 pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<DoctorFinding> {
-    let place = |name: &str| format!("scheduler-ext pod {name}");
     let mut findings = Vec::new();
     let mut all = Requests::default();
     for (name, answer) in answers {
@@ -123,7 +122,8 @@ pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<Docto
                     "does not answer through the API server's proxy: {why}; check its log, and \
                      whether a NetworkPolicy blocks its metrics port"
                 );
-                findings.push(DoctorFinding::new(Severity::Warning, place(name), message));
+                let place = format!("scheduler-ext pod {name}");
+                findings.push(DoctorFinding::new(Severity::Warning, place, message));
             }
         }
     }

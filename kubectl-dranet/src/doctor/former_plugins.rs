@@ -8,7 +8,6 @@ use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::node_devices::published;
 use fabric_controller::amounts::requests;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most pods that a finding names.
@@ -17,21 +16,22 @@ const NAMED: usize = 3;
 /// The nodes whose GPUs a DRA driver publishes, and that have or had a device plugin for them: the
 /// kubelet keeps the resource in the node's status, with amount 0, when the device plugin is gone.
 pub(super) fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
-    let moved = |node: &Value| {
-        let name = node["metadata"]["name"].as_str()?;
-        let drivers: Vec<_> = gpu_drivers::all()
-            .iter()
-            .filter(|driver| {
-                let mut resources = driver.extended_resources.iter();
-                resources.any(|resource| node["status"]["capacity"].get(*resource).is_some())
-            })
-            .filter(|driver| {
-                published(&seen.view, name).any(|(_, gpu)| *gpu.id().driver == *driver.driver)
-            })
-            .collect();
-        (!drivers.is_empty()).then(|| (name.to_owned(), drivers))
-    };
-    seen.of_kind("Node").filter_map(moved).collect()
+    seen.of_kind("Node")
+        .filter_map(|node| {
+            let name = node["metadata"]["name"].as_str()?;
+            let drivers: Vec<_> = gpu_drivers::all()
+                .iter()
+                .filter(|driver| {
+                    let mut resources = driver.extended_resources.iter();
+                    resources.any(|resource| node["status"]["capacity"].get(*resource).is_some())
+                })
+                .filter(|driver| {
+                    published(&seen.view, name).any(|(_, gpu)| *gpu.id().driver == *driver.driver)
+                })
+                .collect();
+            (!drivers.is_empty()).then(|| (name.to_owned(), drivers))
+        })
+        .collect()
 }
 
 /// Reports the pods that hold GPUs of a device plugin on these nodes.

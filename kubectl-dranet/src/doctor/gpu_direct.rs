@@ -64,7 +64,7 @@ pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
             stopped.nodes.insert(node);
         }
     }
-    let finding = |(verdict, stopped): (Gdr, Stopped<'_>)| {
+    found.into_iter().filter_map(|(verdict, stopped)| {
         let (why, what_to_do) = remedy(verdict)?;
         let first = stopped.pairs.first()?;
         let message = format!(
@@ -75,8 +75,7 @@ pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
             first.nic,
         );
         DoctorFinding::on(&stopped.nodes, ("has", "have"), &message)
-    };
-    found.into_iter().filter_map(finding).collect()
+    }).collect()
 }
 
 impl Paired {

@@ -96,12 +96,6 @@ fn daemon_set(object: &Value) -> Vec<DoctorFinding> {
 /// Schedulers that cannot call the extender: only a configuration file names extenders
 /// (`KubeSchedulerConfiguration`).
 fn unregistered(seen: &Seen) -> Vec<DoctorFinding> {
-    let has_config = |pod: &&Value| {
-        let container = &pod["spec"]["containers"][0];
-        let words = ["command", "args"].iter().filter_map(|field| container[*field].as_array());
-        let mut words = words.flatten().filter_map(Value::as_str);
-        words.any(|word| word == "--config" || word.starts_with("--config="))
-    };
     let schedulers = seen.of_kind("Pod").filter(|pod| {
         let metadata = &pod["metadata"];
         metadata["namespace"] == "kube-system"
@@ -112,6 +106,14 @@ fn unregistered(seen: &Seen) -> Vec<DoctorFinding> {
                        guide on the scheduler shows how to register it";
         DoctorFinding::new(Severity::Warning, format!("kube-scheduler {}", name(pod)), message)
     }).collect()
+}
+
+/// Whether a scheduler's pod names a configuration file.
+fn has_config(pod: &Value) -> bool {
+    let container = &pod["spec"]["containers"][0];
+    let words = ["command", "args"].iter().filter_map(|field| container[*field].as_array());
+    let mut words = words.flatten().filter_map(Value::as_str);
+    words.any(|word| word == "--config" || word.starts_with("--config="))
 }
 
 fn definition(seen: &Seen, has_servers: bool) -> Option<DoctorFinding> {

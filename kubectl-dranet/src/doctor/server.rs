@@ -26,8 +26,7 @@ const GATES: [(&str, Severity, &str); 4] = [
 /// Examines what the API server and the pods of the control plane show.
 pub(super) fn examine(seen: &Seen) -> Vec<DoctorFinding> {
     let mut findings: Vec<_> = seen.server.iter().filter_map(|it| version(it)).collect();
-    let is_off = |name: &str| seen.gates.get(name) == Some(&false);
-    let off = GATES.iter().filter(|(name, _, _)| is_off(name));
+    let off = GATES.iter().filter(|(name, _, _)| seen.gates.get(*name) == Some(&false));
     findings.extend(off.map(|(name, severity, without)| {
         let message = format!("is off, so {without}; enable it in every component");
         DoctorFinding::new(*severity, format!("feature gate {name}"), message)

@@ -59,11 +59,11 @@ fn model(view: &ClusterView, shape: &str) -> anyhow::Result<String> {
             view.inventory().node_names().map(|name| &**name).filter(|it| view.is_remembered(it));
         nodes(view).chain(remembered)
     };
-    let is_meant = |node: &&str| {
+    let found = all().find(|node| {
         let hash = view.topology(node).map(|graph| graph.shape().to_string());
         *node == shape || machine(view, node) == shape || hash.as_deref() == Some(shape)
-    };
-    if let Some(found) = all().find(is_meant) {
+    });
+    if let Some(found) = found {
         return Ok(found.to_owned());
     }
     let known: BTreeSet<String> = all().map(|node| machine(view, node)).collect();

@@ -28,8 +28,8 @@ pub(super) fn of_pair(view: &ClusterView, node: &str, pair: &Pair) -> GpuDirect 
 
 /// The verdict about a pair, and the facts behind it.
 fn verdict(graph: &Topology, object: &NodeTopology, pair: &Pair) -> (Gdr, String) {
-    let is_it = |at: &str| at.parse::<PciAddress>().is_ok_and(|at| at == pair.nic);
-    let nic = object.spec.nics.iter().find(|nic| is_it(&nic.at));
+    let mut nics = object.spec.nics.iter();
+    let nic = nics.find(|nic| nic.at.parse::<PciAddress>().is_ok_and(|at| at == pair.nic));
     let number = graph.gpus().iter().position(|gpu| gpu.address == pair.gpu);
     let published = nic.into_iter().flat_map(|nic| &nic.gpu_direct).find(|spec| {
         spec.gpus.iter().any(|gpu| usize::try_from(*gpu).is_ok_and(|gpu| Some(gpu) == number))

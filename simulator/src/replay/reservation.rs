@@ -48,8 +48,9 @@ pub(super) fn reserve(
         if room[state.fabric] < task.pods.len() {
             continue;
         }
-        let is_there = |node: &usize| fits[*node] && cluster.nodes[*node].fabric == state.fabric;
-        let mut nodes: Vec<usize> = (0..fits.len()).filter(is_there).collect();
+        let mut nodes: Vec<usize> = (0..fits.len())
+            .filter(|node| fits[*node] && cluster.nodes[*node].fabric == state.fabric)
+            .collect();
         nodes.sort_by_key(|node| (cluster.gpus_in_use(*node), *node));
         let nodes = nodes.into_iter().take(task.pods.len()).collect();
         return Ok(Some(Reservation { start: time, nodes }));

@@ -23,7 +23,6 @@ pub(crate) fn script(args: CompletionArgs) -> anyhow::Result<Output> {
     let script = match args.shell {
         Shell::Kubectl => return Ok(Output::from(FOR_KUBECTL.to_owned())),
         Shell::Bash => Script::Bash,
-        Shell::Elvish => Script::Elvish,
         Shell::Fish => Script::Fish,
         Shell::Powershell => Script::PowerShell,
         Shell::Zsh => Script::Zsh,

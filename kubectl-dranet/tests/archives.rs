@@ -177,7 +177,7 @@ fn tables_of_nodes_and_fabrics() {
 
 #[test]
 fn shells_and_kubectl_complete_command_lines() {
-    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+    for shell in ["bash", "fish", "powershell", "zsh"] {
         let (text, _) = run(&["completion", shell]);
         assert!(text.contains("capacity") && text.contains("kubectl-dranet"), "{shell}: {text}");
     }

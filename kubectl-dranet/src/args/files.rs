@@ -80,8 +80,6 @@ pub struct CompletionArgs {
 pub enum Shell {
     /// bash, for `kubectl-dranet`.
     Bash,
-    /// elvish, for `kubectl-dranet`.
-    Elvish,
     /// fish, for `kubectl-dranet`.
     Fish,
     /// kubectl, for `kubectl dranet` in any shell.

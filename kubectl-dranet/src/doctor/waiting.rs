@@ -25,10 +25,12 @@ pub(super) fn pods(view: &ClusterView) -> Vec<ObjectKey> {
 }
 
 pub(super) fn examine(view: &ClusterView, policy: &Policy, pods: &[Pod]) -> Vec<DoctorFinding> {
-    let waits = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
-    let found = pods.iter().filter(waits).take(PODS_MAX).filter_map(|pod| {
+    let waiting =
+        pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()));
+    let found = waiting.take(PODS_MAX).filter_map(|pod| {
         let nodes = fits_anew(pod, view, policy)?;
-        let names: Vec<_> = nodes.iter().map(String::as_str).collect();
+        let mut names: Vec<_> = nodes.iter().map(String::as_str).collect();
+        names.sort_unstable();
         let message = format!(
             "waits with a claim that was planned for other machines; delete the pod: a new one fits \
              on {}",

@@ -59,7 +59,6 @@ pub fn allocate(
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
     let is_exact = settings.is_deterministic();
-    let failed = |error| Attempt { outcome: Outcome::Failed(error), steps: 0, is_exact };
     let unknown;
     let node = if let Some(node) = inventory.node(node) {
         &**node
@@ -69,7 +68,10 @@ pub fn allocate(
     };
     let pools = match inventory.pools_on(node, settings) {
         Ok(pools) => pools,
-        Err(error) => return failed(Box::new(error.into())),
+        Err(error) => {
+            let outcome = Outcome::Failed(Box::new(error.into()));
+            return Attempt { outcome, steps: 0, is_exact };
+        }
     };
     let problem = match prepare::prepare(inventory, node, &pools, claims, state, settings, budget) {
         Ok(problem) => problem,

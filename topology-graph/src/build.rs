@@ -86,9 +86,13 @@ pub(crate) fn build(
 
 fn nccl_file(snapshot: &Snapshot, anomalies: &mut Vec<Anomaly>) -> Option<NcclXml> {
     let file = snapshot.nccl_file.as_ref()?;
-    let parsed = NcclXml::parse(&file.text);
-    let malformed = |error| Anomaly::new(AnomalyKind::Malformed, &file.path, chain(&error));
-    parsed.map_err(|error| anomalies.push(malformed(error))).ok()
+    match NcclXml::parse(&file.text) {
+        Ok(parsed) => Some(parsed),
+        Err(error) => {
+            anomalies.push(Anomaly::new(AnomalyKind::Malformed, &file.path, chain(&error)));
+            None
+        }
+    }
 }
 
 /// An error with its causes.

@@ -114,28 +114,30 @@ pub(crate) fn nics(
     identities: &Identities,
     acs: &BTreeMap<PciAddress, Acs>,
 ) -> Vec<Nic> {
-    let nic = |(index, (address, vertex)): (usize, (PciAddress, &Vertex))| {
-        let identity = identities.get(&address).cloned().unwrap_or_default();
-        let (vendor, device) = vertex.id.unwrap_or_default();
-        Nic {
-            address,
-            name: format!("NIC{index}"),
-            rdma_device: identity.rdma_device,
-            netdevs: identity.netdevs,
-            link_layer: vertex.link_layer,
-            role: NicRole::Compute,
-            role_reason: String::new(),
-            rate_megabits: None,
-            port_state: None,
-            vendor,
-            device,
-            numa: vertex.numa,
-            current_link: vertex.current_link,
-            max_link: vertex.max_link,
-            acs: acs.get(&address).copied(),
-        }
-    };
-    of(graph, Role::Nic).enumerate().map(nic).collect()
+    of(graph, Role::Nic)
+        .enumerate()
+        .map(|(index, (address, vertex))| {
+            let identity = identities.get(&address).cloned().unwrap_or_default();
+            let (vendor, device) = vertex.id.unwrap_or_default();
+            Nic {
+                address,
+                name: format!("NIC{index}"),
+                rdma_device: identity.rdma_device,
+                netdevs: identity.netdevs,
+                link_layer: vertex.link_layer,
+                role: NicRole::Compute,
+                role_reason: String::new(),
+                rate_megabits: None,
+                port_state: None,
+                vendor,
+                device,
+                numa: vertex.numa,
+                current_link: vertex.current_link,
+                max_link: vertex.max_link,
+                acs: acs.get(&address).copied(),
+            }
+        })
+        .collect()
 }
 
 pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {

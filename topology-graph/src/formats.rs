@@ -126,10 +126,12 @@ fn halves(topology: &Topology) -> Vec<(Option<NumaNode>, Vec<&Vertex>)> {
     let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
     nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
     nodes.dedup();
-    let of = |vertex: &&Vertex, node| numa_of(topology, vertex) == node;
     nodes
         .into_iter()
-        .map(|node| (node, topology.graph.pci().filter(|v| of(v, node)).collect()))
+        .map(|node| {
+            let vertices = topology.graph.pci();
+            (node, vertices.filter(|vertex| numa_of(topology, vertex) == node).collect())
+        })
         .collect()
 }
 

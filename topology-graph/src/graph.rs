@@ -197,17 +197,19 @@ impl Graph {
     /// A node's row of the SLIT, over all nodes by number, if known.
     pub(crate) fn slit(&self, node: NumaNode) -> Vec<u32> {
         let Some(&from) = self.places.get(&Place::Numa(node)) else { return Vec::new() };
-        let is_node = |vertex: &Vertex| vertex.role == Role::NumaNode && vertex.in_shape;
-        let nodes = self.places.iter().filter(|(_, index)| is_node(&self.graph[**index]));
-        let distance = |to: NodeIndex| {
-            let (edge, direction) = self.graph.find_edge_undirected(from, to)?;
+        let nodes = self.places.values().filter(|index| {
+            let vertex = &self.graph[**index];
+            vertex.role == Role::NumaNode && vertex.in_shape
+        });
+        let distances = nodes.map_while(|to| {
+            let (edge, direction) = self.graph.find_edge_undirected(from, *to)?;
             match (&self.graph[edge], direction) {
                 (Edge::Slit { there, .. }, Direction::Outgoing) => *there,
                 (Edge::Slit { back, .. }, Direction::Incoming) => *back,
                 _ => None,
             }
-        };
-        nodes.map_while(|(_, to)| distance(*to)).collect()
+        });
+        distances.collect()
     }
 
     /// The links between GPUs other than PCIe, by their GPUs.

@@ -343,8 +343,9 @@ impl Snapshot {
     pub fn rdma_of(&self, address: PciAddress) -> impl Iterator<Item = &RdmaDevice> {
         let of_function = self.rdma.iter().filter(|device| device.pci == Some(address));
         let mut devices: Vec<_> = of_function.collect();
-        let rank = |device: &&RdmaDevice| (device.part.is_some(), device.uverbs.is_empty());
-        devices.sort_by_cached_key(|device| (rank(device), natural(&device.name)));
+        devices.sort_by_cached_key(|device| {
+            (device.part.is_some(), device.uverbs.is_empty(), natural(&device.name))
+        });
         devices.into_iter()
     }
 

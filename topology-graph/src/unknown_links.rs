@@ -14,22 +14,21 @@ impl Topology {
             .iter()
             .filter(|gpu| NvLinks::of((gpu.vendor, gpu.device)) != NvLinks::Absent)
             .collect();
-        let is_told = |a: &Gpu, b: &Gpu| {
-            matches!(self.path(a.address, b.address), PathKind::NvLink(_) | PathKind::Xgmi)
-        };
         let told: BTreeSet<_> = candidates
             .iter()
-            .filter(|a| self.gpus().iter().any(|b| is_told(a, b)))
+            .filter(|a| {
+                let mut paths = self.gpus().iter().map(|b| self.path(a.address, b.address));
+                paths.any(|path| matches!(path, PathKind::NvLink(_) | PathKind::Xgmi))
+            })
             .map(|gpu| gpu.address)
             .collect();
         candidates
             .iter()
             .copied()
             .filter(|a| {
-                let twin = |b: &&&Gpu| {
-                    b.address != a.address && (b.vendor, b.device) == (a.vendor, a.device)
-                };
-                !told.contains(&a.address) && candidates.iter().any(|b| twin(&b))
+                let mut others = candidates.iter().filter(|b| b.address != a.address);
+                !told.contains(&a.address)
+                    && others.any(|b| (b.vendor, b.device) == (a.vendor, a.device))
             })
             .collect()
     }

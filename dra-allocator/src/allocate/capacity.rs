@@ -69,8 +69,8 @@ pub(super) fn demand(
     in_use: &[(QualifiedName, Quantity)],
     settings: &Settings,
 ) -> Result<Option<Demand>, CapacityError> {
-    let has = |name| device.capacity.iter().any(|(known, _)| known == name);
-    if !asked.unwrap_or_default().iter().all(|(name, _)| has(name)) {
+    let mut names = asked.unwrap_or_default().iter().map(|(name, _)| name);
+    if !names.all(|name| device.capacity.iter().any(|(known, _)| known == name)) {
         return Ok(None);
     }
     let (mut amounts, mut is_allowed) = (Vec::with_capacity(device.capacity.len()), true);

@@ -286,18 +286,20 @@ impl<'a> Problem<'a> {
     /// The maximum depth of the search: one level per device, and some for the steps from one
     /// request or claim to the next.
     fn depth(&self) -> usize {
-        let devices = |claim: &PreparedClaim<'_>| {
-            let requests = self.requests_of(claim);
-            let needed = requests
-                .iter()
-                .map(|request| {
-                    let asks = &self.asks[request.first_ask..][..request.asks];
-                    let most = asks.iter().map(|ask| ask.count.clamp(0, MAX_COUNT)).max();
-                    usize::try_from(most.unwrap_or_default()).unwrap_or(MAX_DEVICES) + 3
-                })
-                .sum::<usize>();
-            needed.min(MAX_DEVICES + 3 * requests.len()) + 1
-        };
-        self.claims.iter().map(devices).sum()
+        self.claims
+            .iter()
+            .map(|claim| {
+                let requests = self.requests_of(claim);
+                let needed = requests
+                    .iter()
+                    .map(|request| {
+                        let asks = &self.asks[request.first_ask..][..request.asks];
+                        let most = asks.iter().map(|ask| ask.count.clamp(0, MAX_COUNT)).max();
+                        usize::try_from(most.unwrap_or_default()).unwrap_or(MAX_DEVICES) + 3
+                    })
+                    .sum::<usize>();
+                needed.min(MAX_DEVICES + 3 * requests.len()) + 1
+            })
+            .sum()
     }
 }

@@ -81,9 +81,8 @@ fn config(
     claim: &PreparedClaim<'_>,
     subrequests: &[usize],
 ) -> Vec<ConfigResult> {
-    let configured = |ask: &PreparedAsk<'_>| !ask.class.config.is_empty();
     let mut chosen = chosen_asks(problem, claim, subrequests);
-    if claim.claim.config.is_empty() && !chosen.any(configured) {
+    if claim.claim.config.is_empty() && !chosen.any(|ask| !ask.class.config.is_empty()) {
         return Vec::new();
     }
     let asks: Vec<_> = chosen_asks(problem, claim, subrequests).collect();
@@ -125,8 +124,7 @@ fn class_config(asks: &[&PreparedAsk<'_>]) -> Vec<ConfigResult> {
 /// Returns true if the list names the request or the chosen subrequest.
 fn is_for(requests: &[Arc<str>], ask: &PreparedAsk<'_>) -> bool {
     let request = ask.parent.unwrap_or(&ask.ask.name);
-    let subrequest = || ask.parent.is_some() && requests.contains(&ask.full_name());
-    requests.contains(request) || subrequest()
+    requests.contains(request) || (ask.parent.is_some() && requests.contains(&ask.full_name()))
 }
 
 /// The claim's configuration for the chosen requests; up to 1.36 repeated for each request.

@@ -21,12 +21,11 @@ impl Problem<'_> {
             return Ok(false);
         }
         let class = ask.class.selectors.iter();
-        let place = || SelectorPlace::Class(ask.class.name.clone());
-        if !self.passes(class, place, device)? {
+        if !self.passes(class, || SelectorPlace::Class(ask.class.name.clone()), device)? {
             return Ok(false);
         }
-        let place = || SelectorPlace::Claim(claim.name.clone());
-        if !self.passes(ask.ask.selectors.iter().flatten(), place, device)? {
+        let own = ask.ask.selectors.iter().flatten();
+        if !self.passes(own, || SelectorPlace::Claim(claim.name.clone()), device)? {
             return Ok(false);
         }
         if candidate.slice.target != SliceTarget::PerDevice {

@@ -30,12 +30,18 @@ impl fmt::Display for PoolProblem {
     }
 }
 
+impl PoolHealth {
+    /// Why nothing can be allocated, if so.
+    fn problem(self) -> Option<PoolProblem> {
+        match self {
+            Self::Complete => None,
+            Self::Incomplete { there, of } => Some(PoolProblem::Missing { there, of }),
+            Self::Invalid(reason) => Some(PoolProblem::Invalid(reason)),
+        }
+    }
+}
+
 /// The pools from which nothing can be allocated.
 pub(super) fn broken(pools: Vec<Pool<'_>>) -> Vec<(&PoolId, PoolProblem)> {
-    let problem = |health| match health {
-        PoolHealth::Complete => None,
-        PoolHealth::Incomplete { there, of } => Some(PoolProblem::Missing { there, of }),
-        PoolHealth::Invalid(reason) => Some(PoolProblem::Invalid(reason)),
-    };
-    pools.into_iter().filter_map(|pool| Some((pool.id, problem(pool.health)?))).collect()
+    pools.into_iter().filter_map(|pool| Some((pool.id, pool.health.problem()?))).collect()
 }

@@ -237,8 +237,9 @@ fn assemble<'a>(index: &'a SliceIndex, pool: &mut Pool<'a>, settings: &Settings)
         pool.spoil(PoolHealth::Incomplete { there: all.len(), of: first.slice_count });
         return true;
     }
-    let is_here = |slice: &&Slice| pool.slices.iter().any(|here| ptr::eq(*here, *slice));
-    pool.elsewhere = all.into_iter().filter(|slice| !is_here(slice)).collect();
+    let elsewhere =
+        all.into_iter().filter(|slice| !pool.slices.iter().any(|here| ptr::eq(*here, *slice)));
+    pool.elsewhere = elsewhere.collect();
     pool.build(true, settings);
     true
 }

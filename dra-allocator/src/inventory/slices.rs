@@ -177,17 +177,16 @@ impl PoolSlices {
 /// The shape of a node. `None` if its result depends on slices of other nodes, on which generation
 /// of a pool counts, or on which slice is trusted about their number.
 fn shape(node: &str, slices: &[Arc<Slice>], pools: &HashMap<PoolId, PoolSlices>) -> Option<Shape> {
-    let is_here = |slice: &Arc<Slice>| slice.node_name().is_some_and(|name| **name == *node);
     let mut parts: Vec<ShapeSlice> = Vec::with_capacity(slices.len());
     let mut before: Option<&PoolId> = None;
     for slice in slices {
         let pool = pools.get(&slice.pool)?;
-        let is_like = |other: &Arc<Slice>| {
-            is_here(other)
+        let is_own = pool.slices.iter().all(|other| {
+            other.node_name().is_some_and(|name| **name == *node)
                 && other.generation == slice.generation
                 && other.slice_count == slice.slice_count
-        };
-        if !pool.slices.iter().all(is_like) {
+        });
+        if !is_own {
             return None;
         }
         let last = parts.last().map_or(0, |part| part.pool);

@@ -7,7 +7,7 @@ use crate::budget::Budget;
 use crate::cel::{Mentions, Selector};
 use crate::claim::{Ask, Claim, Request};
 use crate::inventory::{Inventory, Place};
-use crate::likeness::{Column, Frame};
+use crate::likeness::Frame;
 use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::{AllocatedState, PoolState, Shares};
@@ -77,8 +77,8 @@ impl<'a> Keys<'a> {
         for slice in &place.slices {
             let mentioned = self.mentioned(&slice.likeness.frame);
             let columns = &slice.likeness.columns;
-            let address = |column: &Column| Arc::as_ptr(column).cast::<()>().addr();
-            self.key.extend(mentioned.iter().map(|number| address(&columns[*number])));
+            let columns = mentioned.iter().map(|number| &columns[*number]);
+            self.key.extend(columns.map(|column| Arc::as_ptr(column).cast::<()>().addr()));
         }
     }
 

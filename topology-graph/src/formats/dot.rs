@@ -82,11 +82,10 @@ impl Picture {
 
 /// Nodes without CPUs and devices are omitted: a GB300 has 32 of them.
 fn is_drawn(topology: &Topology, vertex: &Vertex) -> bool {
-    let has_devices = || {
-        let mut devices = topology.graph.vertices().filter_map(|device| device.numa);
-        devices.any(|node| Place::Numa(node) == vertex.place)
-    };
-    vertex.role != Role::NumaNode || !vertex.cpus.is_empty() || has_devices()
+    let mut nodes_of_devices = topology.graph.vertices().filter_map(|device| device.numa);
+    vertex.role != Role::NumaNode
+        || !vertex.cpus.is_empty()
+        || nodes_of_devices.any(|node| Place::Numa(node) == vertex.place)
 }
 
 /// The attributes of an edge. Edges between GPUs are drawn per mesh instead.

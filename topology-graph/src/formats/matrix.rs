@@ -54,15 +54,19 @@ pub fn matrix_with(topology: &Topology, options: MatrixOptions) -> String {
         let kinds = if options.gpus_only { "no GPU" } else { "no GPU and no NIC" };
         return format!("{kinds} found\n");
     }
-    let is_wide = || cells(topology, &lines).lines().any(|line| line.chars().count() > WIDE);
     let lines = match options.fold {
         Fold::Always => fold(topology, &lines),
-        Fold::Auto if is_wide() => fold(topology, &lines),
+        Fold::Auto if is_wide(topology, &lines) => fold(topology, &lines),
         Fold::Auto | Fold::Never => lines,
     };
     let nics = if options.gpus_only { String::new() } else { nic_legend(topology, &lines) };
     let note = topology.note_on_nvlinks().map(|note| format!("\n{note}")).unwrap_or_default();
     format!("{}{}{note}{nics}", cells(topology, &lines), words(topology, &lines))
+}
+
+/// Whether a line of the cells is too long to be read.
+fn is_wide(topology: &Topology, lines: &[Line]) -> bool {
+    cells(topology, lines).lines().any(|line| line.chars().count() > WIDE)
 }
 
 /// A row and its column: a device, or NICs with equal cells.

@@ -66,8 +66,8 @@ pub fn route(topology: &Topology, from: PciAddress, to: PciAddress) -> String {
     text.push('\n');
     let rows: Vec<[String; 3]> =
         (0..route.hops.len()).map(|at| row(topology, &route, at)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths = [0, 1].map(|column| width(column).unwrap_or(0));
+    let widths = [0, 1]
+        .map(|column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     for [vertex, place, by] in &rows {
         // Writing to a String cannot fail, here and below.
         let line = format!("{vertex:<0$}  {place:<1$}  {by}", widths[0], widths[1]);

@@ -218,10 +218,10 @@ impl Graph {
     /// Excludes volumes, and vertices that are only above volumes, from the shape, since they come
     /// and go.
     fn tell_shape(&mut self) {
-        let stays = |vertex: &Vertex| {
-            vertex.role.is_device() || matches!(vertex.role, Role::DataPath | Role::Switch)
-        };
-        let ends = self.graph.node_indices().filter(|index| stays(&self.graph[*index]));
+        let ends = self.graph.node_indices().filter(|index| {
+            let role = &self.graph[*index].role;
+            role.is_device() || matches!(role, Role::DataPath | Role::Switch)
+        });
         let shape: BTreeSet<NodeIndex> =
             ends.flat_map(|index| self.ancestors(Some(index))).collect();
         for vertex in self.graph.node_indices().collect::<Vec<_>>() {

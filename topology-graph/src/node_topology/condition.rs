@@ -44,7 +44,7 @@ pub fn conditions(
     before: &[Condition],
     now: &Time,
 ) -> Vec<Condition> {
-    let of_graph = |(kind, is_against, reason): Kind| {
+    let of_graph = CONDITIONS.into_iter().map(|(kind, is_against, reason)| {
         let against: Vec<_> =
             spec.anomalies.iter().filter(|anomaly| is_against(anomaly.kind)).collect();
         HostCondition {
@@ -54,8 +54,9 @@ pub fn conditions(
             message: message(&against),
             entries: Vec::new(),
         }
-    };
-    let condition = |HostCondition { kind, holds, reason, message, entries }: HostCondition| {
+    });
+    let all = of_graph.chain(host.iter().cloned());
+    all.map(|HostCondition { kind, holds, reason, message, entries }| {
         let last = before.iter().find(|condition| condition.type_ == kind);
         let said = last.map(|last| last.message.as_str()).unwrap_or_default();
         let message = if entries.is_empty() { message } else { timed(&entries, said, now) };
@@ -70,8 +71,8 @@ pub fn conditions(
                 .map_or_else(|| now.clone(), |since| since.last_transition_time.clone()),
             observed_generation: None,
         }
-    };
-    CONDITIONS.into_iter().map(of_graph).chain(host.iter().cloned()).map(condition).collect()
+    })
+    .collect()
 }
 
 /// Each entry with its time: that of the former message if it had the entry, otherwise now.

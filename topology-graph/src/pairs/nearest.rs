@@ -125,8 +125,9 @@ impl Search<'_> {
         let asked = pairs.into_iter().filter(|(group, _)| groups[*group].tier == Tier::Asked);
         let pairs: Vec<Ends> =
             asked.map(|(group, nic)| (groups[group].gpus[0], plan.nics[nic])).collect();
-        let own = |gpu: &PciAddress| pairs.iter().filter(|(of, _)| of == gpu).count();
-        let is_even = gpus.iter().all(|gpu| own(gpu) >= count / gpus.len());
+        let is_even = gpus
+            .iter()
+            .all(|gpu| pairs.iter().filter(|(of, _)| of == gpu).count() >= count / gpus.len());
         (is_even && pairs.len() == *count).then_some(pairs)
     }
 
@@ -186,9 +187,9 @@ impl Search<'_> {
         };
         let pairs: Vec<Ends> =
             best(&problem).into_iter().map(|(group, nic)| (gpus[group], nics[nic])).collect();
-        let load = |nic: &PciAddress| pairs.iter().filter(|(_, of)| of == nic).count();
         let even = gpus.len() / nics.len()..=gpus.len().div_ceil(nics.len());
-        if pairs.len() < gpus.len() || !nics.iter().all(|nic| even.contains(&load(nic))) {
+        let mut loads = nics.iter().map(|nic| pairs.iter().filter(|(_, of)| of == nic).count());
+        if pairs.len() < gpus.len() || !loads.all(|load| even.contains(&load)) {
             return None;
         }
         let near: Vec<Nearness> =

@@ -74,7 +74,7 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
         .ends()
         .filter(|(_, vertex)| vertex.role == Role::Nic && vertex.physical_function.is_none());
     let nics: Vec<(PciAddress, &Vertex)> = nics.collect();
-    let describe = |(address, vertex): &(PciAddress, &'_ Vertex)| {
+    let described = nics.iter().map(|(address, vertex)| {
         let facts = topology.nic_facts.get(address).cloned().unwrap_or_default();
         let model = Model {
             id: vertex.id,
@@ -84,8 +84,8 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
             functions: nics.iter().filter(|other| is_one_adapter(other.0, *address)).count(),
         };
         (*address, facts, model)
-    };
-    let mut described: Vec<_> = nics.iter().map(describe).collect();
+    });
+    let mut described: Vec<_> = described.collect();
     complete_silent(&mut described);
     let rate = |facts: &NicFacts, model: Model| {
         let own = facts.rate_megabits;

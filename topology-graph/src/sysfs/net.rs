@@ -14,8 +14,10 @@ pub(super) fn netdevs(sys: &mut Tree) -> Vec<Netdev> {
 /// `None` for `bonding_masters`, a file in the same directory.
 fn netdev(sys: &mut Tree, name: String) -> Option<Netdev> {
     let place = sys.link(&format!("{INTERFACES}/{name}"))?;
-    let mut named = || sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
-    let part = subfunction(&place).or_else(|| named().filter(|port| !is_own_port(port)));
+    let part = subfunction(&place).or_else(|| {
+        let port = sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
+        port.filter(|port| !is_own_port(port))
+    });
     Some(Netdev { pci: pci_parent(&place), part, name })
 }
 

@@ -122,8 +122,9 @@ fn rate(text: &str) -> Option<u32> {
 
 /// The kernel reports `Unknown` for a fabric that is neither (EFA).
 fn link_layer(sys: &mut Tree, path: &str) -> Option<LinkLayer> {
-    let known = |text: &str| matches!(text, "InfiniBand" | "Ethernet" | "Unknown");
-    let text = sys.parsed(path, |text| known(text).then(|| text.to_owned()))?;
+    let text = sys.parsed(path, |text| {
+        matches!(text, "InfiniBand" | "Ethernet" | "Unknown").then(|| text.to_owned())
+    })?;
     match text.as_str() {
         "InfiniBand" => Some(LinkLayer::InfiniBand),
         "Ethernet" => Some(LinkLayer::Ethernet),

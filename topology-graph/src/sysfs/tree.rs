@@ -61,8 +61,7 @@ impl Tree {
 
     /// The source of a file that is to be read now.
     fn source(&self, path: &str) -> io::Result<&Source> {
-        let skips = |observer: &Arc<dyn ReadObserver>| !observer.begins(&self.full(path));
-        if self.observer.as_ref().is_some_and(skips) {
+        if self.observer.as_ref().is_some_and(|observer| !observer.begins(&self.full(path))) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the device does not answer"));
         }
         Ok(&self.source)

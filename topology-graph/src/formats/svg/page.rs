@@ -69,9 +69,9 @@ impl Plan<'_> {
 /// Chooses as many branches side by side as fit. Levels that add no branches stay lists, which are
 /// lower.
 fn plan(row: &Row, most: usize) -> Plan<'_> {
-    let wide = |levels| row.roots.iter().map(|root| columns(root, levels)).sum::<usize>();
     let deepest = row.roots.iter().map(depth).max().unwrap_or(0);
-    let fitting = (0..=deepest).map(|levels| (wide(levels), levels));
+    let fitting = (0..=deepest)
+        .map(|levels| (row.roots.iter().map(|root| columns(root, levels)).sum::<usize>(), levels));
     let fitting = fitting.take_while(|(columns, _)| *columns <= most);
     match fitting.max_by_key(|(columns, levels)| (*columns, Reverse(*levels))) {
         Some((columns, levels)) => Plan::Wide { levels, columns },
@@ -85,11 +85,10 @@ fn lists(roots: &[Node], most: usize) -> Vec<Vec<&Node>> {
     let mut lists: Vec<Vec<&Node>> = vec![Vec::new(); most];
     let (gpus, rest): (Vec<&Node>, Vec<&Node>) = roots.iter().partition(|root| has_gpu(root));
     for root in gpus.into_iter().chain(rest) {
-        let shortest = || (0..most).min_by_key(|at| height(&lists[*at]));
         let at = lists
             .iter()
             .position(|list| list.iter().any(|other| are_paired(other, root)))
-            .or_else(shortest)
+            .or_else(|| (0..most).min_by_key(|at| height(&lists[*at])))
             .unwrap_or(0);
         lists[at].push(root);
     }

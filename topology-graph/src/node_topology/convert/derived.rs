@@ -56,16 +56,15 @@ struct Numbers {
 
 impl Numbers {
     fn of(topology: &Topology) -> Self {
-        let is_physical = |nic: &PciAddress| {
-            let vertex = topology.graph.vertex(Place::Function(*nic));
-            vertex.is_some_and(|vertex| vertex.physical_function.is_none())
-        };
         let gpus = topology.gpus().iter().enumerate();
         let nics = topology.nics().iter().enumerate();
         Self {
             gpus: gpus.map(|(index, gpu)| (gpu.address, count(index))).collect(),
             nics: nics
-                .filter(|(_, nic)| is_physical(&nic.address))
+                .filter(|(_, nic)| {
+                    let vertex = topology.graph.vertex(Place::Function(nic.address));
+                    vertex.is_some_and(|vertex| vertex.physical_function.is_none())
+                })
                 .map(|(index, nic)| (nic.address, count(index)))
                 .collect(),
         }

@@ -1,13 +1,18 @@
 //! What a pod can expect on a node that binds NICs late: the kubelet chooses its GPUs when it starts, and
 //! the driver gives it near NICs, if some are free. The objects of the cluster say which GPUs and NICs
-//! of the node are in use, as far as pods have both by claims for places; the rest counts as free.
+//! of the node are in use, as far as pods have both by claims for places. Of pods that have GPUs without
+//! such a claim it is known how many these are, by their limits, and not which.
 
-use crate::plugin_machines::{places, plugin_gpus};
-use crate::topology_policy::TopologyPolicy;
-use crate::view::{ClusterView, LateClaim};
-use dra_allocator::AllocatedState;
+mod hidden;
+
+use crate::names;
+use crate::plugin_machines::{PluginGpus, places, plugin_gpus};
+use crate::topology_policy::{GpuGroups, TopologyPolicy};
+use crate::view::{ClusterView, LateClaim, late_binding};
+use dra_allocator::{AllocatedState, ClaimAllocation};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{Chance, ChanceRequest, Level, NearestRequest, NicRole, PciAddress, Topology};
+use topology_graph::{Chance, Level, NearestRequest, NicRole, PciAddress, Topology};
 
 /// The most choices of GPUs that are tried for a pod that has not started. With 8 GPUs there are at
 /// most 70.
@@ -24,14 +29,32 @@ pub struct LateDemand {
     pub within: Option<Level>,
 }
 
+impl LateDemand {
+    /// What a claim with this number of places demands; `None` if it does not say the number of GPUs.
+    pub fn of(spec: &ResourceClaimSpec, places: usize) -> Option<Self> {
+        let wanted = late_binding(spec);
+        Some(Self { gpus: wanted.gpus? as usize, nics: places, within: wanted.within })
+    }
+}
+
+/// The number of places of an allocation.
+pub fn place_count(allocation: &ClaimAllocation) -> usize {
+    let devices = allocation.results.iter().map(|result| &result.device);
+    devices
+        .filter(|id| *id.driver == *names::DRIVER && id.device.starts_with(names::LATE_PLACE))
+        .count()
+}
+
 /// The free devices of a node that binds NICs late.
 #[derive(Clone, Debug)]
 pub struct LateNode<'a> {
     topology: &'a Topology,
-    policy: TopologyPolicy,
+    policy: Option<TopologyPolicy>,
     /// All GPUs of the device plugin.
-    gpus: BTreeSet<PciAddress>,
+    groups: GpuGroups,
+    /// GPUs that no claim names; `hidden` of them are in use.
     free_gpus: BTreeSet<PciAddress>,
+    hidden: usize,
     /// One function of each port.
     free_nics: BTreeSet<PciAddress>,
     /// Taken places of which no claim is known.
@@ -52,10 +75,32 @@ impl<'a> LateNode<'a> {
     /// The node as the view shows it, with these places in use; `None` if it does not bind NICs late,
     /// or has no graph, or its device plugin does not offer whole GPUs.
     pub fn of(view: &'a ClusterView, node: &str, in_use: &AllocatedState) -> Option<Self> {
+        let (mut late, claims) = Self::now(view, node, in_use)?;
+        for claim in claims.into_iter().filter(|claim| !claim.is_bound()) {
+            late.start(LateDemand {
+                gpus: claim.wanted.gpus.map_or(claim.places, |gpus| gpus as usize),
+                nics: claim.places,
+                within: claim.wanted.within,
+            });
+        }
+        Some(late)
+    }
+
+    /// The free NICs of a node before pods start that have not started yet.
+    pub fn free_nics(view: &'a ClusterView, node: &str) -> Option<BTreeSet<PciAddress>> {
+        Some(Self::now(view, node, view.inventory().state())?.0.free_nics)
+    }
+
+    /// The node before pods start that have not started yet, and the claims for its places.
+    fn now(
+        view: &'a ClusterView,
+        node: &str,
+        in_use: &AllocatedState,
+    ) -> Option<(Self, Vec<&'a LateClaim>)> {
         let places: Vec<_> = places(view, node).collect();
         let pool = &places.first()?.id().pool;
         let topology = view.topology(node)?;
-        let gpus: BTreeSet<PciAddress> = plugin_gpus(view, node)?.into_iter().collect();
+        let PluginGpus { resource, gpus, divided } = plugin_gpus(view, node)?;
         let claims: Vec<&LateClaim> = view.late_claims(pool).collect();
         let held_gpus = claims.iter().flat_map(|claim| &claim.gpus);
         let held: BTreeSet<PciAddress> =
@@ -68,51 +113,68 @@ impl<'a> LateNode<'a> {
         let free_nics = free.filter(|nic| ports.insert(topology.port_of(*nic))).collect();
         let taken = places.iter().filter(|place| in_use.is_taken(place.id())).count();
         let known: usize = claims.iter().map(|claim| claim.places).sum();
-        let mut late = Self {
+        let policy = view.topology_policy(node);
+        let late = Self {
             topology,
-            policy: view.topology_policy(node).unwrap_or_default(),
+            policy,
+            groups: GpuGroups::of(policy.unwrap_or_default(), topology, &gpus),
             free_gpus: gpus.difference(&held).copied().collect(),
-            gpus,
+            hidden: divided + hidden::gpus(view, node, (pool, resource)),
             free_nics,
             assumed: taken.saturating_sub(known),
         };
-        for claim in claims.into_iter().filter(|claim| !claim.is_bound()) {
-            late.start(LateDemand {
-                gpus: claim.wanted.gpus.map_or(claim.places, |gpus| gpus as usize),
-                nics: claim.places,
-                within: claim.wanted.within,
-            });
-        }
-        Some(late)
+        Some((late, claims))
     }
 
     /// What a pod can expect, after the pods that are assumed to come first: as many of its kind as
-    /// there are taken places without a known claim.
+    /// there are taken places without a known claim. Of pods without a claim it is not known which GPUs
+    /// they have: the share is that of all choices of theirs and of the pod's.
     pub fn expect(mut self, demand: LateDemand) -> Expectation {
         for _ in 0..self.assumed.checked_div(demand.nics).unwrap_or_default() {
             self.start(demand);
         }
         let within = demand.within.unwrap_or(Level::Numa);
-        let Some(gpus) = self.candidates(demand) else {
-            return Expectation { within, chances: BTreeMap::new() };
-        };
-        let request = ChanceRequest {
-            gpus,
-            gpu_count: demand.gpus,
-            nics: self.free_nics,
-            nic_count: demand.nics,
-        };
-        let chances = Level::ALL.map(|level| (level, self.topology.chance(&request, level)));
-        Expectation { within, chances: chances.into() }
+        let chances = Level::ALL.map(|level| Some((level, self.chance(demand, level)?)));
+        Expectation { within, chances: chances.into_iter().flatten().collect() }
     }
 
-    /// The free GPUs and NICs, as far as known.
+    /// How many of up to `most` such pods find near NICs for certain, whatever GPUs the kubelet chooses for
+    /// all of them. Never too many.
+    pub fn surely_near(mut self, demand: LateDemand, most: usize) -> usize {
+        let LateDemand { gpus, nics, within } = demand;
+        self.groups = GpuGroups::of(TopologyPolicy::None, self.topology, &self.free_gpus);
+        let all_are_near = |demand: LateDemand| {
+            let chance = self.chance(demand, within.unwrap_or(Level::Numa));
+            chance.is_some_and(|chance| chance.served == chance.all)
+        };
+        if gpus == 0 || !all_are_near(demand) {
+            return 0;
+        }
+        // NICs that do not divide evenly are counted as if each GPU had the most.
+        let per_pod = if nics < gpus { nics } else { gpus * nics.div_ceil(gpus) };
+        let are_near = |pods: &usize| {
+            all_are_near(LateDemand { gpus: pods * gpus, nics: pods * per_pod, within })
+        };
+        (2..=most).take_while(are_near).last().unwrap_or(1).min(most)
+    }
+
+    /// The GPUs that no claim names, and the free NICs.
     pub fn free(&self) -> (&BTreeSet<PciAddress>, &BTreeSet<PciAddress>) {
         (&self.free_gpus, &self.free_nics)
     }
 
+    /// How many of the GPUs that no claim names are in use.
+    pub fn hidden_gpus(&self) -> usize {
+        self.hidden
+    }
+
+    /// The policy of the kubelet's topology manager, if it is known.
+    pub fn policy(&self) -> Option<TopologyPolicy> {
+        self.policy
+    }
+
     fn candidates(&self, demand: LateDemand) -> Option<BTreeSet<PciAddress>> {
-        self.policy.candidates(self.topology, &self.gpus, &self.free_gpus, demand.gpus)
+        self.groups.candidates(&self.free_gpus, demand.gpus)
     }
 
     /// Takes the devices of a pod that starts before the one in question: the first GPUs by address that

@@ -7,7 +7,7 @@ use crate::names::attribute;
 use crate::node_devices::{NodeDevices, Role, is_true, published};
 use crate::view::ClusterView;
 use dra_allocator::{Device, DeviceId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use topology_graph::{NicRole, PciAddress, Topology};
 
@@ -42,6 +42,14 @@ pub fn has_whole_units(view: &ClusterView, node: &str, driver: &GpuDriver, resou
     gpus > 0 && units.is_some_and(|units| u64::try_from(gpus) == Ok(units))
 }
 
+/// Returns true if each unit of a node's device plugin is one whole GPU of the node's graph. There are fewer
+/// units than GPUs if some GPUs are divided (MIG, strategy `mixed`), and more with time slicing.
+pub fn are_units_whole(view: &ClusterView, node: &str, driver: &GpuDriver, resource: &str) -> bool {
+    let units = view.plugin_units(node, resource).and_then(|units| usize::try_from(units).ok());
+    let gpus = view.topology(node).map(|graph| gpus(graph, driver).len()).unwrap_or_default();
+    units.is_some_and(|units| units <= gpus)
+}
+
 /// The devices of a node; the GPUs are those of its device plugin, if no DRA driver publishes any.
 /// `None` if the node has published no graph.
 pub(crate) fn with_plugin_gpus<'a>(
@@ -65,11 +73,29 @@ fn gpus<'a>(graph: &Topology, driver: &GpuDriver) -> BTreeMap<PciAddress, &'a De
     gpus.map(|gpu| (gpu.address, &*GPU)).collect()
 }
 
-/// The GPUs of a node that a device plugin offers as whole ones; `None` if none does.
-pub(crate) fn plugin_gpus(view: &ClusterView, node: &str) -> Option<Vec<PciAddress>> {
-    let devices = with_plugin_gpus(view, node)?;
-    let is_offered = devices.gpus.values().any(|gpu| gpu.id() == GPU.id());
-    is_offered.then(|| devices.gpus.into_keys().collect())
+/// The GPUs of a node of which a device plugin offers whole ones.
+pub(crate) struct PluginGpus {
+    /// The extended resource.
+    pub(crate) resource: &'static str,
+    /// All GPUs of the driver in the node's graph.
+    pub(crate) gpus: BTreeSet<PciAddress>,
+    /// How many of them it does not offer as whole ones; it is not known which.
+    pub(crate) divided: usize,
+}
+
+/// The GPUs of a node of which a device plugin offers whole ones; `None` if none does, or a DRA driver
+/// publishes GPUs there.
+pub(crate) fn plugin_gpus(view: &ClusterView, node: &str) -> Option<PluginGpus> {
+    let graph = view.topology(node)?;
+    let (driver, resource) = gpu_drivers::all().iter().find_map(|driver| {
+        let mut resources = driver.extended_resources.iter();
+        let resource = resources.find(|it| are_units_whole(view, node, driver, it))?;
+        Some((driver, *resource))
+    })?;
+    let gpus: BTreeSet<PciAddress> = gpus(graph, driver).into_keys().collect();
+    let units = view.plugin_units(node, resource).and_then(|units| usize::try_from(units).ok())?;
+    let divided = gpus.len().saturating_sub(units);
+    is_plugin_node(view, node, resource).then_some(PluginGpus { resource, gpus, divided })
 }
 
 /// Returns the machines with selected NICs whose device plugin offers whole GPUs. Those with most
@@ -128,7 +154,7 @@ fn found_late<'a>(
     selection: &PluginSelection<'_>,
 ) -> Option<Found<'a>> {
     let PluginSelection { gpu_driver, resource, .. } = *selection;
-    if !is_plugin_node(view, node, resource) || !has_whole_units(view, node, gpu_driver, resource) {
+    if !is_plugin_node(view, node, resource) || !are_units_whole(view, node, gpu_driver, resource) {
         return None;
     }
     let mut devices = NodeDevices::with_nics_of(view, node, &[])?;

@@ -67,47 +67,83 @@ impl TopologyPolicy {
             Some(policy) => Ok(policy.parse()?),
         }
     }
+}
 
-    /// The free GPUs among which a pod gets `count`, if the kubelet accepts it: all, or those of the NUMA
-    /// nodes that the kubelet chooses. `gpus` are those of the device plugin.
+/// The GPUs of a node's device plugin as the kubelet tells them apart.
+#[derive(Clone, Debug)]
+pub struct GpuGroups {
+    policy: TopologyPolicy,
+    /// Those of each NUMA node, or all together if the kubelet has no preference.
+    groups: Vec<BTreeSet<PciAddress>>,
+}
+
+impl GpuGroups {
+    /// All GPUs of a device plugin. The kubelet has no preference if the device plugin names no NUMA
+    /// nodes.
+    pub fn of(policy: TopologyPolicy, topology: &Topology, gpus: &BTreeSet<PciAddress>) -> Self {
+        let numa: Option<Vec<(NumaNode, PciAddress)>> =
+            gpus.iter().map(|gpu| Some((numa(topology, *gpu)?, *gpu))).collect();
+        let mut groups: BTreeMap<NumaNode, BTreeSet<PciAddress>> = BTreeMap::new();
+        for (node, gpu) in numa.into_iter().flatten().filter(|_| policy != TopologyPolicy::None) {
+            groups.entry(node).or_default().insert(gpu);
+        }
+        if groups.is_empty() || groups.len() > NUMA_NODES_MAX {
+            return Self { policy: TopologyPolicy::None, groups: vec![gpus.clone()] };
+        }
+        Self { policy, groups: groups.into_values().collect() }
+    }
+
+    /// The groups.
+    pub fn all(&self) -> &[BTreeSet<PciAddress>] {
+        &self.groups
+    }
+
+    /// The groups of which a pod gets `count` GPUs, by number, if so many of each are free; `None` if the
+    /// kubelet refuses the pod.
+    pub fn chosen(&self, free: &[usize], count: usize) -> Option<Vec<usize>> {
+        let sizes: Vec<usize> = self.groups.iter().map(BTreeSet::len).collect();
+        // In the order in which the kubelet prefers them: the narrowest, then the lowest.
+        let mut sets: Vec<u32> = (1..1_u32 << self.groups.len()).collect();
+        sets.sort_by_key(|set| (set.count_ones(), *set));
+        let has = |amounts: &[usize], set: u32| {
+            let own = amounts.iter().enumerate().filter(|(group, _)| set >> group & 1 == 1);
+            own.map(|(_, amount)| amount).sum::<usize>() >= count
+        };
+        let narrowest = sets.iter().find(|set| has(&sizes, **set))?.count_ones();
+        let chosen = *sets.iter().find(|set| has(free, **set))?;
+        let width = chosen.count_ones();
+        let is_accepted = match self.policy {
+            TopologyPolicy::None | TopologyPolicy::BestEffort => true,
+            TopologyPolicy::Restricted => width == narrowest,
+            TopologyPolicy::SingleNumaNode => width == 1,
+        };
+        let groups = (0..self.groups.len()).filter(|group| chosen >> group & 1 == 1);
+        is_accepted.then(|| groups.collect())
+    }
+
+    /// How many of these GPUs each group has.
+    pub fn count(&self, gpus: &BTreeSet<PciAddress>) -> Vec<usize> {
+        self.groups.iter().map(|group| group.intersection(gpus).count()).collect()
+    }
+
+    /// The free GPUs among which a pod gets `count`, if the kubelet accepts it: those of the NUMA nodes
+    /// that the kubelet chooses.
     pub fn candidates(
-        self,
-        topology: &Topology,
-        gpus: &BTreeSet<PciAddress>,
+        &self,
         free: &BTreeSet<PciAddress>,
         count: usize,
     ) -> Option<BTreeSet<PciAddress>> {
-        if free.len() < count {
-            return None;
-        }
-        let numa: Option<BTreeMap<PciAddress, NumaNode>> =
-            gpus.iter().map(|gpu| Some((*gpu, numa(topology, *gpu)?))).collect();
-        // The kubelet has no preference if the device plugin names no NUMA nodes.
-        let Some(numa) = numa.filter(|_| self != Self::None) else { return Some(free.clone()) };
-        let nodes: Vec<NumaNode> =
-            numa.values().copied().collect::<BTreeSet<_>>().into_iter().collect();
-        if nodes.len() > NUMA_NODES_MAX {
-            return Some(free.clone());
-        }
-        // In the order in which the kubelet prefers them: the narrowest, then the lowest.
-        let mut sets: Vec<u32> = (1..1_u32 << nodes.len()).collect();
-        sets.sort_by_key(|set| (set.count_ones(), *set));
-        let are_in = |set: u32, gpu: &PciAddress| {
-            let node = nodes.iter().position(|node| numa.get(gpu) == Some(node));
-            node.is_some_and(|node| set >> node & 1 == 1)
-        };
-        let has = |among: &BTreeSet<PciAddress>, set: u32| {
-            among.iter().filter(|gpu| are_in(set, gpu)).count() >= count
-        };
-        let narrowest = sets.iter().find(|set| has(gpus, **set))?.count_ones();
-        let chosen = *sets.iter().find(|set| has(free, **set))?;
-        let width = chosen.count_ones();
-        let is_accepted = match self {
-            Self::None | Self::BestEffort => true,
-            Self::Restricted => width == narrowest,
-            Self::SingleNumaNode => width == 1,
-        };
-        is_accepted.then(|| free.iter().filter(|gpu| are_in(chosen, gpu)).copied().collect())
+        Some(self.of_groups(&self.chosen(&self.count(free), count)?, free))
+    }
+
+    /// Those of these GPUs that are in some groups.
+    pub fn of_groups(
+        &self,
+        numbers: &[usize],
+        gpus: &BTreeSet<PciAddress>,
+    ) -> BTreeSet<PciAddress> {
+        let groups = numbers.iter().filter_map(|number| self.groups.get(*number));
+        groups.flat_map(|group| group.intersection(gpus)).copied().collect()
     }
 }
 

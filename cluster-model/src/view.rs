@@ -13,6 +13,7 @@ mod known_machines;
 mod late_claims;
 mod limit_ranges;
 mod nic_pools;
+mod plugin_pods;
 mod pod_groups;
 mod quotas;
 mod versions;
@@ -23,6 +24,7 @@ pub use foreign_topologies::{ForeignTopologies, NodeHome};
 pub use late_claims::{LateClaim, late_binding};
 pub use limit_ranges::LimitRanges;
 pub use nic_pools::{KnownPool, NicPools};
+pub use plugin_pods::has_plugin_gpus;
 pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
 pub use versions::NodeVersion;
@@ -39,6 +41,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplat
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use late_claims::LateClaims;
+use plugin_pods::PluginPods;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -159,6 +162,7 @@ pub struct ClusterView {
     graphs: Graphs,
     claims: Claims,
     late_claims: LateClaims,
+    plugin_pods: PluginPods,
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
     limit_ranges: LimitRanges,
@@ -186,6 +190,7 @@ impl Default for ClusterView {
             graphs: Graphs::default(),
             claims: Claims::default(),
             late_claims: LateClaims::default(),
+            plugin_pods: PluginPods::default(),
             templates: BTreeMap::new(),
             quotas: Quotas::default(),
             limit_ranges: LimitRanges::default(),
@@ -316,7 +321,22 @@ impl ClusterView {
 
     /// The claims for places of a pool: NICs that are chosen when a pod starts.
     pub fn late_claims(&self, pool: &str) -> impl Iterator<Item = &LateClaim> {
+        self.late_claims.of(pool).map(|(_, claim)| claim)
+    }
+
+    /// The same with their names.
+    pub fn late_claims_by_key(&self, pool: &str) -> impl Iterator<Item = (&ObjectKey, &LateClaim)> {
         self.late_claims.of(pool)
+    }
+
+    /// The pods on a node with units of an extended resource of GPUs, and how many each has. Only programs
+    /// that watch pods know any.
+    pub fn plugin_pods(
+        &self,
+        node: &str,
+        resource: &str,
+    ) -> impl Iterator<Item = (&ObjectKey, u64)> {
+        self.plugin_pods.on(node, resource)
     }
 
     /// Returns true if any node has published a graph.

@@ -7,10 +7,10 @@ pub use crate::shared::SharedView;
 use crate::compute_domain::ComputeDomain;
 use crate::hyper_node::HyperNode;
 use crate::kueue_topology::Topology;
-use crate::view::{ClusterView, Index, ObjectKey, ViewError};
+use crate::view::{ClusterView, Index, ObjectKey, ViewError, has_plugin_gpus};
 use dra_allocator::{MinorVersion, Settings};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -32,6 +32,9 @@ use topology_graph::NodeTopology;
 const VERSION_PERIOD: Duration = Duration::from_mins(5);
 /// The time between attempts to read the version.
 const VERSION_RETRY: Duration = Duration::from_secs(2);
+
+/// Field selector for pods that use a node: they have one and have not ended.
+pub const USES_A_NODE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
 /// The page size of lists. Slices are the largest objects, about fifty kilobytes each in memory;
 /// the default page size of 500 would peak at tens of megabytes.
@@ -253,6 +256,35 @@ async fn serves<K: k8s_openapi::Resource>(client: &Client) -> kube::Result<bool>
     }
     let list = client.list_api_group_resources(K::API_VERSION).await?;
     Ok(list.resources.iter().any(|it| it.name == K::URL_PATH_SEGMENT))
+}
+
+/// Follows the pods that use a node, of which the view keeps those with GPUs of a device plugin.
+pub async fn follow_plugin_pods<G>(client: Client, view: SharedView, listed: G) {
+    let on_node = watcher::Config::default().fields(USES_A_NODE);
+    follow_into(Api::<Pod>::all(client), on_node, PluginPodSink(view), listed).await;
+}
+
+/// Receives pods; those without GPUs of a device plugin never reach the view.
+struct PluginPodSink(SharedView);
+
+impl Sink<Pod> for PluginPodSink {
+    fn apply(&mut self, object: Pod) {
+        if has_plugin_gpus(&object) {
+            Sink::<Pod>::apply(&mut self.0, object);
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        Sink::<Pod>::delete(&mut self.0, key);
+    }
+
+    fn listed(&mut self) {
+        Sink::<Pod>::listed(&mut self.0);
+    }
+
+    fn heard(&mut self, kind: &str) {
+        Sink::<Pod>::heard(&mut self.0, kind);
+    }
 }
 
 /// Feeds the objects that `config` selects into a sink forever. `listed` is dropped when all of

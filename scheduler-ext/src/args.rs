@@ -24,6 +24,10 @@ pub struct Args {
     /// NODES*GPUSxNICS=SHARE. Counts as much as 100 pods next to the last 200 that got devices
     #[arg(long, value_name = "SHAPES")]
     pub mix: Option<Mix>,
+    /// Watch pods too: on nodes that bind NICs late, pods without a claim can have GPUs of the device
+    /// plugin, and only their limits say how many
+    #[arg(long)]
+    pub watch_pods: bool,
     /// File with drivers of accelerators and NICs that are not built in
     #[arg(long, value_name = "FILE")]
     pub drivers: Option<PathBuf>,

@@ -2,10 +2,9 @@
 
 use crate::machine::Machine;
 use crate::score::{AtStart, Cost, Costs, Gets, Mix};
-use cluster_model::late_node::{LateDemand, LateNode};
-use cluster_model::names;
+use cluster_model::late_node::{LateDemand, LateNode, place_count};
 use cluster_model::predict::OpenClaim;
-use cluster_model::view::{ClusterView, ObjectKey, late_binding};
+use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
 
 /// What the scheduler would allocate for a pod on a node, and the consequences.
@@ -69,19 +68,14 @@ fn at_start(
     late: Option<LateNode<'_>>,
 ) -> Option<AtStart> {
     let (claim, nics) = claims.iter().zip(allocations).find_map(|(claim, allocation)| {
-        let places = allocation.results.iter().filter(|result| is_place(&result.device)).count();
+        let places = place_count(allocation);
         (places > 0).then_some((claim, places))
     })?;
-    let wanted = late_binding(&claim.spec);
     // Without the number of GPUs, and on nodes whose GPUs are not known, nothing is.
-    let (Some(gpus), Some(late)) = (wanted.gpus, late) else { return Some(AtStart::UNKNOWN) };
-    let demand = LateDemand { gpus: gpus as usize, nics, within: wanted.within };
+    let (Some(demand), Some(late)) = (LateDemand::of(&claim.spec, nics), late) else {
+        return Some(AtStart::UNKNOWN);
+    };
     Some(AtStart::of(&late.expect(demand)))
-}
-
-/// Returns true for a device that stands for any free NIC of its node.
-fn is_place(device: &DeviceId) -> bool {
-    *device.driver == *names::DRIVER && device.device.starts_with(names::LATE_PLACE)
 }
 
 /// Sum of the indices of the chosen alternatives, over all requests that have several.

@@ -22,10 +22,12 @@ use axum::{Json, Router};
 use cluster_model::view::{ClusterView, ObjectKey};
 use cluster_model::watch::{self, SharedView};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use process::background::Background;
 use prometheus_client::registry::Registry;
 use serve::http::{Bound, Limits};
 use serve::readiness::Readiness;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -57,14 +59,15 @@ struct App {
 
 /// Runs the extender until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, timeout, mix, drivers, operations_token_file, operations, kube, log } = args;
+    let Args { server, timeout, mix, watch_pods, drivers, operations, kube, log, .. } = args;
+    let token_file = args.operations_token_file;
     process::logging::init(&log)?;
     cluster_model::drivers::use_file(drivers.as_deref())?;
     args::check(&server)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let background = Background::start().context("failed to start background threads")?;
     let client = process::client::connect(&kube).await?;
-    let access = match operations_token_file {
+    let access = match token_file {
         _ if server.listen.ip().is_loopback() => Access::Loopback,
         Some(file) => Access::Token(file),
         None => Access::Closed,
@@ -86,7 +89,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         bound,
         access,
     });
-    let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
+    let watches = follow(client, &app, watch_pods);
     let (view, ranked) = (app.view.clone(), app.clone());
     let expected = Box::new(move || ranked.ranker.expected());
     registry.register_collector(Box::new(Gauges { view, expected }));
@@ -106,6 +109,26 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         result = operations.serve(operations_router, stop) => result?,
     }
     Ok(())
+}
+
+/// Follows the cluster, and the pods with GPUs of device plugins if asked for. Ends if a watch ends.
+fn follow(client: Client, app: &App, with_pods: bool) -> impl Future<Output = ()> + use<> {
+    let (view, readiness) = (app.view.clone(), app.readiness.clone());
+    let listed = with_pods.then(|| readiness.wait_for("pods"));
+    let (of_pods, pods_view) = (client.clone(), view.clone());
+    let cluster = watch::follow(client, view, move |kind| readiness.wait_for(kind));
+    async move {
+        let pods = async {
+            match listed {
+                Some(listed) => watch::follow_plugin_pods(of_pods, pods_view, listed).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = cluster => {}
+            () = pods => {}
+        }
+    }
 }
 
 async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {

@@ -5,6 +5,7 @@
 
 mod scoring {
     mod cluster;
+    mod hidden;
     mod late;
     mod laws;
     mod learning;

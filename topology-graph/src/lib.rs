@@ -82,7 +82,7 @@ pub use node_topology::{
 pub use node_topology::{Column, crd, definition};
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
-pub use pairs::{Chance, ChanceRequest, NearestRequest, Pair, PlanRequest};
+pub use pairs::{Chance, ChanceRequest, NearestRequest, Pair, PlanRequest, Served, binomial};
 pub use path::{ParsePathKindError, PathKind};
 pub use posted::{Comparison, Difference, PostedError, PostedMatrix, PostedMatrixError, listing};
 pub use route::{Bottleneck, Connection, Hop, Route};

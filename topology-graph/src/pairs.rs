@@ -12,7 +12,7 @@ mod nearest;
 
 use crate::graph::{Distance, Place, Role};
 use crate::{NicRole, PathKind, PciAddress, Topology};
-pub use chance::{Chance, ChanceRequest};
+pub use chance::{Chance, ChanceRequest, Served, binomial};
 use matching::{Gain, Problem, best};
 pub use nearest::NearestRequest;
 use std::collections::BTreeMap;

@@ -39,8 +39,8 @@ struct Chosen {
 }
 
 impl LateClaims {
-    pub(super) fn of(&self, pool: &str) -> impl Iterator<Item = &LateClaim> {
-        self.pools.get(pool).into_iter().flat_map(BTreeMap::values)
+    pub(super) fn of(&self, pool: &str) -> impl Iterator<Item = (&ObjectKey, &LateClaim)> {
+        self.pools.get(pool).into_iter().flatten()
     }
 
     pub(super) fn apply(&mut self, claim: &ResourceClaim) {

@@ -15,7 +15,8 @@ pub struct NodeVersion {
     pub devices: u64,
     /// Changes with device classes, equally for all nodes.
     pub classes: u64,
-    /// Changes with the claims that hold the node's devices.
+    /// Changes with the claims that hold the node's devices, and with pods that have GPUs of its device
+    /// plugin.
     pub claims: u64,
 }
 
@@ -130,6 +131,11 @@ impl Versions {
             self.claim_changed(&held);
             self.claims.insert(key, Arc::new(held));
         }
+    }
+
+    /// The pods with GPUs of a node's device plugin changed.
+    pub(super) fn pods_changed(&mut self, node: &str) {
+        self.node(node).claims += 1;
     }
 
     pub(super) fn delete_claim(&mut self, key: &ObjectKey) {

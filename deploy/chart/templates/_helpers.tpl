@@ -206,3 +206,8 @@ annotations:
     name: dranet-drivers
 {{- end }}
 {{- end }}
+
+{{/* Not empty if nodes bind NICs late. */}}
+{{- define "dranet.bindsLate" -}}
+{{- if or (eq .Values.nodeDriver.bindNics "late") .Values.nodeDriver.lateNodes }}true{{ end }}
+{{- end }}

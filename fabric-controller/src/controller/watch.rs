@@ -9,7 +9,7 @@ use crate::pod_groups::MadePodGroups;
 use crate::pods::Pods;
 use cluster_model::names::label;
 use cluster_model::view::ObjectKey;
-use cluster_model::watch::{Sink, follow_into, wait_for_pod_groups};
+use cluster_model::watch::{Sink, USES_A_NODE, follow_into, wait_for_pod_groups};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::watcher;
@@ -17,9 +17,6 @@ use kube::{Api, Client};
 use serve::readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-
-/// Field selector for pods that use a node: they have one and have not ended.
-const USES_A_NODE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
 /// State from the watches.
 #[derive(Debug, Default)]

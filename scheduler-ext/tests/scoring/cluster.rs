@@ -199,6 +199,7 @@ pub(crate) fn apply(view: &mut ClusterView, object: &Value) {
         "ResourceSlice" => view.apply(from::<ResourceSlice>(object)),
         "NodeTopology" => view.apply(from::<NodeTopology>(object)),
         "ResourceClaimTemplate" => view.apply(from::<ResourceClaimTemplate>(object)),
+        "Pod" => view.apply(from::<Pod>(object)),
         "ResourceClaim" => view.apply(from::<ResourceClaim>(object)),
         other => panic!("no object of kind `{other}` is expected"),
     }

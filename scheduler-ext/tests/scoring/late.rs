@@ -14,14 +14,14 @@ use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, NicRole, NodeTopology, Topology, read};
 
 /// Two NUMA nodes with four GPUs and four compute NICs each; a GPU and a NIC are below one root port.
-static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
+pub(super) static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
     let root = tempfile::tempdir().unwrap();
     plant(machine("dgx-h100").unwrap(), root.path()).unwrap();
     Topology::build(&read(&HostRoot::at(root.path())).unwrap(), None).0
 });
 
 /// The addresses of the GPUs and of the compute NICs.
-fn addresses() -> [Vec<String>; 2] {
+pub(super) fn addresses() -> [Vec<String>; 2] {
     let gpus = TOPOLOGY.gpus().iter().map(|gpu| gpu.address.to_string()).collect();
     let nics = TOPOLOGY.nics().iter().filter(|nic| nic.role == NicRole::Compute);
     [gpus, nics.map(|nic| nic.address.to_string()).collect()]
@@ -58,7 +58,7 @@ fn late_node(node: &str, policy: Option<&str>) -> Vec<Value> {
 }
 
 /// A claim for places, as admission writes it.
-fn late_spec(gpus: u32, nics: u32, within: Option<&str>) -> Value {
+pub(super) fn late_spec(gpus: u32, nics: u32, within: Option<&str>) -> Value {
     json!({ "devices": {
         "requests": [{ "name": "nics", "exactly": {
             "deviceClassName": "dranet.net", "count": nics,
@@ -72,7 +72,12 @@ fn late_spec(gpus: u32, nics: u32, within: Option<&str>) -> Value {
 
 /// A pod that has these GPUs and NICs of a node, by number. Without GPUs it has not started, and has as
 /// many places as `nics`.
-fn held(node: &str, first_place: usize, gpus: &[usize], nics: &[usize]) -> ResourceClaim {
+pub(super) fn held(
+    node: &str,
+    first_place: usize,
+    gpus: &[usize],
+    nics: &[usize],
+) -> ResourceClaim {
     let [all_gpus, all_nics] = addresses();
     let place = |index: usize| format!("late-{}", first_place + index);
     let own: Vec<&String> = gpus.iter().map(|gpu| &all_gpus[*gpu]).collect();
@@ -96,7 +101,11 @@ fn held(node: &str, first_place: usize, gpus: &[usize], nics: &[usize]) -> Resou
     }))
 }
 
-fn view(nodes: &[(&str, Option<&str>)], claims: &[ResourceClaim], asked: &Value) -> ClusterView {
+pub(super) fn view(
+    nodes: &[(&str, Option<&str>)],
+    claims: &[ResourceClaim],
+    asked: &Value,
+) -> ClusterView {
     let mut objects = classes();
     objects.extend(nodes.iter().flat_map(|(node, policy)| late_node(node, *policy)));
     objects.push(template("late", asked));
@@ -130,7 +139,7 @@ fn expected(answer: &Answer) -> Vec<(&str, Option<AtStart>)> {
         .collect()
 }
 
-fn missed(answer: &Answer) -> Vec<Option<u32>> {
+pub(super) fn missed(answer: &Answer) -> Vec<Option<u32>> {
     expected(answer).into_iter().map(|(_, at_start)| at_start.map(|it| it.missed)).collect()
 }
 

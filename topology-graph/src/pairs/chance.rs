@@ -27,6 +27,9 @@ pub struct Chance {
     pub all: u128,
 }
 
+/// The choices of GPUs with near NICs, by how many GPUs they take of each group.
+pub type Served = BTreeMap<Vec<usize>, u128>;
+
 /// How many GPUs and NICs of a pod are in the cells so far: the GPUs, and the fewest and most NICs that
 /// go with them.
 type Used = (usize, usize, usize);
@@ -35,32 +38,76 @@ impl Topology {
     /// The share of the choices of GPUs for which NICs in cells of this level are free, evenly for all of
     /// the pod's GPUs.
     pub fn chance(&self, request: &ChanceRequest, within: Level) -> Chance {
+        let all = binomial(request.gpus.len(), request.gpu_count);
+        Chance { served: self.served(request, within, &[]).into_values().sum(), all }
+    }
+
+    /// The choices of GPUs that [`Self::chance`] counts, told apart by the number of GPUs that they take
+    /// of each of these groups. A GPU is in one group at most.
+    pub fn served(
+        &self,
+        request: &ChanceRequest,
+        within: Level,
+        groups: &[BTreeSet<PciAddress>],
+    ) -> Served {
         let ChanceRequest { gpus, gpu_count, nics, nic_count } = request;
-        let all = binomial(gpus.len(), *gpu_count);
         let cells = self.cells_of_all(within).into_iter().map(|cell| {
-            let own = |all: &BTreeSet<PciAddress>, of: Vec<PciAddress>| {
-                of.into_iter().filter(|device| all.contains(device)).count()
-            };
-            (own(gpus, cell.gpus), own(nics, cell.nics))
+            let own = cell.gpus.into_iter().filter(|gpu| gpus.contains(gpu));
+            let own_nics = cell.nics.into_iter().filter(|nic| nics.contains(nic)).count();
+            (by_group(own, groups), own_nics)
         });
-        let mut choices: BTreeMap<Used, u128> = BTreeMap::from([((0, 0, 0), 1)]);
+        let none = ((0, 0, 0), vec![0; groups.len()]);
+        let mut choices: BTreeMap<(Used, Vec<usize>), u128> = BTreeMap::from([(none, 1)]);
         // GPUs that are in no cell have no near NIC, so no choice takes one of them.
         for (own_gpus, own_nics) in cells {
-            let mut longer: BTreeMap<Used, u128> = BTreeMap::new();
-            for ((gpus, least, most), ways) in choices {
-                for some in 0..=own_gpus.min(gpu_count - gpus) {
+            let mut longer: BTreeMap<(Used, Vec<usize>), u128> = BTreeMap::new();
+            for (((gpus, least, most), of_groups), ways) in choices {
+                for (some, of_cell, more_ways) in selections(&own_gpus, gpu_count - gpus) {
                     let Some((few, many)) = nics_for(some, own_nics, request) else { continue };
                     let used = (gpus + some, least + few, (most + many).min(*nic_count));
-                    *longer.entry(used).or_default() += ways * binomial(own_gpus, some);
+                    let of_groups = of_groups.iter().zip(of_cell).map(|(one, more)| one + more);
+                    *longer.entry((used, of_groups.collect())).or_default() += ways * more_ways;
                 }
             }
             choices = longer;
         }
-        let served = choices.into_iter().filter(|((gpus, least, most), _)| {
-            gpus == gpu_count && least <= nic_count && nic_count <= most
-        });
-        Chance { served: served.map(|(_, ways)| ways).sum(), all }
+        let mut served = Served::new();
+        for (((gpus, least, most), of_groups), ways) in choices {
+            if gpus == *gpu_count && least <= *nic_count && *nic_count <= most {
+                *served.entry(of_groups).or_default() += ways;
+            }
+        }
+        served
     }
+}
+
+/// The number of these GPUs in each group, and then of those in none.
+fn by_group(gpus: impl Iterator<Item = PciAddress>, groups: &[BTreeSet<PciAddress>]) -> Vec<usize> {
+    let mut counts = vec![0; groups.len() + 1];
+    for gpu in gpus {
+        let group = groups.iter().position(|group| group.contains(&gpu)).unwrap_or(groups.len());
+        if let Some(count) = counts.get_mut(group) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// The ways to take up to `most` GPUs of groups of these sizes: how many in all, how many of each group,
+/// and how many choices of GPUs that are.
+fn selections(sizes: &[usize], most: usize) -> Vec<(usize, Vec<usize>, u128)> {
+    let mut all = vec![(0, Vec::new(), 1)];
+    for size in sizes {
+        let mut longer = Vec::new();
+        for (taken, of_groups, ways) in all {
+            for some in 0..=(*size).min(most - taken) {
+                let of_groups: Vec<usize> = of_groups.iter().copied().chain([some]).collect();
+                longer.push((taken + some, of_groups, ways * binomial(*size, some)));
+            }
+        }
+        all = longer;
+    }
+    all
 }
 
 impl Chance {
@@ -90,7 +137,7 @@ fn nics_for(gpus: usize, free: usize, request: &ChanceRequest) -> Option<(usize,
 }
 
 /// The number of choices of `some` among `all`.
-fn binomial(all: usize, some: usize) -> u128 {
+pub fn binomial(all: usize, some: usize) -> u128 {
     if some > all {
         return 0;
     }

@@ -1,0 +1,144 @@
+//! The pods that have GPUs of a device plugin. Their limits say how many, and nothing says which.
+
+use super::{ClusterView, Index, ObjectKey, ViewError};
+use crate::gpu_drivers;
+use crate::pod_containers::in_order;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use std::collections::{BTreeMap, HashMap};
+
+/// Pods with GPUs of a device plugin by node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PluginPods {
+    nodes: HashMap<String, BTreeMap<ObjectKey, Units>>,
+    node_of: HashMap<ObjectKey, String>,
+}
+
+/// Units of extended resources.
+type Units = BTreeMap<&'static str, u64>;
+
+impl PluginPods {
+    pub(super) fn on(&self, node: &str, resource: &str) -> impl Iterator<Item = (&ObjectKey, u64)> {
+        let pods = self.nodes.get(node).into_iter().flatten();
+        pods.filter_map(move |(pod, units)| Some((pod, *units.get(resource)?)))
+    }
+
+    fn get(&self, pod: &ObjectKey) -> Option<(&str, &Units)> {
+        let node = self.node_of.get(pod)?;
+        Some((node, self.nodes.get(node)?.get(pod)?))
+    }
+
+    fn insert(&mut self, pod: ObjectKey, node: &str, units: Units) {
+        self.nodes.entry(node.to_owned()).or_default().insert(pod.clone(), units);
+        self.node_of.insert(pod, node.to_owned());
+    }
+
+    /// Returns the node of the pod.
+    fn remove(&mut self, pod: &ObjectKey) -> Option<String> {
+        let node = self.node_of.remove(pod)?;
+        if let Some(pods) = self.nodes.get_mut(&node) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.nodes.remove(&node);
+            }
+        }
+        Some(node)
+    }
+}
+
+impl Index<Pod> for ClusterView {
+    fn apply(&mut self, object: Pod) -> Result<(), ViewError> {
+        let key = ObjectKey::of(&object.metadata);
+        let found = on_node(&object);
+        if self.plugin_pods.get(&key) == found.as_ref().map(|(node, units)| (*node, units)) {
+            return Ok(());
+        }
+        Index::<Pod>::delete(self, &key);
+        if let Some((node, units)) = found {
+            self.versions.pods_changed(node);
+            self.plugin_pods.insert(key, node, units);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        if let Some(node) = self.plugin_pods.remove(key) {
+            self.versions.pods_changed(&node);
+        }
+    }
+}
+
+/// Returns true if a pod has GPUs of a device plugin on a node.
+pub fn has_plugin_gpus(pod: &Pod) -> bool {
+    on_node(pod).is_some()
+}
+
+/// The node of a pod, and the GPUs of device plugins that it has there; `None` if it has none, or has
+/// ended.
+fn on_node(pod: &Pod) -> Option<(&str, Units)> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let spec = pod.spec.as_ref().filter(|_| !matches!(phase, Some("Succeeded" | "Failed")))?;
+    let node = spec.node_name.as_deref().filter(|node| !node.is_empty())?;
+    let resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
+    let units = resources.map(|resource| (*resource, units(spec, resource)));
+    let units: Units = units.filter(|(_, units)| *units > 0).collect();
+    (!units.is_empty()).then_some((node, units))
+}
+
+/// The units of an extended resource that a pod has at most at one time. An ordinary init container hands
+/// its GPUs on to later containers.
+fn units(spec: &PodSpec, resource: &str) -> u64 {
+    let (mut running, mut most) = (0_u64, 0);
+    for (kind, container) in in_order(spec) {
+        let limits = container.resources.as_ref().and_then(|it| it.limits.as_ref());
+        let own = limits.and_then(|limits| limits.get(resource)?.0.parse::<u64>().ok());
+        let now = running.saturating_add(own.unwrap_or_default());
+        most = most.max(now);
+        if kind.stays() {
+            running = now;
+        }
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn apply(view: &mut ClusterView, spec: Value, phase: &str) -> (u64, bool) {
+        let before = view.node_version("a");
+        let pod = json!({
+            "metadata": { "namespace": "team", "name": "train" },
+            "spec": spec, "status": { "phase": phase },
+        });
+        view.apply(serde_json::from_value::<Pod>(pod).unwrap()).unwrap();
+        let units = view.plugin_pods("a", "nvidia.com/gpu").map(|(_, units)| units).sum();
+        (units, view.node_version("a") != before)
+    }
+
+    #[test]
+    fn pods_have_their_gpus_until_they_end() {
+        let gpus = |gpus: &str| json!({ "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus } } });
+        let two = json!({ "nodeName": "a", "containers": [gpus("1"), gpus("1")] });
+        let init = json!({
+            "nodeName": "a", "containers": [gpus("1")],
+            "initContainers": [
+                { "name": "s", "restartPolicy": "Always", "resources": gpus("1")["resources"] },
+                gpus("2"),
+            ],
+        });
+        let mut view = ClusterView::default();
+        let waits = json!({ "containers": [gpus("2")] });
+        assert_eq!(apply(&mut view, waits, "Pending"), (0, false));
+        assert_eq!(apply(&mut view, two.clone(), "Pending"), (2, true));
+        assert_eq!(apply(&mut view, two.clone(), "Running"), (2, false));
+        assert_eq!(apply(&mut view, init, "Running"), (3, true));
+        assert_eq!(apply(&mut view, two.clone(), "Succeeded"), (0, true));
+        apply(&mut view, two, "Running");
+        let before = view.node_version("a");
+        let key = ObjectKey { namespace: "team".to_owned(), name: "train".to_owned() };
+        Index::<Pod>::delete(&mut view, &key);
+        assert_eq!(view.plugin_pods("a", "nvidia.com/gpu").count(), 0);
+        assert_ne!(view.node_version("a"), before);
+    }
+}

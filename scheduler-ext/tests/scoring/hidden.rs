@@ -1,0 +1,160 @@
+//! Nodes that bind NICs late, where pods without a claim have GPUs of the device plugin: their limits say how
+//! many, and nothing says which. The chance is compared with a count over all choices.
+
+use super::cluster::{answer, apply, from, pod_of};
+use super::late::{TOPOLOGY, addresses, held, late_spec, missed, view};
+use cluster_model::late_node::{LateDemand, LateNode};
+use cluster_model::topology_policy::{GpuGroups, TopologyPolicy};
+use cluster_model::view::ClusterView;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use topology_graph::{Chance, Level, NearestRequest, PciAddress};
+
+/// A pod on a node with this many GPUs.
+fn pod(name: &str, node: &str, gpus: usize) -> Value {
+    json!({
+        "kind": "Pod",
+        "metadata": { "namespace": "team", "name": name },
+        "spec": { "nodeName": node, "containers": [
+            { "name": "c", "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } } },
+        ] },
+        "status": { "phase": "Running" },
+    })
+}
+
+/// With three GPUs in use, one NUMA node of four is left for a pod of four GPUs in 8 of 56 cases.
+#[test]
+fn gpus_of_pods_without_a_claim_count() {
+    let policy = Some("single-numa-node");
+    let nodes = [("any", None), ("free", policy), ("used", policy)];
+    let mut view = view(&nodes, &[], &late_spec(4, 4, Some("numa")));
+    let names = ["any", "free", "used"];
+    let of = |view: &ClusterView| missed(&answer(&pod_of("late"), &names, view));
+    assert_eq!(of(&view), [Some(0), Some(0), Some(0)]);
+    for (node, pods) in [("any", [2, 1]), ("used", [2, 1])] {
+        for (number, gpus) in pods.into_iter().enumerate() {
+            apply(&mut view, &pod(&format!("{node}-{number}"), node, gpus));
+        }
+    }
+    assert_eq!(of(&view), [Some(0), Some(0), Some(7)]);
+    // Two more leave too few, whichever they are.
+    apply(&mut view, &pod("more", "used", 2));
+    assert_eq!(of(&view)[2], Some(8));
+}
+
+/// The pod of a claim for places is counted by its claim, before and after it starts.
+#[test]
+fn pods_with_places_count_once() {
+    for gpus in [&[][..], &[0, 1, 2, 3]] {
+        let mut claim = serde_json::to_value(held("a", 0, gpus, &[0, 1, 2, 3])).unwrap();
+        claim["status"]["reservedFor"] =
+            json!([{ "resource": "pods", "name": "train", "uid": "u" }]);
+        let nodes = [("a", Some("best-effort"))];
+        let mut view = view(&nodes, &[from(&claim)], &late_spec(4, 4, Some("numa")));
+        apply(&mut view, &pod("train", "a", 4));
+        assert_eq!(missed(&answer(&pod_of("late"), &["a"], &view)), [Some(0)], "{gpus:?}");
+        // The driver of an older version does not name the GPUs.
+        for device in claim["status"]["devices"].as_array_mut().into_iter().flatten() {
+            device["data"].as_object_mut().unwrap().remove("gpus");
+        }
+        if !gpus.is_empty() {
+            claim["kind"] = "ResourceClaim".into();
+            apply(&mut view, &claim);
+            assert_ne!(missed(&answer(&pod_of("late"), &["a"], &view)), [Some(0)]);
+        }
+    }
+}
+
+/// The choices of `count` of these.
+fn choices(all: &[PciAddress], count: usize) -> Vec<BTreeSet<PciAddress>> {
+    let chosen = (0..1_u32 << all.len()).filter(|set| set.count_ones() as usize == count);
+    let of = |set: u32| {
+        let own = all.iter().enumerate().filter(move |(index, _)| set >> index & 1 == 1);
+        own.map(|(_, gpu)| *gpu).collect()
+    };
+    chosen.map(of).collect()
+}
+
+/// The share as parts of the whole: for each choice of the GPUs in use, the share of the kubelet's choices
+/// that find near NICs.
+fn counted(
+    (policy, open, hidden): (TopologyPolicy, &[PciAddress], usize),
+    nics: &[PciAddress],
+    (demand, level): (LateDemand, Level),
+) -> f64 {
+    let all = TOPOLOGY.gpus().iter().map(|gpu| gpu.address).collect();
+    let groups = GpuGroups::of(policy, &TOPOLOGY, &all);
+    let mut shares = Vec::new();
+    for used in choices(open, hidden) {
+        let free = open.iter().filter(|gpu| !used.contains(gpu)).copied().collect();
+        let candidates = groups.candidates(&free, demand.gpus).unwrap_or_default();
+        let candidates: Vec<PciAddress> = candidates.into_iter().collect();
+        let of_pod = choices(&candidates, demand.gpus);
+        let near = of_pod.iter().filter(|gpus| {
+            let request = NearestRequest {
+                gpus: gpus.iter().copied().collect(),
+                nics: nics.to_vec(),
+                count: demand.nics,
+                within: Some(level),
+                rest: Vec::new(),
+            };
+            TOPOLOGY.nearest(&request).is_some()
+        });
+        let near = f64::from(u32::try_from(near.count()).unwrap());
+        let all = f64::from(u32::try_from(of_pod.len()).unwrap());
+        shares.push(if all > 0.0 { near / all } else { 0.0 });
+    }
+    let number = f64::from(u32::try_from(shares.len()).unwrap());
+    if shares.is_empty() { 0.0 } else { shares.iter().sum::<f64>() / number }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are small")]
+fn share(chance: Option<&Chance>) -> f64 {
+    chance.filter(|chance| chance.all > 0).map_or(0.0, |it| it.served as f64 / it.all as f64)
+}
+
+const POLICIES: [&str; 4] = ["none", "best-effort", "restricted", "single-numa-node"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn the_chance_is_that_over_all_choices(
+        policy in prop::sample::select(POLICIES.to_vec()),
+        gpus in prop::sample::subsequence((0..8).collect::<Vec<usize>>(), 0..4),
+        nics in prop::sample::subsequence((0..8).collect::<Vec<usize>>(), 4),
+        (hidden, gpu_count, nic_count) in (0..4_usize, 1..5_usize, 1..5_usize),
+        level in prop::sample::select(Level::ALL.to_vec()),
+    ) {
+        // The NICs of a claim are as many as its GPUs.
+        let nics = &nics[..gpus.len()];
+        let claims = if gpus.is_empty() { vec![] } else { vec![held("a", 0, &gpus, nics)] };
+        let mut view = view(&[("a", Some(policy))], &claims, &late_spec(1, 1, None));
+        if hidden > 0 {
+            apply(&mut view, &pod("blind", "a", hidden));
+        }
+        let demand = LateDemand { gpus: gpu_count, nics: nic_count, within: Some(level) };
+        let late = LateNode::of(&view, "a", view.inventory().state()).unwrap();
+        prop_assert_eq!(late.hidden_gpus(), hidden);
+        let expected = late.expect(demand);
+        let [all_gpus, all_nics] = addresses();
+        let free = |all: &[String], used: &[usize]| -> Vec<PciAddress> {
+            let free = all.iter().enumerate().filter(|(index, _)| !used.contains(index));
+            free.map(|(_, address)| address.parse().unwrap()).collect()
+        };
+        let (open, free_nics) = (free(&all_gpus, &gpus), free(&all_nics, nics));
+        let policy: TopologyPolicy = policy.parse().unwrap();
+        let counted = counted((policy, &open, hidden), &free_nics, (demand, level));
+        let found = share(expected.chances.get(&level));
+        prop_assert!((found - counted).abs() < 1e-9, "{} and not {}", found, counted);
+    }
+}
+
+#[test]
+fn pods_of_other_resources_do_not_count() {
+    let mut view = view(&[("a", Some("restricted"))], &[], &late_spec(4, 4, Some("numa")));
+    let mut other = pod("amd", "a", 3);
+    other["spec"]["containers"][0]["resources"]["limits"] = json!({ "amd.com/gpu": "3" });
+    apply(&mut view, &other);
+    assert_eq!(missed(&answer(&pod_of("late"), &["a"], &view)), [Some(0)]);
+}

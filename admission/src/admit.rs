@@ -194,6 +194,7 @@ impl Pending {
         }
         warnings.extend(plan.warning());
         warnings.extend(plan.port_warning());
+        warnings.extend(plan.late_warning());
         warnings.extend(plan.shared_gpus.clone());
         warnings.extend(plan.offered_twice(&placement, view));
         if plan.plugin.is_none() {

@@ -34,6 +34,8 @@ pub struct Share {
     pub container: String,
     /// Its GPUs, as a range of the pod's GPUs. Every container with a share gets the NICs.
     pub gpus: Range<u32>,
+    /// Whether the container still runs when later ones start; others hand their GPUs on.
+    pub stays: bool,
 }
 
 /// Parses a count. The claim needs room for at least one device of the other kind.

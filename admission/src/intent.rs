@@ -99,6 +99,12 @@ impl Intent {
         is_default_each && self.pairing == Pairing::Group && !self.is_pairing_named
     }
 
+    /// The GPUs of containers that stay. An init container that ends can have more.
+    pub(crate) fn lasting_gpus(&self) -> u32 {
+        let staying = self.shares.iter().filter(|share| share.stays);
+        staying.map(|share| share.gpus.end).max().unwrap_or_default()
+    }
+
     /// NICs per GPU, if each GPU has its own.
     pub(crate) fn nics_per_gpu(&self) -> u32 {
         self.nics.checked_div(self.gpus).unwrap_or_default()
@@ -160,7 +166,8 @@ fn shares(
     named: Option<&[String]>,
     trigger: &str,
 ) -> Result<Vec<Share>, Denial> {
-    let share = |container: &String, gpus| Share { container: container.clone(), gpus };
+    let share =
+        |container: &String, gpus| Share { container: container.clone(), gpus, stays: true };
     let Some(GpuResource { name: resource, .. }) = &limits.resource else {
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
         let takers =

@@ -61,7 +61,8 @@ fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
     let mut shares = Vec::new();
     for (kind, name, count) in counts {
         let end = next.saturating_add(*count);
-        shares.push(Share { container: (*name).clone(), gpus: next..end });
+        let stays = kind.stays();
+        shares.push(Share { container: (*name).clone(), gpus: next..end, stays });
         if kind.stays() {
             next = end;
         }

@@ -167,6 +167,11 @@ impl Plan {
         })
     }
 
+    /// A warning about GPUs that the driver cannot know when it chooses the NICs.
+    pub(crate) fn late_warning(&self) -> Option<String> {
+        (self.join == late::JOIN).then(|| late::warning(&self.intent)).flatten()
+    }
+
     /// A warning that the claim does not keep the functions of a port apart.
     pub(crate) fn port_warning(&self) -> Option<String> {
         let why = self.shares_ports?;

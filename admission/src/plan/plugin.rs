@@ -28,7 +28,7 @@ use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::{
-    PluginSelection, has_whole_units, is_plugin_node, places, plugin_machines,
+    PluginSelection, are_units_whole, has_whole_units, is_plugin_node, places, plugin_machines,
 };
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
@@ -93,6 +93,7 @@ pub(super) fn plan(
         let late = late::machines(intent, resource, selected, placement, view);
         let (late, left_out) = among.split(late);
         if !late.is_empty() {
+            check_staying(intent, resource)?;
             let plan = late::plan(intent, resource, &late, selected, (view, policy))?;
             return Ok((plan, rest(&left_out)));
         }
@@ -200,7 +201,9 @@ fn no_machine(
     let offering: Vec<&str> =
         view.nodes_with_plugin(name).filter(|node| placement.allows(view, node)).collect();
     let late = offering.iter().filter(|node| places(view, node).next().is_some()).count();
-    if late > 0 {
+    let of_whole =
+        offering.iter().filter(|node| are_units_whole(view, node, resource.driver, name)).count();
+    if late > 0 && of_whole > 0 {
         return intent.deny(format!(
             "only a device plugin offers {name} here, and {} with late binding cannot serve the pod: it \
              takes no more GPUs than a node has, and no {}, {} or {}, which need NICs by name",
@@ -219,6 +222,18 @@ fn no_machine(
          NodeTopology, {whole} of them with one unit for each GPU, and none of these with such NICs",
         count(offering.len(), "node"),
     ))
+}
+
+/// Denies a pod of which only init containers that end have GPUs: nobody reports these GPUs.
+fn check_staying(intent: &Intent, resource: &GpuResource) -> Result<(), Denial> {
+    if intent.lasting_gpus() > 0 || intent.gpus == 0 {
+        return Ok(());
+    }
+    Err(intent.deny(format!(
+        "only a device plugin offers {} here, and only init containers that end have GPUs, so no \
+         container is left to bring NICs near; give the container that uses the NICs a limit too",
+        resource.name
+    )))
 }
 
 /// Denies what only a claim for GPUs can tie to them.

@@ -124,6 +124,63 @@ fn a_part_of_a_machine_gets_nics_that_are_chosen_late() {
     insta::assert_snapshot!(text);
 }
 
+/// The containers of kubernetes/kubernetes 134880 and others: GPUs of an init container that ends are given
+/// on to later containers, and the kubelet reports only those of containers that stay. So a claim that
+/// waits for all of them waits for ever.
+#[test]
+fn the_driver_finds_the_gpus_of_containers_that_stay() {
+    let container = |name: &str, gpus: u32| json!({ "name": name, "resources": { "limits": { NVIDIA: gpus.to_string() } } });
+    let mut sidecar = container("sidecar", 1);
+    sidecar["restartPolicy"] = "Always".into();
+    let cases = [
+        (vec![container("check", 2)], vec![container("main", 1)]),
+        (vec![container("ic1", 1), sidecar, container("ic2", 2)], vec![container("c1", 1)]),
+        (vec![container("check", 1)], vec![container("a", 1), container("b", 1)]),
+        (vec![container("check", 2)], vec![json!({ "name": "main" })]),
+    ];
+    let mut text = String::new();
+    for (init, main) in cases {
+        let mut asked = pod(NVIDIA, 1, &[("aligned-nics", "per-gpu")]);
+        asked["spec"]["initContainers"] = json!(init);
+        asked["spec"]["containers"] = json!(main);
+        match admit(&asked, &cluster(&[late(H100)]), &Policy::default()) {
+            Ok(verdict) => {
+                let plan = verdict.planned.unwrap().plan;
+                let devices = plan.claim.devices.as_ref().unwrap();
+                let config = devices.config.iter().flatten().find_map(|it| it.opaque.as_ref());
+                let config = &config.unwrap().parameters.0;
+                writeln!(text, "{}\n    config: {config}", plan.summary()).unwrap();
+                for warning in verdict.warnings.iter().filter(|it| !it.contains("IPC_LOCK")) {
+                    writeln!(text, "    warning: {warning}").unwrap();
+                }
+            }
+            Err(error) => writeln!(text, "denied: {error}").unwrap(),
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Of eight GPUs two are divided (NVIDIA/gpu-operator 1602, MIG strategy `mixed`): six units of whole GPUs.
+/// With time slicing there are more units than GPUs.
+#[test]
+fn nodes_whose_units_are_not_all_gpus_bind_late() {
+    let mut text = String::new();
+    for (units, more) in [("6", json!({ "nvidia.com/mig-1g.10gb": "14" })), ("32", json!({}))] {
+        let mut view = cluster(&[late(H100)]);
+        let mut amounts = more;
+        amounts[NVIDIA] = units.into();
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": "node-0" },
+            "status": { "allocatable": amounts, "capacity": amounts },
+        }))
+        .unwrap();
+        view.apply(node).unwrap();
+        writeln!(text, "{units} units: {}", report(&view, NVIDIA, 2, &[("aligned-nics", "2")]))
+            .unwrap();
+    }
+    insta::assert_snapshot!(text);
+}
+
 /// A claim by name cannot get a place: it has none of the attributes by which joins select NICs.
 #[test]
 fn pods_with_gpus_by_claim_are_the_same_beside_late_nodes() {

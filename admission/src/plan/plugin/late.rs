@@ -37,6 +37,17 @@ const WHY: &str = "a device plugin offers the GPUs, and the nodes bind NICs late
 /// The request for NICs.
 const REQUEST: &str = "nics";
 
+/// A warning that an init container has more GPUs than stay, of which the kubelet says nothing.
+pub(in crate::plan) fn warning(intent: &Intent) -> Option<String> {
+    let lasting = intent.lasting_gpus();
+    let more = intent.shares.iter().find(|share| share.gpus.end > lasting)?;
+    Some(format!(
+        "init container `{}` has more GPUs than the containers that stay, and the kubelet reports only \
+         the GPUs of those: the NICs are near these",
+        more.container
+    ))
+}
+
 /// The machines that bind NICs late and have enough GPUs for the pod. None if the pod asks for what
 /// only NICs by name can give it: a share, a rail, another role, or the host's network beside NICs that
 /// have interfaces.
@@ -109,7 +120,7 @@ pub(super) fn plan(
         nic_requests: vec![REQUEST.to_owned()],
     };
     let wanted = LateBindingConfig {
-        gpus: Some(intent.gpus),
+        gpus: Some(intent.lasting_gpus()),
         within: Some(within).filter(|_| !is_preferred),
     };
     let nearness = Nearness::Level(within);

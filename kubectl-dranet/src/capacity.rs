@@ -16,8 +16,9 @@ use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
 use cluster_model::gpu_drivers;
-use cluster_model::view::ClusterView;
-use count::{PluginGpus, rooms};
+use cluster_model::late_node::LateDemand;
+use cluster_model::view::{ClusterView, Index as _};
+use count::{Planned, PluginGpus, rooms};
 use dra_allocator::{Claim, ClaimName};
 use fabric_controller::nodes::Nodes;
 use serde_json::Value;
@@ -46,7 +47,11 @@ impl CapacityShape {
 
 impl Gpus {
     /// Those of each driver, or without a name if there is only one driver or none.
-    fn all(view: &ClusterView, policy: &Policy, args: &CapacityArgs) -> anyhow::Result<Vec<Self>> {
+    fn all(
+        view: &mut ClusterView,
+        policy: &Policy,
+        args: &CapacityArgs,
+    ) -> anyhow::Result<Vec<Self>> {
         let drivers = drivers(view, policy);
         if drivers.len() < 2 {
             let plugin = if drivers.is_empty() { Self::of_plugin(view, args)? } else { None };
@@ -62,8 +67,11 @@ impl Gpus {
             .collect())
     }
 
-    /// The GPUs of device plugins, and how many of them pods have.
-    fn of_plugin(view: &ClusterView, args: &CapacityArgs) -> anyhow::Result<Option<PluginGpus>> {
+    /// The GPUs of device plugins, and how many of them pods have. Adds these pods to the view.
+    fn of_plugin(
+        view: &mut ClusterView,
+        args: &CapacityArgs,
+    ) -> anyhow::Result<Option<PluginGpus>> {
         let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
         let Some(resource) = resources.find(|name| view.nodes_with_plugin(name).next().is_some())
         else {
@@ -73,6 +81,9 @@ impl Gpus {
         let mut seen = Source::open(&args.source)?.read(&[pods], &["Pod"])?;
         seen.must_know(&[PODS])?;
         let pods = seen.groups()?.pods;
+        for pod in seen.pods(None)? {
+            view.apply(pod)?;
+        }
         let used = pods.nodes().map(|node| {
             let units = pods.usage(node).map_or(0, |usage| usage.amounts.units(resource));
             (node.to_owned(), units)
@@ -89,7 +100,7 @@ impl Gpus {
     }
 
     /// Where pods with this shape and claim fit.
-    fn rooms(&self, asked: &Asked<'_>, shape: PodShape, claim: &Claim) -> Vec<CapacityRoom> {
+    fn rooms(&self, asked: &Asked<'_>, shape: PodShape, claim: &Planned) -> Vec<CapacityRoom> {
         let plugin = self.plugin.as_ref().map(|plugin| (plugin, shape.gpus));
         rooms(asked.view, claim, plugin, asked.closed)
     }
@@ -107,15 +118,16 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[])?;
     seen.must_know(&USE)?;
     let facts = seen.groups()?.nodes;
-    let Seen { view, kept, namespace, notes, .. } = seen;
+    let Seen { mut view, kept, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let policy = settings::policy(&args.policy, &kept);
+    let gpus = Gpus::all(&mut view, &policy, args)?;
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
     let is_closed = |node: &&str| closed(&facts, node).is_some();
     let closed: BTreeSet<&str> = nodes(&view).filter(is_closed).collect();
     let asked = Asked { view: &view, policy: &policy, namespace, closed: &closed };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
-    for gpus in Gpus::all(&view, &policy, args)? {
+    for gpus in gpus {
         for shape in &shapes {
             answers.push(asked.answer(*shape, &gpus)?);
         }
@@ -152,16 +164,18 @@ impl Asked<'_> {
         answer.rooms = gpus.rooms(self, shape, &claim);
         answer.fit_now = answer.rooms.iter().map(|room| room.fit_now).sum();
         answer.fit_empty = answer.rooms.iter().map(|room| room.fit_empty).sum();
+        let near = answer.rooms.iter().filter_map(|room| room.surely_near);
+        answer.surely_near = near.reduce(|sum, near| sum + near);
         // Moving claims frees no GPU of a device plugin.
         if answer.fit_now == 0 && answer.fit_empty > 0 && gpus.plugin.is_none() {
             let open = nodes(self.view).filter(|node| !self.closed.contains(node));
-            answer.to_move = fewest(self.view, open, std::slice::from_ref(&claim));
+            answer.to_move = fewest(self.view, open, std::slice::from_ref(&claim.claim));
         }
         Ok(answer)
     }
 
     /// Returns the claim that admission would create for such a pod, or its denial.
-    fn claim(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Result<Claim, String>> {
+    fn claim(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Result<Planned, String>> {
         let pod = gpus.pod(shape, self.namespace);
         let verdict = match admit(&pod, self.view, self.policy) {
             Ok(verdict) => verdict,
@@ -171,7 +185,9 @@ impl Asked<'_> {
         let Some(planned) = verdict.planned else {
             anyhow::bail!("admission made no claim for a pod of shape {shape}");
         };
-        Ok(Ok(Claim::from_spec(ClaimName::new("", "capacity"), &planned.plan.claim)?))
+        let spec = planned.plan.claim;
+        let claim = Claim::from_spec(ClaimName::new("", "capacity"), &spec)?;
+        Ok(Ok(Planned { claim, late: LateDemand::of(&spec, shape.nics as usize) }))
     }
 
     /// The largest pod, with as many NICs as GPUs, that fits now.
@@ -215,6 +231,7 @@ fn tainted(view: &ClusterView, facts: &Nodes) -> String {
 type Largest = [(Option<&'static str>, Option<PodShape>)];
 
 fn person(answers: &[CapacityShape], largest: &Largest) -> anyhow::Result<String> {
+    let is_late = answers.iter().any(|answer| answer.surely_near.is_some());
     let mut rows = Vec::new();
     for answer in answers {
         for room in &answer.rooms {
@@ -226,11 +243,16 @@ fn person(answers: &[CapacityShape], largest: &Largest) -> anyhow::Result<String
                 room.fit_now.to_string(),
                 room.fit_empty.to_string(),
             ]);
+            if is_late && let Some(row) = rows.last_mut() {
+                row.push(room.surely_near.map_or_else(|| "-".to_owned(), |near| near.to_string()));
+            }
         }
     }
     let mut out = String::new();
     if !rows.is_empty() {
-        out += &table(&["SHAPE", "MACHINE", "FABRIC", "NODES", "FIT NOW", "FIT EMPTY"], &rows);
+        let mut heading = vec!["SHAPE", "MACHINE", "FABRIC", "NODES", "FIT NOW", "FIT EMPTY"];
+        heading.extend(is_late.then_some("SURELY NEAR"));
+        out += &table(&heading, &rows);
         out.push('\n');
     }
     for answer in answers {

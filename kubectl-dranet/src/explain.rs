@@ -3,6 +3,7 @@
 mod changes;
 mod devices;
 mod down;
+mod late;
 pub(crate) mod quota;
 mod remarks;
 mod withheld;
@@ -74,6 +75,8 @@ pub(crate) struct OnNodes {
     withheld: Vec<String>,
     outcomes: Outcomes,
     changes: Vec<ExplainChange>,
+    /// What the pod can expect when it starts on nodes that bind NICs late.
+    at_start: Vec<ExplainAtStart>,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
@@ -118,9 +121,7 @@ pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
     let Scene { view, policy, .. } = scene;
     let typed: Pod = serde_json::from_value(pod.clone())?;
     if let Some(node) = typed.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) {
-        return Ok(Answer::Fine(format!(
-            "is bound to node {node}; `kubectl dranet verify` shows what it got there"
-        )));
+        return Ok(late::bound(&typed, view, node));
     }
     let verdict = match admit(pod, view, policy) {
         Ok(verdict) => verdict,
@@ -153,6 +154,7 @@ pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
     let mut answer = on_nodes((pod, &admitted), (&claims, &known), &needs, scene)?;
     if let Answer::Nodes(nodes) = &mut answer {
         nodes.waits.extend(refused);
+        nodes.at_start = late::at_start(view, &nodes.outcomes.fits, (planned, &known), &claims);
     }
     Ok(answer)
 }
@@ -263,6 +265,7 @@ fn on_nodes(
         withheld,
         outcomes,
         changes,
+        at_start: Vec::new(),
     }))
 }
 
@@ -350,7 +353,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         Answer::Refused(text) => return Ok(format!("{origin} {text}\n")),
         Answer::Nodes(nodes) => nodes,
     };
-    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, changes } = nodes;
+    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, .. } = nodes;
     let all =
         outcomes.looked_at() + not_selected.len() + barred.values().map(Vec::len).sum::<usize>();
     let mut out = String::new();
@@ -365,14 +368,15 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     for sentence in down.iter().chain(withheld) {
         writeln!(out, "{sentence}.")?;
     }
-    if !changes.is_empty() {
+    if !nodes.changes.is_empty() {
         writeln!(out, "\nEach of these changes would let it run:")?;
-        changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
+        nodes.changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
     }
     if !outcomes.fits.is_empty() {
         let fits: Vec<_> = outcomes.fits.iter().map(String::as_str).collect();
         writeln!(out, "\n{}", of_nodes(&fits, "fits"))?;
     }
+    nodes.at_start.iter().try_for_each(|alike| writeln!(out, "\n{}", late::sentence(alike)))?;
     for group in &outcomes.groups {
         let names: Vec<_> = group.nodes.iter().map(String::as_str).collect();
         writeln!(out, "\n{}", of_nodes(&names, &group.verdict))?;
@@ -389,7 +393,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         let names: Vec<_> = nodes.iter().map(String::as_str).collect();
         writeln!(out, "\n{}", of_nodes(&names, why))?;
     }
-    let has_remedy = !changes.is_empty() || !down.is_empty();
+    let has_remedy = !nodes.changes.is_empty() || !down.is_empty();
     if !has_remedy && outcomes.fits.is_empty() && outcomes.looked_at() > 0 {
         writeln!(out, "\nNo single change of its claims or of what is in use would let it run.")?;
     }
@@ -403,25 +407,25 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
 /// Machine-readable answer.
 pub(crate) fn program(origin: &str, answer: Answer) -> Explain {
     let pod = origin.to_owned();
-    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, changes } =
-        match answer {
-            Answer::Fine(message) => return Explain::Fine(ExplainFine { pod, message }),
-            Answer::Refused(refused) => return Explain::Refused(ExplainRefused { pod, refused }),
-            Answer::Nodes(nodes) => nodes,
-        };
-    let Outcomes { fits, groups } = outcomes;
-    let barred: Vec<_> = barred.into_iter().map(|(why, nodes)| Barred { why, nodes }).collect();
+    let nodes = match answer {
+        Answer::Fine(message) => return Explain::Fine(ExplainFine { pod, message }),
+        Answer::Refused(refused) => return Explain::Refused(ExplainRefused { pod, refused }),
+        Answer::Nodes(nodes) => nodes,
+    };
+    let Outcomes { fits, groups } = nodes.outcomes;
+    let barred = nodes.barred.into_iter().map(|(why, nodes)| Barred { why, nodes });
     Explain::Nodes(Box::new(ExplainNodes {
         pod,
-        waits,
-        remarks,
+        waits: nodes.waits,
+        remarks: nodes.remarks,
         fits,
         groups,
-        not_selected,
-        barred: if_any(barred),
-        down: if_any(down),
-        withheld: if_any(withheld),
-        changes,
+        not_selected: nodes.not_selected,
+        barred: if_any(barred.collect()),
+        down: if_any(nodes.down),
+        at_start: if_any(nodes.at_start),
+        withheld: if_any(nodes.withheld),
+        changes: nodes.changes,
     }))
 }
 

@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod args;
+mod at_start;
 mod barriers;
 mod bench;
 mod capacity;

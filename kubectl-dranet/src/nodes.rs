@@ -2,6 +2,7 @@
 
 use crate::answer::Amount;
 use crate::device_names;
+use cluster_model::gpu_drivers;
 use cluster_model::machines;
 use cluster_model::names::{self, attribute, label};
 use cluster_model::node_devices::{self, NodeDevices, Role, is_partly_used, partitions, published};
@@ -97,6 +98,27 @@ impl NodeState {
 }
 
 impl NodeState {
+    /// Counts the GPUs of the node's device plugin, if no DRA driver publishes any: those that pods have by
+    /// their limits, and those that the device plugin calls healthy.
+    pub(crate) fn with_plugin_gpus(mut self, view: &ClusterView, facts: &Nodes) -> Self {
+        let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
+        let offered = resources
+            .find_map(|resource| Some((*resource, view.plugin_units(&self.name, resource)?)));
+        if let Some((resource, all)) = offered.filter(|_| self.gpus.all == 0) {
+            let healthy = facts.get(&self.name).map(|facts| facts.allocatable.units(resource));
+            let healthy = healthy.and_then(|units| u64::try_from(units).ok()).unwrap_or(all);
+            let used: u64 = view.plugin_pods(&self.name, resource).map(|(_, units)| units).sum();
+            let count = |units: u64| usize::try_from(units).unwrap_or(usize::MAX);
+            self.gpus = Amount {
+                free: count(healthy.saturating_sub(used)),
+                partly: 0,
+                unusable: count(all.saturating_sub(healthy)),
+                all: count(all),
+            };
+        }
+        self
+    }
+
     /// What keeps new pods from devices: GPUs first.
     pub(crate) fn troubles(&self) -> Vec<&str> {
         self.tainted_gpus.iter().chain(&self.ports).map(String::as_str).collect()

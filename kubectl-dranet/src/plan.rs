@@ -25,6 +25,7 @@ use fabric_controller::preview::{Preview, preview};
 use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -87,15 +88,19 @@ fn decide(
     }
     let text = match output {
         PlanFormat::Text => {
-            let now = now(view, &claims, &kept_off, barriers);
+            let now = now(view, (&claims, &planned.plan.claim), &kept_off, barriers);
             person(view, &verdict, &now, (planned, &template, shown, fabric.as_ref()))?
         }
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
-        PlanFormat::Json => {
-            plan_json::planned((view, &kept_off), &verdict, planned, &template, fabric.as_ref())?
-        }
+        PlanFormat::Json => plan_json::planned(
+            (view, &claims, &kept_off),
+            &verdict,
+            planned,
+            &template,
+            fabric.as_ref(),
+        )?,
     };
     let is_yaml = output == PlanFormat::Yaml;
     let warnings = verdict.warnings.iter().filter(|_| is_yaml);
@@ -208,13 +213,13 @@ struct Now<'v> {
 /// What a planned pod would get now.
 fn now<'v>(
     view: &'v ClusterView,
-    claims: &[Claim],
+    (claims, spec): (&[Claim], &ResourceClaimSpec),
     kept_off: &'v BTreeMap<&'v str, String>,
     barriers: &Barriers,
 ) -> Now<'v> {
     let open = nodes(view).filter(|node| !kept_off.contains_key(node));
     let mut now = Now {
-        open: devices(view, open, claims),
+        open: devices(view, open, claims, spec),
         kept_off: BTreeMap::new(),
         closed: BTreeMap::new(),
     };

@@ -1,8 +1,8 @@
 //! `plan -o json`: a single object for programs.
 
 use crate::answer::{
-    Denial, Denied, Pair, Plan, PlanDomain, PlanFabric, PlanNode, Planned, RequestedDevice,
-    Unchanged,
+    Denial, Denied, ExpectedAtStart, Pair, Plan, PlanDomain, PlanFabric, PlanNode, Planned,
+    RequestedDevice, Unchanged,
 };
 use crate::predicted::nodes;
 use crate::text;
@@ -13,25 +13,27 @@ use cluster_model::names::attribute;
 use cluster_model::node_devices::{self, NodeDevices};
 use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceResult};
+use dra_allocator::{Claim, Device, DeviceResult};
 use fabric_controller::preview::Preview;
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use topology_graph::PciAddress;
 
-/// The plan, and what each node would allocate for it now. `kept_off` are the nodes on which the pod
+/// The plan, and what each node would allocate for it now. `claims` are those of the pod that have no devices
+/// yet, admission's first; `kept_off` are the nodes on which the pod
 /// cannot start now, with the reason.
 pub(crate) fn planned(
-    (view, kept_off): (&ClusterView, &BTreeMap<&str, String>),
+    (view, claims, kept_off): (&ClusterView, &[Claim], &BTreeMap<&str, String>),
     verdict: &Verdict,
     planned: &admit::Planned,
     template: &Value,
     fabric: Option<&Preview>,
 ) -> anyhow::Result<String> {
     let decided = &planned.plan;
-    let claim = Claim::from_spec(ClaimName::new("", "plan"), &decided.claim)?;
-    let nodes: Vec<_> =
-        nodes(view).map(|name| node(view, name, kept_off.get(name), &claim)).collect();
+    let nodes = nodes(view)
+        .map(|name| node((view, name), kept_off.get(name), (claims, &decided.claim)))
+        .collect();
     text::answer(
         &Plan::Planned(Box::new(Planned {
             pod: verdict.pod.clone(),
@@ -81,10 +83,14 @@ fn of_group(Preview { size, places, answer, domains }: &Preview) -> PlanFabric {
     }
 }
 
-fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim) -> PlanNode {
+fn node(
+    (view, name): (&ClusterView, &str),
+    kept_off: Option<&String>,
+    (claims, spec): (&[Claim], &ResourceClaimSpec),
+) -> PlanNode {
     let prediction = match kept_off {
         Some(reason) => Prediction::NoFit(reason.clone()),
-        None => predict(view, name, std::slice::from_ref(claim)),
+        None => predict(view, name, claims),
     };
     let (fits, exact, reason, allocations) = match prediction {
         Prediction::Fits { allocations, is_exact } => {
@@ -93,8 +99,8 @@ fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim
         Prediction::NoFit(reason) => (Some(false), None, Some(reason), Vec::new()),
         Prediction::Unknown(reason) => (None, None, Some(reason), Vec::new()),
     };
-    let results: Vec<_> =
-        allocations.iter().flat_map(|ClaimAllocation { results, .. }| results).collect();
+    // The first claim is admission's; the devices of the pod's other claims are not the plan's.
+    let results: Vec<_> = allocations.iter().take(1).flat_map(|claim| &claim.results).collect();
     PlanNode {
         name: name.to_owned(),
         fits,
@@ -102,6 +108,7 @@ fn node(view: &ClusterView, name: &str, kept_off: Option<&String>, claim: &Claim
         reason,
         devices: results.iter().map(|result| device(result)).collect(),
         pairs: pairs(view, name, &results),
+        at_start: ExpectedAtStart::of(view, name, [spec].into_iter(), &allocations),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Predicts what each node would allocate for a claim.
 
+use crate::answer::ExpectedAtStart;
 use crate::device_names;
 use crate::text::{counted, listed};
 use admission::admit::Planned;
@@ -8,6 +9,7 @@ use cluster_model::plugin_machines::places;
 use cluster_model::predict::{Prediction, predict_each};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey, ViewError};
 use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceId};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PathKind, PciAddress};
 
@@ -46,11 +48,12 @@ pub(crate) fn devices<'v>(
     view: &'v ClusterView,
     nodes: impl Iterator<Item = &'v str>,
     claims: &[Claim],
+    spec: &ResourceClaimSpec,
 ) -> Vec<(String, Vec<&'v str>)> {
     let predictions = predict_each(view, nodes, claims, view.inventory().state(), &|| false);
     let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (node, prediction) in predictions {
-        groups.entry(outcome(view, node, &prediction)).or_default().push(node);
+        groups.entry(outcome(view, node, &prediction, spec)).or_default().push(node);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     for (_, nodes) in &mut groups {
@@ -68,10 +71,19 @@ pub(crate) fn is_fit(outcome: &str) -> bool {
 const NO_FIT: &str = "does not fit";
 const UNKNOWN: &str = "not known";
 
-fn outcome(view: &ClusterView, node: &str, prediction: &Prediction) -> String {
+fn outcome(
+    view: &ClusterView,
+    node: &str,
+    prediction: &Prediction,
+    spec: &ResourceClaimSpec,
+) -> String {
     match prediction {
         Prediction::Fits { allocations, is_exact } => {
-            let devices = given(view, node, allocations);
+            let mut devices = given(view, node, allocations);
+            if let Some(expected) = ExpectedAtStart::of(view, node, [spec].into_iter(), allocations)
+            {
+                devices = format!("{devices}, {}", expected.sentence());
+            }
             if *is_exact { devices } else { format!("{devices} (one of several choices)") }
         }
         Prediction::NoFit(reason) => format!("{NO_FIT}: {reason}"),

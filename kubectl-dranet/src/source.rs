@@ -432,7 +432,11 @@ impl Seen {
         let mut all = Barriers::default();
         for object in &self.kept {
             match object["kind"].as_str() {
-                Some("Pod") => _ = all.pods.apply(&Deserialize::deserialize(object)?),
+                Some("Pod") => {
+                    let pod = Pod::deserialize(object)?;
+                    all.pods.apply(&pod);
+                    self.view.apply(pod)?;
+                }
                 Some("Node") => _ = all.nodes.apply(&Deserialize::deserialize(object)?),
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use crate::Output;
 use crate::answer::{Amount, NicAmount, Top, TopNode};
 use crate::args::{ListForm, TopArgs};
-use crate::kinds::USE;
+use crate::kinds::{PODS, USE};
 use crate::nodes::{NodeState, labels};
 use crate::predicted::nodes;
 use crate::source::{self, Seen, Source};
@@ -36,7 +36,9 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Output> {
 }
 
 fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
-    let mut seen = source.read(&source::of_view(), &["Node"])?;
+    let mut queries = source::of_view();
+    queries.push(PODS.all("GPUs of device plugins that are in use are not known"));
+    let mut seen = source.read(&queries, &["Node", "Pod"])?;
     seen.must_know(&USE)?;
     let facts = seen.groups()?.nodes;
     let Seen { view, notes, .. } = seen;
@@ -51,12 +53,14 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
     Ok(Output { notes, ..Output::from(text) })
 }
 
-/// The nodes with GPUs or NICs of DRA drivers, by name.
+/// The nodes with GPUs or NICs of DRA drivers, by name. GPUs of a device plugin are counted on nodes without
+/// those of a DRA driver.
 fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
     let states = nodes(view)
         .filter(|node| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node))))
         .map(|node| NodeState::of(view, node, facts));
-    let mut states: Vec<_> = states.filter(|it| it.gpus.all + it.nics.all > 0).collect();
+    let states = states.filter(|it| it.gpus.all + it.nics.all > 0);
+    let mut states: Vec<_> = states.map(|it| it.with_plugin_gpus(view, facts)).collect();
     states.sort_by(|one, other| one.name.cmp(&other.name));
     states
 }

@@ -5,6 +5,7 @@
 use clap::Parser as _;
 use kubectl_dranet::args::Args;
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::fs;
 use tempfile::TempDir;
 
@@ -57,6 +58,12 @@ impl Cluster {
         self.run(&[command, "-f", &file.display().to_string()])
     }
 
+    fn of_file_as_json(&self, command: &str, object: &Value) -> String {
+        let file = self.0.path().join("asked.json");
+        fs::write(&file, object.to_string()).unwrap();
+        self.run(&[command, "-f", &file.display().to_string(), "-o", "json"])
+    }
+
     /// The findings of `doctor`, one per line.
     fn findings(&self) -> String {
         let text = self.run(&["doctor"]).replace("\n  ", " ");
@@ -104,24 +111,25 @@ fn whole_machines_are_planned_and_placed() {
     insta::assert_snapshot!(text);
 }
 
+/// Publishes four places instead of the NICs.
+fn bind_late(objects: &mut [Value]) {
+    for slice in objects.iter_mut().filter(|object| object["spec"]["driver"] == "dra.net") {
+        let place = |index: usize| {
+            json!({ "name": format!("late-{index}"), "attributes": {
+                "dranet.io/lateBinding": { "bool": true },
+                "dranet.io/role": { "string": "compute" },
+                "dra.net/rdma": { "bool": true },
+            } })
+        };
+        slice["spec"]["devices"] = (0..4).map(place).collect();
+    }
+}
+
 /// Places have no address: what is said about them is how many there are.
 #[test]
 fn places_of_late_binding_are_called_so() {
     let mut cluster = Cluster::of("4", false, &[]);
-    let of = |objects: &mut Vec<Value>| {
-        let nics = |object: &&mut Value| object["spec"]["driver"] == "dra.net";
-        for slice in objects.iter_mut().filter(nics) {
-            let place = |index: usize| {
-                json!({ "name": format!("late-{index}"), "attributes": {
-                    "dranet.io/lateBinding": { "bool": true },
-                    "dranet.io/role": { "string": "compute" },
-                    "dra.net/rdma": { "bool": true },
-                } })
-            };
-            slice["spec"]["devices"] = (0..4).map(place).collect();
-        }
-    };
-    cluster.change(of);
+    cluster.change(|objects| bind_late(objects));
     let mut text = cluster.run(&["top"]);
     text.push_str(&cluster.of_file("plan", &job(1, "2", "2")));
     text.push_str(&cluster.of_file("simulate", &job(2, "2", "2")));
@@ -136,6 +144,71 @@ fn places_of_late_binding_are_called_so() {
     text.push_str(&cluster.run(&["top", "-o", "json"]));
     text.push_str(&cluster.of_file("explain", &job(1, "2", "2")));
     insta::assert_snapshot!(text);
+}
+
+/// How near the NICs of a pod will be, before its start, and what it got.
+#[test]
+fn nearness_on_nodes_that_bind_nics_late() {
+    let mut cluster = Cluster::of("4", false, &[running("blind", "Running", "1")]);
+    cluster.change(|objects| {
+        bind_late(objects);
+        // A pod has the two GPUs of the first NUMA node, and the NICs of the second.
+        objects.extend([started("far", true), on_node("far", "2")]);
+        for graph in objects.iter_mut().filter(|object| object["kind"] == "NodeTopology") {
+            graph["spec"]["topologyManagerPolicy"] = "best-effort".into();
+        }
+    });
+    let mut text = cluster.run(&["top", "--once"]);
+    text.push_str(&cluster.of_file("plan", &job(1, "1", "1")));
+    let plan: Value =
+        serde_json::from_str(&cluster.of_file_as_json("plan", &job(1, "1", "1"))).unwrap();
+    writeln!(text, "{:#}", plan["nodes"][0]["atStart"]).unwrap();
+    text.push_str(&cluster.of_file("explain", &job(1, "1", "1")));
+    text.push_str(&cluster.of_file_as_json("explain", &job(1, "1", "1")));
+    text.push_str(&cluster.run(&["capacity", "--shape", "1gpu:1nic"]));
+    text.push_str(&cluster.run(&["explain", "far", "--namespace", "team"]));
+    cluster.change(|objects| {
+        objects.retain(|object| object["metadata"]["name"] != "far");
+        objects.extend([started("waits", false), on_node("waits", "2")]);
+    });
+    text.push_str(&cluster.run(&["explain", "waits", "--namespace", "team"]));
+    insta::assert_snapshot!(text);
+}
+
+/// A claim for two places of a pod of the same name; whether the driver has chosen its NICs.
+fn started(name: &str, is_bound: bool) -> Value {
+    let place = |index: usize| json!({ "request": "nics", "driver": "dra.net", "pool": NODE, "device": format!("late-{index}") });
+    let chosen = |index: usize, nic: &str| {
+        json!({ "driver": "dra.net", "pool": NODE, "device": format!("late-{index}"), "data": {
+            "nic": "nic", "pciBusID": nic, "gpus": ["0008:06:00.0", "0009:06:00.0"],
+        } })
+    };
+    let devices = [chosen(0, "0103:00:00.0"), chosen(1, "0104:00:00.0")];
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": { "name": name, "namespace": "team", "uid": format!("u-{name}") },
+        "spec": { "devices": {
+            "requests": [{ "name": "nics", "exactly": {
+                "deviceClassName": "dranet.net", "count": 2,
+            } }],
+            "config": [{ "requests": ["nics"], "opaque": { "driver": "dra.net", "parameters": {
+                "lateBinding": { "gpus": 2, "within": "numa" },
+            } } }],
+        } },
+        "status": {
+            "allocation": { "devices": { "results": [place(0), place(1)] } },
+            "reservedFor": [{ "resource": "pods", "name": name, "uid": "u" }],
+            "devices": if is_bound { json!(devices) } else { json!([]) },
+        },
+    })
+}
+
+/// A running pod with GPUs and the claim of its name.
+fn on_node(name: &str, gpus: &str) -> Value {
+    let mut pod = running(name, "Pending", gpus);
+    pod["spec"]["resourceClaims"] = json!([{ "name": "dranet", "resourceClaimName": name }]);
+    pod
 }
 
 /// A claim that holds both NICs of the first NUMA node.

@@ -33,6 +33,9 @@ pub(crate) struct CapacityShape {
     pub(crate) fit_now: usize,
     /// How many would fit with nothing in use.
     pub(crate) fit_empty: usize,
+    /// Where nodes bind NICs late: how many that fit now find near NICs whatever GPUs the kubelet chooses;
+    /// otherwise null.
+    pub(crate) surely_near: Option<usize>,
     /// The driver of the GPUs, in a cluster with several.
     pub(crate) gpu_driver: Option<String>,
     /// The same by machine type and fabric.
@@ -56,6 +59,8 @@ pub(crate) struct CapacityRoom {
     pub(crate) fit_now: usize,
     /// How many would fit with nothing in use.
     pub(crate) fit_empty: usize,
+    /// How many that fit now surely find near NICs; null if no node binds NICs late.
+    pub(crate) surely_near: Option<usize>,
 }
 
 /// Claims that would have to leave a node.

@@ -72,6 +72,24 @@ pub(crate) struct PlanNode {
     pub(crate) devices: Vec<RequestedDevice>,
     /// Each GPU with each NIC.
     pub(crate) pairs: Vec<Pair>,
+    /// What the pod can expect when it starts on a node that binds NICs late; null on others.
+    #[serde(rename = "atStart")]
+    pub(crate) at_start: Option<ExpectedAtStart>,
+}
+
+/// What a pod can expect when it starts on a node that binds NICs late.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ExpectedAtStart {
+    /// How near each NIC is asked to be to its GPU, as in `dranet.io/alignment`.
+    pub(crate) within: String,
+    /// For how many eighths of the kubelet's choices of GPUs so near NICs are free; null if unknown.
+    pub(crate) near_eighths: Option<u32>,
+    /// How many GPUs are divided, or pods without a claim have; it is not known which.
+    pub(crate) hidden_gpus: usize,
+    /// The policy of the kubelet's topology manager; null if unknown.
+    pub(crate) topology_policy: Option<String>,
 }
 
 /// A device, and the request for it.
@@ -232,11 +250,25 @@ pub(crate) struct ExplainNodes {
     /// Devices that are down or tainted, and when the pod would fit: a sentence for each node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) down: Option<Vec<String>>,
+    /// What the pod can expect on nodes that fit and bind NICs late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) at_start: Option<Vec<ExplainAtStart>>,
     /// NICs that nodes do not publish, and why: a sentence for each node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) withheld: Option<Vec<String>>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
+}
+
+/// What a pod can expect on some nodes.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainAtStart {
+    /// The nodes.
+    pub(crate) nodes: Vec<String>,
+    /// What it can expect on each.
+    pub(crate) expected: ExpectedAtStart,
 }
 
 /// Nodes with the same result.

@@ -3,11 +3,20 @@
 use crate::answer::CapacityRoom;
 use crate::nodes::{fabric, machine};
 use crate::predicted::nodes;
+use cluster_model::late_node::{LateDemand, LateNode};
 use cluster_model::node_devices::{Role, published};
 use cluster_model::predict::{STEPS_MAX, budget, hold};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What admission makes for a pod.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) claim: Claim,
+    /// What the pod demands of nodes that bind NICs late.
+    pub(super) late: Option<LateDemand>,
+}
 
 /// The GPUs of device plugins, which no claim counts.
 #[derive(Debug)]
@@ -39,7 +48,7 @@ impl PluginGpus {
 /// the GPUs that each pod gets from a device plugin. Nothing fits now on nodes that are closed.
 pub(super) fn rooms(
     view: &ClusterView,
-    claim: &Claim,
+    Planned { claim, late }: &Planned,
     plugin: Option<(&PluginGpus, u32)>,
     closed: &BTreeSet<&str>,
 ) -> Vec<CapacityRoom> {
@@ -61,10 +70,15 @@ pub(super) fn rooms(
             nodes: 0,
             fit_now: 0,
             fit_empty: 0,
+            surely_near: None,
         });
         room.nodes += 1;
-        if !closed.contains(node) {
-            room.fit_now += now.get(node).copied().unwrap_or_default();
+        let now =
+            if closed.contains(node) { 0 } else { now.get(node).copied().unwrap_or_default() };
+        room.fit_now += now;
+        let node_late = LateNode::of(view, node, view.inventory().state());
+        if let Some((demand, late)) = late.zip(node_late) {
+            *room.surely_near.get_or_insert_default() += late.surely_near(demand, now);
         }
         room.fit_empty += most;
     }

@@ -333,6 +333,7 @@ impl Cluster {
         }
         pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
         self.barriers.pods.apply_usage(&pod);
+        self.view.apply(pod)?;
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
         Ok(results.map(|result| device(&result.device)).collect())

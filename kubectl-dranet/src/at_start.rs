@@ -1,0 +1,132 @@
+//! What pods whose NICs are chosen when they start can expect, and what they got.
+
+use crate::answer::ExpectedAtStart;
+use crate::text::{counted, listed};
+use cluster_model::late_node::{LateDemand, LateNode, place_count};
+use cluster_model::plugin_machines::places;
+use cluster_model::predict::{Prediction, predict};
+use cluster_model::view::{ClusterView, LateClaim, ObjectKey, late_binding};
+use dra_allocator::{Claim, ClaimAllocation};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use scheduler_ext::score::AtStart;
+use std::collections::BTreeMap;
+use topology_graph::{Level, PathKind, PciAddress};
+
+/// What a running pod got for its places, or what it waits for.
+pub(crate) enum AtNode {
+    /// Its NICs are chosen.
+    Got(String),
+    /// The driver has given it none yet.
+    Waits(String),
+}
+
+impl ExpectedAtStart {
+    /// What a pod with these claims, as allocated on the node, can expect; `None` if none of its devices is
+    /// a place.
+    pub(crate) fn of<'s>(
+        view: &ClusterView,
+        node: &str,
+        specs: impl Iterator<Item = &'s ResourceClaimSpec>,
+        allocations: &[ClaimAllocation],
+    ) -> Option<Self> {
+        let mut places = specs.zip(allocations.iter().map(place_count));
+        let (spec, nics) = places.find(|(_, places)| *places > 0)?;
+        let late = LateNode::of(view, node, view.inventory().state());
+        let demand = LateDemand::of(spec, nics).zip(late);
+        let Some((demand, late)) = demand else {
+            let topology_policy = view.topology_policy(node).map(|policy| policy.to_string());
+            let within = late_binding(spec).within.unwrap_or(Level::Numa).to_string();
+            return Some(Self { within, near_eighths: None, hidden_gpus: 0, topology_policy });
+        };
+        let hidden_gpus = late.hidden_gpus();
+        let topology_policy = late.policy().map(|policy| policy.to_string());
+        let expected = late.expect(demand);
+        let near = AtStart::PARTS - AtStart::of(&expected).missed;
+        let within = expected.within.to_string();
+        Some(Self { within, near_eighths: Some(near), hidden_gpus, topology_policy })
+    }
+
+    /// The same for each of these nodes that binds NICs late.
+    pub(crate) fn on_nodes<'n>(
+        view: &ClusterView,
+        nodes: impl Iterator<Item = &'n str>,
+        (specs, claims): (&[ResourceClaimSpec], &[Claim]),
+    ) -> BTreeMap<&'n str, Self> {
+        let late = nodes.filter(|node| places(view, node).next().is_some());
+        late.filter_map(|node| {
+            let Prediction::Fits { allocations, .. } = predict(view, node, claims) else {
+                return None;
+            };
+            Some((node, Self::of(view, node, specs.iter(), &allocations)?))
+        })
+        .collect()
+    }
+
+    /// `near for 5/8 of the kubelet's choices of GPUs`.
+    pub(crate) fn sentence(&self) -> String {
+        let near = match self.near_eighths {
+            None => "not known how near".to_owned(),
+            Some(0) => "near for none of the kubelet's choices of GPUs".to_owned(),
+            Some(AtStart::PARTS) => "near for all of the kubelet's choices of GPUs".to_owned(),
+            Some(some) => {
+                format!("near for {some}/{} of the kubelet's choices of GPUs", AtStart::PARTS)
+            }
+        };
+        let hidden = match self.hidden_gpus {
+            0 => String::new(),
+            hidden => {
+                let are = if hidden == 1 { "is" } else { "are" };
+                format!("; {} {are} in use or divided, not known which", counted(hidden, "GPU"))
+            }
+        };
+        near + &hidden
+    }
+}
+
+impl AtNode {
+    /// What the claims of a pod on a node got; `None` if none of them holds places.
+    pub(crate) fn of(view: &ClusterView, node: &str, claims: &[ObjectKey]) -> Option<Self> {
+        let pool = &places(view, node).next()?.id().pool;
+        let (_, claim) = view.late_claims_by_key(pool).find(|(key, _)| claims.contains(key))?;
+        if claim.is_bound() {
+            return Some(Self::Got(got(view, node, claim)));
+        }
+        let within = claim.wanted.within.map_or_else(
+            || "any free NICs".to_owned(),
+            |level| format!("free NICs as near to its GPUs as `{level}`"),
+        );
+        let free = LateNode::free_nics(view, node).unwrap_or_default();
+        let free: Vec<String> = free.iter().map(ToString::to_string).collect();
+        let free = if free.is_empty() {
+            "none is free now".to_owned()
+        } else {
+            format!("free are {}", listed(&free))
+        };
+        let nics = counted(claim.places, "NIC");
+        Some(Self::Waits(format!(
+            "has not got its {nics} there yet: it starts with {within}; {free}. If it stays so, its \
+             event NICsNotPrepared says how far each is"
+        )))
+    }
+}
+
+/// `GPU0 with 0101:00:00.0 (PIX)`, for each GPU of the pod.
+fn got(view: &ClusterView, node: &str, claim: &LateClaim) -> String {
+    let nics: Vec<PciAddress> = claim.nics.iter().copied().collect();
+    let gpus: Vec<PciAddress> = claim.gpus.iter().copied().collect();
+    let Some(topology) = view.topology(node).filter(|_| !gpus.is_empty()) else {
+        return listed(&nics.iter().map(ToString::to_string).collect::<Vec<_>>());
+    };
+    let mut by_gpu: BTreeMap<PciAddress, (Vec<String>, Option<PathKind>)> = BTreeMap::new();
+    for pair in topology.pairs_of(&gpus, &nics) {
+        let (names, farthest) = by_gpu.entry(pair.gpu).or_default();
+        names.push(pair.nic.to_string());
+        *farthest = (*farthest).max(Some(pair.path));
+    }
+    let pairs = by_gpu.iter().map(|(gpu, (nics, path))| {
+        let gpu = topology.gpu(*gpu).map_or_else(|| gpu.to_string(), |known| known.name.clone());
+        let path = path.map(|path| format!(" ({path})")).unwrap_or_default();
+        format!("{gpu} with {}{path}", listed(nics))
+    });
+    pairs.collect::<Vec<_>>().join(", ")
+}

@@ -6,11 +6,13 @@ mod report;
 use crate::decide::decision::{Facts, NicExpressions, decide_with};
 use crate::decide::filter::{self, Filter};
 use crate::decide::health::Health;
+use crate::decide::late::BindNics;
 use crate::decide::rails::KnownRails;
 use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::source;
 use crate::facts::held::Claims;
 use crate::facts::host;
+use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::network::kernel::Kernel;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::network::{HostNics, NetworkFacts};
@@ -53,6 +55,12 @@ pub struct InspectArgs {
     /// NICs of the host and of pods
     #[command(flatten)]
     pub host_nics: HostNics,
+    /// How pods get compute NICs: the driver's --bind-nics; `late` also for nodes that --late-nodes selects
+    #[arg(long, value_enum, default_value_t = BindNics::Named)]
+    pub bind_nics: BindNics,
+    /// Kubelet's configuration file: the driver's --kubelet-config
+    #[arg(long, value_name = "FILE")]
+    pub kubelet_config: Option<PathBuf>,
     /// Kubelet's root directory, whose checkpoint shows which NICs claims have
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
@@ -103,7 +111,8 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     let rails = RailsFile::read(&args.run_dir);
     let mut facts = Facts { snapshot, network, cloud, rails };
     let seen: Option<Seen> = BootFile::of(&host, SEEN, SEEN_VERSION).and_then(|it| it.load());
-    let held = Claims::of(Some(paths.checkpoint())).held();
+    let claims = Claims::of(Some(paths.checkpoint()));
+    let held = claims.held();
     let seen = seen.unwrap_or_default();
     seen.complete(&mut facts, &held);
     let rails = fs::read(paths.rails()).ok().and_then(|text| serde_json::from_slice(&text).ok());
@@ -119,7 +128,14 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     health.observe(&decision.vitals, now);
     health.observe(&decision.vitals, now + LASTS);
     let problems = health.problems(now + LASTS);
-    Ok(Report::new(decision, problems, &held, is_this_machine))
+    let policy = KubeletConfig::at(args.kubelet_config.clone()).topology_policy();
+    if args.bind_nics == BindNics::Named {
+        return Ok(Report::new(decision, problems, &held, is_this_machine).with_policy(policy));
+    }
+    let (places, taken) = (claims.places(), held.keys().cloned().collect());
+    let (decision, nics) = decision.bound_late(&places, &taken);
+    let report = Report::new(decision, problems, &held, is_this_machine);
+    Ok(report.with_policy(policy).with_late(nics))
 }
 
 fn paths(kubelet: PathBuf) -> Paths {

@@ -2,9 +2,11 @@
 
 use crate::decide::decision::Decision;
 use crate::decide::health::{Problem, Problems};
+use crate::decide::late::LateNic;
 use crate::decide::withheld::WithheldNic;
 use crate::facts::held::Held;
 use cluster_model::names::attribute::{self, dranet};
+use cluster_model::topology_policy::TopologyPolicy;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +19,14 @@ use topology_graph::Anomaly;
 pub(super) struct Report {
     /// Whether the machine's kernel was asked for its interfaces.
     has_network: bool,
-    /// The NICs, as in a slice.
+    /// The devices, as in a slice.
     published: Vec<Device>,
+    /// Where NICs are bound late: those that the places stand for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind_places: Option<Vec<Device>>,
+    /// The policy of the kubelet's topology manager, if its file was named and could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topology_manager_policy: Option<String>,
     withheld: Vec<WithheldNic>,
     /// Problems by device; the driver's flags decide which of them are taints.
     problems: BTreeMap<String, BTreeSet<&'static str>>,
@@ -41,11 +49,25 @@ impl Report {
         Self {
             has_network,
             published: devices,
+            behind_places: None,
+            topology_manager_policy: None,
             withheld,
             problems: words.collect(),
             held: held.keys().cloned().collect(),
             anomalies,
         }
+    }
+
+    /// With the policy of the kubelet's topology manager, if that is known.
+    pub(super) fn with_policy(mut self, policy: Option<TopologyPolicy>) -> Self {
+        self.topology_manager_policy = policy.map(|policy| policy.to_string());
+        self
+    }
+
+    /// The report of a node that binds NICs late: these are the NICs behind its places.
+    pub(super) fn with_late(mut self, nics: Vec<LateNic>) -> Self {
+        self.behind_places = Some(nics.into_iter().map(|nic| nic.device).collect());
+        self
     }
 
     /// What a person wants to know of a published NIC.
@@ -79,6 +101,15 @@ impl fmt::Display for Report {
         writeln!(f, "Published: {}", published.len())?;
         for device in published {
             writeln!(f, "  {}", self.line(device))?;
+        }
+        if let Some(nics) = &self.behind_places {
+            writeln!(f, "NICs behind the places late-…: {}", nics.len())?;
+            for device in nics {
+                writeln!(f, "  {}", self.line(device))?;
+            }
+        }
+        if let Some(policy) = &self.topology_manager_policy {
+            writeln!(f, "Topology manager policy of the kubelet: {policy}")?;
         }
         writeln!(f, "Withheld: {}", withheld.len())?;
         for WithheldNic { name, interface, reason } in withheld {

@@ -1,7 +1,7 @@
 //! Nodes whose GPUs a device plugin offers: pods that take all of them keep their limits and get the
 //! NICs by a claim. The real scheduler serves both.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::{
@@ -10,18 +10,32 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tests::{
-    Check, ControlPlane, Scope, eventually, installation::Installation, machine::H100, suite::Test,
-    with_scope,
+    Check, ControlPlane, Extender, SchedulerConfig, Scope, eventually, installation::Installation,
+    machine::H100, suite::Test, with_scope,
 };
+use topology_graph::{HostRoot, NicRole, Topology, read};
 
 use super::churn::create;
 
 const SOON: Duration = Duration::from_secs(30);
 const GPU: &str = "nvidia.com/gpu";
+/// What the chart adds to the rights of scheduler-ext where nodes bind NICs late.
+const READS_PODS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: dranet-scheduler-ext-pods}
+rules: [{apiGroups: [''], resources: [pods], verbs: [list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: dranet-scheduler-ext-pods}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dranet-scheduler-ext-pods}
+subjects: [{kind: ServiceAccount, name: scheduler-ext, namespace: dranet-system}]
+";
 const NUMA: &str = "resource.kubernetes.io/numaNode";
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -29,6 +43,7 @@ pub(crate) fn tests() -> Vec<Test> {
         pods_with_gpus_of_a_device_plugin_get_nics_by_claim,
         a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod,
         pods_with_a_part_of_the_gpus_get_places,
+        late_nodes_are_ranked_by_the_nics_that_are_left,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -94,6 +109,78 @@ async fn pods_with_a_part_of_the_gpus_get_places(plane: Arc<ControlPlane>) -> an
         Ok(())
     })
     .await
+}
+
+/// On two nodes that bind NICs late, a pod has four and five GPUs. On `far` it has the NICs near the other
+/// GPUs, and one more pod, without a claim, has a GPU there. By counts alone, `far` would be used first,
+/// since it is fuller.
+async fn late_nodes_are_ranked_by_the_nics_that_are_left(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        scope.apply_yaml(READS_PODS).await?;
+        let near = installation.late_machine("near", H100, 8).await?;
+        let far = installation.late_machine("far", H100, 8).await?;
+        installation.start_admission().await?;
+        let address = installation.start_plain_extender(&["--watch-pods"]).await?;
+        let extender = Extender::new(&format!("http://{address}"), "");
+        plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await?;
+        for (name, node, count, nics) in [("near-0", &near, 4, 0..4), ("far-0", &far, 5, 3..8)] {
+            let mut first = pod(name, u32::try_from(count)?, count)?;
+            let spec = first.spec.get_or_insert_default();
+            let selector = ("kubernetes.io/hostname".to_owned(), node.clone());
+            spec.node_selector = Some(BTreeMap::from([selector]));
+            create(scope, &first).await?;
+            scope.bound(name, SOON).await?;
+            choose_nics(scope, name, (0..count, nics)).await?;
+        }
+        let mut blind = pod("blind", 1, 1)?;
+        blind.metadata.annotations = None;
+        blind.spec.get_or_insert_default().node_name = Some(far.clone());
+        create(scope, &blind).await?;
+        for name in ["one", "two", "three"] {
+            create(scope, &pod(name, 1, 1)?).await?;
+            let bound = scope.bound(name, SOON).await?;
+            let node = bound.spec.and_then(|spec| spec.node_name);
+            assert_eq!(node.as_deref(), Some(&*near), "{name}: {}", installation.extender_log());
+        }
+        let metrics = installation.extender()?.metrics().await?;
+        let scored = metrics.get("dranet_scheduler_ext_nodes_scored_total{score=\"Predicted\"}");
+        assert!(scored.is_some_and(|scored| *scored > 0.0), "{metrics:?}");
+        plane.restart_scheduler(&SchedulerConfig::default()).await
+    })
+    .await
+}
+
+/// Writes into the status of a pod's claim what its driver would write when the pod starts: these GPUs and
+/// compute NICs of the machine, by number.
+async fn choose_nics(
+    scope: &Scope,
+    pod: &str,
+    (gpus, nics): (Range<usize>, Range<usize>),
+) -> anyhow::Result<()> {
+    let folder = H100.plant()?;
+    let (topology, _) = Topology::build(&read(&HostRoot::at(folder.path()))?, None);
+    let gpus: Vec<String> = topology.gpus()[gpus].iter().map(|it| it.address.to_string()).collect();
+    let compute = topology.nics().iter().filter(|nic| nic.role == NicRole::Compute);
+    let compute: Vec<String> = compute.map(|nic| nic.address.to_string()).collect();
+    let claims: Api<ResourceClaim> = scope.api();
+    let all = claims.list(&ListParams::default()).await?.items;
+    let claim = all.into_iter().find(|claim| claim.name_any().starts_with(pod));
+    let claim = claim.context("the pod has a claim")?;
+    let results = claim.status.as_ref().and_then(|it| it.allocation.as_ref()?.devices.as_ref());
+    let results = results.and_then(|it| it.results.clone()).context("it is allocated")?;
+    let chosen = results.iter().zip(&compute[nics]).map(|(result, nic)| {
+        json!({
+            "driver": result.driver, "pool": result.pool, "device": result.device,
+            "data": { "nic": nic, "pciBusID": nic, "gpus": gpus },
+        })
+    });
+    let status = json!({ "status": { "devices": chosen.collect::<Vec<_>>() } });
+    let patch = Patch::Merge(&status);
+    claims.patch_status(&claim.name_any(), &PatchParams::default(), &patch).await?;
+    Ok(())
 }
 
 async fn a_pool_with_a_device_plugin_scaled_to_zero_denies_no_pod(

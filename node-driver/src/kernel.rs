@@ -5,4 +5,5 @@ pub mod attach;
 pub(crate) mod generic;
 pub mod memlock;
 pub(crate) mod netlink;
+pub(crate) mod route_socket;
 pub mod sriov;

@@ -14,10 +14,12 @@ use node_driver::facts::network::changes::Changes;
 use node_driver::facts::network::kernel::Kernel;
 use node_driver::facts::network::server::ApiServers;
 use node_driver::facts::network::{DefaultRoute, Encapsulation, NetworkFacts, Withheld};
+use node_driver::kernel::attach::host_links::HostNetwork;
+use node_driver::kernel::attach::netns::NetNs;
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
 use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use rustix::process::{getegid, geteuid};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
         trial("every_change_is_notified", every_change_is_notified),
         trial("the_route_to_the_api_server_is_an_uplink", the_route_to_the_api_server_is_an_uplink),
         trial("uplinks_of_nexthop_objects_are_found", uplinks_of_nexthop_objects_are_found),
+        trial(
+            "an_interface_of_a_network_plugin_is_found",
+            an_interface_of_a_network_plugin_is_found,
+        ),
+        trial("routes_of_others_cost_a_read_little", routes_of_others_cost_a_read_little),
         trial("a_flood_of_changes_blocks_no_read", a_flood_of_changes_blocks_no_read),
     ];
     // All tests share one namespace; each starts with it empty.
@@ -239,10 +246,6 @@ async fn uplinks_of_nexthop_objects_are_found(namespace: Namespace) {
             namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
         }
     }
-    let ip = |line: &str| {
-        let status = Command::new("ip").args(line.split(' ')).status().unwrap();
-        assert!(status.success(), "ip {line}");
-    };
     for line in [
         "addr add 10.0.4.1/24 dev left",
         "addr add 10.0.5.1/24 dev right",
@@ -265,6 +268,79 @@ async fn uplinks_of_nexthop_objects_are_found(namespace: Namespace) {
     }
 }
 
+/// As Amazon's VPC CNI, Cilium and Terway set up a further interface of the node: a table of its own,
+/// and a rule for each pod. A rail with a table has a rule for its own address.
+async fn an_interface_of_a_network_plugin_is_found(namespace: Namespace) {
+    for name in ["eni", "rail"] {
+        namespace.add(LinkVeth::new(name, &format!("{name}-peer")).build()).await;
+        let index = namespace.index(name).await;
+        namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
+    }
+    for line in [
+        "addr add 10.1.0.4/24 dev eni",
+        "route add default via 10.1.0.1 dev eni table 2",
+        "addr add 10.2.0.4/24 dev rail",
+        "route add default via 10.2.0.1 dev rail table 100",
+        "rule add from 10.2.0.4 table 100",
+        "rule add from 10.1.0.77 table main",
+        "-6 rule add from fd00::77 table 3",
+    ] {
+        ip(line);
+    }
+    let eni = namespace.index("eni").await;
+    let (kernel, _changes) = Kernel::open().unwrap();
+    assert!(kernel.read().await.unwrap().withheld().is_empty(), "no pod has an address of it");
+    ip("rule add from 10.1.0.77 table 2");
+    let withheld = kernel.read().await.unwrap().withheld();
+    assert_eq!(withheld, BTreeMap::from([(eni, Withheld::OfOthers)]));
+    for line in ["from 10.1.0.77 table 2", "from 10.2.0.4 table 100", "from 10.1.0.77 table main"] {
+        ip(&format!("rule del {line}"));
+    }
+}
+
+/// Runs a line of `ip` in the namespace.
+fn ip(line: &str) {
+    let status = Command::new("ip").args(line.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {line}");
+}
+
+/// A router's table: publication needs its default routes only, and does not parse the others, as
+/// preparation does.
+async fn routes_of_others_cost_a_read_little(namespace: Namespace) {
+    namespace.add(LinkVeth::new("left", "right").build()).await;
+    let index = namespace.index("left").await;
+    namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
+    let lines: Vec<_> = (0..40_000_u32)
+        .map(|it| format!("route add 10.{}.{}.0/24 dev left\n", 1 + it / 250, it % 250))
+        .chain(["route add default dev left metric 7\n".to_owned()])
+        .collect();
+    batch(&lines.concat());
+    let (kernel, _changes) = Kernel::open().unwrap();
+    let before = user_time();
+    let facts = kernel.read().await.unwrap();
+    let read = user_time() - before;
+    assert!(facts.uplinks().contains(&index));
+    let before = user_time();
+    HostNetwork::read(&NetNs::current().unwrap(), &BTreeSet::new()).unwrap();
+    let whole = user_time() - before;
+    assert!(read * 4 < whole, "{read} ticks for a read, {whole} with all routes");
+    namespace.delete("left").await;
+}
+
+/// Processor time that this process has used itself, in ticks of 10 ms (`proc_pid_stat(5)`).
+fn user_time() -> u32 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(11).unwrap().parse().unwrap()
+}
+
+/// Runs lines of `ip`.
+fn batch(lines: &str) {
+    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    ip.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    assert!(ip.wait().unwrap().success());
+}
+
 /// Routes that come and go, more than the sockets' buffers hold, while the machine is read.
 async fn a_flood_of_changes_blocks_no_read(namespace: Namespace) {
     let (kernel, mut changes) = Kernel::open().unwrap();
@@ -279,10 +355,7 @@ async fn a_flood_of_changes_blocks_no_read(namespace: Namespace) {
             let lines: Vec<_> = (0..8_000_u32)
                 .map(|it| format!("route {verb} 10.{}.{}.0/24 dev left\n", 64 + it / 250, it % 250))
                 .collect();
-            let mut ip = Command::new("ip");
-            let mut ip = ip.args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-            ip.stdin.take().unwrap().write_all(lines.concat().as_bytes()).unwrap();
-            assert!(ip.wait().unwrap().success());
+            batch(&lines.concat());
         }
     });
     let mut reads = 0;

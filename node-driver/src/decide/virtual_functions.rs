@@ -270,7 +270,7 @@ impl<'a> Machine<'a> {
             Some(match withheld.get(&it.index)? {
                 Withheld::Uplink | Withheld::EarlierUplink => Obstacle::Uplink { interface },
                 Withheld::Member(master) => Obstacle::Member { interface, master: master.clone() },
-                Withheld::Operator => return None,
+                Withheld::Below(_) | Withheld::OfOthers | Withheld::Operator => return None,
             })
         })
     }

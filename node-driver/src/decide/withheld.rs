@@ -68,6 +68,8 @@ impl WithheldReason {
             Self::Host(Withheld::Uplink) => "uplink",
             Self::Host(Withheld::EarlierUplink) => "earlier-uplink",
             Self::Host(Withheld::Member(_)) => "member",
+            Self::Host(Withheld::Below(_)) => "below-another",
+            Self::Host(Withheld::OfOthers) => "routes-pods",
             Self::Host(Withheld::Operator) => "host-nic",
             Self::Unbound { .. } => "no-driver",
             Self::Reserved { .. } => "reserved",

@@ -5,6 +5,7 @@
 //! everything derived from them here is pure. Interfaces in other namespaces are
 //! invisible: a NIC whose interface is in a pod is known only by its PCI function.
 
+mod by_source;
 pub mod changes;
 pub(crate) mod dump;
 mod host_nics;
@@ -33,6 +34,9 @@ pub struct NetworkFacts {
     /// Indices of the interfaces that were uplinks earlier in this boot. A default route can be
     /// absent for a moment.
     pub earlier_uplinks: BTreeSet<u32>,
+    /// Indices of the interfaces through which the host routes packets of others, by source address:
+    /// network plugins give addresses of an interface to pods, and leave the interface on the host.
+    pub of_others: BTreeSet<u32>,
     /// The operator's choice.
     pub choice: HostNics,
 }
@@ -71,6 +75,9 @@ pub struct Interface {
     pub addresses: Vec<Cidr>,
 }
 
+/// Kinds of interfaces that reach nothing without the one below them.
+const UPPER: [&str; 7] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "ipoib", "macsec"];
+
 /// Bus of Hyper-V's paravirtual devices.
 const VMBUS: &str = "vmbus";
 
@@ -99,6 +106,10 @@ pub enum Withheld {
     EarlierUplink,
     /// It is a member of this interface of the host.
     Member(String),
+    /// The host uses this interface, which is on top of it.
+    Below(String),
+    /// Packets of pods go through it, as their network plugin wants.
+    OfOthers,
     /// The operator keeps it for the host.
     Operator,
 }
@@ -115,6 +126,15 @@ impl fmt::Display for Withheld {
                  may get it",
             ),
             Self::Member(master) => write!(f, "it is a member of the host's interface `{master}`"),
+            Self::Below(upper) => write!(
+                f,
+                "the host's interface `{upper}` is on top of it and would reach nothing; remove that, \
+                 or name the NIC by --pod-nic"
+            ),
+            Self::OfOthers => f.write_str(
+                "the network plugin routes packets of pods through it, by their source addresses; \
+                 name it by --pod-nic if a pod may get it",
+            ),
             Self::Operator => f.write_str("--host-nic keeps it for the host"),
         }
     }
@@ -210,6 +230,12 @@ impl NetworkFacts {
                 && self.by_index(*index).is_some_and(|it| self.choice.is_for_pods(it))
         };
         withheld.extend(earlier.chain(now).filter(|(index, _)| !is_for_pods(index)));
+        let of_others = self.of_others.iter().map(|index| (*index, Withheld::OfOthers));
+        for (index, reason) in self.below().chain(of_others) {
+            if !is_for_pods(&index) {
+                withheld.entry(index).or_insert(reason);
+            }
+        }
         let of_operator = self.interfaces.iter().filter(|it| self.choice.is_for_host(it));
         for interface in of_operator {
             withheld.entry(interface.index).or_insert(Withheld::Operator);
@@ -220,6 +246,18 @@ impl NetworkFacts {
     /// Whether the operator keeps a PCI function for the host, by its address.
     pub fn is_for_host(&self, address: &str) -> bool {
         self.choice.keeps(address)
+    }
+
+    /// The interfaces below those that the host uses: an interface that is up and has an address, or
+    /// is a member of another.
+    fn below(&self) -> impl Iterator<Item = (u32, Withheld)> {
+        self.interfaces.iter().filter_map(|upper| {
+            let is_upper = upper.kind.as_deref().is_some_and(|kind| UPPER.contains(&kind));
+            let has_address = upper.addresses.iter().any(Cidr::is_global_unicast);
+            let is_used = upper.is_up == Some(true) && (has_address || upper.master.is_some());
+            let lower = upper.lower.filter(|_| is_upper && is_used)?;
+            Some((lower, Withheld::Below(upper.name.clone())))
+        })
     }
 
     fn by_index(&self, index: u32) -> Option<&Interface> {

@@ -3,11 +3,13 @@
 //! messages (`nl_dump_check_consistent` in `include/net/netlink.h`), and the dump is
 //! requested again. An error in the last message means that the kernel ended the dump early.
 
+use crate::kernel::route_socket;
 use futures::{Stream, StreamExt};
 use rtnetlink::packet_core::{
     ErrorMessage, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
-use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::rule::RuleMessage;
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Error, Handle};
 use std::io;
 use std::num::NonZeroI32;
@@ -35,9 +37,9 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Opens the socket.
-    pub(crate) fn open() -> io::Result<Self> {
-        let (mut connection, handle, _) = rtnetlink::new_connection()?;
+    /// Opens the socket. With `DEFAULTS_ONLY`, lists of routes have only default routes.
+    pub(crate) fn open<const DEFAULTS_ONLY: bool>() -> io::Result<Self> {
+        let (mut connection, handle) = route_socket::open::<DEFAULTS_ONLY>()?;
         // It has the error of a dump that was cut short.
         connection.set_forward_done(true);
         Ok(Self { handle, connection: tokio::spawn(connection) })
@@ -81,6 +83,30 @@ pub(crate) async fn dump_each<T>(
         }
     }
     Err(failed(INTERRUPTED))
+}
+
+/// Requests the routing rules of both families. A kernel without a family, as with `ipv6.disable=1`,
+/// has no rules of it (`fib_nl_dumprule` in `net/core/fib_rules.c`).
+pub(crate) async fn rules(handle: &Handle) -> Result<Vec<RuleMessage>, Error> {
+    let mut rules = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        match dump_each(handle, RouteNetlinkMessage::GetRule(message), rule).await {
+            Err(error) if is_without_family(&error) => {}
+            of_family => rules.extend(of_family?),
+        }
+    }
+    Ok(rules)
+}
+
+fn rule(message: RouteNetlinkMessage) -> Option<RuleMessage> {
+    if let RouteNetlinkMessage::NewRule(rule) = message { Some(rule) } else { None }
+}
+
+/// Whether the error is `EAFNOSUPPORT` or `EOPNOTSUPP`.
+fn is_without_family(error: &Error) -> bool {
+    matches!(error, Error::NetlinkError(error) if matches!(error.raw_code(), -97 | -95))
 }
 
 fn failed(code: NonZeroI32) -> Error {
@@ -140,6 +166,13 @@ mod tests {
         };
         assert_eq!(answer(2).await.map(|messages| messages.len()), Some(2));
         assert_eq!(answer(2 | NLM_F_DUMP_INTR).await, None);
+    }
+
+    #[test]
+    fn a_kernel_without_a_family_has_no_rules_of_it() {
+        let code = |code| failed(NonZeroI32::new(code).unwrap());
+        assert!(is_without_family(&code(-97)) && is_without_family(&code(-95)));
+        assert!(!is_without_family(&code(-12)));
     }
 
     #[tokio::test]

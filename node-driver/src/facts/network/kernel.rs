@@ -4,8 +4,9 @@
 //! Each read has its own socket and a time limit, so that a lost reply never blocks a later
 //! read. `changes` has the notifications, on another socket.
 
+use super::by_source;
 use super::changes::Changes;
-use super::dump::{Requests, dump_each};
+use super::dump::{self, Requests, dump_each};
 use super::nexthops;
 use super::server::ApiServers;
 use super::uplinks::Uplinks;
@@ -17,6 +18,7 @@ use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
+use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +46,7 @@ pub enum NetworkError {
     /// The kernel did not answer, or refused.
     #[error("failed to list {what}")]
     List {
-        /// `interfaces`, `addresses`, `routes`.
+        /// `interfaces`, `addresses`, `routes`, `routing rules`.
         what: &'static str,
         /// Why.
         source: Box<rtnetlink::Error>,
@@ -87,7 +89,7 @@ impl Kernel {
 
     /// Reads everything.
     pub async fn read(&self) -> Result<NetworkFacts, NetworkError> {
-        Ok(self.uplinks.complete(Dump::read(&self.servers.now()).await?.facts()))
+        Ok(self.uplinks.complete(Dump::read_defaults(&self.servers.now()).await?.facts()))
     }
 }
 
@@ -97,6 +99,7 @@ pub(crate) struct Dump {
     pub(crate) links: Vec<LinkMessage>,
     pub(crate) addresses: Vec<AddressMessage>,
     pub(crate) routes: Vec<RouteMessage>,
+    pub(crate) rules: Vec<RuleMessage>,
     to_server: BTreeSet<u32>,
 }
 
@@ -104,7 +107,18 @@ impl Dump {
     /// Requests everything about the thread's namespace, including the routes to these
     /// addresses of the API server.
     pub(crate) async fn read(servers: &BTreeSet<IpAddr>) -> Result<Self, NetworkError> {
-        let requests = Requests::open().map_err(|source| NetworkError::Open { source })?;
+        Self::request(&opened(Requests::open::<false>())?, servers).await
+    }
+
+    /// The same with default routes only, which is all that facts need.
+    pub(crate) async fn read_defaults(servers: &BTreeSet<IpAddr>) -> Result<Self, NetworkError> {
+        Self::request(&opened(Requests::open::<true>())?, servers).await
+    }
+
+    async fn request(
+        requests: &Requests,
+        servers: &BTreeSet<IpAddr>,
+    ) -> Result<Self, NetworkError> {
         let handle = requests.handle();
         let failed = |what| move |error| NetworkError::List { what, source: Box::new(error) };
         let links = RouteNetlinkMessage::GetLink(LinkMessage::default());
@@ -121,15 +135,20 @@ impl Dump {
         }
         // A kernel without these objects has no route that names one.
         nexthops::resolve(&mut routes).map_err(|source| NetworkError::Nexthops { source })?;
+        let rules = dump::rules(handle).await.map_err(failed("routing rules"))?;
         let to_server = to_server(handle, servers).await;
-        Ok(Self { links, addresses, routes, to_server })
+        Ok(Self { links, addresses, routes, rules, to_server })
     }
 
     /// Converts the dump into facts.
     pub(crate) fn facts(&self) -> NetworkFacts {
-        let Self { links, addresses, routes, to_server } = self;
-        NetworkFacts { to_server: to_server.clone(), ..facts(links, addresses, routes) }
+        let Self { links, addresses, routes, rules, to_server } = self;
+        NetworkFacts { to_server: to_server.clone(), ..facts(links, addresses, (routes, rules)) }
     }
+}
+
+fn opened(requests: io::Result<Requests>) -> Result<Requests, NetworkError> {
+    requests.map_err(|source| NetworkError::Open { source })
 }
 
 fn link(message: RouteNetlinkMessage) -> Option<LinkMessage> {
@@ -163,7 +182,8 @@ async fn to_server(handle: &Handle, servers: &BTreeSet<IpAddr>) -> BTreeSet<u32>
 /// Parses a recorded stream of rtnetlink messages. Stops at the first malformed message;
 /// skips messages without facts.
 pub fn facts_in(mut bytes: &[u8]) -> NetworkFacts {
-    let (mut links, mut addresses, mut routes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut links, mut addresses) = (Vec::new(), Vec::new());
+    let (mut routes, mut rules) = (Vec::new(), Vec::new());
     while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
         let length = (message.header.length as usize).next_multiple_of(4);
         match message.payload {
@@ -174,17 +194,18 @@ pub fn facts_in(mut bytes: &[u8]) -> NetworkFacts {
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
                 routes.push(route);
             }
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(rule)) => rules.push(rule),
             _ => {}
         }
         bytes = bytes.get(length.max(1)..).unwrap_or_default();
     }
-    facts(&links, &addresses, &routes)
+    facts(&links, &addresses, (&routes, &rules))
 }
 
 fn facts(
     links: &[LinkMessage],
     addresses: &[AddressMessage],
-    routes: &[RouteMessage],
+    (routes, rules): (&[RouteMessage], &[RuleMessage]),
 ) -> NetworkFacts {
     let mut interfaces: Vec<_> = links.iter().filter_map(interface).collect();
     let mut by_index = addresses_by_index(addresses);
@@ -196,7 +217,10 @@ fn facts(
     let mut default_routes: Vec<_> =
         routes.iter().filter(|route| is_default(route)).flat_map(default_route).collect();
     default_routes.sort();
-    NetworkFacts { interfaces, default_routes, ..NetworkFacts::default() }
+    let own = interfaces.iter().flat_map(|interface| &interface.addresses);
+    let own: Vec<IpAddr> = own.map(|cidr| cidr.address).collect();
+    let of_others = by_source::of_others(routes, rules, &own);
+    NetworkFacts { interfaces, default_routes, of_others, ..NetworkFacts::default() }
 }
 
 fn addresses_by_index(messages: &[AddressMessage]) -> BTreeMap<u32, Vec<Cidr>> {
@@ -302,7 +326,7 @@ fn question(address: IpAddr) -> Option<RouteMessage> {
 }
 
 /// The output interfaces of a route.
-fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
+pub(super) fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
     let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => vec![*index],
         RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
@@ -313,13 +337,18 @@ fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
 
 /// Whether this is a default route of the main table.
 fn is_default(route: &RouteMessage) -> bool {
+    default_of(route) == Some(MAIN_TABLE)
+}
+
+/// The table of which this is a default route.
+pub(super) fn default_of(route: &RouteMessage) -> Option<u32> {
     let table = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),
         _ => None,
     });
-    route.header.destination_prefix_length == 0
-        && route.header.kind == RouteType::Unicast
-        && table.unwrap_or_else(|| route.header.table.into()) == MAIN_TABLE
+    let is_default =
+        route.header.destination_prefix_length == 0 && route.header.kind == RouteType::Unicast;
+    is_default.then(|| table.unwrap_or_else(|| route.header.table.into()))
 }
 
 /// One entry for each output interface of the route.

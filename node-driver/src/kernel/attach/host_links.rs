@@ -1,11 +1,12 @@
 //! Reads the host's interfaces completely: the input of a pod's plan, and the state to
 //! restore on the host later. Follows `rtnetlink(7)`.
 
-use crate::facts::network::dump::dump;
+use crate::facts::network::dump::{self, dump};
 use crate::facts::network::kernel::Dump;
 use crate::facts::network::{NetworkFacts, Withheld};
 use crate::kernel::attach::ethtool::tuning;
-use crate::kernel::attach::identity::{identity, name_of};
+use crate::kernel::attach::identity::{at_home, identity, name_of};
+use crate::kernel::attach::link::all;
 use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, carried, settings};
@@ -70,8 +71,7 @@ impl HostNetwork {
     pub fn read(host: &NetNs, servers: &BTreeSet<IpAddr>) -> Result<Self, AttachError> {
         host.run(async move |handle| {
             let dump = Dump::read(servers).await?;
-            let mut rules = rules(&handle).await?;
-            rules.retain(is_set_for_some);
+            let rules = dump.rules.iter().filter_map(host_rule).filter(is_set_for_some).collect();
             let neighbors = neighbors(&handle).await?;
             let disciplines = disciplines(&handle).await?;
             Ok(Self { dump, rules, neighbors, disciplines })
@@ -101,6 +101,14 @@ impl HostNetwork {
             Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
         })
     }
+}
+
+/// Whether the host's namespace has each of these interfaces, under whatever name.
+pub fn are_home(host: &NetNs, links: &[&HostLink]) -> Result<Vec<bool>, AttachError> {
+    host.run(async |handle| {
+        let found = all(&handle).await?;
+        Ok(links.iter().map(|link| at_home(&found, link).is_some()).collect())
+    })
 }
 
 /// The interfaces that stay with the host, by name.
@@ -285,22 +293,10 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 
 /// Rules of the thread's namespace that a pod's configuration can express.
 pub(super) async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
-    let mut all = Vec::new();
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        let mut message = RuleMessage::default();
-        message.header.family = family;
-        let found = dump(handle, RouteNetlinkMessage::GetRule(message)).await;
-        all.extend(
-            found
-                .map_err(|source| AttachError::netlink("any", "read the routing rules", source))?
-                .into_iter()
-                .filter_map(|message| match message {
-                    RouteNetlinkMessage::NewRule(rule) => host_rule(&rule),
-                    _ => None,
-                }),
-        );
-    }
-    Ok(all)
+    let found = dump::rules(handle).await;
+    let found =
+        found.map_err(|source| AttachError::netlink("any", "read the routing rules", source))?;
+    Ok(found.iter().filter_map(host_rule).collect())
 }
 
 fn host_rule(message: &RuleMessage) -> Option<HostRule> {

@@ -7,6 +7,7 @@
 mod cookie;
 
 use crate::kernel::attach::AttachError;
+use crate::kernel::route_socket;
 use process::chain::Chain;
 use rtnetlink::Handle;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -148,9 +149,8 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| AttachError::system("start a runtime", source))?;
     runtime.block_on(async {
-        let connection = rtnetlink::new_connection();
-        let (connection, handle, _) =
-            connection.map_err(|source| AttachError::system("open a netlink socket", source))?;
+        let (connection, handle) = route_socket::open::<false>()
+            .map_err(|source| AttachError::system("open a netlink socket", source))?;
         let connection = tokio::spawn(connection);
         let outcome = work(handle).await;
         connection.abort();

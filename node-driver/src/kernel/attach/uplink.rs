@@ -13,7 +13,7 @@ pub(super) async fn refuse(moving: &[(&HostLink, u32)]) -> Result<(), AttachErro
     if moving.is_empty() {
         return Ok(());
     }
-    let uplinks = Dump::read(&BTreeSet::new()).await?.facts().uplinks();
+    let uplinks = Dump::read_defaults(&BTreeSet::new()).await?.facts().uplinks();
     let is_new = |(link, index): &&(&HostLink, u32)| uplinks.contains(index) && !had_default(link);
     match moving.iter().find(is_new) {
         Some((link, _)) => Err(AttachError::Uplink { link: link.name.clone() }),

@@ -1,5 +1,6 @@
 //! Why a claim's requests cannot be fulfilled. Messages are for the claim's author.
 
+use crate::facts::network::Withheld;
 use crate::kernel::attach::ethtool::EthtoolError;
 use crate::model::claim::ClaimRef;
 use crate::model::plan::Child;
@@ -52,6 +53,16 @@ pub enum PlanError {
         device: String,
         /// Its interface.
         link: String,
+    },
+    /// The host or pods use the interface otherwise.
+    #[error("device `{device}`: interface `{link}` stays with the host: {reason}")]
+    Used {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+        /// Who uses it.
+        reason: Withheld,
     },
     /// The interface is a member of another interface of the host.
     #[error(

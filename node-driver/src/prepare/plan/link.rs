@@ -183,6 +183,9 @@ fn refuse_withheld(
         Some(Withheld::Uplink | Withheld::EarlierUplink) if child.is_none() => {
             Err(PlanError::Uplink { device, link })
         }
+        Some(reason @ (Withheld::Below(_) | Withheld::OfOthers)) if child.is_none() => {
+            Err(PlanError::Used { device, link, reason: reason.clone() })
+        }
         _ => Ok(()),
     }
 }

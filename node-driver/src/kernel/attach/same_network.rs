@@ -7,16 +7,17 @@
 
 use crate::kernel::attach::dhcp::Leases;
 use crate::model::plan::{Plan, PlannedDevice, PlannedLink};
-use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig};
+use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
 use cluster_model::nic_pool::SCOPE_LINK;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 /// Tables are numbered from here, by the address's number in its network: the claims of a pod use
 /// different tables without knowing of each other.
 const FIRST_TABLE: u32 = 1000;
 
 /// The most tables.
-const TABLES: u128 = 1 << 24;
+const TABLES: u32 = 1 << 24;
 
 /// `IPV4_DEVCONF_RP_FILTER`, `…_ARPFILTER`, `…_ARP_ANNOUNCE`, `…_ARP_IGNORE`, `…_ARP_ACCEPT`,
 /// `…_ARP_NOTIFY`, `…_ACCEPT_LOCAL`, `…_SRC_VMARK` and `…_IGNORE_ROUTES_WITH_LINKDOWN`
@@ -88,6 +89,7 @@ fn settings_of(config: &NetworkConfig, host: &[i32], is_apart: bool) -> BTreeMap
 /// Adds rules and routes to the NICs whose network has another NIC of the pod, of this claim or with
 /// one of the addresses `beside`. Says of each whether it is one of them, by IPv4.
 fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfig, bool)> {
+    let taken: BTreeSet<u32> = configs.iter().flat_map(tables).collect();
     let of = |index: usize| {
         let mut config = configs[index].clone();
         let others = configs.iter().enumerate().filter(|(other, _)| *other != index);
@@ -97,7 +99,7 @@ fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfi
         for own in &configs[index].interface.addresses {
             if others.iter().any(|other| own.contains(other.address)) {
                 is_apart |= own.address.is_ipv4();
-                add_table(&mut config, *own);
+                add_table(&mut config, *own, &taken);
             }
         }
         (config, is_apart)
@@ -105,7 +107,14 @@ fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfi
     (0..configs.len()).map(of).collect()
 }
 
-fn add_table(config: &mut NetworkConfig, own: IpPrefix) {
+/// The tables that a configuration uses. The host's administrator may have numbered them as we do.
+fn tables(config: &NetworkConfig) -> impl Iterator<Item = u32> {
+    let routes = config.routes.iter().map(RouteConfig::table_id);
+    let domain = config.interface.vrf.iter().map(VrfConfig::table_id);
+    routes.chain(config.rules.iter().map(|rule| rule.table)).chain(domain)
+}
+
+fn add_table(config: &mut NetworkConfig, own: IpPrefix, taken: &BTreeSet<u32>) {
     let selects = |rule: &RuleConfig| rule.source.is_some_and(|it| it.contains(own.address));
     // A routing domain has a table of its own, and so has a NIC that the host's administrator or the
     // claim has set up.
@@ -114,7 +123,10 @@ fn add_table(config: &mut NetworkConfig, own: IpPrefix) {
     }
     let (first, _) = own.bounds();
     let number = cluster_model::network_config::number(own.address) - first;
-    let table = FIRST_TABLE + u32::try_from(number % TABLES).unwrap_or_default();
+    let first_choice = FIRST_TABLE + u32::try_from(number % u128::from(TABLES)).unwrap_or_default();
+    // Other claims of the pod use numbers below.
+    let mut choices = iter::successors(Some(first_choice), |table| table.checked_add(TABLES));
+    let table = choices.find(|table| !taken.contains(table)).unwrap_or(first_choice);
     let is_v4 = own.address.is_ipv4();
     let network = own.numbered(first).unwrap_or(own.address);
     let direct = RouteConfig {
@@ -188,6 +200,19 @@ mod tests {
             "rules": [{"priority": 100, "source": "10.9.0.10/32", "table": 100}],
         });
         assert_eq!(separated(std::slice::from_ref(&own), &["10.9.0.11/16"]), [own]);
+    }
+
+    /// In one table the routes of two NICs would be mixed.
+    #[test]
+    fn a_table_of_another_nic_is_not_used() {
+        let own = json!({
+            "interface": {"addresses": ["10.9.0.10/16"]},
+            "routes": [{"destination": "0.0.0.0/0", "gateway": "10.9.0.1", "table": 1011}],
+            "rules": [{"priority": 100, "source": "10.9.0.10/32", "table": 1011}],
+        });
+        let other = json!({"interface": {"addresses": ["10.9.0.11/16"]}});
+        let table = &separated(&[own, other], &[])[1]["rules"][0]["table"];
+        assert_eq!(*table, json!(1011 + TABLES));
     }
 
     #[test]

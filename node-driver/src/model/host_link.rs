@@ -117,6 +117,9 @@ pub struct Carried {
     pub promiscuous: bool,
     /// Whether an administrator made it receive all multicast packets.
     pub all_multicast: bool,
+    /// How it is used; absent in plans of older drivers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modes: Option<LinkModes>,
     /// IDs of its eBPF programs (XDP, TCX); unknown if the kernel did not tell, and in plans of older
     /// drivers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +127,24 @@ pub struct Carried {
     /// Those of XDP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub xdp: Vec<XdpProgram>,
+}
+
+/// How the kernel uses an interface. With some of them nothing reaches it any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LinkModes {
+    /// Whether the kernel asks for hardware addresses on it.
+    pub arp: bool,
+    /// Whether it sends multicast packets.
+    pub multicast: bool,
+    /// `IF_LINK_MODE_…`: when it is operational.
+    pub link_mode: u8,
+    /// The hardware address that means all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<MacAddress>,
+    /// The most segments that it gets in one packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segments: Option<u32>,
 }
 
 /// An XDP program of an interface.

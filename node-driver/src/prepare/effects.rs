@@ -6,7 +6,7 @@
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::functions;
-use crate::kernel::attach::leave::{KERNEL_RETURN, Returned, leave, restore};
+use crate::kernel::attach::leave::{KERNEL_RETURN, Patience, Returned, leave, restore};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::AttachRecord;
@@ -24,7 +24,9 @@ use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+
+/// The kernel returns everything of a namespace that ended.
+const BOTH: Patience = Patience { hardware: KERNEL_RETURN, created: KERNEL_RETURN };
 
 /// An effect failed.
 #[derive(Debug, thiserror::Error)]
@@ -295,14 +297,14 @@ impl Effects {
         self.faults.reached("unprepare:links:left");
         let is_given_up = left.is_err() && !self.namespaces.is_named(record.namespace);
         let patience = match &left {
-            Ok(Some(())) => Duration::ZERO,
-            Ok(None) => KERNEL_RETURN,
+            Ok(Some(())) => Patience { hardware: KERNEL_RETURN, ..Patience::default() },
+            Ok(None) => BOTH,
             Err(error) if is_given_up => {
                 // The sandbox is stopped. The kernel returns hardware interfaces by itself when
                 // nobody holds the namespace any more.
                 tracing::warn!(claim = %plan.claim, error = %Chain(error), "Namespace given up");
                 self.namespaces.release(uid);
-                KERNEL_RETURN
+                BOTH
             }
             Err(_) => return Ok(left.map(drop)?),
         };
@@ -330,7 +332,15 @@ impl Effects {
                 }
             }
             Returned::Removed => tracing::info!(%claim, netdev, "Child interface removed"),
-            Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
+            Returned::Gone => {
+                tracing::warn!(%claim, netdev, "Interface is gone");
+                let text = format!(
+                    "interface `{netdev}` has not come back after claim `{claim}`: it was unplugged, or \
+                     the pod moved it into another network namespace that still exists; end what \
+                     uses that, or load the NIC's kernel driver again"
+                );
+                self.notices.add(Subject::NotReturned, text);
+            }
         }
     }
 }

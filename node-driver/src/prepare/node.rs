@@ -9,6 +9,7 @@ mod hooks;
 mod late;
 mod renewal;
 mod state;
+mod strayed;
 
 use crate::facts::cloud::{self, CloudMetadata};
 use crate::facts::host::{self, is_this_machine};

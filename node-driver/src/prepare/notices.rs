@@ -18,6 +18,10 @@ pub enum Subject {
     NotUndone,
     /// The kernel names of a prepared device have changed.
     Renumbered,
+    /// An interface is not in the pod that has its claim, but on the host.
+    LeftPod,
+    /// An interface has not come back from a pod.
+    NotReturned,
     /// An interface had a setting that the kernel drops when the interface moves.
     NotKept,
     /// A claim was undone because neither its object nor its sandbox exists.
@@ -31,6 +35,8 @@ impl Subject {
             Self::NotRestored => "InterfaceNotRestored",
             Self::NotUndone => "ClaimNotUndone",
             Self::Renumbered => "RDMADeviceRenumbered",
+            Self::LeftPod => "InterfaceLeftPod",
+            Self::NotReturned => "InterfaceNotReturned",
             Self::NotKept => "InterfaceSettingLost",
             Self::Abandoned => "AbandonedClaimUndone",
         }

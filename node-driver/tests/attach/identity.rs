@@ -4,6 +4,9 @@
 use crate::stage::{RAIL, Stage, namespace};
 use node_driver::kernel::attach::netns::NetNs;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -30,6 +33,18 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
             an_interface_gets_a_name_that_is_its_alternative_one,
         ),
         ("what_a_pod_set_does_not_stay_on_the_host", what_a_pod_set_does_not_stay_on_the_host),
+        (
+            "texts_that_nobody_can_read_hide_no_interface",
+            texts_that_nobody_can_read_hide_no_interface,
+        ),
+        (
+            "what_a_pod_puts_on_an_interface_does_not_keep_it",
+            what_a_pod_puts_on_an_interface_does_not_keep_it,
+        ),
+        (
+            "modes_that_a_pod_set_do_not_stay_on_the_host",
+            modes_that_a_pod_set_do_not_stay_on_the_host,
+        ),
         (
             "interfaces_that_come_back_with_each_others_names_get_their_own",
             interfaces_that_come_back_with_each_others_names_get_their_own,
@@ -174,4 +189,96 @@ fn what_a_pod_set_does_not_stay_on_the_host() {
         stage.take_back(&attached);
         assert_eq!(stage.on_host(show), before);
     }
+}
+
+/// With each of them the host could not use its interface any more, or only slowly.
+fn modes_that_a_pod_set_do_not_stay_on_the_host() {
+    const OWN: [&str; 5] = [
+        "arp off",
+        "multicast off",
+        "mode dormant",
+        "broadcast ff:ff:ff:ff:ff:00",
+        "gso_max_segs 100",
+    ];
+    const OF_POD: [(&str, &str); 5] = [
+        ("arp off", "arp on"),
+        ("multicast off", "multicast on"),
+        ("mode dormant", "mode default"),
+        ("broadcast 02:00:00:00:00:01", "broadcast ff:ff:ff:ff:ff:ff"),
+        ("gso_max_segs 1", "gso_max_segs 7"),
+    ];
+    for (own, (of_pod, other)) in OWN.into_iter().zip(OF_POD) {
+        let own = format!("link set rail0 {own}");
+        for (host, change) in [(&[][..], of_pod), (&[own.as_str()], other)] {
+            let stage =
+                Stage::with(&[&["link set rail0 up", "link set far up"][..], host].concat());
+            let show = "ip -d link show rail0";
+            let before = steady(&stage.on_host(show));
+            let attached = stage.attach(stage.plan(json!({"interface": {"name": RAIL}})));
+            let unchanged = steady(&stage.in_pod(show));
+            stage.in_pod(&format!("ip link set rail0 {change}"));
+            assert_ne!(steady(&stage.in_pod(show)), unchanged, "{change}");
+            stage.take_back(&attached);
+            assert_eq!(steady(&stage.on_host(show)), before, "{change}");
+        }
+    }
+}
+
+/// The kernel takes any bytes, of a pod and of the host.
+fn texts_that_nobody_can_read_hide_no_interface() {
+    for (is_hosts, what) in
+        [(false, &["alias"][..]), (false, &["down", "name"]), (true, &["alias"])]
+    {
+        let stage = Stage::with(&["link set rail0 up", "link set far up"]);
+        if is_hosts {
+            set_unreadable(&stage.host, what);
+        }
+        let show = "ip -o link show";
+        let before = steady(&stage.on_host(show));
+        let attached = stage.attach(stage.plan(json!({"interface": {"name": RAIL}})));
+        if !is_hosts {
+            set_unreadable(&stage.pod, what);
+        }
+        stage.take_back(&attached);
+        assert_eq!(steady(&stage.on_host(show)), before, "{is_hosts} {what:?}");
+    }
+}
+
+/// Sets a property of the interface to bytes that are not UTF-8.
+fn set_unreadable(namespace: &NetNs, what: &[&str]) {
+    let status = namespace.run(async |_| {
+        let mut ip = Command::new("ip");
+        let ip = ip.args(["link", "set", RAIL]).args(what).arg(OsStr::from_bytes(b"\xff\xfe"));
+        Ok(ip.status().unwrap())
+    });
+    assert!(status.unwrap().success(), "{what:?}");
+}
+
+fn what_a_pod_puts_on_an_interface_does_not_keep_it() {
+    for lines in [
+        &["ip link add link rail0 name upper type macvlan"][..],
+        &["ip link add link rail0 name upper type macvtap"],
+        &["ip link add upper type vxlan id 3 dev rail0 dstport 4789"],
+        &["ip link add upper type bridge", "ip link set rail0 master upper"],
+    ] {
+        let stage = Stage::with(&["link set rail0 up", "link set far up"]);
+        let show = "ip -d -o link show";
+        let before = steady(&stage.on_host(show));
+        let attached = stage.attach(stage.plan(json!({"interface": {"name": RAIL}})));
+        for line in lines.iter().chain(&["ip link set upper up"]) {
+            stage.in_pod(line);
+        }
+        stage.take_back(&attached);
+        assert_eq!(steady(&stage.on_host(show)), before, "{lines:?}");
+    }
+}
+
+/// What `ip` shows, without what follows the carrier, which the kernel notices later.
+fn steady(shown: &str) -> String {
+    let mut words = Vec::new();
+    for word in shown.replace("NO-CARRIER,", "").replace(",LOWER_UP", "").split_whitespace() {
+        let is_state = words.last().is_some_and(|last| last == "state");
+        words.push(if is_state { "-".to_owned() } else { word.to_owned() });
+    }
+    words.join(" ")
 }

@@ -7,7 +7,7 @@ use node_driver::facts::cloud::CloudNic;
 use node_driver::kernel::attach::enter::attach;
 use node_driver::kernel::attach::host_links::HostNetwork;
 use node_driver::kernel::attach::known::{Indices, Known};
-use node_driver::kernel::attach::leave::{Returned, leave, restore};
+use node_driver::kernel::attach::leave::{Patience, Returned, leave, restore};
 use node_driver::kernel::attach::netns::NetNs;
 use node_driver::kernel::attach::rdma::NetnsMode;
 use node_driver::kernel::attach::{AttachError, SYSCTL};
@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
 /// The host's interface that a claim gets. Its veth peer is `far`.
 pub(crate) const RAIL: &str = "rail0";
@@ -165,7 +164,7 @@ impl Stage {
             Returned::Removed => {}
             Returned::Gone => panic!("it is gone"),
         };
-        restore(&devices, &self.host, Duration::ZERO, Path::new(SYSCTL), tell).unwrap();
+        restore(&devices, &self.host, Patience::default(), Path::new(SYSCTL), tell).unwrap();
         all
     }
 

@@ -5,10 +5,12 @@
 
 use crate::kernel::attach::identity::{alternative_names, name_of};
 use crate::kernel::attach::{AttachError, ebpf};
-use crate::model::host_link::Carried;
+use crate::model::host_link::{Carried, LinkModes};
+use cluster_model::network_config::MacAddress;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use std::collections::BTreeSet;
+use std::ops::Not;
 
 /// The properties of an interface.
 pub(super) fn read(link: &LinkMessage) -> Carried {
@@ -19,6 +21,7 @@ pub(super) fn read(link: &LinkMessage) -> Carried {
         all_multicast: flags.contains(LinkFlags::Allmulti),
         programs: ebpf::programs(link),
         xdp: ebpf::xdp_programs(link),
+        modes: Some(modes(link)),
         ..Carried::default()
     };
     for attribute in &link.attributes {
@@ -30,6 +33,24 @@ pub(super) fn read(link: &LinkMessage) -> Carried {
         }
     }
     carried
+}
+
+fn modes(link: &LinkMessage) -> LinkModes {
+    let flags = link.header.flags;
+    let mut modes = LinkModes {
+        arp: !flags.contains(LinkFlags::Noarp),
+        multicast: flags.contains(LinkFlags::Multicast),
+        ..LinkModes::default()
+    };
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::Mode(mode) => modes.link_mode = (*mode).into(),
+            LinkAttribute::Broadcast(bytes) => modes.broadcast = MacAddress::from_bytes(bytes),
+            LinkAttribute::GsoMaxSegs(number) => modes.segments = Some(*number),
+            _ => {}
+        }
+    }
+    modes
 }
 
 /// Removes alternative names of an interface.
@@ -111,6 +132,18 @@ fn changed(former: &Carried, now: &Carried) -> Vec<LinkAttribute> {
     if former.group != now.group {
         changed.push(LinkAttribute::Group(former.group));
     }
+    if let (Some(former), Some(now)) = (&former.modes, &now.modes) {
+        if former.link_mode != now.link_mode {
+            changed.push(LinkAttribute::Mode(former.link_mode.into()));
+        }
+        if former.broadcast != now.broadcast {
+            let address = former.broadcast.as_ref();
+            changed.extend(address.map(|it| LinkAttribute::Broadcast(it.bytes().to_vec())));
+        }
+        if former.segments != now.segments {
+            changed.extend(former.segments.map(LinkAttribute::GsoMaxSegs));
+        }
+    }
     changed
 }
 
@@ -128,18 +161,34 @@ async fn restore_modes(
     index: u32,
     [former, now]: [&Carried; 2],
 ) -> Result<(), AttachError> {
-    let modes = |it: &Carried| (it.promiscuous, it.all_multicast);
-    if modes(former) == modes(now) {
+    let mut message = LinkUnspec::new_with_index(index).build();
+    let all = [
+        (LinkFlags::Promisc, Some(former.promiscuous), Some(now.promiscuous)),
+        (LinkFlags::Allmulti, Some(former.all_multicast), Some(now.all_multicast)),
+        (LinkFlags::Noarp, arp(former).map(Not::not), arp(now).map(Not::not)),
+        (LinkFlags::Multicast, multicast(former), multicast(now)),
+    ];
+    for (flag, former, now) in all {
+        if let Some(former) = former.filter(|_| former != now) {
+            message.header.flags.set(flag, former);
+            message.header.change_mask |= flag;
+        }
+    }
+    if message.header.change_mask.is_empty() {
         return Ok(());
     }
-    let mut message = LinkUnspec::new_with_index(index).build();
-    message.header.flags.set(LinkFlags::Promisc, former.promiscuous);
-    message.header.flags.set(LinkFlags::Allmulti, former.all_multicast);
-    message.header.change_mask = LinkFlags::Promisc | LinkFlags::Allmulti;
     handle
         .link()
         .set(message)
         .execute()
         .await
-        .map_err(|source| AttachError::netlink(name, "restore its receive modes", source))
+        .map_err(|source| AttachError::netlink(name, "restore its modes", source))
+}
+
+fn arp(carried: &Carried) -> Option<bool> {
+    carried.modes.as_ref().map(|modes| modes.arp)
+}
+
+fn multicast(carried: &Carried) -> Option<bool> {
+    carried.modes.as_ref().map(|modes| modes.multicast)
 }

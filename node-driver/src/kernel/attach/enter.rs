@@ -8,6 +8,7 @@
 use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
 use crate::kernel::attach::known::{Indices, Known};
+use crate::kernel::attach::leave::Patience;
 use crate::kernel::attach::link::{all, inside, to_namespace};
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, children, configure, leave, rdma, uplink};
@@ -16,7 +17,6 @@ use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::LinkMessage;
 use rtnetlink::Handle;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Moves what the claim's devices have in the host's namespace into the pod's, and
 /// configures it. If a later step fails, moves it back.
@@ -38,7 +38,8 @@ pub fn attach(
         // Report the first error; what cannot go back now goes back when the claim is
         // unprepared.
         let _ = leave::leave(&entered.devices, &entered.links, host, pod);
-        let _ = leave::restore(&entered.devices, host, Duration::ZERO, known.sysctl, |_, _| {});
+        let _ =
+            leave::restore(&entered.devices, host, Patience::default(), known.sysctl, |_, _| {});
     }
     attached
 }

@@ -5,6 +5,7 @@
 //! An interface that could not be moved back is an error and is tried again. Once it is
 //! back, nothing waits for the restore; what could not be restored is reported.
 
+use crate::kernel::attach::ethtool::tuning;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, name_of};
 use crate::kernel::attach::known::Indices;
 use crate::kernel::attach::link::{
@@ -30,6 +31,15 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A name that the kernel completes with a free number.
 const ANY_NAME: &str = "dranet%d";
+
+/// How long to wait for interfaces that are not on the host yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience {
+    /// For those of hardware. A pod can have moved one into a namespace of its own, which ends with it.
+    pub hardware: Duration,
+    /// For those that were created for the pod.
+    pub created: Duration,
+}
 
 /// What happened to an interface.
 #[derive(Debug)]
@@ -137,29 +147,30 @@ async fn move_home(
 }
 
 /// Restores the host's interfaces, wherever the kernel has put them, and reports what
-/// happened to each. `patience` is how long to wait for hardware interfaces that are
-/// missing; those from a namespace that still exists are back at once. `sysctl` is the
+/// happened to each. Those from a namespace that still exists are back at once. `sysctl` is the
 /// directory in which the kernel's settings can be written.
 pub fn restore(
     devices: &[&PlannedDevice],
     host: &NetNs,
-    patience: Duration,
+    patience: Patience,
     sysctl: &Path,
     mut tell: impl FnMut(&PlannedLink, Returned) + Send,
 ) -> Result<(), AttachError> {
-    let deadline = Instant::now() + patience;
+    let now = Instant::now();
+    let (hardware, created) = (now + patience.hardware, now + patience.created);
     host.run(async |handle| {
+        let readers = Readers::open(devices);
         for link in devices.iter().filter_map(|device| device.link.as_ref()) {
             let returned = match link.child {
                 Some(child) => {
-                    remove_returned(&handle, link, child, deadline).await?;
+                    remove_returned(&handle, link, child, created).await?;
                     Returned::Removed
                 }
-                None => match find(&handle, &link.host, deadline).await? {
+                None => match find(&handle, &link.host, hardware).await? {
                     Some(found) => {
                         // If that fails, the restore says so.
                         let _ = free_name(&handle, devices, &link.host, &found).await;
-                        Returned::Home(restore_one(&handle, link, &found, sysctl).await)
+                        Returned::Home(restore_one(&handle, link, &found, &readers, sysctl).await)
                     }
                     None => Returned::Gone,
                 },
@@ -168,6 +179,25 @@ pub fn restore(
         }
         Ok(())
     })
+}
+
+/// Readers of drivers' settings, for all interfaces of a claim: each has a socket.
+struct Readers {
+    tuning: Option<tuning::Reader>,
+    polling: Option<Reader>,
+}
+
+impl Readers {
+    /// Opens those that the plan has settings for. Must run on a thread in the host's namespace.
+    fn open(devices: &[&PlannedDevice]) -> Self {
+        let hosts = || devices.iter().filter_map(|device| Some(&device.link.as_ref()?.host));
+        let has_tuning = hosts().any(|host| host.tuning.is_some());
+        let has_polling = hosts().any(|host| host.napi.is_some());
+        Self {
+            tuning: has_tuning.then(tuning::Reader::open),
+            polling: has_polling.then(Reader::open),
+        }
+    }
 }
 
 /// Removes a child that the kernel may have moved to the host when its namespace ended,
@@ -212,6 +242,7 @@ async fn restore_one(
     handle: &Handle,
     link: &PlannedLink,
     found: &LinkMessage,
+    readers: &Readers,
     sysctl: &Path,
 ) -> Vec<AttachError> {
     let (host, index) = (&link.host, found.header.index);
@@ -239,8 +270,8 @@ async fn restore_one(
         tried(ethtool::restore(&host.name, former));
     }
     // Before the instances of polling, which are those of the channels.
-    if let Some(former) = &host.tuning {
-        for outcome in ethtool::tuning::Reader::open().restore(&host.name, former) {
+    if let Some((reader, former)) = readers.tuning.as_ref().zip(host.tuning.as_ref()) {
+        for outcome in reader.restore(&host.name, former) {
             tried(outcome);
         }
     }
@@ -268,8 +299,8 @@ async fn restore_one(
         tried(add_neighbor(handle, &host.name, index, neighbor).await);
     }
     // Last, because instances exist only while the interface is up.
-    if let Some(former) = &host.napi {
-        for outcome in Reader::open().restore(&host.name, index, former) {
+    if let Some((reader, former)) = readers.polling.as_ref().zip(host.napi.as_ref()) {
+        for outcome in reader.restore(&host.name, index, former) {
             tried(outcome);
         }
     }

@@ -44,6 +44,8 @@ impl Node {
                 tracing::info!(?step, "Reconciled");
             }
         }
+        let told = self.tell_strayed(&checkpoint);
+        self.tell("interfaces on the host", told);
         self.count(&checkpoint);
         Ok(())
     }

@@ -118,6 +118,10 @@ impl Reader {
         group: &Group,
         former: &BTreeMap<String, u32>,
     ) -> Result<(), AttachError> {
+        // The driver has none.
+        if former.is_empty() {
+            return Ok(());
+        }
         let now = self.numbers(name, group);
         let changed = group.changed(former, &now);
         let Some(ethtool) = self.ethtool.as_ref().filter(|_| !changed.is_empty()) else {

@@ -21,8 +21,8 @@ use crate::{
     Check, ControlPlane, binaries,
     certificates::API_SERVICE,
     eventually,
-    node::{containerd, image, kubelet},
-    scope::gone,
+    node::{containerd, image, kubelet, pods},
+    scope::{Scope, gone},
 };
 
 /// The guest's folder for containerd and its state.
@@ -280,6 +280,16 @@ impl GuestNode {
             ctr()
         );
         self.guest.run(&exec).await
+    }
+
+    /// Path of the file with the numbers of the processes of a running pod's container.
+    pub async fn processes(&self, scope: &Scope, pod: &str) -> anyhow::Result<String> {
+        let pod = pods::running(scope, pod).await?;
+        let all = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = all.into_iter().next().and_then(|status| status.container_id);
+        let id = id.context("a container")?;
+        let id = id.strip_prefix("containerd://").context("a container of containerd")?;
+        Ok(format!("/sys/fs/cgroup/k8s.io/{id}/cgroup.procs"))
     }
 
     /// The output of a pod's container.

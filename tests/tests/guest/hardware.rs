@@ -26,10 +26,10 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Emulation is slow on a busy machine.
-const SLOW: Duration = Duration::from_mins(5);
+pub(crate) const SLOW: Duration = Duration::from_mins(5);
 
 /// Names interfaces by their PCI place.
-const NAME_LINK: &str = r"
+pub(crate) const NAME_LINK: &str = r"
 name_link() {
   device=/sys/bus/pci/devices/0000:$1
   until compgen -G $device/net/'*' >/dev/null || compgen -G $device/virtio'*'/net/'*' >/dev/null; do sleep 0.1; done

@@ -253,7 +253,8 @@ impl Driver<'_> {
     }
 }
 
-fn attribute(device: &Device, name: &str) -> Option<String> {
+/// An attribute of a device, as a text.
+pub(crate) fn attribute(device: &Device, name: &str) -> Option<String> {
     let all = device.attributes.as_ref()?;
     // Upstream's names have no domain, which means the driver's.
     let value = all.get(name).or_else(|| all.get(name.strip_prefix("dra.net/")?))?;

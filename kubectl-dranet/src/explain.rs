@@ -9,7 +9,9 @@ mod remarks;
 mod withheld;
 
 use crate::Output;
-use crate::answer::{Barred, Explain, ExplainChange, ExplainFine, ExplainNodes, ExplainRefused};
+use crate::answer::{
+    Barred, Explain, ExplainAtStart, ExplainChange, ExplainFine, ExplainNodes, ExplainRefused,
+};
 use crate::args::{ExplainArgs, Form};
 use crate::barriers::{Barriers, NOT_SELECTED, Needs};
 use crate::extended::Extended;

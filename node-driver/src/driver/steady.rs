@@ -58,6 +58,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// read, ends the turn and not the loop.
 const TURN_PATIENCE: Duration = Duration::from_mins(2);
 
+/// How long code that ran stays mapped, so that a burst of claims does not map it again for each.
+const CODE_KEPT: Duration = Duration::from_secs(30);
+
 /// How many rescan intervals the loop may take for one turn until it counts as stuck.
 const RESCANS_UNTIL_STUCK: u32 = 3;
 
@@ -233,6 +236,7 @@ impl Steady {
     /// Runs a turn at once, after every change and at every tick.
     async fn run(mut self, wake: &Notify, mut tick: Interval, stop: &CancellationToken) {
         let (mut writes, mut looks) = (Pace::new(Instant::now()), Pace::new(Instant::now()));
+        let mut code_given_back: Option<Instant> = None;
         while self.due(wake, &mut tick, stop).await {
             if self.first.is_none() {
                 let now = Instant::now();
@@ -251,7 +255,10 @@ impl Steady {
             self.looked.cancel();
             // Reading the machine needs more memory for a moment than the driver keeps.
             memory::give_back();
-            memory::give_back_code();
+            if code_given_back.is_none_or(|last| last.elapsed() >= CODE_KEPT) {
+                memory::give_back_code();
+                code_given_back = Some(Instant::now());
+            }
         }
     }
 

@@ -224,13 +224,13 @@ fn taken<'g>(
 }
 
 /// Whether a GPU has no room for two claims that take these amounts.
-fn has_room_for_one(gpu: &Device, requested: &Amounts) -> bool {
+fn has_room_for_one_only(gpu: &Device, requested: &Amounts) -> bool {
     !gpu.allows_multiple_allocations()
         || taken(gpu, requested).any(|(capacity, it)| !capacity.is_enough_for_two(&it))
 }
 
 fn distinct(driver: &GpuDriver, machines: &[&Machine<'_>], requested: &Amounts) -> Distinct {
-    if all(machines).all(|gpu| has_room_for_one(gpu, requested)) {
+    if all(machines).all(|gpu| has_room_for_one_only(gpu, requested)) {
         return Distinct::ByCapacity;
     }
     let names = [attribute::PCI_BUS_ID].into_iter().chain(driver.uuid_attribute);

@@ -6,7 +6,7 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use cluster_model::gpu_drivers;
 use cluster_model::machines::is_in;
-use cluster_model::nic_plugins::{are_nics, may_be_nics};
+use cluster_model::nic_plugins::{can_be_nics, is_nics};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
@@ -37,7 +37,7 @@ fn check_node(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
 /// Denies NICs from a device plugin: device plugin and claim could hand out the same NIC
 /// without knowing of each other.
 fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
-    match limits(pod).into_iter().find(|(_, resource)| are_nics(resource)) {
+    match limits(pod).into_iter().find(|(_, resource)| is_nics(resource)) {
         None => Ok(()),
         Some((container, resource)) => Err(intent.deny(format!(
             "container `{container}` has a limit {resource}, by which a device plugin gives it NICs, \
@@ -49,7 +49,7 @@ fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
 /// Warns about limits that have a name of NICs: whether they are the same NICs is for the plugin's
 /// configuration to say.
 pub(crate) fn other_nics(pod: &Pod) -> Option<String> {
-    let (container, resource) = limits(pod).into_iter().find(|(_, it)| may_be_nics(it))?;
+    let (container, resource) = limits(pod).into_iter().find(|(_, it)| can_be_nics(it))?;
     Some(format!(
         "container `{container}` has a limit {resource}, which looks like NICs of a device plugin: if \
          these are NICs that claims can get too, two pods can get one; remove the limit, or exclude \

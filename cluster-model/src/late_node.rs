@@ -155,6 +155,9 @@ impl<'a> LateNode<'a> {
         let are_near = |pods: &usize| {
             all_are_near(LateDemand { gpus: pods * gpus, nics: pods * per_pod, within })
         };
+        // A NIC serves one pod, but the pool would share what is left of it.
+        let most =
+            if nics < gpus && !gpus.is_multiple_of(nics.max(1)) { most.min(1) } else { most };
         (2..=most).take_while(are_near).last().unwrap_or(1).min(most)
     }
 

@@ -17,26 +17,26 @@ const PREFIXES: [&str; 7] = [
 
 /// Parts of words by which people name NICs where the plugin's configuration sets the name
 /// (`resourceName`): `nvidia.com/sriov_rdma_vf`, `openshift.io/mlnx_roce`.
-const PARTS: [&str; 6] = ["rdma", "roce", "sriov", "mlnx", "infiniband", "netdevice"];
+const PARTS: [&str; 5] = ["rdma", "sriov", "mlnx", "infiniband", "netdevice"];
 
 /// Whole words of such names: `amd.com/vnic`, `nvidia.com/ib_0`.
-const WORDS: [&str; 6] = ["hca", "hostdev", "ib", "nic", "nics", "vnic"];
+const WORDS: [&str; 7] = ["hca", "hostdev", "ib", "nic", "nics", "roce", "vnic"];
 
 /// Devices that have virtual functions, too.
 const OTHERS: [&str; 4] = ["fpga", "gpu", "nvme", "qat"];
 
 /// Whether a resource is always NICs.
-pub fn are_nics(resource: &str) -> bool {
+pub fn is_nics(resource: &str) -> bool {
     PREFIXES.iter().any(|prefix| resource.starts_with(prefix)) && !is_accelerator(resource)
 }
 
 /// Whether a resource is NICs, or has a name that people give to NICs.
-pub fn may_be_nics(resource: &str) -> bool {
+pub fn can_be_nics(resource: &str) -> bool {
     let name = resource.rsplit_once('/').map_or("", |(_, name)| name).to_ascii_lowercase();
     let is_other = OTHERS.iter().any(|other| name.contains(other)) || is_accelerator(resource);
     let has_part = PARTS.iter().any(|part| name.contains(part));
     let mut words = name.split(|letter: char| !letter.is_ascii_alphabetic());
-    are_nics(resource) || !is_other && (has_part || words.any(|word| WORDS.contains(&word)))
+    is_nics(resource) || !is_other && (has_part || words.any(|word| WORDS.contains(&word)))
 }
 
 /// Whether a resource is accelerators or parts of them.
@@ -51,8 +51,8 @@ fn is_accelerator(resource: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Names of public configurations: of the network operators of NVIDIA and AMD, of OpenShift, of the
-    /// SR-IOV network device plugin, and of clouds.
+    /// Names of public configurations: of network operators, of the SR-IOV network device plugin, and of
+    /// clouds.
     #[test]
     fn names_of_public_configurations() {
         for (resource, are, may_be) in [
@@ -72,11 +72,13 @@ mod tests {
             ("gpu.intel.com/i915", false, false),
             ("intel.com/fpga_sriov", false, false),
             ("qat.intel.com/generic", false, false),
+            ("nvidia.com/roce_gdr", false, true),
             ("example.com/technicians", false, false),
+            ("example.com/video-processor", false, false),
             ("hugepages-2Mi", false, false),
             ("cpu", false, false),
         ] {
-            assert_eq!((are_nics(resource), may_be_nics(resource)), (are, may_be), "{resource}");
+            assert_eq!((is_nics(resource), can_be_nics(resource)), (are, may_be), "{resource}");
         }
     }
 }

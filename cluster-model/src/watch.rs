@@ -271,6 +271,9 @@ impl Sink<Pod> for PluginPodSink {
     fn apply(&mut self, object: Pod) {
         if has_plugin_gpus(&object) {
             Sink::<Pod>::apply(&mut self.0, object);
+        } else {
+            // One of this name may have had some, and its end was missed.
+            Sink::<Pod>::delete(&mut self.0, &ObjectKey::of(&object.metadata));
         }
     }
 

@@ -66,7 +66,7 @@ impl ExpectedAtStart {
     pub(crate) fn sentence(&self) -> String {
         let near = match self.near_eighths {
             None => "not known how near".to_owned(),
-            Some(0) => "near for none of the kubelet's choices of GPUs".to_owned(),
+            Some(0) => "near for few or none of the kubelet's choices of GPUs".to_owned(),
             Some(AtStart::PARTS) => "near for all of the kubelet's choices of GPUs".to_owned(),
             Some(some) => {
                 format!("near for {some}/{} of the kubelet's choices of GPUs", AtStart::PARTS)
@@ -104,8 +104,8 @@ impl AtNode {
         };
         let nics = counted(claim.places, "NIC");
         Some(Self::Waits(format!(
-            "has not got its {nics} there yet: it starts with {within}; {free}. If it stays so, its \
-             event NICsNotPrepared says how far each is"
+            "has not got its {nics} there yet: it starts with {within}; {free}. If the pod \
+             keeps waiting, its event NICsNotPrepared says how far each NIC is"
         )))
     }
 }

@@ -282,8 +282,11 @@ async fn an_interface_of_a_network_plugin_is_found(namespace: Namespace) {
         "addr add 10.2.0.4/24 dev rail",
         "route add default via 10.2.0.1 dev rail table 100",
         "rule add from 10.2.0.4 table 100",
+        // A NIC of the host with the same table is in a pod.
+        "rule add from 10.2.0.5 table 100",
         "rule add from 10.1.0.77 table main",
-        "-6 rule add from fd00::77 table 3",
+        "rule add not from 10.1.0.77 table 2",
+        "-6 rule add from fd00::77 table 2",
     ] {
         ip(line);
     }
@@ -292,10 +295,17 @@ async fn an_interface_of_a_network_plugin_is_found(namespace: Namespace) {
     assert!(kernel.read().await.unwrap().withheld().is_empty(), "no pod has an address of it");
     ip("rule add from 10.1.0.77 table 2");
     let withheld = kernel.read().await.unwrap().withheld();
-    assert_eq!(withheld, BTreeMap::from([(eni, Withheld::OfOthers)]));
-    for line in ["from 10.1.0.77 table 2", "from 10.2.0.4 table 100", "from 10.1.0.77 table main"] {
-        ip(&format!("rule del {line}"));
+    for line in [
+        "rule del from 10.1.0.77 table 2",
+        "rule del not from 10.1.0.77 table 2",
+        "rule del from 10.2.0.4 table 100",
+        "rule del from 10.2.0.5 table 100",
+        "rule del from 10.1.0.77 table main",
+        "-6 rule del from fd00::77 table 2",
+    ] {
+        ip(line);
     }
+    assert_eq!(withheld, BTreeMap::from([(eni, Withheld::OfOthers)]));
 }
 
 /// Runs a line of `ip` in the namespace.
@@ -316,16 +326,24 @@ async fn routes_of_others_cost_a_read_little(namespace: Namespace) {
         .collect();
     batch(&lines.concat());
     let (kernel, _changes) = Kernel::open().unwrap();
+    // A tick is long beside one read.
     let before = user_time();
-    let facts = kernel.read().await.unwrap();
+    for _ in 0..READS {
+        let facts = kernel.read().await.unwrap();
+        assert!(facts.uplinks().contains(&index));
+    }
     let read = user_time() - before;
-    assert!(facts.uplinks().contains(&index));
     let before = user_time();
-    HostNetwork::read(&NetNs::current().unwrap(), &BTreeSet::new()).unwrap();
+    for _ in 0..READS {
+        HostNetwork::read(&NetNs::current().unwrap(), &BTreeSet::new()).unwrap();
+    }
     let whole = user_time() - before;
-    assert!(read * 4 < whole, "{read} ticks for a read, {whole} with all routes");
+    assert!(read * 2 < whole, "{read} ticks for {READS} reads, {whole} with all routes");
     namespace.delete("left").await;
 }
+
+/// How many reads are compared.
+const READS: usize = 5;
 
 /// Processor time that this process has used itself, in ticks of 10 ms (`proc_pid_stat(5)`).
 fn user_time() -> u32 {

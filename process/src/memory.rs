@@ -38,8 +38,8 @@ pub fn give_back_code() {
     let Some(code) = code_in(&maps, give_back_code as fn() as usize) else { return };
     let start = ptr::with_exposed_provenance_mut(code.start);
     #[expect(unsafe_code, reason = "it is about a mapping that no Rust value owns")]
-    // SAFETY: the mapping is of a file and never written, so that each page has the same content when
-    // it is mapped again (`MADV_DONTNEED`, madvise(2)).
+    // SAFETY: the mapping is of a file and this program writes none of it, so that each page has the same
+    // content when it is mapped again (`MADV_DONTNEED`, madvise(2)). A debugger's breakpoints are lost.
     let result = unsafe { madvise(start, code.len(), Advice::LinuxDontNeed) };
     if let Err(error) = result {
         tracing::debug!(%error, "Code stays in memory");
@@ -47,14 +47,16 @@ pub fn give_back_code() {
 }
 
 /// The mapping of `/proc/self/maps` with this address, if it is code of a file: readable, executable and
-/// private.
+/// private, with an inode.
 fn code_in(maps: &str, address: usize) -> Option<Range<usize>> {
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let start = usize::from_str_radix(start, 16).ok()?;
         let range = start..usize::from_str_radix(end, 16).ok()?;
-        (rest.starts_with("r-xp") && range.contains(&address)).then_some(range)
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let [permissions, _offset, _device, inode, ..] = *fields.as_slice() else { return None };
+        (permissions == "r-xp" && inode != "0" && range.contains(&address)).then_some(range)
     })
 }
 
@@ -93,9 +95,11 @@ mod tests {
     fn only_private_code_is_found() {
         let maps = "00001000-00002000 r--p 00000000 fe:00 7 /bin/a\n\
                     00002000-00005000 r-xp 00001000 fe:00 7 /bin/a\n\
-                    00005000-00006000 rw-p 00004000 fe:00 7 /bin/a\n";
+                    00005000-00006000 rw-p 00004000 fe:00 7 /bin/a\n\
+                    00007000-00008000 r-xp 00000000 00:00 0\n";
         assert_eq!(code_in(maps, 0x4fff), Some(0x2000..0x5000));
         assert_eq!(code_in(maps, 0x5000), None);
         assert_eq!(code_in(maps, 0x1000), None);
+        assert_eq!(code_in(maps, 0x7000), None, "its content is nowhere else");
     }
 }

@@ -87,7 +87,7 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
 fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, part) in supply.parts.iter().enumerate() {
-        for selector in part.ask.selectors.iter().flatten().filter(|it| !fails(supply, it)) {
+        for selector in part.ask.selectors.iter().flatten().filter(|it| !is_failing(supply, it)) {
             let Some(attribute) = unguarded(supply, index, selector) else { continue };
             findings.push(Finding {
                 check: Check::UnguardedSelector,
@@ -106,7 +106,7 @@ fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
 }
 
 /// Whether a selector fails on a device that is there now.
-fn fails(supply: &Supply<'_>, selector: &Selector) -> bool {
+fn is_failing(supply: &Supply<'_>, selector: &Selector) -> bool {
     supply.failing.iter().any(|it| it.selector.expression() == selector.expression())
 }
 

@@ -200,10 +200,11 @@ fn no_machine(
     let name = &resource.name;
     let offering: Vec<&str> =
         view.nodes_with_plugin(name).filter(|node| placement.allows(view, node)).collect();
-    let late = offering.iter().filter(|node| places(view, node).next().is_some()).count();
-    let of_whole =
-        offering.iter().filter(|node| are_units_whole(view, node, resource.driver, name)).count();
-    if late > 0 && of_whole > 0 {
+    let late = offering.iter().filter(|node| {
+        places(view, node).next().is_some() && are_units_whole(view, node, resource.driver, name)
+    });
+    let late = late.count();
+    if late > 0 {
         return intent.deny(format!(
             "only a device plugin offers {name} here, and {} with late binding cannot serve the pod: it \
              takes no more GPUs than a node has, and no {}, {} or {}, which need NICs by name",

@@ -113,14 +113,12 @@ impl Kind {
             let is_wanted = |it: &Device| text(it, part.profile_attribute) == Some(profile);
             !parts(view, node.node, driver, is_wanted).is_empty()
         };
+        let number = if all.nodes == 0 { 0 } else { nodes.iter().filter(with_profile).count() };
         let there = profiles(view, nodes, (driver.driver, part.profile_attribute));
         let there: Vec<String> = there.iter().map(|profile| format!("`{profile}`")).collect();
-        let others = format!("; the profiles there are {}", there.join(", "));
-        Self {
-            nodes: if all.nodes == 0 { 0 } else { nodes.iter().filter(with_profile).count() },
-            excluded: all.excluded.or((!there.is_empty()).then_some(others)),
-            ..all
-        }
+        let others = (number == 0 && !there.is_empty())
+            .then(|| format!("; the profiles there are {}", there.join(", ")));
+        Self { nodes: number, excluded: all.excluded.or(others), ..all }
     }
 
     fn nics(

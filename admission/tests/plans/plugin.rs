@@ -175,8 +175,12 @@ fn nodes_whose_units_are_not_all_gpus_bind_late() {
         }))
         .unwrap();
         view.apply(node).unwrap();
-        writeln!(text, "{units} units: {}", report(&view, NVIDIA, 2, &[("aligned-nics", "2")]))
-            .unwrap();
+        // All GPUs of the machine are more than the units.
+        for gpus in [2, 8] {
+            let annotations = [("aligned-nics", if gpus == 2 { "2" } else { "8" })];
+            let answer = report(&view, NVIDIA, gpus, &annotations);
+            writeln!(text, "{gpus} of {units} units: {answer}").unwrap();
+        }
     }
     insta::assert_snapshot!(text);
 }

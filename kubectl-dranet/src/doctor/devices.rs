@@ -8,7 +8,7 @@ use crate::text::counted;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
-use cluster_model::nic_plugins::may_be_nics;
+use cluster_model::nic_plugins::can_be_nics;
 use cluster_model::node_devices::{Role, address_on, published};
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
@@ -87,7 +87,7 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<DoctorFinding
         let resources = node["status"]["capacity"].as_object().into_iter().flatten();
         let offered = resources.filter(|(_, amount)| amount.as_str().is_some_and(|it| it != "0"));
         for (resource, _) in offered {
-            if may_be_nics(resource) && state.nics.all > 0 {
+            if can_be_nics(resource) && state.nics.all > 0 {
                 found.entry(resource.clone()).or_default().insert(name);
             }
         }

@@ -18,8 +18,8 @@ pub use host_nics::{HostNics, NicPattern};
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
+use std::{fmt, iter};
 
 /// Everything that is read from rtnetlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +75,12 @@ pub struct Interface {
     pub addresses: Vec<Cidr>,
 }
 
-/// Kinds of interfaces that reach nothing without the one below them.
-const UPPER: [&str; 7] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "ipoib", "macsec"];
+/// The most interfaces on top of each other (`MAX_NEST_DEV` in `include/linux/netdevice.h`).
+const MOST_LAYERS: usize = 8;
+
+/// Kinds of interfaces that reach nothing without the one below them. Below those of InfiniBand is an
+/// interface that stays on the host.
+const UPPER: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
 
 /// Bus of Hyper-V's paravirtual devices.
 const VMBUS: &str = "vmbus";
@@ -248,16 +252,23 @@ impl NetworkFacts {
         self.choice.keeps(address)
     }
 
-    /// The interfaces below those that the host uses: an interface that is up and has an address, or
-    /// is a member of another.
+    /// The interfaces below those that the host uses, down to the lowest: an interface that is up and has
+    /// an address, or is a member of another. A bond itself never leaves the host.
     fn below(&self) -> impl Iterator<Item = (u32, Withheld)> {
-        self.interfaces.iter().filter_map(|upper| {
-            let is_upper = upper.kind.as_deref().is_some_and(|kind| UPPER.contains(&kind));
+        let used = self.interfaces.iter().filter(|upper| {
             let has_address = upper.addresses.iter().any(Cidr::is_global_unicast);
-            let is_used = upper.is_up == Some(true) && (has_address || upper.master.is_some());
-            let lower = upper.lower.filter(|_| is_upper && is_used)?;
-            Some((lower, Withheld::Below(upper.name.clone())))
+            upper.is_up == Some(true) && (has_address || upper.master.is_some())
+        });
+        used.flat_map(|upper| {
+            let next = |at: &&Interface| {
+                let is_upper = at.kind.as_deref().is_some_and(|kind| UPPER.contains(&kind));
+                at.lower.filter(|_| is_upper).and_then(|lower| self.by_index(lower))
+            };
+            // A ring of interfaces cannot be made; the bound is for facts that change while they are read.
+            iter::successors(next(&upper), next).take(MOST_LAYERS).map(move |lower| (upper, lower))
         })
+        .filter(|(_, lower)| lower.kind.as_deref() != Some("bond"))
+        .map(|(upper, lower)| (lower.index, Withheld::Below(upper.name.clone())))
     }
 
     fn by_index(&self, index: u32) -> Option<&Interface> {

@@ -24,6 +24,11 @@ use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an interface may take to come back from a namespace of the pod's own that just ended. The runtime
+/// waits two seconds for the answer of its plugin.
+const INNER_NAMESPACE: Duration = Duration::from_secs(1);
 
 /// The kernel returns everything of a namespace that ended.
 const BOTH: Patience = Patience { hardware: KERNEL_RETURN, created: KERNEL_RETURN };
@@ -297,7 +302,7 @@ impl Effects {
         self.faults.reached("unprepare:links:left");
         let is_given_up = left.is_err() && !self.namespaces.is_named(record.namespace);
         let patience = match &left {
-            Ok(Some(())) => Patience { hardware: KERNEL_RETURN, ..Patience::default() },
+            Ok(Some(())) => Patience { hardware: INNER_NAMESPACE, ..Patience::default() },
             Ok(None) => BOTH,
             Err(error) if is_given_up => {
                 // The sandbox is stopped. The kernel returns hardware interfaces by itself when
@@ -334,12 +339,15 @@ impl Effects {
             Returned::Removed => tracing::info!(%claim, netdev, "Child interface removed"),
             Returned::Gone => {
                 tracing::warn!(%claim, netdev, "Interface is gone");
-                let text = format!(
-                    "interface `{netdev}` has not come back after claim `{claim}`: it was unplugged, or \
-                     the pod moved it into another network namespace that still exists; end what \
-                     uses that, or load the NIC's kernel driver again"
-                );
-                self.notices.add(Subject::NotReturned, text);
+                // A virtual one ends with the namespace.
+                if link.host.parent.is_some() {
+                    let text = format!(
+                        "interface `{netdev}` has not come back after claim `{claim}`: it was unplugged, \
+                         or the pod moved it into another network namespace that still exists; end \
+                         what uses that, or load the NIC's kernel driver again"
+                    );
+                    self.notices.add(Subject::NotReturned, text);
+                }
             }
         }
     }

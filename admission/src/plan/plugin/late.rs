@@ -65,10 +65,17 @@ pub(super) fn machines<'v>(
     let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
     let mut machines = late_machines(view, &selection, |node| placement.allows(view, node));
     machines.retain(|machine| {
-        machine.devices.gpus.len() >= intent.gpus as usize
+        has_units(view, machine, &resource.name, intent.gpus)
             && (!intent.host_network || is_infiniband(machine))
     });
     machines
+}
+
+/// Whether a node's device plugin offers so many GPUs: divided ones are none of its units.
+fn has_units(view: &ClusterView, machine: &Machine<'_>, resource: &str, gpus: u32) -> bool {
+    let mut nodes = machine.nodes.iter();
+    nodes.any(|node| view.plugin_units(node, resource).is_some_and(|units| units >= gpus.into()))
+        && machine.devices.gpus.len() >= gpus as usize
 }
 
 fn is_infiniband(machine: &Machine<'_>) -> bool {
@@ -158,10 +165,16 @@ fn within(intent: &Intent, machines: &[Machine<'_>]) -> Level {
 
 /// The pod's devices in pairs: the kubelet can choose any GPUs, so only the NICs of each can be near it.
 fn spread(intent: &Intent) -> Intent {
+    let gpus = intent.lasting_gpus();
     let pairing = match intent.pairing {
-        Pairing::Group if intent.nics.is_multiple_of(intent.gpus) => Pairing::Each,
-        Pairing::Group if intent.gpus.is_multiple_of(intent.nics) => Pairing::Shared,
+        Pairing::Group if intent.nics.is_multiple_of(gpus) => Pairing::Each,
+        Pairing::Group if gpus.is_multiple_of(intent.nics) => Pairing::Shared,
         named => named,
     };
-    Intent { pairing, ..intent.clone() }
+    // If the NICs do not divide evenly, each GPU counts with the most that one can get.
+    let nics = match pairing {
+        Pairing::Each => gpus * intent.nics.div_ceil(gpus.max(1)),
+        Pairing::Group | Pairing::Shared => intent.nics,
+    };
+    Intent { pairing, gpus, nics, ..intent.clone() }
 }

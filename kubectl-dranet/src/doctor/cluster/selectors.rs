@@ -5,6 +5,7 @@
 use crate::answer::{DoctorFinding, Severity};
 use crate::text::counted;
 use cluster_model::machines::{NotSelected, is_in};
+use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use cluster_model::{gpu_drivers, nic_drivers};
 use dra_allocator::{Class, Device};
@@ -21,15 +22,13 @@ pub(super) fn examine(
         nic_drivers::all().iter().filter(|it| it.is_ours()).map(|it| (it.driver, nic_class));
     let of_gpus = gpu_drivers::all().iter().map(|it| (it.driver, it.class));
     for (driver, name) in of_nics.chain(of_gpus) {
-        let own: Vec<&Device> =
-            devices.iter().copied().filter(|device| *device.id().driver == *driver).collect();
+        let own: Vec<&Device> = devices.iter().copied().filter(|it| is_meant(it, driver)).collect();
         let (Some(class), Some(first)) = (view.inventory().class(name), own.first()) else {
             continue;
         };
         if let Some(why) = selects_none(view, class, &own) {
             let message = format!(
-                "selects none of {} of driver {driver}, so no claim gets them: on {} of {}, {why}; \
-                 change its selectors",
+                "selects none of {} of driver {driver}: on {} of {}, {why}; change its selectors",
                 counted(own.len(), "device"),
                 first.id().device,
                 first.id().pool,
@@ -38,6 +37,12 @@ pub(super) fn examine(
         }
         findings.extend(failing(view, class, devices));
     }
+}
+
+/// Whether the driver's class is about a device: parts of GPUs have a class of their own.
+fn is_meant(device: &Device, driver: &str) -> bool {
+    *device.id().driver == *driver
+        && gpu_drivers::by_name(driver).is_none_or(|gpus| is_whole(device, gpus))
 }
 
 fn place(class: &Class) -> String {

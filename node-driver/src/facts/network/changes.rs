@@ -1,4 +1,4 @@
-//! Notifications of changed interfaces, addresses and routes (`rtnetlink(7)`, groups
+//! Notifications of changed interfaces, addresses, routes and routing rules (`rtnetlink(7)`, groups
 //! `RTMGRP_*`).
 //!
 //! The contents are not read: everything is read anew after a change. Nothing is requested
@@ -12,9 +12,9 @@ use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use std::fmt;
 use std::io;
 
-/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR`,
-/// `RTMGRP_IPV6_ROUTE`.
-const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV4_RULE`, `RTMGRP_IPV6_IFADDR`,
+/// `RTMGRP_IPV6_ROUTE`, and the group `RTNLGRP_IPV6_RULE`.
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18;
 /// Enough for the header; the rest of a notification is cut off.
 const HEADER_BYTES: usize = 16;
 /// `include/uapi/asm-generic/errno.h`.

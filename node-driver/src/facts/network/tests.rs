@@ -125,20 +125,26 @@ fn a_nic_below_an_interface_that_the_host_uses_stays() {
     let mut host = facts(
         "2 rail0\n3 rail1\n4 rail2\n5 rail3\n6 rail4\n\
          10 rail0.100 lower 2\n11 rail1.100 lower 3\n12 rail2.100 lower 4 master 20\n\
-         13 rail3.100 lower 5\n14 veth0 lower 6\n20 br0",
+         13 rail3.100 lower 5\n14 veth0 lower 6\n15 bond0\n16 bond0.7 lower 15\n7 rail5\n\
+         17 rail5.100 lower 7\n18 rail5.100.200 lower 17\n20 br0",
     );
     for interface in host.interfaces.iter_mut().filter(|it| it.lower.is_some()) {
         interface.kind = Some(if interface.name == "veth0" { "veth" } else { "vlan" }.to_owned());
         interface.is_up = Some(interface.name != "rail3.100");
         let address = if interface.name == "rail1.100" { "fe80::1" } else { "10.1.0.4" };
-        let is_bare = interface.master.is_some();
+        let is_bare = interface.master.is_some() || interface.name == "rail5.100";
         let address = Cidr { address: address.parse().unwrap(), prefix: 24 };
         interface.addresses = [address].into_iter().filter(|_| !is_bare).collect();
+    }
+    for bond in host.interfaces.iter_mut().filter(|it| it.name == "bond0") {
+        bond.kind = Some("bond".to_owned());
     }
     let below = |name: &str| Withheld::Below(name.to_owned());
     let expected = [
         (2, below("rail0.100")),
         (4, below("rail2.100")),
+        (7, below("rail5.100.200")),
+        (17, below("rail5.100.200")),
         (12, Withheld::Member("br0".to_owned())),
     ];
     assert_eq!(host.withheld(), expected.into());

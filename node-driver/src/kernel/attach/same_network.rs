@@ -89,9 +89,10 @@ fn settings_of(config: &NetworkConfig, host: &[i32], is_apart: bool) -> BTreeMap
 /// Adds rules and routes to the NICs whose network has another NIC of the pod, of this claim or with
 /// one of the addresses `beside`. Says of each whether it is one of them, by IPv4.
 fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfig, bool)> {
-    let taken: BTreeSet<u32> = configs.iter().flat_map(tables).collect();
-    let of = |index: usize| {
-        let mut config = configs[index].clone();
+    let mut taken: BTreeSet<u32> = configs.iter().flat_map(tables).collect();
+    let mut separated = Vec::new();
+    for (index, config) in configs.iter().enumerate() {
+        let mut config = config.clone();
         let others = configs.iter().enumerate().filter(|(other, _)| *other != index);
         let others = others.flat_map(|(_, config)| &config.interface.addresses).chain(beside);
         let others: Vec<&IpPrefix> = others.collect();
@@ -100,11 +101,12 @@ fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfi
             if others.iter().any(|other| own.contains(other.address)) {
                 is_apart |= own.address.is_ipv4();
                 add_table(&mut config, *own, &taken);
+                taken.extend(tables(&config));
             }
         }
-        (config, is_apart)
-    };
-    (0..configs.len()).map(of).collect()
+        separated.push((config, is_apart));
+    }
+    separated
 }
 
 /// The tables that a configuration uses. The host's administrator may have numbered them as we do.
@@ -124,7 +126,8 @@ fn add_table(config: &mut NetworkConfig, own: IpPrefix, taken: &BTreeSet<u32>) {
     let (first, _) = own.bounds();
     let number = cluster_model::network_config::number(own.address) - first;
     let first_choice = FIRST_TABLE + u32::try_from(number % u128::from(TABLES)).unwrap_or_default();
-    // Other claims of the pod use numbers below.
+    // Numbers from `FIRST_TABLE + TABLES` on are only for such conflicts: another claim of the pod, which is
+    // not known here, chooses below.
     let mut choices = iter::successors(Some(first_choice), |table| table.checked_add(TABLES));
     let table = choices.find(|table| !taken.contains(table)).unwrap_or(first_choice);
     let is_v4 = own.address.is_ipv4();
@@ -213,6 +216,13 @@ mod tests {
         let other = json!({"interface": {"addresses": ["10.9.0.11/16"]}});
         let table = &separated(&[own, other], &[])[1]["rules"][0]["table"];
         assert_eq!(*table, json!(1011 + TABLES));
+
+        // Two networks, with the same numbers in both.
+        let nic = |address: &str| json!({"interface": {"addresses": [address]}});
+        let nics = ["10.1.0.5/24", "10.1.0.6/24", "10.2.0.5/24", "10.2.0.6/24"].map(nic);
+        let tables = separated(&nics, &[]).into_iter().map(|it| it["rules"][0]["table"].clone());
+        let tables: Vec<_> = tables.collect();
+        assert_eq!(tables, [json!(1005), json!(1006), json!(1005 + TABLES), json!(1006 + TABLES)]);
     }
 
     #[test]

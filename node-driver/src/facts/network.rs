@@ -5,7 +5,6 @@
 //! everything derived from them here is pure. Interfaces in other namespaces are
 //! invisible: a NIC whose interface is in a pod is known only by its PCI function.
 
-mod by_source;
 pub mod changes;
 pub(crate) mod dump;
 mod host_nics;

@@ -176,5 +176,5 @@ fn spread(intent: &Intent) -> Intent {
         Pairing::Each => gpus * intent.nics.div_ceil(gpus.max(1)),
         Pairing::Group | Pairing::Shared => intent.nics,
     };
-    Intent { pairing, gpus, nics, ..intent.clone() }
+    Intent { nics, gpus, pairing, ..intent.clone() }
 }

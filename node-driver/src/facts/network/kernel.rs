@@ -4,7 +4,8 @@
 //! Each read has its own socket and a time limit, so that a lost reply never blocks a later
 //! read. `changes` has the notifications, on another socket.
 
-use super::by_source;
+mod by_source;
+
 use super::changes::Changes;
 use super::dump::{self, Requests, dump_each};
 use super::nexthops;
@@ -326,7 +327,7 @@ fn question(address: IpAddr) -> Option<RouteMessage> {
 }
 
 /// The output interfaces of a route.
-pub(super) fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
+fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
     let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => vec![*index],
         RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
@@ -341,7 +342,7 @@ fn is_default(route: &RouteMessage) -> bool {
 }
 
 /// The table of which this is a default route.
-pub(super) fn default_of(route: &RouteMessage) -> Option<u32> {
+fn default_of(route: &RouteMessage) -> Option<u32> {
     let table = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),
         _ => None,

@@ -3,7 +3,7 @@
 //! interface's own table (Amazon VPC CNI, Cilium's ENI mode, Terway). In a pod's namespace it would
 //! take the network of these pods along.
 
-use super::kernel::{default_of, interfaces_of};
+use super::{default_of, interfaces_of};
 use cluster_model::network_config::IpPrefix;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::RouteMessage;

@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     /// It was not admitted, or nothing is known about it.
     Refused(String),
     /// The results of its claims on the nodes.
-    Nodes(OnNodes),
+    Nodes(Box<OnNodes>),
 }
 
 /// The results of a pod on the nodes.
@@ -258,7 +258,7 @@ fn on_nodes(
         (down, withheld, changes) = (Vec::new(), Vec::new(), Vec::new());
     }
     let not_selected = not_selected.into_iter().map(str::to_owned).collect();
-    Ok(Answer::Nodes(OnNodes {
+    Ok(Answer::Nodes(Box::new(OnNodes {
         waits,
         remarks: remarks::about(admitted),
         not_selected,
@@ -268,7 +268,7 @@ fn on_nodes(
         outcomes,
         changes,
         at_start: Vec::new(),
-    }))
+    })))
 }
 
 /// The claims that the pod has on each of these nodes: where no device plugin offers an extended
@@ -355,7 +355,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         Answer::Refused(text) => return Ok(format!("{origin} {text}\n")),
         Answer::Nodes(nodes) => nodes,
     };
-    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, .. } = nodes;
+    let OnNodes { waits, remarks, not_selected, barred, down, withheld, outcomes, .. } = &**nodes;
     let all =
         outcomes.looked_at() + not_selected.len() + barred.values().map(Vec::len).sum::<usize>();
     let mut out = String::new();
@@ -412,7 +412,7 @@ pub(crate) fn program(origin: &str, answer: Answer) -> Explain {
     let nodes = match answer {
         Answer::Fine(message) => return Explain::Fine(ExplainFine { pod, message }),
         Answer::Refused(refused) => return Explain::Refused(ExplainRefused { pod, refused }),
-        Answer::Nodes(nodes) => nodes,
+        Answer::Nodes(nodes) => *nodes,
     };
     let Outcomes { fits, groups } = nodes.outcomes;
     let barred = nodes.barred.into_iter().map(|(why, nodes)| Barred { why, nodes });

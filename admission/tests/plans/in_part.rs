@@ -32,7 +32,9 @@ const FUNCTIONS: usize = 64;
 const GPUS: usize = 16;
 
 /// The resource of a pod, its number, and the annotations, of which the first is the number of NICs.
-const PODS: &[(&str, u32, &[(&str, &str)])] = &[
+type Asked = (&'static str, u32, &'static [(&'static str, &'static str)]);
+
+const PODS: &[Asked] = &[
     ("nvidia.com/gpu", 1, &[("aligned-nics", "1")]),
     ("nvidia.com/gpu", 1, &[("aligned-nics", "2"), ("alignment", "numa")]),
     ("nvidia.com/gpu", 2, &[("aligned-nics", "2")]),
@@ -186,12 +188,18 @@ impl Case {
                 state.insert(gpu.id().clone());
                 continue;
             }
-            for number in (0..PARTS.len()).filter(|number| busy >> number & 1 == 1) {
+            let is_used = |number: &usize| busy >> number & 1 == 1;
+            for number in (0..PARTS.len()).filter(is_used) {
                 let id = gpu.id();
                 let part = part_name(&id.device, number);
                 state.insert(DeviceId::new(&*id.driver, &*id.pool, part.as_str()));
             }
-            let is_free = if self.asks_part { busy & 0b11 != 0b11 } else { busy & 0b111 == 0 };
+            let mut parts = 0..PARTS.len();
+            let is_free = if self.asks_part {
+                !(0..2).all(|it| is_used(&it))
+            } else {
+                !parts.any(|it| is_used(&it))
+            };
             free.extend(is_free.then_some(*address));
         }
         free

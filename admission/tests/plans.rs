@@ -36,3 +36,5 @@ mod shared_gpus;
 mod sharing;
 #[path = "plans/verdicts.rs"]
 mod verdicts;
+#[path = "plans/without_rdma.rs"]
+mod without_rdma;

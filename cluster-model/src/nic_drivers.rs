@@ -1,7 +1,7 @@
 //! The NIC drivers of this process's table. A new driver is a new entry in `drivers/nic.rs` or in the
 //! operator's file ([`crate::drivers`]), without code.
 
-pub use crate::drivers::nic::{GraphName, NameSource, NicDriver, OURS, Rdma};
+pub use crate::drivers::nic::{GraphName, NameSource, NicDriver, OURS, OURS_BY_CLASS, Rdma};
 use crate::drivers::table;
 use crate::names;
 use dra_allocator::{AttributeValue, Device};

@@ -2,11 +2,12 @@
 //! whatever machines are remembered.
 
 use cluster_model::machines::{Machine, is_in};
+use cluster_model::nic_drivers::NicDriver;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use dra_allocator::node::NodeTarget;
 use dra_allocator::slice::SliceTarget;
-use dra_allocator::{Class, Slice};
+use dra_allocator::{Class, Device, Slice};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -65,8 +66,17 @@ impl<'a> Among<'a> {
 
     /// Whether the class selects a device of the driver that is published there.
     pub(super) fn selects(&self, class: &Class, driver: &str) -> bool {
-        self.slices(driver)
-            .any(|slice| slice.devices.iter().any(|it| is_in(class, it, self.view.settings())))
+        self.of_class(class, driver).next().is_some()
+    }
+
+    /// Whether the class selects a device of the driver that can do RDMA.
+    pub(super) fn selects_rdma(&self, class: &Class, driver: &NicDriver) -> bool {
+        self.of_class(class, driver.driver).any(|nic| driver.is_rdma(nic))
+    }
+
+    fn of_class(&self, class: &Class, driver: &str) -> impl Iterator<Item = &'a Device> {
+        let devices = self.slices(driver).flat_map(|slice| &slice.devices);
+        devices.filter(|device| is_in(class, device, self.view.settings()))
     }
 
     /// The names of the drivers that publish there.

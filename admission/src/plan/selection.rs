@@ -107,8 +107,15 @@ fn no_device(class: &Class) -> String {
 }
 
 /// The first driver in the table of whose NICs the class selects one that is published now.
+///
+/// Plans take NICs with RDMA. A class besides those of our installation that selects none of these
+/// means the others; with a class of ours, pods would get those while the RDMA machines are away.
 fn nic_driver_of(among: &Among<'_>, class: &Class) -> Option<&'static NicDriver> {
-    nic_drivers::all().iter().find(|driver| among.selects(class, driver.driver))
+    let driver = nic_drivers::all().iter().find(|it| among.selects(class, it.driver))?;
+    let means_others = driver.is_ours()
+        && !driver.classes.contains(&&*class.name)
+        && !among.selects_rdma(class, driver);
+    Some(if means_others { nic_drivers::OURS_BY_CLASS } else { driver })
 }
 
 /// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.

@@ -6,6 +6,7 @@ use crate::denial::{Denial, cut};
 use crate::intent::Intent;
 use crate::wording::{count, nodes};
 use cluster_model::machines::{NotSelected, Selection, is_in};
+use cluster_model::names::annotation;
 use cluster_model::node_devices::{NodeDevices, nic_role, parts, text};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Class, Device, PoolProblem};
@@ -135,7 +136,9 @@ impl Kind {
         };
         let suitable =
             nodes.iter().map(|node| node.nics.values().copied().filter(|nic| suits(nic)).collect());
-        Self::of(view, suitable.collect(), ("RDMA NIC", Some(selection.nic_class)))
+        let all = Self::of(view, suitable.collect(), ("RDMA NIC", Some(selection.nic_class)));
+        let others = (all.published == 0).then(|| without_rdma(nodes, selection)).flatten();
+        Self { excluded: all.excluded.or(others), ..all }
     }
 
     /// What a class selects of the devices of each node.
@@ -164,6 +167,26 @@ impl Kind {
         };
         Self { published: all.len(), nodes: selected, excluded }
     }
+}
+
+/// That nodes have our driver's NICs, and these have no RDMA.
+fn without_rdma(nodes: &[NodeDevices<'_>], selection: &Selection<'_>) -> Option<String> {
+    let is_other = |nic: &&Device| {
+        selection.nic_driver.is_ours()
+            && *nic.id().driver == *selection.nic_driver.driver
+            && !selection.nic_driver.is_rdma(nic)
+    };
+    let with_others =
+        nodes.iter().filter(|node| node.nics.values().copied().any(|nic| is_other(&nic)));
+    let number = with_others.count();
+    (number > 0).then(|| {
+        format!(
+            "; {} {} NICs without RDMA: pods get these if {} names a DeviceClass that selects no others",
+            count(number, "node"),
+            if number == 1 { "has" } else { "have" },
+            annotation::NIC_CLASS,
+        )
+    })
 }
 
 /// The profiles of the parts of GPUs on these nodes.

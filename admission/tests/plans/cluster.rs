@@ -95,6 +95,9 @@ pub(crate) const LENOVO: Machine =
     Machine { fixture: "lenovo-sr680a-v3", size: None, gpus: Gpus::NvidiaWithNuma };
 pub(crate) const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
+/// A virtual machine whose only NIC has no RDMA.
+pub(crate) const H200_VM: Machine =
+    Machine { fixture: "h200-vm-1gpu", size: None, gpus: Gpus::NvidiaWithNuma };
 
 impl Machine {
     /// The same machine with another GPU driver.

@@ -220,9 +220,11 @@ impl Decision {
         self
     }
 
-    /// Leaves out the NICs that the administrator's filter drops.
+    /// Leaves out the NICs that the administrator's filter drops. Interfaces of pods are not among
+    /// what is withheld: they would change it with each pod.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
+        self.devices.retain(|device| !nic::is_veth(device) || filter.keeps(device));
         self.withhold(|device| (!filter.keeps(device)).then_some(WithheldReason::Filter));
         self
     }

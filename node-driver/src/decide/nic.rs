@@ -9,6 +9,8 @@ use crate::decide::lag::{Lag, lags};
 use crate::decide::withheld::{WithheldNic, WithheldReason};
 use crate::facts::network::{Interface, NetworkFacts, Withheld};
 use cluster_model::names::LATE_PLACE;
+use cluster_model::names::attribute::dranet;
+use k8s_openapi::api::resource::v1::Device;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology_graph::{LinkLayer, PciAddress, PciFunction, RdmaDevice, Snapshot};
@@ -22,7 +24,10 @@ const CLASS_INFINIBAND: u32 = 0x0207;
 const HOLDERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"];
 
 /// Kinds of virtual interfaces that a pod can be given.
-const VIRTUAL_KINDS: [&str; 5] = ["dummy", "ipvlan", "macvlan", "veth", "vlan"];
+const VIRTUAL_KINDS: [&str; 5] = ["dummy", "ipvlan", "macvlan", VETH, "vlan"];
+
+/// The kind of the pairs by which network plugins connect pods.
+const VETH: &str = "veth";
 
 /// Name prefixes of interfaces that network plugins create.
 const PLUGIN_PREFIXES: [&str; 12] = [
@@ -270,6 +275,8 @@ fn of_interface<'a>(
     }
     let name = interface_device_name(&interface.name);
     Some(match withheld.get(&interface.index) {
+        // The host's end of a pod's own interface comes and goes with the pod, and nobody misses it.
+        Some(Withheld::Member(_)) if kind == VETH => return None,
         Some(reason) => Offer::Withheld(WithheldNic {
             name,
             interface: Some(interface.name.clone()),
@@ -284,6 +291,13 @@ fn of_interface<'a>(
             link_degraded: None,
         }),
     })
+}
+
+/// Whether a device is one end of a pair by which a network plugin connects a pod, as far as its
+/// attributes say.
+pub fn is_veth(device: &Device) -> bool {
+    let kind = device.attributes.as_ref().and_then(|attributes| attributes.get(dranet::TYPE));
+    kind.is_some_and(|kind| kind.string.as_deref() == Some(VETH))
 }
 
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,

@@ -140,8 +140,10 @@ fn word(problem: Problem) -> &'static str {
 mod tests {
     use super::*;
     use crate::decide::decision::decide;
+    use crate::decide::filter::{DEFAULT, Filter};
     use crate::decide::health::Health;
     use crate::decide::health::taint::TaintArgs;
+    use crate::facts::network::Interface;
     use crate::live::facts;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
     use k8s_openapi::jiff::Timestamp;
@@ -192,6 +194,21 @@ mod tests {
              2026-05-28T20:27:40Z"
         );
         assert_eq!(writes, 2, "the first, and when it went down");
+    }
+
+    #[test]
+    fn interfaces_of_pods_are_not_named() {
+        let mut facts = facts("aks-gb300");
+        let of_pod = |index: u32, master| Interface {
+            index,
+            name: format!("veth{index:08x}"),
+            kind: Some("veth".to_owned()),
+            master,
+            ..Interface::default()
+        };
+        facts.network.interfaces.extend([of_pod(901, Some(900)), of_pod(902, None)]);
+        let decision = decide(&facts).filtered(&DEFAULT.parse::<Filter>().unwrap());
+        assert_eq!(withheld(&decision).entries, Vec::<String>::new());
     }
 
     #[test]

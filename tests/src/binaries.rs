@@ -113,6 +113,13 @@ pub fn ours(name: &str) -> anyhow::Result<PathBuf> {
     existing(directory.join(name), "`cargo build --workspace --bins` builds it")
 }
 
+/// A program in one of the folders of `PATH`.
+pub fn on_path(name: &str) -> anyhow::Result<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let mut paths = env::split_paths(&folders).map(|folder| folder.join(name));
+    paths.find(|path| path.is_file()).with_context(|| format!("`{name}` is not on the PATH"))
+}
+
 /// A file below the `tests` directory of the checkout.
 pub fn in_tests(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -3,9 +3,11 @@
 //!
 //! It is not a container: root, cgroups and devices are the machine's. Needs root.
 
+mod borrowed;
 pub(crate) mod containerd;
 pub mod device_plugin;
 mod frame;
+pub mod gpu_driver;
 pub mod image;
 mod isolation;
 pub(crate) mod kubelet;
@@ -17,6 +19,6 @@ pub mod plugin;
 pub mod pods;
 
 pub use frame::{with_machine, with_played_machine};
-pub use isolation::isolated;
+pub use isolation::{isolated, isolated_with};
 pub use machine::Machine;
 pub use nic::{Nic, device_name};

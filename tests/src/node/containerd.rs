@@ -38,14 +38,14 @@ pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Res
     fs::create_dir_all(&conf)?;
     fs::write(conf.join(NETWORK), network(folder))?;
     let process = launch(folder, logs)?;
-    import(folder, &process).await?;
+    import_own(folder, &process).await?;
     Ok(process)
 }
 
 /// Restarts containerd with the same state, and waits as before.
 pub(super) async fn relaunch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
     let process = launch(folder, logs)?;
-    import(folder, &process).await?;
+    import_own(folder, &process).await?;
     Ok(process)
 }
 
@@ -59,9 +59,15 @@ fn launch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
         .spawn()
 }
 
-async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
+/// Imports the image that most pods run, which is that of sandboxes too.
+async fn import_own(folder: &Path, process: &Process) -> anyhow::Result<()> {
     let archive = folder.join("busybox.tar");
     image::write(&archive)?;
+    import(folder, process, &archive).await
+}
+
+/// Imports an image from an OCI archive, as soon as the daemon serves.
+pub(super) async fn import(folder: &Path, process: &Process, archive: &Path) -> anyhow::Result<()> {
     let ctr = binaries::node("ctr")?;
     eventually(SOON, async || {
         anyhow::ensure!(!process.has_ended(), "containerd ended:\n{}", process.tail(15));
@@ -69,7 +75,7 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
             .arg("--address")
             .arg(socket(folder))
             .args(["--namespace", "k8s.io", "images", "import", "--local"])
-            .arg(&archive)
+            .arg(archive)
             .output()?;
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         Ok(Check::that(output.status.success(), || format!("no image yet: {error}")))

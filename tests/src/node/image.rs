@@ -8,13 +8,13 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use crate::binaries::in_tests;
+use crate::binaries::{self, in_tests};
 
 /// The image that pods name.
 pub const IMAGE: &str = "localhost/busybox:test";
 
 /// Debian's package `busybox-static`.
-const BUSYBOX: &str = "/bin/busybox";
+const BUSYBOX: &str = "busybox";
 
 /// The commands that tests use.
 const COMMANDS: [&str; 12] =
@@ -62,8 +62,8 @@ pub fn write_layer(path: &Path, image: &str, layer: &[u8]) -> anyhow::Result<()>
 }
 
 fn layer() -> anyhow::Result<Vec<u8>> {
-    let busybox = fs::read(BUSYBOX)
-        .with_context(|| format!("`{BUSYBOX}` does not exist (Debian: busybox-static)"))?;
+    let busybox = binaries::on_path(BUSYBOX).context("Debian: busybox-static")?;
+    let busybox = fs::read(busybox)?;
     let mut layer = Builder::new(Vec::new());
     add(&mut layer, "bin/busybox", &busybox, 0o755)?;
     for command in COMMANDS {

@@ -9,27 +9,47 @@ use std::{
 use anyhow::Context;
 use rustix::process::geteuid;
 
+use super::borrowed::Borrowed;
+
 /// Set in the process inside the namespaces.
 const INSIDE: &str = "DRANET_TEST_ISOLATED";
 
+/// Where control groups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Runs `main` in its own namespaces, by starting this binary again under util-linux's `unshare`.
 pub fn isolated(main: impl FnOnce() -> ExitCode) -> ExitCode {
+    isolated_with(None, main)
+}
+
+/// The same, with this interface of the machine in the network namespace.
+pub fn isolated_with(interface: Option<&str>, main: impl FnOnce() -> ExitCode) -> ExitCode {
     if env::var_os(INSIDE).is_some() {
         return prepare().map_or_else(|error| refuse(&error), |()| main());
     }
-    match again() {
+    match again(interface) {
         Ok(code) => code,
         Err(error) => refuse(&error),
     }
 }
 
-fn again() -> anyhow::Result<ExitCode> {
+fn again(interface: Option<&str>) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         geteuid().is_root(),
         "this suite needs root: it starts a kubelet and a container runtime"
     );
-    let status = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+    let _borrowed = interface.map(Borrowed::take).transpose()?;
+    let mut unshare = if interface.is_some() {
+        let mut command = Borrowed::command();
+        command.arg("unshare");
+        command
+    } else {
+        let mut command = Command::new("unshare");
+        command.arg("--net");
+        command
+    };
+    let status = unshare
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(env::current_exe()?)
         .args(env::args_os().skip(1))
         .env(INSIDE, "1")
@@ -42,6 +62,10 @@ fn again() -> anyhow::Result<ExitCode> {
 /// Prepares the namespaces. The control plane listens on the loopback interface, a kubelet needs an
 /// interface with the default route, and named network namespaces stay private.
 fn prepare() -> anyhow::Result<()> {
+    // `ip netns exec` mounts a `/sys` for the namespace's interfaces, without control groups.
+    if fs::read_dir(CGROUPS)?.next().is_none() {
+        super::links::shell(&format!("mount -t cgroup2 cgroup2 {CGROUPS}"))?;
+    }
     // Without duplicate detection, link-local addresses are final at once and states can be
     // compared.
     fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")?;

@@ -105,7 +105,7 @@ fn lines(link: &str) -> [String; 12] {
 }
 
 /// Runs lines of `ip` in one process.
-fn batch(lines: &str) -> anyhow::Result<()> {
+pub(super) fn batch(lines: &str) -> anyhow::Result<()> {
     let mut ip = Command::new("ip")
         .args(["-batch", "-"])
         .stdin(Stdio::piped())

@@ -51,6 +51,8 @@ pub struct Machine {
     before: Value,
     /// The number of reboots.
     boots: u32,
+    /// The directory below which the driver reads the machine; `/` for this machine itself.
+    root: PathBuf,
     folder: TempDir,
 }
 
@@ -64,9 +66,23 @@ impl Machine {
     /// Starts containerd and a kubelet, and waits until the node is Ready. The
     /// hardware is Azure's GB300 machine with these NICs besides.
     pub async fn start(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
-        // Short: paths of sockets have 107 bytes.
-        let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
-        plant(&folder.path().join("root"), nics)?;
+        let folder = new_folder()?;
+        let root = folder.path().join("root");
+        plant(&root, nics)?;
+        Self::launch(plane, name, folder, root).await
+    }
+
+    /// The same, and the hardware is that of this machine.
+    pub async fn start_on_hardware(plane: &ControlPlane, name: &str) -> anyhow::Result<Self> {
+        Self::launch(plane, name, new_folder()?, PathBuf::from("/")).await
+    }
+
+    async fn launch(
+        plane: &ControlPlane,
+        name: &str,
+        folder: TempDir,
+        root: PathBuf,
+    ) -> anyhow::Result<Self> {
         let cdi = folder.path().join("cdi");
         fs::create_dir_all(&cdi)?;
         let containerd = containerd::start(folder.path(), &plane.logs(), &cdi).await?;
@@ -85,6 +101,7 @@ impl Machine {
             namespaces: vec!["*".to_owned()],
             before: links::state()?,
             boots: 0,
+            root,
             folder,
         };
         machine.ready().await?;
@@ -94,8 +111,9 @@ impl Machine {
     /// A node without kubelet and container runtime, for a test that acts as both. The caller
     /// creates the Node object.
     pub fn alone(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
-        plant(&folder.path().join("root"), nics)?;
+        let folder = new_folder()?;
+        let root = folder.path().join("root");
+        plant(&root, nics)?;
         Ok(Self {
             name: name.to_owned(),
             client: plane.client(),
@@ -109,6 +127,7 @@ impl Machine {
             namespaces: vec!["*".to_owned()],
             before: links::state()?,
             boots: 0,
+            root,
             folder,
         })
     }
@@ -117,13 +136,24 @@ impl Machine {
     /// RDMA devices.
     pub fn with_this_kernel(self) -> anyhow::Result<Self> {
         let id = "proc/sys/kernel/random/boot_id";
-        fs::copy(Path::new("/").join(id), self.folder.path().join("root").join(id))?;
+        fs::copy(Path::new("/").join(id), self.root.join(id))?;
         Ok(self)
     }
 
     /// The directory below which the driver reads the machine.
     pub fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.root.clone()
+    }
+
+    /// The directory of CDI specs.
+    pub fn cdi_dir(&self) -> PathBuf {
+        self.folder.path().join("cdi")
+    }
+
+    /// Imports an image from an OCI archive.
+    pub async fn import(&self, archive: &Path) -> anyhow::Result<()> {
+        let containerd = self.containerd.as_ref().context("containerd runs")?;
+        containerd::import(self.folder.path(), containerd, archive).await
     }
 
     /// Limits the driver to these capabilities, such as `net_admin`, from now on.
@@ -218,9 +248,9 @@ impl Machine {
             .named(&format!("{}-driver", self.name))
             .args([
                 "--root".to_owned(),
-                path("root"),
+                self.root.display().to_string(),
                 "--runtime-root".to_owned(),
-                path("root"),
+                self.root.display().to_string(),
                 "--node-name".to_owned(),
                 self.name.clone(),
                 "--kubeconfig".to_owned(),
@@ -265,7 +295,7 @@ impl Machine {
     pub fn reboot(&mut self) -> anyhow::Result<()> {
         self.kill_driver();
         self.boots += 1;
-        boot(&self.folder.path().join("root"), self.boots)?;
+        boot(&self.root, self.boots)?;
         for name in ["run", "cdi"] {
             let folder = self.folder.path().join(name);
             fs::remove_dir_all(&folder).with_context(|| format!("`{}`", folder.display()))?;
@@ -276,7 +306,7 @@ impl Machine {
     /// Gives a character device below `/dev/infiniband` another number, that of a harmless memory
     /// device.
     pub fn renumber(&self, name: &str, minor: u32) -> anyhow::Result<()> {
-        let path = self.folder.path().join("root/dev/infiniband").join(name);
+        let path = self.root.join("dev/infiniband").join(name);
         fs::remove_file(&path).with_context(|| format!("`{}`", path.display()))?;
         shell(&format!("mknod -m 666 {} c 1 {minor}", path.display())).map(drop)
     }
@@ -389,6 +419,11 @@ impl Machine {
         })
         .await
     }
+}
+
+/// A folder for the files of a machine. Its path is short, since paths of sockets have 107 bytes.
+fn new_folder() -> anyhow::Result<TempDir> {
+    Ok(tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?)
 }
 
 /// Plants the fixture with real character devices and the NICs' interfaces.

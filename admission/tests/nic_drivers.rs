@@ -15,7 +15,7 @@ use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, allocate};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use node_driver::decide::sharing::SharingArgs;
+use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -18,7 +18,7 @@ use dra_allocator::device::Device;
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, allocate};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
-use node_driver::decide::sharing::SharingArgs;
+use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -12,7 +12,7 @@ use cluster_model::node_devices::{NodeDevices, address};
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, Limits, Outcome, allocate};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use node_driver::decide::sharing::SharingArgs;
+use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use topology_graph::{PathKind, Topology};

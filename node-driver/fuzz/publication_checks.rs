@@ -7,13 +7,14 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::Device;
-use node_driver::decide::decision::{Facts, decide};
-use node_driver::decide::sharing::{Sharing, SharingArgs};
 use node_driver::facts::cloud::http::Patience;
-use node_driver::facts::cloud::{CloudMetadata, CloudProvider, read};
-use node_driver::facts::network::NetworkFacts;
+use node_driver::facts::cloud::{CloudProvider, read};
 use node_driver::facts::network::kernel::facts_in;
 use node_driver::facts::rdma::{complete, devices_in};
+use publication::cloud::CloudMetadata;
+use publication::decision::{Facts, decide};
+use publication::network::NetworkFacts;
+use publication::sharing::{Sharing, SharingArgs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};

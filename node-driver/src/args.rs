@@ -1,17 +1,17 @@
 //! The command line.
 
-use crate::decide::filter::{self, Filter};
-use crate::decide::health::taint::TaintArgs;
-use crate::decide::late::BindNics;
-use crate::decide::sharing::SharingArgs;
 use crate::decide::vendor_driver::Drain;
 use crate::facts::cloud::CloudProvider;
-use crate::facts::network::HostNics;
 use crate::facts::node::NodeLabels;
 use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
 use process::args::{KubeArgs, LogArgs};
+use publication::filter::{self, Filter};
+use publication::health::taint::TaintArgs;
+use publication::late::BindNics;
+use publication::network::HostNics;
+use publication::sharing::SharingArgs;
 use serve::args::OperationsArgs;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -10,25 +10,19 @@ mod vendor_driver;
 
 use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
-use crate::decide::decision::{Decision, Facts};
-use crate::decide::publication::{self, History, Look, Outcome, Settings};
-use crate::decide::rails::KnownRails;
+use crate::decide::look::{self, History, Look, Outcome, Settings};
 use crate::facts::boot_file::BootFile;
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::errors;
 use crate::facts::held::Claims;
 use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::modules::KernelFacts;
-use crate::facts::network::NetworkFacts;
 use crate::facts::network::changes::Changes;
 use crate::facts::network::kernel::{Kernel, NetworkError};
 use crate::facts::network::uplinks::Uplinks;
-use crate::facts::node::NodeIdentity;
+use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
-use crate::facts::rails::RailsFile;
-use crate::facts::rdma::NetnsMode;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::Known;
 use crate::kubelet;
@@ -44,6 +38,13 @@ use functions::Functions;
 use kube::Client;
 use process::chain::Chain;
 use process::client::Server;
+use publication::cloud::CloudMetadata;
+use publication::decision::{Decision, Facts};
+use publication::netns_mode::NetnsMode;
+use publication::network::NetworkFacts;
+use publication::node::NodeIdentity;
+use publication::rails::KnownRails;
+use publication::rails::file::RailsFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     host.check()?;
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
-        let node = NodeIdentity::get(&client, &args.node_name).await?;
+        let node = get_node(&client, &args.node_name).await?;
         let uplinks = Uplinks::of(&host, args.host_nics.clone());
         let shared = &Shared { uplinks, ..Shared::default() };
         let (args, host, client, server) = (&args, &host, &client, &server);
@@ -277,7 +278,7 @@ impl Driver {
     async fn look(&mut self) -> anyhow::Result<Decision> {
         let look = self.read().await?;
         self.tell_health(&look);
-        let outcome = publication::decide(look, &self.settings, &self.history);
+        let outcome = look::decide(look, &self.settings, &self.history);
         Ok(self.keep(outcome))
     }
 

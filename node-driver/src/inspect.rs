@@ -3,11 +3,6 @@
 
 mod report;
 
-use crate::decide::decision::{Facts, NicExpressions, decide_with};
-use crate::decide::filter::{self, Filter};
-use crate::decide::health::Health;
-use crate::decide::late::BindNics;
-use crate::decide::rails::KnownRails;
 use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::source;
 use crate::facts::held::Claims;
@@ -15,13 +10,18 @@ use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::network::kernel::Kernel;
 use crate::facts::network::uplinks::Uplinks;
-use crate::facts::network::{HostNics, NetworkFacts};
 use crate::facts::ports::KnownPorts;
-use crate::facts::rails::RailsFile;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::prepare::paths::Paths;
 use cluster_model::drivers;
 use cluster_model::names::DRIVER;
+use publication::decision::{Facts, NicExpressions, decide_with};
+use publication::filter::{self, Filter};
+use publication::health::Health;
+use publication::late::BindNics;
+use publication::network::{HostNics, NetworkFacts};
+use publication::rails::KnownRails;
+use publication::rails::file::RailsFile;
 use report::Report;
 use std::fs;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! Finds the RDMA NICs of a node, publishes them and the node's topology, and prepares
 //! them for the containers of claims.
 //!
-//! One module per stage. Publishing: [`facts`] → [`decide`] → [`publish`]. Preparing a
+//! One module per stage. Publishing: [`facts`] → crate [`publication`] and [`decide`] → [`publish`]. Preparing a
 //! claim: the [`kubelet`] asks, [`prepare`] plans and writes, [`kernel`] moves
 //! interfaces, and the container [`runtime`] starts the hook or calls the NRI plugin.
 //! `driver` runs all of it. [`model`] has the values that stages hand to each other.
@@ -15,8 +15,6 @@ mod fake_server;
 pub mod inspect;
 pub mod kernel;
 pub mod kubelet;
-#[cfg(test)]
-mod live;
 pub mod model;
 pub mod modules;
 pub mod prepare;

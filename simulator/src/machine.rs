@@ -8,10 +8,10 @@ use cluster_model::names::{self, attribute, label};
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use node_driver::decide::attribute::Text;
-use node_driver::decide::decision::{Facts, decide};
-use node_driver::facts::cloud::CloudMetadata;
-use node_driver::facts::network::NetworkFacts;
+use publication::attribute::Text;
+use publication::cloud::CloudMetadata;
+use publication::decision::{Facts, decide};
+use publication::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::{
     Gpu, HostRoot, NicRole, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology,

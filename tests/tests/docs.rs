@@ -341,6 +341,7 @@ fn every_reason_is_documented() {
         "cluster-model",
         "fabric-controller",
         "node-driver",
+        "publication",
         "scheduler-ext",
         "topology-graph",
     ];

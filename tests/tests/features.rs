@@ -24,7 +24,7 @@ fn dependencies(package: &str, features: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn decision_crates_link_no_client() {
-    let pure: [(&str, &[&str]); 7] = [
+    let pure: [(&str, &[&str]); 9] = [
         ("topology-graph", &["archive", "crd", "fixture"]),
         ("dra-allocator", &[]),
         ("cluster-model", &[]),
@@ -32,6 +32,8 @@ fn decision_crates_link_no_client() {
         ("fabric-controller", &[]),
         ("scheduler-ext", &[]),
         ("kubectl-dranet", &[]),
+        ("publication", &[]),
+        ("simulator", &[]),
     ];
     for (package, features) in pure {
         let all = dependencies(package, features);

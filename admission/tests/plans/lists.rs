@@ -13,7 +13,7 @@ use cluster_model::view::ClusterView;
 use dra_allocator::{
     Claim, ClaimName, DeviceId, FeatureGates, Limits, MinorVersion, Outcome, Settings, allocate,
 };
-use node_driver::decide::sharing::SharingArgs;
+use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use topology_graph::PathKind;
 

@@ -7,7 +7,7 @@ use admission::plan::{Plan, Policy};
 use cluster_model::view::{ClusterView, Index as _};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use node_driver::decide::sharing::SharingArgs;
+use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 
 const NVIDIA: &str = "nvidia.com/gpu";

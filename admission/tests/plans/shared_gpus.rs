@@ -11,7 +11,7 @@ use dra_allocator::{
     MinorVersion, Outcome, Settings, allocate,
 };
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
-use node_driver::decide::sharing::SharingArgs;
+use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

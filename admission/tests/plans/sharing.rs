@@ -13,8 +13,8 @@ use dra_allocator::{
     AllocatedState, Claim, ClaimAllocation, ClaimName, Device, FeatureGates, Limits, MinorVersion,
     Outcome, Settings, allocate,
 };
-use node_driver::decide::sharing::{Sharing, SharingArgs};
 use proptest::prelude::*;
+use publication::sharing::{Sharing, SharingArgs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::num::NonZeroU32;

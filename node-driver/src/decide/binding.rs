@@ -5,9 +5,9 @@
 //! prepared as it meant them. So a node whose setting changes keeps its way until no claim holds a NIC
 //! by it. The claims' own records say which way that is, so a restart changes nothing.
 
-use crate::decide::late::{BindNics, is_late};
 use crate::facts::held::GivenNics;
 use k8s_openapi::api::resource::v1::Device;
+use publication::late::{BindNics, is_late};
 use topology_graph::HostCondition;
 
 /// Whether the node binds its NICs as it is set to.
@@ -80,8 +80,8 @@ impl Binding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::decision::decide;
-    use crate::live::facts;
+    use publication::decision::decide;
+    use publication::live::facts;
 
     /// A compute NIC of the machine, and something that is none.
     const NIC: &str = "pci-0101-00-00-0";

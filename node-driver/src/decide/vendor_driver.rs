@@ -8,9 +8,6 @@ use topology_graph::HostCondition;
 /// Whether the vendor's driver is loaded, on nodes where it comes in a container.
 pub(crate) const VENDOR_DRIVER: &str = "VendorDriver";
 
-/// Key of the taint of NICs while pods are evicted.
-pub(crate) const TAINT: &str = "dranet.io/vendor-driver";
-
 /// Reasons of the condition.
 pub(crate) mod reason {
     pub(crate) const EXPECTED: &str = "Expected";

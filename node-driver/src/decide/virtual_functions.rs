@@ -14,10 +14,10 @@ pub mod guid;
 pub mod policy;
 mod progress;
 
-use crate::decide::nic::{device_name, is_usable};
-use crate::facts::network::{NetworkFacts, Withheld};
 use policy::{Candidate, SriovPolicy};
 pub use progress::{Action, Progress};
+use publication::network::{NetworkFacts, Withheld};
+use publication::nic::{device_name, is_usable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use topology_graph::{LinkLayer, PciAddress, PciFunction, Snapshot};

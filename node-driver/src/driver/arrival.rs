@@ -3,9 +3,10 @@
 //! kubelet.
 
 use super::steady::pause_after;
-use crate::facts::node::{NodeError, NodeIdentity};
+use crate::facts::node::{NodeError, get_node};
 use kube::Client;
 use process::chain::Chain;
+use publication::node::NodeIdentity;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ pub(super) async fn node(
     let mut failures = 0;
     let asked = async {
         loop {
-            let cause = match timeout(PATIENCE, NodeIdentity::get(client, name)).await {
+            let cause = match timeout(PATIENCE, get_node(client, name)).await {
                 Ok(Err(error @ NodeError::Get { .. })) => Chain(&error).to_string(),
                 Ok(answer) => return answer.map(Some),
                 Err(_) => format!("no answer to `get node {name}` within {PATIENCE:?}"),

@@ -1,10 +1,11 @@
 //! How this node is set to bind its NICs: by the flags, and by the node's labels.
 
 use crate::args::Args;
-use crate::decide::late::BindNics;
-use crate::facts::node::{NodeIdentity, NodeLabels};
+use crate::facts::node::{NodeLabels, get_node};
 use kube::Client;
 use process::chain::Chain;
+use publication::late::BindNics;
+use publication::node::NodeIdentity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,7 +55,7 @@ impl NicBinding {
     ) {
         while !self.late_nodes.is_empty() {
             sleep(period).await;
-            match NodeIdentity::get(&client, &node).await {
+            match get_node(&client, &node).await {
                 Ok(node) if self.select(&node) => wake.notify_one(),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(error = %Chain(&error), "Labels not read"),

@@ -2,14 +2,12 @@
 //! ready to be published.
 
 use crate::args::Args;
-use crate::decide::nic::device_name;
 use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::decide::virtual_functions::{
     Action, Judged, Machine, Obstacle, Progress, User, Verdict, guid, judge,
 };
 use crate::facts::claims;
 use crate::facts::held::Claims;
-use crate::facts::network::NetworkFacts;
 use crate::facts::ports::KnownPorts;
 use crate::facts::seen::Seen;
 use crate::kernel::attach::netns::NetNs;
@@ -23,6 +21,8 @@ use crate::publish::events::Notice;
 use cluster_model::names::DRIVER;
 use kube::Client;
 use process::chain::Chain;
+use publication::network::NetworkFacts;
+use publication::nic::device_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -7,14 +7,10 @@ use super::functions::Functions;
 use super::too_old;
 use super::vendor_driver::VendorDriver;
 use crate::args::Args;
-use crate::decide::decision::Decision;
-use crate::decide::health::Problem;
-use crate::decide::withheld::WithheldNic;
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::held::Claims;
 use crate::facts::network::changes::Changes;
-use crate::facts::node::NodeIdentity;
+use crate::facts::node::get_node;
 use crate::facts::ports::Ports;
 use crate::facts::watch::{self, Known};
 use crate::kubelet::run::Shared;
@@ -31,6 +27,10 @@ use kube::Client;
 use process::chain::Chain;
 use process::memory;
 use prometheus_client::registry::Registry;
+use publication::cloud::CloudMetadata;
+use publication::decision::Decision;
+use publication::health::Problem;
+use publication::withheld::WithheldNic;
 use serve::http::{Bound, ServeError};
 use serve::operations;
 use serve::progress::Progress;
@@ -352,7 +352,7 @@ impl Steady {
     /// belonged to the former one are collected, which is why there is something to write.
     async fn renew_node(&mut self) -> anyhow::Result<()> {
         let before = self.driver.publisher.node().clone();
-        let node = NodeIdentity::get(&self.client, &before.name).await?;
+        let node = get_node(&self.client, &before.name).await?;
         if node.uid != before.uid {
             tracing::info!(node = node.name, uid = node.uid, "The Node was created anew");
             self.driver.publisher.set_node(node.clone());

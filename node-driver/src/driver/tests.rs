@@ -1,15 +1,16 @@
 //! Whole runs: from a planted machine to objects on an in-process API server.
 
 use super::*;
-use crate::decide::late::BindNics;
-use crate::decide::publication::tests::settings;
+use crate::decide::look::tests::settings;
+use crate::facts::node::get_node;
 use crate::facts::ports::Ports;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::kubelet::health::HealthState;
-use crate::live;
 use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
+use publication::late::BindNics;
+use publication::live;
 use rustix::fs::{self as kernel_fs, CWD, FileType, mknodat};
 use serde_json::json;
 use std::fs;
@@ -24,7 +25,7 @@ const CHECKPOINT: &str = "checkpoint.json";
 /// A driver of a planted machine, before its first look.
 pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMetadata) -> Driver {
     let client = server.client();
-    let node = NodeIdentity::get(&client, NODE).await.unwrap();
+    let node = get_node(&client, NODE).await.unwrap();
     let checkpoint = root.path().join(CHECKPOINT);
     let files = Files::of(&HostRoot::at(root.path()), Some(root.path().join("rails.json")));
     Driver {

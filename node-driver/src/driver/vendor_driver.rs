@@ -2,8 +2,7 @@
 //! cluster's turns in which nodes are drained.
 
 use crate::args::VendorDriverArgs;
-use crate::decide::nic::device_name;
-use crate::decide::publication::VendorLook;
+use crate::decide::look::VendorLook;
 use crate::decide::vendor_driver::VendorDriverDecision;
 use crate::facts::boot_file::BootFile;
 use crate::facts::vendor_driver::VendorDriverFacts;
@@ -11,6 +10,7 @@ use crate::vendor_driver::state::{self, Grant, VendorDriverState};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use process::chain::Chain;
+use publication::nic::device_name;
 use serve::lease::Lease;
 use std::collections::BTreeSet;
 use std::future::pending;

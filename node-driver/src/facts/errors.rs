@@ -1,6 +1,7 @@
 //! Error counters of NICs: of their ports (`Documentation/ABI/stable/sysfs-class-infiniband`), and of
 //! their PCIe links (`Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats`).
 
+use publication::health::PortErrors;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -12,15 +13,6 @@ const BROKEN: [&str; 3] = ["symbol_error", "port_rcv_errors", "local_link_integr
 const DOWNED: &str = "link_downed";
 /// The line with the sum of corrected errors.
 const CORRECTED: &str = "TOTAL_ERR_COR";
-
-/// Errors of an RDMA device's ports since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortErrors {
-    /// Symbols and packets that arrived broken.
-    pub broken: u64,
-    /// How often a port has lost its link.
-    pub link_downs: u64,
-}
 
 /// The errors of a device's ports, from its directory; `None` if it has no counters.
 pub(crate) fn of_ports(device: &Path) -> Option<PortErrors> {
@@ -57,7 +49,7 @@ pub(crate) fn of_links(sys: &Path, snapshot: &Snapshot) -> BTreeMap<PciAddress, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live;
+    use publication::live;
     use topology_graph::HostRoot;
 
     #[test]

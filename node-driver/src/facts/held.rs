@@ -2,19 +2,11 @@
 //! never waits for it.
 
 use crate::prepare::checkpoint::Checkpoint;
+use publication::held::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 use std::{fs, io};
-
-/// The parts of a device that are in a pod, or on the way there or back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
-    /// Its network interface.
-    pub interface: bool,
-    /// Its RDMA device.
-    pub rdma: bool,
-}
 
 /// A port of an RDMA device that a pod has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +30,6 @@ pub(crate) struct GivenNics {
     /// Devices that were chosen for places, by the name of the place.
     pub(crate) places: BTreeMap<String, String>,
 }
-
-/// The devices that claims have allocated, by device name.
-pub type Held = BTreeMap<String, Holding>;
 
 /// The plugin's checkpoint; none if the driver prepares no claims.
 #[derive(Clone, Debug)]

@@ -1,9 +1,10 @@
 //! Identifies the machine and boot that a root belongs to, and reads facts from its kernel.
 
 use crate::facts::ports::KnownPorts;
-use crate::facts::rdma::{self, NetnsMode};
+use crate::facts::rdma;
 use crate::facts::reads::{MachineError, RDMA_NETLINK, Watched};
 use process::chain::Chain;
+use publication::netns_mode::NetnsMode;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,21 +1,10 @@
 //! The Node that owns everything that this driver publishes, and its labels.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client};
+use publication::node::NodeIdentity;
 use std::collections::BTreeMap;
 use std::str::FromStr;
-
-/// A Node, as it was read last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeIdentity {
-    /// Its name.
-    pub name: String,
-    /// Its UID; a node that was deleted and joined again has another one.
-    pub uid: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-}
 
 /// The Node could not be found.
 #[derive(Debug, thiserror::Error)]
@@ -36,30 +25,16 @@ pub enum NodeError {
     },
 }
 
-impl NodeIdentity {
-    /// Gets the Node's metadata from the server.
-    pub async fn get(client: &Client, name: &str) -> Result<Self, NodeError> {
-        let nodes: Api<Node> = Api::all(client.clone());
-        let node = nodes
-            .get_metadata_opt(name)
-            .await
-            .map_err(|source| NodeError::Get { name: name.to_owned(), source: Box::new(source) })?;
-        let metadata = node.map(|node| node.metadata).unwrap_or_default();
-        let uid = metadata.uid.ok_or_else(|| NodeError::Absent { name: name.to_owned() })?;
-        Ok(Self { name: name.to_owned(), uid, labels: metadata.labels.unwrap_or_default() })
-    }
-
-    /// An owner reference to the Node, so that an object is deleted with it.
-    pub fn owner_reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "Node".to_owned(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }
-    }
+/// Gets the Node's metadata from the server.
+pub async fn get_node(client: &Client, name: &str) -> Result<NodeIdentity, NodeError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = nodes
+        .get_metadata_opt(name)
+        .await
+        .map_err(|source| NodeError::Get { name: name.to_owned(), source: Box::new(source) })?;
+    let metadata = node.map(|node| node.metadata).unwrap_or_default();
+    let uid = metadata.uid.ok_or_else(|| NodeError::Absent { name: name.to_owned() })?;
+    Ok(NodeIdentity { name: name.to_owned(), uid, labels: metadata.labels.unwrap_or_default() })
 }
 
 /// Labels that a node must have, all of them.

@@ -6,8 +6,9 @@
 //! the kernel for a minute or more. That thread is then abandoned, and the ports of that
 //! device are not read until it has answered.
 
-use crate::facts::errors::{self, PortErrors};
+use crate::facts::errors;
 use crate::facts::reads::Reads;
+use publication::health::PortErrors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,6 @@ pub(crate) mod wire;
 
 pub(crate) use devices::read;
 pub use devices::{Device, Port, devices_in};
-pub use netns::NetnsMode;
 pub(crate) use netns::netns_mode;
 
 use topology_graph::{PciAddress, RdmaDevice, RdmaPort, Snapshot};

@@ -6,11 +6,11 @@
 //! Pure. The value outlives a restart of the driver, but not a reboot, after which no pod
 //! has any device.
 
-use crate::decide::decision::Facts;
-use crate::decide::nic::{device_name, interface_device_name};
-use crate::facts::held::{Held, Holding};
-use crate::facts::network::{Interface, NetworkFacts};
 use k8s_openapi::api::resource::v1::Device;
+use publication::decision::Facts;
+use publication::held::{Held, Holding};
+use publication::network::{Interface, NetworkFacts};
+use publication::nic::{device_name, interface_device_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{DeviceIdentity, Netdev, PciAddress, RdmaDevice, Snapshot};

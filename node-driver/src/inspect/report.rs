@@ -1,13 +1,13 @@
 //! The report of `node-driver inspect`, as text and as JSON.
 
-use crate::decide::decision::Decision;
-use crate::decide::health::{Problem, Problems};
-use crate::decide::late::LateNic;
-use crate::decide::withheld::WithheldNic;
-use crate::facts::held::Held;
 use cluster_model::names::attribute::{self, dranet};
 use cluster_model::topology_policy::TopologyPolicy;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use publication::decision::Decision;
+use publication::health::{Problem, Problems};
+use publication::held::Held;
+use publication::late::LateNic;
+use publication::withheld::WithheldNic;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

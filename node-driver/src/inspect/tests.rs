@@ -1,8 +1,8 @@
 //! The report on recorded machines.
 
 use super::*;
-use crate::live;
 use clap::Parser;
+use publication::live;
 use std::path::Path;
 
 async fn report(root: &Path, flags: &[&str]) -> Report {

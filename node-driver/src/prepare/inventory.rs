@@ -1,14 +1,14 @@
 //! The devices of this node as preparation needs them: character devices, RDMA device and
 //! interface of each, by the device's name in the slice.
 
-use crate::decide::lag::lags;
-use crate::decide::nic::{candidates, device_name, virtual_interfaces};
 use crate::facts::host;
-use crate::facts::network::{Interface, NetworkFacts};
 use crate::facts::ports::KnownPorts;
 use crate::facts::reads::MachineError;
 use crate::model::plan::CharDevice;
 use cluster_model::network_config::VirtualFunctionConfig;
+use publication::lag::lags;
+use publication::network::{Interface, NetworkFacts};
+use publication::nic::{candidates, device_name, virtual_interfaces};
 use rustix::fs::{FileType, major, minor, stat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -7,13 +7,13 @@
 mod error;
 mod gpus;
 
-use crate::decide::late::{LateNic, is_place};
 use crate::facts::pod_resources::PodDevices;
 use crate::model::plan::{Plan, PluginGpu};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use cluster_model::network_config::{LateBindingConfig, NetworkConfig};
 pub use error::LateError;
 pub use gpus::{KnownGpus, gpus};
+use publication::late::{LateNic, is_place};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use topology_graph::{Level, NearestRequest, PciAddress, Topology};

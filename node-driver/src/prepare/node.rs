@@ -11,7 +11,7 @@ mod renewal;
 mod state;
 mod strayed;
 
-use crate::facts::cloud::{self, CloudMetadata};
+use crate::facts::cloud;
 use crate::facts::host::{self, is_this_machine};
 use crate::facts::network::server::ApiServers;
 use crate::facts::network::uplinks::Uplinks;
@@ -43,6 +43,7 @@ pub use abandoned::Abandoned;
 use cluster_model::drivers::accelerators;
 use late::BoundClaim;
 use process::chain::Chain;
+use publication::cloud::CloudMetadata;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};

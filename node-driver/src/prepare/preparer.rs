@@ -1,7 +1,7 @@
 //! Prepares and unprepares claims: [`Node`] does the machine's part, [`Preparer`] gets
 //! the claim from the API server.
 
-use crate::facts::node::NodeIdentity;
+use crate::facts::node::get_node;
 use crate::facts::pod_resources::{self, PodDevices};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::model::claim::ClaimRef;
@@ -173,7 +173,7 @@ impl Preparer {
 
     /// Sends warnings on the Node.
     pub async fn warn_on_node(&self, reason: &'static str, texts: &[String]) {
-        match NodeIdentity::get(&self.client, &self.name).await {
+        match get_node(&self.client, &self.name).await {
             Ok(node) => {
                 let notices = texts.iter().map(|text| Notice::warning(reason, text)).collect();
                 NodeEvents::new(&self.client, node).say(notices).await;

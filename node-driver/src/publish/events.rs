@@ -3,12 +3,8 @@
 //!
 //! [`event`] also creates the events on other objects.
 
-use crate::decide::decision::Decision;
-use crate::decide::health::{Problem, Problems};
 use crate::decide::modules::KERNEL_MODULES;
 use crate::decide::vendor_driver::{VENDOR_DRIVER, reason};
-use crate::decide::withheld::WithheldNic;
-use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -17,6 +13,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use process::chain::Chain;
+use publication::decision::Decision;
+use publication::health::{Problem, Problems};
+use publication::node::NodeIdentity;
+use publication::withheld::WithheldNic;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::HostCondition;
 

@@ -1,12 +1,11 @@
 //! Metrics of publication at `/metrics`.
 
-use crate::decide::health::Problem;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::fmt;
+use publication::health::Problem;
 
 /// The metrics of one driver.
 #[derive(Clone, Debug, Default)]
@@ -40,19 +39,13 @@ struct ReasonLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ProblemLabel {
-    problem: Problem,
-}
-
-impl EncodeLabelValue for Problem {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        EncodeLabelValue::encode(&self.word(), encoder)
-    }
+    problem: &'static str,
 }
 
 impl Metrics {
     /// The gauge of a problem.
     pub(crate) fn problems_of(&self, problem: Problem) -> Gauge {
-        self.problems.get_or_create(&ProblemLabel { problem }).clone()
+        self.problems.get_or_create(&ProblemLabel { problem: problem.word() }).clone()
     }
 
     /// Counts the NICs that are not published, by these reasons.

@@ -1,8 +1,6 @@
 //! Writes the decided objects to the API server. Every write follows a comparison with
 //! what is there, so a run without changes writes nothing.
 
-use crate::decide::slices::{self, Memory, SlicePlan};
-use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,6 +8,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::Status;
 use kube::{Api, Client};
+use publication::node::NodeIdentity;
+use publication::slices::{self, Memory, SlicePlan};
 use std::fmt;
 use topology_graph::{
     HostCondition, NodeTopology, NodeTopologySpec, NodeTopologyStatus, conditions,

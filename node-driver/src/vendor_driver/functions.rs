@@ -2,7 +2,7 @@
 //! virtual machines, interfaces that other plugins have moved, interfaces on top of them, and the
 //! node's own traffic.
 
-use crate::facts::network::NetworkFacts;
+use publication::network::NetworkFacts;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

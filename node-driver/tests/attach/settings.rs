@@ -1,10 +1,10 @@
 //! Settings of a pod's configuration, read back from the kernel.
 
 use crate::stage::{RAIL, Stage, link, set};
-use node_driver::facts::cloud::CloudNic;
 use node_driver::kernel::attach::functions;
 use node_driver::kernel::attach::netns::NetNs;
 use process::chain::Chain;
+use publication::cloud::CloudNic;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::json;
 use std::mem::discriminant;

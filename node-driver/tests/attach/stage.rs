@@ -3,7 +3,6 @@
 
 use futures::TryStreamExt;
 use nix::sched::{CloneFlags, unshare};
-use node_driver::facts::cloud::CloudNic;
 use node_driver::kernel::attach::enter::attach;
 use node_driver::kernel::attach::host_links::HostNetwork;
 use node_driver::kernel::attach::known::{Indices, Known};
@@ -16,6 +15,7 @@ use node_driver::model::plan::Plan;
 use node_driver::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use node_driver::prepare::inventory::{Inventory, NicFacts};
 use node_driver::prepare::plan::{Facts, Policy, plan};
+use publication::cloud::CloudNic;
 use rtnetlink::LinkUnspec;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::Value;

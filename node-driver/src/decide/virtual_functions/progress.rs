@@ -2,7 +2,7 @@
 //! time is an argument.
 
 use super::{Judged, Machine, Verdict};
-use crate::decide::nic::device_name;
+use publication::nic::device_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use topology_graph::PciAddress;

@@ -2,7 +2,7 @@
 //! virtual function can be in use.
 
 use super::*;
-use crate::facts::network::{DefaultRoute, Interface};
+use publication::network::{DefaultRoute, Interface};
 use std::time::{Duration, Instant};
 use topology_graph::{HostRoot, RdmaPort, fixture};
 

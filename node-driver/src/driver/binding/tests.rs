@@ -4,10 +4,11 @@ use super::super::Driver;
 use super::super::tests::{NODE, driver, hold_for};
 use super::*;
 use crate::decide::binding::AS_SET;
+use crate::facts::node::get_node;
 use crate::fake_server::{FakeServer, NODES};
-use crate::live;
 use crate::prepare::late::LateError;
 use clap::Parser;
+use publication::live;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -72,10 +73,10 @@ async fn a_nodes_labels_say_whether_it_binds_late() {
     let args = Args::parse_from(args.into_iter().chain(["--late-nodes=pool=c"]));
     for (pool, expected) in [("a", BindNics::Named), ("b", BindNics::Late), ("c", BindNics::Late)] {
         label(&server, pool);
-        let node = NodeIdentity::get(&server.client(), NODE).await.unwrap();
+        let node = get_node(&server.client(), NODE).await.unwrap();
         assert_eq!(NicBinding::of(&args, &node).wanted(), expected, "{pool}");
     }
-    let node = NodeIdentity::get(&server.client(), NODE).await.unwrap();
+    let node = get_node(&server.client(), NODE).await.unwrap();
     let (binding, wake) = (NicBinding::of(&args, &node), Arc::new(Notify::new()));
     let asked = (server.client(), NODE.to_owned());
     let often = Duration::from_millis(5);

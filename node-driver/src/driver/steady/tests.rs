@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::driver::tests::{NODE, driver};
-use crate::facts::node::NodeIdentity;
+use crate::facts::node::get_node;
 use crate::fake_server::{EVENTS, FakeServer, NODES, Objects, SLICES, TOPOLOGIES};
-use crate::live;
+use publication::live;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
@@ -29,7 +29,7 @@ async fn start_with(rescan: Duration) -> Running {
     let (wake, mut tasks) = (Arc::new(Notify::new()), JoinSet::new());
     let client = server.client();
     let driver = driver(&server, &root, CloudMetadata::default()).await;
-    let events = NodeEvents::new(&client, NodeIdentity::get(&client, NODE).await.unwrap());
+    let events = NodeEvents::new(&client, get_node(&client, NODE).await.unwrap());
     let (cloud, metadata) = value::channel(CloudMetadata::default());
     let ports = Ports::of(&driver.host, driver.ports.clone());
     watch::polled(&mut tasks, ports, driver.claims.clone(), None, &wake);

@@ -3,9 +3,9 @@
 //! Follows "Instance metadata" of the Alibaba Cloud documentation: a token by PUT, then
 //! one text per path.
 
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService};
 use cluster_model::names::attribute;
+use publication::cloud::CloudMetadata;
 
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
     let token = service

@@ -4,9 +4,9 @@
 //! documentation: a token by PUT, then one text per path. The service reports the
 //! instance's placement group, but not which EFA devices share a rail.
 
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService};
 use cluster_model::names::attribute;
+use publication::cloud::CloudMetadata;
 
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
     let token = service

@@ -5,10 +5,10 @@
 //! and, on rack-scale sizes, its interconnect groups.
 
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};
-use crate::facts::cloud::{CloudMetadata, CloudNic};
 use cluster_model::names::attribute;
 use cluster_model::network_config::MacAddress;
 use process::chain::Chain;
+use publication::cloud::{CloudMetadata, CloudNic};
 use serde::Deserialize;
 use std::net::Ipv6Addr;
 
@@ -81,7 +81,7 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
         answer => answer?,
     };
     let nics = network.interface.iter().filter_map(Interface::nic).collect();
-    Ok(CloudMetadata { nics, ..compute.into() })
+    Ok(CloudMetadata::from(compute).with_nics(nics))
 }
 
 impl Interface {

@@ -5,9 +5,9 @@
 //! last segment of a resource name. The physical host is `/block/subblock/host`, present
 //! only with compact placement.
 
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};
 use cluster_model::names::attribute;
+use publication::cloud::CloudMetadata;
 
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
     let headers = [header("metadata-flavor", "Google")];

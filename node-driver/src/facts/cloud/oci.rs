@@ -5,9 +5,9 @@
 //! OCIDs, which differ in their last segment. They are present only if the tenancy has
 //! requested topology data.
 
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};
 use cluster_model::names::attribute;
+use publication::cloud::CloudMetadata;
 use serde::Deserialize;
 
 /// The part of the `host` document that locates the host.

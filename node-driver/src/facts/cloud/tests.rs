@@ -8,6 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
+use publication::cloud::MAX_ATTRIBUTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -312,22 +313,4 @@ async fn unknown_attributes_are_absent() {
     let base = serve(service(&OCI, host)).await;
     let metadata = read(CloudProvider::Oci, &base, patience(1)).await.unwrap();
     assert_eq!(metadata, CloudMetadata::default(), "no RDMA network");
-}
-
-#[test]
-fn a_fabric_is_the_widest_group() {
-    let of = |names: &[&str]| -> CloudMetadata {
-        let text = |name: &str| (name.to_owned(), Text::new(name).unwrap());
-        names.iter().map(|name| text(name)).collect()
-    };
-    let (group, placement) =
-        (attribute::AZURE_INTERCONNECT_GROUP, attribute::AZURE_PLACEMENT_GROUP);
-    for (names, expected) in [
-        (&[placement, group][..], Some(group)),
-        (&[placement], Some(placement)),
-        (&[attribute::AZURE_VM_SIZE], None),
-        (&[], None),
-    ] {
-        assert_eq!(of(names).fabric().map(Text::as_str), expected);
-    }
 }

@@ -11,8 +11,8 @@ use super::dump::{self, Requests, dump_each};
 use super::nexthops;
 use super::server::ApiServers;
 use super::uplinks::Uplinks;
-use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
 use futures::TryStreamExt;
+use publication::network::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{

@@ -2,9 +2,9 @@
 //! route can be absent for a moment, for example while a DHCP lease is renewed; an interface that
 //! moved into a pod then would take the node offline.
 
-use super::{HostNics, NetworkFacts};
 use crate::facts::boot_file::BootFile;
 use process::chain::Chain;
+use publication::network::{HostNics, NetworkFacts};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::HostRoot;
@@ -66,7 +66,7 @@ impl Uplinks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::network::{DefaultRoute, Interface, Withheld};
+    use publication::network::{DefaultRoute, Interface, Withheld};
     use std::collections::BTreeMap;
     use std::fs;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::facts::host;
-use crate::live;
+use publication::live;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use topology_graph::PortState;

@@ -1,28 +1,8 @@
-//! The mode of the RDMA subsystem (`rdma-system(8)`): whether an RDMA device belongs to one
-//! network namespace.
+//! Reads the mode of the RDMA subsystem.
 
 use super::wire::{NETNS_MODE, Nldev, SYSTEM_GET, has_no_rdma};
+use publication::netns_mode::NetnsMode;
 use std::io;
-
-/// Which processes may open an RDMA device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NetnsMode {
-    /// Processes in all network namespaces.
-    #[default]
-    Shared,
-    /// Processes in the device's network namespace.
-    Exclusive,
-}
-
-impl NetnsMode {
-    /// The word that `rdma system` uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Exclusive => "exclusive",
-        }
-    }
-}
 
 /// The mode of this machine; shared if the kernel has no RDMA or is older than 5.2, which
 /// introduced the modes.

@@ -7,7 +7,7 @@ use super::*;
 use crate::facts::host;
 use crate::facts::ports::KnownPorts;
 use crate::kernel::netlink::tests::message;
-use crate::live;
+use publication::live;
 use std::collections::BTreeSet;
 use std::fs;
 use topology_graph::{HostRoot, LinkLayer, PortState};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::facts::host;
 use crate::facts::ports::KnownPorts;
-use crate::live;
+use publication::live;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 use super::*;
-use crate::decide::decision::decide;
-use crate::live;
+use publication::decision::decide;
+use publication::live;
 use std::slice;
 
 /// A machine with Ethernet NICs, verbs on them, and GPUs.

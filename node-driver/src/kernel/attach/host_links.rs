@@ -3,7 +3,6 @@
 
 use crate::facts::network::dump::{self, dump};
 use crate::facts::network::kernel::Dump;
-use crate::facts::network::{NetworkFacts, Withheld};
 use crate::kernel::attach::ethtool::tuning;
 use crate::kernel::attach::identity::{at_home, identity, name_of};
 use crate::kernel::attach::link::all;
@@ -27,6 +26,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use publication::network::{NetworkFacts, Withheld};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -5,10 +5,10 @@
 
 mod netlink;
 
-pub use crate::facts::rdma::NetnsMode;
 pub(crate) use crate::facts::rdma::netns_mode;
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
+pub use publication::netns_mode::NetnsMode;
 
 /// Whether a device is in this namespace.
 pub(super) fn is_here(name: &str) -> Result<bool, AttachError> {

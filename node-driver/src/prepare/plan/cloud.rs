@@ -2,9 +2,9 @@
 //! packets from an interface's network leave through that interface. Table numbers are
 //! those of upstream DRANET.
 
-use crate::facts::cloud::CloudNic;
 use crate::model::host_link::HostLink;
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig};
+use publication::cloud::CloudNic;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The table of the machine's first interface.

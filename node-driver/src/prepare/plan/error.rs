@@ -1,10 +1,10 @@
 //! Why a claim's requests cannot be fulfilled. Messages are for the claim's author.
 
-use crate::facts::network::Withheld;
 use crate::kernel::attach::ethtool::EthtoolError;
 use crate::model::claim::ClaimRef;
 use crate::model::plan::Child;
 use cluster_model::network_config::{ConfigError, LinkName};
+use publication::network::Withheld;
 use std::net::IpAddr;
 
 /// The claim's requests cannot be fulfilled.

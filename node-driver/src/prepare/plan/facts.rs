@@ -1,11 +1,11 @@
 //! What the plan of a claim depends on besides the claim.
 
-use crate::facts::cloud::CloudNic;
 use crate::kernel::attach::ethtool::Abilities;
 use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::plan::Plan;
 use crate::prepare::inventory::Inventory;
+use publication::cloud::CloudNic;
 use std::collections::BTreeMap;
 
 /// Inputs of the decision besides the claim.

@@ -2,7 +2,6 @@
 //! configuration, or it stays with the host and the pod gets a child of it.
 
 use super::names::PodNames;
-use crate::facts::network::Withheld;
 use crate::model::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::model::plan::{Child, MARK, Plan, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
@@ -13,6 +12,7 @@ use cluster_model::network_config::{
     InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
     RouteConfig, RuleConfig,
 };
+use publication::network::Withheld;
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 

@@ -1,17 +1,17 @@
 //! Prepares every device of every recorded machine that has an interface or an RDMA device.
 
 use super::*;
-use crate::decide::nic::{LinkType, nics};
-use crate::facts::network::{Interface, NetworkFacts};
 use crate::kernel::attach::host_links::{self, HostLinks};
 use crate::kernel::attach::rdma::NetnsMode;
-use crate::live;
 use crate::model::claim::{ClaimRef, PodRef};
 use crate::model::host_link::{HostLink, LinkSettings, SegmentSizes};
 use crate::model::plan::{Child, PlannedDevice, PlannedRdma};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::Inventory;
 use process::chain::Chain;
+use publication::live;
+use publication::network::{Interface, NetworkFacts};
+use publication::nic::{LinkType, nics};
 use serde_json::Value;
 use serde_json::json;
 use std::collections::BTreeMap;

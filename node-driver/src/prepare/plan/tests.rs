@@ -4,8 +4,6 @@ mod interfaces;
 mod shares;
 
 use super::*;
-use crate::facts::cloud::CloudNic;
-use crate::facts::network::Withheld;
 use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::ethtool::{Abilities, Feature};
 use crate::kernel::attach::host_links::HostLinks;
@@ -25,6 +23,8 @@ use cluster_model::network_config::{
 };
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use process::chain::Chain;
+use publication::cloud::CloudNic;
+use publication::network::Withheld;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;

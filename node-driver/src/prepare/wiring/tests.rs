@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::kernel::attach::AttachMode;
-use crate::live;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
+use publication::live;
 use serde_json::{Value, json};
 use topology_graph::Overlay;
 

@@ -1,7 +1,7 @@
 //! Publication against an in-process API server.
 
 use super::*;
-use crate::facts::node::NodeError;
+use crate::facts::node::{NodeError, get_node};
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use serde_json::json;
 use topology_graph::{Anomaly, AnomalyKind};
@@ -14,7 +14,7 @@ fn devices(count: usize) -> Vec<Device> {
 
 async fn publisher(server: &FakeServer) -> Publisher {
     let client = server.client();
-    let node = NodeIdentity::get(&client, NODE).await.unwrap();
+    let node = get_node(&client, NODE).await.unwrap();
     Publisher::new(&client, node)
 }
 
@@ -135,7 +135,7 @@ async fn a_missing_custom_resource_is_reported() {
 #[tokio::test]
 async fn an_unknown_node_is_reported() {
     let server = FakeServer::with_node(NODE);
-    let error = NodeIdentity::get(&server.client(), "gb300-9").await.unwrap_err();
+    let error = get_node(&server.client(), "gb300-9").await.unwrap_err();
     assert!(matches!(error, NodeError::Absent { .. }));
     insta::assert_snapshot!(error, @"the cluster has no node `gb300-9`; name this machine's node by --node-name");
 }

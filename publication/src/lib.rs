@@ -1,0 +1,30 @@
+//! Derives what is published about a machine: its NICs with their attributes, taints and sharing, as
+//! ResourceSlices, and its topology.
+//!
+//! Facts → decision: [`decision::decide`] takes the facts of a machine, which a caller reads from the
+//! kernel or from a file, and [`slices`] plans the writes. The crate uses no client, no netlink, and no
+//! clock. The node driver publishes with it, and the simulator derives nodes of recorded machines.
+
+pub mod attribute;
+pub mod attributes;
+pub mod cloud;
+pub mod decision;
+mod fabric;
+pub mod filter;
+pub mod health;
+pub mod held;
+pub mod lag;
+pub mod late;
+#[cfg(feature = "fixture")]
+pub mod live;
+pub mod netns_mode;
+pub mod network;
+pub mod nic;
+mod nic_conditions;
+pub mod node;
+mod order;
+mod pci_names;
+pub mod rails;
+pub mod sharing;
+pub mod slices;
+pub mod withheld;

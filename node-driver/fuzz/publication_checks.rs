@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::resource::v1::Device;
 use node_driver::facts::cloud::http::Patience;
 use node_driver::facts::cloud::{CloudProvider, read};
-use node_driver::facts::network::kernel::facts_in;
+use node_driver::facts::network::kernel::{facts_in, received};
 use node_driver::facts::rdma::{complete, devices_in};
 use publication::cloud::CloudMetadata;
 use publication::decision::{Facts, decide};
@@ -21,8 +21,12 @@ use tokio::runtime::{Builder, Runtime};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, Snapshot};
 
-/// The parser reads interfaces and routes from any bytes, or ignores the bytes.
+/// The parser reads interfaces and routes from any bytes, or ignores the bytes. What the socket makes of
+/// them is stable.
 pub(crate) fn netlink(bytes: &[u8]) {
+    let once = received(bytes);
+    assert!(once.len() <= bytes.len(), "nothing is added");
+    assert_eq!(received(&once), once, "nothing is left to do");
     let network = facts_in(bytes);
     drop(network.uplinks());
     publish(network, CloudMetadata::default());

@@ -32,6 +32,7 @@ mod reconcile;
 mod reserve;
 pub mod sandboxes;
 pub(crate) mod turn;
+mod uppers;
 pub mod wiring;
 
 pub use node::{Abandoned, PreparedDevice};

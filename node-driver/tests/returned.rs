@@ -10,6 +10,9 @@
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod stage;
 
+#[path = "returned/claims.rs"]
+mod claims;
+
 use libtest_mimic::{Arguments, Trial};
 use netlink_packet_core::NlasIterator;
 use netlink_sys::protocols::NETLINK_GENERIC;
@@ -42,7 +45,15 @@ fn main() -> ExitCode {
     if !geteuid().is_root() || unshare(CloneFlags::CLONE_NEWNET).is_err() {
         return refuse("needs root: it sets what only root of the machine may set");
     }
-    let all: [(&str, fn()); 5] = [
+    let all: [(&str, fn()); 7] = [
+        (
+            "an_interface_that_comes_back_late_is_restored",
+            claims::an_interface_that_comes_back_late_is_restored,
+        ),
+        (
+            "an_interface_below_that_of_a_pod_stays_on_the_host",
+            claims::an_interface_below_that_of_a_pod_stays_on_the_host,
+        ),
         ("programs_of_a_pod_do_not_stay", programs_of_a_pod_do_not_stay),
         ("the_hosts_program_is_attached_again", the_hosts_program_is_attached_again),
         ("what_a_pod_set_of_the_driver_does_not_stay", what_a_pod_set_of_the_driver_does_not_stay),

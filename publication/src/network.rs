@@ -30,6 +30,8 @@ pub struct NetworkFacts {
     /// Indices of the interfaces through which the host routes packets of others, by source address:
     /// network plugins give addresses of an interface to pods, and leave the interface on the host.
     pub of_others: BTreeSet<u32>,
+    /// Names of the interfaces that pods have, or are about to get.
+    pub in_pods: BTreeSet<String>,
     /// The operator's choice.
     pub choice: HostNics,
 }
@@ -75,6 +77,11 @@ const MOST_LAYERS: usize = 8;
 /// interface that stays on the host.
 const UPPER: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
 
+/// Whether an interface of this kind reaches nothing without the one below it.
+pub fn is_upper(kind: &str) -> bool {
+    UPPER.contains(&kind)
+}
+
 /// Bus of Hyper-V's paravirtual devices.
 const VMBUS: &str = "vmbus";
 
@@ -103,7 +110,7 @@ pub enum Withheld {
     EarlierUplink,
     /// It is a member of this interface of the host.
     Member(String),
-    /// The host uses this interface, which is on top of it.
+    /// The host or a pod uses this interface, which is on top of it.
     Below(String),
     /// Packets of pods go through it, as their network plugin wants.
     OfOthers,
@@ -125,8 +132,8 @@ impl fmt::Display for Withheld {
             Self::Member(master) => write!(f, "it is a member of the host's interface `{master}`"),
             Self::Below(upper) => write!(
                 f,
-                "the host's interface `{upper}` is on top of it and would reach nothing; remove that, \
-                 or name the NIC by --pod-nic"
+                "the interface `{upper}` of the host or a pod is on top of it and would reach nothing; \
+                 remove that, or name the NIC by --pod-nic"
             ),
             Self::OfOthers => f.write_str(
                 "the network plugin routes packets of pods through it, by their source addresses; \
@@ -245,23 +252,29 @@ impl NetworkFacts {
         self.choice.keeps(address)
     }
 
-    /// The interfaces below those that the host uses, down to the lowest: an interface that is up and has
-    /// an address, or is a member of another. A bond itself never leaves the host.
+    /// The interfaces below those that are used, down to the lowest. The host uses an interface that is
+    /// up and has an address, or is a member of another; pods use what they have. A bond itself never
+    /// leaves the host.
     fn below(&self) -> impl Iterator<Item = (u32, Withheld)> {
         let used = self.interfaces.iter().filter(|upper| {
             let has_address = upper.addresses.iter().any(Cidr::is_global_unicast);
-            upper.is_up == Some(true) && (has_address || upper.master.is_some())
+            let is_hosts = upper.is_up == Some(true) && (has_address || upper.master.is_some());
+            is_hosts || self.in_pods.contains(&upper.name)
         });
         used.flat_map(|upper| {
-            let next = |at: &&Interface| {
-                let is_upper = at.kind.as_deref().is_some_and(|kind| UPPER.contains(&kind));
-                at.lower.filter(|_| is_upper).and_then(|lower| self.by_index(lower))
-            };
             // A ring of interfaces cannot be made; the bound is for facts that change while they are read.
-            iter::successors(next(&upper), next).take(MOST_LAYERS).map(move |lower| (upper, lower))
+            iter::successors(self.lower_of(upper), |at| self.lower_of(at))
+                .take(MOST_LAYERS)
+                .map(move |lower| (upper, lower))
         })
         .filter(|(_, lower)| lower.kind.as_deref() != Some("bond"))
         .map(|(upper, lower)| (lower.index, Withheld::Below(upper.name.clone())))
+    }
+
+    /// The interface below it in the same namespace, without which it reaches nothing.
+    pub fn lower_of(&self, upper: &Interface) -> Option<&Interface> {
+        let lower = upper.lower.filter(|_| upper.kind.as_deref().is_some_and(is_upper));
+        lower.and_then(|lower| self.by_index(lower))
     }
 
     fn by_index(&self, index: u32) -> Option<&Interface> {

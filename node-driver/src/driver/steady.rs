@@ -1,6 +1,8 @@
 //! The driver's main loop: it sleeps until something changes, reads the machine, and
 //! writes only what differs from the server.
 
+mod code;
+
 use super::Driver;
 use super::binding::LABELS_PERIOD;
 use super::functions::Functions;
@@ -22,6 +24,7 @@ use crate::publish::metrics::Metrics;
 use crate::publish::nic_counters::NicCounters;
 use crate::publish::pace::Pace;
 use cluster_model::names::DRIVER;
+use code::Code;
 use futures::future::BoxFuture;
 use kube::Client;
 use process::chain::Chain;
@@ -57,9 +60,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Longest duration of one turn. An API server that does not answer, or a machine that cannot be
 /// read, ends the turn and not the loop.
 const TURN_PATIENCE: Duration = Duration::from_mins(2);
-
-/// How long code that ran stays mapped, so that a burst of claims does not map it again for each.
-const CODE_KEPT: Duration = Duration::from_secs(30);
 
 /// How many rescan intervals the loop may take for one turn until it counts as stuck.
 const RESCANS_UNTIL_STUCK: u32 = 3;
@@ -236,8 +236,15 @@ impl Steady {
     /// Runs a turn at once, after every change and at every tick.
     async fn run(mut self, wake: &Notify, mut tick: Interval, stop: &CancellationToken) {
         let (mut writes, mut looks) = (Pace::new(Instant::now()), Pace::new(Instant::now()));
-        let mut code_given_back: Option<Instant> = None;
-        while self.due(wake, &mut tick, stop).await {
+        let mut code = Code::default();
+        loop {
+            tokio::select! {
+                is_due = self.due(wake, &mut tick, stop) => if !is_due { return },
+                () = code.rested() => {
+                    code.give_back(Instant::now());
+                    continue;
+                }
+            }
             if self.first.is_none() {
                 let now = Instant::now();
                 let pause = GATHER.max(writes.wait(now)).max(looks.wait(now));
@@ -255,10 +262,7 @@ impl Steady {
             self.looked.cancel();
             // Reading the machine needs more memory for a moment than the driver keeps.
             memory::give_back();
-            if code_given_back.is_none_or(|last| last.elapsed() >= CODE_KEPT) {
-                memory::give_back_code();
-                code_given_back = Some(Instant::now());
-            }
+            code.ran(Instant::now());
         }
     }
 

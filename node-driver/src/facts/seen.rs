@@ -36,6 +36,9 @@ struct SeenNic {
     /// What was published for it.
     device: Device,
     interface: Option<Interface>,
+    /// Name of the interface below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lower: Option<String>,
     netdev: Option<Netdev>,
     rdma: Option<RdmaDevice>,
 }
@@ -110,8 +113,10 @@ impl SeenNic {
             (Some(_), netdev) => netdev.and_then(|netdev| network.interface(&netdev.name)),
             (None, _) => virtual_interface(network, &device.name),
         };
+        let lower = interface.and_then(|it| network.lower_of(it)).map(|it| it.name.clone());
         Self {
             device: device.clone(),
+            lower,
             interface: interface.cloned(),
             netdev: netdev.cloned(),
             rdma: address.and_then(|address| snapshot.rdma_device(address)).cloned(),
@@ -157,7 +162,11 @@ impl SeenNic {
             return;
         }
         network.interfaces.retain(|interface| !own.contains(&interface.name));
-        network.interfaces.push(Interface { index, master, lower: None, ..before.clone() });
+        // Indices change; the interface of that index may be another one now.
+        let lower = self.lower.as_ref().and_then(|name| network.interface(name));
+        let lower = lower.map(|lower| lower.index);
+        network.interfaces.push(Interface { index, master, lower, ..before.clone() });
+        network.in_pods.insert(before.name.clone());
         network.interfaces.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(netdev) = &self.netdev {
             snapshot.netdevs.retain(|other| !is_own(other) && other.name != netdev.name);

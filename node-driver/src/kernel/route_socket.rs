@@ -89,12 +89,7 @@ impl<const DEFAULTS_ONLY: bool> AsyncSocket for RouteSocket<DEFAULTS_ONLY> {
         datagram.clear();
         datagram.reserve(buf.chunk_mut().len());
         let address = ready!(self.socket.poll_recv_from(cx, &mut *datagram))?;
-        make_readable(&mut datagram);
-        if DEFAULTS_ONLY {
-            put_without_routes(&datagram, buf);
-        } else {
-            buf.put_slice(&datagram);
-        }
+        put_received::<DEFAULTS_ONLY>(&mut datagram, buf);
         Poll::Ready(Ok(address))
     }
 
@@ -102,6 +97,16 @@ impl<const DEFAULTS_ONLY: bool> AsyncSocket for RouteSocket<DEFAULTS_ONLY> {
         let (mut datagram, address) = ready!(self.socket.poll_recv_from_full(cx))?;
         make_readable(&mut datagram);
         Poll::Ready(Ok((datagram, address)))
+    }
+}
+
+/// Copies a datagram as it is parsed.
+pub(crate) fn put_received<const DEFAULTS_ONLY: bool>(datagram: &mut [u8], into: &mut impl BufMut) {
+    make_readable(datagram);
+    if DEFAULTS_ONLY {
+        put_without_routes(datagram, into);
+    } else {
+        into.put_slice(datagram);
     }
 }
 

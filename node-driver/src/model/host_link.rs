@@ -13,6 +13,9 @@ pub struct HostLink {
     pub name: String,
     /// PCI address or other bus name of its device.
     pub parent: Option<String>,
+    /// Name of the host's interface below it, without which it reaches nothing: that of a VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower: Option<String>,
     /// Link-layer address.
     pub hardware_addr: Option<MacAddress>,
     /// Maximum transmission unit.

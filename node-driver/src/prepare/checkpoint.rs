@@ -166,8 +166,8 @@ impl Checkpoint {
         Ok(durable::write(path, &self.text_for(path)?)?)
     }
 
-    /// Replaces the file for readers during this boot. Only for changes that nobody has
-    /// been told of yet, and for those that the next start detects after a power failure.
+    /// Replaces the file for readers during this boot, without waiting for the disk. Only for
+    /// changes that do not matter after a power failure, or that the next start detects.
     pub fn note(&self, path: &Path) -> Result<(), CheckpointError> {
         Ok(durable::write_unsynced(path, &self.text_for(path)?)?)
     }

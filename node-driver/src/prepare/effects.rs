@@ -288,12 +288,14 @@ impl Effects {
         Ok(())
     }
 
-    /// Moves the interfaces of a claim back to the host, if they were attached.
-    pub fn detach(&self, plan: &Plan) -> Result<(), EffectError> {
+    /// Moves the interfaces of a claim back to the host, if they were attached. Returns false if one
+    /// that the machine may show again later has not come back.
+    pub fn detach(&self, plan: &Plan) -> Result<bool, EffectError> {
         let uid = &plan.claim.uid;
+        self.notices.forget_parts(uid);
         // Release leases first, while the interface can still reach the server.
         self.leases.release(uid);
-        let Some(record) = AttachRecord::load(&self.paths.attached(uid)) else { return Ok(()) };
+        let Some(record) = AttachRecord::load(&self.paths.attached(uid)) else { return Ok(true) };
         let host = NetNs::current()?;
         let devices: Vec<_> = plan.devices.iter().collect();
         self.faults.reached("unprepare:link:before");
@@ -303,6 +305,8 @@ impl Effects {
         let is_given_up = left.is_err() && !self.namespaces.is_named(record.namespace);
         let patience = match &left {
             Ok(Some(())) => Patience { hardware: INNER_NAMESPACE, ..Patience::default() },
+            // Waited for when the sandbox stopped.
+            Ok(None) if record.is_left => Patience::default(),
             Ok(None) => BOTH,
             Err(error) if is_given_up => {
                 // The sandbox is stopped. The kernel returns hardware interfaces by itself when
@@ -311,15 +315,23 @@ impl Effects {
                 self.namespaces.release(uid);
                 BOTH
             }
-            Err(_) => return Ok(left.map(drop)?),
+            Err(_) => return Ok(left.map(|_| false)?),
         };
         let sysctl = &self.paths.sysctl;
-        let mut is_gone = false;
+        let (mut is_gone, mut is_awaited) = (false, false);
         restore(&devices, &host, patience, sysctl, |link: &_, returned| {
-            is_gone |= matches!(returned, Returned::Gone);
-            self.report(plan, link, returned);
+            let is_this_gone = matches!(returned, Returned::Gone);
+            is_gone |= is_this_gone;
+            is_awaited |= is_this_gone && link.host.parent.is_some();
+            // It was told when the sandbox stopped.
+            if !(is_this_gone && record.is_left) {
+                self.report(plan, link, returned);
+            }
         })?;
-        if is_gone { Ok(left.map(drop)?) } else { Ok(()) }
+        if is_gone {
+            left?;
+        }
+        Ok(!is_awaited)
     }
 
     fn report(&self, plan: &Plan, link: &PlannedLink, returned: Returned) {

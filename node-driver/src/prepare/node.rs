@@ -35,6 +35,7 @@ use crate::prepare::late::LateNics;
 use crate::prepare::notices::Subject;
 use crate::prepare::plan::{Facts, Policy, plan};
 use crate::prepare::published::Published;
+use crate::prepare::uppers::with_uppers;
 use crate::prepare::wiring::wiring;
 use crate::runtime::cdi;
 use crate::vendor_driver;
@@ -304,7 +305,7 @@ impl Node {
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
         let mut links = network.links(&host, &names)?;
-        links.withheld = withheld(&interfaces);
+        links.withheld = withheld(&with_uppers(interfaces.clone(), checkpoint));
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
         let asking = asking.filter_map(netdev).filter(|name| links.links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;

@@ -79,6 +79,12 @@ impl Notices {
         lock(&self.said).remove(about);
     }
 
+    /// Forgets what was said about parts of a claim, which are named with its UID at the end. It has
+    /// left its pod, and the next pod's are other ones.
+    pub(super) fn forget_parts(&self, uid: &str) {
+        lock(&self.said).retain(|about, _| about == uid || !about.ends_with(uid));
+    }
+
     /// Waits until there are notices, and takes all of them.
     pub async fn next(&self) -> BTreeMap<Subject, Vec<String>> {
         loop {
@@ -121,5 +127,16 @@ mod tests {
         assert!(say("full"));
         notices.settle("u-1");
         assert!(say("full"));
+    }
+
+    #[test]
+    fn parts_of_a_claim_are_forgotten_and_the_claim_is_not() {
+        let notices = Notices::default();
+        let say = |about: &str| notices.add_new(Subject::LeftPod, about, "gone".to_owned());
+        let all =
+            ["interface rail0 of u-1", "RDMA numbers of u-1", "interface rail0 of u-2", "u-1"];
+        assert!(all.iter().all(|about| say(about)));
+        notices.forget_parts("u-1");
+        assert_eq!(all.map(say), [true, true, false, false]);
     }
 }

@@ -16,10 +16,12 @@ use crate::prepare::pools;
 use crate::prepare::published::Published;
 use crate::publish::claim_status::{Progress, StatusWriter};
 use crate::publish::events::{NodeEvents, Notice};
+use futures::future::{self, Either};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use process::chain::Chain;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use topology_graph::Snapshot;
@@ -53,12 +55,21 @@ impl Preparer {
             return Err(ClaimError::MalformedUid { claim: Box::new(claim.clone()) }.into());
         }
         let uid = claim.uid.clone();
-        if let Some(devices) = self.on_node(move |node| node.prepared(&uid)).await? {
-            return Ok(devices);
-        }
-        let (object, facts) = tokio::join!(self.get(claim), self.facts());
-        let object = object?;
-        match self.prepare_new(&object, claim, facts).await {
+        let prepared = pin!(self.on_node(move |node| node.prepared(&uid)));
+        // Read at the same time, because most claims are not prepared yet.
+        let read = pin!(async { tokio::join!(self.asked(claim), self.facts()) });
+        let (asked, facts) = match future::select(prepared, read).await {
+            Either::Left((prepared, read)) => match prepared? {
+                Some(devices) => return Ok(devices),
+                None => read.await,
+            },
+            Either::Right((read, prepared)) => match prepared.await? {
+                Some(devices) => return Ok(devices),
+                None => read,
+            },
+        };
+        let (object, pod_devices) = asked?;
+        match self.prepare_new(&object, claim, (facts, pod_devices)).await {
             Ok(plan) => {
                 self.events.forget(&claim.uid);
                 let devices = self.node.devices(&plan);
@@ -77,7 +88,10 @@ impl Preparer {
         &self,
         object: &ResourceClaim,
         claim: &ClaimRef,
-        facts: Result<(Published, Snapshot), PrepareError>,
+        (facts, pod_devices): (
+            Result<(Published, Snapshot), PrepareError>,
+            Result<Option<PodDevices>, PrepareError>,
+        ),
     ) -> Result<Plan, PrepareError> {
         let driver = &self.node.effects.paths.driver;
         let mut allocated = AllocatedClaim::read(object, claim, driver, &self.name)?;
@@ -89,8 +103,7 @@ impl Preparer {
         allocated.mark_whole(driver, &published)?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
         pools::reserve(&self.client, &self.name, &mut allocated).await?;
-        let devices = self.pod_devices(&allocated).await?;
-        let facts = Arc::new((allocated, published, machine, devices));
+        let facts = Arc::new((allocated, published, machine, pod_devices?));
         let prepared = self.prepare_on_node(&facts).await;
         let Some(holder) = prepared.as_ref().err().and_then(PrepareError::holder).cloned() else {
             return prepared;
@@ -112,6 +125,21 @@ impl Preparer {
             node.prepare_for(allocated, published, machine, devices.as_ref())
         })
         .await
+    }
+
+    /// The claim as the API server has it, and the devices of its pod.
+    async fn asked(
+        &self,
+        claim: &ClaimRef,
+    ) -> Result<(ResourceClaim, Result<Option<PodDevices>, PrepareError>), PrepareError> {
+        let object = self.get(claim).await?;
+        let driver = &self.node.effects.paths.driver;
+        let devices = match AllocatedClaim::read(&object, claim, driver, &self.name) {
+            Ok(allocated) => self.pod_devices(&allocated).await,
+            // It is read again, and refused, when all is known.
+            Err(_) => Ok(None),
+        };
+        Ok((object, devices))
     }
 
     /// The devices of device plugins that the pod has, if the claim's NICs are chosen for them. The

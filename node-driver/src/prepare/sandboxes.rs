@@ -258,9 +258,14 @@ impl Node {
         let faults = &self.effects.faults;
         faults.reached("sandbox:leave:before");
         durable::remove(&self.effects.paths.ready(uid))?;
-        self.effects.detach(plan)?;
+        let is_back = self.effects.detach(plan)?;
         faults.reached("sandbox:leave:links");
-        self.forget(uid)?;
+        if is_back {
+            self.forget(uid)?;
+        } else {
+            AttachRecord::left(&self.effects.paths.attached(uid))?;
+            self.effects.namespaces.release(uid);
+        }
         faults.reached("sandbox:leave:after");
         Ok(())
     }

@@ -147,6 +147,15 @@ fn a_nic_below_an_interface_that_the_host_uses_stays() {
         (17, below("rail5.100.200")),
         (12, Withheld::Member("br0".to_owned())),
     ];
+    assert_eq!(host.withheld(), expected.clone().into());
+
+    // The first VLAN without an address on the host, in a pod.
+    for interface in host.interfaces.iter_mut().filter(|it| it.name == "rail0.100") {
+        (interface.index, interface.is_up) = (0, None);
+        interface.addresses.clear();
+    }
+    assert_eq!(host.withheld().get(&2), None);
+    host.in_pods.insert("rail0.100".to_owned());
     assert_eq!(host.withheld(), expected.into());
 
     // The operator knows better.

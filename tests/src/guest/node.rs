@@ -16,7 +16,7 @@ use kube::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{GPUS, Guest, HOST};
+use super::{GPUS, Guest, HOST, Hardware, NicModel};
 use crate::{
     Check, ControlPlane, binaries,
     certificates::API_SERVICE,
@@ -92,6 +92,20 @@ pub struct GuestNode {
 }
 
 impl GuestNode {
+    /// Boots a guest of this name with these NICs and this memory of each NUMA node, in MiB, which
+    /// joins the cluster.
+    pub async fn boot(
+        plane: &ControlPlane,
+        name: &str,
+        nics: [NicModel; 4],
+        memory: u32,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let disk = Some(disk(folder.path())?);
+        let hardware = Hardware { nics, memory, disk, ..Hardware::default() };
+        Self::join(plane, Guest::boot(plane, name, &hardware).await?, name).await
+    }
+
     /// Starts containerd and the kubelet with the rights of an administrator, and
     /// waits until the node is Ready.
     pub async fn join(plane: &ControlPlane, guest: Guest, name: &str) -> anyhow::Result<Self> {

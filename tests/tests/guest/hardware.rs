@@ -9,10 +9,7 @@ use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    guest::{
-        Guest, Hardware, NicModel,
-        node::{GuestNode, disk},
-    },
+    guest::{NicModel, node::GuestNode},
     installation::Installation,
     node::{device_name, pods},
     suite::Test,
@@ -71,7 +68,8 @@ done";
 async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let installation = Installation::install(&plane, scope).await?;
-        let node = boot(&plane).await?;
+        let nics = [NicModel::Virtio, NicModel::E1000e, NicModel::Vmxnet3, NicModel::Igb];
+        let node = GuestNode::boot(&plane, "hardware", nics, 640).await?;
         node.guest.run(&format!("{NAME_LINK}{LINKS}")).await?;
         let kubeconfig = installation.node_kubeconfig("node-driver", &node.name).await?;
         node.start_driver(&plane, &kubeconfig, functions::TWO).await?;
@@ -102,15 +100,6 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
         functions::the_drivers_pod_may_write(scope, &node).await
     })
     .await
-}
-
-async fn boot(plane: &ControlPlane) -> anyhow::Result<GuestNode> {
-    let folder = tempfile::tempdir()?;
-    let nics = [NicModel::Virtio, NicModel::E1000e, NicModel::Vmxnet3, NicModel::Igb];
-    let disk = Some(disk(folder.path())?);
-    let hardware = Hardware { nics, memory: 640, disk, ..Hardware::default() };
-    let guest = Guest::boot(plane, "hardware", &hardware).await?;
-    GuestNode::join(plane, guest, "hardware").await
 }
 
 /// Pods with whole functions: name, PCI address, and the address in the pod.

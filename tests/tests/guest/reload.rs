@@ -8,10 +8,7 @@ use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::{Api, api::ListParams};
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    guest::{
-        Guest, Hardware, NicModel,
-        node::{GuestNode, disk},
-    },
+    guest::{NicModel, node::GuestNode},
     installation::Installation,
     node::{device_name, pods},
     suite::Test,
@@ -59,7 +56,8 @@ rdma link add mlx5_1 type rxe netdev rail1";
 async fn a_driver_reload_under_running_pods(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let installation = Installation::install(&plane, scope).await?;
-        let node = boot(&plane).await?;
+        let nics = [NicModel::Virtio, NicModel::Virtio, NicModel::E1000e, NicModel::E1000e];
+        let node = GuestNode::boot(&plane, "reload", nics, 512).await?;
         node.guest.run(&format!("{NAME_LINK}{FIRST}")).await?;
         let kubeconfig = installation.node_kubeconfig("node-driver", &node.name).await?;
         node.start_driver(&plane, &kubeconfig, "").await?;
@@ -87,15 +85,6 @@ async fn a_driver_reload_under_running_pods(plane: Arc<ControlPlane>) -> anyhow:
         machine.has_its_nics().await
     })
     .await
-}
-
-async fn boot(plane: &ControlPlane) -> anyhow::Result<GuestNode> {
-    let folder = tempfile::tempdir()?;
-    let nics = [NicModel::Virtio, NicModel::Virtio, NicModel::E1000e, NicModel::E1000e];
-    let disk = Some(disk(folder.path())?);
-    let hardware = Hardware { nics, memory: 512, disk, ..Hardware::default() };
-    let guest = Guest::boot(plane, "reload", &hardware).await?;
-    GuestNode::join(plane, guest, "reload").await
 }
 
 struct Machine<'a> {

@@ -11,6 +11,7 @@ use super::dump::{self, Requests, dump_each};
 use super::nexthops;
 use super::server::ApiServers;
 use super::uplinks::Uplinks;
+use crate::kernel::route_socket;
 use futures::TryStreamExt;
 use publication::network::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
@@ -180,9 +181,19 @@ async fn to_server(handle: &Handle, servers: &BTreeSet<IpAddr>) -> BTreeSet<u32>
     interfaces
 }
 
+/// What is parsed of messages that the kernel sent: texts of interfaces are UTF-8, and routes of a
+/// list with a destination are left out.
+pub fn received(bytes: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(bytes.len());
+    route_socket::put_received::<true>(&mut bytes.to_vec(), &mut kept);
+    kept
+}
+
 /// Parses a recorded stream of rtnetlink messages. Stops at the first malformed message;
 /// skips messages without facts.
-pub fn facts_in(mut bytes: &[u8]) -> NetworkFacts {
+pub fn facts_in(bytes: &[u8]) -> NetworkFacts {
+    let bytes = received(bytes);
+    let mut bytes = bytes.as_slice();
     let (mut links, mut addresses) = (Vec::new(), Vec::new());
     let (mut routes, mut rules) = (Vec::new(), Vec::new());
     while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {

@@ -1,6 +1,7 @@
 use super::*;
 use publication::decision::decide;
 use publication::live;
+use publication::network::Withheld;
 use std::slice;
 
 /// A machine with Ethernet NICs, verbs on them, and GPUs.
@@ -115,4 +116,37 @@ fn seen_nics_survive_serialization() {
     let (_, _, seen) = start();
     let text = serde_json::to_string(&seen).unwrap();
     assert_eq!(serde_json::from_str::<Seen>(&text).unwrap(), seen);
+}
+
+/// A VLAN that pods may get, on a NIC. The VLAN without the NIC reaches nothing.
+#[test]
+fn a_nic_stays_with_the_host_while_a_pod_has_its_vlan() {
+    let mut facts = live::facts(MACHINE);
+    let lower = facts.network.interface("rdma0").unwrap().index;
+    let vlan = Interface {
+        index: 900,
+        name: "storage".to_owned(),
+        kind: Some("vlan".to_owned()),
+        lower: Some(lower),
+        ..Interface::default()
+    };
+    facts.network.interfaces.push(vlan);
+    let devices = decide(&facts).devices;
+    assert!(facts.network.withheld().get(&lower).is_none(), "the host does not use the VLAN");
+    let mut seen = Seen::default();
+    seen.remember(&devices, &facts, &Held::new());
+    let held = Held::from([("storage".to_owned(), Holding { interface: true, rdma: false })]);
+    let mut now = facts.clone();
+    now.network.interfaces.retain(|interface| interface.name != "storage");
+    seen.complete(&mut now, &held);
+    let reason = now.network.withheld().remove(&lower);
+    assert_eq!(reason, Some(Withheld::Below("storage".to_owned())));
+    // The kernel has numbered the NIC's interface again.
+    let mut again = facts;
+    again.network.interfaces.retain(|interface| interface.name != "storage");
+    for interface in again.network.interfaces.iter_mut().filter(|it| it.index == lower) {
+        interface.index = 901;
+    }
+    seen.complete(&mut again, &held);
+    assert_eq!(again.network.withheld().remove(&901), reason);
 }

@@ -4,7 +4,7 @@
 use crate::facts::network::dump::{self, dump};
 use crate::facts::network::kernel::Dump;
 use crate::kernel::attach::ethtool::tuning;
-use crate::kernel::attach::identity::{at_home, identity, name_of};
+use crate::kernel::attach::identity::{at_home, has_foreign_parent, identity, name_of};
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
@@ -26,7 +26,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use publication::network::{NetworkFacts, Withheld};
+use publication::network::{NetworkFacts, Withheld, is_upper};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -126,6 +126,7 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
     let mut host = HostLink {
         name: name_of(link).to_owned(),
         parent: None,
+        lower: lower(link, &dump.links).map(|lower| name_of(lower).to_owned()),
         hardware_addr: None,
         mtu: 0,
         up: link.header.flags.contains(LinkFlags::Up),
@@ -160,6 +161,16 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         }
     }
     host
+}
+
+/// The interface below it in its namespace, without which it reaches nothing.
+fn lower<'l>(link: &LinkMessage, all: &'l [LinkMessage]) -> Option<&'l LinkMessage> {
+    identity(link).kind.filter(|kind| is_upper(kind))?;
+    let index = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Link(index) if !has_foreign_parent(link) => Some(*index),
+        _ => None,
+    })?;
+    all.iter().find(|lower| lower.header.index == index && index != link.header.index)
 }
 
 /// An address of this interface that was configured, permanently or with a lifetime.

@@ -12,6 +12,7 @@ use cluster_model::network_config::LinkName;
 use process::chain::Chain;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::ops::Not;
 use std::path::Path;
 
 /// Which namespace has a claim's interfaces. Written before the first of them moves.
@@ -32,6 +33,10 @@ pub struct AttachRecord {
     /// Whether all of them have been attached and configured.
     #[serde(default)]
     pub is_attached: bool,
+    /// Whether the sandbox has stopped, and an interface of the host had not come back then. It is
+    /// looked for again when the claim ends.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub is_left: bool,
 }
 
 impl AttachRecord {
@@ -46,9 +51,9 @@ impl AttachRecord {
         let known = Self::load(path).filter(|record| record.namespace.is(&namespace));
         let Some(known) = known else {
             let (leases, links) = (Leases::new(), Indices::new());
-            return Self { namespace, sandbox, leases, links, is_attached: false };
+            return Self { namespace, sandbox, leases, links, is_attached: false, is_left: false };
         };
-        Self { namespace, sandbox, ..known }
+        Self { namespace, sandbox, is_left: false, ..known }
     }
 
     /// Stores the indices that the claim's interfaces will have.
@@ -65,6 +70,12 @@ impl AttachRecord {
         self.leases.extend(given);
         self.is_attached = true;
         self.store(path)
+    }
+
+    /// Stores that the sandbox has stopped, and not everything has come back.
+    pub fn left(path: &Path) -> Result<(), FileError> {
+        let Some(record) = Self::load(path) else { return Ok(()) };
+        Self { is_attached: false, is_left: true, ..record }.store(path)
     }
 
     /// Stores another lease. If that fails, the old one is still good enough: it is what

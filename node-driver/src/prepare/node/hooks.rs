@@ -56,7 +56,8 @@ impl Node {
         if self.effects.namespaces.is_named(before.namespace) {
             return Err(AttachError::InUse { claim: plan.claim.clone() }.into());
         }
-        Ok(self.effects.detach(plan)?)
+        self.effects.detach(plan)?;
+        Ok(())
     }
 
     fn acknowledge(&self, stream: &UnixStream) -> Result<(), PrepareError> {

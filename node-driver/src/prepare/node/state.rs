@@ -11,9 +11,10 @@ use std::fs::{self, File};
 use std::path::Path;
 
 impl Node {
-    /// Records the phase of a claim. Waits for the disk only if the kubelet is told next: after
-    /// a power failure, the kubelet asks again for a claim that was still being prepared, and
-    /// its files show what remains of it.
+    /// Records the phase of a claim. Does not wait for the disk, which can take longer than all
+    /// else: what is written survives the end of this process. After a power failure, claims of the
+    /// boot before are planned again when the kubelet asks, whether the checkpoint has them or not,
+    /// and files without a record are removed at start.
     pub(super) fn set(
         &self,
         checkpoint: &mut Checkpoint,
@@ -24,8 +25,7 @@ impl Node {
         checkpoint.claims.insert(plan.claim.uid.clone(), record);
         let path = self.effects.paths.checkpoint();
         match phase {
-            Phase::Preparing => checkpoint.note(&path)?,
-            Phase::Prepared => checkpoint.store(&path)?,
+            Phase::Preparing | Phase::Prepared => checkpoint.note(&path)?,
             Phase::Unpreparing => self.write_anyway(Checkpoint::note, checkpoint)?,
         }
         self.written(checkpoint);

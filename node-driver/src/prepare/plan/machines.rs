@@ -57,6 +57,7 @@ fn host_link(interface: &Interface) -> HostLink {
     HostLink {
         name: interface.name.clone(),
         parent: None,
+        lower: None,
         hardware_addr: interface.mac.as_deref().and_then(|mac| mac.parse().ok()),
         mtu: interface.mtu.unwrap_or(1500),
         up: true,

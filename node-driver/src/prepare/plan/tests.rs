@@ -82,6 +82,7 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
     HostLink {
         name: name.into(),
         parent: None,
+        lower: None,
         hardware_addr: Some("02:00:00:00:00:01".parse().expect("an address")),
         mtu: 9000,
         up: true,

@@ -57,7 +57,14 @@ fn records(sandboxes: &[(&str, Option<&str>)]) -> BTreeMap<String, AttachRecord>
         let (sandbox, leases) = (sandbox.map(str::to_owned), BTreeMap::new());
         (
             (*uid).to_owned(),
-            AttachRecord { namespace, sandbox, leases, links: BTreeMap::new(), is_attached: true },
+            AttachRecord {
+                namespace,
+                sandbox,
+                leases,
+                links: BTreeMap::new(),
+                is_attached: true,
+                is_left: false,
+            },
         )
     };
     sandboxes.iter().map(record).collect()

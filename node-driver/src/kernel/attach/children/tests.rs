@@ -17,6 +17,7 @@ fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
     let host = HostLink {
         name: "ib0".into(),
         parent: None,
+        lower: None,
         hardware_addr: None,
         mtu: 2044,
         up: true,

@@ -12,6 +12,7 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
     let host = HostLink {
         name: host.into(),
         parent: None,
+        lower: None,
         hardware_addr: None,
         mtu: 1500,
         up: true,

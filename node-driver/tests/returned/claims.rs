@@ -1,0 +1,150 @@
+//! Claims of the whole driver in these namespaces: interfaces that come back late, and interfaces on top
+//! of others.
+
+use crate::stage::{RAIL, Stage, claim, link};
+use node_driver::facts::network::server::ApiServers;
+use node_driver::facts::network::uplinks::Uplinks;
+use node_driver::facts::ports::KnownPorts;
+use node_driver::kernel::attach::dhcp::keeper::Keepers;
+use node_driver::kernel::attach::namespaces::Namespaces;
+use node_driver::kernel::attach::record::AttachRecord;
+use node_driver::kernel::attach::{AttachMode, SYSCTL};
+use node_driver::kubelet::metrics::PluginMetrics;
+use node_driver::model::plan::Plan;
+use node_driver::prepare::Abandoned;
+use node_driver::prepare::checkpoint::{Checkpoint, Phase, Record};
+use node_driver::prepare::claim::AllocatedClaim;
+use node_driver::prepare::effects::{Effects, Faults};
+use node_driver::prepare::late::LateNics;
+use node_driver::prepare::node::{Ended, Node};
+use node_driver::prepare::notices::Notices;
+use node_driver::prepare::paths::Paths;
+use node_driver::prepare::plan::Policy;
+use node_driver::prepare::published::Published;
+use node_driver::prepare::sandboxes::Sandbox;
+use node_driver::runtime::cdi;
+use process::chain::Chain;
+use rtnetlink::packet_route::link::LinkAttribute;
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use topology_graph::{HostRoot, fixture};
+
+/// The kernel shows an adapter again after its pod's sandbox has stopped.
+pub(crate) fn an_interface_that_comes_back_late_is_restored() {
+    let stage = Stage::with(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(folder.path());
+    let mut plan = stage.plan(json!({"interface": {"name": RAIL}}));
+    // As an adapter's interface, which outlives its namespace.
+    let host = &mut plan.devices[0].link.as_mut().unwrap().host;
+    (host.parent, host.identity) = (Some("0000:99:00.0".to_owned()), None);
+    stage.on_host("ip link set rail0 name hidden mtu 1400");
+    let sandbox = attached(&node, &stage, &plan);
+    in_namespace(&stage, || node.stop_sandbox(&sandbox).unwrap());
+    assert_eq!(mtu(&stage, "hidden"), 1400);
+    // The runtime tells of the end again.
+    in_namespace(&stage, || node.stop_sandbox(&sandbox).unwrap());
+    stage.on_host("ip link set hidden name rail0");
+    in_namespace(&stage, || node.unprepare(&plan.claim.uid).unwrap());
+    assert_eq!(mtu(&stage, RAIL), 9000);
+    let paths = &node.effects.paths;
+    assert_eq!(AttachRecord::load(&paths.attached(&plan.claim.uid)), None);
+    assert_eq!(Checkpoint::peek(&paths.checkpoint()), Some(Checkpoint::default()));
+}
+
+/// The host does not see the interface in the pod, and the one below it must stay.
+pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
+    let stage = Stage::with(&["link add link rail0 name storage type macvlan"]);
+    let folder = tempfile::tempdir().unwrap();
+    fixture::plant(fixture::machine("gce-a3-ultra").unwrap(), &folder.path().join("root")).unwrap();
+    let node = node(folder.path());
+    let prepare = |device: &str, uid: &str| {
+        let parameters = json!({"interface": {"name": device}});
+        let mut claim: AllocatedClaim = claim(vec![device.to_owned()], &parameters, None);
+        uid.clone_into(&mut claim.claim.uid);
+        let prepared = in_namespace(&stage, || {
+            node.prepare(&claim, &Published::default(), &node.read().unwrap())
+        });
+        prepared.map_err(|error| Chain(&error).to_string())
+    };
+    let plan = prepare("storage", "u-1").unwrap();
+    let attached = stage.attach(plan);
+    let refused = prepare(RAIL, "u-2").unwrap_err();
+    assert!(refused.contains("interface `storage` of the host or a pod"), "{refused}");
+    stage.take_back(&attached);
+    in_namespace(&stage, || node.unprepare("u-1").unwrap());
+    prepare(RAIL, "u-2").unwrap();
+}
+
+/// A claim as the driver has recorded it: its sandbox had the interfaces, and its namespace is gone.
+fn attached(node: &Node, stage: &Stage, plan: &Plan) -> Sandbox {
+    let paths = &node.effects.paths;
+    let uid = plan.claim.uid.clone();
+    let record = Record { phase: Phase::Prepared, plan: plan.clone() };
+    let claims = [(uid.clone(), record)].into();
+    std::fs::create_dir_all(paths.plugin()).unwrap();
+    Checkpoint { claims, ..Checkpoint::default() }.store(&paths.checkpoint()).unwrap();
+    let sandbox = Some("s-1".to_owned());
+    let path = paths.attached(&uid);
+    AttachRecord::begin(&path, stage.pod.id().unwrap(), sandbox).store(&path).unwrap();
+    Sandbox {
+        id: "s-1".to_owned(),
+        pod_uid: "p-1".to_owned(),
+        pod: "ns/pod".to_owned(),
+        network: None,
+        is_running: false,
+    }
+}
+
+/// Runs work on a thread in the host's namespace.
+fn in_namespace<T: Send>(stage: &Stage, work: impl FnOnce() -> T + Send) -> T {
+    stage.host.run(async |_| Ok(work())).unwrap()
+}
+
+fn mtu(stage: &Stage, name: &str) -> u32 {
+    let (_, attributes) = link(&stage.host, name);
+    let mtu = attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    });
+    mtu.unwrap()
+}
+
+fn node(folder: &Path) -> Node {
+    let paths = Paths {
+        driver: "dra.net".to_owned(),
+        kubelet: folder.join("kubelet"),
+        cdi: folder.join("cdi"),
+        run: folder.join("run"),
+        netns: folder.join("netns"),
+        sysctl: SYSCTL.into(),
+    };
+    let settings = cdi::Settings {
+        runtime_root: folder.join("root"),
+        attach: AttachMode::Nri,
+        environment: cdi::Environment::default(),
+        locked_memory: true,
+    };
+    let effects = Effects {
+        namespaces: Arc::new(Namespaces::new(&paths.netns)),
+        paths,
+        settings,
+        leases: Keepers::default(),
+        notices: Notices::default(),
+        faults: Faults::default(),
+    };
+    Node {
+        host: HostRoot::at(folder.join("root")),
+        ports: KnownPorts::default(),
+        servers: ApiServers::default(),
+        uplinks: Uplinks::default(),
+        policy: Policy::default(),
+        network_namespaces: Vec::new(),
+        effects,
+        metrics: PluginMetrics::default(),
+        ended: Ended::default(),
+        abandoned: Abandoned::default(),
+        late: LateNics::default(),
+    }
+}

@@ -12,6 +12,7 @@ use crate::view::{ClusterView, LateClaim, late_binding};
 use dra_allocator::{AllocatedState, ClaimAllocation};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use topology_graph::{Chance, Level, NearestRequest, NicRole, PciAddress, Topology};
 
 /// The most choices of GPUs that are tried for a pod that has not started. With 8 GPUs there are at
@@ -59,6 +60,10 @@ pub struct LateNode<'a> {
     free_nics: BTreeSet<PciAddress>,
     /// Taken places of which no claim is known.
     assumed: usize,
+    /// The pods that have places and have not started. The free devices are those after them, as far as
+    /// one can foresee; `before` has those before them.
+    waiting: Vec<LateDemand>,
+    before: (BTreeSet<PciAddress>, BTreeSet<PciAddress>),
 }
 
 /// What a pod can expect when it starts.
@@ -76,12 +81,17 @@ impl<'a> LateNode<'a> {
     /// or has no graph, or its device plugin does not offer whole GPUs.
     pub fn of(view: &'a ClusterView, node: &str, in_use: &AllocatedState) -> Option<Self> {
         let (mut late, claims) = Self::now(view, node, in_use)?;
-        for claim in claims.into_iter().filter(|claim| !claim.is_bound()) {
-            late.start(LateDemand {
+        let waiting = claims.into_iter().filter(|claim| !claim.is_bound());
+        late.waiting = waiting
+            .map(|claim| LateDemand {
                 gpus: claim.wanted.gpus.map_or(claim.places, |gpus| gpus as usize),
                 nics: claim.places,
                 within: claim.wanted.within,
-            });
+            })
+            .collect();
+        late.before = (late.free_gpus.clone(), late.free_nics.clone());
+        for demand in late.waiting.clone() {
+            late.start(demand);
         }
         Some(late)
     }
@@ -122,6 +132,8 @@ impl<'a> LateNode<'a> {
             hidden: divided + hidden::gpus(view, node, (pool, resource)),
             free_nics,
             assumed: taken.saturating_sub(known),
+            waiting: Vec::new(),
+            before: Default::default(),
         };
         Some((late, claims))
     }
@@ -139,26 +151,46 @@ impl<'a> LateNode<'a> {
     }
 
     /// How many of up to `most` such pods find near NICs for certain, whatever GPUs the kubelet chooses for
-    /// all of them. Never too many.
+    /// all of them and for the pods that have places and have not started, in whatever order they start.
+    /// Never too many.
     pub fn surely_near(mut self, demand: LateDemand, most: usize) -> usize {
         let LateDemand { gpus, nics, within } = demand;
+        (self.free_gpus, self.free_nics) = mem::take(&mut self.before);
         self.groups = GpuGroups::of(TopologyPolicy::None, self.topology, &self.free_gpus);
-        let all_are_near = |demand: LateDemand| {
-            let chance = self.chance(demand, within.unwrap_or(Level::Numa));
-            chance.is_some_and(|chance| chance.served == chance.all)
-        };
-        if gpus == 0 || !all_are_near(demand) {
+        let mut waiting = mem::take(&mut self.waiting);
+        // What is known of taken places without a claim is their number.
+        if self.assumed > 0 {
+            waiting.push(LateDemand { gpus: self.assumed, nics: self.assumed, within });
+        }
+        if gpus == 0 || waiting.iter().any(|it| it.gpus == 0) {
             return 0;
         }
-        // NICs that do not divide evenly are counted as if each GPU had the most.
-        let per_pod = if nics < gpus { nics } else { gpus * nics.div_ceil(gpus) };
-        let are_near = |pods: &usize| {
-            all_are_near(LateDemand { gpus: pods * gpus, nics: pods * per_pod, within })
+        let all_are_near = |gpus: usize, nics: usize| {
+            let chance =
+                self.chance(LateDemand { gpus, nics, within }, within.unwrap_or(Level::Numa));
+            chance.is_some_and(|chance| chance.served == chance.all)
         };
-        // A NIC serves one pod, but the pool would share what is left of it.
-        let most =
-            if nics < gpus && !gpus.is_multiple_of(nics.max(1)) { most.min(1) } else { most };
-        (2..=most).take_while(are_near).last().unwrap_or(1).min(most)
+        if waiting.is_empty() {
+            if !all_are_near(gpus, nics) {
+                return 0;
+            }
+            // NICs that do not divide evenly are counted as if each GPU had the most.
+            let per_pod = if nics < gpus { nics } else { gpus * nics.div_ceil(gpus) };
+            // A NIC serves one pod, but the pool would share what is left of it.
+            let is_shared = nics < gpus && !gpus.is_multiple_of(nics.max(1));
+            let most = if is_shared { most.min(1) } else { most };
+            let are_near = |pods: &usize| all_are_near(pods * gpus, pods * per_pod);
+            return (2..=most).take_while(are_near).last().unwrap_or(1).min(most);
+        }
+        // Pods of several kinds are counted as if each GPU had the most NICs of any of them.
+        let per_gpu = waiting.iter().chain([&demand]).map(|it| it.nics.div_ceil(it.gpus)).max();
+        let per_gpu = per_gpu.unwrap_or_default();
+        let others: usize = waiting.iter().map(|it| it.gpus).sum();
+        let are_near = |pods: &usize| {
+            let gpus = others + pods * gpus;
+            all_are_near(gpus, gpus * per_gpu)
+        };
+        (1..=most).take_while(are_near).last().unwrap_or_default()
     }
 
     /// The GPUs that no claim names, and the free NICs.

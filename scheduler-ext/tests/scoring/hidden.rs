@@ -150,6 +150,96 @@ proptest! {
     }
 }
 
+/// Devices that are free while pods start one after the other.
+#[derive(Clone)]
+struct Free {
+    gpus: Vec<PciAddress>,
+    nics: Vec<PciAddress>,
+}
+
+impl Free {
+    /// Whether all pods that matter get near NICs, whatever GPUs the kubelet chooses for each, and
+    /// whichever starts next.
+    fn all_are_near(&self, pods: &[(LateDemand, bool)]) -> bool {
+        (0..pods.len()).all(|next| {
+            let mut others = pods.to_vec();
+            let (demand, matters) = others.remove(next);
+            choices(&self.gpus, demand.gpus).into_iter().all(|gpus| {
+                let request = NearestRequest {
+                    gpus: gpus.iter().copied().collect(),
+                    nics: self.nics.clone(),
+                    count: demand.nics,
+                    within: demand.within,
+                    rest: Vec::new(),
+                };
+                let nics = TOPOLOGY.nearest(&request);
+                if matters && nics.is_none() {
+                    return false;
+                }
+                let mut free = self.clone();
+                free.gpus.retain(|gpu| !gpus.contains(gpu));
+                free.nics.retain(|nic| !nics.iter().flatten().any(|taken| taken == nic));
+                free.all_are_near(&others)
+            })
+        })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Beside pods that have not started, and GPUs of pods without a claim.
+    #[test]
+    fn surely_near_pods_are_near_whatever_happens(
+        gone in prop::sample::subsequence((0..8).collect::<Vec<usize>>(), 2..5),
+        gone_nics in prop::sample::subsequence((0..8).collect::<Vec<usize>>(), 5),
+        (waiting, hidden) in (0..3_usize, 0..2_usize),
+        (gpu_count, nic_count) in (1..3_usize, 1..3_usize),
+        level in prop::sample::select(vec![Level::Switch, Level::Root, Level::Numa]),
+    ) {
+        let gone_nics = &gone_nics[..gone.len()];
+        let mut claims = vec![held("a", 0, &gone, gone_nics)];
+        if waiting > 0 {
+            // As many places as GPUs.
+            claims.push(held("a", 5, &[], &(0..waiting).collect::<Vec<_>>()));
+        }
+        let mut view = view(&[("a", None)], &claims, &late_spec(1, 1, None));
+        if hidden > 0 {
+            apply(&mut view, &pod("blind", "a", hidden));
+        }
+        let within = Some(level);
+        let demand = LateDemand { gpus: gpu_count, nics: nic_count, within };
+        let late = LateNode::of(&view, "a", view.inventory().state()).unwrap();
+        let sure = late.surely_near(demand, 2);
+        let [all_gpus, all_nics] = addresses();
+        let free = |all: &[String], used: &[usize]| -> Vec<PciAddress> {
+            let free = all.iter().enumerate().filter(|(index, _)| !used.contains(index));
+            free.map(|(_, address)| address.parse().unwrap()).collect()
+        };
+        let free = Free { gpus: free(&all_gpus, &gone), nics: free(&all_nics, gone_nics) };
+        let numa = Some(Level::Numa);
+        let mut pods = vec![(LateDemand { gpus: hidden, nics: 0, within: None }, false); hidden];
+        if waiting > 0 {
+            pods.push((LateDemand { gpus: waiting, nics: waiting, within: numa }, false));
+        }
+        pods.extend(vec![(demand, true); sure]);
+        prop_assert!(sure == 0 || free.all_are_near(&pods), "{} are not sure", sure);
+    }
+}
+
+/// Two pods of two GPUs each are surely near on the half of a machine that is free, and one beside
+/// a pod that has not started.
+#[test]
+fn a_pod_that_has_not_started_takes_room_of_the_sure_ones() {
+    let half = [0, 1, 2, 3];
+    let demand = LateDemand { gpus: 2, nics: 2, within: Some(Level::Numa) };
+    let sure = |claims: &[_]| {
+        let view = view(&[("a", None)], claims, &late_spec(1, 1, None));
+        LateNode::of(&view, "a", view.inventory().state()).unwrap().surely_near(demand, 4)
+    };
+    assert_eq!(sure(&[held("a", 0, &half, &half)]), 2);
+    assert_eq!(sure(&[held("a", 0, &half, &half), held("a", 4, &[], &[0, 1])]), 1);
+}
+
 #[test]
 fn pods_of_other_resources_do_not_count() {
     let mut view = view(&[("a", Some("restricted"))], &[], &late_spec(4, 4, Some("numa")));

@@ -63,9 +63,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         for (scene, comparison) in scenes.iter().zip(&comparisons) {
             writeln!(out, "{}", table(scene, comparison))?;
-            let lost = losses(comparison);
-            if !lost.is_empty() {
-                writeln!(out, "scheduler-ext is not first in: {}\n", lost.join("; "))?;
+            for sentence in losses(comparison).sentences() {
+                writeln!(out, "{sentence}\n")?;
             }
         }
     }

@@ -76,19 +76,21 @@ const DOMAINS: Row = Row {
 };
 
 impl Row {
-    /// Whether no other policy beats `scheduler-ext` by more than a tie.
-    pub fn is_ours_first(&self, comparison: &Comparison) -> bool {
-        let ours = Kind::SchedulerExt.name();
-        let Some(own) = comparison.policies.iter().find(|it| it.name == ours) else { return false };
-        let own = (self.value)(own);
-        comparison.policies.iter().all(|other| {
-            let other = (self.value)(other);
-            if self.more_is_better {
-                own >= other * (1.0 - TIE)
-            } else {
-                own <= other * (1.0 + TIE)
-            }
-        })
+    /// The policies, by index, that beat the policy `ours` by more than a tie.
+    fn ahead(self, comparison: &Comparison, ours: usize) -> impl Iterator<Item = usize> {
+        let own = (self.value)(&comparison.policies[ours]);
+        let values = comparison.policies.iter().map(self.value).enumerate();
+        let ahead = values.filter(move |(_, other)| {
+            if self.more_is_better { own < other * (1.0 - TIE) } else { own > other * (1.0 + TIE) }
+        });
+        ahead.map(|(policy, _)| policy)
+    }
+
+    /// Whether a policy differs from the policy `ours` by more than twice the standard error; false if
+    /// that is unknown.
+    fn is_beyond_chance(&self, comparison: &Comparison, policy: usize, ours: usize) -> bool {
+        let difference = comparison.difference(policy, ours, self.value);
+        difference.is_some_and(|it| it.mean.abs() > 2.0 * it.error)
     }
 
     /// The value in the title's unit.
@@ -154,9 +156,46 @@ fn line(text: &mut String, title: &str, values: impl Iterator<Item = impl AsRef<
     text.push('\n');
 }
 
-/// Titles of the rows in which another policy is better.
-pub fn losses(comparison: &Comparison) -> Vec<&'static str> {
-    ROWS.iter().filter(|row| !row.is_ours_first(comparison)).map(|row| row.title).collect()
+/// Titles of the rows in which another policy is ahead of `scheduler-ext` by more than a tie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// By more than twice the standard error.
+    pub beyond_chance: Vec<&'static str>,
+    /// By less, or with too few replays for a standard error.
+    pub perhaps_chance: Vec<&'static str>,
+}
+
+impl Losses {
+    /// A sentence for each kind of loss that there is.
+    pub fn sentences(&self) -> Vec<String> {
+        let kinds = [
+            ("by more than twice the standard error", &self.beyond_chance),
+            ("which may be chance", &self.perhaps_chance),
+        ];
+        let lost = kinds.into_iter().filter(|(_, titles)| !titles.is_empty());
+        lost.map(|(kind, titles)| {
+            format!("another policy is ahead of scheduler-ext, {kind}, in: {}", titles.join("; "))
+        })
+        .collect()
+    }
+}
+
+/// The rows in which another policy is ahead of `scheduler-ext`; none if it is not compared.
+pub fn losses(comparison: &Comparison) -> Losses {
+    let mut losses = Losses::default();
+    let mut policies = comparison.policies.iter();
+    let Some(ours) = policies.position(|it| it.name == Kind::SchedulerExt.name()) else {
+        return losses;
+    };
+    for row in &ROWS {
+        let ahead: Vec<usize> = row.ahead(comparison, ours).collect();
+        if ahead.iter().any(|policy| row.is_beyond_chance(comparison, *policy, ours)) {
+            losses.beyond_chance.push(row.title);
+        } else if !ahead.is_empty() {
+            losses.perhaps_chance.push(row.title);
+        }
+    }
+    losses
 }
 
 #[cfg(test)]
@@ -187,7 +226,26 @@ mod tests {
                 vec![measures("scheduler-ext", wait)],
             ])
         };
-        assert!(losses(&comparison(1004.0)).is_empty());
-        assert_eq!(losses(&comparison(1006.0)), ["waiting, mean (s)"]);
+        assert_eq!(losses(&comparison(1004.0)), Losses::default());
+        assert_eq!(losses(&comparison(1006.0)).perhaps_chance, ["waiting, mean (s)"]);
+    }
+
+    #[test]
+    fn a_loss_within_twice_the_standard_error_may_be_chance() {
+        let cases = [
+            (
+                [1010.0, 1011.0, 1012.0],
+                "by more than twice the standard error, in: waiting, mean (s)",
+            ),
+            ([900.0, 1000.0, 1133.0], "which may be chance, in: waiting, mean (s)"),
+            ([900.0, 1000.0, 1100.0], ""),
+        ];
+        for (own, expected) in cases {
+            let replays = own.map(|wait| measures("scheduler-ext", wait)).to_vec();
+            let other = [1000.0; 3].map(|wait| measures("FGD", wait)).to_vec();
+            let told = losses(&Comparison::of(vec![other, replays])).sentences().join("\n");
+            let told = told.trim_start_matches("another policy is ahead of scheduler-ext, ");
+            assert_eq!(told, expected, "{own:?}");
+        }
     }
 }

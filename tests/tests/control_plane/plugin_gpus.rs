@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{ResourceClaim, ResourceSlice},
@@ -117,7 +117,7 @@ async fn pods_with_a_part_of_the_gpus_get_places(plane: Arc<ControlPlane>) -> an
 async fn late_nodes_are_ranked_by_the_nics_that_are_left(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
+    let outcome = with_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
         scope.apply_yaml(READS_PODS).await?;
         let near = installation.late_machine("near", H100, 8).await?;
@@ -143,14 +143,17 @@ async fn late_nodes_are_ranked_by_the_nics_that_are_left(
             create(scope, &pod(name, 1, 1)?).await?;
             let bound = scope.bound(name, SOON).await?;
             let node = bound.spec.and_then(|spec| spec.node_name);
-            assert_eq!(node.as_deref(), Some(&*near), "{name}: {}", installation.extender_log());
+            let log = installation.extender_log();
+            ensure!(node.as_deref() == Some(&*near), "{name} is on {node:?}: {log}");
         }
         let metrics = installation.extender()?.metrics().await?;
         let scored = metrics.get("dranet_scheduler_ext_nodes_scored_total{score=\"Predicted\"}");
-        assert!(scored.is_some_and(|scored| *scored > 0.0), "{metrics:?}");
-        plane.restart_scheduler(&SchedulerConfig::default()).await
+        ensure!(scored.is_some_and(|scored| *scored > 0.0), "{metrics:?}");
+        Ok(())
     })
-    .await
+    .await;
+    let restarted = plane.restart_scheduler(&SchedulerConfig::default()).await;
+    outcome.and(restarted)
 }
 
 /// Writes into the status of a pod's claim what its driver would write when the pod starts: these GPUs and

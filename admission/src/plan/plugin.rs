@@ -207,7 +207,7 @@ fn no_machine(
     if late > 0 {
         return intent.deny(format!(
             "only a device plugin offers {name} here, and {} with late binding cannot serve the pod: it \
-             takes no more GPUs than a node has, and no {}, {} or {}, which need NICs by name",
+             takes no more GPUs than its device plugin offers, and no {}, {} or {}, which need NICs by name",
             count(late, "node"),
             annotation::NIC_SHARING,
             annotation::RAIL,

@@ -1,4 +1,4 @@
-//! Writes the PCI ID database as one text with an index, for `src/facts/pci_names.rs`. A
+//! Writes the PCI ID database as one text with an index, for `src/pci_names.rs`. A
 //! table of strings would have some 20,000 pointers, which every start of the driver
 //! would relocate and keep in memory for the few names that it needs.
 

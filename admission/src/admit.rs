@@ -64,6 +64,14 @@ const UNKNOWN: &str = "no machine with GPUs and NICs that the pod can run on is 
                        ties them by what drivers publish on every machine, and the pod waits for \
                        such a node";
 
+/// The annotation of a static pod's copy in the API server, which its kubelet creates
+/// (`kubetypes.ConfigMirrorAnnotationKey`).
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Warning on the copy of a static pod, which runs already.
+const STATIC: &str = "a static pod gets no devices of claims, so dranet.io/aligned-nics has no effect \
+                      on it";
+
 /// A pod after all checks that need no plan.
 #[derive(Debug)]
 pub enum Begun {
@@ -111,7 +119,13 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
     let decided = |verdict| Ok(Begun::Decided(Box::new(verdict)));
     api_limits::check(pod)?;
     let typed = typed_of(pod)?;
-    let warnings = intent::warnings(&typed);
+    let mut warnings = intent::warnings(&typed);
+    // A denial would only hide that the pod runs.
+    let is_static = typed.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(MIRROR));
+    if is_static && intent::is_triggered(&typed) {
+        warnings.push(STATIC.to_owned());
+        return decided(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
+    }
     let resources = GpuResources::of(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };

@@ -170,10 +170,10 @@ impl<'a> LateNode<'a> {
                 self.chance(LateDemand { gpus, nics, within }, within.unwrap_or(Level::Numa));
             chance.is_some_and(|chance| chance.served == chance.all)
         };
+        if !all_are_near(gpus, nics) {
+            return 0;
+        }
         if waiting.is_empty() {
-            if !all_are_near(gpus, nics) {
-                return 0;
-            }
             // NICs that do not divide evenly are counted as if each GPU had the most.
             let per_pod = if nics < gpus { nics } else { gpus * nics.div_ceil(gpus) };
             // A NIC serves one pod, but the pool would share what is left of it.

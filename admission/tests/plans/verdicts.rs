@@ -209,3 +209,16 @@ fn pods_can_wait_for_unknown_machines() {
     };
     assert_eq!(name(&admitting), name(&Policy::default()), "one machine is enough to know");
 }
+
+#[test]
+fn copies_of_static_pods_stay_as_they_are() {
+    let mut copy = pod(GPU, 2, &[("aligned-nics", "2")]);
+    copy["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("f5b1c2");
+    copy["spec"]["nodeName"] = json!("node-0");
+    for view in [cluster(&[GB300]), cluster(&[])] {
+        let verdict = admit(&copy, &view, &Policy::default()).unwrap();
+        assert_eq!(verdict.pod, copy);
+        assert!(verdict.planned.is_none());
+        assert!(verdict.warnings.iter().any(|it| it.starts_with("a static pod")), "{verdict:?}");
+    }
+}

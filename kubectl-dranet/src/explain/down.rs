@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The most nodes for which it is tried.
 const NODES_MAX: usize = 16;
 
-/// The taint of a NIC without an active port (`node-driver/src/decide/health.rs`).
+/// The taint of a NIC without an active port (`publication/src/health.rs`).
 const PORT_DOWN: &str = "dranet.io/port-down";
 
 /// Sentences about nodes where the claims would fit if devices recovered.

@@ -3,7 +3,7 @@
 use cluster_model::node_devices::{Role, published};
 use cluster_model::view::ClusterView;
 
-/// The driver's condition of a NodeTopology (`node-driver/src/decide/nic_conditions.rs`), and its
+/// The driver's condition of a NodeTopology (`publication/src/nic_conditions.rs`), and its
 /// reason if nobody has to do anything.
 const CONDITION: &str = "NICsWithheld";
 const EXPECTED: &str = "Expected";

@@ -39,6 +39,12 @@ pub struct Preparer {
     statuses: StatusWriter,
 }
 
+/// What is read of the machine and the pod beside the claim. An error counts only if the claim is valid.
+struct Read {
+    facts: Result<(Published, Snapshot), PrepareError>,
+    pod_devices: Result<Option<PodDevices>, PrepareError>,
+}
+
 impl Preparer {
     /// Creates the preparer for the node of this name.
     pub fn new(client: Client, name: impl Into<String>, node: Arc<Node>) -> Self {
@@ -69,7 +75,7 @@ impl Preparer {
             },
         };
         let (object, pod_devices) = asked?;
-        match self.prepare_new(&object, claim, (facts, pod_devices)).await {
+        match self.prepare_new(&object, claim, Read { facts, pod_devices }).await {
             Ok(plan) => {
                 self.events.forget(&claim.uid);
                 let devices = self.node.devices(&plan);
@@ -88,10 +94,7 @@ impl Preparer {
         &self,
         object: &ResourceClaim,
         claim: &ClaimRef,
-        (facts, pod_devices): (
-            Result<(Published, Snapshot), PrepareError>,
-            Result<Option<PodDevices>, PrepareError>,
-        ),
+        Read { facts, pod_devices }: Read,
     ) -> Result<Plan, PrepareError> {
         let driver = &self.node.effects.paths.driver;
         let mut allocated = AllocatedClaim::read(object, claim, driver, &self.name)?;

@@ -57,7 +57,7 @@ pub(crate) fn an_interface_that_comes_back_late_is_restored() {
 pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
     let stage = Stage::with(&["link add link rail0 name storage type macvlan"]);
     let folder = tempfile::tempdir().unwrap();
-    fixture::plant(fixture::machine("gce-a3-ultra").unwrap(), &folder.path().join("root")).unwrap();
+    fixture::plant(fixture::machine("gcp-a4").unwrap(), &folder.path().join("root")).unwrap();
     let node = node(folder.path());
     let prepare = |device: &str, uid: &str| {
         let parameters = json!({"interface": {"name": device}});

@@ -42,6 +42,10 @@ impl Borrowed {
         command
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it waits on a condition, outside of any runtime"
+    )]
     fn give_back(&self) -> anyhow::Result<()> {
         let interface = &self.interface;
         // It is still in a pod if a test failed. The kernel then returns it with the pod's namespace.
@@ -93,14 +97,9 @@ fn restore(interface: &str) -> anyhow::Result<Vec<String>> {
 
 /// The line of `ip` for a route.
 fn line(route: &Value, interface: &str) -> Option<String> {
-    let mut line = format!("route replace {} dev {interface}", route["dst"].as_str()?);
-    if let Some(gateway) = route["gateway"].as_str() {
-        line.push_str(&format!(" via {gateway}"));
-    }
-    if let Some(metric) = route["metric"].as_u64() {
-        line.push_str(&format!(" metric {metric}"));
-    }
-    Some(line)
+    let gateway = route["gateway"].as_str().map(|it| format!(" via {it}")).unwrap_or_default();
+    let metric = route["metric"].as_u64().map(|it| format!(" metric {it}")).unwrap_or_default();
+    Some(format!("route replace {}{gateway} dev {interface}{metric}", route["dst"].as_str()?))
 }
 
 fn json(command: &str) -> anyhow::Result<Value> {

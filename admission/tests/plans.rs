@@ -34,6 +34,8 @@ mod roles;
 mod shared_gpus;
 #[path = "plans/sharing.rs"]
 mod sharing;
+#[path = "plans/unknown.rs"]
+mod unknown;
 #[path = "plans/verdicts.rs"]
 mod verdicts;
 #[path = "plans/without_rdma.rs"]

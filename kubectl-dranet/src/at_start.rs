@@ -36,9 +36,9 @@ impl ExpectedAtStart {
         let Some((demand, late)) = demand else {
             let topology_policy = view.topology_policy(node).map(|policy| policy.to_string());
             let within = late_binding(spec).within.unwrap_or(Level::Numa).to_string();
-            return Some(Self { within, near_eighths: None, hidden_gpus: 0, topology_policy });
+            return Some(Self { within, near_eighths: None, hidden_gpus: None, topology_policy });
         };
-        let hidden_gpus = late.hidden_gpus();
+        let hidden_gpus = Some(late.hidden_gpus());
         let topology_policy = late.policy().map(|policy| policy.to_string());
         let expected = late.expect(demand);
         let near = AtStart::PARTS - AtStart::of(&expected).missed;
@@ -73,8 +73,8 @@ impl ExpectedAtStart {
             }
         };
         let hidden = match self.hidden_gpus {
-            0 => String::new(),
-            hidden => {
+            None | Some(0) => String::new(),
+            Some(hidden) => {
                 let are = if hidden == 1 { "is" } else { "are" };
                 format!("; {} {are} in use or divided, not known which", counted(hidden, "GPU"))
             }

@@ -5,7 +5,9 @@
 
 use super::among::Among;
 use super::decided::Rest;
-use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks, selection};
+use super::{
+    Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks, selection, unknown,
+};
 use crate::claim::{ClaimParts, match_attribute};
 use crate::cost::{self, CostError};
 use crate::demand::Demand;
@@ -16,7 +18,7 @@ use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use crate::ports::PortsApart;
-use crate::wishes::SameRail;
+use crate::wishes::{NicShare, SameRail};
 use crate::wording::{count, nodes};
 use cluster_model::gpu_drivers;
 use cluster_model::machines::{Machine, Selection, machines};
@@ -24,8 +26,8 @@ use cluster_model::names::{alternative, annotation, attribute};
 use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::places;
 use cluster_model::view::ClusterView;
-use dra_allocator::AttributeValue;
-use k8s_openapi::api::resource::v1::{DeviceRequest, DeviceSubRequest};
+use dra_allocator::{AttributeValue, Class};
+use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceRequest, DeviceSubRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Level, NicRole, PciAddress};
 
@@ -40,11 +42,6 @@ pub(super) fn plan(
 ) -> Result<(Plan, Rest<'static>), Denial> {
     let (view, placement) = (among.view, among.placement());
     let (level, common) = common(intent)?;
-    if intent.wishes.rail.is_some() {
-        return Err(SameRail::deny(
-            "a rail is that of the NIC next to a GPU, and the pod has no GPU",
-        ));
-    }
     let (nic_driver, class) = selection::nics(intent, among, policy)?;
     nic_checks::check_driver(intent, nic_driver)?;
     let selection =
@@ -70,27 +67,12 @@ pub(super) fn plan(
     if !serves.contains(&true) {
         return Err(shortage(intent, level, common, &machines));
     }
-    let form = Form { ways: vec![way(intent, common)], only: None, apart: Apart::Kind };
-    let source = Source {
-        driver: gpu_drivers::NONE,
-        gpu_profile: None,
-        classes: &Classes { gpu: String::new(), nic: class.name.to_string() },
-        nic_class: &NicClass::of(nic_driver, intent.nic_role, &machines),
-        without_interface: intent.host_network,
-        rails: &[],
-        capacity: granted.capacity.as_ref(),
-        gpu_capacity: None,
-        gpu_addresses: &[],
-        last_resort: alternative::ANY,
-    };
-    let mut written = form.write(&demand, source, Order::NicThenGpu);
-    if is_preferred {
-        prefer(&mut written, common);
-    }
-    intent.wishes.add_to(&demand, &mut written);
+    let nic_class = NicClass::of(nic_driver, intent.nic_role, &machines);
+    let of_class = (&*class, &nic_class, granted.capacity.as_ref());
+    let mut written = write(intent, &demand, common, of_class);
     let ports = PortsApart::of(nic_driver, &demand, &machines, &serves, view.settings());
     ports.constrain(&mut written);
-    source.nic_class.keep_equal(&mut written, demand.all_nics());
+    nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
     let steps = steps(intent, view, &machines, (&demand, nearness), &written, policy)?;
     let planned = planned(&machines, nearness, &serves, &near);
@@ -109,6 +91,58 @@ pub(super) fn plan(
     let grants = demand.grants(&intent.shares);
     let written = Written { claim, nic_requests: written.nic_requests, grants, steps };
     Ok((Plan { shares_ports, ..Plan::new(intent, outline, written) }, rest))
+}
+
+/// The plan while nothing is known about the nodes that the pod can run on.
+pub(super) fn unseen(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
+    let (level, common) = common(intent)?;
+    let (nic_driver, class) = selection::unseen_nics(intent, view, policy)?;
+    nic_checks::check_driver(intent, nic_driver)?;
+    let demand = Demand::of(intent);
+    let capacity = intent.wishes.share.as_ref().map(NicShare::unseen);
+    let nic_class = NicClass::unseen(nic_driver, intent.nic_role);
+    let written = write(intent, &demand, common, (&class, &nic_class, capacity.as_ref()));
+    let outline = Outline {
+        driver: gpu_drivers::NONE,
+        nic_driver,
+        join: common.0,
+        nearness: Nearness::Level(level),
+        why: unknown::WHY.to_owned(),
+        far_because: join::FAR,
+        machines: Vec::new(),
+    };
+    let claim = choice::claim(&written);
+    let grants = demand.grants(&intent.shares);
+    let written = Written { claim, nic_requests: written.nic_requests, grants, steps: 0 };
+    Ok(Plan::new(intent, outline, written))
+}
+
+/// The requests and constraints for NICs of this class, with this capacity of each if it is shared.
+fn write(
+    intent: &Intent,
+    demand: &Demand,
+    common: Common,
+    (class, nic_class, capacity): (&Class, &NicClass, Option<&CapacityRequirements>),
+) -> ClaimParts {
+    let form = Form { ways: vec![way(intent, common)], only: None, apart: Apart::Kind };
+    let source = Source {
+        driver: gpu_drivers::NONE,
+        gpu_profile: None,
+        classes: &Classes { gpu: String::new(), nic: class.name.to_string() },
+        nic_class,
+        without_interface: intent.host_network,
+        rails: &[],
+        capacity,
+        gpu_capacity: None,
+        gpu_addresses: &[],
+        last_resort: alternative::ANY,
+    };
+    let mut written = form.write(demand, source, Order::NicThenGpu);
+    if intent.policy == AlignmentPolicy::Preferred {
+        prefer(&mut written, common);
+    }
+    intent.wishes.add_to(demand, &mut written);
+    written
 }
 
 /// What the plan says about each machine.
@@ -133,6 +167,11 @@ fn planned(
 
 /// The level that the pod asks for, and the attribute by which NICs of a cell know each other.
 fn common(intent: &Intent) -> Result<(Level, Common), Denial> {
+    if intent.wishes.rail.is_some() {
+        return Err(SameRail::deny(
+            "a rail is that of the NIC next to a GPU, and the pod has no GPU",
+        ));
+    }
     let level = intent.level.unwrap_or(Level::Numa);
     let common = match level {
         Level::Switch => ("switch", attribute::PCIE_SWITCH),

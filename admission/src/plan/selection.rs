@@ -155,17 +155,27 @@ pub(super) fn unseen(
         Some(name) => (annotation::GPU_CLASS, name.clone()),
         None => (annotation::ALIGNED_NICS, of_limits.unwrap_or_else(|| named(driver))),
     };
-    let (nic_annotation, nic_value) = match &intent.nic_class {
-        Some(name) => (annotation::NIC_CLASS, name),
-        None => (annotation::ALIGNED_NICS, &policy.nic_class),
-    };
-    let nic_driver = nic_drivers::all().iter().find(|it| it.classes.contains(&nic_value.as_str()));
+    let (nic_driver, nic_class) = unseen_nics(intent, view, policy)?;
     Ok(Selected {
         driver,
         gpu_class: class(view, gpu_annotation, &gpu_value, &gpu_value)?,
-        nic_driver: nic_driver.unwrap_or(nic_drivers::OURS),
-        nic_class: class(view, nic_annotation, nic_value, nic_value)?,
+        nic_driver,
+        nic_class,
     })
+}
+
+/// The same for the NICs alone.
+pub(super) fn unseen_nics(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<(&'static NicDriver, Arc<Class>), Denial> {
+    let (key, name) = match &intent.nic_class {
+        Some(name) => (annotation::NIC_CLASS, name),
+        None => (annotation::ALIGNED_NICS, &policy.nic_class),
+    };
+    let driver = nic_drivers::all().iter().find(|it| it.classes.contains(&name.as_str()));
+    Ok((driver.unwrap_or(nic_drivers::OURS), class(view, key, name, name)?))
 }
 
 fn gpus(

@@ -21,6 +21,10 @@ use cluster_model::view::ClusterView;
 use std::collections::BTreeSet;
 use topology_graph::Level;
 
+/// Why the claim has this join.
+pub(super) const WHY: &str =
+    "no machine that the pod can run on is known yet, and this is what drivers have in common";
+
 /// Returns true if nothing is known about the nodes that a pod can run on: none of them has GPUs or
 /// NICs, by a DRA driver or a device plugin, and no such machine is remembered.
 pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
@@ -62,9 +66,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         nic_driver: selected.nic_driver,
         join: name,
         nearness: Nearness::Level(Level::Numa),
-        why: "no machine that the pod can run on is known yet, and this is what drivers have in \
-              common"
-            .to_owned(),
+        why: WHY.to_owned(),
         far_because: join::FAR,
         machines: Vec::new(),
     };
@@ -78,7 +80,8 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
 /// need the GPU driver's kind attribute to keep them apart.
 fn ways(intent: &Intent, demand: &Demand, driver: &GpuDriver) -> Vec<Way> {
     let way = |join, name| Way::Attribute { join, name, only: None };
-    let numa = way("numa", attribute::NUMA_NODE);
+    // NICs carry the driver's own NUMA attribute too.
+    let numa = way("numa", driver.numa_attribute.unwrap_or(attribute::NUMA_NODE));
     if driver.kind_attribute.is_none() {
         return vec![numa];
     }

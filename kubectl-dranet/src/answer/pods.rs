@@ -86,8 +86,8 @@ pub(crate) struct ExpectedAtStart {
     pub(crate) within: String,
     /// For how many eighths of the kubelet's choices of GPUs so near NICs are free; null if unknown.
     pub(crate) near_eighths: Option<u32>,
-    /// How many GPUs are divided, or pods without a claim have; it is not known which.
-    pub(crate) hidden_gpus: usize,
+    /// How many GPUs are divided, or pods without a claim have, not known which; null if unknown.
+    pub(crate) hidden_gpus: Option<usize>,
     /// The policy of the kubelet's topology manager; null if unknown.
     pub(crate) topology_policy: Option<String>,
 }

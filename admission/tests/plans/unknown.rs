@@ -1,0 +1,91 @@
+//! `--unknown-shape=admit`: what is planned before any machine is known, for each kind of pod, on the
+//! machines that then come.
+
+use crate::cluster::*;
+use admission::admit::{Verdict, admit};
+use admission::plan::Policy;
+use cluster_model::view::ClusterView;
+use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::slice;
+
+const NVIDIA: &str = "nvidia.com/gpu";
+
+/// Kinds of pods: the resource, the number of its units, and annotations.
+const PODS: [(&str, u32, &[(&str, &str)]); 15] = [
+    (NVIDIA, 1, &[("aligned-nics", "1")]),
+    (NVIDIA, 1, &[("aligned-nics", "2"), ("alignment-policy", "preferred")]),
+    (NVIDIA, 2, &[("aligned-nics", "2")]),
+    (NVIDIA, 2, &[("aligned-nics", "2"), ("pairing", "group")]),
+    (NVIDIA, 8, &[("aligned-nics", "per-gpu")]),
+    (NVIDIA, 1, &[("aligned-nics", "1"), ("alignment", "root")]),
+    (NVIDIA, 1, &[("aligned-nics", "1"), ("nic-role", "storage")]),
+    (NVIDIA, 1, &[("aligned-nics", "1"), ("rail", "same")]),
+    ("amd.com/gpu", 1, &[("aligned-nics", "1")]),
+    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "1")]),
+    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2")]),
+    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2"), ("alignment", "root")]),
+    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "5"), ("alignment-policy", "preferred")]),
+    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2"), ("nic-role", "storage")]),
+    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "1"), ("rail", "same")]),
+];
+
+const MACHINES: [(&str, Machine); 6] = [
+    ("DGX H100", DGX_H100),
+    ("ND H100 v5", H100),
+    ("GB300", GB300),
+    ("DGX B200", DGX_B200),
+    ("MI300X", MI300X),
+    ("P4d", P4D),
+];
+
+fn planned(pod: &Value, view: &ClusterView) -> Result<ResourceClaimSpec, String> {
+    let policy = Policy { admit_unknown: true, ..Policy::default() };
+    let verdict: Result<Verdict, _> = admit(pod, view, &policy);
+    let verdict = verdict.map_err(|denial| denial.to_string())?;
+    Ok(verdict.planned.unwrap().plan.claim)
+}
+
+fn fits(view: &ClusterView, spec: &ResourceClaimSpec) -> bool {
+    let claim = Claim::from_spec(ClaimName::new("default", "a"), spec).unwrap();
+    let limits = Limits::steps(Policy::default().max_steps);
+    let state = AllocatedState::new();
+    let (inventory, settings) = (view.inventory(), view.settings());
+    let attempt = allocate(inventory, "node-0", slice::from_ref(&claim), &state, settings, limits);
+    matches!(attempt.outcome, Outcome::Allocated(_))
+}
+
+/// The machines on which a pod fits if it is planned before they are known, and those on which it fits
+/// only if it is planned afterwards.
+#[test]
+fn what_is_planned_for_unknown_machines_fits_on_them() {
+    let nobody = cluster(&[]);
+    let all = MACHINES.map(|(name, machine)| (name, cluster(&[machine])));
+    let mut text = String::new();
+    for (resource, units, annotations) in PODS {
+        let mut pod = pod(resource, units, annotations);
+        pod["metadata"]["namespace"] = json!("default");
+        writeln!(text, "{units} {resource} {annotations:?}").unwrap();
+        let claim = match planned(&pod, &nobody) {
+            Ok(claim) => claim,
+            Err(denial) => {
+                writeln!(text, "    {denial}").unwrap();
+                continue;
+            }
+        };
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (name, known) in &all {
+            let fits_anew = planned(&pod, known).is_ok_and(|claim| fits(known, &claim));
+            if fits(known, &claim) {
+                assert!(fits_anew, "{name}: {annotations:?}");
+                before.push(*name);
+            } else if fits_anew {
+                after.push(*name);
+            }
+        }
+        writeln!(text, "    fits on {before:?}, planned again also on {after:?}").unwrap();
+    }
+    insta::assert_snapshot!(text);
+}

@@ -13,8 +13,10 @@ use std::slice;
 
 const NVIDIA: &str = "nvidia.com/gpu";
 
-/// Kinds of pods: the resource, the number of its units, and annotations.
-const PODS: [(&str, u32, &[(&str, &str)]); 15] = [
+/// A kind of pod: the resource, the number of its units, and annotations.
+type Kind = (&'static str, u32, &'static [(&'static str, &'static str)]);
+
+const PODS: [Kind; 15] = [
     (NVIDIA, 1, &[("aligned-nics", "1")]),
     (NVIDIA, 1, &[("aligned-nics", "2"), ("alignment-policy", "preferred")]),
     (NVIDIA, 2, &[("aligned-nics", "2")]),

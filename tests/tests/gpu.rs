@@ -14,7 +14,7 @@ mod gpu {
 
 use std::{env, path::Path, process::ExitCode};
 
-use tests::{Options, node::isolated_with, suite};
+use tests::{Options, node::isolated_with, setting, suite};
 
 /// The file that NVIDIA's kernel driver creates.
 const CONTROL: &str = "/dev/nvidiactl";
@@ -28,9 +28,15 @@ fn main() -> ExitCode {
         ));
         return ExitCode::SUCCESS;
     }
-    let Ok(nic) = env::var(NIC) else {
+    let nic = interface();
+    if nic.is_empty() {
         suite::report(&format!("error: set {NIC} to the interface of a NIC that pods may get"));
         return ExitCode::FAILURE;
-    };
+    }
     isolated_with(Some(&nic), || suite::run(&Options::default(), gpu::pod::tests()))
+}
+
+/// The interface that pods may get; empty if none is named.
+pub(crate) fn interface() -> String {
+    setting(NIC, String::new()).unwrap_or_default()
 }

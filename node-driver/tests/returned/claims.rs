@@ -63,10 +63,10 @@ pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
         let parameters = json!({"interface": {"name": device}});
         let mut claim: AllocatedClaim = claim(vec![device.to_owned()], &parameters, None);
         uid.clone_into(&mut claim.claim.uid);
-        let prepared = in_namespace(&stage, || {
-            node.prepare(&claim, &Published::default(), &node.read().unwrap())
-        });
-        prepared.map_err(|error| Chain(&error).to_string())
+        in_namespace(&stage, || {
+            let prepared = node.prepare(&claim, &Published::default(), &node.read().unwrap());
+            prepared.map_err(|error| Chain(&error).to_string())
+        })
     };
     let plan = prepare("storage", "u-1").unwrap();
     let attached = stage.attach(plan);

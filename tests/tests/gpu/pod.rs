@@ -1,6 +1,6 @@
 //! From the annotation to a sum on the GPU.
 
-use std::{env, fs, process::Command, sync::Arc, time::Duration};
+use std::{fs, process::Command, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::{
@@ -45,7 +45,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 async fn a_pod_computes_beside_its_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let nic = env::var(crate::NIC)?;
+    let nic = crate::interface();
     shell(&format!("ip addr add {ADDRESS} dev {nic}"))?;
     shell(&format!("ip link set {nic} up"))?;
     with_scope(plane.client(), async |scope| {

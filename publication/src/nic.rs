@@ -233,7 +233,7 @@ fn interfaces_of<'a>(
         .collect()
 }
 
-/// Whether a driver other than the [`HOLDERS`] is bound to the function.
+/// Whether a driver is bound to the function that does not only reserve it.
 pub fn is_usable(function: &PciFunction) -> bool {
     unusable(function).is_none()
 }

@@ -119,13 +119,13 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
     let decided = |verdict| Ok(Begun::Decided(Box::new(verdict)));
     api_limits::check(pod)?;
     let typed = typed_of(pod)?;
-    let mut warnings = intent::warnings(&typed);
     // A denial would only hide that the pod runs.
     let is_static = typed.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(MIRROR));
     if is_static && intent::is_triggered(&typed) {
-        warnings.push(STATIC.to_owned());
+        let warnings = vec![STATIC.to_owned()];
         return decided(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
     }
+    let warnings = intent::warnings(&typed);
     let resources = GpuResources::of(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };

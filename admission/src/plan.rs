@@ -193,14 +193,12 @@ fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<De
     let decided =
         |plan, rest| Decided { plan, rest, intent: intent.clone(), is_instead_of_pairs: false };
     let is_unknown = policy.admit_unknown && unknown::is_unknown(placement, view);
-    if intent.gpus == 0 && is_unknown {
-        return nics_only::unseen(intent, view, policy).map(|plan| decided(plan, Rest::None));
+    if is_unknown {
+        let unseen = if intent.gpus == 0 { nics_only::unseen } else { unknown::plan };
+        return unseen(intent, view, policy).map(|plan| decided(plan, Rest::None));
     }
     if intent.gpus == 0 {
         return nics_only::plan(intent, among, policy).map(|(plan, rest)| decided(plan, rest));
-    }
-    if is_unknown {
-        return unknown::plan(intent, view, policy).map(|plan| decided(plan, Rest::None));
     }
     if let Some(resource) = plugin::resource(intent, placement, view) {
         let plan = plugin::plan(intent, resource, among, policy);

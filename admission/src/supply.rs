@@ -10,7 +10,7 @@ use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
 use cluster_model::names::{annotation, attribute};
-pub(crate) use nothing::nothing;
+pub(crate) use nothing::{nothing, without_rdma};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;

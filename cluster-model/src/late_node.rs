@@ -4,6 +4,7 @@
 //! such a claim it is known how many these are, by their limits, and not which.
 
 mod hidden;
+mod sure;
 
 use crate::names;
 use crate::plugin_machines::{PluginGpus, places, plugin_gpus};
@@ -12,7 +13,6 @@ use crate::view::{ClusterView, LateClaim, late_binding};
 use dra_allocator::{AllocatedState, ClaimAllocation};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 use topology_graph::{Chance, Level, NearestRequest, NicRole, PciAddress, Topology};
 
 /// The most choices of GPUs that are tried for a pod that has not started. With 8 GPUs there are at
@@ -60,10 +60,6 @@ pub struct LateNode<'a> {
     free_nics: BTreeSet<PciAddress>,
     /// Taken places of which no claim is known.
     assumed: usize,
-    /// The pods that have places and have not started. The free devices are those after them, as far as
-    /// one can foresee; `before` has those before them.
-    waiting: Vec<LateDemand>,
-    before: (BTreeSet<PciAddress>, BTreeSet<PciAddress>),
 }
 
 /// What a pod can expect when it starts.
@@ -81,16 +77,7 @@ impl<'a> LateNode<'a> {
     /// or has no graph, or its device plugin does not offer whole GPUs.
     pub fn of(view: &'a ClusterView, node: &str, in_use: &AllocatedState) -> Option<Self> {
         let (mut late, claims) = Self::now(view, node, in_use)?;
-        let waiting = claims.into_iter().filter(|claim| !claim.is_bound());
-        late.waiting = waiting
-            .map(|claim| LateDemand {
-                gpus: claim.wanted.gpus.map_or(claim.places, |gpus| gpus as usize),
-                nics: claim.places,
-                within: claim.wanted.within,
-            })
-            .collect();
-        late.before = (late.free_gpus.clone(), late.free_nics.clone());
-        for demand in late.waiting.clone() {
+        for demand in waiting(&claims) {
             late.start(demand);
         }
         Some(late)
@@ -132,8 +119,6 @@ impl<'a> LateNode<'a> {
             hidden: divided + hidden::gpus(view, node, (pool, resource)),
             free_nics,
             assumed: taken.saturating_sub(known),
-            waiting: Vec::new(),
-            before: Default::default(),
         };
         Some((late, claims))
     }
@@ -148,49 +133,6 @@ impl<'a> LateNode<'a> {
         let within = demand.within.unwrap_or(Level::Numa);
         let chances = Level::ALL.map(|level| Some((level, self.chance(demand, level)?)));
         Expectation { within, chances: chances.into_iter().flatten().collect() }
-    }
-
-    /// How many of up to `most` such pods find near NICs for certain, whatever GPUs the kubelet chooses for
-    /// all of them and for the pods that have places and have not started, in whatever order they start.
-    /// Never too many.
-    pub fn surely_near(mut self, demand: LateDemand, most: usize) -> usize {
-        let LateDemand { gpus, nics, within } = demand;
-        (self.free_gpus, self.free_nics) = mem::take(&mut self.before);
-        self.groups = GpuGroups::of(TopologyPolicy::None, self.topology, &self.free_gpus);
-        let mut waiting = mem::take(&mut self.waiting);
-        // What is known of taken places without a claim is their number.
-        if self.assumed > 0 {
-            waiting.push(LateDemand { gpus: self.assumed, nics: self.assumed, within });
-        }
-        if gpus == 0 || waiting.iter().any(|it| it.gpus == 0) {
-            return 0;
-        }
-        let all_are_near = |gpus: usize, nics: usize| {
-            let chance =
-                self.chance(LateDemand { gpus, nics, within }, within.unwrap_or(Level::Numa));
-            chance.is_some_and(|chance| chance.served == chance.all)
-        };
-        if !all_are_near(gpus, nics) {
-            return 0;
-        }
-        if waiting.is_empty() {
-            // NICs that do not divide evenly are counted as if each GPU had the most.
-            let per_pod = if nics < gpus { nics } else { gpus * nics.div_ceil(gpus) };
-            // A NIC serves one pod, but the pool would share what is left of it.
-            let is_shared = nics < gpus && !gpus.is_multiple_of(nics.max(1));
-            let most = if is_shared { most.min(1) } else { most };
-            let are_near = |pods: &usize| all_are_near(pods * gpus, pods * per_pod);
-            return (2..=most).take_while(are_near).last().unwrap_or(1).min(most);
-        }
-        // Pods of several kinds are counted as if each GPU had the most NICs of any of them.
-        let per_gpu = waiting.iter().chain([&demand]).map(|it| it.nics.div_ceil(it.gpus)).max();
-        let per_gpu = per_gpu.unwrap_or_default();
-        let others: usize = waiting.iter().map(|it| it.gpus).sum();
-        let are_near = |pods: &usize| {
-            let gpus = others + pods * gpus;
-            all_are_near(gpus, gpus * per_gpu)
-        };
-        (1..=most).take_while(are_near).last().unwrap_or_default()
     }
 
     /// The GPUs that no claim names, and the free NICs.
@@ -250,6 +192,15 @@ impl Expectation {
         let nearer = Level::ALL.into_iter().filter(|level| *level < self.within);
         nearer.map(|level| self.chances.get(&level).map_or(parts, |it| it.missed(parts))).sum()
     }
+}
+
+/// What the pods demand that have places and have not started.
+fn waiting(claims: &[&LateClaim]) -> impl Iterator<Item = LateDemand> {
+    claims.iter().filter(|claim| !claim.is_bound()).map(|claim| LateDemand {
+        gpus: claim.wanted.gpus.map_or(claim.places, |gpus| gpus as usize),
+        nics: claim.places,
+        within: claim.wanted.within,
+    })
 }
 
 /// The first choices of `count` devices, in order.

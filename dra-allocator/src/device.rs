@@ -3,6 +3,7 @@
 //! Follows `Device` in `k8s.io/api/resource/v1/types.go`, with shared strings. [`crate::slice`]
 //! says which node a device belongs to, [`crate::state`] whether it is free.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::iter;
 use std::sync::Arc;
@@ -308,6 +309,16 @@ impl Device {
         let names = kept().map(|(known, _)| known.clone()).collect();
         let values = kept().map(|(_, value)| value.clone()).collect();
         Self { attributes: Attributes::new(names, values), ..self.clone() }
+    }
+
+    /// Returns the device with this value of the attribute, which is published under this name.
+    #[must_use]
+    pub fn with_attribute(&self, name: &str, value: AttributeValue) -> Self {
+        let published = self.attributes.iter().map(|(known, value)| (known.clone(), value.clone()));
+        let mut all: BTreeMap<_, _> = published.collect();
+        all.insert(QualifiedName::new(name), value);
+        let (names, values): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        Self { attributes: Attributes::new(names.into(), values.into()), ..self.clone() }
     }
 
     /// All attributes, sorted by published name.

@@ -23,6 +23,7 @@ use crate::facts::network::kernel::{Kernel, NetworkError};
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
+use crate::facts::rails::rails_file;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::Known;
 use crate::kubelet;
@@ -44,7 +45,6 @@ use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
 use publication::node::NodeIdentity;
 use publication::rails::KnownRails;
-use publication::rails::file::RailsFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -293,7 +293,7 @@ impl Driver {
         };
         let held = self.claims.held();
         let vendor = self.vendor.as_ref().map(|vendor| vendor.facts(&snapshot, !held.is_empty()));
-        let (cloud, rails) = (self.cloud.clone(), RailsFile::read(&self.run_dir));
+        let (cloud, rails) = (self.cloud.clone(), rails_file(&self.run_dir));
         Ok(Look {
             machine: Facts { snapshot, network, cloud, rails },
             namespaces,

@@ -13,6 +13,7 @@ pub mod network;
 pub mod node;
 pub mod pod_resources;
 pub mod ports;
+pub(crate) mod rails;
 pub mod rdma;
 pub mod reads;
 pub mod seen;

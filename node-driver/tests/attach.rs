@@ -13,6 +13,8 @@ mod disk;
 mod identity;
 #[path = "attach/networks.rs"]
 mod networks;
+#[path = "attach/node.rs"]
+mod node;
 #[path = "attach/settings.rs"]
 mod settings;
 #[path = "attach/shares.rs"]

@@ -6,6 +6,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "attach/node.rs"]
+mod node;
 #[path = "attach/stage.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod stage;

@@ -105,6 +105,10 @@ impl Decision {
         for device in withheld {
             let Some(reason) = reason(&device) else { continue };
             self.vitals.remove(&device.name);
+            // Interfaces of pods would change what is withheld with each pod.
+            if reason == WithheldReason::Filter && nic::is_veth(&device) {
+                continue;
+            }
             self.withheld.push(WithheldNic {
                 interface: interface_name(&device),
                 name: device.name,
@@ -222,11 +226,9 @@ impl Decision {
         self
     }
 
-    /// Leaves out the NICs that the administrator's filter drops. Interfaces of pods are not among
-    /// what is withheld: they would change it with each pod.
+    /// Leaves out the NICs that the administrator's filter drops.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
-        self.devices.retain(|device| !nic::is_veth(device) || filter.keeps(device));
         self.withhold(|device| (!filter.keeps(device)).then_some(WithheldReason::Filter));
         self
     }

@@ -2,7 +2,6 @@
 //! whatever machines are remembered.
 
 use cluster_model::machines::{Machine, is_in};
-use cluster_model::nic_drivers::NicDriver;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use dra_allocator::node::NodeTarget;
@@ -69,12 +68,8 @@ impl<'a> Among<'a> {
         self.of_class(class, driver).next().is_some()
     }
 
-    /// Whether the class selects a device of the driver that can do RDMA.
-    pub(super) fn selects_rdma(&self, class: &Class, driver: &NicDriver) -> bool {
-        self.of_class(class, driver.driver).any(|nic| driver.is_rdma(nic))
-    }
-
-    fn of_class(&self, class: &Class, driver: &str) -> impl Iterator<Item = &'a Device> {
+    /// The published devices of the driver that the class selects.
+    pub(super) fn of_class(&self, class: &Class, driver: &str) -> impl Iterator<Item = &'a Device> {
         let devices = self.slices(driver).flat_map(|slice| &slice.devices);
         devices.filter(|device| is_in(class, device, self.view.settings()))
     }

@@ -18,11 +18,13 @@ use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use crate::ports::PortsApart;
+use crate::supply::without_rdma;
 use crate::wishes::{NicShare, SameRail};
 use crate::wording::{count, nodes};
 use cluster_model::gpu_drivers;
 use cluster_model::machines::{Machine, Selection, machines};
 use cluster_model::names::{alternative, annotation, attribute};
+use cluster_model::node_devices::NodeDevices;
 use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::places;
 use cluster_model::view::ClusterView;
@@ -102,19 +104,8 @@ pub(super) fn unseen(intent: &Intent, view: &ClusterView, policy: &Policy) -> Re
     let capacity = intent.wishes.share.as_ref().map(NicShare::unseen);
     let nic_class = NicClass::unseen(nic_driver, intent.nic_role);
     let written = write(intent, &demand, common, (&class, &nic_class, capacity.as_ref()));
-    let outline = Outline {
-        driver: gpu_drivers::NONE,
-        nic_driver,
-        join: common.0,
-        nearness: Nearness::Level(level),
-        why: unknown::WHY.to_owned(),
-        far_because: join::FAR,
-        machines: Vec::new(),
-    };
-    let claim = choice::claim(&written);
-    let grants = demand.grants(&intent.shares);
-    let written = Written { claim, nic_requests: written.nic_requests, grants, steps: 0 };
-    Ok(Plan::new(intent, outline, written))
+    let drivers = (gpu_drivers::NONE, nic_driver);
+    Ok(unknown::untried(intent, &demand, written, (drivers, common.0, level)))
 }
 
 /// The requests and constraints for NICs of this class, with this capacity of each if it is shared.
@@ -275,10 +266,15 @@ fn nothing(
         NicRole::Compute => String::new(),
         role => format!("{role} "),
     };
+    let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
+    let nodes: Vec<_> = nodes.filter_map(|node| NodeDevices::of(view, node)).collect();
+    let others = without_rdma(&nodes, selection.nic_driver, intent);
     intent.deny(format!(
         "no node that the pod can run on has a NodeTopology and {role}RDMA NICs of driver {} in \
-         class `{}`",
-        selection.nic_driver.driver, selection.nic_class.name
+         class `{}`{}",
+        selection.nic_driver.driver,
+        selection.nic_class.name,
+        others.unwrap_or_default()
     ))
 }
 

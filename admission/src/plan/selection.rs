@@ -7,12 +7,12 @@ use crate::intent::Intent;
 use crate::wishes::{Cpus, Nvmes};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::{NicSelection, Selection, is_in};
-use cluster_model::names::annotation;
-use cluster_model::nic_drivers::{self, NicDriver};
+use cluster_model::names::{self, annotation};
+use cluster_model::nic_drivers::{self, NicDriver, Rdma};
 use cluster_model::node_devices::is_whole;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
-use dra_allocator::Class;
+use dra_allocator::{AttributeValue, Class, Device, DeviceId, Settings};
 use std::sync::Arc;
 
 /// The classes from the user, the operator or the cluster.
@@ -107,15 +107,26 @@ fn no_device(class: &Class) -> String {
 }
 
 /// The first driver in the table of whose NICs the class selects one that is published now.
-///
-/// Plans take NICs with RDMA. A class besides those of our installation that selects none of these
-/// means the others; with a class of ours, pods would get those while the RDMA machines are away.
 fn nic_driver_of(among: &Among<'_>, class: &Class) -> Option<&'static NicDriver> {
     let driver = nic_drivers::all().iter().find(|it| among.selects(class, it.driver))?;
-    let means_others = driver.is_ours()
-        && !driver.classes.contains(&&*class.name)
-        && !among.selects_rdma(class, driver);
+    let selected = among.of_class(class, driver.driver);
+    let mut nics = selected.filter(|it| !it.id().device.starts_with(names::LATE_PLACE)).peekable();
+    let settings = among.view.settings();
+    let means_others =
+        nics.peek().is_some() && nics.all(|nic| excludes_rdma(class, driver, nic, settings));
     Some(if means_others { nic_drivers::OURS_BY_CLASS } else { driver })
+}
+
+/// Whether the class selects this NIC of our driver without RDMA, and would not select it with RDMA.
+///
+/// Plans take NICs with RDMA, and a class that excludes these means the others. What the class says
+/// decides, and not what it selects now: else pods would get other NICs while the machines with RDMA
+/// are away.
+fn excludes_rdma(class: &Class, driver: &NicDriver, nic: &Device, settings: &Settings) -> bool {
+    let Rdma::True(name) = driver.rdma else { return false };
+    let [without, with] = [false, true]
+        .map(|rdma| is_in(class, &nic.with_attribute(name, AttributeValue::Bool(rdma)), settings));
+    driver.is_ours() && without && !with
 }
 
 /// The other NIC drivers that publish RDMA NICs, each with the first of its classes that selects one.
@@ -174,8 +185,12 @@ pub(super) fn unseen_nics(
         Some(name) => (annotation::NIC_CLASS, name),
         None => (annotation::ALIGNED_NICS, &policy.nic_class),
     };
+    let class = class(view, key, name, name)?;
     let driver = nic_drivers::all().iter().find(|it| it.classes.contains(&name.as_str()));
-    Ok((driver.unwrap_or(nic_drivers::OURS), class(view, key, name, name)?))
+    let driver = driver.unwrap_or(nic_drivers::OURS);
+    let nic = Device::bare(DeviceId::new(driver.driver, "", ""));
+    let means_others = excludes_rdma(&class, driver, &nic, view.settings());
+    Ok((if means_others { nic_drivers::OURS_BY_CLASS } else { driver }, class))
 }
 
 fn gpus(

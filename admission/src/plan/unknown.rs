@@ -5,6 +5,7 @@
 //! since Kubernetes 1.37.
 
 use super::{Outline, Plan, Policy, Written, choice, nic_checks, selection};
+use crate::claim::ClaimParts;
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
@@ -15,14 +16,18 @@ use crate::nic_class::NicClass;
 use crate::wishes::{NicShare, SameRail};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{alternative, attribute};
+use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use std::collections::BTreeSet;
 use topology_graph::Level;
 
+/// The driver of the GPUs, and that of the NICs.
+type Drivers = (&'static GpuDriver, &'static NicDriver);
+
 /// Why the claim has this join.
-pub(super) const WHY: &str =
+const WHY: &str =
     "no machine that the pod can run on is known yet, and this is what drivers have in common";
 
 /// Returns true if nothing is known about the nodes that a pod can run on: none of them has GPUs or
@@ -61,11 +66,22 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     };
     let mut written = form.write(&demand, source, Order::NicThenGpu);
     intent.wishes.add_to(&demand, &mut written);
+    let drivers = (selected.driver, selected.nic_driver);
+    Ok(untried(intent, &demand, written, (drivers, name, Level::Numa)))
+}
+
+/// The plan with this claim, which no machine was tried with: its drivers, its join and its level.
+pub(super) fn untried(
+    intent: &Intent,
+    demand: &Demand,
+    written: ClaimParts,
+    ((driver, nic_driver), join, level): (Drivers, &'static str, Level),
+) -> Plan {
     let outline = Outline {
-        driver: selected.driver,
-        nic_driver: selected.nic_driver,
-        join: name,
-        nearness: Nearness::Level(Level::Numa),
+        driver,
+        nic_driver,
+        join,
+        nearness: Nearness::Level(level),
         why: WHY.to_owned(),
         far_because: join::FAR,
         machines: Vec::new(),
@@ -73,7 +89,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     let claim = choice::claim(&written);
     let grants = demand.grants(&intent.shares);
     let written = Written { claim, nic_requests: written.nic_requests, grants, steps: 0 };
-    Ok(Plan::new(intent, outline, written))
+    Plan::new(intent, outline, written)
 }
 
 /// The attributes that need no graph, near to far, and for preferred alignment any devices. Several

@@ -7,6 +7,7 @@ use crate::intent::Intent;
 use crate::wording::{count, nodes};
 use cluster_model::machines::{NotSelected, Selection, is_in};
 use cluster_model::names::annotation;
+use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::{NodeDevices, nic_role, parts, text};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Class, Device, PoolProblem};
@@ -137,7 +138,7 @@ impl Kind {
         let suitable =
             nodes.iter().map(|node| node.nics.values().copied().filter(|nic| suits(nic)).collect());
         let all = Self::of(view, suitable.collect(), ("RDMA NIC", Some(selection.nic_class)));
-        let others = (all.published == 0).then(|| without_rdma(nodes, selection)).flatten();
+        let others = (all.published == 0).then(|| without_rdma(nodes, driver, intent)).flatten();
         Self { excluded: all.excluded.or(others), ..all }
     }
 
@@ -169,19 +170,24 @@ impl Kind {
     }
 }
 
-/// That nodes have our driver's NICs, and these have no RDMA.
-fn without_rdma(nodes: &[NodeDevices<'_>], selection: &Selection<'_>) -> Option<String> {
-    let is_other = |nic: &&Device| {
-        selection.nic_driver.is_ours()
-            && *nic.id().driver == *selection.nic_driver.driver
-            && !selection.nic_driver.is_rdma(nic)
-    };
-    let with_others =
-        nodes.iter().filter(|node| node.nics.values().copied().any(|nic| is_other(&nic)));
+/// That nodes have NICs of our driver that would do but for RDMA, and who gets these.
+pub(crate) fn without_rdma(
+    nodes: &[NodeDevices<'_>],
+    driver: &NicDriver,
+    intent: &Intent,
+) -> Option<String> {
+    let with_others = nodes.iter().filter(|node| {
+        node.nics.values().any(|nic| {
+            driver.is_ours()
+                && *nic.id().driver == *driver.driver
+                && !driver.is_rdma(nic)
+                && nic_role(nic) == intent.nic_role
+        })
+    });
     let number = with_others.count();
-    (number > 0).then(|| {
+    (number > 0 && !intent.host_network).then(|| {
         format!(
-            "; {} {} NICs without RDMA: pods get these if {} names a DeviceClass that selects no others",
+            "; {} {} NICs without RDMA: pods get these if {} names a DeviceClass that excludes NICs with RDMA",
             count(number, "node"),
             if number == 1 { "has" } else { "have" },
             annotation::NIC_CLASS,

@@ -4,9 +4,9 @@
 use crate::cluster::*;
 use admission::admit::{Verdict, admit};
 use admission::plan::Policy;
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate};
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimSpec};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::slice;
@@ -25,10 +25,10 @@ const PODS: [Kind; 15] = [
     (NVIDIA, 1, &[("aligned-nics", "1"), ("alignment", "root")]),
     (NVIDIA, 1, &[("aligned-nics", "1"), ("nic-role", "storage")]),
     (NVIDIA, 1, &[("aligned-nics", "1"), ("rail", "same")]),
+    ("nvidia.com/mig-1g.10gb", 1, &[("aligned-nics", "1")]),
     ("amd.com/gpu", 1, &[("aligned-nics", "1")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "1")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2")]),
-    ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2"), ("alignment", "root")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "5"), ("alignment-policy", "preferred")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2"), ("nic-role", "storage")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "1"), ("rail", "same")]),
@@ -42,6 +42,15 @@ const MACHINES: [(&str, Machine); 6] = [
     ("MI300X", MI300X),
     ("P4d", P4D),
 ];
+
+/// With the class of parts of GPUs that NVIDIA's driver installs. No machine here has parts.
+fn with_parts(mut view: ClusterView) -> ClusterView {
+    let class = json!({ "metadata": { "name": "mig.nvidia.com" }, "spec": { "selectors": [
+        { "cel": { "expression": r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig""# } },
+    ] } });
+    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
+    view
+}
 
 fn planned(pod: &Value, view: &ClusterView) -> Result<ResourceClaimSpec, String> {
     let policy = Policy { admit_unknown: true, ..Policy::default() };
@@ -63,12 +72,14 @@ fn fits(view: &ClusterView, spec: &ResourceClaimSpec) -> bool {
 /// only if it is planned afterwards.
 #[test]
 fn what_is_planned_for_unknown_machines_fits_on_them() {
-    let nobody = cluster(&[]);
-    let all = MACHINES.map(|(name, machine)| (name, cluster(&[machine])));
+    let nobody = with_parts(cluster(&[]));
+    let all = MACHINES.map(|(name, machine)| (name, with_parts(cluster(&[machine]))));
     let mut text = String::new();
     for (resource, units, annotations) in PODS {
         let mut pod = pod(resource, units, annotations);
-        pod["metadata"]["namespace"] = json!("default");
+        pod["metadata"]["ownerReferences"] = json!([
+            { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true },
+        ]);
         writeln!(text, "{units} {resource} {annotations:?}").unwrap();
         let claim = match planned(&pod, &nobody) {
             Ok(claim) => claim,

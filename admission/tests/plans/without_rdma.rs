@@ -29,7 +29,9 @@ fn with_class(machines: &[Machine], selector: &str) -> ClusterView {
 }
 
 fn claim(view: &ClusterView, annotations: &[(&str, &str)]) -> Result<ResourceClaimSpec, String> {
-    let verdict = admit(&pod("nvidia.com/gpu", 1, annotations), view, &Policy::default());
+    let has_gpu = annotations.iter().all(|(name, _)| *name != "gpus");
+    let resource = if has_gpu { "nvidia.com/gpu" } else { "cpu" };
+    let verdict = admit(&pod(resource, 1, annotations), view, &Policy::default());
     match verdict {
         Ok(verdict) => Ok(verdict.planned.unwrap().plan.claim),
         Err(AdmitError::Denied(denial)) => Err(denial.to_string()),
@@ -70,12 +72,42 @@ fn other_pods_do_not_get_them() {
     insta::assert_snapshot!(claim(&view, &[("aligned-nics", "1")]).unwrap_err());
 }
 
+/// What the class says decides, and not what there is.
 #[test]
-fn a_class_that_also_selects_rdma_nics_means_these() {
+fn a_class_that_would_select_rdma_nics_means_these() {
+    for class in [
+        r#"device.driver == "dra.net""#,
+        r#"device.attributes["dra.net"].pciVendor == "Red Hat, Inc.""#,
+    ] {
+        let view = with_class(&[H200_VM], class);
+        let denied = claim(&view, NAMED).unwrap_err();
+        assert!(denied.contains("0 with such NICs; 1 node has NICs without RDMA"), "{denied}");
+    }
     let view = with_class(&[H200_VM, DGX_H100], r#"device.driver == "dra.net""#);
     let spec = claim(&view, NAMED).unwrap();
     assert!(given(&view, &spec, "node-0").is_empty());
     assert_eq!(given(&view, &spec, "node-1").len(), 2);
+}
+
+#[test]
+fn a_pod_without_gpus_gets_one_too() {
+    let view = with_class(&[H200_VM], WITHOUT_RDMA);
+    let asked: &[_] = &[("gpus", "0"), ("aligned-nics", "1"), ("nic-class", CLASS)];
+    let spec = claim(&view, asked).unwrap();
+    assert_eq!(given(&view, &spec, "node-0"), ["pci-0000-00-03-0".to_owned()].into());
+    let denied = claim(&view, &asked[..2]).unwrap_err();
+    assert!(denied.contains("`dranet.net`; 1 node has NICs without RDMA"), "{denied}");
+}
+
+/// The claim fits on the machine that then comes.
+#[test]
+fn they_can_be_asked_for_before_any_is_known() {
+    let policy = Policy { admit_unknown: true, ..Policy::default() };
+    let nobody = with_class(&[], WITHOUT_RDMA);
+    let verdict = admit(&pod("nvidia.com/gpu", 1, NAMED), &nobody, &policy).unwrap();
+    let spec = verdict.planned.unwrap().plan.claim;
+    assert_eq!(given(&with_class(&[H200_VM], WITHOUT_RDMA), &spec, "node-0"), pair());
+    assert!(given(&with_class(&[H100], WITHOUT_RDMA), &spec, "node-0").is_empty());
 }
 
 #[test]

@@ -63,8 +63,8 @@ pub enum Rdma {
 /// Ours, which is also upstream DRANET's.
 pub const OURS: &NicDriver = &BUILT_IN[0];
 
-/// Ours, for a class that selects only NICs without RDMA, such as those of a cloud's machines with
-/// GPUDirect-TCPX. It is in no table, since such NICs are for pods that name the class.
+/// Ours, for a class that excludes NICs with RDMA. It is in no table, since the others are only for
+/// pods that name such a class.
 pub const OURS_BY_CLASS: &NicDriver = &NicDriver { rdma: Rdma::ByClass, ..BUILT_IN[0] };
 
 /// The built-in drivers.

@@ -76,9 +76,11 @@ pub(super) fn rooms(
         let now =
             if closed.contains(node) { 0 } else { now.get(node).copied().unwrap_or_default() };
         room.fit_now += now;
-        let node_late = LateNode::of(view, node, view.inventory().state());
-        if let Some((demand, late)) = late.zip(node_late) {
-            *room.surely_near.get_or_insert_default() += late.surely_near(demand, now);
+        let near = late.and_then(|demand| {
+            LateNode::surely_near(view, node, view.inventory().state(), (demand, now))
+        });
+        if let Some(near) = near {
+            *room.surely_near.get_or_insert_default() += near;
         }
         room.fit_empty += most;
     }

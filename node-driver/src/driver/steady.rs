@@ -165,6 +165,7 @@ pub(super) async fn run(
         events,
         first,
         failures: 0,
+        retry: None,
         metrics,
         lacking,
         vendor_driver: None,
@@ -221,6 +222,8 @@ struct Steady {
     first: Option<Wait>,
     /// Publications that failed in a row.
     failures: u32,
+    /// When to try again after a failure.
+    retry: Option<Instant>,
     metrics: Metrics,
     /// The last report of missing modules.
     lacking: String,
@@ -268,16 +271,11 @@ impl Steady {
 
     /// Waits until the next turn is due; false when told to stop.
     async fn due(&self, wake: &Notify, tick: &mut Interval, stop: &CancellationToken) -> bool {
-        let retry = async {
-            match self.failures {
-                0 => pending().await,
-                failures => sleep(pause_after(failures)).await,
-            }
-        };
         let now = Instant::now();
         let functions = self.driver.functions.as_ref().and_then(|it| it.next_change(now));
-        let next = self.driver.history.health.next_change(now).into_iter().chain(functions).min();
-        let recovery = async {
+        let health = self.driver.history.health.next_change(now);
+        let next = [functions, health, self.retry].into_iter().flatten().min();
+        let later = async {
             match next {
                 Some(at) => sleep_until(at.into()).await,
                 None => pending().await,
@@ -287,8 +285,7 @@ impl Steady {
             () = stop.cancelled() => false,
             () = wake.notified() => true,
             _ = tick.tick() => true,
-            () = retry => true,
-            () = recovery => true,
+            () = later => true,
         }
     }
 
@@ -299,12 +296,13 @@ impl Steady {
         let turn = timeout(TURN_PATIENCE, self.look_and_publish()).await;
         match turn.map_err(late).flatten() {
             Ok(writes) => {
-                self.failures = 0;
+                (self.failures, self.retry) = (0, None);
                 if writes > 0 { Turn::Wrote } else { Turn::Quiet }
             }
             Err(error) => {
                 tracing::error!(error = format!("{error:#}"), "Not published");
                 self.failures += 1;
+                self.retry = Some(Instant::now() + pause_after(self.failures));
                 self.metrics.failures.inc();
                 Turn::Failed
             }

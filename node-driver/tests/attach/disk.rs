@@ -1,6 +1,7 @@
 //! Claims on a node whose disk is full. The kubelet ends pods to free it, and pods end only if their
 //! claims do.
 
+use crate::node::node;
 use crate::stage::{RAIL, Stage, claim};
 use nix::sched::{CloneFlags, unshare};
 use node_driver::facts::network::server::ApiServers;
@@ -51,7 +52,7 @@ fn end_on_a_full_disk() {
     assert!(Command::new("mount").args(mount).arg(&disk).status().unwrap().success());
     let root = folder.path().join("root");
     fixture::plant(fixture::machine("azure-gb300").unwrap(), &root).unwrap();
-    let node = node(folder.path());
+    let node = node(folder.path(), AttachMode::Hook);
     let claim = claim(vec![RAIL.to_owned()], &json!({}), None);
     for has_room in [true, false] {
         let machine = node.read().unwrap();
@@ -77,42 +78,4 @@ fn fill(disk: &Path) -> PathBuf {
     let mut file = File::create(&path).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
     path
-}
-
-fn node(folder: &Path) -> Node {
-    let paths = Paths {
-        kubelet: folder.join("kubelet"),
-        driver: "dra.net".into(),
-        cdi: folder.join("cdi"),
-        run: folder.join("run"),
-        netns: folder.join("netns"),
-        sysctl: "/proc/sys/net".into(),
-    };
-    let settings = cdi::Settings {
-        runtime_root: "/".into(),
-        attach: AttachMode::Hook,
-        environment: cdi::Environment::default(),
-        locked_memory: true,
-    };
-    let effects = Effects {
-        namespaces: Arc::new(Namespaces::new(&paths.netns)),
-        paths,
-        settings,
-        leases: Keepers::default(),
-        notices: Notices::default(),
-        faults: Faults::default(),
-    };
-    Node {
-        host: HostRoot::at(folder.join("root")),
-        ports: KnownPorts::default(),
-        servers: ApiServers::default(),
-        uplinks: Uplinks::default(),
-        policy: Policy::default(),
-        network_namespaces: Vec::new(),
-        effects,
-        metrics: PluginMetrics::default(),
-        ended: Ended::default(),
-        abandoned: Abandoned::default(),
-        late: LateNics::default(),
-    }
 }

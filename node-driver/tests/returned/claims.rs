@@ -1,6 +1,7 @@
 //! Claims of the whole driver in these namespaces: interfaces that come back late, and interfaces on top
 //! of others.
 
+use crate::node::node;
 use crate::stage::{RAIL, Stage, claim, link};
 use node_driver::facts::network::server::ApiServers;
 use node_driver::facts::network::uplinks::Uplinks;
@@ -34,7 +35,7 @@ use topology_graph::{HostRoot, fixture};
 pub(crate) fn an_interface_that_comes_back_late_is_restored() {
     let stage = Stage::with(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let node = node(folder.path());
+    let node = node(folder.path(), AttachMode::Nri);
     let mut plan = stage.plan(json!({"interface": {"name": RAIL}}));
     // As an adapter's interface, which outlives its namespace.
     let host = &mut plan.devices[0].link.as_mut().unwrap().host;
@@ -58,7 +59,7 @@ pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
     let stage = Stage::with(&["link add link rail0 name storage type macvlan"]);
     let folder = tempfile::tempdir().unwrap();
     fixture::plant(fixture::machine("gcp-a4").unwrap(), &folder.path().join("root")).unwrap();
-    let node = node(folder.path());
+    let node = node(folder.path(), AttachMode::Nri);
     let prepare = |device: &str, uid: &str| {
         let parameters = json!({"interface": {"name": device}});
         let mut claim: AllocatedClaim = claim(vec![device.to_owned()], &parameters, None);
@@ -109,42 +110,4 @@ fn mtu(stage: &Stage, name: &str) -> u32 {
         _ => None,
     });
     mtu.unwrap()
-}
-
-fn node(folder: &Path) -> Node {
-    let paths = Paths {
-        driver: "dra.net".to_owned(),
-        kubelet: folder.join("kubelet"),
-        cdi: folder.join("cdi"),
-        run: folder.join("run"),
-        netns: folder.join("netns"),
-        sysctl: SYSCTL.into(),
-    };
-    let settings = cdi::Settings {
-        runtime_root: folder.join("root"),
-        attach: AttachMode::Nri,
-        environment: cdi::Environment::default(),
-        locked_memory: true,
-    };
-    let effects = Effects {
-        namespaces: Arc::new(Namespaces::new(&paths.netns)),
-        paths,
-        settings,
-        leases: Keepers::default(),
-        notices: Notices::default(),
-        faults: Faults::default(),
-    };
-    Node {
-        host: HostRoot::at(folder.join("root")),
-        ports: KnownPorts::default(),
-        servers: ApiServers::default(),
-        uplinks: Uplinks::default(),
-        policy: Policy::default(),
-        network_namespaces: Vec::new(),
-        effects,
-        metrics: PluginMetrics::default(),
-        ended: Ended::default(),
-        abandoned: Abandoned::default(),
-        late: LateNics::default(),
-    }
 }

@@ -208,8 +208,8 @@ proptest! {
         }
         let within = Some(level);
         let demand = LateDemand { gpus: gpu_count, nics: nic_count, within };
-        let late = LateNode::of(&view, "a", view.inventory().state()).unwrap();
-        let sure = late.surely_near(demand, 2);
+        let state = view.inventory().state();
+        let sure = LateNode::surely_near(&view, "a", state, (demand, 2)).unwrap();
         let [all_gpus, all_nics] = addresses();
         let free = |all: &[String], used: &[usize]| -> Vec<PciAddress> {
             let free = all.iter().enumerate().filter(|(index, _)| !used.contains(index));
@@ -223,6 +223,12 @@ proptest! {
         }
         pods.extend(vec![(demand, true); sure]);
         prop_assert!(sure == 0 || free.all_are_near(&pods), "{} are not sure", sure);
+        // Beside nothing unknown, and with NICs that divide evenly, it is not too few either.
+        if waiting == 0 && hidden == 0 && nic_count % gpu_count == 0 && sure < 2 {
+            let more = vec![(demand, true); sure + 1];
+            let there_is_room = free.gpus.len() >= more.len() * gpu_count;
+            prop_assert!(!there_is_room || !free.all_are_near(&more), "more than {} are", sure);
+        }
     }
 }
 
@@ -234,7 +240,7 @@ fn a_pod_that_has_not_started_takes_room_of_the_sure_ones() {
     let demand = LateDemand { gpus: 2, nics: 2, within: Some(Level::Numa) };
     let sure = |claims: &[_]| {
         let view = view(&[("a", None)], claims, &late_spec(1, 1, None));
-        LateNode::of(&view, "a", view.inventory().state()).unwrap().surely_near(demand, 4)
+        LateNode::surely_near(&view, "a", view.inventory().state(), (demand, 4)).unwrap()
     };
     assert_eq!(sure(&[held("a", 0, &half, &half)]), 2);
     assert_eq!(sure(&[held("a", 0, &half, &half), held("a", 4, &[], &[0, 1])]), 1);

@@ -46,6 +46,7 @@ async fn start_with(rescan: Duration) -> Running {
         events,
         first,
         failures: 0,
+        retry: None,
         metrics,
         lacking,
         vendor_driver: None,

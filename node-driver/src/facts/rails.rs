@@ -44,7 +44,7 @@ mod tests {
             rails_file(folder.path()).unwrap().rails
         };
         assert_eq!(said(b"mlx5_1 0"), Ok([("mlx5_1".to_owned(), 0)].into()));
-        assert_eq!(said(&[b'#'; 70_000]), Err("it is longer than 65536 bytes".to_owned()));
+        assert_eq!(said(&b"#".repeat(70_000)), Err("it is longer than 65536 bytes".to_owned()));
         let error = said(b"mlx5_0 \xff").unwrap_err();
         assert!(error.contains("UTF-8"), "{error}");
     }

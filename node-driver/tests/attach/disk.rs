@@ -4,30 +4,15 @@
 use crate::node::node;
 use crate::stage::{RAIL, Stage, claim};
 use nix::sched::{CloneFlags, unshare};
-use node_driver::facts::network::server::ApiServers;
-use node_driver::facts::network::uplinks::Uplinks;
-use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::AttachMode;
-use node_driver::kernel::attach::dhcp::keeper::Keepers;
-use node_driver::kernel::attach::namespaces::Namespaces;
-use node_driver::kubelet::metrics::PluginMetrics;
-use node_driver::prepare::Abandoned;
 use node_driver::prepare::checkpoint::Checkpoint;
-use node_driver::prepare::effects::{Effects, Faults};
-use node_driver::prepare::late::LateNics;
-use node_driver::prepare::node::{Ended, Node};
-use node_driver::prepare::notices::Notices;
-use node_driver::prepare::paths::Paths;
-use node_driver::prepare::plan::Policy;
 use node_driver::prepare::published::Published;
-use node_driver::runtime::cdi;
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use topology_graph::{HostRoot, fixture};
+use topology_graph::fixture;
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![("claims_end_on_a_full_disk", claims_end_on_a_full_disk)]

@@ -3,33 +3,18 @@
 
 use crate::node::node;
 use crate::stage::{RAIL, Stage, claim, link};
-use node_driver::facts::network::server::ApiServers;
-use node_driver::facts::network::uplinks::Uplinks;
-use node_driver::facts::ports::KnownPorts;
-use node_driver::kernel::attach::dhcp::keeper::Keepers;
-use node_driver::kernel::attach::namespaces::Namespaces;
+use node_driver::kernel::attach::AttachMode;
 use node_driver::kernel::attach::record::AttachRecord;
-use node_driver::kernel::attach::{AttachMode, SYSCTL};
-use node_driver::kubelet::metrics::PluginMetrics;
 use node_driver::model::plan::Plan;
-use node_driver::prepare::Abandoned;
 use node_driver::prepare::checkpoint::{Checkpoint, Phase, Record};
 use node_driver::prepare::claim::AllocatedClaim;
-use node_driver::prepare::effects::{Effects, Faults};
-use node_driver::prepare::late::LateNics;
-use node_driver::prepare::node::{Ended, Node};
-use node_driver::prepare::notices::Notices;
-use node_driver::prepare::paths::Paths;
-use node_driver::prepare::plan::Policy;
+use node_driver::prepare::node::Node;
 use node_driver::prepare::published::Published;
 use node_driver::prepare::sandboxes::Sandbox;
-use node_driver::runtime::cdi;
 use process::chain::Chain;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::json;
-use std::path::Path;
-use std::sync::Arc;
-use topology_graph::{HostRoot, fixture};
+use topology_graph::fixture;
 
 /// The kernel shows an adapter again after its pod's sandbox has stopped.
 pub(crate) fn an_interface_that_comes_back_late_is_restored() {

@@ -1,10 +1,18 @@
 //! Creates a Kubernetes client from the flags.
 
 use crate::args::KubeArgs;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Builder;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ConfigExt};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::fmt;
 use std::path::PathBuf;
+use tower::retry::RetryLayer;
+use tower::{BoxError, ServiceBuilder};
 
 /// A client cannot be created from the flags.
 #[derive(Debug, thiserror::Error)]
@@ -75,9 +83,41 @@ pub async fn connect_as(
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
     let server = Server { host, port: url.port_u16().unwrap_or(default) };
-    let client = Client::try_from(config)
-        .map_err(|source| ClientError::Build { source: Box::new(source) })?;
+    let client =
+        client(config).map_err(|source| ClientError::Build { source: Box::new(source) })?;
     Ok((client, server))
+}
+
+/// The client of this configuration, with the layers of [`Client::try_from`], but without Nagle's
+/// algorithm, which holds the first request of each connection until the server acknowledges the end
+/// of the TLS handshake: 40 ms (<https://github.com/kube-rs/kube/issues/2056>).
+fn client(config: Config) -> kube::Result<Client> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let mut connector =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(connector())?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let connections = Builder::new(TokioExecutor::new()).build::<_, Body>(connector);
+    let retries = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(retries)
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace))
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector
 }
 
 async fn config(args: &KubeArgs) -> Result<Config, ClientError> {
@@ -96,4 +136,19 @@ async fn config(args: &KubeArgs) -> Result<Config, ClientError> {
     let wrap = |source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(wrap)?;
     Config::from_custom_kubeconfig(file, &options).await.map_err(wrap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+    use tower::ServiceExt;
+
+    #[tokio::test]
+    async fn requests_do_not_wait_for_acknowledgements() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", server.local_addr().unwrap()).parse().unwrap();
+        let stream = connector().oneshot(url).await.unwrap();
+        assert!(stream.inner().nodelay().unwrap());
+    }
 }

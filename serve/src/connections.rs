@@ -163,7 +163,9 @@ impl<S> Accept<TcpStream, S> for Limited {
     type Future = std::future::Ready<io::Result<(Self::Stream, Self::Service)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        std::future::ready(self.0.admit().map(|connection| {
+        // With Nagle's algorithm, a response would wait until the one before it is acknowledged.
+        let admitted = stream.set_nodelay(true).and_then(|()| self.0.admit());
+        std::future::ready(admitted.map(|connection| {
             let closed = Box::pin(connection.0.closed.clone().cancelled_owned());
             let stream = LimitedStream { stream, closed, _connection: connection.clone() };
             (stream, LimitedService { service, connection })
@@ -246,6 +248,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::TcpListener;
 
     fn closed(connection: &Connection) -> bool {
         connection.0.closed.is_cancelled()
@@ -269,6 +272,16 @@ mod tests {
         drop(answering);
         connections.admit().unwrap();
         assert!(closed(&second));
+    }
+
+    #[tokio::test]
+    async fn responses_do_not_wait_for_acknowledgements() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(client, listener.accept());
+        let limited = Limited(Connections::new(1));
+        let (stream, _) = limited.accept(accepted.unwrap().0, ()).await.unwrap();
+        assert!(stream.stream.nodelay().unwrap());
     }
 
     #[test]

@@ -120,28 +120,38 @@ impl Answer {
 
 /// Explains a pod in the cluster as it is.
 pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
-    let Scene { view, policy, .. } = scene;
     let typed: Pod = serde_json::from_value(pod.clone())?;
     if let Some(node) = typed.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) {
-        return Ok(late::bound(&typed, view, node));
+        return Ok(late::bound(&typed, scene.view, node));
     }
-    let verdict = match admit(pod, view, policy) {
-        Ok(verdict) => verdict,
-        Err(AdmitError::Denied(denial)) => {
-            return Ok(Answer::Refused(format!("is denied: {denial}")));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let is_made = typed.metadata.uid.is_some();
-    if is_made && verdict.planned.is_some() {
-        return Ok(Answer::Refused(
+    match admitted(pod, typed.metadata.uid.is_some(), scene)? {
+        Ok(verdict) => of_admitted(pod, &verdict, scene),
+        Err(refusal) => Ok(Answer::Refused(refusal)),
+    }
+}
+
+/// What the webhook makes of the pod, or why no scheduler gets to see it as it should be.
+fn admitted(
+    pod: &Value,
+    is_made: bool,
+    Scene { view, policy, .. }: Scene<'_>,
+) -> anyhow::Result<Result<Verdict, String>> {
+    Ok(match admit(pod, view, policy) {
+        Ok(verdict) if is_made && verdict.planned.is_some() => Err(
             "was created without the webhook: it has annotations but no claim; see `kubectl dranet \
              doctor`, and create it again"
                 .to_owned(),
-        ));
-    }
+        ),
+        Ok(verdict) => Ok(verdict),
+        Err(AdmitError::Denied(denial)) => Err(format!("is denied: {denial}")),
+        Err(error) => return Err(error.into()),
+    })
+}
+
+fn of_admitted(pod: &Value, verdict: &Verdict, scene: Scene<'_>) -> anyhow::Result<Answer> {
+    let view = scene.view;
     let admitted = Pod::deserialize(&verdict.pod)?;
-    let (claims, known) = match claims(&admitted, &verdict, view) {
+    let (claims, known) = match claims(&admitted, verdict, view) {
         Ok(found) => found,
         Err(reason) => return Ok(Answer::Refused(format!("cannot be scheduled: {reason}"))),
     };

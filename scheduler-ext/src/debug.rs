@@ -2,11 +2,11 @@
 //!
 //! Open on loopback; elsewhere the operations token is required.
 
-use crate::pages::{Page, PodPage};
+use crate::pages::PodPage;
 use crate::prioritize::Ranker;
 use axum::Json;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use cluster_model::view::ObjectKey;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -63,29 +63,19 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
 }
 
 /// The table of a pod's latest answer.
-pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker, headers: &HeaderMap) -> Response {
+pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker) -> Response {
     let Some((namespace, name)) = query.pod.split_once('/') else {
         return (StatusCode::BAD_REQUEST, "set ?pod=NAMESPACE/NAME\n").into_response();
     };
     let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
     if let Some(answer) = ranker.last_answer(&key) {
-        return respond(&PodPage::of(&key, &answer), headers);
+        return Json(PodPage::of(&answer)).into_response();
     }
     let text = format!(
         "no recent answer about pod `{key}`: the scheduler has not asked about it lately, or \
          only one node was left for it\n"
     );
     (StatusCode::NOT_FOUND, text).into_response()
-}
-
-/// A page as HTML if the client accepts it, otherwise as JSON.
-pub(crate) fn respond<P: Page>(page: &P, headers: &HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    if accept.is_some_and(|accept| accept.contains("text/html")) {
-        Html(page.html()).into_response()
-    } else {
-        Json(page).into_response()
-    }
 }
 
 /// The response for a node without a page.

@@ -1,4 +1,4 @@
-//! Pages about a pod's answer and about a node, as JSON and HTML.
+//! Pages about a pod's answer and about a node.
 
 use crate::answer::{Answer, Reason, Scored};
 use crate::expected::Expected;
@@ -7,21 +7,12 @@ use crate::score::{Cost, Gets};
 use cluster_model::node_devices::{Role, address, published};
 use cluster_model::view::{ClusterView, ObjectKey};
 use serde::Serialize;
-use std::fmt::Write as _;
-
-/// A page of `/debug`.
-pub trait Page: Serialize {
-    /// The page as HTML.
-    fn html(&self) -> String;
-}
 
 /// All nodes of a pod's latest answer, best first.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct PodPage {
     rows: Vec<Row>,
-    #[serde(skip)]
-    pod: String,
 }
 
 /// A node: its devices, its score for a standard pod, and its scores for recent pods.
@@ -104,11 +95,11 @@ struct Device {
 
 impl PodPage {
     /// The page of an answer.
-    pub fn of(pod: &ObjectKey, answer: &Answer) -> Self {
+    pub fn of(answer: &Answer) -> Self {
         let mut rows: Vec<Row> =
             answer.nodes.iter().map(|scored| Row::of(scored.node.clone(), scored)).collect();
         rows.sort_by(|a, b| b.score.cmp(&a.score).then_with(|| a.of.cmp(&b.of)));
-        Self { rows, pod: pod.to_string() }
+        Self { rows }
     }
 }
 
@@ -217,103 +208,5 @@ impl Row {
             devices,
             ..row
         }
-    }
-}
-
-impl Page for PodPage {
-    fn html(&self) -> String {
-        page(&format!("Pod {}", self.pod), &table("node", &self.rows))
-    }
-}
-
-impl Page for NodePage {
-    fn html(&self) -> String {
-        let Self { node, fabric, devices, standard_pod, room, pods } = self;
-        let mut body = format!("<p>Fabric: {}", escape(fabric.as_deref().unwrap_or("none")));
-        body.push_str("<h2>Devices</h2><table><tr><th>device<th>address<th>kind<th>holder");
-        for Device { id, address, kind, holder } in devices {
-            let cells = [
-                id.as_str(),
-                address.as_deref().unwrap_or_default(),
-                kind,
-                holder.as_deref().unwrap_or_default(),
-            ];
-            row(&mut body, &cells.map(str::to_owned));
-        }
-        body.push_str("</table><h2>For a standard pod</h2>");
-        let StandardPod { claim, score, better_nodes, nodes } = standard_pod;
-        let _infallible = write!(
-            body,
-            "<p>The most common claim of this cluster, such as {}; {better_nodes} of {nodes} nodes \
-             have a higher score.",
-            escape(claim.as_deref().unwrap_or("none: no claim holds devices"))
-        );
-        body.push_str(&table("node", score.as_slice()));
-        body.push_str("<h2>Room for more pods, by the cell they fit in</h2><table>");
-        for Room { shape, pods } in room {
-            let fits = pods.iter().map(|(level, pods)| format!("{level}: {pods}"));
-            row(&mut body, &std::iter::once(shape.clone()).chain(fits).collect::<Vec<_>>());
-        }
-        body.push_str("</table><h2>Pods that the scheduler asked about last</h2>");
-        body.push_str(&table("pod", pods));
-        page(&format!("Node {node}"), &body)
-    }
-}
-
-fn table(of: &str, rows: &[Row]) -> String {
-    let mut text = format!(
-        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>missed<th>missed nearer<th>path<th>shared\
-         <th>degraded<th>loss<th>gangs<th>nics<th>left<th>cells<th>devices"
-    );
-    let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
-    for node in rows {
-        let cells = [
-            node.of.clone(),
-            node.score.to_string(),
-            node.basis.to_owned(),
-            number(node.alternative.map(u64::from)),
-            number(node.missed.map(u64::from)),
-            number(node.missed_nearer.map(u64::from)),
-            node.path.clone().unwrap_or_default(),
-            number(node.shared.map(u64::from)),
-            number(node.degraded.map(u64::from)),
-            number(node.loss),
-            number(node.gangs),
-            number(node.nics.map(u64::from)),
-            number(node.left.map(u64::from)),
-            number(node.cells),
-            node.reason.clone().unwrap_or_else(|| node.devices.join(" ")),
-        ];
-        row(&mut text, &cells);
-    }
-    text + "</table>"
-}
-
-fn row(text: &mut String, cells: &[String]) {
-    text.push_str("<tr>");
-    for cell in cells {
-        let _infallible = write!(text, "<td>{}", escape(cell));
-    }
-}
-
-fn page(title: &str, body: &str) -> String {
-    let title = escape(title);
-    format!(
-        "<!doctype html><meta charset=utf-8><title>{title}</title>\
-         <style>td,th{{padding:0 1em 0 0;text-align:left}}</style><h1>{title}</h1>{body}"
-    )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_escaped_in_html() {
-        assert_eq!(escape("<a href=\"&\">"), "&lt;a href=&quot;&amp;&quot;&gt;");
     }
 }

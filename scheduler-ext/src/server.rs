@@ -193,7 +193,7 @@ async fn explain(
     headers: HeaderMap,
 ) -> Response {
     match app.access.check(&headers).await {
-        Ok(()) => debug::explain(&query, &app.ranker, &headers),
+        Ok(()) => debug::explain(&query, &app.ranker),
         Err(refused) => refused.into_response(),
     }
 }
@@ -207,7 +207,7 @@ async fn node(
         return refused.into_response();
     }
     let page = tokio::task::spawn_blocking(move || match app.node_page(&name) {
-        Some(page) => debug::respond(&page, &headers),
+        Some(page) => Json(page).into_response(),
         None => debug::no_node(&name),
     });
     page.await.unwrap_or_else(|error| {

@@ -1,9 +1,9 @@
 //! Debug pages of a pod and of a node.
 
 use super::cluster::{H100, ask, classes, cluster, from, holding, node_of, pod, unaligned};
-use cluster_model::view::{ClusterView, Index, ObjectKey};
+use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use scheduler_ext::pages::{NodePage, Page, PodPage};
+use scheduler_ext::pages::{NodePage, PodPage};
 use scheduler_ext::prioritize::Ranker;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -41,10 +41,6 @@ fn node_page_has_devices_holders_and_standard_score() {
     let page = NodePage::of("a", &view, &expected, &standard, &[]).unwrap();
     let json = serde_json::to_value(&page).unwrap();
     insta::assert_json_snapshot!("node", json);
-    let html = page.html();
-    for part in ["<h1>Node a</h1>", "team/x", "of 3 nodes have a higher score", "8x8", "numa: "] {
-        assert!(html.contains(part), "`{part}` is not in: {html}");
-    }
     assert!(NodePage::of("nowhere", &view, &expected, &standard, &[]).is_none());
 }
 
@@ -70,7 +66,8 @@ fn without_claims_there_is_no_standard_pod() {
     ranker.learn(&view);
     let standard = ranker.standard(&["a".to_owned()], &view);
     let page = NodePage::of("a", &view, &ranker.expected(), &standard, &[]).unwrap();
-    assert!(page.html().contains("no claim holds devices"));
+    let json = serde_json::to_value(&page).unwrap();
+    assert_eq!(json["standardPod"]["claim"], Value::Null);
 }
 
 #[test]
@@ -83,8 +80,7 @@ fn pod_page_has_a_row_per_node_best_first() {
     let ranker = Ranker::default();
     let pod = pod("p", &json!([{"name": "dranet", "resourceClaimName": "p"}]));
     let answer = ask(&ranker, &pod, &NODES, &view, Instant::now());
-    let key = ObjectKey { namespace: "team".to_owned(), name: "p".to_owned() };
-    let page = PodPage::of(&key, &answer);
+    let page = PodPage::of(&answer);
     let rows = serde_json::to_value(&page).unwrap();
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), NODES.len());
@@ -93,5 +89,4 @@ fn pod_page_has_a_row_per_node_best_first() {
         assert!(!rows[0][field].is_null(), "no {field}: {}", rows[0]);
     }
     assert_eq!(rows[0]["devices"].as_array().unwrap().len(), 2);
-    assert!(page.html().contains("<h1>Pod team/p</h1>"));
 }

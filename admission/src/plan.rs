@@ -12,6 +12,7 @@ pub(crate) mod planned;
 mod plugin;
 mod selection;
 mod unknown;
+mod unseen;
 
 use crate::demand::Grant;
 use crate::denial::Denial;

@@ -7,7 +7,7 @@ mod cluster;
 
 use admission::admit::admit;
 use admission::plan::{Plan, Policy};
-use cluster::{Built, DGX_H100, DGX_H100_ROCE, MI300X, Machine, classes, pod};
+use cluster::{Built, DGX_H100, DGX_H100_ROCE, MI300X, classes, divided, pod};
 use cluster_model::node_devices::{NodeDevices, address};
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, Limits, Outcome, allocate};
@@ -15,49 +15,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use topology_graph::{PathKind, Topology};
-
-/// The profiles of the parts of each GPU (NVIDIA's driver of August 2026: `type`, `profile`,
-/// `parentUUID`, and the standard attributes of the GPU).
-const PROFILES: [&str; 3] = ["1g.10gb", "1g.10gb", "1g.10gb+me"];
-
-/// A node whose GPUs are all divided.
-fn view(machine: Machine) -> ClusterView {
-    let mut view = ClusterView::default();
-    for class in classes() {
-        view.apply(class).unwrap();
-    }
-    let expression =
-        r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig""#;
-    let class = json!({ "metadata": { "name": "mig.nvidia.com" },
-                        "spec": { "selectors": [{ "cel": { "expression": expression } }] } });
-    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
-    let built = Built::new(machine, &[], &SharingArgs::default());
-    built.put(&mut view, "node-0", 0);
-    let slice = json!({ "metadata": { "name": "node-0-gpu.nvidia.com" }, "spec": {
-        "driver": "gpu.nvidia.com", "nodeName": "node-0", "devices": parts(&built.topology()),
-        "pool": { "name": "node-0", "generation": 2, "resourceSliceCount": 1 },
-    } });
-    view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
-    view
-}
-
-fn parts(topology: &Topology) -> Value {
-    let gpus = topology.gpus().iter().enumerate();
-    let parts = gpus.flat_map(|(index, gpu)| {
-        PROFILES.iter().enumerate().map(move |(number, profile)| {
-            json!({ "name": format!("gpu-{index}-mig-{number}"), "attributes": {
-                "type": { "string": "mig" },
-                "profile": { "string": profile },
-                "parentUUID": { "string": format!("GPU-{index}") },
-                "uuid": { "string": format!("MIG-{index}-{number}") },
-                "resource.kubernetes.io/pciBusID": { "string": gpu.address.to_string() },
-                "resource.kubernetes.io/numaNode": { "int": gpu.numa.unwrap().0 },
-            } })
-        })
-    });
-    parts.collect()
-}
+use topology_graph::PathKind;
 
 /// The kind of AMD's partitions.
 const PARTITION: &str = "amdgpu-partition";
@@ -129,7 +87,7 @@ fn answer(view: &ClusterView, pod: &Value) -> String {
 fn plans_for_parts_of_gpus() {
     let mut text = String::new();
     for machine in [DGX_H100, DGX_H100_ROCE] {
-        let view = view(machine);
+        let view = divided(machine);
         writeln!(text, "{}", machine.fixture).unwrap();
         for (resource, count, annotations) in CASES {
             let answer = answer(&view, &pod(resource, *count, annotations));
@@ -185,7 +143,7 @@ fn plan(view: &ClusterView) -> Plan {
 #[test]
 fn parts_get_nics_near_their_gpu() {
     for machine in [DGX_H100, DGX_H100_ROCE] {
-        let view = view(machine);
+        let view = divided(machine);
         let nics = NodeDevices::of(&view, "node-0").unwrap().nics.len();
         let pods = placed(&view, &plan(&view), machine.fixture);
         assert!(pods >= 8 && pods <= nics, "{}: {pods} pods", machine.fixture);

@@ -90,7 +90,8 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     Some(GpuResource { driver, name, class, profile: None })
 }
 
-/// The parts of GPUs that a resource of a device plugin stands for, if a driver publishes such parts.
+/// The parts of GPUs that a resource of a device plugin stands for, if a driver publishes such parts or
+/// has installed a class for them: GPUs are divided as pods ask, and nodes with them come and go.
 fn part(name: &str, view: &ClusterView) -> Option<GpuResource> {
     let (driver, profile) = gpu_drivers::parts().iter().find_map(|driver| {
         let profile = name.strip_prefix(driver.part?.profile_resources?)?;
@@ -98,7 +99,8 @@ fn part(name: &str, view: &ClusterView) -> Option<GpuResource> {
         Some((driver, profile.replace(".me", "+me")))
     })?;
     let class = view.class_of_extended_resource(name).map(str::to_owned);
-    publishes(view, driver).then(|| GpuResource {
+    let is_known = class.is_some() || view.inventory().class(driver.class).is_some();
+    (is_known || publishes(view, driver)).then(|| GpuResource {
         driver,
         name: name.to_owned(),
         class,

@@ -6,7 +6,7 @@
 use super::among::Among;
 use super::decided::Rest;
 use super::{
-    Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks, selection, unknown,
+    Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks, selection, unknown, unseen,
 };
 use crate::claim::{ClaimParts, match_attribute};
 use crate::cost::{self, CostError};
@@ -98,7 +98,7 @@ pub(super) fn plan(
 /// The plan while nothing is known about the nodes that the pod can run on.
 pub(super) fn unseen(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
     let (level, common) = common(intent)?;
-    let (nic_driver, class) = selection::unseen_nics(intent, view, policy)?;
+    let (nic_driver, class) = unseen::nics(intent, view, policy)?;
     nic_checks::check_driver(intent, nic_driver)?;
     let demand = Demand::of(intent);
     let capacity = intent.wishes.share.as_ref().map(NicShare::unseen);

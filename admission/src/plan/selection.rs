@@ -12,7 +12,7 @@ use cluster_model::nic_drivers::{self, NicDriver, Rdma};
 use cluster_model::node_devices::is_whole;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
-use dra_allocator::{AttributeValue, Class, Device, DeviceId, Settings};
+use dra_allocator::{AttributeValue, Class, Device, Settings};
 use std::sync::Arc;
 
 /// The classes from the user, the operator or the cluster.
@@ -122,7 +122,12 @@ fn nic_driver_of(among: &Among<'_>, class: &Class) -> Option<&'static NicDriver>
 /// Plans take NICs with RDMA, and a class that excludes these means the others. What the class says
 /// decides, and not what it selects now: else pods would get other NICs while the machines with RDMA
 /// are away.
-fn excludes_rdma(class: &Class, driver: &NicDriver, nic: &Device, settings: &Settings) -> bool {
+pub(super) fn excludes_rdma(
+    class: &Class,
+    driver: &NicDriver,
+    nic: &Device,
+    settings: &Settings,
+) -> bool {
     let Rdma::True(name) = driver.rdma else { return false };
     let [without, with] = [false, true]
         .map(|rdma| is_in(class, &nic.with_attribute(name, AttributeValue::Bool(rdma)), settings));
@@ -138,59 +143,6 @@ fn others(among: &Among<'_>) -> Vec<(&'static NicDriver, Arc<Class>)> {
         Some((driver, class.clone()))
     });
     found.collect()
-}
-
-/// Selects by names alone, while no device is published.
-pub(super) fn unseen(
-    intent: &Intent,
-    view: &ClusterView,
-    policy: &Policy,
-) -> Result<Selected, Denial> {
-    let named = |driver: &GpuDriver| {
-        let standing_for = |resource: &&str| view.class_of_extended_resource(resource);
-        let standing_for = driver.extended_resources.iter().find_map(standing_for);
-        let operators = policy.gpu_class.as_deref();
-        operators.or(standing_for).unwrap_or(driver.driver).to_owned()
-    };
-    let driver = match &intent.resource {
-        Some(resource) => resource.driver,
-        None => gpu_drivers::all()
-            .iter()
-            .find(|driver| view.inventory().class(&named(driver)).is_some())
-            .ok_or_else(|| {
-                intent.deny("no DeviceClass in this cluster is for a known GPU driver")
-            })?,
-    };
-    let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.clone());
-    let (gpu_annotation, gpu_value) = match &intent.gpu_class {
-        Some(name) => (annotation::GPU_CLASS, name.clone()),
-        None => (annotation::ALIGNED_NICS, of_limits.unwrap_or_else(|| named(driver))),
-    };
-    let (nic_driver, nic_class) = unseen_nics(intent, view, policy)?;
-    Ok(Selected {
-        driver,
-        gpu_class: class(view, gpu_annotation, &gpu_value, &gpu_value)?,
-        nic_driver,
-        nic_class,
-    })
-}
-
-/// The same for the NICs alone.
-pub(super) fn unseen_nics(
-    intent: &Intent,
-    view: &ClusterView,
-    policy: &Policy,
-) -> Result<(&'static NicDriver, Arc<Class>), Denial> {
-    let (key, name) = match &intent.nic_class {
-        Some(name) => (annotation::NIC_CLASS, name),
-        None => (annotation::ALIGNED_NICS, &policy.nic_class),
-    };
-    let class = class(view, key, name, name)?;
-    let driver = nic_drivers::all().iter().find(|it| it.classes.contains(&name.as_str()));
-    let driver = driver.unwrap_or(nic_drivers::OURS);
-    let nic = Device::bare(DeviceId::new(driver.driver, "", ""));
-    let means_others = excludes_rdma(&class, driver, &nic, view.settings());
-    Ok((if means_others { nic_drivers::OURS_BY_CLASS } else { driver }, class))
 }
 
 fn gpus(
@@ -330,7 +282,10 @@ fn part_of(among: &Among<'_>, class: &Class) -> Option<&'static GpuDriver> {
 }
 
 /// Denies a pod with several parts of GPUs: parts of one GPU and of several are the same to a claim.
-fn one_part(intent: &Intent, driver: &'static GpuDriver) -> Result<&'static GpuDriver, Denial> {
+pub(super) fn one_part(
+    intent: &Intent,
+    driver: &'static GpuDriver,
+) -> Result<&'static GpuDriver, Denial> {
     if driver.part.is_none() || intent.gpus == 1 {
         return Ok(driver);
     }

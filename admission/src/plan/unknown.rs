@@ -4,7 +4,7 @@
 //! partner GPU, which our NICs publish, and the standard NUMA attribute, which GPU drivers publish
 //! since Kubernetes 1.37.
 
-use super::{Outline, Plan, Policy, Written, choice, nic_checks, selection};
+use super::{Outline, Plan, Policy, Written, choice, nic_checks, unseen};
 use crate::claim::ClaimParts;
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -45,7 +45,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     if intent.wishes.rail.is_some() {
         return Err(SameRail::deny("no machine is known yet, so its rails are unknown"));
     }
-    let selected = selection::unseen(intent, view, policy)?;
+    let selected = unseen::select(intent, view, policy)?;
     nic_checks::check_driver(intent, selected.nic_driver)?;
     let demand = Demand::of(intent);
     let ways = ways(intent, &demand, selected.driver);

@@ -418,3 +418,50 @@ pub(crate) fn pod(resource: &str, gpus: u32, annotations: &[(&str, &str)]) -> Va
         }] },
     })
 }
+
+/// The class of parts of GPUs that NVIDIA's driver installs.
+pub(crate) fn mig_class() -> DeviceClass {
+    let expression =
+        r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig""#;
+    serde_json::from_value(json!({ "metadata": { "name": "mig.nvidia.com" },
+                      "spec": { "selectors": [{ "cel": { "expression": expression } }] } }))
+    .unwrap()
+}
+
+/// The profiles of the parts of each GPU (NVIDIA's driver of August 2026: `type`, `profile`,
+/// `parentUUID`, and the standard attributes of the GPU).
+const PROFILES: [&str; 3] = ["1g.10gb", "1g.10gb", "1g.10gb+me"];
+
+/// A node whose GPUs are all divided.
+pub(crate) fn divided(machine: Machine) -> ClusterView {
+    let mut view = ClusterView::default();
+    for class in classes() {
+        view.apply(class).unwrap();
+    }
+    view.apply(mig_class()).unwrap();
+    let built = Built::new(machine, &[], &SharingArgs::default());
+    built.put(&mut view, "node-0", 0);
+    let slice = json!({ "metadata": { "name": "node-0-gpu.nvidia.com" }, "spec": {
+        "driver": "gpu.nvidia.com", "nodeName": "node-0", "devices": parts(&built.topology()),
+        "pool": { "name": "node-0", "generation": 2, "resourceSliceCount": 1 },
+    } });
+    view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
+    view
+}
+
+fn parts(topology: &Topology) -> Value {
+    let gpus = topology.gpus().iter().enumerate();
+    let parts = gpus.flat_map(|(index, gpu)| {
+        PROFILES.iter().enumerate().map(move |(number, profile)| {
+            json!({ "name": format!("gpu-{index}-mig-{number}"), "attributes": {
+                "type": { "string": "mig" },
+                "profile": { "string": profile },
+                "parentUUID": { "string": format!("GPU-{index}") },
+                "uuid": { "string": format!("MIG-{index}-{number}") },
+                "resource.kubernetes.io/pciBusID": { "string": gpu.address.to_string() },
+                "resource.kubernetes.io/numaNode": { "int": gpu.numa.unwrap().0 },
+            } })
+        })
+    });
+    parts.collect()
+}

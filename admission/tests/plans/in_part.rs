@@ -6,7 +6,7 @@
 //! round. A port with virtual functions publishes only these.
 
 use crate::brute_force::{Devices, Near};
-use crate::cluster::{Built, DGX_H100_VFS, HGX_VFS, Machine, classes, pod};
+use crate::cluster::{Built, DGX_H100_VFS, HGX_VFS, Machine, classes, mig_class, pod};
 use crate::laws::usable;
 use admission::admit::admit;
 use admission::nearness::Nearness;
@@ -14,7 +14,7 @@ use admission::plan::{Plan, Policy};
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{AllocatedState, Claim, ClaimName, DeviceId, Limits, Outcome, allocate};
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use publication::sharing::SharingArgs;
@@ -57,11 +57,7 @@ fn divided(machine: Machine) -> ClusterView {
     for class in classes() {
         view.apply(class).unwrap();
     }
-    let expression =
-        r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig""#;
-    let class = json!({ "metadata": { "name": "mig.nvidia.com" },
-                        "spec": { "selectors": [{ "cel": { "expression": expression } }] } });
-    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
+    view.apply(mig_class()).unwrap();
     let gpus = RefCell::new(Vec::new());
     let built = Built::new(machine, &[], &SharingArgs::default());
     let built = built.with_gpus(|gpu| gpus.borrow_mut().push(gpu.clone()));

@@ -4,9 +4,9 @@
 use crate::cluster::*;
 use admission::admit::{Verdict, admit};
 use admission::plan::Policy;
-use cluster_model::view::{ClusterView, Index};
+use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate};
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimSpec};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::slice;
@@ -16,7 +16,7 @@ const NVIDIA: &str = "nvidia.com/gpu";
 /// A kind of pod: the resource, the number of its units, and annotations.
 type Kind = (&'static str, u32, &'static [(&'static str, &'static str)]);
 
-const PODS: [Kind; 15] = [
+const PODS: [Kind; 18] = [
     (NVIDIA, 1, &[("aligned-nics", "1")]),
     (NVIDIA, 1, &[("aligned-nics", "2"), ("alignment-policy", "preferred")]),
     (NVIDIA, 2, &[("aligned-nics", "2")]),
@@ -26,6 +26,9 @@ const PODS: [Kind; 15] = [
     (NVIDIA, 1, &[("aligned-nics", "1"), ("nic-role", "storage")]),
     (NVIDIA, 1, &[("aligned-nics", "1"), ("rail", "same")]),
     ("nvidia.com/mig-1g.10gb", 1, &[("aligned-nics", "1")]),
+    ("nvidia.com/mig-1g.10gb", 2, &[("aligned-nics", "1")]),
+    ("cpu", 4, &[("gpus", "1"), ("gpu-class", "mig.nvidia.com"), ("aligned-nics", "1")]),
+    ("cpu", 4, &[("gpus", "1"), ("gpu-class", "gpu.amd.com"), ("aligned-nics", "1")]),
     ("amd.com/gpu", 1, &[("aligned-nics", "1")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "1")]),
     ("cpu", 4, &[("gpus", "0"), ("aligned-nics", "2")]),
@@ -43,12 +46,9 @@ const MACHINES: [(&str, Machine); 6] = [
     ("P4d", P4D),
 ];
 
-/// With the class of parts of GPUs that NVIDIA's driver installs. No machine here has parts.
+/// With the class of parts of GPUs that NVIDIA's driver installs.
 fn with_parts(mut view: ClusterView) -> ClusterView {
-    let class = json!({ "metadata": { "name": "mig.nvidia.com" }, "spec": { "selectors": [
-        { "cel": { "expression": r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig""# } },
-    ] } });
-    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
+    view.apply(mig_class()).unwrap();
     view
 }
 
@@ -73,7 +73,8 @@ fn fits(view: &ClusterView, spec: &ResourceClaimSpec) -> bool {
 #[test]
 fn what_is_planned_for_unknown_machines_fits_on_them() {
     let nobody = with_parts(cluster(&[]));
-    let all = MACHINES.map(|(name, machine)| (name, with_parts(cluster(&[machine]))));
+    let whole = MACHINES.map(|(name, machine)| (name, with_parts(cluster(&[machine]))));
+    let all: Vec<_> = whole.into_iter().chain([("DGX H100 in parts", divided(DGX_H100))]).collect();
     let mut text = String::new();
     for (resource, units, annotations) in PODS {
         let mut pod = pod(resource, units, annotations);

@@ -54,7 +54,12 @@ impl Plan {
             }
             (Pairing::Each, Nearness::Level(_)) => {
                 let place = self.nearness.place();
-                format!("{gpus_text}, each with {} on its {place}", count(each, "NIC"))
+                let share = if nics.is_multiple_of(gpus) {
+                    count(each, "NIC")
+                } else {
+                    format!("{each} or {} of {nics} NICs", each + 1)
+                };
+                format!("{gpus_text}, each with {share} on its {place}")
             }
         };
         match self.intent.policy {

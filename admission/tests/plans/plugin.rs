@@ -136,6 +136,7 @@ fn the_driver_finds_the_gpus_of_containers_that_stay() {
         (vec![container("check", 2)], vec![container("main", 1)]),
         (vec![container("ic1", 1), sidecar, container("ic2", 2)], vec![container("c1", 1)]),
         (vec![container("check", 1)], vec![container("a", 1), container("b", 1)]),
+        (vec![container("check", 4)], vec![container("main", 3)]),
         (vec![container("check", 2)], vec![json!({ "name": "main" })]),
     ];
     let mut text = String::new();

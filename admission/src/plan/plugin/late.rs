@@ -151,7 +151,9 @@ pub(super) fn plan(
     };
     let config = NicConfig::with_late_binding(intent.wishes.nic_config.as_ref(), &wanted);
     let wishes = Wishes { nic_config: config, ..intent.wishes.clone() };
-    finish(&Intent { wishes, ..spread.clone() }, resource, question, outline, parts, (view, policy))
+    // The text names the NICs of the claim, and not as many as the fullest GPU could have for each.
+    let told = Intent { wishes, nics: intent.nics, ..spread.clone() };
+    finish(&told, resource, question, outline, parts, (view, policy))
 }
 
 /// How near each NIC must be to its GPU: as the user asks, otherwise on the same NUMA node, or socket if

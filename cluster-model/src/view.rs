@@ -329,6 +329,11 @@ impl ClusterView {
         self.late_claims.of(pool)
     }
 
+    /// What a claim for places holds; `None` if it has no places.
+    pub fn late_claim(&self, key: &ObjectKey) -> Option<&LateClaim> {
+        self.late_claims.get(key)
+    }
+
     /// The pods on a node with units of an extended resource of GPUs, and how many each has. Only programs
     /// that watch pods know any.
     pub fn plugin_pods(

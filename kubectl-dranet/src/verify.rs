@@ -112,23 +112,24 @@ fn verify(
     let devices =
         devices.ok_or_else(|| format!("node {node} has no graph, so its paths are not known"))?;
     let (gpus, nics) = (of_pod(&devices.gpus, &held), of_pod(&devices.nics, &held));
-    if gpus.is_empty() || nics.is_empty() {
+    let late: Vec<_> = claims.iter().filter_map(|key| view.late_claim(key)).collect();
+    let all_gpus = gpus.keys().chain(late.iter().flat_map(|claim| &claim.gpus));
+    let all_nics = nics.keys().chain(late.iter().flat_map(|claim| &claim.nics));
+    let [all_gpus, all_nics] = [all_gpus.copied().collect(), all_nics.copied().collect::<Vec<_>>()];
+    if all_gpus.is_empty() || all_nics.is_empty() {
         return Ok(None);
     }
-    let addresses = |of: &BTreeMap<PciAddress, &Device>| of.keys().copied().collect::<Vec<_>>();
-    let pairs = devices.topology.pairs_of(&addresses(&gpus), &addresses(&nics));
-    let name = |of: &BTreeMap<PciAddress, &Device>, address: PciAddress| {
-        of.get(&address).map(|device| device.id().device.to_string()).unwrap_or_default()
-    };
+    let pairs = devices.topology.pairs_of(&all_gpus, &all_nics);
     let pairs = pairs.iter().map(|pair| VerifiedPair {
-        gpu: name(&gpus, pair.gpu),
-        nic: name(&nics, pair.nic),
+        gpu: device_name(&gpus, pair.gpu).unwrap_or_else(|| gpu_name(&devices, pair.gpu)),
+        nic: device_name(&nics, pair.nic).unwrap_or_else(|| nic_name(&devices, pair.nic)),
         path: pair.path,
         gpu_direct: with_gpu_direct.then(|| gpu_direct::of_pair(view, node, pair)),
         addresses: [pair.gpu, pair.nic].map(|address| address.to_string()),
     });
     let pairs: Vec<_> = pairs.collect();
-    let promised = promised(pod, &devices);
+    let within = late.iter().filter_map(|claim| claim.wanted.within).max().map(path_within);
+    let promised = promised(pod, &devices).or(within);
     let compared = farthest(&pairs).zip(promised);
     Ok(Some(Verified {
         pod: ObjectKey::of(&pod.metadata).to_string(),
@@ -140,6 +141,22 @@ fn verify(
         degraded: nics.values().filter_map(|nic| degraded(nic)).collect(),
         claims,
     }))
+}
+
+fn device_name(of: &BTreeMap<PciAddress, &Device>, address: PciAddress) -> Option<String> {
+    of.get(&address).map(|device| device.id().device.to_string())
+}
+
+/// The name of a GPU in the graph: no driver publishes those of device plugins.
+fn gpu_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
+    let gpu = devices.topology.gpus().iter().find(|gpu| gpu.address == address);
+    gpu.map_or_else(|| address.to_string(), |gpu| gpu.name.clone())
+}
+
+/// The name of a NIC in the graph: those that are bound late are published as places.
+fn nic_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
+    let nic = devices.topology.nics().iter().find(|nic| nic.address == address);
+    nic.map_or_else(|| address.to_string(), |nic| nic.name.clone())
 }
 
 /// Returns why a NIC carries less than it could, with its name.
@@ -175,13 +192,18 @@ fn promised(pod: &Pod, devices: &NodeDevices<'_>) -> Option<PathKind> {
     };
     let is_numa = cells(Level::Socket) == cells(Level::Numa);
     let weakest = if is_numa { Level::Numa } else { Level::Socket };
-    Some(match level.unwrap_or(weakest) {
+    Some(path_within(level.unwrap_or(weakest)))
+}
+
+/// The farthest path within a cell of this level.
+fn path_within(level: Level) -> PathKind {
+    match level {
         Level::Switch => PathKind::Pix,
         Level::RootPort => PathKind::Pxb,
         Level::Root => PathKind::Phb,
         Level::Numa => PathKind::Node,
         Level::Socket => PathKind::Sys,
-    })
+    }
 }
 
 /// Adds the farthest path that the scheduler's choice would have if nothing were in use.

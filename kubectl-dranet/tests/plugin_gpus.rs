@@ -167,6 +167,7 @@ fn nearness_on_nodes_that_bind_nics_late() {
     text.push_str(&cluster.of_file_as_json("explain", &job(1, "1", "1")));
     text.push_str(&cluster.run(&["capacity", "--shape", "1gpu:1nic"]));
     text.push_str(&cluster.run(&["explain", "far", "--namespace", "team"]));
+    text.push_str(&cluster.run(&["verify", "far", "--namespace", "team", "-o", "wide"]));
     cluster.change(|objects| {
         objects.retain(|object| object["metadata"]["name"] != "far");
         objects.extend([started("waits", false), on_node("waits", "2")]);

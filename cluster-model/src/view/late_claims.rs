@@ -43,6 +43,10 @@ impl LateClaims {
         self.pools.get(pool).into_iter().flatten()
     }
 
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&LateClaim> {
+        self.pools.get(self.pool_of.get(key)?)?.get(key)
+    }
+
     pub(super) fn apply(&mut self, claim: &ResourceClaim) {
         let key = ObjectKey::of(&claim.metadata);
         self.delete(&key);

@@ -12,6 +12,18 @@ pub fn memory(pid: u32, field: &str) -> anyhow::Result<u64> {
     Ok(size.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
 
+/// The CPU time of all threads of a process that live, in nanoseconds
+/// (`Documentation/scheduler/sched-stats.rst`).
+pub fn cpu_time(pid: u32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // It may end meanwhile.
+        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        sum += text.split(' ').next().and_then(|it| it.parse::<u64>().ok()).unwrap_or_default();
+    }
+    Ok(sum)
+}
+
 /// Converts bytes for printing; no printed digit is lost.
 #[expect(clippy::cast_precision_loss, reason = "for a person")]
 pub fn megabytes(bytes: u64) -> f64 {

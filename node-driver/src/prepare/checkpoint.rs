@@ -55,7 +55,7 @@ pub struct Record {
     pub plan: Plan,
 }
 
-/// The progress of a claim. Written before the first effect in each direction.
+/// The progress of a claim. Written before the first effect in each direction that is more than a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {

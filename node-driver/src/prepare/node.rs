@@ -192,7 +192,10 @@ impl Node {
         let again = |_| self.plan(&bound, &self.read()?, &checkpoint);
         let (plan, changed) = planned.or_else(again)?;
         self.effects.faults.reached("prepare:checkpoint:before");
-        self.set(&mut checkpoint, &plan, Phase::Preparing)?;
+        // All else is files, and those without a record are removed at start.
+        if plan.functions().next().is_some() {
+            self.set(&mut checkpoint, &plan, Phase::Preparing)?;
+        }
         self.effects.faults.reached("prepare:checkpoint:after");
         let set = self.effects.set_functions(&plan);
         let applied = set.and_then(|()| self.effects.apply(&plan)).map_err(PrepareError::from);
@@ -203,6 +206,9 @@ impl Node {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
                 let claim = &plan.claim;
                 tracing::warn!(%claim, error = %Chain(&undo), "Failed to undo; trying again");
+                if let Err(error) = self.set(&mut checkpoint, &plan, Phase::Preparing) {
+                    tracing::warn!(%claim, error = %Chain(&error), "Failed to record that");
+                }
             }
             return Err(error);
         }

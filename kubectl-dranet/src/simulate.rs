@@ -11,7 +11,7 @@ use crate::explain::{self, Answer};
 use crate::kinds::{PODS, USE};
 use crate::settings;
 use crate::source;
-use crate::subject::{self, Subject};
+use crate::subject::{self, Beside, Subject};
 use crate::text::{self, counted, table};
 use cluster::{Cluster, Fate};
 use cluster_model::gpu_drivers;
@@ -46,17 +46,20 @@ struct Kept {
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
-    let (mut subjects, mut notes) = (Vec::new(), Vec::new());
+    let (mut subjects, mut notes, mut beside) = (Vec::new(), Vec::new(), Beside::default());
     for file in &args.files {
-        let (pods, remarks) = subject::of_file(file)?;
-        subjects.extend(pods);
-        notes.extend(remarks);
+        let asked = subject::of_file(file)?;
+        subjects.extend(asked.subjects);
+        notes.extend(asked.remarks);
+        beside.extend(asked.beside);
     }
     let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
     let pods = PODS.all("nodes are assumed to run no pods");
-    let seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
+    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
     seen.must_know(&USE)?;
-    subject::put_into(&mut subjects, seen.namespace.as_deref().unwrap_or("default"));
+    let namespace = seen.namespace.as_deref().unwrap_or("default");
+    subject::put_into(&mut subjects, namespace);
+    beside.put_into(&mut seen.view, namespace)?;
     let policy = settings::policy(&args.policy, &seen.kept);
     notes.extend(seen.notes.iter().cloned());
     let mut cluster = Cluster::new(seen, policy, &args.added)?;

@@ -1,8 +1,10 @@
 //! The pods that a command is about: from a file, including pod templates in workloads,
 //! or one from the cluster.
 
+mod beside;
 mod workload;
 
+pub(crate) use beside::Beside;
 pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
@@ -26,13 +28,13 @@ pub(crate) fn read(
     let source = Source::open(from)?;
     let named = admission.namespace.as_deref();
     let name = args.pod.as_deref().map(pod_name).transpose()?;
-    let (mut subjects, remarks) = match (&args.file, name, &source) {
+    let Asked { mut subjects, remarks, beside } = match (&args.file, name, &source) {
         (Some(path), _, _) => of_file(path)?,
         (None, Some(name), Source::Live(cluster)) => {
             let pod = Subject::one(cluster.pod(named, name)?, format!("Pod {name}"));
-            (vec![pod], Vec::new())
+            Asked { subjects: vec![pod], ..Asked::default() }
         }
-        _ => (Vec::new(), Vec::new()),
+        _ => Asked::default(),
     };
     let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
     let namespace = source.namespace(of_pod.or(named));
@@ -54,6 +56,7 @@ pub(crate) fn read(
     if let Some(namespace) = &seen.namespace {
         put_into(&mut subjects, namespace);
     }
+    beside.put_into(&mut seen.view, seen.namespace.as_deref().unwrap_or("default"))?;
     Ok((subjects, seen))
 }
 
@@ -90,8 +93,19 @@ fn find(seen: &Seen, name: &str, namespace: &str) -> Option<Value> {
         .cloned()
 }
 
-/// The pods of a file, in order, and remarks about mistakes around them.
-pub(crate) fn of_file(path: &Path) -> anyhow::Result<(Vec<Subject>, Vec<String>)> {
+/// What a file asks about.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// The pods, in order.
+    pub(crate) subjects: Vec<Subject>,
+    /// Remarks about mistakes around them.
+    pub(crate) remarks: Vec<String>,
+    /// The claims and templates that they may use.
+    pub(crate) beside: Beside,
+}
+
+/// The pods of a file, and what it has beside them.
+pub(crate) fn of_file(path: &Path) -> anyhow::Result<Asked> {
     let objects = source::objects(path)?;
     let subjects: Vec<Subject> = objects.iter().flat_map(of_object).collect();
     let remarks = objects.iter().flat_map(remarks).collect();
@@ -114,7 +128,7 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<(Vec<Subject>, Vec<String>)
         check_annotations(pod, origin)?;
         check_amounts(pod, origin)?;
     }
-    Ok((subjects, remarks))
+    Ok(Asked { subjects, remarks, beside: Beside::of(objects) })
 }
 
 /// Fails on annotations that are not texts, by name: the API server refuses them without it.

@@ -252,14 +252,27 @@ fn an_unregistered_extender_is_found() {
 
 #[test]
 fn a_cluster_without_a_gpu_driver_is_an_error() {
-    let text = doctor(Vec::new(), |object| {
-        if object["spec"]["driver"] == "gpu.nvidia.com" {
-            object["spec"]["driver"] = "gpu.example.com".into();
-        }
-    });
-    let expected = "error: the cluster has NICs, but no GPUs of a DRA driver, so every annotated \
-                    pod is denied; install the DRA driver of your GPUs";
-    assert!(text.contains(expected), "{text}");
+    // ROCm/k8s-gpu-dra-driver 7: a driver that is installed publishes no GPU that it does not support.
+    for is_installed in [false, true] {
+        let text = doctor(Vec::new(), |object| {
+            if object["spec"]["driver"] == "gpu.nvidia.com" {
+                object["spec"]["driver"] = "gpu.example.com".into();
+            }
+            if object["metadata"]["name"] == "gpu.nvidia.com" && !is_installed {
+                object["metadata"]["name"] = "gpu.example.com".into();
+            }
+        });
+        let remedy = if is_installed {
+            "DeviceClass gpu.nvidia.com is installed, so check whether its driver runs"
+        } else {
+            "install the DRA driver of your GPUs"
+        };
+        let expected = format!(
+            "error: the cluster has NICs, but no GPUs of a DRA driver, so every annotated pod is \
+             denied; {remedy}"
+        );
+        assert!(text.contains(&expected), "{text}");
+    }
 }
 
 #[test]

@@ -168,6 +168,35 @@ fn explain_of_a_claim_written_by_hand() {
     insta::assert_snapshot!(cluster.text(&["explain", "-f", &pod]));
 }
 
+/// A file with a pod and the claim, or the template, that it uses, as in the tutorial of ai-on-gke/website
+/// 211. A claim that the cluster has already stays as it is.
+#[test]
+fn claims_beside_a_pod_count() {
+    let requests = json!([{ "name": "nic", "exactly": { "deviceClassName": "dranet.net" } }]);
+    let spec = json!({ "devices": { "requests": requests } });
+    let object = |kind: &str, spec: &Value| json!({ "apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": { "name": "hand" }, "spec": spec });
+    let template = object("ResourceClaimTemplate", &json!({ "spec": spec }));
+    let mut none = spec.clone();
+    none["devices"]["requests"][0]["exactly"]["count"] = 5.into();
+    let mut known = object("ResourceClaim", &none);
+    known["metadata"]["namespace"] = "default".into();
+    let cases = [
+        ("resourceClaimTemplateName", template, vec![], true),
+        ("resourceClaimName", object("ResourceClaim", &spec), vec![], true),
+        ("resourceClaimName", object("ResourceClaim", &spec), vec![known], false),
+    ];
+    for (field, beside, objects, fits) in cases {
+        let cluster = Cluster::with(&objects);
+        let mut pod = waiting(&json!({}));
+        pod["spec"]["resourceClaims"] = json!([{ "name": "devices", field: "hand" }]);
+        let both = json!({ "apiVersion": "v1", "kind": "List", "items": [beside, pod] });
+        for command in ["explain", "simulate"] {
+            let (text, denied) = cluster.run(&[command, "-f", &file(cluster.0.path(), &both)]);
+            assert_eq!(denied, !fits, "{command} {field}: {text}");
+        }
+    }
+}
+
 /// Each suggested annotation change makes the pod fit, on the stated number of nodes,
 /// whichever devices are in use.
 #[test]

@@ -159,9 +159,21 @@ impl<'a> Census<'a> {
             resources.any(|resource| view.nodes_with_plugin(resource).next().is_some());
         let is_broken = gpu_drivers::all().iter().any(|it| !self.with_broken(it.driver).is_empty());
         if self.with_gpus().is_empty() && !nics.is_empty() && !has_plugins && !is_broken {
-            let message = "has NICs, but no GPUs of a DRA driver, so every annotated pod is denied; \
-                           install the DRA driver of your GPUs";
-            findings.push(DoctorFinding::new(Severity::Error, "the cluster", message));
+            let mut installed = gpu_drivers::all().iter().map(|driver| driver.class);
+            let installed = installed.find(|class| view.inventory().class(class).is_some());
+            let remedy = installed.map_or_else(
+                || "install the DRA driver of your GPUs".to_owned(),
+                |class| {
+                    format!(
+                        "DeviceClass {class} is installed, so check whether its driver runs where the \
+                         GPUs are, and its log: some drivers leave out GPUs that they do not support"
+                    )
+                },
+            );
+            let message = format!(
+                "has NICs, but no GPUs of a DRA driver, so every annotated pod is denied; {remedy}"
+            );
+            findings.push(DoctorFinding::new(Severity::Error, "the cluster", &message));
         }
         self.without_gpu_driver(view, findings);
         let unknown = nics.difference(&self.graphs).copied().collect();

@@ -253,6 +253,16 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
         ("kind: DeviceClass", &["--values=platforms/topology.yaml"], &[]),
         ("--scheduler-name", &[], &["--set=scheduler.extender=dedicated"]),
         ("scheduler-ext", &[], &["--set=scheduler.extender=kubeadm"]),
+        (
+            "Where NICs are bound late: how many GPUs",
+            &["--set=scheduler.extender=kubeadm"],
+            &["--set=scheduler.extender=kubeadm", "--set=nodeDriver.bindNics=late"],
+        ),
+        (
+            "--watch-pods",
+            &["--set=scheduler.extender=dedicated"],
+            &["--set=scheduler.extender=dedicated", "--set=nodeDriver.lateNodes[0].pool=late"],
+        ),
         ("network-config.dranet.io", &["--set=networkConfig.namespaces={*}"], &[]),
         ("kind: Namespace", &[], &["--set=namespace.create=true"]),
         ("helm.sh/resource-policy: keep", &[], &["--set=crd.keep=true"]),

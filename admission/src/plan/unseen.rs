@@ -52,10 +52,10 @@ fn no_class(intent: &Intent) -> Denial {
 /// The class that pods get which name no other.
 fn default_class<'v>(driver: &GpuDriver, view: &'v ClusterView, policy: &'v Policy) -> &'v str {
     let is_part = driver.part.is_some();
-    let resources = driver.extended_resources.iter().filter(|_| !is_part);
+    let mut resources = driver.extended_resources.iter().filter(|_| !is_part);
     let operators = policy.gpu_class.as_deref().filter(|_| !is_part);
     operators
-        .or_else(|| resources.clone().find_map(|it| view.class_of_extended_resource(it)))
+        .or_else(|| resources.find_map(|it| view.class_of_extended_resource(it)))
         .unwrap_or(driver.class)
 }
 

@@ -150,7 +150,7 @@ fn the_hosts_program_is_attached_again() {
     }
 }
 
-/// Features and channels of a veth, and coalescing of a tap: no interface here has rings.
+/// Features and channels of a veth, and coalescing of a tap. The virtual machines have rings.
 fn what_a_pod_set_of_the_driver_does_not_stay() {
     for (create, name, read, settings) in [
         (

@@ -12,7 +12,7 @@ pub struct SubjectArgs {
     /// Pod in the cluster: NAME or pod/NAME
     pub pod: Option<String>,
     /// File with pods, or with workloads of any kind that have pod templates (Deployment, Job
-    /// and others); `-` reads standard input
+    /// and others), and with claims or claim templates that they use; `-` reads standard input
     #[arg(long = "filename", short, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }

@@ -75,6 +75,9 @@ pub struct Tuning {
     /// Numbers of channels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: BTreeMap<String, u32>,
+    /// Sizes of rings.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rings: BTreeMap<String, u32>,
     /// Coalescing of interrupts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub coalescing: BTreeMap<String, u32>,

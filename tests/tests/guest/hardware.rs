@@ -55,7 +55,7 @@ ip addr add 10.7.1.1/24 dev vf1
 ip route add 10.71.0.0/16 via 10.7.1.254 dev vf1";
 
 /// Everything that must be restored on the host: hardware address, MTU, up or down, addresses,
-/// routes, features and flags.
+/// routes, features, flags and rings.
 const STATE: &str = r"
 for link in vf0 vf1 rail3; do
   echo $link $(cat /sys/class/net/$link/{address,mtu}) $(($(cat /sys/class/net/$link/flags) & 1))
@@ -63,6 +63,7 @@ for link in vf0 vf1 rail3; do
   ip route show dev $link | sed 's/ linkdown//'
   ethtool -k $link
   ethtool --show-priv-flags $link 2>/dev/null || true
+  ethtool -g $link
 done";
 
 async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
@@ -151,6 +152,9 @@ async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result
     for line in ["generic-receive-offload: on", "tcp-segmentation-offload: off"] {
         assert!(features.contains(line), "{features}");
     }
+    // As a pod may that administers its network.
+    let rings = in_pod_with("192.168.7.3", "ethtool -G net1 rx 512 tx 512");
+    node.guest.run(&rings).await?;
     let host = node.guest.run("ls /sys/class/net").await?;
     let is_away = |name: &str| host.lines().all(|line| line != name);
     assert!(["vf0", "vf1", "rail3"].into_iter().all(is_away), "in pods, not on the host: {host}");

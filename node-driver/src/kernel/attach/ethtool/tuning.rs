@@ -1,5 +1,5 @@
 //! Settings of an interface's driver that it takes into a pod and back: features, numbers of channels,
-//! and coalescing of interrupts (`ethtool -K`, `-L`, `-C`). A pod that may administer its network may
+//! sizes of rings, and coalescing of interrupts (`ethtool -K`, `-L`, `-G`, `-C`). A pod that may administer its network may
 //! set them, and the next user of the NIC must not find them. A driver without them has nothing to
 //! restore.
 
@@ -28,6 +28,13 @@ const CHANNELS: Group = Group {
     get: 17,
     set: 18,
     fields: &[(6, "rx-count"), (7, "tx-count"), (8, "other-count"), (9, "combined-count")],
+};
+
+const RINGS: Group = Group {
+    what: "sizes of rings",
+    get: 15,
+    set: 16,
+    fields: &[(6, "rx"), (7, "rx-mini"), (8, "rx-jumbo"), (9, "tx")],
 };
 
 const COALESCING: Group = Group {
@@ -84,6 +91,7 @@ impl Reader {
         let tuning = Tuning {
             features: self.abilities(name).map(|it| it.requested()),
             channels: self.numbers(name, &CHANNELS),
+            rings: self.numbers(name, &RINGS),
             coalescing: self.numbers(name, &COALESCING),
         };
         (tuning != Tuning::default()).then_some(tuning)
@@ -97,9 +105,13 @@ impl Reader {
     ) -> Vec<Result<(), AttachError>> {
         let features = former.features.as_ref().zip(self.abilities(name));
         let features = features.map(|(former, now)| set(name, &now.requests(former)));
-        let channels = self.restore_numbers(name, &CHANNELS, &former.channels);
-        let coalescing = self.restore_numbers(name, &COALESCING, &former.coalescing);
-        features.into_iter().chain([channels, coalescing]).collect()
+        let numbers = [
+            (&CHANNELS, &former.channels),
+            (&RINGS, &former.rings),
+            (&COALESCING, &former.coalescing),
+        ];
+        let numbers = numbers.map(|(group, former)| self.restore_numbers(name, group, former));
+        features.into_iter().chain(numbers).collect()
     }
 
     fn abilities(&self, name: &str) -> Option<Abilities> {

@@ -41,7 +41,7 @@ async fn a_pod_waits_until_the_disk_has_room(plane: Arc<ControlPlane>) -> anyhow
         machine.start_driver(&[]).await?;
         disk.fill()?;
         user::create(scope, machine, Some(user::parameters())).await?;
-        user::is_told(scope, "checkpoint.json`: No space left on device").await?;
+        user::is_told(scope, "plan.json`: No space left on device").await?;
         disk.empty()?;
         user::runs(scope, machine).await?;
         // The same for its end: it is unprepared when there is room again.

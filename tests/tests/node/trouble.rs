@@ -87,7 +87,7 @@ async fn a_full_disk_fails_preparation_and_loses_nothing(
         let claim = claim_on(scope, machine, "full", &NIC).await?;
         disk.fill()?;
         let error = plugin::prepare(machine, &claim).await.refused()?;
-        assert!(error.contains("checkpoint.json`: No space left on device"), "{error}");
+        assert!(error.contains("plan.json`: No space left on device"), "{error}");
         machine.nothing_left()?;
         disk.empty()?;
         let devices = plugin::prepare(machine, &claim).await.done()?;

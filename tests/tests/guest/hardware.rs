@@ -88,6 +88,9 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
             pods.delete(name, &DeleteParams::default()).await?;
         }
         returned(&node, None).await?;
+        let rings = "ethtool -g $(ls /sys/bus/pci/devices/0000:86:00.0/net)";
+        let rings = node.guest.run(rings).await?;
+        assert_eq!(rings.matches("512").count(), 2, "as the pod has set them: {rings}");
         node.restart_driver(functions::TWO).await?;
         for (name, ..) in PODS {
             eventually(SLOW, async || {

@@ -6,7 +6,7 @@ use super::{Abilities, Feature};
 use crate::kernel::generic::Family;
 use crate::kernel::netlink::{attribute, attributes, find, nest};
 use cluster_model::network_config::EthtoolConfig;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// `ETHTOOL_GENL_NAME`.
@@ -51,14 +51,26 @@ pub(super) fn read(link: &str) -> io::Result<Abilities> {
     let features = features(&ethtool, link)?;
     let private_flags = match ethtool.ask(PRIVFLAGS_GET, &[header(link, 0)]) {
         Err(error) if error.raw_os_error() == Some(NOT_SUPPORTED) => BTreeMap::new(),
-        answer => find(&answer?, PRIVATE_FLAGS).map(bits).unwrap_or_default(),
+        answer => {
+            let answer = answer?;
+            let flags = find(&answer, PRIVATE_FLAGS).map(bits).into_iter().flatten();
+            flags.map(|(name, on)| (name.to_owned(), on)).collect()
+        }
     };
     Ok(Abilities { features, private_flags })
 }
 
 /// Reads the features of an interface.
 pub(super) fn features(ethtool: &Family, link: &str) -> io::Result<BTreeMap<String, Feature>> {
-    Ok(features_of(&ethtool.ask(FEATURES_GET, &[header(link, 0)])?))
+    let answer = ethtool.ask(FEATURES_GET, &[header(link, 0)])?;
+    Ok(features_of(&answer).map(|(name, feature)| (name.to_owned(), feature)).collect())
+}
+
+/// The features of an interface that can be changed and are requested to be on.
+pub(super) fn requested(ethtool: &Family, link: &str) -> io::Result<BTreeSet<String>> {
+    let answer = ethtool.ask(FEATURES_GET, &[header(link, 0)])?;
+    let on = features_of(&answer).filter(|(_, feature)| feature.changeable && feature.wanted);
+    Ok(on.map(|(name, _)| name.to_owned()).collect())
 }
 
 /// Sets the named features and private flags.
@@ -93,15 +105,14 @@ fn nest_bits(kind: u16, bits: &BTreeMap<String, bool>) -> Vec<u8> {
     nest(kind, &[nest(BITS, &bits)])
 }
 
-/// The listed bits of a bit set, by name.
-fn bits(set: &[u8]) -> BTreeMap<String, bool> {
+/// The listed bits of a bit set, by name. The kernel's names are ASCII.
+fn bits(set: &[u8]) -> BTreeMap<&str, bool> {
     let is_list = find(set, NO_MASK).is_some();
     let all = find(set, BITS).map(attributes).into_iter().flatten();
     all.filter(|(kind, _)| *kind == BIT)
         .filter_map(|(_, bit)| {
             let name = find(bit, BIT_NAME)?;
-            let name =
-                String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(name)).into_owned();
+            let name = str::from_utf8(name.strip_suffix(b"\0").unwrap_or(name)).ok()?;
             Some((name, is_list || find(bit, BIT_VALUE).is_some()))
         })
         .collect()
@@ -109,18 +120,15 @@ fn bits(set: &[u8]) -> BTreeMap<String, bool> {
 
 /// The kernel lists all features in the hardware bit set, with a value for whether they
 /// can be changed; the other bit sets list only the bits that are set.
-fn features_of(answer: &[u8]) -> BTreeMap<String, Feature> {
+fn features_of(answer: &[u8]) -> impl Iterator<Item = (&str, Feature)> {
     let set = |kind| find(answer, kind).map(bits).unwrap_or_default();
     let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE].map(set);
-    let is_set = |set: &BTreeMap<String, bool>, name: &str| set.get(name).copied().unwrap_or(false);
-    hardware
-        .iter()
-        .map(|(name, changeable)| {
-            let changeable = *changeable && !is_set(&fixed, name);
-            let (wanted, active) = (is_set(&wanted, name), is_set(&active, name));
-            (name.clone(), Feature { wanted, active, changeable })
-        })
-        .collect()
+    let is_set = |set: &BTreeMap<&str, bool>, name: &str| set.get(name).copied().unwrap_or(false);
+    hardware.into_iter().map(move |(name, changeable)| {
+        let changeable = changeable && !is_set(&fixed, name);
+        let (wanted, active) = (is_set(&wanted, name), is_set(&active, name));
+        (name, Feature { wanted, active, changeable })
+    })
 }
 
 #[cfg(test)]
@@ -153,20 +161,20 @@ mod tests {
             ("highdma", feature(false, true, false)),
             ("loopback", feature(false, false, false)),
         ];
-        let expected = expected.map(|(name, feature)| (name.to_owned(), feature));
-        assert_eq!(features_of(&answer()), BTreeMap::from(expected));
+        let answer = answer();
+        assert_eq!(features_of(&answer).collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
     }
 
     #[test]
     fn malformed_answers_never_panic() {
         let whole = answer();
         for end in 0..whole.len() {
-            let _ = features_of(&whole[..end]);
+            features_of(&whole[..end]).for_each(drop);
         }
         for byte in 0..whole.len() {
             let mut other = whole.clone();
             other[byte] ^= 0xff;
-            let _ = features_of(&other);
+            features_of(&other).for_each(drop);
         }
     }
 }

@@ -89,7 +89,7 @@ impl Reader {
     /// The settings of an interface; `None` if its driver has none.
     pub(in crate::kernel::attach) fn read(&self, name: &str) -> Option<Tuning> {
         let tuning = Tuning {
-            features: self.abilities(name).map(|it| it.requested()),
+            features: self.ethtool.as_ref().and_then(|it| netlink::requested(it, name).ok()),
             channels: self.numbers(name, &CHANNELS),
             rings: self.numbers(name, &RINGS),
             coalescing: self.numbers(name, &COALESCING),
@@ -185,12 +185,6 @@ fn encoded(kind: u16, name: &str, value: u32) -> Vec<u8> {
 }
 
 impl Abilities {
-    /// The changeable features that are requested to be on.
-    fn requested(&self) -> BTreeSet<String> {
-        let on = self.features.iter().filter(|(_, it)| it.changeable && it.wanted);
-        on.map(|(name, _)| name.clone()).collect()
-    }
-
     /// What differs from these features being on, and no other that can be changed.
     fn requests(&self, former: &BTreeSet<String>) -> EthtoolConfig {
         let differing = self
@@ -242,7 +236,8 @@ mod tests {
         ];
         let features = features.map(|(name, feature)| (name.to_owned(), feature)).into();
         let now = Abilities { features, private_flags: BTreeMap::new() };
-        assert!(now.requests(&now.requested()).features.is_empty());
+        let same = ["rx-gro", "tx-nocache-copy"].map(str::to_owned).into();
+        assert!(now.requests(&same).features.is_empty());
         let former = ["rx-gro", "rx-lro"].map(str::to_owned).into();
         let wanted = [("rx-lro", true), ("tx-nocache-copy", false)];
         let wanted = wanted.map(|(name, on)| (name.to_owned(), on)).into();

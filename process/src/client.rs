@@ -88,8 +88,8 @@ pub async fn connect_as(
     Ok((client, server))
 }
 
-/// The client of this configuration, with the layers of [`Client::try_from`], but without Nagle's
-/// algorithm, which holds the first request of each connection until the server acknowledges the end
+/// The client of this configuration, as [`Client::try_from`] makes it except for its traces, and
+/// without Nagle's algorithm, which holds the first request of each connection until the server acknowledges the end
 /// of the TLS handshake: 40 ms (<https://github.com/kube-rs/kube/issues/2056>).
 fn client(config: Config) -> kube::Result<Client> {
     if config.proxy_url.is_some() {

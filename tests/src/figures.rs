@@ -21,6 +21,7 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<u64> {
         let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         sum += text.split(' ').next().and_then(|it| it.parse::<u64>().ok()).unwrap_or_default();
     }
+    anyhow::ensure!(sum > 0, "the kernel does not count the CPU time of process {pid}");
     Ok(sum)
 }
 

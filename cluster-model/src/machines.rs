@@ -14,11 +14,11 @@ use crate::names::{attribute, capacity, cpu, nvme};
 use crate::node_devices::{NodeDevices, text};
 use crate::remembered;
 use crate::view::ClusterView;
-use dra_allocator::device::DeviceCapacity;
 use dra_allocator::{AttributeValue, Class, Device, QualifiedName, Quantity};
 use selection::{OtherNics, selected, type_label};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 use topology_graph::{Cell, Level, Pair, PciAddress, ShapeHash, Topology};
 
@@ -269,7 +269,7 @@ fn likeness(
     let mentioned: Vec<_> = mentioned.into_iter().chain(own).collect();
     let gpus = devices.gpus.iter().map(|(address, gpu)| (uuid(gpu, driver), *address));
     let gpus: Vec<_> = gpus.collect();
-    let describe = |((address, device), is_shared): ((&PciAddress, &&Device), bool)| {
+    let devices = all.map(|((address, device), is_shared)| {
         let has_shape = device.attribute(attribute::SHAPE).is_some();
         // For NICs whose machine cannot be identified otherwise.
         let is_nic = devices.nics.contains_key(address);
@@ -283,20 +283,21 @@ fn likeness(
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
             shared: if is_shared { amounts(device) } else { Vec::new() },
         }
-    };
-    let devices = all.map(describe).collect();
+    });
+    let devices = devices.collect();
     Likeness { layout, devices, beside, other_nics: Vec::new(), type_label: None }
 }
 
 /// The capacities of a device.
 fn amounts(device: &Device) -> Vec<(QualifiedName, Vec<Quantity>)> {
     let is_shared = device.allows_multiple_allocations();
-    let of = |capacity: &DeviceCapacity| {
+    let amounts = device.capacity().iter().map(|(name, capacity)| {
         let taken = is_shared.then(|| [capacity.by_default(), capacity.most()]);
         let least = capacity.least().filter(|_| is_shared);
-        std::iter::once(capacity.value).chain(taken.into_iter().flatten()).chain(least).collect()
-    };
-    device.capacity().iter().map(|(name, capacity)| (name.clone(), of(capacity))).collect()
+        let all = iter::once(capacity.value).chain(taken.into_iter().flatten()).chain(least);
+        (name.clone(), all.collect())
+    });
+    amounts.collect()
 }
 
 /// Returns true if claims can share any device of the driver.

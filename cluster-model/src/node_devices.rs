@@ -124,8 +124,8 @@ impl<'a> NodeDevices<'a> {
         let free =
             |device: Option<&&Device>| device.is_some_and(|device| !in_use.is_taken(device.id()));
         let is_compute = |address: &&PciAddress| {
-            let role = |nic| nic_role_in(Some(self.topology), nic, Some(**address));
-            self.nics.get(*address).is_some_and(|nic| role(nic) == NicRole::Compute)
+            let Some(nic) = self.nics.get(*address) else { return false };
+            nic_role_in(Some(self.topology), nic, Some(**address)) == NicRole::Compute
         };
         let undivided = |gpu: &PciAddress| {
             let mut parts = self.partitions.get(gpu).into_iter().flatten();

@@ -73,18 +73,22 @@ struct Kind<'a> {
     devices: NodeDevices<'a>,
 }
 
+impl Kind<'_> {
+    fn size(&self) -> usize {
+        self.devices.gpus.len() + self.devices.nics.len()
+    }
+}
+
 /// The machines without those that are another one of their pool without lost devices.
 fn complete(kinds: BTreeMap<String, Kind<'_>>) -> BTreeMap<String, NodeDevices<'_>> {
-    let is_condition = |kind: &Kind<'_>| {
-        kinds.values().any(|other| {
-            let size = |kind: &Kind<'_>| kind.devices.gpus.len() + kind.devices.nics.len();
+    let kept = kinds.iter().filter(|(_, kind)| {
+        !kinds.values().any(|other| {
             kind.pool == other.pool
-                && size(kind) < size(other)
+                && kind.size() < other.size()
                 && kind.layout.is_condition_of(&other.layout)
         })
-    };
-    let kept: BTreeSet<String> =
-        kinds.iter().filter(|(_, kind)| !is_condition(kind)).map(|(key, _)| key.clone()).collect();
+    });
+    let kept: BTreeSet<String> = kept.map(|(key, _)| key.clone()).collect();
     let kinds = kinds.into_iter().filter(|(key, _)| kept.contains(key));
     kinds.map(|(key, kind)| (key, kind.devices)).collect()
 }

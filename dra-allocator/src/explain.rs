@@ -314,15 +314,13 @@ impl Question<'_> {
             return Ok(left);
         }
         // Claims that share a device can hold too much of it.
-        let is_shared_out = |device: &Device| {
-            self.settings.gates.consumable_capacity
+        let (used, left): (Vec<_>, Vec<_>) = left.into_iter().partition(|device| {
+            let is_shared_out = self.settings.gates.consumable_capacity
                 && device.allows_multiple_allocations()
                 && self.state.is_shared(&device.id)
-                && !leaves_room(ask, device, self.state, self.settings)
-        };
-        let (used, left): (Vec<_>, Vec<_>) = left
-            .into_iter()
-            .partition(|device| self.state.contains(&device.id) || is_shared_out(device));
+                && !leaves_room(ask, device, self.state, self.settings);
+            self.state.contains(&device.id) || is_shared_out
+        });
         if left.len() < needed {
             let used = used.iter();
             let used =

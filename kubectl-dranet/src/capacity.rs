@@ -123,8 +123,8 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &kept);
     let gpus = Gpus::all(&mut view, &policy, args)?;
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
-    let is_closed = |node: &&str| closed(&facts, node).is_some();
-    let closed: BTreeSet<&str> = nodes(&view).filter(is_closed).collect();
+    let closed: BTreeSet<&str> =
+        nodes(&view).filter(|node| closed(&facts, node).is_some()).collect();
     let asked = Asked { view: &view, policy: &policy, namespace, closed: &closed };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
     for gpus in gpus {

@@ -88,14 +88,15 @@ impl<'a> Machine<'a> {
 
 /// The partner GPU of each NIC that has one with a UUID.
 fn partners(topology: &Topology) -> BTreeMap<PciAddress, (&'static GpuDriver, &str)> {
-    let partner = |pair: topology_graph::Pair| {
-        let gpu = topology.gpu(pair.gpu)?;
-        Some((pair.nic, (gpu_drivers::by_pci_vendor(gpu.vendor)?, gpu.uuid.as_deref()?)))
-    };
     let pairs = topology.partners();
     // An attribute has one value, so a NIC that is equally near to several GPUs names none of them.
-    let is_shared = |nic: PciAddress| pairs.iter().filter(|pair| pair.nic == nic).count() > 1;
-    pairs.iter().copied().filter(|pair| !is_shared(pair.nic)).filter_map(partner).collect()
+    let alone =
+        pairs.iter().filter(|pair| pairs.iter().filter(|it| it.nic == pair.nic).count() == 1);
+    let partners = alone.filter_map(|pair| {
+        let gpu = topology.gpu(pair.gpu)?;
+        Some((pair.nic, (gpu_drivers::by_pci_vendor(gpu.vendor)?, gpu.uuid.as_deref()?)))
+    });
+    partners.collect()
 }
 
 fn switches(topology: &Topology) -> BTreeMap<PciAddress, String> {

@@ -148,10 +148,9 @@ impl Decision {
     /// RDMA device of them. If a pod has the NIC, these are the pod's.
     #[must_use]
     pub fn with_something_to_give(self, snapshot: &Snapshot, held: &Held) -> Self {
-        let is_bare = |address| {
-            snapshot.rdma_device(address).is_none() && snapshot.netdevs_of(address).next().is_none()
-        };
-        let bare = snapshot.pci.iter().map(|function| function.address).filter(|it| is_bare(*it));
+        let bare = snapshot.pci.iter().map(|function| function.address).filter(|it| {
+            snapshot.rdma_device(*it).is_none() && snapshot.netdevs_of(*it).next().is_none()
+        });
         let names = bare.map(device_name).filter(|name| !held.contains_key(name)).collect();
         self.without(&names, &WithheldReason::NothingToGive)
     }

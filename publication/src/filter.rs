@@ -114,8 +114,7 @@ fn fields(attribute: &DeviceAttribute) -> Value {
 }
 
 fn map<'a>(entries: impl Iterator<Item = (&'a str, Value)>) -> Value {
-    let key = |name: &str| Key::String(Arc::new(name.to_owned()));
-    let map: HashMap<Key, Value> = entries.map(|(name, value)| (key(name), value)).collect();
+    let map: HashMap<Key, Value> = entries.map(|(name, value)| (Key::from(name), value)).collect();
     Value::Map(Map { map: Arc::new(map) })
 }
 

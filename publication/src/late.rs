@@ -119,17 +119,23 @@ fn late_nic(device: Device) -> Option<LateNic> {
     Some(LateNic { address: address(&device)?, device, is_usable })
 }
 
+impl LateNic {
+    fn attribute(&self, name: &str) -> Option<&DeviceAttribute> {
+        self.device.attributes.as_ref()?.get(name)
+    }
+}
+
+fn is_common(name: &str) -> bool {
+    COMMON.contains(&name) || attribute::MACHINE_TYPES.contains(&name) || is_of_cloud(name)
+}
+
 /// The attributes of every place: those on which all NICs agree, and that the device is a place.
 fn common(nics: &[LateNic]) -> BTreeMap<String, DeviceAttribute> {
-    let of = |nic: &LateNic, name: &str| nic.device.attributes.as_ref()?.get(name).cloned();
-    let is_common = |name: &str| {
-        COMMON.contains(&name) || attribute::MACHINE_TYPES.contains(&name) || is_of_cloud(name)
-    };
     let first = nics.first().and_then(|nic| nic.device.attributes.clone()).unwrap_or_default();
     let mut common: BTreeMap<_, _> = first
         .into_iter()
         .filter(|(name, value)| {
-            is_common(name) && nics.iter().all(|nic| of(nic, name).as_ref() == Some(value))
+            is_common(name) && nics.iter().all(|nic| nic.attribute(name) == Some(value))
         })
         .collect();
     let yes = || DeviceAttribute { bool: Some(true), ..DeviceAttribute::default() };

@@ -32,18 +32,17 @@ fn place(
     cells: &[BTreeMap<PciAddress, usize>],
 ) -> impl Ord + use<> {
     let function = nic.function;
-    let number = |cells: &BTreeMap<PciAddress, usize>| {
-        let function = function?;
-        let physical = function.physical_function.and_then(|physical| cells.get(&physical));
-        cells.get(&function.address).or(physical).copied()
-    };
-    // Unknown cells come last.
-    let numbers: Vec<usize> =
-        cells.iter().map(|cells| number(cells).unwrap_or(usize::MAX)).collect();
-    let address = function.map(|function| function.address);
-    let known = address.and_then(|address| topology.nic(address));
+    let own = function.map(|function| function.address);
+    let physical = function.and_then(|function| function.physical_function);
+    let numbers = cells.iter().map(|cells| {
+        let mut known = [own, physical].into_iter().flatten().filter_map(|it| cells.get(&it));
+        // Unknown cells come last.
+        known.next().copied().unwrap_or(usize::MAX)
+    });
+    let numbers: Vec<usize> = numbers.collect();
+    let known = own.and_then(|address| topology.nic(address));
     let rate = known.filter(|nic| nic.has_link()).and_then(|nic| nic.rate_megabits);
-    (function.is_none(), known.map(|nic| nic.role), numbers, Reverse(rate), address)
+    (function.is_none(), known.map(|nic| nic.role), numbers, Reverse(rate), own)
 }
 
 #[cfg(test)]

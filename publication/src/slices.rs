@@ -85,10 +85,10 @@ pub fn plan(
     let wanted = wanted(node, devices);
     let (mut matched, delete) = match_by_index(node, existing, wanted.len());
     let highest = highest_generation(existing, node).max(memory.generation);
-    let differs = |index: &usize, slice: &&ResourceSlice| {
-        !is_up_to_date(slice, &wanted[*index], highest, memory)
-    };
-    let changes = matched.iter().filter(|(index, slice)| differs(index, slice)).count();
+    let changes = matched
+        .iter()
+        .filter(|(index, slice)| !is_up_to_date(slice, &wanted[**index], highest, memory))
+        .count();
     let missing = wanted.len() - matched.len();
     let generation = match (missing, changes) {
         (0, ..=1) => highest.max(1),
@@ -110,12 +110,11 @@ pub fn plan(
 /// empty slice, which says "no devices" and not "unknown".
 fn wanted(node: &NodeIdentity, devices: &[Device]) -> Vec<ResourceSlice> {
     let count = devices.len().div_ceil(DEVICES_PER_SLICE).max(1);
-    let chunk = |index: usize| {
-        let start = (index * DEVICES_PER_SLICE).min(devices.len());
-        let end = (start + DEVICES_PER_SLICE).min(devices.len());
-        devices[start..end].to_vec()
-    };
-    (0..count).map(|index| slice(node, index, count, chunk(index))).collect()
+    let slices = (0..count).map(|index| {
+        let chunk = devices.chunks(DEVICES_PER_SLICE).nth(index).unwrap_or_default();
+        slice(node, index, count, chunk.to_vec())
+    });
+    slices.collect()
 }
 
 fn slice(node: &NodeIdentity, index: usize, count: usize, devices: Vec<Device>) -> ResourceSlice {

@@ -172,7 +172,7 @@ impl Answers {
         let Facts { view, in_use, stop, .. } = facts;
         let predictions = predict_each(view, nodes.iter().copied(), claims, in_use, stop);
         let mut costs = Costs::default();
-        let answer = |(node, prediction)| {
+        let answers = predictions.into_iter().map(|(node, prediction)| {
             let mut basis = basis(node, facts);
             let entry = match prediction {
                 Prediction::Fits { allocations, is_exact } => {
@@ -185,8 +185,8 @@ impl Answers {
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
             };
             (node, (basis, entry))
-        };
-        predictions.into_iter().map(answer).collect()
+        });
+        answers.collect()
     }
 
     fn known(&self, question: Question<'_>) -> Result<Arc<Known>, String> {

@@ -38,10 +38,10 @@ impl Arrivals {
     pub fn mix(&self, prior: &Mix, before: &Mix) -> Option<Mix> {
         // Devices do not show which pods form a gang, so the share of gangs stays as configured.
         let pods = u32::try_from(self.recent.len()).unwrap_or(u32::MAX);
-        let weight = |demand: &Demand| if demand.nodes > 1 { pods + PRIOR } else { PRIOR };
         // Shares are millionths, counts thousandths of a pod.
         let prior = prior.shares().iter().map(|(demand, share)| {
-            let count = u64::from(*share) * u64::from(weight(demand)) / 1_000;
+            let weight = if demand.nodes > 1 { pods + PRIOR } else { PRIOR };
+            let count = u64::from(*share) * u64::from(weight) / 1_000;
             (*demand, u32::try_from(count).unwrap_or(u32::MAX))
         });
         let mix = Mix::new(prior.chain(self.recent.iter().map(|demand| (*demand, 1_000))));

@@ -68,8 +68,10 @@ impl FabricRoom {
         let mut all = Self::default();
         for node in nodes {
             all.whole_nodes += u32::from(node.is_whole);
-            let common = |(demand, share): &&(Demand, u32)| demand.nodes == 1 && *share >= COMMON;
-            for (demand, _) in mix.shares().iter().filter(common) {
+            for (demand, share) in mix.shares() {
+                if demand.nodes != 1 || *share < COMMON {
+                    continue;
+                }
                 let fits: Vec<u32> = node.room.fits(*demand).collect();
                 let pods = all.pods.entry(*demand).or_default();
                 pods.resize(fits.len(), 0);

@@ -240,8 +240,10 @@ impl Asked {
                 is_certain: basis.is_exact && self.nothing_else_changed(node, basis, view),
             }
         });
-        let is_there = |node: &String| forecast.as_ref().is_some_and(|own| own.node == *node);
-        let assumed = self.first.as_ref().map(|node| (node.clone(), is_there(node)));
+        let assumed = self.first.as_ref().map(|node| {
+            let is_there = forecast.as_ref().is_some_and(|own| own.node == *node);
+            (node.clone(), is_there)
+        });
         Landed { pod: pod.clone(), assumed, actual, forecast }
     }
 

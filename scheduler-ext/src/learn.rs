@@ -122,8 +122,10 @@ impl Learning {
                 let room = machine.room(view.inventory().state());
                 let is_whole = machine.is_whole(&room);
                 let pods = pods(view, &machine);
-                let is_new = |pod: &PodName| !before.is_some_and(|(_, of)| of.pods.contains(pod));
-                for (pod, devices) in pods.iter().filter(|(pod, _)| is_new(pod)) {
+                for (pod, devices) in &pods {
+                    if before.is_some_and(|(_, of)| of.pods.contains(pod)) {
+                        continue;
+                    }
                     let path = machine.farthest(devices).map(|reach| reach.path);
                     let demand = demand(devices.iter());
                     self.bound.push(BoundPod { pod: pod.clone(), demand, path });

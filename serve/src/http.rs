@@ -138,14 +138,8 @@ impl Bound {
     }
 
     fn bind(address: SocketAddr, security: Security) -> Result<Self, ServeError> {
-        let open = || {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            rustix::net::listen(&listener, BACKLOG)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        };
-        let (listener, address) = open().map_err(|source| ServeError::Bind { address, source })?;
+        let (listener, address) =
+            listen(address).map_err(|source| ServeError::Bind { address, source })?;
         Ok(Self { listener, security, address, limits: Limits::OPERATIONS })
     }
 
@@ -190,6 +184,14 @@ impl Bound {
         watch.abort();
         result.map_err(|source| ServeError::Serve { source })
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 impl Awaited {

@@ -14,8 +14,8 @@ use publication::decision::{Facts, decide};
 use publication::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::{
-    Gpu, HostRoot, NicRole, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology,
-    fixture, read,
+    HostRoot, NicRole, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture,
+    read,
 };
 
 /// The maximum number of devices of a machine: each is a bit of [`Devices`].
@@ -333,7 +333,7 @@ fn own(devices: &Value, node: &str) -> Value {
 
 /// The GPUs as published by NVIDIA's driver from v0.5.0 and AMD's v1.0.
 fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> Value {
-    let device = |(index, gpu): (usize, &Gpu)| {
+    let devices = topology.gpus().iter().enumerate().map(|(index, gpu)| {
         let function = snapshot.pci.iter().find(|function| function.address == gpu.address);
         let root = function.filter(|function| function.path.starts_with("devices/pci"));
         let mut attributes = json!({});
@@ -354,8 +354,8 @@ fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> 
             attributes[name] = json!({ "int": i64::from(numa.0) });
         }
         json!({ "name": format!("gpu-{index}"), "attributes": attributes })
-    };
-    topology.gpus().iter().enumerate().map(device).collect()
+    });
+    devices.collect()
 }
 
 #[cfg(test)]

@@ -176,9 +176,12 @@ fn can_hold(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> bool
     }
     let wanted = bound.iter().map(|it| it.needed).sum::<usize>();
     of_value.iter().any(|(value, devices)| {
-        let has = |device: &&Device| device.attribute(attribute) == Some(*value);
         devices.len() >= wanted
-            && bound.iter().all(|it| of_request(node, it).filter(has).count() >= it.needed)
+            && bound.iter().all(|it| {
+                let all = of_request(node, it);
+                let having = all.filter(|device| device.attribute(attribute) == Some(*value));
+                having.count() >= it.needed
+            })
     })
 }
 

@@ -198,13 +198,11 @@ fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
 /// slices come before those of several nodes (`NewAllocator`), each group in order of arrival.
 fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice> {
     let with_counters = settings.quirks.shared_counters_always_relevant;
-    let is_of_several = |slice: &Slice| {
-        slice.node_name().is_none() || (with_counters && !slice.shared_counters.is_empty())
-    };
-    slices
-        .iter()
-        .copied()
-        .min_by_key(|slice| (!settings.quirks.unordered && is_of_several(slice), slice.arrival))
+    slices.iter().copied().min_by_key(|slice| {
+        let has_counters = with_counters && !slice.shared_counters.is_empty();
+        let is_of_several = slice.node_name().is_none() || has_counters;
+        (!settings.quirks.unordered && is_of_several, slice.arrival)
+    })
 }
 
 /// Completes a pool from its relevant slices. Returns false if a newer generation exists elsewhere.
@@ -269,8 +267,8 @@ impl<'a> Pool<'a> {
         } else {
             self.elsewhere.clear();
         }
-        let names = || devices(&self.slices).map(|device| &device.id.device);
-        if let Some(name) = unsure.then(|| duplicate(names())).flatten() {
+        let names = devices(&self.slices).map(|device| &device.id.device);
+        if let Some(name) = unsure.then(|| duplicate(names)).flatten() {
             return self.spoil(PoolHealth::Invalid(format!("duplicate device name {name}")));
         }
         if partitions && let Err(reason) = self.check_counters() {

@@ -33,8 +33,10 @@ impl PluginGpus {
         let units = view.plugin_units(node, self.resource).unwrap_or_default();
         let units = i64::try_from(units).unwrap_or(i64::MAX);
         let free = units - self.used.get(node).copied().unwrap_or_default();
-        let pods = |units: i64| units.max(0).checked_div(gpus.into()).unwrap_or_default();
-        [free, units].map(|units| usize::try_from(pods(units)).unwrap_or(usize::MAX))
+        [free, units].map(|units| {
+            let pods = units.max(0).checked_div(gpus.into()).unwrap_or_default();
+            usize::try_from(pods).unwrap_or(usize::MAX)
+        })
     }
 
     /// The most GPUs of any node.

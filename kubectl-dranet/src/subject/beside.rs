@@ -13,10 +13,10 @@ pub(crate) struct Beside(Vec<Value>);
 impl Beside {
     /// Those among the objects of a file.
     pub(super) fn of(objects: Vec<Value>) -> Self {
-        let is_used = |object: &Value| {
+        let used = objects.into_iter().filter(|object| {
             matches!(object["kind"].as_str(), Some("ResourceClaim" | "ResourceClaimTemplate"))
-        };
-        Self(objects.into_iter().filter(is_used).collect())
+        });
+        Self(used.collect())
     }
 
     /// Adds those of another file.

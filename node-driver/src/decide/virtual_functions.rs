@@ -291,16 +291,16 @@ impl<'a> Machine<'a> {
     /// The virtual functions that lack an interface or an RDMA device although their physical
     /// function has one. The kernel creates these after the virtual function.
     fn incomplete(self, physical: PciAddress) -> impl Iterator<Item = PciAddress> {
-        let has = move |address| {
-            let has_rdma = self.snapshot.rdma_device(address).is_some();
-            (self.interface(address).is_some(), has_rdma)
-        };
-        let (interface, rdma) = has(physical);
-        let lacks = move |address| {
-            let (own_interface, own_rdma) = has(address);
+        let [interface, rdma] = self.parts(physical);
+        self.functions(physical).map(|it| it.address).filter(move |address| {
+            let [own_interface, own_rdma] = self.parts(*address);
             interface && !own_interface || rdma && !own_rdma
-        };
-        self.functions(physical).map(|it| it.address).filter(move |address| lacks(*address))
+        })
+    }
+
+    /// Whether a function has an interface, and whether it has an RDMA device.
+    fn parts(self, address: PciAddress) -> [bool; 2] {
+        [self.interface(address).is_some(), self.snapshot.rdma_device(address).is_some()]
     }
 }
 

@@ -159,19 +159,17 @@ impl Reads {
     /// network functions.
     fn complete(&self, snapshot: &mut Snapshot, watched: &Watched) {
         // What is left out on purpose is no fault of the machine.
-        let is_in = |path: &str, directory: &String| {
-            path.strip_prefix(directory.as_str()).is_some_and(|rest| rest.starts_with('/'))
-        };
         snapshot
             .anomalies
             .retain(|anomaly| !watched.changing.iter().any(|it| is_in(&anomaly.subject, it)));
         let mut state = self.lock();
         for known in state.functions.values() {
             let directory = format!("sys/{}", known.path);
-            let is_below = |file: &String| {
-                file.rsplit_once('/').is_some_and(|(parent, _)| parent == directory)
-            };
-            if !watched.changing.contains(&directory) && !watched.skipped.iter().any(is_below) {
+            let has_skipped = watched
+                .skipped
+                .iter()
+                .any(|file| file.rsplit_once('/').is_some_and(|(parent, _)| parent == directory));
+            if !watched.changing.contains(&directory) && !has_skipped {
                 continue;
             }
             match snapshot.pci.binary_search_by_key(&known.address, |function| function.address) {
@@ -215,6 +213,10 @@ fn wait<T>(
             return Ok(Err(at.file.clone()));
         }
     }
+}
+
+fn is_in(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl Watched {

@@ -57,24 +57,27 @@ pub fn of(
     pool: &str,
     at: SystemTime,
 ) -> Vec<DeviceHealth> {
-    let health = |(name, nic): (&String, &NicFacts)| {
-        let (state, message) = match &nic.rdma {
-            None => (HealthState::Unknown, String::new()),
-            Some(rdma) if unresponsive.contains(&rdma.name) => {
-                (HealthState::Unhealthy, format!("{} does not answer", rdma.name))
-            }
-            Some(rdma) if rdma.inactive.is_empty() => (HealthState::Healthy, String::new()),
-            Some(rdma) => {
-                let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
-                let message = format!("{}: port {} is not active", rdma.name, ports.join(", "));
-                let is_down = rdma.inactive.len() == rdma.ports.len();
-                let state = if is_down { HealthState::Unhealthy } else { HealthState::Healthy };
-                (state, message)
-            }
-        };
+    let devices = inventory.devices.iter().map(|(name, nic)| {
+        let (state, message) = state(nic, unresponsive);
         DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
-    };
-    inventory.devices.iter().map(health).collect()
+    });
+    devices.collect()
+}
+
+fn state(nic: &NicFacts, unresponsive: &BTreeSet<String>) -> (HealthState, String) {
+    match &nic.rdma {
+        None => (HealthState::Unknown, String::new()),
+        Some(rdma) if unresponsive.contains(&rdma.name) => {
+            (HealthState::Unhealthy, format!("{} does not answer", rdma.name))
+        }
+        Some(rdma) if rdma.inactive.is_empty() => (HealthState::Healthy, String::new()),
+        Some(rdma) => {
+            let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
+            let message = format!("{}: port {} is not active", rdma.name, ports.join(", "));
+            let is_down = rdma.inactive.len() == rdma.ports.len();
+            (if is_down { HealthState::Unhealthy } else { HealthState::Healthy }, message)
+        }
+    }
 }
 
 /// Adds the health of places that stand for a NIC, which is that of the NIC.

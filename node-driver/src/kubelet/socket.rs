@@ -67,16 +67,8 @@ impl Socket {
                 return Err(SocketError::TooLong { path: path.clone() });
             }
         }
-        let listen = || {
-            fs::create_dir_all(folder)?;
-            match fs::remove_file(&temporary) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            UnixListener::bind(&temporary)
-        };
-        let listener =
-            listen().map_err(|source| SocketError::Listen { path: path.clone(), source })?;
+        let listener = listen(folder, &temporary)
+            .map_err(|source| SocketError::Listen { path: path.clone(), source })?;
         Ok(Self { listener, temporary, path })
     }
 
@@ -120,14 +112,23 @@ pub(crate) fn remove_dead(folder: &Path, is_ours: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
-        let is_dead = || {
-            let answer = UnixStream::connect(&path);
-            answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-        };
-        if is_socket && entry.file_name().to_str().is_some_and(&is_ours) && is_dead() {
+        if is_socket && entry.file_name().to_str().is_some_and(&is_ours) && is_dead(&path) {
             tracing::info!(path = %path.display(), "Removing the socket of an earlier instance");
             let _ = fs::remove_file(&path);
         }
+    }
+}
+
+fn is_dead(socket: &Path) -> bool {
+    let answer = UnixStream::connect(socket);
+    answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn listen(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
+    fs::create_dir_all(folder)?;
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => UnixListener::bind(socket),
     }
 }
 

@@ -11,8 +11,11 @@ pub type Capacities = BTreeMap<String, i64>;
 
 /// Parses the amounts. The API server rejects malformed ones.
 pub(super) fn amounts<'a>(capacities: impl Iterator<Item = (&'a String, &'a Text)>) -> Capacities {
-    let amount = |text: &Text| Some(text.0.parse::<Quantity>().ok()?.value());
-    capacities.filter_map(|(name, text)| Some((name.clone(), amount(text)?))).collect()
+    let parsed = capacities.filter_map(|(name, text)| {
+        let amount: Quantity = text.0.parse().ok()?;
+        Some((name.clone(), amount.value()))
+    });
+    parsed.collect()
 }
 
 /// The bandwidth among them, in bits per second.

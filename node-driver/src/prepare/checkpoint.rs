@@ -218,9 +218,11 @@ fn upgrade_first(text: &str) -> serde_json::Result<Checkpoint> {
         claims: BTreeMap<String, Plan>,
     }
     let First { claims } = serde_json::from_str(text)?;
-    let record = |plan| Record { phase: Phase::Prepared, plan };
-    let claims = claims.into_iter().map(|(uid, plan)| (uid, record(plan))).collect();
-    Ok(Checkpoint { claims, ..Checkpoint::default() })
+    let claims = claims.into_iter().map(|(uid, plan)| {
+        let phase = Phase::Prepared;
+        (uid, Record { phase, plan })
+    });
+    Ok(Checkpoint { claims: claims.collect(), ..Checkpoint::default() })
 }
 
 fn checksum(data: &str) -> String {

@@ -118,11 +118,11 @@ fn renew(device: &mut PlannedDevice, all: &[(PathBuf, Now)]) -> Renewed {
         return Renewed::Same;
     }
     let Some(now) = find(&device.pci_bus_id, planned, all) else { return Renewed::Lost };
-    let is_given = |char: &&CharDevice| {
+    let given = now.chars.iter().filter(|char| {
         let kind = KINDS.iter().find(|kind| char.name.starts_with(**kind));
         planned.chars.iter().any(|given| kind.is_some_and(|kind| given.name.starts_with(kind)))
-    };
-    let chars: Vec<_> = now.chars.iter().filter(is_given).cloned().collect();
+    });
+    let chars: Vec<_> = given.cloned().collect();
     if chars.is_empty() {
         return Renewed::Lost;
     }
@@ -139,12 +139,17 @@ fn renew(device: &mut PlannedDevice, all: &[(PathBuf, Now)]) -> Renewed {
 /// The device below this PCI function: of several, the one with the planned name. A soft device is
 /// below none, and has the name that an administrator gave it (`drivers/infiniband/sw`).
 fn find<'n>(address: &str, planned: &PlannedRdma, all: &'n [(PathBuf, Now)]) -> Option<&'n Now> {
-    let is_below = |path: &Path| path.iter().any(|part| part.to_str() == Some(address));
-    let is_soft = |path: &Path| path.iter().any(|part| part == "virtual");
-    let below = || all.iter().filter(|(path, _)| is_below(path)).map(|(_, now)| now);
-    let mut soft = all.iter().filter(|(path, _)| is_soft(path)).map(|(_, now)| now);
+    let mut soft = below("virtual", all);
     let is_planned = |now: &&Now| now.name == planned.name;
-    below().find(is_planned).or_else(|| below().next()).or_else(|| soft.find(is_planned))
+    below(address, all)
+        .find(is_planned)
+        .or_else(|| below(address, all).next())
+        .or_else(|| soft.find(is_planned))
+}
+
+/// Those with this part in their paths.
+fn below<'n>(part: &str, all: &'n [(PathBuf, Now)]) -> impl Iterator<Item = &'n Now> {
+    all.iter().filter(move |(path, _)| path.iter().any(|it| it == part)).map(|(_, now)| now)
 }
 
 fn text(rdma: &PlannedRdma) -> String {

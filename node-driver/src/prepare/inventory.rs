@@ -7,7 +7,7 @@ use crate::facts::reads::MachineError;
 use crate::model::plan::CharDevice;
 use cluster_model::network_config::VirtualFunctionConfig;
 use publication::lag::lags;
-use publication::network::{Interface, NetworkFacts};
+use publication::network::NetworkFacts;
 use publication::nic::{candidates, device_name, virtual_interfaces};
 use rustix::fs::{FileType, major, minor, stat};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,18 +96,19 @@ impl Inventory {
     /// Adds the host's virtual interfaces that pods can get.
     #[must_use]
     pub fn with_virtual(mut self, network: &NetworkFacts) -> Self {
-        let nic = |interface: &Interface| NicFacts {
-            address: None,
-            rdma: None,
-            netdev: Some(interface.name.clone()),
-            had_interface: true,
-            is_bond: false,
-            is_virtual_function: false,
-            physical_mtu: None,
-            function: None,
-        };
-        let virtuals = virtual_interfaces(network).into_iter();
-        self.devices.extend(virtuals.map(|(name, interface)| (name, nic(interface))));
+        for (name, interface) in virtual_interfaces(network) {
+            let nic = NicFacts {
+                address: None,
+                rdma: None,
+                netdev: Some(interface.name.clone()),
+                had_interface: true,
+                is_bond: false,
+                is_virtual_function: false,
+                physical_mtu: None,
+                function: None,
+            };
+            self.devices.insert(name, nic);
+        }
         self
     }
 
@@ -236,8 +237,8 @@ fn number_of(function: PciAddress, physical: PciAddress, host: &HostRoot) -> Opt
 }
 
 fn inactive(rdma: &RdmaDevice) -> Vec<u32> {
-    let is_active = |port: &&RdmaPort| port.state == Some(PortState::Active);
-    rdma.ports.iter().filter(|port| !is_active(port)).map(|port| port.number).collect()
+    let ports = rdma.ports.iter().filter(|port| port.state != Some(PortState::Active));
+    ports.map(|port| port.number).collect()
 }
 
 fn speaks_infiniband(port: &RdmaPort) -> bool {

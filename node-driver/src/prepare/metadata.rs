@@ -38,9 +38,9 @@ pub fn container_path(plan: &Plan, driver: &str, request: &str) -> Option<String
 
 /// Content of the file of one request.
 pub fn stream(plan: &Plan, driver: &str, request: &str) -> String {
-    let of_request = |device: &&PlannedDevice| base_request(&device.request) == request;
+    let devices = plan.devices.iter().filter(|device| base_request(&device.request) == request);
     let mut requests: Vec<Value> = Vec::new();
-    for device in plan.devices.iter().filter(of_request) {
+    for device in devices {
         let entry = entry(plan, driver, device);
         match requests.iter_mut().find(|known| known["name"] == device.request.as_str()) {
             Some(known) => known["devices"].as_array_mut().into_iter().for_each(|devices| {

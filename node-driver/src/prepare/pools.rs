@@ -141,8 +141,9 @@ impl<'a> Reservation<'a> {
 
     /// Gets the pool, if the claim's namespace may use it.
     async fn pool(&self, name: &str) -> Result<NicPool, PoolError> {
-        let absent = || PoolError::Absent { pool: name.to_owned() };
-        let pool = self.pools.get_opt(name).await?.ok_or_else(absent)?;
+        let Some(pool) = self.pools.get_opt(name).await? else {
+            return Err(PoolError::Absent { pool: name.to_owned() });
+        };
         pool.spec.check().map_err(|source| PoolError::Invalid { pool: name.to_owned(), source })?;
         if !pool.spec.allows(&self.claim.namespace) {
             let allowed = pool.spec.namespaces.unwrap_or_default();

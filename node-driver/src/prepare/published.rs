@@ -102,15 +102,15 @@ impl Published {
         let text = |name: &str| text(attributes, driver, name);
         let known = gpu_drivers::by_name(driver);
         let uuid = known.and_then(|known| known.uuid_attribute).and_then(text);
-        let own = || text(known?.address_attribute?);
-        let said = text(PCI_BUS_ID).or_else(own).and_then(|address| address.parse().ok());
+        let own = known.and_then(|known| known.address_attribute).and_then(text);
+        let said = text(PCI_BUS_ID).or(own).and_then(|address| address.parse().ok());
         let is_in_name = known.is_some_and(|known| known.is_named_by_address);
         let said = said.or_else(|| address_in_name(device).filter(|_| is_in_name));
-        let by_uuid = || {
+        let address = said.or_else(|| {
             let uuid = uuid?;
-            topology.gpus().iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))
-        };
-        let address = said.or_else(|| by_uuid().map(|gpu| gpu.address));
+            let gpu = topology.gpus().iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))?;
+            Some(gpu.address)
+        });
         (address, uuid.map(str::to_owned))
     }
 }

@@ -1,7 +1,7 @@
 //! Compares the checkpoint with the machine at start. Pure decisions; the effects are
 //! those of preparing and unpreparing.
 
-use crate::model::plan::{Plan, PlannedDevice, PlannedRdma};
+use crate::model::plan::{Plan, PlannedDevice};
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::inventory::Inventory;
 use std::collections::BTreeSet;
@@ -80,17 +80,15 @@ pub(super) fn holds(
 }
 
 fn is_as_planned(plan: &Plan, inventory: &Inventory) -> bool {
-    let has = |rdma: &PlannedRdma, device: &PlannedDevice| {
-        let there = inventory.devices.get(&device.device);
-        there.and_then(|nic| nic.rdma.as_ref()).is_some_and(|there| {
+    let is_there = |device: &PlannedDevice| {
+        let Some(rdma) = &device.rdma else { return true };
+        let there = inventory.devices.get(&device.device).and_then(|nic| nic.rdma.as_ref());
+        there.is_some_and(|there| {
             there.name == rdma.name && rdma.chars.iter().all(|char| there.chars.contains(char))
         })
     };
     plan.rdma_cm.as_ref().is_none_or(|char| inventory.rdma_cm.as_ref() == Some(char))
-        && plan
-            .devices
-            .iter()
-            .all(|device| device.rdma.as_ref().is_none_or(|rdma| has(rdma, device)))
+        && plan.devices.iter().all(is_there)
 }
 
 #[cfg(test)]

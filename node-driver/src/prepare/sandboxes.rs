@@ -66,22 +66,16 @@ fn due(
     gone: &BTreeSet<String>,
     sandboxes: &[Sandbox],
 ) -> Vec<Due> {
-    let is_listed = |id: &String| sandboxes.iter().any(|sandbox| sandbox.id == *id);
-    let enter = |plan: &Plan| {
+    let left = checkpoint.claims.keys().filter(|uid| {
+        let sandbox = records.get(*uid).and_then(|record| record.sandbox.as_ref());
+        gone.contains(*uid) && sandbox.is_some_and(|id| sandboxes.iter().all(|it| it.id != *id))
+    });
+    let entering = moving(checkpoint).filter_map(|plan| {
         let mut all = sandboxes.iter();
         let place = all.position(|it| it.is_running && is_for(plan, &it.pod_uid))?;
         Some(Due::Enter(plan.claim.uid.clone(), place))
-    };
-    let left = checkpoint
-        .claims
-        .keys()
-        .filter(|uid| {
-            let sandbox = records.get(*uid).and_then(|record| record.sandbox.as_ref());
-            gone.contains(*uid) && sandbox.is_some_and(|id| !is_listed(id))
-        })
-        .cloned()
-        .map(Due::Leave);
-    left.chain(moving(checkpoint).filter_map(enter)).collect()
+    });
+    left.cloned().map(Due::Leave).chain(entering).collect()
 }
 
 /// Prepared plans that attach something by NRI.
@@ -162,8 +156,8 @@ impl Node {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
         let records = self.attach_records(&checkpoint);
-        let is_gone = |record: &AttachRecord| !self.effects.namespaces.is_named(record.namespace);
-        let gone = records.iter().filter(|(_, record)| is_gone(record));
+        let namespaces = &self.effects.namespaces;
+        let gone = records.iter().filter(|(_, record)| !namespaces.is_named(record.namespace));
         let gone = gone.map(|(uid, _)| uid.clone()).collect();
         let mut entered = Vec::new();
         for due in due(&checkpoint, &records, &gone, sandboxes) {

@@ -58,14 +58,6 @@ pub fn render(plan: &Plan, driver: &str, progress: Progress, now: Timestamp) -> 
 }
 
 fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec<Value> {
-    let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
-        let status = if holds { "True" } else { "False" };
-        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        json!({
-            "type": kind, "status": status, "reason": reason, "message": message,
-            "lastTransitionTime": now,
-        })
-    };
     let attached = progress == Progress::Attached || !device.moves();
     let rdma = device.moving_rdma().is_some();
     let (reason, message) = match (device.link.is_some(), attached, rdma) {
@@ -86,7 +78,16 @@ fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec
         rdma.then_some("RDMALinkReady"),
     ];
     let kinds = kinds.into_iter().flatten();
-    kinds.map(|kind| condition(kind, attached, reason, message)).collect()
+    let conditions = kinds.map(|kind| {
+        json!({
+            "type": kind,
+            "status": if attached { "True" } else { "False" },
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        })
+    });
+    conditions.collect()
 }
 
 /// An interface as the API's `NetworkDeviceData`.

@@ -25,10 +25,11 @@ impl Rate {
         if self.values.back().is_some_and(|(_, last)| value < *last) {
             self.values.clear();
         }
-        let is_old = |at: &Instant| now.saturating_duration_since(*at) > WINDOW;
-        while self.values.front().is_some_and(|(at, _)| is_old(at)) {
-            self.values.pop_front();
-        }
+        while self
+            .values
+            .pop_front_if(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
+            .is_some()
+        {}
         let grown = self.values.front().map_or(0, |(_, first)| value - first);
         self.is_bad = grown >= if self.is_bad { many.div_ceil(10) } else { many };
         if self.values.back().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= STEP) {

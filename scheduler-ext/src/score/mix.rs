@@ -80,9 +80,11 @@ impl Mix {
             }
         }
         let all: u64 = shares.iter().map(|(_, count)| count).sum::<u64>().max(1);
-        let share = |count: u64| u32::try_from(count * WHOLE / all).unwrap_or(u32::MAX);
-        let mut shares: Vec<_> =
-            shares.into_iter().map(|(demand, count)| (demand, share(count))).collect();
+        let shares = shares.into_iter().map(|(demand, count)| {
+            let share = u32::try_from(count * WHOLE / all).unwrap_or(u32::MAX);
+            (demand, share)
+        });
+        let mut shares: Vec<_> = shares.collect();
         shares.sort_unstable();
         Self { shares }
     }

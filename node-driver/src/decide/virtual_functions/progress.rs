@@ -48,14 +48,13 @@ pub struct Progress {
 impl Progress {
     /// Returns what to do now. The caller reports the outcome through the other methods.
     pub fn next(&mut self, judged: &BTreeMap<PciAddress, Judged>, now: Instant) -> Vec<Action> {
-        let is_due = |address: &PciAddress, stage: &Stage| match stage {
+        self.stages.retain(|address, stage| match stage {
             Stage::Writing => true,
             Stage::Failed(until) => now < *until,
             Stage::Withdrawn(_) => {
                 judged.get(address).is_some_and(|it| it.verdict == Verdict::Replace)
             }
-        };
-        self.stages.retain(|address, stage| is_due(address, stage));
+        });
         let mut actions = Vec::new();
         for (address, judged) in judged {
             let stage = self.stages.get(address).copied();

@@ -20,10 +20,9 @@ const SIGNS: [(&str, &str, CloudProvider); 5] = [
 /// The cloud that the firmware names, or none.
 pub(super) fn detect(host: &HostRoot) -> CloudProvider {
     let dmi = host.sys().join("class/dmi/id");
-    let says = |file: &str, words: &str| {
-        fs::read_to_string(dmi.join(file)).is_ok_and(|text| text.trim() == words)
-    };
-    let found = SIGNS.iter().find(|(file, words, _)| says(file, words));
+    let found = SIGNS.iter().find(|(file, words, _)| {
+        fs::read_to_string(dmi.join(file)).is_ok_and(|text| text.trim() == *words)
+    });
     found.map_or(CloudProvider::None, |(_, _, provider)| *provider)
 }
 

@@ -41,12 +41,14 @@ pub(super) async fn make(
     let first = first_name(link, parent);
     let message = message(link, child, parent, &first, pod.as_fd().as_raw_fd());
     let made = handle.link().add(message).execute().await;
-    // A child that a killed hook left behind is used.
-    let is_there = |error: &rtnetlink::Error| matches!(error, rtnetlink::Error::NetlinkError(error) if error.raw_code().abs() == EXISTS);
-    made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(|source| {
-        let verb = format!("create {child} `{name}` on it in the pod's network namespace");
-        AttachError::netlink(&link.host.name, verb, source)
-    })?;
+    match made {
+        // A child that a killed hook left behind is used.
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == EXISTS => {}
+        made => made.map_err(|source| {
+            let verb = format!("create {child} `{name}` on it in the pod's network namespace");
+            AttachError::netlink(&link.host.name, verb, source)
+        })?,
+    }
     pod.run(async |handle| rename(&handle, link, &first).await)
 }
 
@@ -107,10 +109,10 @@ pub(super) async fn remove(
 ) -> Result<bool, AttachError> {
     let inside = inside(handle).await?;
     let mut removed = false;
-    let is_it = |found: &&LinkMessage| {
-        is_the_claims(found, link, child) || index == Some(found.header.index)
-    };
-    for found in inside.iter().filter(is_it) {
+    for found in &inside {
+        if !is_the_claims(found, link, child) && index != Some(found.header.index) {
+            continue;
+        }
         handle
             .link()
             .del(found.header.index)
@@ -155,8 +157,8 @@ fn address_attribute(address: &MacAddress) -> LinkAttribute {
 /// Whether an interface in the pod is the claim's child of this kind on the interface with this
 /// index, also if the pod has removed the mark of a macvlan or ipvlan.
 pub(super) fn is_child(found: &LinkMessage, link: &PlannedLink, child: Child, parent: u32) -> bool {
-    let is_unmarked = || child != Child::IpoIb && is_unmarked_on(found, child, parent);
-    is_the_claims(found, link, child) || is_unmarked()
+    is_the_claims(found, link, child)
+        || (child != Child::IpoIb && is_unmarked_on(found, child, parent))
 }
 
 #[cfg(test)]

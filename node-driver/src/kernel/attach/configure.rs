@@ -14,7 +14,7 @@ use crate::kernel::attach::same_network::{self, Apart};
 use crate::kernel::attach::{
     AttachError, dhcp, ebpf, ethtool, host_links, settings, shaping, sysctl,
 };
-use crate::model::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes, TABLE_MAIN};
+use crate::model::host_link::{HostAddress, HostRoute, SegmentSizes, TABLE_MAIN};
 use crate::model::plan::{Plan, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
@@ -277,12 +277,12 @@ async fn add_rules(handle: &Handle, name: &str, rules: &[RuleConfig]) -> Result<
         return Ok(());
     }
     let there = host_links::rules(handle).await?;
-    let is_there = |rule: &RuleConfig| {
-        let same = |it: &HostRule| (it.source, it.destination) == (rule.source, rule.destination);
-        rule.priority == 0 && there.iter().any(|it| same(it) && it.table == table_of(rule))
-    };
-    for rule in rules.iter().filter(|rule| !is_there(rule)) {
-        add_rule(handle, name, rule).await?;
+    for rule in rules {
+        let asked = (rule.source, rule.destination, table_of(rule));
+        let is_there = there.iter().any(|it| (it.source, it.destination, it.table) == asked);
+        if rule.priority != 0 || !is_there {
+            add_rule(handle, name, rule).await?;
+        }
     }
     Ok(())
 }

@@ -224,12 +224,10 @@ async fn set(
 /// The lease's routes that the link gets.
 fn routes_for(link: &PlannedLink, lease: &Lease) -> Vec<HostRoute> {
     let table = link.config.interface.vrf.as_ref().map(VrfConfig::table_id);
-    let is_asked = |destination: IpPrefix| {
-        link.config.routes.iter().any(|route| route.destination == destination)
-    };
     let routes = lease.routes.iter().filter(|(destination, _)| {
         let is_default = destination.prefix_len == 0;
-        !is_asked(*destination) && (table.is_some() || !is_default)
+        let is_asked = link.config.routes.iter().any(|route| route.destination == *destination);
+        !is_asked && (table.is_some() || !is_default)
     });
     routes.map(|(destination, router)| route(*destination, *router, table)).collect()
 }

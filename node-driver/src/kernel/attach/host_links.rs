@@ -114,8 +114,8 @@ pub fn are_home(host: &NetNs, links: &[&HostLink]) -> Result<Vec<bool>, AttachEr
 /// The interfaces that stay with the host, by name.
 pub(crate) fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
     let withheld = network.withheld();
-    let of = |name: &str, index| Some((name.to_owned(), withheld.get(&index)?.clone()));
-    network.interfaces.iter().filter_map(|link| of(&link.name, link.index)).collect()
+    let links = network.interfaces.iter();
+    links.filter_map(|link| Some((link.name.clone(), withheld.get(&link.index)?.clone()))).collect()
 }
 
 /// Reads one interface. Must run on a thread in the host's namespace.

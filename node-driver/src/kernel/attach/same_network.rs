@@ -117,10 +117,10 @@ fn tables(config: &NetworkConfig) -> impl Iterator<Item = u32> {
 }
 
 fn add_table(config: &mut NetworkConfig, own: IpPrefix, taken: &BTreeSet<u32>) {
-    let selects = |rule: &RuleConfig| rule.source.is_some_and(|it| it.contains(own.address));
+    let mut sources = config.rules.iter().filter_map(|rule| rule.source);
     // A routing domain has a table of its own, and so has a NIC that the host's administrator or the
     // claim has set up.
-    if config.interface.vrf.is_some() || config.rules.iter().any(selects) {
+    if config.interface.vrf.is_some() || sources.any(|source| source.contains(own.address)) {
         return;
     }
     let (first, _) = own.bounds();

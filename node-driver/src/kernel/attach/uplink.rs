@@ -14,8 +14,8 @@ pub(super) async fn refuse(moving: &[(&HostLink, u32)]) -> Result<(), AttachErro
         return Ok(());
     }
     let uplinks = Dump::read_defaults(&BTreeSet::new()).await?.facts().uplinks();
-    let is_new = |(link, index): &&(&HostLink, u32)| uplinks.contains(index) && !had_default(link);
-    match moving.iter().find(is_new) {
+    let found = moving.iter().find(|(link, index)| uplinks.contains(index) && !had_default(link));
+    match found {
         Some((link, _)) => Err(AttachError::Uplink { link: link.name.clone() }),
         None => Ok(()),
     }

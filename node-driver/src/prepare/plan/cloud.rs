@@ -29,8 +29,8 @@ pub(super) fn with_policy_routes(
         let destination = everywhere(gateway);
         let route =
             RouteConfig { destination, gateway: Some(gateway), source: None, scope: 0, table };
-        let is_same = |it: &RouteConfig| (it.destination, it.table) == (destination, table);
-        if !config.routes.iter().any(is_same) {
+        let mut routes = config.routes.iter();
+        if !routes.any(|it| (it.destination, it.table) == (destination, table)) {
             config.routes.push(route);
         }
         if !config.rules.contains(&rule) {

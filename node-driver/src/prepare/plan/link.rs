@@ -246,12 +246,11 @@ fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
     // The pod's own network has a default route; a routing domain (VRF) has none.
     let kept = host.routes.iter().filter(|route| is_in_domain || !route.is_default());
     let inherited = kept.map(|route| inherited_route(route, is_in_domain));
-    let asks_for = |route: &RouteConfig| {
-        config.routes.iter().any(|asked| {
-            asked.destination == route.destination && asked.table_id() == route.table_id()
-        })
-    };
-    let routes = inherited.filter(|route| !asks_for(route)).chain(config.routes.clone()).collect();
+    let inherited = inherited.filter(|route| {
+        let place = (route.destination, route.table_id());
+        config.routes.iter().all(|asked| (asked.destination, asked.table_id()) != place)
+    });
+    let routes = inherited.chain(config.routes.clone()).collect();
     // The kernel has its own rule for a routing domain (VRF).
     let rules = host.rules.iter().filter(|_| !is_in_domain).map(inherited_rule);
     let rules = rules.chain(config.rules.clone()).collect();

@@ -26,9 +26,9 @@ pub(super) fn of_others(
     own: &[IpAddr],
 ) -> BTreeSet<u32> {
     let selected: Vec<(Table, IpPrefix)> = rules.iter().filter_map(by_source).collect();
-    let is_own = |source: &IpPrefix| own.iter().any(|address| source.contains(*address));
-    let (of_host, of_others): (Vec<_>, Vec<_>) =
-        selected.into_iter().partition(|(_, source)| is_own(source));
+    let (of_host, of_others): (Vec<_>, Vec<_>) = selected
+        .into_iter()
+        .partition(|(_, source)| own.iter().any(|address| source.contains(*address)));
     let of_host: BTreeSet<Table> = of_host.into_iter().map(|(table, _)| table).collect();
     let tables: BTreeSet<Table> =
         of_others.into_iter().map(|(table, _)| table).filter(|it| !of_host.contains(it)).collect();

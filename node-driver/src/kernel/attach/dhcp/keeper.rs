@@ -73,8 +73,8 @@ impl Keepers {
     /// Renews a claim's leases from now on. Leases that are already being renewed are
     /// left alone: for another sandbox, call [`Keepers::release`] first.
     pub fn keep(&self, kept: Kept) -> Result<(), AttachError> {
-        let is_kept = |keeper: &Keeper| !keeper.thread.is_finished();
-        if kept.leases.is_empty() || self.lock().get(&kept.uid).is_some_and(is_kept) {
+        let is_kept = self.lock().get(&kept.uid).is_some_and(|it| !it.thread.is_finished());
+        if kept.leases.is_empty() || is_kept {
             return Ok(());
         }
         let stop = CancellationToken::new();

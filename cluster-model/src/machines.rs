@@ -412,12 +412,6 @@ impl Machine<'_> {
         mixed(cells.into_values().collect())
     }
 
-    /// Returns true if every selected GPU and NIC has the attribute.
-    pub fn all_have(&self, attribute: &str) -> bool {
-        let mut all = self.devices.gpus.values().chain(self.devices.nics.values());
-        all.all(|device| device.attribute(attribute).is_some())
-    }
-
     /// Returns true if every selected NIC has the attribute.
     pub fn nics_have(&self, attribute: &str) -> bool {
         self.devices.nics.values().all(|nic| nic.attribute(attribute).is_some())

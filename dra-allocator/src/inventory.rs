@@ -148,17 +148,6 @@ impl Inventory {
         self.slices.delete(name);
     }
 
-    /// Replaces all `ResourceSlices`. Returns an error for each invalid one, which is skipped.
-    pub fn reset_slices<'a>(
-        &mut self,
-        slices: impl IntoIterator<Item = &'a ResourceSlice>,
-    ) -> Vec<InventoryError> {
-        self.slices.clear();
-        self.untainted.clear();
-        self.texts.tidy();
-        slices.into_iter().filter_map(|slice| self.apply_slice(slice).err()).collect()
-    }
-
     /// Adds or replaces a `DeviceClass`.
     pub fn apply_class(&mut self, class: &DeviceClass) -> Result<(), InventoryError> {
         let class = wire::class(class, &mut self.texts);
@@ -170,15 +159,6 @@ impl Inventory {
     /// Removes the `DeviceClass` with this name, if any.
     pub fn delete_class(&mut self, name: &str) {
         self.classes.remove(name);
-    }
-
-    /// Replaces all `DeviceClasses`. Returns an error for each invalid one, which is skipped.
-    pub fn reset_classes<'a>(
-        &mut self,
-        classes: impl IntoIterator<Item = &'a DeviceClass>,
-    ) -> Vec<InventoryError> {
-        self.classes.clear();
-        classes.into_iter().filter_map(|class| self.apply_class(class).err()).collect()
     }
 
     /// Adds or replaces a Node.
@@ -193,15 +173,6 @@ impl Inventory {
         self.nodes.remove(name);
     }
 
-    /// Replaces all Nodes. Returns an error for each invalid one, which is skipped.
-    pub fn reset_nodes<'a>(
-        &mut self,
-        nodes: impl IntoIterator<Item = &'a WireNode>,
-    ) -> Vec<InventoryError> {
-        self.nodes.clear();
-        nodes.into_iter().filter_map(|node| self.apply_node(node).err()).collect()
-    }
-
     /// Records the devices that a `ResourceClaim` holds.
     pub fn apply_claim(&mut self, claim: &ResourceClaim) -> Result<(), InventoryError> {
         let named = wire::claim_name(claim).map_err(InventoryError::of("ResourceClaim"))?;
@@ -214,15 +185,6 @@ impl Inventory {
     /// Releases the devices that a `ResourceClaim` held.
     pub fn delete_claim(&mut self, name: &ClaimName) {
         self.held.delete(name);
-    }
-
-    /// Replaces all claims. Returns an error for each invalid one, which is skipped.
-    pub fn reset_claims<'a>(
-        &mut self,
-        claims: impl IntoIterator<Item = &'a ResourceClaim>,
-    ) -> Vec<InventoryError> {
-        self.held = Held::default();
-        claims.into_iter().filter_map(|claim| self.apply_claim(claim).err()).collect()
     }
 
     /// The names of all nodes, sorted.

@@ -98,11 +98,12 @@ proptest! {
             }
         }
         let mut fresh = Inventory::new();
-        prop_assert!(fresh.reset_slices(slices.values()).is_empty());
-        prop_assert!(fresh.reset_claims(claims.values()).is_empty());
-        prop_assert_eq!(answers(&inventory), answers(&fresh));
-        inventory.reset_slices(slices.values());
-        inventory.reset_claims(claims.values());
+        for slice in slices.values() {
+            fresh.apply_slice(slice).unwrap();
+        }
+        for claim in claims.values() {
+            fresh.apply_claim(claim).unwrap();
+        }
         prop_assert_eq!(answers(&inventory), answers(&fresh));
     }
 }
@@ -125,7 +126,9 @@ fn unusable_pools_are_listed_with_the_reason() {
         slice("twice-1", "twice", [1, 2], "{name: a}"),
         slice("twice-2", "twice", [1, 2], "{name: a}"),
     ];
-    assert!(inventory.reset_slices(slices.iter()).is_empty());
+    for slice in &slices {
+        inventory.apply_slice(slice).unwrap();
+    }
     let settings = Settings::defaults_of(MinorVersion::V1_37);
     let broken = inventory.broken_pools_on("n0", &settings).unwrap();
     let told: Vec<_> = broken.iter().map(|(id, problem)| (&*id.pool, problem.clone())).collect();

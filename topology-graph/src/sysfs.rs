@@ -54,8 +54,6 @@ pub trait ReadObserver: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct HostRoot {
     root: PathBuf,
-    sys: Option<PathBuf>,
-    proc: Option<PathBuf>,
     nccl_file: Option<String>,
     /// RDMA devices whose ports are skipped.
     unread_ports: BTreeSet<String>,
@@ -86,8 +84,6 @@ impl HostRoot {
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
-            sys: None,
-            proc: None,
             nccl_file: None,
             unread_ports: BTreeSet::new(),
             observer: None,
@@ -103,18 +99,6 @@ impl HostRoot {
         let archive = Archive::read(bytes)?;
         let root = archive.root()?;
         Ok(Self { archive: Some((Arc::new(archive), root)), ..Self::at(name) })
-    }
-
-    /// Uses another mount point of sysfs.
-    #[must_use]
-    pub fn with_sys(self, sys: impl Into<PathBuf>) -> Self {
-        Self { sys: Some(sys.into()), ..self }
-    }
-
-    /// Uses another mount point of procfs.
-    #[must_use]
-    pub fn with_proc(self, proc: impl Into<PathBuf>) -> Self {
-        Self { proc: Some(proc.into()), ..self }
     }
 
     /// Uses the NCCL topology file at this path of the host instead of the configured one.
@@ -144,12 +128,12 @@ impl HostRoot {
 
     /// The directory of sysfs.
     pub fn sys(&self) -> PathBuf {
-        self.sys.clone().unwrap_or_else(|| self.root.join("sys"))
+        self.root.join("sys")
     }
 
     /// The directory of procfs.
     pub fn proc(&self) -> PathBuf {
-        self.proc.clone().unwrap_or_else(|| self.root.join("proc"))
+        self.root.join("proc")
     }
 
     /// The directory of device nodes.

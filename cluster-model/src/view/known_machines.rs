@@ -10,11 +10,6 @@ use std::sync::Arc;
 use topology_graph::NodeTopology;
 
 impl ClusterView {
-    /// The keys of the remembered machines in their ConfigMap.
-    pub fn remembered_keys(&self) -> impl Iterator<Item = &str> {
-        self.remembered.keys().map(String::as_str)
-    }
-
     /// The remembered machine behind a node of the view; `None` for a real node.
     pub fn remembered_node(&self, node: &str) -> Option<&Remembered> {
         let machine = self.remembered.iter().find(|(key, _)| name(key) == node);

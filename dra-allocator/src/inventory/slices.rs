@@ -93,10 +93,6 @@ impl SliceIndex {
         Some(slice)
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self { arrivals: self.arrivals, ..Self::default() };
-    }
-
     /// Recomputes the shapes of all nodes with slices in this slice's pool.
     fn reshape(&mut self, slice: &Slice) {
         let pool = self.pools.get(&slice.pool);

@@ -1,7 +1,8 @@
 //! The suite `node`: a real kubelet, containerd and runc, and our driver between
 //! them and a planted machine whose Ethernet interfaces are real links.
 //!
-//! The whole binary runs in separate namespaces, as root.
+//! The whole binary runs in separate namespaces, as root. `$DRANET_NODE_PART` is 1 or 2 for one of two parts,
+//! each with a machine of its own.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,11 +31,12 @@ use node::{
     accidents, campaign, hosts, interfaces, late, memory, nri, rdma, sandboxes, settings,
     surroundings, trouble, update,
 };
-use tests::{Options, node::isolated, suite};
+use tests::{Options, node::isolated, setting, suite};
 
 fn main() -> ExitCode {
     isolated(|| {
-        let all = [
+        let part = setting("DRANET_NODE_PART", 0).unwrap();
+        let first = [
             rdma::tests(),
             memory::tests(),
             interfaces::tests(),
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
             nri::tests(),
             settings::tests(),
             sandboxes::tests(),
+        ];
+        let second = [
             surroundings::tests(),
             campaign::tests(),
             accidents::tests(),
@@ -49,6 +53,8 @@ fn main() -> ExitCode {
             update::tests(),
             late::tests(),
         ];
-        suite::run(&Options::default(), all.into_iter().flatten())
+        let first = first.into_iter().flatten().filter(|_| part != 2);
+        let second = second.into_iter().flatten().filter(|_| part != 1);
+        suite::run(&Options::default(), first.chain(second))
     })
 }

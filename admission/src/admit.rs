@@ -126,7 +126,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         return decided(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
     }
     let warnings = intent::warnings(&typed);
-    let resources = GpuResources::of(&typed, view);
+    let resources = GpuResources::new(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
     let is_edited = own.is_some() && rewrite::was_edited(pod);
@@ -163,7 +163,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
     };
     let group = group.map_err(AdmitError::Denied)?;
     let compute_domain = compute_domain::check(&typed, wishes, view).map_err(AdmitError::Denied)?;
-    let placement = Placement::of(&typed);
+    let placement = Placement::new(&typed);
     Ok(Begun::NeedsPlan(Box::new(Pending {
         intent,
         placement,
@@ -263,12 +263,12 @@ impl Pending {
 /// For a rewritten pod whose pinned cells have no free devices: those cells, and other
 /// cells that have some.
 pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<(String, String)> {
-    let resources = GpuResources::of(pod, view);
+    let resources = GpuResources::new(pod, view);
     let pod = serde_json::to_value(pod).ok()?;
     let template = rewrite::own_template(&pod).ok()??;
     let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
     let intent = intent_of(&original, &resources, view).ok()??;
-    let placement = Placement::of(&original);
+    let placement = Placement::new(&original);
     let plan = plan(&intent, &placement, view, policy).ok()?;
     let (own, other) = pin::elsewhere(&plan, template, &placement, view)?;
     Some((own.to_owned(), other.to_owned()))
@@ -278,18 +278,18 @@ pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<
 /// new pod like it would get, if that is another claim. The claim of a pod never changes, so it does
 /// not know machines that came later.
 pub fn fits_anew(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Vec<String>> {
-    let resources = GpuResources::of(pod, view);
+    let resources = GpuResources::new(pod, view);
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let pod = serde_json::to_value(pod).ok()?;
     let name = rewrite::own_template(&pod).ok()??.to_owned();
-    let placement = Placement::of(&typed_of(&pod).ok()?);
+    let placement = Placement::new(&typed_of(&pod).ok()?);
     let own = view.template(&ObjectKey { namespace, name: name.clone() })?;
     if !pin::with_room(own.spec.as_ref()?, &placement, view).is_empty() {
         return None;
     }
     let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
     let intent = intent_of(&original, &resources, view).ok()??;
-    let placement = Placement::of(&original);
+    let placement = Placement::new(&original);
     let plan = plan(&intent, &placement, view, policy).ok()?;
     let plan = pin::choose(plan, &placement, view, |_| 0);
     if template::build(&plan.claim).metadata.name.as_deref() == Some(name.as_str()) {

@@ -57,7 +57,7 @@ type Amounts = BTreeMap<String, Quantity>;
 
 impl SharedGpus {
     /// What a claim for GPUs of these machines requests; `None` if claims can share none of them.
-    pub(crate) fn of(
+    pub(crate) fn new(
         driver: &GpuDriver,
         settings: &Settings,
         machines: &[Machine<'_>],

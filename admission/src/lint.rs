@@ -125,7 +125,7 @@ pub fn lint(
 ) -> Result<Vec<Finding>, WireError> {
     let parsed = Claim::from_spec(ClaimName::new("", "linted"), claim)?;
     let mut findings = config::check(&parsed);
-    let supply = Supply::of(&parsed, view, budget);
+    let supply = Supply::new(&parsed, view, budget);
     let mut found = selectors::check(&supply);
     found.extend(counts::check(&supply));
     found.extend(constraints::check(&supply));

@@ -24,7 +24,7 @@ pub(crate) struct NeededDomain {
 
 impl NeededDomain {
     /// What a pod needs; `None` if it has no claim for a channel that admission has added.
-    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+    pub(crate) fn new(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let claims = pod.spec.as_ref()?.resource_claims.as_deref()?;
         let mut templates =
@@ -96,7 +96,7 @@ mod tests {
                 },
             ]},
         });
-        let needed = NeededDomain::of(&serde_json::from_value(pod).unwrap())?;
+        let needed = NeededDomain::new(&serde_json::from_value(pod).unwrap())?;
         assert_eq!((&*needed.key.name, needed.size), ("dranet-compute-domain-g", 4));
         assert_eq!(needed.owner.controller, None);
         assert_eq!(needed.pod, ("p".to_owned(), "1".to_owned()));

@@ -28,7 +28,7 @@ pub(crate) struct NicClass {
 
 impl NicClass {
     /// The class of the NICs of these machines.
-    pub(crate) fn of(driver: &'static NicDriver, role: NicRole, machines: &[Machine<'_>]) -> Self {
+    pub(crate) fn new(driver: &'static NicDriver, role: NicRole, machines: &[Machine<'_>]) -> Self {
         let mut class = Self::unseen(driver, role);
         class.others = machines.iter().flat_map(|it| it.other_nics.keys().copied()).collect();
         let all = || machines.iter().flat_map(|machine| machine.devices.nics.values());

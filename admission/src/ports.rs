@@ -26,7 +26,7 @@ pub(crate) enum PortsApart {
 
 impl PortsApart {
     /// What a claim for these machines can do. `serves` says which of them it serves.
-    pub(crate) fn of(
+    pub(crate) fn new(
         driver: &NicDriver,
         demand: &Demand,
         machines: &[Machine<'_>],

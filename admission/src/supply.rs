@@ -200,7 +200,7 @@ fn smaller(intent: &Intent, question: Question<'_>) -> String {
 }
 
 /// Machines of one name whose cells have the same numbers of devices.
-struct Kind {
+struct MachineKind {
     /// The name of their type, otherwise their shape.
     name: String,
     /// The present nodes; 0 if such machines are only remembered.
@@ -208,22 +208,23 @@ struct Kind {
     cells: Vec<Cell>,
 }
 
-fn kinds(machines: &[Machine<'_>], level: Nearness) -> Vec<Kind> {
-    let mut kinds: BTreeMap<(String, String), Kind> = BTreeMap::new();
+fn kinds(machines: &[Machine<'_>], level: Nearness) -> Vec<MachineKind> {
+    let mut kinds: BTreeMap<(String, String), MachineKind> = BTreeMap::new();
     for machine in machines {
         let Some(shape) = machine.shapes.first() else { continue };
         let name = machine.type_name.clone().unwrap_or_else(|| format!("shape {shape}"));
         let cells = level.cells(machine);
         let key = (name.clone(), describe_cells(&cells));
-        kinds.entry(key).or_insert(Kind { name, nodes: 0, cells }).nodes += machine.live_nodes();
+        kinds.entry(key).or_insert(MachineKind { name, nodes: 0, cells }).nodes +=
+            machine.live_nodes();
     }
-    let mut kinds: Vec<Kind> = kinds.into_values().collect();
+    let mut kinds: Vec<MachineKind> = kinds.into_values().collect();
     kinds.sort_by_key(|kind| Reverse(kind.nodes));
     kinds
 }
 
 /// The kinds of present nodes; remembered machines take one line.
-fn describe(kinds: &[Kind]) -> String {
+fn describe(kinds: &[MachineKind]) -> String {
     let (present, remembered): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| kind.nodes > 0);
     let mut texts: Vec<_> = present.iter().take(KINDS_SHOWN).map(ToString::to_string).collect();
     if present.len() > KINDS_SHOWN {
@@ -240,7 +241,7 @@ fn describe(kinds: &[Kind]) -> String {
     texts.join("; ")
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MachineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = match self.nodes {
             0 => "a remembered machine".to_owned(),

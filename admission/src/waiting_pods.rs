@@ -147,12 +147,12 @@ impl Sink<Pod> for WaitingPods {
     fn apply(&mut self, pod: Pod) {
         let ours = rewrite::templates(&pod).filter(|name| template::is_ours(name));
         let templates: Vec<_> = ours.map(str::to_owned).collect();
-        let key = ObjectKey::of(&pod.metadata);
+        let key = ObjectKey::new(&pod.metadata);
         if templates.is_empty() {
             return self.delete(&key);
         }
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
-        let domain = NeededDomain::of(&pod);
+        let domain = NeededDomain::new(&pod);
         let needs_domain = domain.is_some();
         let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
         let mut pods = self.lock();

@@ -55,7 +55,7 @@ fn paths(view: &ClusterView, plan: &Plan, node: &str) -> Option<Vec<PathKind>> {
     let (inventory, settings) = (view.inventory(), view.settings());
     let found = allocate(inventory, node, &claims, inventory.state(), settings, limits);
     let Outcome::Allocated(claims) = found.outcome else { return None };
-    let devices = NodeDevices::of(view, node)?;
+    let devices = NodeDevices::new(view, node)?;
     let is_given = |id: &DeviceId| claims[0].results.iter().any(|result| result.device == *id);
     let gpu = *devices.gpus.iter().find(|(_, gpu)| is_given(gpu.id()))?.0;
     let nics = devices.nics.iter().filter(|(_, nic)| is_given(nic.id()));

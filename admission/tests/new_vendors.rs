@@ -50,7 +50,7 @@ fn allocated(view: &ClusterView, plan: &Plan) -> [Vec<PciAddress>; 2] {
     let Outcome::Allocated(claims) = found.outcome else {
         panic!("{:?}: {}", found.outcome, serde_json::to_string_pretty(&plan.claim).unwrap());
     };
-    let devices = NodeDevices::of(view, "node-0").unwrap();
+    let devices = NodeDevices::new(view, "node-0").unwrap();
     let given = |devices: &BTreeMap<PciAddress, &Device>| {
         let is_given = |device: &Device| {
             claims.iter().flat_map(|it| &it.results).any(|it| it.device == *device.id())
@@ -80,7 +80,7 @@ fn gaudi_is_aligned_by_the_entry_of_the_page() {
         let vendors: Vec<u16> = topology.gpus().iter().map(|gpu| gpu.vendor).collect();
         assert_eq!(vendors, [0x1da3; 8]);
         assert_eq!(topology.pairs().len(), 8, "each has a NIC");
-        let devices = NodeDevices::of(&view, "node-0").unwrap();
+        let devices = NodeDevices::new(&view, "node-0").unwrap();
         assert_eq!(devices.gpus.len(), 8, "each published device has its place in the graph");
         for gpu in devices.gpus.values() {
             assert!(address_on(&view, "node-0", gpu).is_some());

@@ -159,7 +159,7 @@ fn pods_get_near_nics_of_every_driver() {
             let Ok(verdict) = admit(&pod, &view, &Policy::default()) else { continue };
             let plan = verdict.planned.unwrap().plan;
             let given = allocated(&view, &plan);
-            let devices = NodeDevices::of(&view, "node-0").unwrap();
+            let devices = NodeDevices::new(&view, "node-0").unwrap();
             let (gpu, nic): (Vec<PciAddress>, Vec<PciAddress>) =
                 given.into_iter().partition(|address| devices.gpus.contains_key(address));
             assert_eq!(gpu.len(), *gpus as usize, "{fixture} {annotations:?}");
@@ -180,7 +180,7 @@ fn allocated(view: &ClusterView, plan: &Plan) -> Vec<PciAddress> {
     let (state, steps) = (inventory.state(), Limits::steps(10_000));
     let found = allocate(inventory, "node-0", &[claim], state, view.settings(), steps);
     let Outcome::Allocated(claims) = found.outcome else { panic!("{:?}", found.outcome) };
-    let devices = NodeDevices::of(view, "node-0").unwrap();
+    let devices = NodeDevices::new(view, "node-0").unwrap();
     let all = devices.gpus.iter().chain(&devices.nics);
     let given = all.filter(|(_, device)| {
         claims.iter().flat_map(|it| &it.results).any(|it| it.device == *device.id())

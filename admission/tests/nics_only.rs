@@ -112,7 +112,7 @@ fn pods_without_gpus_get_nics_near_each_other() {
             let state = inventory.state();
             let found = allocate(inventory, "node-0", &[claim], state, view.settings(), steps);
             let Outcome::Allocated(claims) = found.outcome else { panic!("{:?}", found.outcome) };
-            let devices = NodeDevices::of(&view, "node-0").unwrap();
+            let devices = NodeDevices::new(&view, "node-0").unwrap();
             let given = devices.nics.iter().filter(|(_, nic)| {
                 claims[0].results.iter().any(|result| result.device == *nic.id())
             });

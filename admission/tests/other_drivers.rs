@@ -185,7 +185,7 @@ fn schedule(view: &mut ClusterView, node: &str, name: &str, plan: &Plan) -> Vec<
                     "pool": id.pool.to_string(), "device": id.device.to_string() })
         })
         .collect();
-    let devices = NodeDevices::of(view, node).unwrap();
+    let devices = NodeDevices::new(view, node).unwrap();
     let all = devices.gpus.iter().chain(&devices.nics);
     let given = all.filter(|(_, device)| {
         found.iter().flat_map(|claim| &claim.results).any(|it| it.device == *device.id())
@@ -211,7 +211,7 @@ fn pods_are_pinned_to_cells_that_are_free() {
     for name in ["a", "b", "c", "d"] {
         let plan = planned(1, &[("aligned-nics", "1")], &view);
         let given = schedule(&mut view, &node, name, &plan);
-        let devices = NodeDevices::of(&view, &node).unwrap();
+        let devices = NodeDevices::new(&view, &node).unwrap();
         let holds = |cell: &topology_graph::Cell| {
             given.iter().all(|it| cell.gpus.contains(it) || cell.nics.contains(it))
         };

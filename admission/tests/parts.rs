@@ -144,7 +144,7 @@ fn plan(view: &ClusterView) -> Plan {
 fn parts_get_nics_near_their_gpu() {
     for machine in [DGX_H100, DGX_H100_ROCE] {
         let view = divided(machine);
-        let nics = NodeDevices::of(&view, "node-0").unwrap().nics.len();
+        let nics = NodeDevices::new(&view, "node-0").unwrap().nics.len();
         let pods = placed(&view, &plan(&view), machine.fixture);
         assert!(pods >= 8 && pods <= nics, "{}: {pods} pods", machine.fixture);
     }

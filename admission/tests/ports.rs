@@ -56,7 +56,7 @@ fn ports(view: &ClusterView, plan: &Plan, state: &mut AllocatedState) -> Option<
     let (inventory, steps) = (view.inventory(), Limits::steps(10_000));
     let found = allocate(inventory, "node-0", &claims, state, view.settings(), steps);
     let Outcome::Allocated(claims) = found.outcome else { return None };
-    let devices = NodeDevices::of(view, "node-0")?;
+    let devices = NodeDevices::new(view, "node-0")?;
     let given = devices
         .nics
         .iter()

@@ -32,7 +32,7 @@ pub struct LateDemand {
 
 impl LateDemand {
     /// What a claim with this number of places demands; `None` if it does not say the number of GPUs.
-    pub fn of(spec: &ResourceClaimSpec, places: usize) -> Option<Self> {
+    pub fn new(spec: &ResourceClaimSpec, places: usize) -> Option<Self> {
         let wanted = late_binding(spec);
         Some(Self { gpus: wanted.gpus? as usize, nics: places, within: wanted.within })
     }
@@ -75,7 +75,7 @@ pub struct Expectation {
 impl<'a> LateNode<'a> {
     /// The node as the view shows it, with these places in use; `None` if it does not bind NICs late,
     /// or has no graph, or its device plugin does not offer whole GPUs.
-    pub fn of(view: &'a ClusterView, node: &str, in_use: &AllocatedState) -> Option<Self> {
+    pub fn new(view: &'a ClusterView, node: &str, in_use: &AllocatedState) -> Option<Self> {
         let (mut late, claims) = Self::now(view, node, in_use)?;
         for demand in waiting(&claims) {
             late.start(demand);
@@ -114,7 +114,7 @@ impl<'a> LateNode<'a> {
         let late = Self {
             topology,
             policy,
-            groups: GpuGroups::of(policy.unwrap_or_default(), topology, &gpus),
+            groups: GpuGroups::new(policy.unwrap_or_default(), topology, &gpus),
             free_gpus: gpus.difference(&held).copied().collect(),
             hidden: divided + hidden::gpus(view, node, (pool, resource)),
             free_nics,

@@ -25,7 +25,7 @@ pub struct Layout {
 
 impl Layout {
     /// The layout of a graph.
-    pub fn of(topology: &Topology) -> Self {
+    pub fn new(topology: &Topology) -> Self {
         let (gpus, nics) = (topology.gpus(), topology.nics());
         let both = gpus.iter().flat_map(|gpu| nics.iter().map(|nic| (gpu.address, nic.address)));
         Self {

@@ -181,7 +181,7 @@ impl Layouts {
         if let Some(known) = self.shapes.get(&topology.shape()) {
             return known.clone();
         }
-        let layout = Arc::new(Layout::of(topology));
+        let layout = Arc::new(Layout::new(topology));
         let next = self.all.len();
         let known = self.all.get_key_value(&layout).map(|(layout, index)| (*index, layout.clone()));
         let found = known.unwrap_or_else(|| {

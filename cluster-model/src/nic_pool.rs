@@ -222,7 +222,7 @@ impl NicPoolSpec {
     pub fn addresses(&self) -> Vec<Addresses> {
         [true, false]
             .into_iter()
-            .map(|is_v4| Addresses::of(self, is_v4))
+            .map(|is_v4| Addresses::new(self, is_v4))
             .filter(Addresses::has_ranges)
             .collect()
     }

@@ -75,7 +75,7 @@ fn role(device: &Device) -> Option<Role> {
 
 impl<'a> NodeDevices<'a> {
     /// The devices of a node; `None` if it has published no graph.
-    pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
+    pub fn new(view: &'a ClusterView, node: &'a str) -> Option<Self> {
         Self::with_nics_of(view, node, nic_drivers::all())
     }
 

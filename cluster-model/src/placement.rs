@@ -29,7 +29,7 @@ impl Hash for Affinity {
 
 impl Placement {
     /// Reads the selectors of a pod.
-    pub fn of(pod: &Pod) -> Self {
+    pub fn new(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required = affinity

@@ -56,7 +56,7 @@ pub(crate) fn with_plugin_gpus<'a>(
     view: &'a ClusterView,
     node: &'a str,
 ) -> Option<NodeDevices<'a>> {
-    let mut devices = NodeDevices::of(view, node)?;
+    let mut devices = NodeDevices::new(view, node)?;
     for driver in gpu_drivers::all().iter().filter(|_| devices.gpus.is_empty()) {
         let mut resources = driver.extended_resources.iter();
         if resources.any(|resource| has_whole_units(view, node, driver, resource)) {

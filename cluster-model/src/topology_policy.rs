@@ -80,7 +80,7 @@ pub struct GpuGroups {
 impl GpuGroups {
     /// All GPUs of a device plugin. The kubelet has no preference if the device plugin names no NUMA
     /// nodes.
-    pub fn of(policy: TopologyPolicy, topology: &Topology, gpus: &BTreeSet<PciAddress>) -> Self {
+    pub fn new(policy: TopologyPolicy, topology: &Topology, gpus: &BTreeSet<PciAddress>) -> Self {
         let numa: Option<Vec<(NumaNode, PciAddress)>> =
             gpus.iter().map(|gpu| Some((numa(topology, *gpu)?, *gpu))).collect();
         let mut groups: BTreeMap<NumaNode, BTreeSet<PciAddress>> = BTreeMap::new();

@@ -40,16 +40,17 @@ pub fn present(view: &ClusterView) -> Present {
     nodes.retain(|name| !view.is_remembered(name));
     nodes.sort_unstable();
     let mut layouts: BTreeMap<ShapeHash, Arc<Layout>> = BTreeMap::new();
-    let mut first: BTreeMap<String, Kind<'_>> = BTreeMap::new();
+    let mut first: BTreeMap<String, PoolMachine<'_>> = BTreeMap::new();
     for name in nodes {
         let Some(devices) = with_plugin_gpus(view, name) else { continue };
         if devices.gpus.is_empty() || devices.nics.is_empty() {
             continue;
         }
         let shape = devices.topology.shape();
-        let layout = layouts.entry(shape).or_insert_with(|| Arc::new(Layout::of(devices.topology)));
+        let layout =
+            layouts.entry(shape).or_insert_with(|| Arc::new(Layout::new(devices.topology)));
         let pool = pool(view, &devices);
-        first.entry(key(layout, &pool)).or_insert_with(|| Kind {
+        first.entry(key(layout, &pool)).or_insert_with(|| PoolMachine {
             layout: layout.clone(),
             pool,
             devices,
@@ -67,20 +68,20 @@ pub fn present(view: &ClusterView) -> Present {
 }
 
 /// A kind of machine in a pool, with its first node.
-struct Kind<'a> {
+struct PoolMachine<'a> {
     layout: Arc<Layout>,
     pool: Vec<String>,
     devices: NodeDevices<'a>,
 }
 
-impl Kind<'_> {
+impl PoolMachine<'_> {
     fn size(&self) -> usize {
         self.devices.gpus.len() + self.devices.nics.len()
     }
 }
 
 /// The machines without those that are another one of their pool without lost devices.
-fn complete(kinds: BTreeMap<String, Kind<'_>>) -> BTreeMap<String, NodeDevices<'_>> {
+fn complete(kinds: BTreeMap<String, PoolMachine<'_>>) -> BTreeMap<String, NodeDevices<'_>> {
     let kept = kinds.iter().filter(|(_, kind)| {
         !kinds.values().any(|other| {
             kind.pool == other.pool
@@ -176,7 +177,7 @@ mod tests {
     }
 
     fn counts(view: &ClusterView, node: &str) -> Option<(usize, usize)> {
-        NodeDevices::of(view, node).map(|devices| (devices.gpus.len(), devices.nics.len()))
+        NodeDevices::new(view, node).map(|devices| (devices.gpus.len(), devices.nics.len()))
     }
 
     #[test]
@@ -197,13 +198,13 @@ mod tests {
         view.apply(map(key, machine().encode().unwrap())).unwrap();
         assert!(unremembered(&view).is_empty(), "it is remembered now");
         for node in all::<Node>("Node") {
-            Index::<Node>::delete(&mut view, &ObjectKey::of(&node.metadata));
+            Index::<Node>::delete(&mut view, &ObjectKey::new(&node.metadata));
         }
         for slice in all::<ResourceSlice>("ResourceSlice") {
-            Index::<ResourceSlice>::delete(&mut view, &ObjectKey::of(&slice.metadata));
+            Index::<ResourceSlice>::delete(&mut view, &ObjectKey::new(&slice.metadata));
         }
         for graph in all::<NodeTopology>("NodeTopology") {
-            Index::<NodeTopology>::delete(&mut view, &ObjectKey::of(&graph.metadata));
+            Index::<NodeTopology>::delete(&mut view, &ObjectKey::new(&graph.metadata));
         }
         assert_eq!(counts(&view, &name), Some((4, 4)));
         Index::<ConfigMap>::delete(&mut view, &ObjectKey::cluster_wide("any"));
@@ -232,7 +233,7 @@ mod tests {
         let machine = Remembered::new(node.clone(), slices, graph);
         view.apply(map(key, machine.encode().unwrap())).unwrap();
         assert!(unremembered(&view).is_empty(), "it is remembered now");
-        Index::<Node>::delete(&mut view, &ObjectKey::of(&node.metadata));
+        Index::<Node>::delete(&mut view, &ObjectKey::new(&node.metadata));
         let name = remembered::name(key);
         assert_eq!(view.plugin_units(&name, resource), Some(4));
         assert_eq!(view.nodes_with_plugin(resource).count(), 0, "no node has it now");

@@ -117,7 +117,7 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// The key of an object.
-    pub fn of(metadata: &ObjectMeta) -> Self {
+    pub fn new(metadata: &ObjectMeta) -> Self {
         Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
@@ -418,7 +418,7 @@ impl Index<ResourceClaimTemplate> for ClusterView {
     fn apply(&mut self, mut object: ResourceClaimTemplate) -> Result<(), ViewError> {
         object.metadata.managed_fields = None;
         self.revision.templates += 1;
-        self.templates.insert(ObjectKey::of(&object.metadata), Arc::new(object));
+        self.templates.insert(ObjectKey::new(&object.metadata), Arc::new(object));
         Ok(())
     }
 
@@ -429,7 +429,7 @@ impl Index<ResourceClaimTemplate> for ClusterView {
 }
 
 fn inventory_error(kind: &'static str, metadata: &ObjectMeta, source: InventoryError) -> ViewError {
-    ViewError::Inventory { kind, name: ObjectKey::of(metadata).to_string(), source }
+    ViewError::Inventory { kind, name: ObjectKey::new(metadata).to_string(), source }
 }
 
 fn name(metadata: &ObjectMeta) -> &str {

@@ -273,7 +273,7 @@ impl Sink<Pod> for PluginPodSink {
             Sink::<Pod>::apply(&mut self.0, object);
         } else {
             // One of this name may have had some, and its end was missed.
-            Sink::<Pod>::delete(&mut self.0, &ObjectKey::of(&object.metadata));
+            Sink::<Pod>::delete(&mut self.0, &ObjectKey::new(&object.metadata));
         }
     }
 
@@ -412,7 +412,7 @@ impl<S> Feed<S> {
             // The objects of an interrupted list are in the sink.
             Event::Init => self.known.append(&mut self.named),
             Event::InitApply(object) => {
-                self.named.insert((&ObjectKey::of(object.meta())).into());
+                self.named.insert((&ObjectKey::new(object.meta())).into());
                 self.sink.apply(object);
             }
             Event::InitDone => {
@@ -423,11 +423,11 @@ impl<S> Feed<S> {
                 self.sink.listed();
             }
             Event::Apply(object) => {
-                self.known.insert((&ObjectKey::of(object.meta())).into());
+                self.known.insert((&ObjectKey::new(object.meta())).into());
                 self.sink.apply(object);
             }
             Event::Delete(object) => {
-                let key = ObjectKey::of(object.meta());
+                let key = ObjectKey::new(object.meta());
                 self.sink.delete(&key);
                 self.known.remove(&WrittenKey::from(&key));
             }

@@ -28,7 +28,7 @@ fn the_kubelet_chooses_numa_nodes() {
     let of = |policy: TopologyPolicy, used: &[usize], count: usize| {
         let free = gpus.iter().enumerate().filter(|(index, _)| !used.contains(index));
         let free = free.map(|(_, gpu)| *gpu).collect();
-        let open = GpuGroups::of(policy, &topology, &all).candidates(&free, count)?;
+        let open = GpuGroups::new(policy, &topology, &all).candidates(&free, count)?;
         let index = |gpu: &PciAddress| gpus.iter().position(|known| known == gpu);
         Some(open.iter().filter_map(index).collect::<Vec<_>>())
     };

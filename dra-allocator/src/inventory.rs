@@ -94,7 +94,7 @@ impl Inventory {
     /// API server with that gate off serves none.
     pub fn apply_taint_rule(&mut self, rule: &DeviceTaintRule) -> Vec<Arc<str>> {
         let name = rule.metadata.name.as_deref().unwrap_or_default();
-        let new = TaintRule::of(rule, &mut self.texts).map(Arc::new);
+        let new = TaintRule::new(rule, &mut self.texts).map(Arc::new);
         self.change_taint_rule(name, new.as_ref())
     }
 

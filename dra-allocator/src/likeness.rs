@@ -59,7 +59,7 @@ pub(crate) struct DeviceFrame {
 
 impl DeviceFrame {
     /// The frame of a device.
-    pub(crate) fn of(device: &Device) -> Self {
+    pub(crate) fn new(device: &Device) -> Self {
         Self {
             lists: device.attributes.lists,
             flaw: device.attributes.flaw.clone(),

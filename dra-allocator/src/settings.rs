@@ -155,7 +155,7 @@ pub enum Variant {
 impl Variant {
     /// The copy that Kubernetes uses with these gates (`NewAllocator` in
     /// `structured/allocator.go`).
-    pub fn of(version: MinorVersion, gates: &FeatureGates) -> Self {
+    pub fn new(version: MinorVersion, gates: &FeatureGates) -> Self {
         let from_1_37 = version >= MinorVersion::V1_37;
         // The scheduler of 1.36 does not pass on the gate for list attributes.
         let experimental = from_1_37
@@ -215,7 +215,7 @@ pub struct Quirks {
 
 impl Quirks {
     /// The quirks of a variant of a version.
-    pub fn of(version: MinorVersion, variant: Variant, gates: &FeatureGates) -> Self {
+    pub fn new(version: MinorVersion, variant: Variant, gates: &FeatureGates) -> Self {
         let before_1_37 = version < MinorVersion::V1_37;
         let stable = variant == Variant::Stable;
         Self {
@@ -255,12 +255,12 @@ impl Settings {
 
     /// A version with the given gates and the variant that Kubernetes selects for them.
     pub fn with_gates(version: MinorVersion, gates: FeatureGates) -> Self {
-        Self::with_variant(version, gates, Variant::of(version, &gates))
+        Self::with_variant(version, gates, Variant::new(version, &gates))
     }
 
     /// A version with the given gates and variant.
     pub fn with_variant(version: MinorVersion, gates: FeatureGates, variant: Variant) -> Self {
-        Self { version, gates, quirks: Quirks::of(version, variant, &gates) }
+        Self { version, gates, quirks: Quirks::new(version, variant, &gates) }
     }
 
     /// Returns true if Kubernetes itself gives the same result every time.

@@ -33,7 +33,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    pub(crate) fn of(devices: &[Device]) -> Self {
+    pub(crate) fn new(devices: &[Device]) -> Self {
         let consumptions = || devices.iter().flat_map(Device::consumes_counters);
         Self {
             binding_conditions: devices.iter().any(|d| !d.binding_conditions().is_empty()),
@@ -99,7 +99,7 @@ impl Slice {
             slice_count: self.slice_count,
             has_per_device_selection: self.has_per_device_selection,
             has_duplicates: self.has_duplicates,
-            devices: self.devices.iter().map(DeviceFrame::of).collect(),
+            devices: self.devices.iter().map(DeviceFrame::new).collect(),
             shared_counters: self.shared_counters.clone(),
             skip_node_operations: self.skip_node_operations.clone(),
             names,

@@ -85,7 +85,7 @@ impl<'n> Survey<'_, 'n> {
     /// The result of each node, in its own names.
     pub fn attempts(&self) -> impl Iterator<Item = (&'n str, Attempt)> {
         self.groups.iter().flat_map(move |group| {
-            let words = Words::of(self.inventory, group);
+            let words = Words::new(self.inventory, group);
             let nodes = group.nodes.iter();
             nodes.map(move |node| (*node, words.attempt(self.inventory, group, node)))
         })
@@ -107,7 +107,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(inventory: &Inventory, group: &Group<'_>) -> Self {
+    fn new(inventory: &Inventory, group: &Group<'_>) -> Self {
         let asked = group.nodes[0];
         let slices = inventory.place(asked).map_or(&[][..], |place| &place.slices);
         if group.nodes.len() == 1 {

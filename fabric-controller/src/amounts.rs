@@ -13,7 +13,7 @@ pub struct Amounts(BTreeMap<Box<str>, i64>);
 impl Amounts {
     /// Parses a resource list of an API object. Skips malformed quantities, because the
     /// API server has validated them.
-    pub fn of(list: Option<&BTreeMap<String, Quantity>>) -> Self {
+    pub fn new(list: Option<&BTreeMap<String, Quantity>>) -> Self {
         let all = list.into_iter().flatten().filter_map(|(name, quantity)| {
             let amount = quantity.0.parse::<Parsed>().ok()?.milli_value();
             Some((name.as_str().into(), amount))
@@ -104,7 +104,7 @@ pub fn requests(spec: &PodSpec) -> Amounts {
     if let Some(whole) = &spec.resources {
         sum.0.extend(of_resources(whole).0);
     }
-    sum.add(&Amounts::of(spec.overhead.as_ref()));
+    sum.add(&Amounts::new(spec.overhead.as_ref()));
     sum
 }
 
@@ -115,8 +115,8 @@ fn of_container(container: &Container) -> Amounts {
 /// The requests; a resource with a limit alone requests that much, as the API server fills in
 /// (`SetDefaults_Pod` in `pkg/apis/core/v1/defaults.go`). Pods in files are not filled in.
 fn of_resources(resources: &ResourceRequirements) -> Amounts {
-    let mut amounts = Amounts::of(resources.limits.as_ref());
-    amounts.0.extend(Amounts::of(resources.requests.as_ref()).0);
+    let mut amounts = Amounts::new(resources.limits.as_ref());
+    amounts.0.extend(Amounts::new(resources.requests.as_ref()).0);
     amounts
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn amounts(value: Value) -> Amounts {
-        Amounts::of(Some(&serde_json::from_value(value).unwrap()))
+        Amounts::new(Some(&serde_json::from_value(value).unwrap()))
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Placer<'_, '_> {
         if let Some(why) = self.not_yet(group) {
             return self.push(group, Action::Wait(why), None);
         }
-        let needs = match GroupDemand::of(group, group.gated(), self.cluster.view()) {
+        let needs = match GroupDemand::new(group, group.gated(), self.cluster.view()) {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };

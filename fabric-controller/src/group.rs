@@ -99,7 +99,7 @@ pub struct Member {
 
 impl Member {
     /// Reads a pod; `None` if it belongs to no group.
-    pub fn of(pod: &Pod) -> Option<(GroupKey, Self)> {
+    pub fn new(pod: &Pod) -> Option<(GroupKey, Self)> {
         let metadata = &pod.metadata;
         let annotations = metadata.annotations.as_ref()?;
         let asked = annotations.get(annotation::FABRIC)?;
@@ -128,7 +128,7 @@ impl Member {
         let domain_size = annotations.get(annotation::DOMAIN_SIZE).and_then(|it| it.parse().ok());
         let domain_size = domain_size.filter(|size| *size > 0);
         let owners = metadata.owner_references.iter().flatten();
-        let owner = Owner::of(pod, asked);
+        let owner = Owner::new(pod, asked);
         let member = Self {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
@@ -156,7 +156,7 @@ impl Member {
             slice: domain_size.and_then(|size| slice(pod, size)),
             domain_size,
             domains,
-            job: JobName::of(pod, asked, owner.as_ref()),
+            job: JobName::new(pod, asked, owner.as_ref()),
             owner,
             said_size: annotations.get(annotation::FABRIC_SIZE).and_then(|it| it.parse().ok()),
             said_wait: annotations.get(annotation::FABRIC_WAIT).and_then(|it| it.parse().ok()),

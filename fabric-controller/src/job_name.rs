@@ -13,7 +13,7 @@ pub struct JobName {
 impl JobName {
     /// The name of a named group, otherwise the object that defines its size or is the pod's
     /// controller.
-    pub(super) fn of(pod: &Pod, asked: &str, owner: Option<&Owner>) -> Self {
+    pub(super) fn new(pod: &Pod, asked: &str, owner: Option<&Owner>) -> Self {
         let named = |kind: &str, name: &str| Self { kind: kind.into(), name: name.into() };
         if asked != SAME {
             return named("group", asked);

@@ -31,7 +31,7 @@ pub struct Nodes(BTreeMap<String, NodeInfo>);
 impl Nodes {
     /// Adds or replaces a node. Returns true if anything changed.
     pub fn apply(&mut self, node: &Node) -> bool {
-        let facts = NodeInfo::of(node);
+        let facts = NodeInfo::new(node);
         let name = node.metadata.name.clone().unwrap_or_default();
         let same = self.0.get(&name) == Some(&facts);
         self.0.insert(name, facts);
@@ -55,7 +55,7 @@ impl Nodes {
 }
 
 impl NodeInfo {
-    fn of(node: &Node) -> Self {
+    fn new(node: &Node) -> Self {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let pods = allocatable.and_then(|all| all.get(PODS)?.0.parse().ok()).unwrap_or(0);
         let spec = node.spec.as_ref();
@@ -64,7 +64,7 @@ impl NodeInfo {
         let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
         // Other effects only make a node less preferred.
         Self {
-            allocatable: Amounts::of(allocatable),
+            allocatable: Amounts::new(allocatable),
             pods,
             not_ready: not_ready(node),
             taints: taints
@@ -112,7 +112,7 @@ pub struct Tolerated {
 
 impl Tolerated {
     /// Parses a toleration. `None` if the operator is unknown: it tolerates nothing.
-    pub fn of(wire: &Toleration) -> Option<Self> {
+    pub fn new(wire: &Toleration) -> Option<Self> {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         let value = match wire.operator.as_deref() {
             Some("Exists") => None,
@@ -153,9 +153,9 @@ mod tests {
             (Value::Null, true, json!([{"key": UNSCHEDULABLE, "operator": "Exists"}]), None),
         ] {
             let node = json!({"spec": {"taints": taints, "unschedulable": cordoned}});
-            let facts = NodeInfo::of(&serde_json::from_value(node.clone()).unwrap());
+            let facts = NodeInfo::new(&serde_json::from_value(node.clone()).unwrap());
             let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
-            let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::of).collect();
+            let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::new).collect();
             assert_eq!(facts.untolerated(&tolerations), expected, "{node} {tolerations:?}");
         }
     }

@@ -80,10 +80,10 @@ impl Pods {
 
     /// Adds or replaces a pod. Returns true if it belongs, or belonged, to a group.
     pub fn apply(&mut self, pod: &Pod) -> bool {
-        let key = ObjectKey::of(&pod.metadata);
+        let key = ObjectKey::new(&pod.metadata);
         self.apply_bound(&key, pod);
         let was_member = self.leave_group(&key);
-        let Some((group, mut member)) = Member::of(pod) else { return was_member };
+        let Some((group, mut member)) = Member::new(pod) else { return was_member };
         member.requirements = self.index.requirements.share(member.requirements);
         let members = self.groups.entry(group.clone()).or_default();
         Arc::make_mut(members).insert(key.name.clone(), member);
@@ -93,7 +93,7 @@ impl Pods {
 
     /// Records what a pod uses on its node, but not its group.
     pub fn apply_usage(&mut self, pod: &Pod) {
-        self.apply_bound(&ObjectKey::of(&pod.metadata), pod);
+        self.apply_bound(&ObjectKey::new(&pod.metadata), pod);
     }
 
     /// Removes a pod. Returns true if it belonged to a group.
@@ -208,7 +208,7 @@ impl PodIndex {
         let node = self.texts.share(spec.node_name.as_deref()?);
         let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
         let devices = has_claims.then(|| {
-            let requirements = self.requirements.share(PodRequirements::of(pod, None));
+            let requirements = self.requirements.share(PodRequirements::new(pod, None));
             Box::new((made_claims(pod), requirements))
         });
         let mut share = |text: &str| self.texts.share(text);

@@ -54,7 +54,7 @@ pub fn preview(
         },
         ..typed
     };
-    let (key, member) = Member::of(&named)?;
+    let (key, member) = Member::new(&named)?;
     let mut template = template.clone();
     template.metadata.namespace = Some(key.namespace.clone());
     view.apply(template).ok()?;

@@ -93,7 +93,7 @@ pub fn gate_removals(
 ) -> Result<Vec<GateRemoval>, Refusal> {
     let members: Vec<_> = pods
         .iter()
-        .filter_map(|pod| Member::of(pod).filter(|(key, _)| key == group).map(|(_, it)| it))
+        .filter_map(|pod| Member::new(pod).filter(|(key, _)| key == group).map(|(_, it)| it))
         .collect();
     let now = Group { key: group.clone(), members, size: None, is_expensive: false };
     if now.released().any(|member| member.moves) {

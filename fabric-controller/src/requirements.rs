@@ -44,14 +44,14 @@ enum ClaimSource {
 impl PodRequirements {
     /// Reads a pod's requirements. The fabric that this controller added to a released pod is not
     /// one of them.
-    pub fn of(pod: &Pod, fabric: Option<&str>) -> Self {
+    pub fn new(pod: &Pod, fabric: Option<&str>) -> Self {
         Self::of_member(pod, fabric, &[])
     }
 
     /// The same for a pod that may also have got domains.
     pub(super) fn of_member(pod: &Pod, fabric: Option<&str>, domains: &[LevelDomain]) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
-        let mut placement = Placement::of(pod);
+        let mut placement = Placement::new(pod);
         if let Some(fabric) = fabric {
             forget(&mut placement, label::NODE_FABRIC, fabric);
         }
@@ -66,7 +66,7 @@ impl PodRequirements {
             claims: claims(spec),
             requests: requests(spec),
             placement,
-            tolerations: tolerations.filter_map(Tolerated::of).collect(),
+            tolerations: tolerations.filter_map(Tolerated::new).collect(),
             apart,
             near,
             labels,

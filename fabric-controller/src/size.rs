@@ -43,7 +43,7 @@ pub struct Size {
 impl Owner {
     /// Returns the object that defines the size of the group of a pod with this annotation
     /// value; `None` for a named group, which may contain several jobs.
-    pub fn of(pod: &Pod, asked: &str) -> Option<Self> {
+    pub fn new(pod: &Pod, asked: &str) -> Option<Self> {
         if asked != SAME {
             return None;
         }
@@ -255,23 +255,23 @@ mod tests {
             ),
         ] {
             let pod = pod(&labels, controller);
-            let found = Owner::of(&pod, "same");
+            let found = Owner::new(&pod, "same");
             let text = found.map(|it| format!("{} {} {}", it.api_version, it.kind, it.name));
             assert_eq!(text.as_deref(), expected, "{labels} {controller:?}");
-            assert_eq!(Owner::of(&pod, "named"), None);
+            assert_eq!(Owner::new(&pod, "named"), None);
         }
         let with_group =
             json!({"spec": {"containers": [], "schedulingGroup": {"podGroupName": "g"}}});
         let mut with_group: Pod = serde_json::from_value(with_group).unwrap();
-        let owner = Owner::of(&with_group, "same").unwrap();
+        let owner = Owner::new(&with_group, "same").unwrap();
         assert_eq!((&*owner.api_version, &*owner.name), ("scheduling.k8s.io/v1beta1", "g"));
         assert_eq!(owner.otherwise, None);
         with_group.metadata = pod(&json!({}), job).metadata;
-        let owner = Owner::of(&with_group, "same").unwrap();
+        let owner = Owner::new(&with_group, "same").unwrap();
         assert_eq!(owner.otherwise.map(|it| it.kind).as_deref(), Some("Job"));
         let of_set = pod(&json!({job_label::JOB_SET: "a"}), job).metadata;
         with_group.metadata = of_set;
-        let owner = Owner::of(&with_group, "same").unwrap();
+        let owner = Owner::new(&with_group, "same").unwrap();
         assert_eq!(owner.kind, "JobSet", "it has a PodGroup for each of its Jobs");
     }
 

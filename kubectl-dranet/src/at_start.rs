@@ -23,7 +23,7 @@ pub(crate) enum AtNode {
 impl ExpectedAtStart {
     /// What a pod with these claims, as allocated on the node, can expect; `None` if none of its devices is
     /// a place.
-    pub(crate) fn of<'s>(
+    pub(crate) fn new<'s>(
         view: &ClusterView,
         node: &str,
         specs: impl Iterator<Item = &'s ResourceClaimSpec>,
@@ -31,8 +31,8 @@ impl ExpectedAtStart {
     ) -> Option<Self> {
         let mut places = specs.zip(allocations.iter().map(place_count));
         let (spec, nics) = places.find(|(_, places)| *places > 0)?;
-        let late = LateNode::of(view, node, view.inventory().state());
-        let demand = LateDemand::of(spec, nics).zip(late);
+        let late = LateNode::new(view, node, view.inventory().state());
+        let demand = LateDemand::new(spec, nics).zip(late);
         let Some((demand, late)) = demand else {
             let topology_policy = view.topology_policy(node).map(|policy| policy.to_string());
             let within = late_binding(spec).within.unwrap_or(Level::Numa).to_string();
@@ -41,7 +41,7 @@ impl ExpectedAtStart {
         let hidden_gpus = Some(late.hidden_gpus());
         let topology_policy = late.policy().map(|policy| policy.to_string());
         let expected = late.expect(demand);
-        let near = AtStart::PARTS - AtStart::of(&expected).missed;
+        let near = AtStart::PARTS - AtStart::new(&expected).missed;
         let within = expected.within.to_string();
         Some(Self { within, near_eighths: Some(near), hidden_gpus, topology_policy })
     }
@@ -57,7 +57,7 @@ impl ExpectedAtStart {
             let Prediction::Fits { allocations, .. } = predict(view, node, claims) else {
                 return None;
             };
-            Some((node, Self::of(view, node, specs.iter(), &allocations)?))
+            Some((node, Self::new(view, node, specs.iter(), &allocations)?))
         })
         .collect()
     }
@@ -85,7 +85,7 @@ impl ExpectedAtStart {
 
 impl AtNode {
     /// What the claims of a pod on a node got; `None` if none of them holds places.
-    pub(crate) fn of(view: &ClusterView, node: &str, claims: &[ObjectKey]) -> Option<Self> {
+    pub(crate) fn new(view: &ClusterView, node: &str, claims: &[ObjectKey]) -> Option<Self> {
         let pool = &places(view, node).next()?.id().pool;
         let (_, claim) = view.late_claims_by_key(pool).find(|(key, _)| claims.contains(key))?;
         if claim.is_bound() {

@@ -145,7 +145,7 @@ impl Run<'_, '_> {
         // Once the client has ended, its claim is released.
         let view = self.session.source.read(&source::of_view(), &[])?.view;
         let end =
-            |pod: &Value| Ok::<_, serde_json::Error>(BenchEnd::of(&Pod::deserialize(pod)?, &view));
+            |pod: &Value| Ok::<_, serde_json::Error>(BenchEnd::new(&Pod::deserialize(pod)?, &view));
         let ends = [end(&server)?, end(&client)?];
         let Measured { bytes, gbps } = self.result()?;
         let uses = if self.args.nccl.is_some() { Uses::All } else { Uses::First };
@@ -238,7 +238,7 @@ impl Run<'_, '_> {
         let pod = self.request(role, Verb::Get)?;
         let name = pods::name(&self.id, role);
         let pod = pod.with_context(|| format!("pod `{name}` is gone; somebody deleted it"))?;
-        let state = State::of(&pod);
+        let state = State::new(&pod);
         if let State::Broken(why) = &state {
             anyhow::bail!("pod `{name}` does not run: {why}");
         }

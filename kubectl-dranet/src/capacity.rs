@@ -187,7 +187,7 @@ impl Asked<'_> {
         };
         let spec = planned.plan.claim;
         let claim = Claim::from_spec(ClaimName::new("", "capacity"), &spec)?;
-        Ok(Ok(Planned { claim, late: LateDemand::of(&spec, shape.nics as usize) }))
+        Ok(Ok(Planned { claim, late: LateDemand::new(&spec, shape.nics as usize) }))
     }
 
     /// The largest pod, with as many NICs as GPUs, that fits now.

@@ -305,13 +305,13 @@ fn called(cluster: &Cluster) -> anyhow::Result<Called> {
 /// # Errors
 /// Why they cannot be asked.
 fn asked_extenders(cluster: &Cluster, seen: &Seen) -> Result<Vec<DoctorFinding>, String> {
-    let extenders = extender::of(seen);
+    let extenders = extender::pods(seen);
     let mut findings = extender::unreachable(&extenders);
     let mut answers = Vec::new();
     for pod in extenders {
         let Some(path) = pod.metrics_path() else { continue };
         match cluster.proxied(&path) {
-            Proxied::Text(text) => answers.push((pod.name, Ok(extender::Requests::of(&text)))),
+            Proxied::Text(text) => answers.push((pod.name, Ok(extender::Requests::new(&text)))),
             Proxied::Failed(why) => answers.push((pod.name, Err(why))),
             Proxied::NoRight => {
                 return Err(format!("you may not get pods/proxy in namespace `{}`", pod.namespace));

@@ -155,8 +155,8 @@ fn of_admitted(pod: &Value, verdict: &Verdict, scene: Scene<'_>) -> anyhow::Resu
         Ok(found) => found,
         Err(reason) => return Ok(Answer::Refused(format!("cannot be scheduled: {reason}"))),
     };
-    let own = PodRequirements::of(&admitted, None);
-    let extended = Extended::of(&own.requests, view);
+    let own = PodRequirements::new(&admitted, None);
+    let extended = Extended::new(&own.requests, view);
     let needs = Needs { own, extended, fabric: scene.fabric.map(str::to_owned) };
     if claims.is_empty() && known.allocated.is_empty() && needs.extended.is_none() {
         return Ok(without_devices(&admitted, &verdict.warnings, &needs, scene));
@@ -206,7 +206,7 @@ fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'
         return Answer::Refused(format!("{why}; {first}"));
     }
     let Scene { view, barriers, .. } = scene;
-    let placement = Placement::of(pod);
+    let placement = Placement::new(pod);
     let mut why_not: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for node in nodes(view) {
         let barred = barriers.keeps_off(view, (&placement, needs), node);
@@ -241,7 +241,7 @@ fn on_nodes(
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
         waits.extend(elsewhere(view, key, admitted, &pools));
     }
-    let placement = Placement::of(admitted);
+    let placement = Placement::new(admitted);
     let (candidates, not_selected): (Vec<&str>, Vec<&str>) =
         candidates.into_iter().partition(|node| placement.allows(view, node));
     let mut barred: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -257,7 +257,7 @@ fn on_nodes(
     let (mut down, mut withheld) = (Vec::new(), Vec::new());
     let mut changes = Vec::new();
     for (nodes, claims) in by_claims(&candidates, claims, needs, barriers)? {
-        outcomes.extend(Outcomes::of(view, &nodes, &claims)?);
+        outcomes.extend(Outcomes::new(view, &nodes, &claims)?);
         if outcomes.fits.is_empty() {
             down.extend(down::sentences(view, &nodes, &claims));
             withheld.extend(withheld::sentences(view, &nodes));

@@ -24,7 +24,7 @@ pub(crate) struct Extended {
 impl Extended {
     /// Reads a pod's requests; `None` if no class stands for any of them, or if the cluster is too
     /// old: the gate is on by default since 1.36.
-    pub(crate) fn of(requests: &Amounts, view: &ClusterView) -> Option<Self> {
+    pub(crate) fn new(requests: &Amounts, view: &ClusterView) -> Option<Self> {
         if view.settings().version < MinorVersion::V1_36 {
             return None;
         }

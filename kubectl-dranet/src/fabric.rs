@@ -112,7 +112,7 @@ fn message(pod: &Value) -> Option<(String, String)> {
 fn fabrics(view: &ClusterView, facts: &Nodes) -> Vec<Fabric> {
     let mut fabrics: BTreeMap<String, Fabric> = BTreeMap::new();
     for node in nodes(view) {
-        let state = NodeState::of(view, node, facts);
+        let state = NodeState::new(view, node, facts);
         let Some(name) = state.fabric else { continue };
         let fabric = fabrics.entry(name.clone()).or_default();
         let (gpus, nics) = (state.gpus, state.nics);

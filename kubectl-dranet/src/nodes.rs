@@ -40,7 +40,7 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    pub(crate) fn of(view: &ClusterView, node: &str, facts: &Nodes) -> Self {
+    pub(crate) fn new(view: &ClusterView, node: &str, facts: &Nodes) -> Self {
         let mut state = Self {
             name: node.to_owned(),
             machine: machine(view, node),
@@ -91,7 +91,7 @@ impl NodeState {
         }
         state.functions = Some(functions).filter(|functions| functions.all > state.nics.all);
         // Nobody knows which NICs the places in use stand for.
-        let devices = NodeDevices::of(view, node).filter(|_| !state.binds_late);
+        let devices = NodeDevices::new(view, node).filter(|_| !state.binds_late);
         state.whole_cells = devices.map(|it| it.whole_cells(Level::Numa, &taken));
         state
     }

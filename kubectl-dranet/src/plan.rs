@@ -165,10 +165,10 @@ fn on_nodes<'v>(
     view: &'v ClusterView,
     barriers: &Barriers,
 ) -> (Vec<Claim>, BTreeMap<&'v str, String>) {
-    let own = PodRequirements::of(pod, None);
-    let extended = Extended::of(&own.requests, view);
+    let own = PodRequirements::new(pod, None);
+    let extended = Extended::new(&own.requests, view);
     let needs = Needs { own, extended, fabric: None };
-    let placement = Placement::of(pod);
+    let placement = Placement::new(pod);
     let (claims, allocated, missing) = match claims_of(pod, verdict, view) {
         Ok((claims, known)) => (claims, known.allocated, None),
         Err(reason) => (Vec::new(), Vec::new(), Some(reason)),

@@ -108,7 +108,7 @@ fn node(
         reason,
         devices: results.iter().map(|result| device(result)).collect(),
         pairs: pairs(view, name, &results),
-        at_start: ExpectedAtStart::of(view, name, [spec].into_iter(), &allocations),
+        at_start: ExpectedAtStart::new(view, name, [spec].into_iter(), &allocations),
     }
 }
 
@@ -123,7 +123,7 @@ fn device(DeviceResult { request, device, .. }: &DeviceResult) -> RequestedDevic
 
 /// All combinations of an allocated GPU and an allocated NIC, and the path between them.
 fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Pair> {
-    let Some(devices) = NodeDevices::of(view, node) else { return Vec::new() };
+    let Some(devices) = NodeDevices::new(view, node) else { return Vec::new() };
     let given = |all: Vec<&&Device>| -> Vec<(PciAddress, String)> {
         let given =
             all.into_iter().filter(|it| results.iter().any(|result| result.device == *it.id()));

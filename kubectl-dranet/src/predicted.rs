@@ -29,7 +29,7 @@ pub(crate) fn predict_channel(planned: &Planned, view: &mut ClusterView) -> Resu
     if template.metadata.namespace.as_deref().is_none_or(str::is_empty) {
         template.metadata.namespace = Some("default".to_owned());
     }
-    if view.template(&ObjectKey::of(&template.metadata)).is_none() {
+    if view.template(&ObjectKey::new(&template.metadata)).is_none() {
         view.apply(template)?;
     }
     Ok(())
@@ -80,7 +80,8 @@ fn outcome(
     match prediction {
         Prediction::Fits { allocations, is_exact } => {
             let mut devices = given(view, node, allocations);
-            if let Some(expected) = ExpectedAtStart::of(view, node, [spec].into_iter(), allocations)
+            if let Some(expected) =
+                ExpectedAtStart::new(view, node, [spec].into_iter(), allocations)
             {
                 devices = format!("{devices}, {}", expected.sentence());
             }
@@ -96,7 +97,7 @@ fn outcome(
 fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> String {
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let ids: Vec<&DeviceId> = results.map(|result| &result.device).collect();
-    let devices = NodeDevices::of(view, node);
+    let devices = NodeDevices::new(view, node);
     let of = |all: &BTreeMap<PciAddress, &Device>| {
         let own = all.iter().filter(|(_, device)| ids.contains(&device.id()));
         own.map(|(address, device)| (*address, device_names::short(view, node, device)))

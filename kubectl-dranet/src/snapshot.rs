@@ -115,7 +115,7 @@ fn masked(objects: &Gathered) -> anyhow::Result<(Gathered, Masked)> {
         names.of_object(&object);
         Ok(())
     })?;
-    let masked = Masked::of(names);
+    let masked = Masked::new(names);
     let mut out = Gathering::default();
     objects.each(|mut object| {
         scrub(&mut object);

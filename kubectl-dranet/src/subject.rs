@@ -128,7 +128,7 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<Asked> {
         check_annotations(pod, origin)?;
         check_amounts(pod, origin)?;
     }
-    Ok(Asked { subjects, remarks, beside: Beside::of(objects) })
+    Ok(Asked { subjects, remarks, beside: Beside::new(objects) })
 }
 
 /// Fails on annotations that are not texts, by name: the API server refuses them without it.

@@ -58,7 +58,7 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
 fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
     let states = nodes(view)
         .filter(|node| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node))))
-        .map(|node| NodeState::of(view, node, facts));
+        .map(|node| NodeState::new(view, node, facts));
     let states = states.filter(|it| it.gpus.all + it.nics.all > 0);
     let mut states: Vec<_> = states.map(|it| it.with_plugin_gpus(view, facts)).collect();
     states.sort_by(|one, other| one.name.cmp(&other.name));

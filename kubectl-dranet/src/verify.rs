@@ -47,7 +47,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     for pod in &pods {
         match verify(pod, &view, args.gpudirect) {
             Ok(found) => answer.pods.extend(found),
-            Err(reason) => notes.push(format!("{}: {reason}", ObjectKey::of(&pod.metadata))),
+            Err(reason) => notes.push(format!("{}: {reason}", ObjectKey::new(&pod.metadata))),
         }
     }
     add_possible(&view, &mut answer.pods);
@@ -108,7 +108,7 @@ fn verify(
     if held.is_empty() {
         return Ok(None);
     }
-    let devices = NodeDevices::of(view, node);
+    let devices = NodeDevices::new(view, node);
     let devices =
         devices.ok_or_else(|| format!("node {node} has no graph, so its paths are not known"))?;
     let (gpus, nics) = (of_pod(&devices.gpus, &held), of_pod(&devices.nics, &held));
@@ -132,7 +132,7 @@ fn verify(
     let promised = promised(pod, &devices).or(within);
     let compared = farthest(&pairs).zip(promised);
     Ok(Some(Verified {
-        pod: ObjectKey::of(&pod.metadata).to_string(),
+        pod: ObjectKey::new(&pod.metadata).to_string(),
         node: node.to_owned(),
         worse: compared.is_some_and(|(path, most)| !path.satisfies(most)),
         pairs,
@@ -244,7 +244,7 @@ fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
 /// The farthest pair of the predicted allocation on a node.
 fn predicted(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
     let Prediction::Fits { allocations, .. } = answer else { return None };
-    let devices = NodeDevices::of(view, node)?;
+    let devices = NodeDevices::new(view, node)?;
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let held: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();
     let addresses =

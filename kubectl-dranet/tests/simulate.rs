@@ -17,7 +17,7 @@ struct Asked(TempDir);
 
 impl Asked {
     /// The example with changed objects and additional ones.
-    fn of(pods: &[Value], more: &[Value], change: impl Fn(&mut Value)) -> Self {
+    fn new(pods: &[Value], more: &[Value], change: impl Fn(&mut Value)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut objects = cluster_model::snapshot::objects(EXAMPLE.as_ref()).unwrap();
         objects.iter_mut().for_each(change);
@@ -84,7 +84,7 @@ fn quotas_refuse_claims() {
         })
     };
     for (quota, placed) in [(quota("3", "0"), 2), (quota("3", "2"), 1), (quota("0", "0"), 0)] {
-        let asked = Asked::of(&[job("small", 2, (1, 1))], &[quota], |_| {});
+        let asked = Asked::new(&[job("small", 2, (1, 1))], &[quota], |_| {});
         let text = asked.run(&[]);
         assert_eq!(asked.json(&[])["placed"].as_array().unwrap().len(), placed, "{text}");
         assert_eq!(text.contains("quota `team` refuses"), placed < 2, "{text}");
@@ -95,7 +95,7 @@ fn quotas_refuse_claims() {
 /// but would fit on a second one.
 #[test]
 fn pods_are_placed_one_after_another() {
-    let asked = Asked::of(&[job("small", 2, (1, 1)), job("large", 3, (2, 2))], &[], |_| {});
+    let asked = Asked::new(&[job("small", 2, (1, 1)), job("large", 3, (2, 2))], &[], |_| {});
     insta::assert_snapshot!(asked.run(&[]));
     insta::assert_snapshot!(asked.run(&["--add-nodes", &format!("{NODE}=1")]));
     insta::assert_json_snapshot!(asked.json(&["--add-nodes", &format!("{NODE}=1")])["placed"][0]);
@@ -106,7 +106,7 @@ fn pods_are_placed_one_after_another() {
 #[test]
 fn nodes_are_ranked_as_the_extender_ranks_them() {
     let pods = [job("a", 1, (1, 1)), job("b", 1, (4, 4)), job("c", 1, (1, 1)), job("d", 1, (2, 2))];
-    let asked = Asked::of(&pods, &[], |_| {});
+    let asked = Asked::new(&pods, &[], |_| {});
     let answer = asked.json(&["--add-nodes", &format!("{NODE}=1")]);
     let node = |index: usize| answer["placed"][index]["node"].as_str().unwrap().to_owned();
     assert_eq!(answer["pending"], json!([]));
@@ -149,7 +149,7 @@ fn taints_and_requests_leave_nodes_out() {
     });
     let pods = [deployment("aligned", &pairs, &cpus), deployment("plain", &json!({}), &cpus)];
     let of = |cpus: &str, taints: Value, running: &[Value]| {
-        Asked::of(&pods, running, node(cpus, &taints)).run(&[])
+        Asked::new(&pods, running, node(cpus, &taints)).run(&[])
     };
     let tainted = json!([{ "key": "sku", "value": "gpu", "effect": "NoSchedule" }]);
     let all = [
@@ -177,7 +177,7 @@ fn a_group_goes_to_one_fabric() {
         annotations["dranet.io/fabric-size"] = size.to_string().into();
         job
     };
-    let asked = Asked::of(&[group("three", 3), group("two", 2)], &[], fabric);
+    let asked = Asked::new(&[group("three", 3), group("two", 2)], &[], fabric);
     insta::assert_snapshot!(asked.run(&[]));
 }
 
@@ -197,7 +197,7 @@ fn unschedulable_pods_are_explained() {
         job["spec"]["template"] = template;
         job
     };
-    let asked = Asked::of(&[job("denied", 2, (1, 9)), gated, unknown], &[], |_| {});
+    let asked = Asked::new(&[job("denied", 2, (1, 9)), gated, unknown], &[], |_| {});
     insta::assert_snapshot!(asked.run(&[]));
     insta::assert_snapshot!(asked.run(&["--add-nodes", "p5.48xlarge=2"]));
 }
@@ -226,7 +226,7 @@ fn ignored_rules_about_other_pods_are_reported() {
         ),
         with("anywhere", json!({ "topologySpreadConstraints": spread("ScheduleAnyway") })),
     ];
-    let asked = Asked::of(&pods, &[], |_| {});
+    let asked = Asked::new(&pods, &[], |_| {});
     insta::assert_snapshot!(asked.run(&[]));
     assert_eq!(asked.json(&[])["remarks"].as_array().unwrap().len(), 2);
 }

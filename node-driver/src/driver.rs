@@ -25,7 +25,7 @@ use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
-use crate::facts::watch::Known;
+use crate::facts::watch::KnownObjects;
 use crate::kubelet;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
@@ -66,12 +66,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = get_node(&client, &args.node_name).await?;
-        let uplinks = Uplinks::of(&host, args.host_nics.clone());
+        let uplinks = Uplinks::new(&host, args.host_nics.clone());
         let shared = &Shared { uplinks, ..Shared::default() };
         let (args, host, client, server) = (&args, &host, &client, &server);
         return Start { args, host, client, server, shared, node }.once().await;
     }
-    let uplinks = Uplinks::of(&host, args.host_nics.clone());
+    let uplinks = Uplinks::new(&host, args.host_nics.clone());
     let shared = Shared { uplinks, ..Shared::default() };
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
@@ -138,7 +138,7 @@ impl Start<'_> {
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
-        let files = Files::of(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
+        let files = Files::new(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
         let driver = Driver {
             host: host.clone(),
             kernel,
@@ -149,8 +149,8 @@ impl Start<'_> {
             files,
             functions,
             vendor,
-            claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
-            binding: NicBinding::of(args, &node),
+            claims: Claims::new(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
+            binding: NicBinding::new(args, &node),
             late,
             kubelet_config: KubeletConfig::at(args.kubelet_config.clone()),
             settings: Settings::from(args),
@@ -227,8 +227,8 @@ struct Files {
 }
 
 impl Files {
-    fn of(host: &HostRoot, rails: Option<PathBuf>) -> Self {
-        Self { seen: BootFile::of(host, SEEN, SEEN_VERSION), rails }
+    fn new(host: &HostRoot, rails: Option<PathBuf>) -> Self {
+        Self { seen: BootFile::new(host, SEEN, SEEN_VERSION), rails }
     }
 
     /// The history that an earlier driver left.
@@ -264,7 +264,7 @@ impl Files {
 
 /// What is read of the machine at each look.
 #[derive(Debug)]
-struct Machine {
+struct Reading {
     snapshot: Snapshot,
     /// The mode of its RDMA subsystem.
     namespaces: Option<NetnsMode>,
@@ -284,7 +284,7 @@ impl Driver {
 
     /// Reads everything that the decision depends on.
     async fn read(&mut self) -> anyhow::Result<Look> {
-        let Machine { snapshot, namespaces, link_errors } = self.machine().await?;
+        let Reading { snapshot, namespaces, link_errors } = self.machine().await?;
         let network = self.network().await?;
         let now = Instant::now();
         let not_ready = match &mut self.functions {
@@ -335,13 +335,13 @@ impl Driver {
     }
 
     /// Reads the machine on a separate thread, because that blocks.
-    async fn machine(&self) -> anyhow::Result<Machine> {
+    async fn machine(&self) -> anyhow::Result<Reading> {
         let (host, ports) = (self.host.clone(), self.ports.clone());
         tokio::task::spawn_blocking(move || {
             let snapshot = host::snapshot(&host, &ports)?;
             let namespaces = host::rdma_namespaces(&host);
             let link_errors = errors::of_links(&host.sys(), &snapshot);
-            Ok(Machine { snapshot, namespaces, link_errors })
+            Ok(Reading { snapshot, namespaces, link_errors })
         })
         .await?
     }
@@ -350,7 +350,8 @@ impl Driver {
     fn tell_health(&self, look: &Look) {
         let inventory = Inventory::with(&look.machine.snapshot, &self.host);
         let pool = &self.publisher.node().name;
-        let list = kubelet::health::of(&inventory, &look.unresponsive, pool, SystemTime::now());
+        let list =
+            kubelet::health::device_health(&inventory, &look.unresponsive, pool, SystemTime::now());
         let list = kubelet::health::with_places(list, &look.places);
         self.device_health.send_replace(list);
     }
@@ -365,7 +366,7 @@ impl Driver {
     }
 
     /// Whether the server already has this decision, as far as is known.
-    fn is_published(&self, decision: &Decision, known: &Known) -> bool {
+    fn is_published(&self, decision: &Decision, known: &KnownObjects) -> bool {
         let topologies = known.topologies.state();
         let slices: Vec<_> = known.slices.state().iter().map(|slice| (**slice).clone()).collect();
         let topology = topologies.first();

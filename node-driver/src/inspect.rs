@@ -101,7 +101,7 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     let paths = paths(args.kubelet_dir.clone());
     let is_this_machine = host::is_this_machine(&host);
     let network = if is_this_machine {
-        let uplinks = Uplinks::of(&host, host_nics.clone()).unsaved();
+        let uplinks = Uplinks::new(&host, host_nics.clone()).unsaved();
         Kernel::default().remembering(uplinks).read().await?
     } else {
         NetworkFacts { choice: host_nics.clone(), ..NetworkFacts::default() }
@@ -110,8 +110,8 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     let cloud = source::kept(&host).unwrap_or_default();
     let rails = rails_file(&args.run_dir);
     let mut facts = Facts { snapshot, network, cloud, rails };
-    let seen: Option<Seen> = BootFile::of(&host, SEEN, SEEN_VERSION).and_then(|it| it.load());
-    let claims = Claims::of(Some(paths.checkpoint()));
+    let seen: Option<Seen> = BootFile::new(&host, SEEN, SEEN_VERSION).and_then(|it| it.load());
+    let claims = Claims::new(Some(paths.checkpoint()));
     let held = claims.held();
     let seen = seen.unwrap_or_default();
     seen.complete(&mut facts, &held);

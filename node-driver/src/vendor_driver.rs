@@ -123,7 +123,7 @@ pub async fn run(command: VendorDriverCommand) -> anyhow::Result<()> {
     match command.action {
         Action::Install { directory } => Ok(install(&directory.join("node-driver"))?),
         Action::Ready(args) => is_ready(&args),
-        Action::Run(args) => Loader::of(args)?.run().await,
+        Action::Run(args) => Loader::new(args)?.run().await,
     }
 }
 
@@ -155,7 +155,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn of(args: RunArgs) -> anyhow::Result<Self> {
+    fn new(args: RunArgs) -> anyhow::Result<Self> {
         let file = file(&args.state.root)?;
         let run = args.state.root.join("run/dranet");
         let paths = Paths {
@@ -166,7 +166,7 @@ impl Loader {
             sysctl: PathBuf::new(),
             run,
         };
-        let attempts = AttemptFile::of(&paths.plugin());
+        let attempts = AttemptFile::new(&paths.plugin());
         let host = HostRoot::at(&args.state.root);
         let boot_id = host::boot_id(&host).unwrap_or_default();
         let grant = state::grant_file(&host);
@@ -258,7 +258,7 @@ impl Loader {
     }
 
     fn users(&self) -> anyhow::Result<Users> {
-        let claims = Claims::of(Some(self.paths.checkpoint()));
+        let claims = Claims::new(Some(self.paths.checkpoint()));
         let claims = claims.claims().context("failed to read which claims are prepared")?;
         let RunArgs { state, modules, force, .. } = &self.args;
         let others = if *force {

@@ -24,7 +24,7 @@ use topology_graph::{Level, NicRole, NumaNode, PciAddress, Topology};
 /// One attribute of a table: its name, and how its value follows from the facts.
 pub(crate) struct Slot {
     name: &'static str,
-    value: fn(&Nic<'_>, &Machine<'_>) -> Option<Value>,
+    value: fn(&Nic<'_>, &MachineFacts<'_>) -> Option<Value>,
 }
 
 /// What an Ethernet NIC in a cloud omits if it has too many attributes, first to last: the
@@ -34,7 +34,7 @@ pub(crate) const REDUNDANT: [&str; 2] =
 
 /// Facts about the machine that a NIC's attributes depend on.
 #[derive(Debug)]
-pub struct Machine<'a> {
+pub struct MachineFacts<'a> {
     topology: &'a Topology,
     cloud: &'a CloudMetadata,
     /// The driver of the GPUs that are present. If there are several, the first known
@@ -48,7 +48,7 @@ pub struct Machine<'a> {
     rails: BTreeMap<PciAddress, u32>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> MachineFacts<'a> {
     /// Collects the machine's facts from the topology, the cloud's metadata, these NICs, and the
     /// rails of physical functions.
     pub fn new(
@@ -126,19 +126,19 @@ fn rails(
 }
 
 /// The devices of a machine, in the API's form.
-pub fn devices(nics: &[Nic<'_>], machine: &Machine<'_>) -> Vec<Device> {
+pub fn devices(nics: &[Nic<'_>], machine: &MachineFacts<'_>) -> Vec<Device> {
     nics.iter().map(|nic| device(nic, machine)).collect()
 }
 
 /// The device of a NIC, in the API's form.
-pub(crate) fn device(nic: &Nic<'_>, machine: &Machine<'_>) -> Device {
+pub(crate) fn device(nic: &Nic<'_>, machine: &MachineFacts<'_>) -> Device {
     let attributes = attributes(nic, machine);
     let attributes = attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
     Device { name: nic.name.clone(), attributes: Some(attributes), ..Device::default() }
 }
 
 /// All attributes of a NIC.
-pub fn attributes(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
+pub fn attributes(nic: &Nic<'_>, machine: &MachineFacts<'_>) -> Attributes {
     let mut attributes = Attributes::new();
     for slot in table(nic.link_type) {
         attributes.extend((slot.value)(nic, machine).map(|value| (slot.name.to_owned(), value)));
@@ -170,7 +170,7 @@ fn table(link_type: LinkType) -> &'static [Slot] {
 }
 
 /// Attributes with which a claim can match this NIC to GPUs or tell it apart from them.
-fn joins(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
+fn joins(nic: &Nic<'_>, machine: &MachineFacts<'_>) -> Attributes {
     let mut joins = Attributes::new();
     let (Some(driver), Some(address)) = (machine.gpu_driver, nic.address()) else { return joins };
     let mut join = |name: &str, value: Option<Value>| {

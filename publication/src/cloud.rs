@@ -56,7 +56,7 @@ pub struct CloudNic {
 
 impl CloudMetadata {
     /// Builds metadata from names and values; drops empty values.
-    pub fn of<const N: usize>(said: [(&str, Option<String>); N]) -> Self {
+    pub fn new<const N: usize>(said: [(&str, Option<String>); N]) -> Self {
         let said = said.into_iter();
         said.filter_map(|(name, text)| Some((name.to_owned(), Text::new(&text?)?))).collect()
     }

@@ -1,7 +1,7 @@
 //! Derives the published devices and topology from the facts about a machine. Pure: the
 //! same facts always give the same result.
 
-use crate::attributes::{self, Machine};
+use crate::attributes::{self, MachineFacts};
 use crate::cloud::CloudMetadata;
 use crate::fabric::fabric;
 use crate::filter::Filter;
@@ -322,14 +322,15 @@ pub fn decide_with(facts: &Facts, expressions: NicExpressions<'_>, known: &Known
         }
     }
     let counted = known.numbers();
-    let roles = roles(&nics, &Machine::new(&topology, cloud, &nics, counted), expressions.role);
+    let roles =
+        roles(&nics, &MachineFacts::new(&topology, cloud, &nics, counted), expressions.role);
     let topology = topology.with_roles(&roles, "--nic-role of node-driver says so");
     let fabric = fabric(snapshot, &topology, cloud).map(|fabric| fabric.to_string());
     let topology = topology.on_fabric(fabric);
     let known = known.with(&nics, &topology);
-    let counted = Machine::new(&topology, cloud, &nics, known.numbers());
-    let rails = Rails::of(&nics, &counted, &known, (file.as_ref(), expressions.rail));
-    let machine = Machine::new(&topology, cloud, &nics, rails.numbers());
+    let counted = MachineFacts::new(&topology, cloud, &nics, known.numbers());
+    let rails = Rails::new(&nics, &counted, &known, (file.as_ref(), expressions.rail));
+    let machine = MachineFacts::new(&topology, cloud, &nics, rails.numbers());
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
     let topology = with_bonds(rails.shown_in(topology.to_spec()), &lags(snapshot, network));
@@ -353,7 +354,7 @@ fn with_bonds(mut topology: NodeTopologySpec, lags: &[Lag<'_>]) -> NodeTopologyS
 /// The roles that the operator's expression gives.
 fn roles(
     nics: &[Nic<'_>],
-    machine: &Machine<'_>,
+    machine: &MachineFacts<'_>,
     nic_role: &Filter,
 ) -> BTreeMap<PciAddress, NicRole> {
     if nic_role.is_empty() {

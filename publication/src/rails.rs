@@ -5,7 +5,7 @@
 pub mod file;
 mod known;
 
-use crate::attributes::{self, Machine};
+use crate::attributes::{self, MachineFacts};
 use crate::filter::Filter;
 use crate::nic::{LinkType, Nic};
 use crate::rails::file::RailsFile;
@@ -42,9 +42,9 @@ struct Said {
 
 impl Rails {
     /// The rails of these NICs. The machine has the numbers by PCI address, which the expression sees.
-    pub(crate) fn of(
+    pub(crate) fn new(
         nics: &[Nic<'_>],
-        machine: &Machine<'_>,
+        machine: &MachineFacts<'_>,
         known: &KnownRails,
         (file, expression): (Option<&RailsFile>, &Filter),
     ) -> Self {
@@ -169,7 +169,7 @@ fn in_file(
 fn by(
     expression: &Filter,
     nics: &BTreeMap<PciAddress, &Nic<'_>>,
-    machine: &Machine<'_>,
+    machine: &MachineFacts<'_>,
 ) -> BTreeMap<PciAddress, u32> {
     nics.iter()
         .filter_map(|(address, nic)| {

@@ -2,7 +2,7 @@
 
 use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, Question};
-use crate::machine::{Cells, Machine};
+use crate::machine::{Cells, NodeMachine};
 use crate::score::Costs;
 use cluster_model::late_node::LateNode;
 use cluster_model::predict::{OpenClaim, Prediction, predict_each};
@@ -31,13 +31,13 @@ const PART_MIN: usize = 32;
 /// The answers to recent questions, and the machines that they were made from.
 #[derive(Debug)]
 pub struct Answers {
-    questions: moka::sync::Cache<String, Arc<Known>>,
+    questions: moka::sync::Cache<String, Arc<KnownQuestion>>,
     machines: Mutex<Machines>,
 }
 
 /// One question, and the nodes' answers to it.
 #[derive(Debug)]
-struct Known {
+struct KnownQuestion {
     claims: Vec<Claim>,
     nodes: Mutex<Nodes>,
 }
@@ -51,7 +51,7 @@ pub type Entry = Result<Arc<Forecast>, Arc<str>>;
 /// Machines by node, valid until their devices change.
 #[derive(Debug, Default)]
 struct Machines {
-    nodes: HashMap<String, (u64, Arc<Machine>), RandomState>,
+    nodes: HashMap<String, (u64, Arc<NodeMachine>), RandomState>,
     shapes: HashMap<ShapeHash, Arc<Cells>>,
     no_graph: Arc<Cells>,
 }
@@ -89,7 +89,7 @@ impl fmt::Debug for Facts<'_> {
 impl Default for Answers {
     fn default() -> Self {
         let questions = moka::sync::Cache::builder().max_capacity(BYTES_MAX).weigher(
-            |key: &String, _: &Arc<Known>| {
+            |key: &String, _: &Arc<KnownQuestion>| {
                 u32::try_from(ANSWERS + TEXT_FACTOR * key.len()).unwrap_or(u32::MAX)
             },
         );
@@ -135,7 +135,7 @@ impl Answers {
     }
 
     /// The machine of a node.
-    pub fn machine(&self, view: &ClusterView, node: &str) -> Arc<Machine> {
+    pub fn machine(&self, view: &ClusterView, node: &str) -> Arc<NodeMachine> {
         lock(&self.machines).of(view, node)
     }
 
@@ -178,8 +178,8 @@ impl Answers {
                 Prediction::Fits { allocations, is_exact } => {
                     basis.is_exact = is_exact;
                     let machine = self.machine(view, node);
-                    let node = (&*machine, LateNode::of(view, node, in_use));
-                    Ok(Arc::new(Forecast::of(question, node, &allocations, in_use, &mut costs)))
+                    let node = (&*machine, LateNode::new(view, node, in_use));
+                    Ok(Arc::new(Forecast::new(question, node, &allocations, in_use, &mut costs)))
                 }
                 // The scheduler found room, but the view has none: the view is outdated.
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
@@ -189,20 +189,20 @@ impl Answers {
         answers.collect()
     }
 
-    fn known(&self, question: Question<'_>) -> Result<Arc<Known>, String> {
+    fn known(&self, question: Question<'_>) -> Result<Arc<KnownQuestion>, String> {
         let key = key(question);
         if let Some(known) = self.questions.get(&key) {
             return Ok(known);
         }
         let claims: Result<Vec<_>, _> = question.claims.iter().map(OpenClaim::parse).collect();
-        let known = Arc::new(Known { claims: claims?, nodes: Mutex::default() });
+        let known = Arc::new(KnownQuestion { claims: claims?, nodes: Mutex::default() });
         self.questions.insert(key, known.clone());
         Ok(known)
     }
 }
 
 impl Machines {
-    fn of(&mut self, view: &ClusterView, node: &str) -> Arc<Machine> {
+    fn of(&mut self, view: &ClusterView, node: &str) -> Arc<NodeMachine> {
         let version = view.node_version(node).devices;
         match self.nodes.get(node) {
             Some((of, machine)) if *of == version => return machine.clone(),
@@ -213,10 +213,10 @@ impl Machines {
             Some(graph) => self
                 .shapes
                 .entry(graph.shape())
-                .or_insert_with(|| Arc::new(Cells::of(graph.clone())))
+                .or_insert_with(|| Arc::new(Cells::new(graph.clone())))
                 .clone(),
         };
-        let machine = Arc::new(Machine::of(view, node, cells));
+        let machine = Arc::new(NodeMachine::of(view, node, cells));
         self.nodes.insert(node.to_owned(), (version, machine.clone()));
         machine
     }

@@ -69,7 +69,7 @@ pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker) -> Response {
     };
     let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
     if let Some(answer) = ranker.last_answer(&key) {
-        return Json(PodPage::of(&answer)).into_response();
+        return Json(PodPage::new(&answer)).into_response();
     }
     let text = format!(
         "no recent answer about pod `{key}`: the scheduler has not asked about it lately, or \

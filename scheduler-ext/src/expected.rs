@@ -64,7 +64,7 @@ pub struct FabricRoom {
 
 impl FabricRoom {
     /// Sums up what is free on these nodes.
-    pub(crate) fn of<'n>(nodes: impl Iterator<Item = &'n NodeRoom>, mix: &Mix) -> Self {
+    pub(crate) fn new<'n>(nodes: impl Iterator<Item = &'n NodeRoom>, mix: &Mix) -> Self {
         let mut all = Self::default();
         for node in nodes {
             all.whole_nodes += u32::from(node.is_whole);

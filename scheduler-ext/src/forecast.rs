@@ -1,6 +1,6 @@
 //! The consequences of an allocation on a node, for the pod and for future pods.
 
-use crate::machine::Machine;
+use crate::machine::NodeMachine;
 use crate::score::{AtStart, Cost, Costs, Gets, Mix};
 use cluster_model::late_node::{LateDemand, LateNode, place_count};
 use cluster_model::predict::OpenClaim;
@@ -35,9 +35,9 @@ impl Forecast {
     /// The consequences of these allocations, one for each open claim, on a machine where
     /// `in_use` was in use before; `late` is what is free there if it binds NICs late. `costs` caches
     /// costs of earlier machines.
-    pub fn of(
+    pub fn new(
         question: Question<'_>,
-        (machine, late): (&Machine, Option<LateNode<'_>>),
+        (machine, late): (&NodeMachine, Option<LateNode<'_>>),
         allocations: &[ClaimAllocation],
         in_use: &AllocatedState,
         costs: &mut Costs,
@@ -72,10 +72,10 @@ fn at_start(
         (places > 0).then_some((claim, places))
     })?;
     // Without the number of GPUs, and on nodes whose GPUs are not known, nothing is.
-    let (Some(demand), Some(late)) = (LateDemand::of(&claim.spec, nics), late) else {
+    let (Some(demand), Some(late)) = (LateDemand::new(&claim.spec, nics), late) else {
         return Some(AtStart::UNKNOWN);
     };
-    Some(AtStart::of(&late.expect(demand)))
+    Some(AtStart::new(&late.expect(demand)))
 }
 
 /// Sum of the indices of the chosen alternatives, over all requests that have several.

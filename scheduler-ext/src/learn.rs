@@ -5,7 +5,7 @@
 //! the view, and requests wait for the watch.
 
 use crate::expected::{Expected, FabricRoom, NodeRoom, PodName, domains};
-use crate::machine::Machine;
+use crate::machine::NodeMachine;
 use crate::score::Demand;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
@@ -78,7 +78,7 @@ impl Learning {
     /// Processes up to [`CLAIMS_PER_STEP`] claims or [`NODES_PER_STEP`] nodes. Returns
     /// true while others remain. Changes between two steps may be missed until the next
     /// scan.
-    pub fn step(&mut self, view: &ClusterView, machine: &dyn Fn(&str) -> Arc<Machine>) -> bool {
+    pub fn step(&mut self, view: &ClusterView, machine: &dyn Fn(&str) -> Arc<NodeMachine>) -> bool {
         match &mut self.at {
             At::Claims(last) => {
                 let mut looked_at = 0;
@@ -112,7 +112,12 @@ impl Learning {
         }
     }
 
-    fn look_at(&mut self, view: &ClusterView, node: &str, machine: &dyn Fn(&str) -> Arc<Machine>) {
+    fn look_at(
+        &mut self,
+        view: &ClusterView,
+        node: &str,
+        machine: &dyn Fn(&str) -> Arc<NodeMachine>,
+    ) {
         let version = view.node_version(node);
         let before = self.before.rooms.get(node);
         let room = match before {
@@ -158,7 +163,7 @@ impl Learning {
         let mix = learned.unwrap_or_else(|| before.mix.clone());
         let fabrics = fabrics.into_iter().map(|(name, nodes)| {
             let nodes = nodes.iter().filter_map(|node| rooms.get(node));
-            let mut room = FabricRoom::of(nodes.map(|(_, room)| room), &mix);
+            let mut room = FabricRoom::new(nodes.map(|(_, room)| room), &mix);
             if name.is_empty() {
                 room.pods.retain(|demand, _| demand.nodes == 1);
             }
@@ -188,7 +193,7 @@ impl Learning {
 }
 
 /// The pods with GPUs or NICs of a machine, and those devices.
-fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId>> {
+fn pods(view: &ClusterView, machine: &NodeMachine) -> BTreeMap<PodName, Vec<DeviceId>> {
     let mut held: BTreeMap<&ClaimName, Vec<DeviceId>> = BTreeMap::new();
     for device in machine.devices() {
         if let Some(holder) = view.inventory().holder(device) {

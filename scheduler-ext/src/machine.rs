@@ -39,7 +39,7 @@ const LEVELS: usize = Level::WITH_WORDS.len();
 
 /// The published GPUs and NICs of one node.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct NodeMachine {
     cells: Arc<Cells>,
     parts: Vec<Part>,
     /// Free devices with nothing in use.
@@ -74,7 +74,7 @@ enum Kind {
 
 impl Cells {
     /// Computes the cells of a topology.
-    pub fn of(topology: Arc<Topology>) -> Self {
+    pub fn new(topology: Arc<Topology>) -> Self {
         let mut places: HashMap<PciAddress, [Option<usize>; LEVELS]> = HashMap::new();
         let mut counts = [0; LEVELS];
         for (level, count) in Level::WITH_WORDS.into_iter().zip(0..) {
@@ -97,7 +97,7 @@ impl Cells {
             return *known;
         }
         let pairs = topology.pairs_of(&devices.0, &devices.1);
-        let farthest = pairs.iter().map(|pair| Reach::of(topology, pair)).max();
+        let farthest = pairs.iter().map(|pair| Reach::new(topology, pair)).max();
         let mut cached = lock(&self.farthest);
         if cached.len() >= FARTHEST_MAX {
             cached.clear();
@@ -107,7 +107,7 @@ impl Cells {
     }
 }
 
-impl Machine {
+impl NodeMachine {
     /// Places the devices of a node in the cells of its topology.
     pub fn of(view: &ClusterView, node: &str, cells: Arc<Cells>) -> Self {
         let devices: Vec<_> = published(view, node).collect();

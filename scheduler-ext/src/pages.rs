@@ -95,9 +95,9 @@ struct Device {
 
 impl PodPage {
     /// The page of an answer.
-    pub fn of(answer: &Answer) -> Self {
+    pub fn new(answer: &Answer) -> Self {
         let mut rows: Vec<Row> =
-            answer.nodes.iter().map(|scored| Row::of(scored.node.clone(), scored)).collect();
+            answer.nodes.iter().map(|scored| Row::new(scored.node.clone(), scored)).collect();
         rows.sort_by(|a, b| b.score.cmp(&a.score).then_with(|| a.of.cmp(&b.of)));
         Self { rows }
     }
@@ -106,7 +106,7 @@ impl PodPage {
 impl NodePage {
     /// The page of a node; `None` if it has published neither GPUs nor NICs. `standard`
     /// is the answer for a standard pod, `last` the node's scores in recent answers.
-    pub fn of(
+    pub fn new(
         name: &str,
         view: &ClusterView,
         expected: &Expected,
@@ -127,12 +127,12 @@ impl NodePage {
         if devices.is_empty() {
             return None;
         }
-        let pods = last.iter().map(|(pod, scored)| Row::of(pod.to_string(), scored)).collect();
+        let pods = last.iter().map(|(pod, scored)| Row::new(pod.to_string(), scored)).collect();
         Some(Self {
             node: name.to_owned(),
             fabric: view.fabric(name).map(str::to_owned),
             devices,
-            standard_pod: StandardPod::of(name, expected, standard),
+            standard_pod: StandardPod::new(name, expected, standard),
             room: rooms(name, expected),
             pods,
         })
@@ -140,13 +140,13 @@ impl NodePage {
 }
 
 impl StandardPod {
-    fn of(node: &str, expected: &Expected, answer: &Answer) -> Self {
+    fn new(node: &str, expected: &Expected, answer: &Answer) -> Self {
         let own = answer.nodes.iter().find(|scored| scored.node == node);
         let score = own.map(|scored| scored.score);
         let better = answer.nodes.iter().filter(|scored| Some(scored.score) > score);
         Self {
             claim: expected.standard().map(|standard| standard.key.to_string()),
-            score: own.map(|scored| Row::of(node.to_owned(), scored)),
+            score: own.map(|scored| Row::new(node.to_owned(), scored)),
             better_nodes: better.count(),
             nodes: answer.nodes.len(),
         }
@@ -164,7 +164,7 @@ fn rooms(node: &str, expected: &Expected) -> Vec<Room> {
 }
 
 impl Row {
-    fn of(of: String, scored: &Scored) -> Self {
+    fn new(of: String, scored: &Scored) -> Self {
         let (basis, known, reason) = match &scored.reason {
             Reason::Predicted(outcome, forecast) => ("predicted", Some((outcome, forecast)), None),
             Reason::Likely(outcome, forecast) => ("likely", Some((outcome, forecast)), None),

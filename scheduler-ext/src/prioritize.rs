@@ -50,7 +50,7 @@ impl Ranker {
             Ok(claims) => claims,
             Err(reason) => return Arc::new(Answer::neutral(nodes, &reason.into())),
         };
-        let key = ObjectKey::of(&pod.metadata);
+        let key = ObjectKey::new(&pod.metadata);
         let answer = Arc::new(self.answer(&claims, nodes, view, Some(&key), stop));
         let made = claims.open.iter().filter(|claim| claim.is_made);
         let claims: Vec<_> = made.map(|claim| claim.key.clone()).collect();

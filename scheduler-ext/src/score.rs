@@ -18,11 +18,11 @@
 //! let mix = Mix::new([(Demand::gpus(1), 3), (Demand::gpus(2), 1)]);
 //! // Two NUMA nodes of two GPUs and two NICs; the pod takes a pair of the first.
 //! let room = |gpus| {
-//!     let cells = [gpus, 2].map(|gpus| Free::of(gpus, gpus));
-//!     Room::new(vec![cells.to_vec(), vec![Free::of(gpus + 2, gpus + 2)]])
+//!     let cells = [gpus, 2].map(|gpus| Free::new(gpus, gpus));
+//!     Room::new(vec![cells.to_vec(), vec![Free::new(gpus + 2, gpus + 2)]])
 //! };
-//! let whole = Cost::of(&room(2), &room(1), &room(2), &mix);
-//! let broken = Cost::of(&room(1), &room(0), &room(2), &mix);
+//! let whole = Cost::new(&room(2), &room(1), &room(2), &mix);
+//! let broken = Cost::new(&room(1), &room(0), &room(2), &mix);
 //! let outcome = |cost| Some(Outcome { gets: Gets::default(), cost });
 //! assert_eq!(rank(&[outcome(whole), outcome(broken)]), [0, 10]);
 //! ```

@@ -158,7 +158,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
             app.metrics.answered(&answer, start.elapsed());
             tracing::debug!(pod = ?pod.metadata.name, ?answer, "Prioritized");
             if !answer.nodes.is_empty() {
-                app.ranker.keep(ObjectKey::of(&pod.metadata), answer.clone());
+                app.ranker.keep(ObjectKey::new(&pod.metadata), answer.clone());
             }
             answer
         }
@@ -285,7 +285,7 @@ impl App {
         let part = |names: &[String]| self.ranker.standard(names, &self.view.read());
         let standard = Answer::join(names.chunks(NODES_PER_STEP).map(part).collect());
         let last = self.ranker.last_answers_on(name);
-        NodePage::of(name, &self.view.read(), &self.ranker.expected(), &standard, &last)
+        NodePage::new(name, &self.view.read(), &self.ranker.expected(), &standard, &last)
     }
 
     fn settle(&self, view: &ClusterView, now: Instant) {

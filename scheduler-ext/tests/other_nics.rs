@@ -5,7 +5,7 @@
 use cluster_model::snapshot;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, DeviceId};
-use scheduler_ext::machine::{Cells, Machine};
+use scheduler_ext::machine::{Cells, NodeMachine};
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::Arc;
@@ -55,14 +55,14 @@ fn example(is_aws: bool) -> ClusterView {
 fn nics_of_another_driver_count_as_ours() {
     let [ours, aws] = [false, true].map(|is_aws| {
         let view = example(is_aws);
-        let cells = Arc::new(Cells::of(Arc::clone(view.topology(NODE).unwrap())));
-        (Machine::of(&view, NODE, cells), view)
+        let cells = Arc::new(Cells::new(Arc::clone(view.topology(NODE).unwrap())));
+        (NodeMachine::of(&view, NODE, cells), view)
     });
     let none = AllocatedState::new();
     let room = ours.0.room(&none);
     assert_eq!((room.node().gpus, room.node().nics), (4, 3), "a NIC for storage does not count");
     assert_eq!(room.levels(), aws.0.room(&none).levels());
-    let taken = |machine: &Machine, names: [&str; 2]| -> Vec<DeviceId> {
+    let taken = |machine: &NodeMachine, names: [&str; 2]| -> Vec<DeviceId> {
         machine.devices().filter(|id| names.contains(&&*id.device)).cloned().collect()
     };
     for (rdma, name) in [("mlx5-0", "pci-0101-00-00-0"), ("mlx5-2", "pci-0103-00-00-0")] {

@@ -5,19 +5,19 @@
 use cluster_model::snapshot;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, DeviceId};
-use scheduler_ext::machine::{Cells, Machine};
+use scheduler_ext::machine::{Cells, NodeMachine};
 use std::sync::Arc;
 
 /// A GB300 node with a partition of GPU 0 in use.
 const MIG: &str = "../admission/tests/fleets/mig.gz";
 const NODE: &str = "gb300-1";
 
-fn machine(view: &ClusterView) -> Machine {
-    let cells = Arc::new(Cells::of(Arc::clone(view.topology(NODE).unwrap())));
-    Machine::of(view, NODE, cells)
+fn machine(view: &ClusterView) -> NodeMachine {
+    let cells = Arc::new(Cells::new(Arc::clone(view.topology(NODE).unwrap())));
+    NodeMachine::of(view, NODE, cells)
 }
 
-fn gpu(machine: &Machine, name: &str) -> DeviceId {
+fn gpu(machine: &NodeMachine, name: &str) -> DeviceId {
     machine.devices().find(|id| &*id.device == name).unwrap().clone()
 }
 

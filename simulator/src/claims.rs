@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use topology_graph::{PathKind, PlanRequest};
 
 use crate::kubelet::{self, TopologyPolicy};
-use crate::machine::{Devices, Machine};
+use crate::machine::{Devices, SimulatedMachine};
 
 /// The namespace of all pods.
 pub const NAMESPACE: &str = "default";
@@ -76,7 +76,7 @@ impl From<ViewError> for ClaimError {
 #[derive(Debug)]
 pub struct Claims {
     /// The kinds of machines.
-    pub machines: Vec<Machine>,
+    pub machines: Vec<SimulatedMachine>,
     /// One node of each kind; see [`kind_node`].
     view: ClusterView,
     /// Several claims for one number of GPUs are alternatives, of which a user chooses one.
@@ -136,7 +136,7 @@ pub fn kind_node(kind: usize) -> String {
 impl Claims {
     /// Prepares claims for pods of 1 GPU up to the number of GPUs of the largest machine. Denials
     /// by admission are only errors when the claim is used.
-    pub fn new(machines: Vec<Machine>) -> Result<Self, ClaimError> {
+    pub fn new(machines: Vec<SimulatedMachine>) -> Result<Self, ClaimError> {
         let mut view = ClusterView::default();
         for (kind, machine) in machines.iter().enumerate() {
             machine.classes().into_iter().try_for_each(|class| view.apply(class))?;
@@ -165,7 +165,7 @@ impl Claims {
     pub fn with_specs(
         mut self,
         gpus: impl IntoIterator<Item = u32>,
-        write: impl Fn(&Machine, u32) -> Vec<ResourceClaimSpec>,
+        write: impl Fn(&SimulatedMachine, u32) -> Vec<ResourceClaimSpec>,
     ) -> Result<Self, ClaimError> {
         for gpus in gpus {
             let machine = self.machines.first().ok_or(ClaimError::NoClaim { gpus })?;
@@ -319,7 +319,7 @@ fn annotated_pod(resource: &str, gpus: u32, alignment: Alignment) -> Value {
 }
 
 fn placement(
-    machine: &Machine,
+    machine: &SimulatedMachine,
     spec: &ResourceClaimSpec,
     allocations: Vec<ClaimAllocation>,
 ) -> Option<Placement> {
@@ -347,7 +347,7 @@ fn tier(request: &DeviceRequest, chosen: &[&str]) -> i64 {
 
 /// The path of each GPU to its NIC in the best assignment. GPUs without an assigned NIC
 /// get the remaining NICs.
-fn pairs(machine: &Machine, devices: Devices) -> Vec<PathKind> {
+fn pairs(machine: &SimulatedMachine, devices: Devices) -> Vec<PathKind> {
     let (gpus, nics): (Vec<_>, Vec<_>) =
         machine.of(devices).partition(|device| device.driver == machine.gpu_driver.driver);
     let mut gpus: Vec<_> = gpus.into_iter().map(|device| device.address).collect();

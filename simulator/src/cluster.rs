@@ -1,7 +1,7 @@
 //! The state of a simulated cluster: which devices of which node are in use.
 
 use crate::claims::Claims;
-use crate::machine::{Devices, Machine};
+use crate::machine::{Devices, SimulatedMachine};
 
 /// A node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Cluster {
     /// An idle cluster of `count` nodes that cycle through the kinds of machines. It has
     /// as few fabrics of at most `fabric_nodes` nodes as possible; their sizes differ by
     /// at most one node.
-    pub fn new(machines: &[Machine], count: usize, fabric_nodes: usize) -> Self {
+    pub fn new(machines: &[SimulatedMachine], count: usize, fabric_nodes: usize) -> Self {
         let fabrics = count.div_ceil(fabric_nodes.max(1)).max(1);
         let node = |index: usize| Node {
             kind: index % machines.len(),
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn domains_stay_within_fabrics() {
-        let machines = [Machine::load("azure-ndh100v5").unwrap()];
+        let machines = [SimulatedMachine::load("azure-ndh100v5").unwrap()];
         let of = |cluster: &Cluster| {
             let pair = |node: &Node| (node.fabric, node.domain);
             cluster.nodes.iter().map(pair).collect::<Vec<_>>()

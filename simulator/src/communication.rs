@@ -6,7 +6,7 @@
 
 use topology_graph::PathKind;
 
-use crate::machine::Machine;
+use crate::machine::SimulatedMachine;
 
 /// PCI vendor id of AMD.
 const PCI_VENDOR_AMD: u16 = 0x1002;
@@ -47,7 +47,7 @@ pub enum Published {
 impl Published {
     /// The measurements that are nearest to a machine: those of AMD's GPUs, of H100, or otherwise
     /// of GB300.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn new(machine: &SimulatedMachine) -> Self {
         match machine.topology.gpus().first() {
             Some(gpu) if gpu.vendor == PCI_VENDOR_AMD => Self::Mi300x,
             Some(gpu) if gpu.device == PCI_DEVICE_H100 => Self::H100,
@@ -107,7 +107,7 @@ mod tests {
             ("azure-ndh100v5", Published::H100),
             ("dgx-h100", Published::H100),
         ] {
-            assert_eq!(Published::of(&Machine::load(name).unwrap()), published, "{name}");
+            assert_eq!(Published::new(&SimulatedMachine::load(name).unwrap()), published, "{name}");
         }
     }
 

@@ -9,9 +9,9 @@ use crate::args::SceneArgs;
 use crate::claims::{Alignment, ClaimError, Claims, Placer};
 use crate::cluster::{Cluster, pods};
 use crate::communication::{Communication, Published};
-use crate::machine::{Machine, MachineError};
+use crate::machine::{MachineError, SimulatedMachine};
 use crate::measures::{Comparison, Measures};
-use crate::policies::{Fgd, Kind, KubeScheduler, RailWebhook, SchedulerExt, Strategy};
+use crate::policies::{Fgd, KubeScheduler, PolicyKind, RailWebhook, SchedulerExt, Strategy};
 use crate::policy::Policy;
 use crate::replay::{Draw, Record, replay};
 use crate::trace::{Trace, TraceError};
@@ -25,7 +25,7 @@ pub enum CompareError {
     Trace(#[from] TraceError),
     /// A machine cannot be read.
     #[error(transparent)]
-    Machine(#[from] MachineError),
+    SimulatedMachine(#[from] MachineError),
     /// A claim could not be planned or placed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
@@ -64,9 +64,9 @@ pub struct Scene {
 }
 
 /// The machines of these names.
-pub fn machines(names: &[String]) -> Result<Vec<Machine>, CompareError> {
+pub fn machines(names: &[String]) -> Result<Vec<SimulatedMachine>, CompareError> {
     let machines: Vec<_> =
-        names.iter().map(|name| Machine::load(name)).collect::<Result<_, _>>()?;
+        names.iter().map(|name| SimulatedMachine::load(name)).collect::<Result<_, _>>()?;
     let first = machines.first();
     let other = machines.iter().find(|it| first.is_some_and(|one| one.gpu_driver != it.gpu_driver));
     match (first, other) {
@@ -79,7 +79,7 @@ pub fn machines(names: &[String]) -> Result<Vec<Machine>, CompareError> {
 
 /// The claims of all pods of a trace.
 pub fn claims(
-    machines: Vec<Machine>,
+    machines: Vec<SimulatedMachine>,
     trace: &Trace,
     alignment: Alignment,
 ) -> Result<Claims, ClaimError> {
@@ -118,23 +118,27 @@ impl Scene {
             let nodes = nodes.div_ceil(cluster.fabrics().max(1));
             return Err(CompareError::NothingFits { jobs: trace.jobs.len(), nodes });
         }
-        let published = machines.first().map_or(Published::Gb300, Published::of);
+        let published = machines.first().map_or(Published::Gb300, Published::new);
         let bandwidths = args.bandwidths.unwrap_or(published).bandwidths();
         let communication = Communication { share: args.communication_share, bandwidths };
         Ok(Self { load, claims: Arc::clone(claims), cluster, workloads, communication })
     }
 
     /// A policy for this scene.
-    pub fn policy(&self, kind: Kind) -> Box<dyn Policy> {
+    pub fn policy(&self, kind: PolicyKind) -> Box<dyn Policy> {
         match kind {
-            Kind::KubeScheduler => Box::new(KubeScheduler { strategy: Strategy::LeastAllocated }),
-            Kind::MostAllocated => Box::new(KubeScheduler { strategy: Strategy::MostAllocated }),
-            Kind::Fgd => Box::new(Fgd::new(self.workloads.iter().flat_map(Workload::pods))),
-            Kind::SchedulerExt => Box::new(SchedulerExt::new(Arc::clone(&self.claims))),
-            Kind::WithoutDomains => {
+            PolicyKind::KubeScheduler => {
+                Box::new(KubeScheduler { strategy: Strategy::LeastAllocated })
+            }
+            PolicyKind::MostAllocated => {
+                Box::new(KubeScheduler { strategy: Strategy::MostAllocated })
+            }
+            PolicyKind::Fgd => Box::new(Fgd::new(self.workloads.iter().flat_map(Workload::pods))),
+            PolicyKind::SchedulerExt => Box::new(SchedulerExt::new(Arc::clone(&self.claims))),
+            PolicyKind::WithoutDomains => {
                 Box::new(SchedulerExt::new(Arc::clone(&self.claims)).without_domains())
             }
-            Kind::RailWebhook => Box::new(RailWebhook),
+            PolicyKind::RailWebhook => Box::new(RailWebhook),
         }
     }
 
@@ -142,7 +146,7 @@ impl Scene {
     pub fn replay(
         &self,
         workload: &Workload,
-        kind: Kind,
+        kind: PolicyKind,
         seed: u64,
         placer: &mut Placer,
     ) -> Result<Record, ClaimError> {
@@ -188,13 +192,13 @@ pub fn compare(
     observer: &dyn Observer,
 ) -> Result<Vec<Comparison>, ClaimError> {
     let Some(first) = scenes.first() else { return Ok(Vec::new()) };
-    let kinds: Vec<Kind> = Kind::compared(first.cluster.domains() > 0).collect();
+    let kinds: Vec<PolicyKind> = PolicyKind::compared(first.cluster.domains() > 0).collect();
     let runs: Vec<Run<'_>> = scenes
         .iter()
         .flat_map(|scene| kinds.iter().map(move |kind| Run { scene, placer: 0, kind: *kind }))
         .collect();
     let replays = replays(&runs, std::slice::from_ref(&first.claims), seed, observer)?;
-    Ok(replays.chunks(kinds.len()).map(|policies| Comparison::of(policies.to_vec())).collect())
+    Ok(replays.chunks(kinds.len()).map(|policies| Comparison::new(policies.to_vec())).collect())
 }
 
 /// A scene under a policy.
@@ -203,7 +207,7 @@ pub(crate) struct Run<'a> {
     pub(crate) scene: &'a Scene,
     /// Which of the claims it uses.
     pub(crate) placer: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PolicyKind,
 }
 
 /// The measures of all replays of each run; see [`compare`]. At least one run is needed.
@@ -227,7 +231,7 @@ pub(crate) fn replays(
             let workload = &run.scene.workloads[*index];
             let seed = seed.wrapping_add(*index as u64);
             let record = run.scene.replay(workload, run.kind, seed, &mut placers[run.placer])?;
-            Ok(Measures::of(run.kind.name(), workload, &record, run.scene.cluster.domains() > 0))
+            Ok(Measures::new(run.kind.name(), workload, &record, run.scene.cluster.domains() > 0))
         },
     )?;
     // The order of execution must not change the result.

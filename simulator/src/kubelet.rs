@@ -8,7 +8,7 @@
 
 use fastrand::Rng;
 
-use crate::machine::{Devices, Machine};
+use crate::machine::{Devices, SimulatedMachine};
 
 /// The policy of kubelet's topology manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +43,14 @@ struct Resource {
 
 /// The devices for a pod with this many GPUs and as many NICs; `None` if too few are free.
 pub fn choose(
-    machine: &Machine,
+    machine: &SimulatedMachine,
     busy: Devices,
     gpus: u32,
     policy: TopologyPolicy,
     draw: &mut Rng,
 ) -> Option<Devices> {
     let resources = [machine.gpu_devices(), machine.compute_nics()];
-    let resources = resources.map(|set| Resource::of(machine, set, busy));
+    let resources = resources.map(|set| Resource::new(machine, set, busy));
     if resources.iter().any(|resource| resource.free.count_ones() < gpus) {
         return None;
     }
@@ -62,7 +62,7 @@ pub fn choose(
 }
 
 impl Resource {
-    fn of(machine: &Machine, set: Devices, busy: Devices) -> Self {
+    fn new(machine: &SimulatedMachine, set: Devices, busy: Devices) -> Self {
         let numa = |bit: Devices| {
             let device = machine.of(bit).next();
             device.and_then(|device| machine.numa(device.address))
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     /// The NUMA nodes of the GPUs and NICs in a set, both sorted.
-    fn numa(machine: &Machine, devices: Devices) -> [Vec<u32>; 2] {
+    fn numa(machine: &SimulatedMachine, devices: Devices) -> [Vec<u32>; 2] {
         [machine.gpu_devices(), machine.compute_nics()].map(|set| {
             let of = machine.of(devices & set);
             let mut nodes: Vec<u32> =
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn best_effort_takes_one_numa_node_while_both_fit_there() {
-        let machine = Machine::load("azure-ndh100v5").unwrap();
+        let machine = SimulatedMachine::load("azure-ndh100v5").unwrap();
         let mut draw = Rng::with_seed(1);
         for _ in 0..50 {
             let chosen = choose(&machine, 0, 4, TopologyPolicy::BestEffort, &mut draw).unwrap();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn without_a_policy_devices_are_drawn() {
-        let machine = Machine::load("azure-ndh100v5").unwrap();
+        let machine = SimulatedMachine::load("azure-ndh100v5").unwrap();
         let mut draw = Rng::with_seed(1);
         let mut apart = 0;
         for _ in 0..200 {

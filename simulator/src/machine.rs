@@ -28,7 +28,7 @@ pub const NODE_GIB_PER_GPU: i64 = 128;
 /// Pods that a node can hold.
 const NODE_PODS: i64 = 256;
 
-/// A set of devices of a machine: bit `i` is the `i`-th of [`Machine::devices`].
+/// A set of devices of a machine: bit `i` is the `i`-th of [`SimulatedMachine::devices`].
 pub type Devices = u64;
 
 /// A device of a machine.
@@ -44,7 +44,7 @@ pub struct Device {
 
 /// A kind of machine.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct SimulatedMachine {
     /// Name of the fixture.
     pub name: String,
     /// The driver of its GPUs.
@@ -96,7 +96,7 @@ pub enum MachineError {
     },
 }
 
-impl Machine {
+impl SimulatedMachine {
     /// The machine of a fixture, as its drivers publish it.
     pub fn load(name: &str) -> Result<Self, MachineError> {
         let snapshot = snapshot(name)?;
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_machine_has_its_gpus_first_and_each_device_has_a_bit() {
-        let machine = Machine::load("azure-ndh100v5").unwrap();
+        let machine = SimulatedMachine::load("azure-ndh100v5").unwrap();
         assert_eq!(machine.gpus, 8);
         assert!(machine.devices.len() > 8);
         for (index, device) in machine.devices.iter().enumerate() {
@@ -377,8 +377,8 @@ mod tests {
 
     #[test]
     fn another_order_changes_slices_and_bits_alike() {
-        let machine = Machine::load("azure-gb300").unwrap();
-        let names = |machine: &Machine| -> Vec<String> {
+        let machine = SimulatedMachine::load("azure-gb300").unwrap();
+        let names = |machine: &SimulatedMachine| -> Vec<String> {
             machine.devices.iter().map(|device| device.name.clone()).collect()
         };
         let mut draw = Rng::with_seed(3);
@@ -395,14 +395,14 @@ mod tests {
     #[test]
     fn a_machine_without_gpus_or_unknown_is_refused() {
         for (name, part) in [("nothing", "it has no GPU"), ("no-such", "there is no machine")] {
-            let error = Machine::load(name).unwrap_err().to_string();
+            let error = SimulatedMachine::load(name).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }
 
     #[test]
     fn uuids_differ_between_nodes_and_fit_into_an_attribute() {
-        let machine = Machine::load("azure-gb300").unwrap();
+        let machine = SimulatedMachine::load("azure-gb300").unwrap();
         let uuids = |node: &str| {
             let slices = serde_json::to_value(machine.slices(node)).unwrap();
             slices[0]["spec"]["devices"][0]["attributes"]["uuid"]["string"]

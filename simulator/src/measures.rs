@@ -61,7 +61,7 @@ pub struct Difference {
 
 impl Comparison {
     /// The averages of the replays of each policy.
-    pub fn of(replays: Vec<Vec<Measures>>) -> Self {
+    pub fn new(replays: Vec<Vec<Measures>>) -> Self {
         let policies = replays.iter().filter_map(|replays| Measures::average(replays)).collect();
         Self { policies, replays }
     }
@@ -102,7 +102,7 @@ fn share(part: u128, of: u128) -> f64 {
 
 impl Measures {
     /// The measures of one replay on a cluster with or without NVLink domains.
-    pub fn of(name: &str, workload: &Workload, record: &Record, has_domains: bool) -> Self {
+    pub fn new(name: &str, workload: &Workload, record: &Record, has_domains: bool) -> Self {
         let runs = &record.runs;
         let mut waits: Vec<Millis> = runs.iter().map(|run| run.waited).collect();
         waits.sort_unstable();
@@ -202,7 +202,8 @@ mod tests {
         let of = |waits: [f64; 3]| waits.map(replay).to_vec();
         // Only differences within a pair of replays count, not differences between
         // replays.
-        let comparison = Comparison::of(vec![of([100.0, 200.0, 300.0]), of([101.0, 202.0, 303.0])]);
+        let comparison =
+            Comparison::new(vec![of([100.0, 200.0, 300.0]), of([101.0, 202.0, 303.0])]);
         let difference = comparison.difference(1, 0, |it| it.wait_mean_s).unwrap();
         assert!((difference.mean - 0.01).abs() < 1e-12, "{difference:?}");
         assert!((difference.error - (1.0_f64 / 3.0).sqrt() / 200.0).abs() < 1e-12);

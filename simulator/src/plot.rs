@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 use crate::compare::Scene;
 use crate::measures::Comparison;
-use crate::policies::Kind;
+use crate::policies::PolicyKind;
 use crate::report::{ROWS, Row};
 
 /// Pixels of a panel.
@@ -20,7 +20,7 @@ const TITLE: u32 = 34;
 /// Width of a load's group of bars, where 1 is the distance between loads.
 const GROUP: f64 = 0.8;
 /// One colour per policy, distinguishable with colour blindness (Okabe and Ito).
-const COLOURS: [RGBColor; Kind::ALL.len()] = [
+const COLOURS: [RGBColor; PolicyKind::ALL.len()] = [
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x56, 0xb4, 0xe9),
@@ -118,7 +118,7 @@ fn bars(
 }
 
 fn legend(panel: &Area<'_>) -> Result<(), Box<dyn Error>> {
-    for (index, (kind, colour)) in Kind::ALL.into_iter().zip(COLOURS).enumerate() {
+    for (index, (kind, colour)) in PolicyKind::ALL.into_iter().zip(COLOURS).enumerate() {
         let top = 60 + 34 * i32::try_from(index)?;
         panel.draw(&Rectangle::new([(70, top), (94, top + 16)], colour.filled()))?;
         panel.draw(&Text::new(kind.name(), (104, top), ("sans-serif", 16)))?;

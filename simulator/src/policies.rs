@@ -12,7 +12,7 @@ pub use rail::RailWebhook;
 
 /// One of the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum PolicyKind {
     /// kube-scheduler with its defaults.
     KubeScheduler,
     /// kube-scheduler with `scoringStrategy: MostAllocated`.
@@ -28,7 +28,7 @@ pub enum Kind {
     RailWebhook,
 }
 
-impl Kind {
+impl PolicyKind {
     /// The policies that schedule one claim, `scheduler-ext` last.
     pub const ALL: [Self; 4] =
         [Self::KubeScheduler, Self::MostAllocated, Self::Fgd, Self::SchedulerExt];

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use crate::compare::Scene;
 use crate::measures::{Comparison, Measures};
-use crate::policies::Kind;
+use crate::policies::PolicyKind;
 
 /// Relative differences up to this are ties.
 pub const TIE: f64 = 0.005;
@@ -103,7 +103,8 @@ impl Row {
     fn text(&self, comparison: &Comparison, policy: usize) -> String {
         let value = self.in_unit(&comparison.policies[policy]);
         let mut text = format!("{value:.*}", self.decimals);
-        let ours = comparison.policies.iter().position(|it| it.name == Kind::SchedulerExt.name());
+        let ours =
+            comparison.policies.iter().position(|it| it.name == PolicyKind::SchedulerExt.name());
         let from = ours.filter(|ours| *ours != policy);
         if let Some(more) = from.and_then(|ours| comparison.difference(policy, ours, self.value)) {
             let (mean, error) = (more.mean * 100.0, more.error * 100.0);
@@ -184,7 +185,7 @@ impl Losses {
 pub fn losses(comparison: &Comparison) -> Losses {
     let mut losses = Losses::default();
     let mut policies = comparison.policies.iter();
-    let Some(ours) = policies.position(|it| it.name == Kind::SchedulerExt.name()) else {
+    let Some(ours) = policies.position(|it| it.name == PolicyKind::SchedulerExt.name()) else {
         return losses;
     };
     for row in &ROWS {
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn half_a_percent_is_a_tie() {
         let comparison = |wait| {
-            Comparison::of(vec![
+            Comparison::new(vec![
                 vec![measures("FGD", 1000.0)],
                 vec![measures("scheduler-ext", wait)],
             ])
@@ -243,7 +244,7 @@ mod tests {
         for (own, expected) in cases {
             let replays = own.map(|wait| measures("scheduler-ext", wait)).to_vec();
             let other = [1000.0; 3].map(|wait| measures("FGD", wait)).to_vec();
-            let told = losses(&Comparison::of(vec![other, replays])).sentences().join("\n");
+            let told = losses(&Comparison::new(vec![other, replays])).sentences().join("\n");
             let told = told.trim_start_matches("another policy is ahead of scheduler-ext, ");
             assert_eq!(told, expected, "{own:?}");
         }

@@ -15,13 +15,13 @@ use crate::claims::{Alignment, ClaimError, Claims, Placer};
 use crate::cluster::pods;
 use crate::compare::{CompareError, Observer, Run, Scene, replays};
 use crate::kubelet::TopologyPolicy;
-use crate::machine::{Devices, Machine};
+use crate::machine::{Devices, SimulatedMachine};
 use crate::measures::{Comparison, Measures};
-use crate::policies::Kind;
+use crate::policies::PolicyKind;
 use crate::trace::Trace;
 
 /// Number of orders in which the GPUs of nodes are published; see
-/// [`Machine::with_gpus_in_other_order`].
+/// [`SimulatedMachine::with_gpus_in_other_order`].
 const ORDERS: usize = 8;
 
 /// A way by which pods get GPUs and NICs.
@@ -76,18 +76,18 @@ impl Way {
     }
 
     /// How it ranks nodes.
-    fn kind(self) -> Kind {
+    fn kind(self) -> PolicyKind {
         match self {
-            Self::Aligned | Self::AlignedPreferred => Kind::SchedulerExt,
-            Self::RailWebhook => Kind::RailWebhook,
-            _ => Kind::KubeScheduler,
+            Self::Aligned | Self::AlignedPreferred => PolicyKind::SchedulerExt,
+            Self::RailWebhook => PolicyKind::RailWebhook,
+            _ => PolicyKind::KubeScheduler,
         }
     }
 
     /// Its claims for pods with these numbers of GPUs.
     fn claims(
         self,
-        machines: Vec<Machine>,
+        machines: Vec<SimulatedMachine>,
         sizes: impl IntoIterator<Item = u32>,
     ) -> Result<Claims, ClaimError> {
         let claims = Claims::new(machines)?;
@@ -106,7 +106,13 @@ impl Way {
 }
 
 /// A request for some of these devices.
-fn request(machine: &Machine, name: &str, class: &str, count: u32, among: Devices) -> Value {
+fn request(
+    machine: &SimulatedMachine,
+    name: &str,
+    class: &str,
+    count: u32,
+    among: Devices,
+) -> Value {
     let addresses = machine.of(among).map(|device| format!("\"{}\"", device.address));
     let addresses = addresses.collect::<Vec<_>>().join(", ");
     let (domain, id) = attribute::PCI_BUS_ID.split_once('/').unwrap_or_default();
@@ -128,18 +134,23 @@ fn spec(requests: &[Value], constraints: &[Value]) -> ResourceClaimSpec {
 }
 
 /// GPUs and NICs of these sets.
-fn any_of(machine: &Machine, count: u32, gpus: Devices, nics: Devices) -> ResourceClaimSpec {
+fn any_of(
+    machine: &SimulatedMachine,
+    count: u32,
+    gpus: Devices,
+    nics: Devices,
+) -> ResourceClaimSpec {
     let class = machine.gpu_driver.driver;
     let gpus = request(machine, "gpu", class, count, gpus);
     spec(&[gpus, request(machine, "nic", NIC_CLASS, count, nics)], &[])
 }
 
-fn unconstrained(machine: &Machine, count: u32) -> Vec<ResourceClaimSpec> {
+fn unconstrained(machine: &SimulatedMachine, count: u32) -> Vec<ResourceClaimSpec> {
     vec![any_of(machine, count, machine.gpu_devices(), machine.compute_nics())]
 }
 
 /// One template for each NUMA node on which the pod fits; if it fits on none, one for all devices.
-fn numa_templates(machine: &Machine, count: u32) -> Vec<ResourceClaimSpec> {
+fn numa_templates(machine: &SimulatedMachine, count: u32) -> Vec<ResourceClaimSpec> {
     let numa: BTreeSet<u32> =
         machine.topology.gpus().iter().filter_map(|gpu| Some(gpu.numa?.0)).collect();
     let on = |set: Devices, node: u32| -> Devices {
@@ -160,7 +171,7 @@ fn numa_templates(machine: &Machine, count: u32) -> Vec<ResourceClaimSpec> {
 
 /// No claim for a number of pairs between the GPUs of a NUMA node and those of the machine: the
 /// webhook denies these pods (`docs/user-guide.md`).
-fn rail_webhook(machine: &Machine, count: u32) -> Vec<ResourceClaimSpec> {
+fn rail_webhook(machine: &SimulatedMachine, count: u32) -> Vec<ResourceClaimSpec> {
     let numa: BTreeSet<_> = machine.topology.gpus().iter().map(|gpu| gpu.numa).collect();
     let per_node = machine.gpus / u32::try_from(numa.len()).unwrap_or(u32::MAX).max(1);
     let is_whole = count >= machine.gpus;
@@ -213,8 +224,8 @@ pub struct Ways {
 }
 
 /// The machine of all nodes, published with its GPUs in several orders.
-pub fn orders(name: &str) -> Result<Vec<Machine>, CompareError> {
-    let machine = Machine::load(name)?;
+pub fn orders(name: &str) -> Result<Vec<SimulatedMachine>, CompareError> {
+    let machine = SimulatedMachine::load(name)?;
     let mut draw = Rng::with_seed(1);
     let orders = (0..ORDERS).map(|_| machine.clone().with_gpus_in_other_order(&mut draw));
     Ok(orders.collect())
@@ -252,7 +263,7 @@ pub fn compare_ways(
         .collect();
     let measures = replays(&runs, &claims, args.seed, observer)?;
     let loads = scenes.chunks(Way::ALL.len()).zip(measures.chunks(Way::ALL.len()));
-    Ok(loads.map(|(scenes, measures)| Ways::of(args, machine, scenes, measures)).collect())
+    Ok(loads.map(|(scenes, measures)| Ways::new(args, machine, scenes, measures)).collect())
 }
 
 /// The scene without the jobs that never start.
@@ -266,8 +277,8 @@ fn possible(mut scene: Scene) -> Result<Scene, ClaimError> {
 }
 
 impl Ways {
-    fn of(args: &SceneArgs, machine: &str, scenes: &[Scene], measures: &[Vec<Measures>]) -> Self {
-        let comparison = Comparison::of(
+    fn new(args: &SceneArgs, machine: &str, scenes: &[Scene], measures: &[Vec<Measures>]) -> Self {
+        let comparison = Comparison::new(
             Way::ALL
                 .iter()
                 .zip(measures)

@@ -14,7 +14,7 @@ use simulator::cluster::Cluster;
 use simulator::compare::{NoLimit, Observer, Scene, claims, compare, machines};
 use simulator::machine::Devices;
 use simulator::measures::{Comparison, Measures};
-use simulator::policies::Kind;
+use simulator::policies::PolicyKind;
 use simulator::policy::{Candidate, Pod, Policy};
 use simulator::replay::{Draw, Record, replay};
 use simulator::trace::{Job, Trace};
@@ -43,11 +43,11 @@ fn scene(trace: &Trace, nodes: &str) -> Scene {
     Scene::new(&args.scene, trace, &CLAIMS, None).unwrap()
 }
 
-fn measures(scene: &Scene, kind: Kind) -> Measures {
+fn measures(scene: &Scene, kind: PolicyKind) -> Measures {
     let workload = &scene.workloads[0];
     let mut placer = Placer::new(Arc::clone(&scene.claims));
     let record = scene.replay(workload, kind, 1, &mut placer).unwrap();
-    Measures::of(kind.name(), workload, &record, scene.cluster.domains() > 0)
+    Measures::new(kind.name(), workload, &record, scene.cluster.domains() > 0)
 }
 
 fn is(a: f64, b: f64) -> bool {
@@ -59,7 +59,7 @@ fn a_full_cluster_makes_jobs_wait_in_their_order() {
     // The third job takes the second's node at 50, the fourth the third's node at 60.
     let trace = trace("a,0,100,8\nb,0,50,8\nc,10,10,8\nd,20,5,1\n");
     let scene = scene(&trace, "2");
-    for kind in Kind::ALL {
+    for kind in PolicyKind::ALL {
         let measures = measures(&scene, kind);
         assert!(is(measures.wait_mean_s, (40.0 + 40.0) / 4.0), "{measures:?}");
         assert!(is(measures.wait_p99_s, 40.0), "{measures:?}");
@@ -99,11 +99,11 @@ fn gangs_within_one_domain_are_counted() {
     let trace = trace("gang,0,100,16\na,1,200,8\nb,2,10,8\nlater,120,100,16\n");
     let nodes = ["--nodes", "6", "--fabric-nodes", "6", "--repeats", "1"];
     let plain = Scene::new(&args(&nodes).scene, &trace, &CLAIMS, None).unwrap();
-    assert_eq!(measures(&plain, Kind::SchedulerExt).gangs_in_one_domain, None);
+    assert_eq!(measures(&plain, PolicyKind::SchedulerExt).gangs_in_one_domain, None);
     let with_domains = [&nodes[..], &["--domain-nodes", "2"]].concat();
     let scene = Scene::new(&args(&with_domains).scene, &trace, &CLAIMS, None).unwrap();
     assert_eq!(scene.cluster.domains(), 3);
-    for kind in Kind::ALL {
+    for kind in PolicyKind::ALL {
         let of_kind = measures(&scene, kind);
         let share = of_kind.gangs_in_one_domain.unwrap();
         assert!([0.0, 0.5, 1.0].iter().any(|it| is(share, *it)), "{of_kind:?}");
@@ -117,7 +117,7 @@ fn a_job_is_backfilled_if_it_delays_no_other() {
     // it waits until the gang has ended at 110.
     let trace = trace("a,0,100,1\ngang,1,10,16\nc,2,50,4\nd,3,200,4\n");
     let scene = scene(&trace, "2");
-    for kind in Kind::ALL {
+    for kind in PolicyKind::ALL {
         let measures = measures(&scene, kind);
         assert!(is(measures.wait_mean_s, (99.0 + 107.0) / 4.0), "{measures:?}");
         assert!(is(measures.wait_p99_s, 107.0), "{measures:?}");
@@ -132,10 +132,10 @@ fn packing_leaves_a_node_whole_and_spreading_does_not() {
     let trace = trace("a,0,100,1\nb,1,100,1\nc,2,10,8\n");
     let scene = scene(&trace, "2");
     for (kind, first) in [
-        (Kind::KubeScheduler, 0.0),
-        (Kind::MostAllocated, 1.0),
-        (Kind::Fgd, 1.0),
-        (Kind::SchedulerExt, 1.0),
+        (PolicyKind::KubeScheduler, 0.0),
+        (PolicyKind::MostAllocated, 1.0),
+        (PolicyKind::Fgd, 1.0),
+        (PolicyKind::SchedulerExt, 1.0),
     ] {
         assert!(is(measures(&scene, kind).first_try_8gpu, first), "{kind:?}");
     }
@@ -148,7 +148,7 @@ fn a_gang_runs_on_one_fabric() {
     let trace = trace("a,0,100,24\ngang,1,10,40\nb,2,1,32\n");
     let scene = scene(&trace, "8");
     assert_eq!((scene.cluster.fabrics(), scene.too_large()), (2, 1));
-    let measures = measures(&scene, Kind::SchedulerExt);
+    let measures = measures(&scene, PolicyKind::SchedulerExt);
     assert!(is(measures.first_try_8gpu, 1.0), "{measures:?}");
 }
 
@@ -199,7 +199,7 @@ fn an_early_end_compares_only_common_replays() {
 fn the_json_has_the_fields_that_are_promised() {
     let trace = trace("a,0,100,8\nb,5,10,1\n");
     let scene = scene(&trace, "1");
-    let json = serde_json::to_value(measures(&scene, Kind::SchedulerExt)).unwrap();
+    let json = serde_json::to_value(measures(&scene, PolicyKind::SchedulerExt)).unwrap();
     let mut names: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
     names.sort_unstable();
     let mut promised = [
@@ -274,7 +274,7 @@ proptest! {
         let trace = Trace { jobs, without_gpu: 0 };
         let scene = scene(&trace, &nodes.to_string());
         let workload = &scene.workloads[0];
-        for kind in Kind::ALL {
+        for kind in PolicyKind::ALL {
             let mut books = Books { inner: scene.policy(kind), held: BTreeMap::new(), pods: 0 };
             let mut placer = Placer::new(Arc::clone(&scene.claims));
             let record: Record = replay(

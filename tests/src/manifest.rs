@@ -64,7 +64,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Discovers the endpoint. A namespaced object without a namespace goes to `default`.
-    async fn of(client: &Client, object: &DynamicObject, default: &str) -> anyhow::Result<Self> {
+    async fn new(client: &Client, object: &DynamicObject, default: &str) -> anyhow::Result<Self> {
         let types: &TypeMeta = object.types.as_ref().context("an object without a kind")?;
         let kind = GroupVersionKind::try_from(types)?;
         let (resource, capabilities) =
@@ -105,7 +105,7 @@ pub(crate) async fn apply(
     object.metadata.generation = None;
     object.metadata.managed_fields = None;
     object.metadata.owner_references = None;
-    let place = Place::of(client, &object, namespace).await?;
+    let place = Place::new(client, &object, namespace).await?;
     let (kind, name) = (place.resource.kind.clone(), object.name_any());
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let applied = place
@@ -121,7 +121,7 @@ pub(crate) async fn apply(
 
 /// Lets the API server validate an object with every field, without storing it.
 pub async fn check(client: &Client, object: &DynamicObject, namespace: &str) -> anyhow::Result<()> {
-    let place = Place::of(client, object, namespace).await?;
+    let place = Place::new(client, object, namespace).await?;
     let params = PatchParams::apply(FIELD_MANAGER).force().dry_run().validation_strict();
     let (kind, name) = (&place.resource.kind, object.name_any());
     place
@@ -139,7 +139,7 @@ pub async fn delete(
     namespace: &str,
     params: &DeleteParams,
 ) -> anyhow::Result<()> {
-    let place = Place::of(client, object, namespace).await?;
+    let place = Place::new(client, object, namespace).await?;
     match place.api(client).delete(&object.name_any(), params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         deleted => Ok(deleted.map(drop)?),

@@ -303,7 +303,7 @@ fn every_annotation_is_documented() {
     let (written, _) = rest.split_once("\n## Labels").unwrap();
     let by_programs = [Purpose::WrittenOnPods, Purpose::WrittenOnTemplates];
     for (text, purposes) in [(asking, &[Purpose::Asks][..]), (written, &by_programs)] {
-        let there = purposes.iter().flat_map(|purpose| annotation::of(*purpose));
+        let there = purposes.iter().flat_map(|purpose| annotation::with_purpose(*purpose));
         assert_same(&first_cells(text), &there.map(str::to_owned).collect(), page);
     }
 }

@@ -141,7 +141,7 @@ fn socket_part(facts: &SocketFacts) -> SocketPart {
 
 fn identities(snapshot: &Snapshot, branches: &Branches) -> BTreeMap<PciAddress, Identity> {
     let addresses = branches.values().filter_map(|branch| branch.vertex.endpoint());
-    addresses.map(|address| (address, Identity::of(address, snapshot))).collect()
+    addresses.map(|address| (address, Identity::new(address, snapshot))).collect()
 }
 
 /// The driver lists a GPU that PCI does not show as a GPU.

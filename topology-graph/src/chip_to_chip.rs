@@ -17,7 +17,7 @@ pub(crate) struct ChipToChip {
 
 impl ChipToChip {
     /// Looks up a model by vendor and device ID. `overlays/SOURCE.md` has the sources.
-    pub(crate) fn of((vendor, device): (u16, u16)) -> Option<Self> {
+    pub(crate) fn new((vendor, device): (u16, u16)) -> Option<Self> {
         let bandwidth = match (vendor, device) {
             // GH200 with 96 GB, 120 GB, 480 GB and 144 GB.
             (NVIDIA, 0x2342 | 0x2343 | 0x2345 | 0x2348) => Some(450_000),

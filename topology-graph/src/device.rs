@@ -90,7 +90,7 @@ impl Nic {
 pub(crate) type Identities = BTreeMap<PciAddress, Identity>;
 
 pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
-    of(graph, Role::Gpu)
+    with_role(graph, Role::Gpu)
         .enumerate()
         .map(|(index, (address, vertex))| {
             let identity = identities.get(&address).cloned().unwrap_or_default();
@@ -114,7 +114,7 @@ pub(crate) fn nics(
     identities: &Identities,
     acs: &BTreeMap<PciAddress, Acs>,
 ) -> Vec<Nic> {
-    of(graph, Role::Nic)
+    with_role(graph, Role::Nic)
         .enumerate()
         .map(|(index, (address, vertex))| {
             let identity = identities.get(&address).cloned().unwrap_or_default();
@@ -141,7 +141,7 @@ pub(crate) fn nics(
 }
 
 pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
-    of(graph, Role::Nvme)
+    with_role(graph, Role::Nvme)
         .enumerate()
         .map(|(index, (address, vertex))| Nvme {
             address,
@@ -153,7 +153,7 @@ pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
 }
 
 /// The functions with this role, in address order.
-fn of(graph: &Graph, role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
+fn with_role(graph: &Graph, role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
     let vertices = graph.vertices().filter(move |vertex| vertex.role == role);
     vertices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))
 }

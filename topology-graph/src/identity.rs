@@ -16,7 +16,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(address: PciAddress, snapshot: &Snapshot) -> Self {
+    pub(crate) fn new(address: PciAddress, snapshot: &Snapshot) -> Self {
         let gpu = snapshot.gpus.iter().find(|gpu| gpu.address == address);
         let rdma = snapshot.rdma_device(address);
         Self {

@@ -61,7 +61,7 @@ impl NicRole {
 impl NicFacts {
     /// What the kernel reports about a function and its best port: an active one before others,
     /// then a fast one.
-    pub(crate) fn of(address: PciAddress, snapshot: &Snapshot) -> Self {
+    pub(crate) fn new(address: PciAddress, snapshot: &Snapshot) -> Self {
         let function = snapshot.function(address);
         let ports = snapshot.rdma_device(address).into_iter().flat_map(|rdma| &rdma.ports);
         let best = ports.max_by_key(|port| (port.state.map(quality), port.rate_megabits));

@@ -33,7 +33,7 @@ impl CpuSet {
     }
 
     /// The set with one CPU.
-    pub fn of(cpu: u32) -> Self {
+    pub fn new(cpu: u32) -> Self {
         Self(vec![(cpu, cpu)])
     }
 

@@ -31,7 +31,7 @@ pub(crate) enum NvLinks {
 
 impl NvLinks {
     /// Looks up a model by vendor and device ID.
-    pub(crate) fn of((vendor, device): (u16, u16)) -> Self {
+    pub(crate) fn new((vendor, device): (u16, u16)) -> Self {
         if vendor != NVIDIA {
             return Self::Absent;
         }
@@ -89,8 +89,8 @@ mod tests {
             (0x2bb5, NvLinks::Absent),
             (0x1eb8, NvLinks::Absent),
         ] {
-            assert_eq!(NvLinks::of((NVIDIA, device)), expected, "{device:04x}");
+            assert_eq!(NvLinks::new((NVIDIA, device)), expected, "{device:04x}");
         }
-        assert_eq!(NvLinks::of((0x1002, 0x74a1)), NvLinks::Absent);
+        assert_eq!(NvLinks::new((0x1002, 0x74a1)), NvLinks::Absent);
     }
 }

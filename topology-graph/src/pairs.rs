@@ -279,7 +279,7 @@ impl Topology {
     fn nearness_of(&self, group: &Group<'_>, nics: &[PciAddress]) -> Vec<Option<Nearness>> {
         nics.iter()
             .map(|nic| {
-                let near = group.gpus.iter().map(|gpu| Nearness::of(self.distance(*gpu, *nic)?));
+                let near = group.gpus.iter().map(|gpu| Nearness::new(self.distance(*gpu, *nic)?));
                 near.collect::<Option<Vec<_>>>()?.into_iter().min()
             })
             .collect()
@@ -330,7 +330,7 @@ impl Tier {
 
 impl Nearness {
     /// `None` if the two are too far apart for a pair.
-    fn of(distance: Distance) -> Option<Self> {
+    fn new(distance: Distance) -> Option<Self> {
         let kind = distance.kind();
         let steps = match kind {
             PathKind::Pix | PathKind::Same | PathKind::NvLink(_) | PathKind::Xgmi => 5,

@@ -12,7 +12,7 @@ impl Topology {
         let candidates: Vec<&Gpu> = self
             .gpus()
             .iter()
-            .filter(|gpu| NvLinks::of((gpu.vendor, gpu.device)) != NvLinks::Absent)
+            .filter(|gpu| NvLinks::new((gpu.vendor, gpu.device)) != NvLinks::Absent)
             .collect();
         let told: BTreeSet<_> = candidates
             .iter()

@@ -95,7 +95,7 @@ fn one_picture_is_light_and_dark() {
 #[test]
 fn every_device_is_drawn_once_and_every_pair_is_named() {
     for Machine { name, topology, .. } in machines() {
-        let parts = Parts::of(&parsed(&svg(&topology, Theme::Light)));
+        let parts = Parts::new(&parsed(&svg(&topology, Theme::Light)));
         let texts = |address: PciAddress| -> Vec<&str> {
             let id = address.to_string().replace([':', '.'], "-");
             let is_its = |owner: &str| owner.split_once('-').is_some_and(|(_, at)| at == id);

@@ -56,7 +56,7 @@ impl Default for GpuResources {
 impl GpuResources {
     /// The resources of known device plugins, and those in the pod that belong to a class
     /// of GPUs.
-    pub fn of(pod: &Pod, view: &ClusterView) -> Self {
+    pub fn new(pod: &Pod, view: &ClusterView) -> Self {
         let mut all = Self::default();
         for name in mentioned(pod) {
             if all.get(&name).is_none() {

@@ -5,7 +5,7 @@
 //! shapes, which the NICs publish.
 
 use super::form::{Apart, Form, Way};
-use super::ways::{CellWays, Kind};
+use super::ways::{CellWays, MachineCells};
 use super::{Candidate, Question, full_cells, guarantee};
 use crate::nearness::Nearness;
 use crate::wording::count;
@@ -86,7 +86,7 @@ pub(super) fn collect(
         let cells = level.map_or_else(Vec::new, |level| serving(machine, question, level, apart));
         let is_added = question.demand.fits(&cells)
             && level.is_some_and(|level| {
-                all.add(&Kind::new(machine, full_cells(machine, level)), &cells, room)
+                all.add(&MachineCells::new(machine, full_cells(machine, level)), &cells, room)
             });
         serves.push(is_added);
     }

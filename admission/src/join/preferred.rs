@@ -11,7 +11,7 @@
 use super::attributes::{attributes, nics_are, way};
 use super::cells::serving;
 use super::form::{Apart, Form, WAYS_MAX, Way};
-use super::ways::{CellWays, Kind};
+use super::ways::{CellWays, MachineCells};
 use super::{Candidate, Question, UNALIGNED, full_cells, whole as wholes};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
@@ -95,7 +95,7 @@ struct Ladder<'a> {
 }
 
 /// The near devices of a machine, by level.
-type NearDevices = BTreeMap<Nearness, (Kind, Vec<Cell>)>;
+type NearDevices = BTreeMap<Nearness, (MachineCells, Vec<Cell>)>;
 
 /// Rungs that were added.
 #[derive(Clone, Debug)]
@@ -298,7 +298,7 @@ impl Rungs {
 fn all_near(question: Question<'_>, machine: &Machine<'_>) -> NearDevices {
     Nearness::levels(question.machines)
         .map(|level| {
-            let kind = Kind::new(machine, full_cells(machine, level));
+            let kind = MachineCells::new(machine, full_cells(machine, level));
             (level, (kind, serving(machine, question, level, Apart::Kind)))
         })
         .collect()

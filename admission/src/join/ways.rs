@@ -16,7 +16,7 @@ const SHAPES_MAX: usize = 256;
 
 /// A machine type: which of its devices may be in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct MachineCells {
     shapes: BTreeSet<ShapeHash>,
     gpus: BTreeSet<PciAddress>,
     nics: BTreeSet<PciAddress>,
@@ -37,10 +37,10 @@ struct Draft {
 #[derive(Clone, Debug)]
 struct PlaceDraft {
     nics: BTreeSet<PciAddress>,
-    kinds: Vec<Kind>,
+    kinds: Vec<MachineCells>,
 }
 
-impl Kind {
+impl MachineCells {
     /// The type of a machine with these cells, which include devices that are not published now.
     pub(super) fn new(machine: &Machine<'_>, cells: Vec<Cell>) -> Self {
         let topology = machine.devices.topology;
@@ -76,7 +76,7 @@ impl CellWays {
 
     /// Adds cells of a machine type with at most `room` ways in total. Returns false, and adds
     /// nothing, if there is not enough room.
-    pub(super) fn add(&mut self, kind: &Kind, cells: &[Cell], room: usize) -> bool {
+    pub(super) fn add(&mut self, kind: &MachineCells, cells: &[Cell], room: usize) -> bool {
         let homes = self.homes(kind, cells);
         let added = homes.iter().filter(|home| home.is_none()).count();
         if self.0.len() + added > room {
@@ -94,7 +94,7 @@ impl CellWays {
     }
 
     /// A different way for each cell, for as many cells as possible (augmenting paths).
-    fn homes(&self, kind: &Kind, cells: &[Cell]) -> Vec<Option<usize>> {
+    fn homes(&self, kind: &MachineCells, cells: &[Cell]) -> Vec<Option<usize>> {
         let possible = |cell: &Cell| -> Vec<usize> {
             let mut ways: Vec<_> =
                 (0..self.0.len()).filter(|way| self.0[*way].with(kind, cell).is_some()).collect();
@@ -138,7 +138,7 @@ fn augment(
 impl Draft {
     /// The way with one more cell; `None` if it would then select devices of two cells on some
     /// machine.
-    fn with(&self, kind: &Kind, cell: &Cell) -> Option<Self> {
+    fn with(&self, kind: &MachineCells, cell: &Cell) -> Option<Self> {
         let mut draft = self.clone();
         draft.gpus.extend(&cell.gpus);
         let nics: BTreeSet<_> = cell.nics.iter().copied().collect();

@@ -3,7 +3,7 @@
 //! search is short; with pairs it would take millions of steps.
 
 use super::form::{Apart, Form, WAYS_MAX, Way};
-use super::ways::{CellWays, Kind};
+use super::ways::{CellWays, MachineCells};
 use super::{Candidate, Question, guarantee};
 use crate::demand::Demand;
 use crate::nearness::Nearness;
@@ -121,7 +121,11 @@ pub(super) fn ways(
         .zip(near)
         .map(|(machine, near)| {
             near.as_ref().is_some_and(|near| {
-                ways.add(&Kind::new(machine, vec![near.clone()]), std::slice::from_ref(near), most)
+                ways.add(
+                    &MachineCells::new(machine, vec![near.clone()]),
+                    std::slice::from_ref(near),
+                    most,
+                )
             })
         })
         .collect();

@@ -17,7 +17,7 @@ struct Parts {
 }
 
 pub(super) fn check(supply: &Supply<'_>) -> Option<Finding> {
-    let parts = Parts::of(supply);
+    let parts = Parts::new(supply);
     let is_open = !parts.are_bound(supply);
     if !is_open || !supply.nodes.iter().any(|node| parts.is_far_possible(supply, node)) {
         return None;
@@ -37,7 +37,7 @@ pub(super) fn check(supply: &Supply<'_>) -> Option<Finding> {
 }
 
 impl Parts {
-    fn of(supply: &Supply<'_>) -> Self {
+    fn new(supply: &Supply<'_>) -> Self {
         let with = |is_it: fn(&str) -> bool| {
             (0..supply.parts.len())
                 .filter(|part| {

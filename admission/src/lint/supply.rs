@@ -60,7 +60,7 @@ pub(super) struct Supply<'a> {
 type Likeness = (Arc<str>, Vec<bool>, Vec<Option<AttributeValue>>);
 
 impl<'a> Supply<'a> {
-    pub(super) fn of(claim: &'a Claim, view: &'a ClusterView, budget: &'a Budget<'a>) -> Self {
+    pub(super) fn new(claim: &'a Claim, view: &'a ClusterView, budget: &'a Budget<'a>) -> Self {
         let parts = parts(claim, view);
         let (nodes, failing) = Default::default();
         let mut supply = Self { claim, view, budget, parts, nodes, failing };

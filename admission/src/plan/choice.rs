@@ -459,7 +459,7 @@ impl Chooser<'_> {
                 .filter(|attribute| self.on_every_nic(candidate, attribute))
                 .copied()
                 .collect(),
-            ports: PortsApart::of(
+            ports: PortsApart::new(
                 self.question.nic_class.driver(),
                 &candidate.demand,
                 self.question.machines,

@@ -57,7 +57,7 @@ pub(super) fn plan<'a>(
         return Err(intent.deny("no present node can serve the pod"));
     }
     let kept = if remembered.is_empty() { Vec::new() } else { present.clone() };
-    let fleet = Fleet::of(intent, &selected, present, view)?;
+    let fleet = Fleet::new(intent, &selected, present, view)?;
     let question = fleet.question(&selected);
     let choice = choice::choose(intent, question, &selected.classes(), view, policy)?;
     if remembered.is_empty() {
@@ -91,7 +91,7 @@ fn find<'a>(
 }
 
 impl<'a> Fleet<'a> {
-    fn of(
+    fn new(
         intent: &Intent,
         selected: &Selected,
         mut machines: Vec<Machine<'a>>,
@@ -103,11 +103,11 @@ impl<'a> Fleet<'a> {
         let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
         nic_checks::keep_distinct(intent, selected.nic_driver, &mut machines)?;
         intent.wishes.keep_near(&demand, view, &mut machines)?;
-        let nic_class = NicClass::of(selected.nic_driver, intent.nic_role, &machines);
+        let nic_class = NicClass::new(selected.nic_driver, intent.nic_role, &machines);
         let asked = (intent.policy, intent.level);
         let granted =
             intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
-        let shared_gpus = SharedGpus::of(selected.driver, view.settings(), &machines);
+        let shared_gpus = SharedGpus::new(selected.driver, view.settings(), &machines);
         Ok(Self { demand, counts, machines, nic_class, granted, shared_gpus })
     }
 
@@ -160,7 +160,7 @@ impl<'a> Prepared<'a> {
         view: &ClusterView,
     ) -> Option<Fleet<'a>> {
         let machines = self.present.iter().chain(added).cloned().collect();
-        let all = Fleet::of(intent, &self.selected, machines, view).ok()?;
+        let all = Fleet::new(intent, &self.selected, machines, view).ok()?;
         all.agrees_with(&self.fleet).then_some(all)
     }
 }

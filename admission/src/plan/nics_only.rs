@@ -69,10 +69,10 @@ pub(super) fn plan(
     if !serves.contains(&true) {
         return Err(shortage(intent, level, common, &machines));
     }
-    let nic_class = NicClass::of(nic_driver, intent.nic_role, &machines);
+    let nic_class = NicClass::new(nic_driver, intent.nic_role, &machines);
     let of_class = (&*class, &nic_class, granted.capacity.as_ref());
     let mut written = write(intent, &demand, common, of_class);
-    let ports = PortsApart::of(nic_driver, &demand, &machines, &serves, view.settings());
+    let ports = PortsApart::new(nic_driver, &demand, &machines, &serves, view.settings());
     ports.constrain(&mut written);
     nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
@@ -267,7 +267,7 @@ fn nothing(
         role => format!("{role} "),
     };
     let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
-    let nodes: Vec<_> = nodes.filter_map(|node| NodeDevices::of(view, node)).collect();
+    let nodes: Vec<_> = nodes.filter_map(|node| NodeDevices::new(view, node)).collect();
     let others = without_rdma(&nodes, selection.nic_driver, intent);
     intent.deny(format!(
         "no node that the pod can run on has a NodeTopology and {role}RDMA NICs of driver {} in \

@@ -105,7 +105,7 @@ pub(super) fn plan(
     nic_checks::keep_distinct(intent, nic_driver, &mut machines)?;
     let demand = Demand::of(intent);
     intent.wishes.keep_near(&demand, view, &mut machines)?;
-    let nics = NicClass::of(nic_driver, intent.nic_role, &machines);
+    let nics = NicClass::new(nic_driver, intent.nic_role, &machines);
     let asked = (intent.policy, intent.level);
     let granted = intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
     let question = Question {
@@ -118,11 +118,12 @@ pub(super) fn plan(
         capacity: granted.capacity.as_ref(),
         shared_gpus: None,
     };
-    let chosen = NicPlan::of(intent, question, |machine| choice::levels(intent, question, machine));
+    let chosen =
+        NicPlan::new(intent, question, |machine| choice::levels(intent, question, machine));
     if !chosen.serves.contains(&true) {
         return Err(supply::shortage(intent, question));
     }
-    let apart = PortsApart::of(nic_driver, &demand, &machines, &chosen.serves, view.settings());
+    let apart = PortsApart::new(nic_driver, &demand, &machines, &chosen.serves, view.settings());
     let mut parts = written(intent, question, &chosen, &nic_class.name);
     apart.constrain(&mut parts);
     let shares_ports = apart.why_not(nic_driver, &parts, view.settings());

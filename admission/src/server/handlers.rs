@@ -123,14 +123,14 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
         }
     };
     let Some(needed) = needed.filter(|_| response.allowed) else {
-        app.metrics.count(Outcome::of(&response));
+        app.metrics.count(Outcome::new(&response));
         return response;
     };
     if let Err(error) = app.templates.check(&needed.key, needed.template.as_ref()) {
         app.metrics.count(Outcome::Failed);
         return failed(AdmissionResponse::from(&**request), &error, false);
     }
-    app.metrics.count(Outcome::of(&response));
+    app.metrics.count(Outcome::new(&response));
     if !request.dry_run {
         app.templates.expect(&needed.key, needed.template.as_ref());
         if let Some(join) = needed.join {

@@ -30,7 +30,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(response: &AdmissionResponse) -> Self {
+    pub(super) fn new(response: &AdmissionResponse) -> Self {
         match &response.patch {
             _ if !response.allowed => Self::Denied,
             Some(patch) if patch != b"[]" => Self::Patched,

@@ -125,7 +125,7 @@ impl Plans {
         placement: &Placement,
         view: &ClusterView,
     ) -> Option<Result<Plan, Denial>> {
-        let key = PlanKey::of(intent, placement);
+        let key = PlanKey::new(intent, placement);
         let made = self.cache.get(&key)?;
         let now = Instant::now();
         if made.epoch == view.epoch() {
@@ -162,7 +162,7 @@ impl Plans {
         policy: &Policy,
     ) -> (Result<Plan, Denial>, bool) {
         let epoch = view.epoch();
-        let entry = self.cache.entry(PlanKey::of(intent, placement));
+        let entry = self.cache.entry(PlanKey::new(intent, placement));
         let made = entry.or_insert_with_if(
             || CachedPlan::new(intent, placement, view, policy),
             |known| known.epoch != epoch,
@@ -180,7 +180,7 @@ impl Plans {
         policy: &Arc<Policy>,
         decisions: &Decisions,
     ) -> Result<Result<Plan, Denial>, DecisionError> {
-        let key = PlanKey::of(&pending.intent, &pending.placement);
+        let key = PlanKey::new(&pending.intent, &pending.placement);
         let cell = Arc::clone(lock(&self.making).entry(key.clone()).or_default());
         let mut waits = true;
         let made = cell.get_or_try_init(|| {
@@ -205,7 +205,7 @@ impl Plans {
 }
 
 impl PlanKey {
-    fn of(intent: &Intent, placement: &Placement) -> Self {
+    fn new(intent: &Intent, placement: &Placement) -> Self {
         Self { intent: intent.clone(), placement: placement.clone() }
     }
 

@@ -101,7 +101,7 @@ fn update(
         Ok(read) => read,
         Err(error) => return refuse(response, format!("failed to read the stored pod: {error}")),
     };
-    let patched = put_back(pod, &stored, &GpuResources::of(&typed, view));
+    let patched = put_back(pod, &stored, &GpuResources::new(&typed, view));
     let warnings = reapplied::warning(&patched).into_iter().collect();
     allow(response, pod, Verdict { pod: patched, planned: None, template: None, warnings })
 }

@@ -199,7 +199,7 @@ impl Templates {
         there: &ResourceClaimTemplate,
         wanted: Option<&ResourceClaimTemplate>,
     ) -> StoredTemplate {
-        StoredTemplate::of(there, wanted, self.keep_unused, Timestamp::now())
+        StoredTemplate::new(there, wanted, self.keep_unused, Timestamp::now())
     }
 
     async fn settle(
@@ -289,7 +289,7 @@ enum StoredTemplate {
 }
 
 impl StoredTemplate {
-    fn of(
+    fn new(
         there: &ResourceClaimTemplate,
         wanted: Option<&ResourceClaimTemplate>,
         keep_unused: SignedDuration,
@@ -419,7 +419,7 @@ mod tests {
             (Some("yesterday"), hour, StoredTemplate::Marked),
             (Some("2026-01-01T02:00:00Z"), short, StoredTemplate::Marked),
         ] {
-            let found = StoredTemplate::of(&template(since), None, keep_unused, now);
+            let found = StoredTemplate::new(&template(since), None, keep_unused, now);
             assert_eq!(found, expected, "{since:?} {keep_unused}");
         }
     }

@@ -26,8 +26,8 @@ pub(crate) fn nothing(
 ) -> Denial {
     let present = || view.inventory().node_names().filter(|node| !view.is_remembered(node));
     let candidates: Vec<&str> = present().map(|node| &**node).filter(|node| filter(node)).collect();
-    let devices: Vec<_> = candidates.iter().filter_map(|it| NodeDevices::of(view, it)).collect();
-    let gpus = Kind::gpus(view, &devices, selection);
+    let devices: Vec<_> = candidates.iter().filter_map(|it| NodeDevices::new(view, it)).collect();
+    let gpus = SelectableDevices::gpus(view, &devices, selection);
     let plugins = selection.gpu_driver.extended_resources.iter().flat_map(|resource| {
         view.nodes_with_plugin(resource).filter(|node| filter(node)).map(move |_| *resource)
     });
@@ -44,7 +44,7 @@ pub(crate) fn nothing(
             count(candidates.len(), "node")
         ),
         _ => {
-            let nics = Kind::nics(view, &devices, (intent, selection));
+            let nics = SelectableDevices::nics(view, &devices, (intent, selection));
             incomplete(intent, selection, devices.len(), [&gpus, &nics])
                 + &ignored(view, &candidates, selection)
         }
@@ -67,7 +67,7 @@ fn incomplete(
     intent: &Intent,
     selection: &Selection<'_>,
     with_graph: usize,
-    [gpus, nics]: [&Kind; 2],
+    [gpus, nics]: [&SelectableDevices; 2],
 ) -> String {
     format!(
         "no node that the pod can run on has all of a NodeTopology, GPUs of driver {} in class \
@@ -89,7 +89,7 @@ fn incomplete(
 }
 
 /// The GPUs or the NICs that a claim could draw from, if its class selected them.
-struct Kind {
+struct SelectableDevices {
     /// How many of them there are.
     published: usize,
     /// The nodes with some that the class selects.
@@ -98,7 +98,7 @@ struct Kind {
     excluded: Option<String>,
 }
 
-impl Kind {
+impl SelectableDevices {
     fn gpus(view: &ClusterView, nodes: &[NodeDevices<'_>], selection: &Selection<'_>) -> Self {
         let driver = selection.gpu_driver;
         let of_driver = nodes.iter().map(|node| {

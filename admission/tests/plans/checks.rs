@@ -273,7 +273,7 @@ fn a_pod_runs_if_a_free_gpu_has_a_free_nearest_nic() {
         let planned = admitted(&one_gpu(), &view).planned.unwrap();
         let claim = ClaimName::new("default", "a");
         let claim = Claim::from_spec(claim, &planned.plan.claim).unwrap();
-        let devices = NodeDevices::of(&view, "node-0").unwrap();
+        let devices = NodeDevices::new(&view, "node-0").unwrap();
         let (gpus, nics): (Vec<_>, Vec<_>) =
             (devices.gpus.iter().take(4).collect(), devices.nics.iter().take(4).collect());
         let rest = devices.gpus.iter().skip(4).chain(devices.nics.iter().skip(4));

@@ -169,7 +169,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(fleet: &Fleet) -> Self {
+    fn new(fleet: &Fleet) -> Self {
         let (gpus, annotations) = PODS[fleet.asked];
         let is_preferred = fleet.is_preferred;
         let policy = if is_preferred { "preferred" } else { "required" };
@@ -198,7 +198,7 @@ impl Asked {
 }
 
 fn check(fleet: &Fleet) -> Result<(), TestCaseError> {
-    let (asked, machines) = (Asked::of(fleet), &fleet.machines);
+    let (asked, machines) = (Asked::new(fleet), &fleet.machines);
     let without = present(machines);
     let mut view = present(machines);
     remember(&mut view, &fleet.remembered);

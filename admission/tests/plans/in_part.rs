@@ -125,7 +125,7 @@ struct Case {
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     let cases = [DGX_H100_VFS, HGX_VFS].into_iter().flat_map(|machine| {
         PODS.iter().filter_map(move |(resource, gpus, annotations)| {
-            Case::of(machine, (resource, *gpus), annotations)
+            Case::new(machine, (resource, *gpus), annotations)
         })
     });
     cases.collect()
@@ -133,7 +133,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
 
 impl Case {
     /// `None` if the machine cannot serve the pod with nothing in use.
-    fn of(
+    fn new(
         machine: Machine,
         (resource, gpus): (&str, u32),
         annotations: &[(&str, &str)],

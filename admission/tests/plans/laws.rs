@@ -266,7 +266,7 @@ impl Case {
 
 /// The devices that a claim can get, without those that are degraded or down now.
 pub(crate) fn usable<'a>(view: &'a ClusterView, node: &'a str) -> NodeDevices<'a> {
-    let mut devices = NodeDevices::of(view, node).unwrap();
+    let mut devices = NodeDevices::new(view, node).unwrap();
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
             && nic_role(nic) == NicRole::Compute

@@ -399,7 +399,7 @@ fn check_whole(machine: &Whole, nics: usize, busy: u32) {
     let asked = pod(resource, count, &[("aligned-nics", &nics.to_string())]);
     let Ok(verdict) = admit(&asked, view, &Policy::default()) else { return };
     let plan = verdict.planned.unwrap().plan;
-    let devices = NodeDevices::of(view, "node-0").unwrap();
+    let devices = NodeDevices::new(view, "node-0").unwrap();
     let mut state = view.inventory().state().clone();
     let mut free = Vec::new();
     for (index, (address, nic)) in devices.nics.iter().enumerate() {

@@ -44,7 +44,7 @@ const PODS: [(u32, &[(&str, &str)]); 7] = [
 
 /// Allocates the claim on the node until nothing fits, and returns the addresses of each claim.
 fn fill(view: &ClusterView, spec: &ResourceClaimSpec) -> Vec<Vec<PciAddress>> {
-    let node = NodeDevices::of(view, "node-0").unwrap();
+    let node = NodeDevices::new(view, "node-0").unwrap();
     let mut state = AllocatedState::new();
     let mut all = Vec::new();
     loop {
@@ -93,7 +93,7 @@ fn planned(
 fn pods_get_compute_nics_only() {
     for (machine, resource, expected) in MACHINES {
         let view = cluster(&[machine]);
-        let node = NodeDevices::of(&view, "node-0").unwrap();
+        let node = NodeDevices::new(&view, "node-0").unwrap();
         let mut served = 0;
         for (gpus, annotations) in PODS {
             for policy in ["required", "preferred"] {
@@ -136,7 +136,7 @@ fn each_gpu_gets_its_own_nic() {
 fn pods_can_ask_for_storage_nics() {
     for (machine, pods, expected) in [(DGX_H100, 4, 200), (DGX_B200, 4, 200), (LENOVO, 1, 400)] {
         let view = cluster(&[machine]);
-        let node = NodeDevices::of(&view, "node-0").unwrap();
+        let node = NodeDevices::new(&view, "node-0").unwrap();
         let annotations = [("aligned-nics", "1"), ("nic-role", "storage")];
         let claim = planned(&view, NVIDIA, 1, &annotations).unwrap();
         let all = fill(&view, &claim);
@@ -155,7 +155,7 @@ fn pods_can_ask_for_storage_nics() {
 #[test]
 fn no_claim_by_hand_gets_a_nic_that_manages_switches() {
     let view = cluster(&[DGX_B200]);
-    let node = NodeDevices::of(&view, "node-0").unwrap();
+    let node = NodeDevices::new(&view, "node-0").unwrap();
     let spec = json!({"devices": {"requests": [
         {"name": "nic", "exactly": {"deviceClassName": "dranet.net"}},
     ]}});

@@ -222,7 +222,7 @@ fn claim_of(plan: &Plan) -> Claim {
 
 fn check(machine: usize, asked: &[Asked]) -> Result<(), TestCaseError> {
     let (view, plans) = &PLANS[machine];
-    let devices = NodeDevices::of(view, NODE).unwrap();
+    let devices = NodeDevices::new(view, NODE).unwrap();
     // Some machines have slower NICs for storage.
     let whole_of = |nic: &Device| (amount(nic, capacity::BANDWIDTH), amount(nic, capacity::SHARES));
     let by_name: BTreeMap<String, Amounts> =

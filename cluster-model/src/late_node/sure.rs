@@ -9,7 +9,7 @@ use topology_graph::Level;
 impl<'a> LateNode<'a> {
     /// How many of up to `most` such pods find near NICs on the node for certain, whatever GPUs the
     /// kubelet chooses for them and for the pods that have places and have not started, in whatever order
-    /// they start; `None` as for [`Self::of`]. Never too many, and too few where pods of several kinds
+    /// they start; `None` as for [`Self::new`]. Never too many, and too few where pods of several kinds
     /// start, or NICs do not divide evenly.
     pub fn surely_near(
         view: &'a ClusterView,
@@ -18,7 +18,7 @@ impl<'a> LateNode<'a> {
         (demand, most): (LateDemand, usize),
     ) -> Option<usize> {
         let (mut late, claims) = Self::now(view, node, in_use)?;
-        late.groups = GpuGroups::of(TopologyPolicy::None, late.topology, &late.free_gpus);
+        late.groups = GpuGroups::new(TopologyPolicy::None, late.topology, &late.free_gpus);
         let mut others: Vec<LateDemand> = waiting(&claims).collect();
         if late.assumed > 0 {
             // What is known of taken places without a claim is their number.

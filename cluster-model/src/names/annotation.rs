@@ -106,15 +106,15 @@ annotations! {
 
 /// The keys of the annotations with which a pod asks for something.
 pub fn asking() -> impl Iterator<Item = &'static str> {
-    of(Purpose::Asks)
+    with_purpose(Purpose::Asks)
 }
 
 /// The keys of the annotations that pods have.
 pub fn on_pods() -> impl Iterator<Item = &'static str> {
-    asking().chain(of(Purpose::WrittenOnPods))
+    asking().chain(with_purpose(Purpose::WrittenOnPods))
 }
 
 /// The keys of the annotations for this purpose.
-pub fn of(purpose: Purpose) -> impl Iterator<Item = &'static str> {
+pub fn with_purpose(purpose: Purpose) -> impl Iterator<Item = &'static str> {
     ALL.iter().filter(move |annotation| annotation.purpose == purpose).map(|it| it.key)
 }

@@ -24,7 +24,7 @@ struct Block {
 }
 
 impl Addresses {
-    pub(super) fn of(spec: &NicPoolSpec, is_v4: bool) -> Self {
+    pub(super) fn new(spec: &NicPoolSpec, is_v4: bool) -> Self {
         let of_family = |address: IpAddr| address.is_ipv4() == is_v4;
         let ranges = spec.ranges.iter().filter(|range| of_family(range.cidr.address));
         let ranges: Vec<&NicRange> = ranges.collect();

@@ -113,7 +113,7 @@ impl<'t> Item<'t> {
 
 impl Typed {
     /// The type and name of a value.
-    pub(super) fn of(value: &Value) -> Self {
+    pub(super) fn new(value: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let metadata = &value["metadata"];
         Self {

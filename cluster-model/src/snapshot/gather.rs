@@ -53,7 +53,7 @@ pub fn gather(path: &Path, take: &mut dyn FnMut(Text<'_>)) -> Result<Option<Head
                         .map_err(|source| SnapshotError::Json { path: file.clone(), source })?;
                     (typed, value)
                 }
-                Item::Value(value) => (Typed::of(&value), value),
+                Item::Value(value) => (Typed::new(&value), value),
             };
             is_empty &= typed.kind.is_none();
             take(text(&typed, &trimmed(json)));
@@ -118,7 +118,7 @@ impl Gathering {
 
     /// Adds an object without the fields that no command reads.
     pub fn push_value(&mut self, object: Value) -> io::Result<()> {
-        let typed = Typed::of(&object);
+        let typed = Typed::new(&object);
         self.push(text(&typed, &trimmed(object)))
     }
 

@@ -81,7 +81,7 @@ impl Intake {
         let (typed, text) = match item {
             Item::Text(typed, text) => (typed, text),
             Item::Value(object) => {
-                let typed = Typed::of(&object);
+                let typed = Typed::new(&object);
                 if self.keeps(typed.kind.as_deref().unwrap_or_default()) {
                     self.kept.push(object.clone());
                 }

@@ -51,7 +51,7 @@ impl Claims {
     }
 
     fn put(&mut self, object: ResourceClaim) {
-        let key = ObjectKey::of(&object.metadata);
+        let key = ObjectKey::new(&object.metadata);
         let status = object.status.unwrap_or_default();
         let pods = status.reserved_for.into_iter().flatten();
         let mut pods = pods.filter(|consumer| consumer.resource == "pods");

@@ -58,7 +58,7 @@ impl ClusterView {
 impl Index<ComputeDomain> for ClusterView {
     fn apply(&mut self, object: ComputeDomain) -> Result<(), ViewError> {
         let metadata = object.metadata;
-        let key = ObjectKey::of(&metadata);
+        let key = ObjectKey::new(&metadata);
         let group = metadata.labels.as_ref().and_then(|labels| labels.get(label::FABRIC_GROUP));
         if group.map(|group| name(group)) != Some(key.name.clone()) {
             self.compute_domains.made.remove(&key);

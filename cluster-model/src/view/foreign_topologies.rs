@@ -78,7 +78,7 @@ impl ForeignTopologies {
 }
 
 impl Selection {
-    fn of(selector: MemberSelector) -> Option<Self> {
+    fn new(selector: MemberSelector) -> Option<Self> {
         let pattern = selector.regex_match.map(|it| Self::Pattern(it.pattern));
         pattern.or_else(|| selector.label_match.map(|it| Self::Labels(node_selector(it))))
     }
@@ -148,7 +148,7 @@ impl Index<HyperNode> for ClusterView {
         for member in object.spec.members.into_iter().filter(|member| member.kind == NODE) {
             if let Some(exact) = member.selector.exact_match {
                 all.named.entry(exact.name).or_default().insert(place.clone());
-            } else if let Some(way) = Selection::of(member.selector) {
+            } else if let Some(way) = Selection::new(member.selector) {
                 all.selecting.entry(place.clone()).or_default().push(way);
             }
         }

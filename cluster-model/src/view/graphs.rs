@@ -31,7 +31,7 @@ struct NicNames {
 }
 
 impl NicNames {
-    fn of(identities: &[DeviceIdentity]) -> Self {
+    fn new(identities: &[DeviceIdentity]) -> Self {
         let mut rdma_devices: Vec<(Box<str>, PciAddress)> = Vec::new();
         let mut interfaces: Vec<(Box<str>, PciAddress)> = Vec::new();
         for device in identities {
@@ -200,7 +200,7 @@ impl Graphs {
     /// Stores the names of a node's RDMA devices and interfaces. Returns true if they changed, as far as
     /// NICs are found by them.
     fn name_nics(&mut self, node: &str, spec: &NodeTopologySpec) -> bool {
-        let mut named = Arc::new(NicNames::of(&spec.identities));
+        let mut named = Arc::new(NicNames::new(&spec.identities));
         let shape = self.nodes.get(node).and_then(|graph| self.shapes.get_mut(&graph.shape()));
         if let Some(shape) = shape {
             if *shape.nics == NicNames::default() {

@@ -26,7 +26,7 @@ impl ClusterView {
     fn forget(&mut self, key: &str, machine: &Remembered) {
         let node = name(key);
         for slice in machine.as_node(&node).slices {
-            Index::<ResourceSlice>::delete(self, &ObjectKey::of(&slice.metadata));
+            Index::<ResourceSlice>::delete(self, &ObjectKey::new(&slice.metadata));
         }
         let node = ObjectKey::cluster_wide(&node);
         Index::<NodeTopology>::delete(self, &node);

@@ -48,9 +48,9 @@ impl LateClaims {
     }
 
     pub(super) fn apply(&mut self, claim: &ResourceClaim) {
-        let key = ObjectKey::of(&claim.metadata);
+        let key = ObjectKey::new(&claim.metadata);
         self.delete(&key);
-        if let Some((pool, late)) = LateClaim::of(claim) {
+        if let Some((pool, late)) = LateClaim::new(claim) {
             self.pools.entry(pool.clone()).or_default().insert(key.clone(), late);
             self.pool_of.insert(key, pool);
         }
@@ -68,7 +68,7 @@ impl LateClaims {
 
 impl LateClaim {
     /// The pool of a claim's places, and what it holds; `None` if it has no places.
-    fn of(claim: &ResourceClaim) -> Option<(String, Self)> {
+    fn new(claim: &ResourceClaim) -> Option<(String, Self)> {
         let allocation = claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?;
         let mut places = allocation.results.iter().flatten().filter(|result| {
             result.driver == names::DRIVER && result.device.starts_with(LATE_PLACE)

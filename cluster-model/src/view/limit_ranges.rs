@@ -37,7 +37,7 @@ fn demanded(item: LimitRangeItem) -> impl Iterator<Item = String> {
 
 impl Index<LimitRange> for ClusterView {
     fn apply(&mut self, object: LimitRange) -> Result<(), ViewError> {
-        let key = ObjectKey::of(&object.metadata);
+        let key = ObjectKey::new(&object.metadata);
         let items = object.spec.map(|spec| spec.limits).unwrap_or_default();
         self.limit_ranges.0.insert(key, items.into_iter().flat_map(demanded).collect());
         Ok(())

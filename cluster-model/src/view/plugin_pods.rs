@@ -47,7 +47,7 @@ impl PluginPods {
 
 impl Index<Pod> for ClusterView {
     fn apply(&mut self, object: Pod) -> Result<(), ViewError> {
-        let key = ObjectKey::of(&object.metadata);
+        let key = ObjectKey::new(&object.metadata);
         let found = on_node(&object);
         if self.plugin_pods.get(&key) == found.as_ref().map(|(node, units)| (*node, units)) {
             return Ok(());

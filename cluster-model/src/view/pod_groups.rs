@@ -91,7 +91,7 @@ impl Index<PodGroup> for ClusterView {
         let keys = topology.into_iter().flatten().map(|constraint| constraint.key);
         let parent = object.spec.parent_composite_pod_group_name;
         let facts = GroupFacts { topology_keys: keys.collect(), parent };
-        self.pod_groups.groups.insert(ObjectKey::of(&object.metadata), facts);
+        self.pod_groups.groups.insert(ObjectKey::new(&object.metadata), facts);
         Ok(())
     }
 
@@ -106,7 +106,7 @@ impl Index<CompositePodGroup> for ClusterView {
         let keys = topology.into_iter().flatten().map(|constraint| constraint.key);
         let parent = object.spec.parent_composite_pod_group_name;
         let facts = GroupFacts { topology_keys: keys.collect(), parent };
-        self.pod_groups.composites.insert(ObjectKey::of(&object.metadata), facts);
+        self.pod_groups.composites.insert(ObjectKey::new(&object.metadata), facts);
         Ok(())
     }
 

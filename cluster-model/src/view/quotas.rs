@@ -111,7 +111,7 @@ fn crosses_namespaces(pod: &PodSpec) -> bool {
 }
 
 impl Quota {
-    fn of(spec: ResourceQuotaSpec) -> Self {
+    fn new(spec: ResourceQuotaSpec) -> Self {
         let by_name = spec.scopes.unwrap_or_default().into_iter();
         let by_name = by_name.map(|scope_name| ScopedResourceSelectorRequirement {
             scope_name,
@@ -128,8 +128,8 @@ impl Quota {
 
 impl Index<ResourceQuota> for ClusterView {
     fn apply(&mut self, object: ResourceQuota) -> Result<(), ViewError> {
-        let key = ObjectKey::of(&object.metadata);
-        self.quotas.0.insert(key, Quota::of(object.spec.unwrap_or_default()));
+        let key = ObjectKey::new(&object.metadata);
+        self.quotas.0.insert(key, Quota::new(object.spec.unwrap_or_default()));
         Ok(())
     }
 

@@ -121,8 +121,8 @@ impl Versions {
     }
 
     pub(super) fn apply_claim(&mut self, claim: &ResourceClaim) {
-        let key = ObjectKey::of(&claim.metadata);
-        let held = ClaimDevices::of(claim);
+        let key = ObjectKey::new(&claim.metadata);
+        let held = ClaimDevices::new(claim);
         if self.claims.get(&key).map(|known| &**known) == held.as_ref() {
             return;
         }
@@ -169,7 +169,7 @@ impl Versions {
 
 impl ClaimDevices {
     /// `None` if the claim holds nothing.
-    fn of(claim: &ResourceClaim) -> Option<Self> {
+    fn new(claim: &ResourceClaim) -> Option<Self> {
         let allocation = claim.status.as_ref()?.allocation.as_ref()?;
         let results = allocation.devices.as_ref()?.results.as_deref()?;
         let mut hasher = DefaultHasher::new();

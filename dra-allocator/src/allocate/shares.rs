@@ -10,7 +10,7 @@ use crate::state::PoolState;
 
 /// What is known about a request and a device.
 #[derive(Clone, Debug)]
-enum Known {
+enum KnownDemand {
     NotAsked,
     /// The device lacks a requested capacity.
     Lacking,
@@ -22,7 +22,7 @@ enum Known {
 pub(super) struct Shares {
     candidates: usize,
     /// By request and candidate.
-    demands: Vec<Known>,
+    demands: Vec<KnownDemand>,
     /// By candidate.
     taking: Vec<Taking>,
 }
@@ -41,10 +41,10 @@ impl Shares {
         Self { candidates, demands: Vec::new(), taking: Vec::new() }
     }
 
-    fn at(&mut self, ask: usize, candidate: usize) -> &mut Known {
+    fn at(&mut self, ask: usize, candidate: usize) -> &mut KnownDemand {
         let needed = (ask + 1) * self.candidates;
         if self.demands.len() < needed {
-            self.demands.resize(needed, Known::NotAsked);
+            self.demands.resize(needed, KnownDemand::NotAsked);
             self.taking.resize(self.candidates, Taking::default());
         }
         &mut self.demands[ask * self.candidates + candidate]
@@ -60,12 +60,12 @@ impl Shares {
         settings: &Settings,
     ) -> Result<bool, CapacityError> {
         let known = self.at(ask, candidate);
-        if matches!(known, Known::NotAsked) {
+        if matches!(known, KnownDemand::NotAsked) {
             let in_use = in_use.capacity_in_use(&device.id.device).unwrap_or_default();
             let demand = demand(asked, device, in_use, settings)?;
-            *known = demand.map_or(Known::Lacking, Known::Demand);
+            *known = demand.map_or(KnownDemand::Lacking, KnownDemand::Demand);
         }
-        let Known::Demand(demand) = &self.demands[ask * self.candidates + candidate] else {
+        let KnownDemand::Demand(demand) = &self.demands[ask * self.candidates + candidate] else {
             return Ok(false);
         };
         let taking = &self.taking[candidate];
@@ -110,9 +110,9 @@ impl Shares {
 }
 
 /// The amount that a request takes of each capacity, and what is left.
-fn amounts(known: &Known) -> &[(Quantity, i128)] {
+fn amounts(known: &KnownDemand) -> &[(Quantity, i128)] {
     match known {
-        Known::Demand(demand) => &demand.amounts,
-        Known::NotAsked | Known::Lacking => &[],
+        KnownDemand::Demand(demand) => &demand.amounts,
+        KnownDemand::NotAsked | KnownDemand::Lacking => &[],
     }
 }

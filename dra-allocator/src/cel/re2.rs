@@ -20,7 +20,7 @@ use std::mem;
 use regex_syntax::hir::{ClassUnicode, Look};
 
 use self::cursor::Cursor;
-use self::error::Kind;
+use self::error::ErrorKind;
 use self::program::{Classes, Code, Instruction, MAX_INSTRUCTIONS};
 use crate::budget::{Budget, Spent};
 
@@ -155,7 +155,7 @@ impl<'p> Parser<'p> {
     /// The whole pattern.
     fn end(self) -> Result<Program, PatternError> {
         if !self.around.is_empty() {
-            return Err(SyntaxError::new(Kind::MissingParenthesis, self.pattern).into());
+            return Err(SyntaxError::new(ErrorKind::MissingParenthesis, self.pattern).into());
         }
         let is_too_large = self.is_too_large();
         let code = self.group.close().code;
@@ -246,7 +246,7 @@ impl<'p> Parser<'p> {
     /// Parses `(?P<name>` or `(?<name>`.
     fn open_named(&mut self) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
-        let invalid = |part| SyntaxError::new(Kind::NamedCapture, part);
+        let invalid = |part| SyntaxError::new(ErrorKind::NamedCapture, part);
         let end = start.find('>').ok_or_else(|| invalid(start))?;
         let begin = if start.starts_with("(?P") { 4 } else { 3 };
         let name = start.get(begin..end).unwrap_or_default();
@@ -284,13 +284,13 @@ impl<'p> Parser<'p> {
             }
             any = true;
         }
-        Err(SyntaxError::new(Kind::PerlOperator, self.cursor.since(start)))
+        Err(SyntaxError::new(ErrorKind::PerlOperator, self.cursor.since(start)))
     }
 
     fn close(&mut self) -> Result<(), PatternError> {
         self.cursor.skip(1);
         let Some(around) = self.around.pop() else {
-            return Err(SyntaxError::new(Kind::UnexpectedParenthesis, self.pattern).into());
+            return Err(SyntaxError::new(ErrorKind::UnexpectedParenthesis, self.pattern).into());
         };
         let closed = mem::replace(&mut self.group, around);
         self.flags = closed.flags;
@@ -303,7 +303,7 @@ impl<'p> Parser<'p> {
 
     fn check_height(&self, part: &Part) -> Result<(), SyntaxError> {
         if part.height > MAX_HEIGHT {
-            return Err(SyntaxError::new(Kind::Nesting, self.pattern));
+            return Err(SyntaxError::new(ErrorKind::Nesting, self.pattern));
         }
         Ok(())
     }
@@ -329,10 +329,14 @@ impl<'p> Parser<'p> {
         }
         let greedy = self.cursor.eat('?') == self.flags.lazy;
         if let Some(before) = repeated {
-            return Err(SyntaxError::new(Kind::RepeatOperator, self.cursor.since(before)).into());
+            return Err(
+                SyntaxError::new(ErrorKind::RepeatOperator, self.cursor.since(before)).into()
+            );
         }
         let Some(part) = self.group.parts.pop() else {
-            return Err(SyntaxError::new(Kind::MissingArgument, self.cursor.since(start)).into());
+            return Err(
+                SyntaxError::new(ErrorKind::MissingArgument, self.cursor.since(start)).into()
+            );
         };
         let repeats = match (counted, max) {
             (true, Some(0)) => 0,
@@ -340,7 +344,7 @@ impl<'p> Parser<'p> {
             (false, _) => part.repeats,
         };
         if counted && (min >= 2 || max >= Some(2)) && repeats > MAX_REPEAT {
-            return Err(SyntaxError::new(Kind::RepeatSize, self.cursor.since(start)).into());
+            return Err(SyntaxError::new(ErrorKind::RepeatSize, self.cursor.since(start)).into());
         }
         let code = self.repeat(&part, (min, max), greedy)?;
         let nullable = part.nullable || min == 0;
@@ -387,7 +391,7 @@ impl<'p> Parser<'p> {
         };
         self.cursor.skip(end + 1);
         if min > MAX_REPEAT || max.is_some_and(|max| max > MAX_REPEAT || max < min) {
-            return Err(SyntaxError::new(Kind::RepeatSize, self.cursor.since(start)));
+            return Err(SyntaxError::new(ErrorKind::RepeatSize, self.cursor.since(start)));
         }
         Ok(Some((min, max)))
     }
@@ -399,7 +403,7 @@ impl<'p> Parser<'p> {
             Some(b'z') => self.look(Look::End, 2),
             Some(b'b') => self.look(Look::WordAscii, 2),
             Some(b'B') => self.look(Look::WordAsciiNegate, 2),
-            Some(b'C') => return Err(SyntaxError::new(Kind::Escape, &start[..2]).into()),
+            Some(b'C') => return Err(SyntaxError::new(ErrorKind::Escape, &start[..2]).into()),
             Some(b'Q') => {
                 let quoted = &start[2..];
                 let end = quoted.find(r"\E");

@@ -72,13 +72,13 @@ const MAX_KNOWN: usize = 256;
 const MAX_BYTES: usize = 8 << 20;
 
 #[derive(Default)]
-struct Known {
+struct KnownPatterns {
     patterns: HashMap<Arc<str>, CompiledPattern>,
     bytes: usize,
 }
 
 /// The patterns that were compiled last. An expression usually builds the same one on each device.
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<KnownPatterns>> = LazyLock::new(Mutex::default);
 
 /// Compiles a pattern, or remembers it. The charge is the same in both cases.
 fn compiled(pattern: &Arc<str>, work: &mut Work<'_>) -> Result<CompiledPattern, RuntimeError> {
@@ -103,12 +103,12 @@ fn remember(pattern: &Arc<str>, compiled: &CompiledPattern) {
     let bytes = pattern.len() + compiled.as_ref().as_ref().map_or(64, Program::bytes);
     let mut known = known();
     if known.patterns.len() >= MAX_KNOWN || known.bytes + bytes > MAX_BYTES {
-        *known = Known::default();
+        *known = KnownPatterns::default();
     }
     known.bytes += bytes;
     known.patterns.insert(pattern.clone(), compiled.clone());
 }
 
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, KnownPatterns> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }

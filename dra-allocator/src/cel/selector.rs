@@ -21,12 +21,12 @@ type Slot = Mutex<Option<Result<CompiledSelector, CompileError>>>;
 /// The compiled expressions by text. Compilation takes longer than a search, and many claims have
 /// the same selectors.
 #[derive(Default)]
-struct Known {
+struct KnownExpressions {
     slots: HashMap<Arc<str>, Arc<Slot>>,
     bytes: usize,
 }
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<KnownExpressions>> = LazyLock::new(Mutex::default);
 
 /// A selector expression of a class or a claim, compiled on first use.
 ///
@@ -66,7 +66,7 @@ impl Selector {
     }
 }
 
-impl Known {
+impl KnownExpressions {
     fn slot(&mut self, expression: &Arc<str>) -> Arc<Slot> {
         if let Some(slot) = self.slots.get(expression) {
             return slot.clone();

@@ -28,7 +28,7 @@ pub(super) struct TaintRule {
 
 impl TaintRule {
     /// Reads a rule; `None` if it has no selector.
-    pub(super) fn of(wire: &v1::DeviceTaintRule, texts: &mut Interner) -> Option<Self> {
+    pub(super) fn new(wire: &v1::DeviceTaintRule, texts: &mut Interner) -> Option<Self> {
         let selector = wire.spec.device_selector.as_ref()?;
         let mut text = |text: &Option<String>| text.as_ref().map(|text| texts.text(text));
         let (driver, pool) = (text(&selector.driver), text(&selector.pool));

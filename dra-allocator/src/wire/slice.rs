@@ -37,7 +37,7 @@ pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Sl
     let mut slice = Slice {
         shared_counters: counters.collect::<Result<_, _>>()?,
         has_duplicates: duplicate(devices.iter().map(|device| &device.id.device)).is_some(),
-        features: Features::of(&devices),
+        features: Features::new(&devices),
         devices,
         generation: spec.pool.generation,
         slice_count: spec.pool.resource_slice_count,

@@ -67,13 +67,13 @@ struct Field<'f, 'a> {
 impl<'g> LevelPlan<'g> {
     /// Plans the domains of a group on a fabric, within these domains that it already has; `None` if
     /// they have too little room.
-    pub(super) fn of(
+    pub(super) fn new(
         group: &Group,
         needs: &GroupDemand<'g>,
         fabric: &FabricCapacity<'_>,
         within: &[LevelDomain],
     ) -> Option<Self> {
-        let field = Field::of(group, needs, fabric, within);
+        let field = Field::new(group, needs, fabric, within);
         let cohorts = field.cohorts(group, needs);
         let parts = field.spread(&field.levels, &cohorts, within)?;
         (parts.len() == 1 || field.fits(&parts)).then_some(Self { parts })
@@ -140,7 +140,7 @@ fn numbers(parts: &[Part<'_>], levels: impl Iterator<Item = FabricLevel>) -> Vec
 
 /// How many pods of a group fit on a fabric in the domains that it requires.
 pub(super) fn most(group: &Group, needs: &GroupDemand<'_>, fabric: &FabricCapacity<'_>) -> usize {
-    let field = Field::of(group, needs, fabric, &[]);
+    let field = Field::new(group, needs, fabric, &[]);
     let nearest = field.levels.last().copied();
     let shared = field.levels.iter().rev().find(|request| field.is_shared(**request));
     let regions: Vec<Vec<LevelDomain>> = match shared {
@@ -168,7 +168,7 @@ fn least(room: &[usize]) -> usize {
 }
 
 impl<'f, 'a> Field<'f, 'a> {
-    fn of(
+    fn new(
         group: &Group,
         needs: &GroupDemand<'_>,
         fabric: &'f FabricCapacity<'a>,

@@ -26,7 +26,7 @@ impl<'g> GroupDemand<'g> {
     ///
     /// # Errors
     /// Describes a claim that is unknown.
-    pub(crate) fn of(
+    pub(crate) fn new(
         group: &'g Group,
         members: impl Iterator<Item = &'g Member>,
         view: &ClusterView,

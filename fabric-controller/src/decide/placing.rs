@@ -20,7 +20,7 @@ impl Placer<'_, '_> {
         if levels.is_empty() {
             return Some(Fit { domains: Vec::new(), rest, spots: needs.spots(&BTreeSet::new()) });
         }
-        let plan = LevelPlan::of(group, needs, fabric, &[])?;
+        let plan = LevelPlan::new(group, needs, fabric, &[])?;
         let domains = plan.domains(levels);
         Some(Fit { domains, rest, spots: needs.spots(&plan.places()) })
     }
@@ -44,7 +44,7 @@ impl Placer<'_, '_> {
         needs: &GroupDemand<'g>,
     ) -> Taken<'g> {
         let Some(room) = self.cluster.fabric(fabric) else { return Taken::default() };
-        let plan = || LevelPlan::of(group, needs, room, &[]);
+        let plan = || LevelPlan::new(group, needs, room, &[]);
         let plan = if group.levels().is_empty() { None } else { plan() };
         let taken = match plan.filter(LevelPlan::has_domains) {
             Some(plan) => plan.take(needs, room),
@@ -100,9 +100,11 @@ impl Placer<'_, '_> {
             room.take_in(kind, *more, &homes.unwrap_or_default());
         }
         for (homes, members) in alone {
-            let Ok(mut needs) = GroupDemand::of(group, members.into_iter(), view) else { continue };
+            let Ok(mut needs) = GroupDemand::new(group, members.into_iter(), view) else {
+                continue;
+            };
             needs.to_come = None;
-            if let Some(plan) = LevelPlan::of(group, &needs, room, &homes) {
+            if let Some(plan) = LevelPlan::new(group, &needs, room, &homes) {
                 let (pods, domains) = plan.take(&needs, room);
                 taken.0.extend(pods);
                 taken.1.extend(domains);

@@ -16,7 +16,7 @@ impl Placer<'_, '_> {
         if pods.clone().next().is_none() {
             return 0;
         }
-        let Ok(mut needs) = GroupDemand::of(group, pods.clone(), self.cluster.view()) else {
+        let Ok(mut needs) = GroupDemand::new(group, pods.clone(), self.cluster.view()) else {
             return 0;
         };
         needs.to_come = None;
@@ -41,7 +41,7 @@ impl Placer<'_, '_> {
             return self.push(group, all(group), None);
         }
         let ready = group.gated().filter(|member| member.other_gates.is_empty());
-        let needs = match GroupDemand::of(group, ready, self.cluster.view()) {
+        let needs = match GroupDemand::new(group, ready, self.cluster.view()) {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };

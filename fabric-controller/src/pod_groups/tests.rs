@@ -25,7 +25,7 @@ fn pod(name: &str, spec: &Value, phase: &str) -> Pod {
 }
 
 fn group(pods: &[Pod], size: Option<Size>) -> Group {
-    let (keys, members): (Vec<_>, Vec<_>) = pods.iter().filter_map(Member::of).unzip();
+    let (keys, members): (Vec<_>, Vec<_>) = pods.iter().filter_map(Member::new).unzip();
     Group { key: keys[0].clone(), members, size, is_expensive: false }
 }
 
@@ -66,7 +66,7 @@ fn a_pod_group_is_created_for_the_first_waiting_pod() {
     });
     assert_eq!(serde_json::to_value(object).unwrap(), expected);
     assert_eq!(waiting(&group), Some(WaitingReason::NotWhole { have: 1, want: 4 }));
-    let owner = Owner::of(&pod("a", &json!({}), "Pending"), "same").unwrap();
+    let owner = Owner::new(&pod("a", &json!({}), "Pending"), "same").unwrap();
     assert_eq!(owner.kind, "Job", "the PodGroup that is made says nothing of its own");
 }
 

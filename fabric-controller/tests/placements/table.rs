@@ -162,7 +162,7 @@ fn a_recreated_pod_joins_its_gang_or_waits() {
     let gone = if node == "f0-n0" { "f0-n1" } else { "f0-n0" };
     let gone: Node = from(json!({"metadata": {"name": gone}}));
     world.nodes.delete(gone.metadata.name.as_deref().unwrap());
-    Index::<Node>::delete(&mut world.view, &ObjectKey::of(&gone.metadata));
+    Index::<Node>::delete(&mut world.view, &ObjectKey::new(&gone.metadata));
     world.delete("b-0");
     let found = world.told();
     assert!(found["a"].contains("another fabric, f1, has room for the whole group"), "{found:?}");

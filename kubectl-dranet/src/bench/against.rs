@@ -76,11 +76,11 @@ impl FarPair {
     }
 
     /// The farthest pair that two of these nodes have in common; of all nodes if none is named.
-    fn of(view: &ClusterView, named: &[String]) -> Option<Self> {
+    fn new(view: &ClusterView, named: &[String]) -> Option<Self> {
         let mut found: BTreeMap<(PathKind, Self), usize> = BTreeMap::new();
         let nodes = view.node_topologies().map(|(node, _)| node);
         for node in nodes.filter(|node| named.is_empty() || named.iter().any(|it| it == node)) {
-            let Some(devices) = NodeDevices::of(view, node) else { continue };
+            let Some(devices) = NodeDevices::new(view, node) else { continue };
             for pair in far_pairs(&devices) {
                 *found.entry(pair).or_default() += 1;
             }
@@ -141,7 +141,7 @@ fn wanted(device: &Device, class: &str, own: Option<&str>) -> Option<Wanted> {
 /// Measures all placements.
 pub(super) fn run(args: &BenchArgs, session: &mut Session<'_>) -> anyhow::Result<Output> {
     let view = session.source.read(&source::of_view(), &[])?.view;
-    let far = FarPair::of(&view, &args.nodes).context(
+    let far = FarPair::new(&view, &args.nodes).context(
         "no two nodes have a GPU and a NIC that is farther from it than its nearest NIC, and whose \
          drivers publish their PCI addresses: there is nothing to compare",
     )?;

@@ -21,10 +21,10 @@ pub(crate) enum Uses {
 
 impl BenchEnd {
     /// The end of a pod that has its devices.
-    pub(crate) fn of(pod: &Pod, view: &ClusterView) -> Self {
+    pub(crate) fn new(pod: &Pod, view: &ClusterView) -> Self {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let known = Self { node: node.clone(), ..Self::default() };
-        let (Ok(claims), Some(devices)) = (pod_claims(pod, view), NodeDevices::of(view, &node))
+        let (Ok(claims), Some(devices)) = (pod_claims(pod, view), NodeDevices::new(view, &node))
         else {
             return known;
         };

@@ -45,7 +45,7 @@ struct Census<'a> {
 /// Examines the whole cluster. `nic_class` is the DeviceClass of NICs in admission's settings.
 pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     let mut findings = Vec::new();
-    let census = Census::of(view, &mut findings);
+    let census = Census::new(view, &mut findings);
     classes(view, nic_class, &census, &mut findings);
     census.broken(&mut findings);
     plugins(view, &census, &mut findings);
@@ -63,7 +63,7 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
 }
 
 impl<'a> Census<'a> {
-    fn of(view: &'a ClusterView, findings: &mut Vec<DoctorFinding>) -> Self {
+    fn new(view: &'a ClusterView, findings: &mut Vec<DoctorFinding>) -> Self {
         let mut census = Self::default();
         for node in nodes(view) {
             if view.topology(node).is_some() {

@@ -31,7 +31,7 @@ pub(super) struct Devices {
 pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Devices {
     let view = &seen.view;
     let states: BTreeMap<&str, NodeState> =
-        nodes(view).map(|node| (node, NodeState::of(view, node, facts))).collect();
+        nodes(view).map(|node| (node, NodeState::new(view, node, facts))).collect();
     let ports = troubles(&states, |state| &state.ports);
     let tainted = troubles(&states, |state| &state.tainted_gpus);
     let mut gpus = addresses(view);

@@ -29,7 +29,7 @@ enum Looks {
 }
 
 impl Looks {
-    fn of(view: &ClusterView, (node, device): Published<'_>) -> Option<Self> {
+    fn new(view: &ClusterView, (node, device): Published<'_>) -> Option<Self> {
         let address: PciAddress = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
         let graph = view.topology(node)?;
         if let Some(gpu) = graph.gpu(address) {
@@ -236,7 +236,7 @@ fn selecting<'v>(view: &'v ClusterView, published: &[Published<'_>]) -> Option<&
 /// A driver that no table names, if its devices are accelerators or NICs of a graph, or PCI functions
 /// that no graph knows.
 fn unknown(view: &ClusterView, driver: &str, published: &[Published<'_>]) -> Option<DoctorFinding> {
-    let looks = published.iter().filter_map(|it| Looks::of(view, *it)).min()?;
+    let looks = published.iter().filter_map(|it| Looks::new(view, *it)).min()?;
     let class = selecting(view, published).unwrap_or("CLASS");
     let (severity, what, entry) = match looks {
         Looks::Accelerator(vendor) => (

@@ -35,7 +35,7 @@ pub(super) struct Requests {
 }
 
 /// The running extenders. Pods are read without flags, so flags come from their workloads.
-pub(super) fn of(seen: &Seen) -> Vec<ExtenderPod> {
+pub(super) fn pods(seen: &Seen) -> Vec<ExtenderPod> {
     let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
     let workloads: Vec<_> = workloads.filter_map(|it| Some((it, operations(it)?))).collect();
     let pods = workloads.iter().flat_map(|(workload, operations)| {
@@ -94,7 +94,7 @@ pub(super) fn unreachable(extenders: &[ExtenderPod]) -> Vec<DoctorFinding> {
 
 impl Requests {
     /// Reads the metrics (`scheduler-ext/src/metrics.rs`).
-    pub(super) fn of(metrics: &str) -> Self {
+    pub(super) fn new(metrics: &str) -> Self {
         let count = |name: &str| {
             let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
             lines.find_map(|rest| rest.trim().parse().ok()).unwrap_or_default()
@@ -205,8 +205,8 @@ mod tests {
                     dranet_scheduler_ext_request_seconds_sum 1.5\n\
                     dranet_scheduler_ext_request_seconds_count 40\n\
                     dranet_scheduler_ext_late_total 3\n# EOF\n";
-        assert_eq!(Requests::of(text), Requests { answered: 40, late: 3 });
-        assert_eq!(Requests::of("<html>"), Requests::default());
+        assert_eq!(Requests::new(text), Requests { answered: 40, late: 3 });
+        assert_eq!(Requests::new("<html>"), Requests::default());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
     let mut found: BTreeMap<Gdr, Stopped<'_>> = BTreeMap::new();
     for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
         let Some(graph) = view.topology(node) else { continue };
-        let paired = shapes.entry(graph.shape()).or_insert_with(|| Paired::of(graph));
+        let paired = shapes.entry(graph.shape()).or_insert_with(|| Paired::new(graph));
         for (verdict, pairs) in paired.verdicts(object) {
             let stopped = found.entry(verdict).or_default();
             if stopped.nodes.is_empty() {
@@ -79,7 +79,7 @@ pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
 }
 
 impl Paired {
-    fn of(graph: &Topology) -> Self {
+    fn new(graph: &Topology) -> Self {
         let gpus = graph.gpus().iter().map(|gpu| gpu.address).collect();
         Self { gpus, pairs: graph.pairs() }
     }

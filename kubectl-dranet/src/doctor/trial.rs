@@ -92,7 +92,7 @@ impl Trial<'_> {
             let pod = self.request(Verb::Get)?;
             let pod =
                 pod.with_context(|| format!("pod `{}` is gone; somebody deleted it", self.name))?;
-            let waits = match State::of(&pod) {
+            let waits = match State::new(&pod) {
                 State::Running(_) | State::Ended { is_success: true, .. } => {
                     return examined(&pod, source);
                 }

@@ -36,7 +36,7 @@ pub(super) fn examine(view: &ClusterView, policy: &Policy, pods: &[Pod]) -> Vec<
              on {}",
             node_list(&names)
         );
-        let place = format!("pod {}", ObjectKey::of(&pod.metadata));
+        let place = format!("pod {}", ObjectKey::new(&pod.metadata));
         Some(DoctorFinding::new(Severity::Warning, place, message))
     });
     found.collect()

@@ -62,7 +62,7 @@ fn original(pod: &Value, view: &ClusterView) -> anyhow::Result<Option<Value>> {
     let typed = Pod::deserialize(pod)?;
     let mut pod = pod.clone();
     if pod["metadata"]["annotations"][annotation::PLAN].is_string() {
-        pod = rewrite::original(&pod, &GpuResources::of(&typed, view));
+        pod = rewrite::original(&pod, &GpuResources::new(&typed, view));
     }
     let has_claims = pod["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
     Ok((!has_claims).then_some(pod))

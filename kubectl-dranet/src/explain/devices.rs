@@ -23,7 +23,11 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
-    pub(super) fn of(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        view: &ClusterView,
+        nodes: &[&str],
+        claims: &[Claim],
+    ) -> anyhow::Result<Self> {
         let (inventory, settings) = (view.inventory(), view.settings());
         let budget = budget(view);
         let limits = Limits::within(STEPS_MAX, &budget);

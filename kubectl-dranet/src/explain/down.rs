@@ -25,7 +25,7 @@ pub(super) fn sentences(view: &ClusterView, nodes: &[&str], claims: &[Claim]) ->
 fn sentence(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<String> {
     let mut troubles: BTreeMap<Trouble, Vec<&Device>> = BTreeMap::new();
     for (_, device) in published(view, node) {
-        if let Some(trouble) = Trouble::of(device) {
+        if let Some(trouble) = Trouble::new(device) {
             troubles.entry(trouble).or_default().push(device);
         }
     }
@@ -87,7 +87,7 @@ enum Trouble {
 }
 
 impl Trouble {
-    fn of(device: &Device) -> Option<Self> {
+    fn new(device: &Device) -> Option<Self> {
         let mut taints = device.timed_taints().filter(|(taint, _)| taint.prevents_allocation());
         let port = node_devices::text(device, attribute::PORT_STATE);
         let is_down = port.is_some_and(|state| state != names::PORT_ACTIVE);

@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 /// The answer about a pod that has a node.
 pub(super) fn bound(pod: &Pod, view: &ClusterView, node: &str) -> Answer {
     let claims = pod_claims(pod, view).map(|claims| claims.allocated).unwrap_or_default();
-    match AtNode::of(view, node, &claims) {
+    match AtNode::new(view, node, &claims) {
         Some(AtNode::Waits(why)) => Answer::Refused(format!("is bound to node {node}, and {why}")),
         Some(AtNode::Got(pairs)) => Answer::Fine(format!(
             "is bound to node {node} and got its NICs when it started there: {pairs}"

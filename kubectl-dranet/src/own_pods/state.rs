@@ -32,7 +32,7 @@ pub(crate) enum State {
 
 impl State {
     /// Reads a pod.
-    pub(crate) fn of(pod: &Value) -> Self {
+    pub(crate) fn new(pod: &Value) -> Self {
         let status = &pod["status"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut containers = status["containerStatuses"].as_array().into_iter().flatten();
@@ -151,9 +151,9 @@ mod tests {
         ];
         for (spec, status, expected) in cases {
             let pod = json!({ "spec": spec, "status": status });
-            assert_eq!(State::of(&pod), expected, "{pod}");
+            assert_eq!(State::new(&pod), expected, "{pod}");
         }
         let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-        assert_eq!(State::of(&deleted), State::Broken("somebody deleted it".to_owned()));
+        assert_eq!(State::new(&deleted), State::Broken("somebody deleted it".to_owned()));
     }
 }

@@ -179,8 +179,8 @@ impl Cluster {
             Ok(fabric) => fabric,
             Err(why) => return Ok(Err(Answer::Refused(format!("waits for a fabric: {why}")))),
         };
-        let own = PodRequirements::of(&typed, None);
-        let extended = Extended::of(&own.requests, &self.view);
+        let own = PodRequirements::new(&typed, None);
+        let extended = Extended::new(&own.requests, &self.view);
         let needs = Needs { own, extended, fabric };
         Ok(Ok(Asked { pod: typed, known, claims, needs }))
     }
@@ -231,7 +231,7 @@ impl Cluster {
     /// The nodes on which the pod fits.
     fn fits(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
         let Asked { pod, known, claims, needs } = asked;
-        let placement = Placement::of(pod);
+        let placement = Placement::new(pod);
         let Self { view, barriers, .. } = self;
         let mut open: Vec<&str> = nodes(view)
             .filter(|node| {

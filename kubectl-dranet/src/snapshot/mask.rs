@@ -45,7 +45,7 @@ pub(super) struct Names {
 }
 
 impl Masked {
-    pub(super) fn of(found: Names) -> Self {
+    pub(super) fn new(found: Names) -> Self {
         let mut names = HashMap::new();
         for (kind, of_kind) in found.names {
             for (number, name) in of_kind.into_iter().enumerate() {
@@ -277,7 +277,7 @@ mod tests {
         for name in ["a", "bc"] {
             names.add("node", &name.into());
         }
-        let masked = Masked::of(names);
+        let masked = Masked::new(names);
         for (text, expected) in [
             ("a", "node-000000"),
             ("ab", "ab"),
@@ -338,7 +338,7 @@ mod tests {
         for object in &objects {
             names.of_object(object);
         }
-        let masked = Masked::of(names);
+        let masked = Masked::new(names);
         for object in &mut objects {
             masked.apply(object);
         }

@@ -12,7 +12,7 @@ pub(crate) struct Beside(Vec<Value>);
 
 impl Beside {
     /// Those among the objects of a file.
-    pub(super) fn of(objects: Vec<Value>) -> Self {
+    pub(super) fn new(objects: Vec<Value>) -> Self {
         let used = objects.into_iter().filter(|object| {
             matches!(object["kind"].as_str(), Some("ResourceClaim" | "ResourceClaimTemplate"))
         });
@@ -36,7 +36,7 @@ impl Beside {
                 continue;
             }
             let claim = ResourceClaim { status: None, ..parsed(object)? };
-            if view.claim(&ObjectKey::of(&claim.metadata)).is_none() {
+            if view.claim(&ObjectKey::new(&claim.metadata)).is_none() {
                 view.apply(claim)?;
             }
         }

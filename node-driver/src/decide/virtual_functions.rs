@@ -29,7 +29,7 @@ const CLASS_INFINIBAND: u32 = 0x0207;
 
 /// What is known about the machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine<'a> {
+pub struct VfFacts<'a> {
     /// Its PCI functions, and the interfaces and RDMA devices in the host's namespace.
     pub snapshot: &'a Snapshot,
     /// The host's interfaces.
@@ -154,7 +154,7 @@ impl fmt::Display for User {
 }
 
 /// Judges each physical function that a policy selects. The first matching policy applies.
-pub fn judge(policies: &[SriovPolicy], machine: Machine<'_>) -> BTreeMap<PciAddress, Judged> {
+pub fn judge(policies: &[SriovPolicy], machine: VfFacts<'_>) -> BTreeMap<PciAddress, Judged> {
     let functions = machine.snapshot.pci.iter();
     let physical = functions.filter(|function| {
         function.class >> 16 == CLASS_NETWORK && function.sriov_total_vfs.is_some_and(|it| it > 0)
@@ -174,7 +174,7 @@ pub fn judge(policies: &[SriovPolicy], machine: Machine<'_>) -> BTreeMap<PciAddr
         .collect()
 }
 
-impl<'a> Machine<'a> {
+impl<'a> VfFacts<'a> {
     fn judge(self, function: &PciFunction, policy: &SriovPolicy) -> Judged {
         let present = function.sriov_num_vfs.unwrap_or_default();
         let wanted = policy.num_vfs;

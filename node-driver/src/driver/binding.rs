@@ -25,7 +25,7 @@ pub(super) struct NicBinding {
 
 impl NicBinding {
     /// The setting of a node with these labels.
-    pub(super) fn of(args: &Args, node: &NodeIdentity) -> Self {
+    pub(super) fn new(args: &Args, node: &NodeIdentity) -> Self {
         let binding = Self {
             by_default: args.bind_nics,
             late_nodes: args.late_nodes.clone(),

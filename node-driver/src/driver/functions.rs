@@ -4,7 +4,7 @@
 use crate::args::Args;
 use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::decide::virtual_functions::{
-    Action, Judged, Machine, Obstacle, Progress, User, Verdict, guid, judge,
+    Action, Judged, Obstacle, Progress, User, Verdict, VfFacts, guid, judge,
 };
 use crate::facts::claims;
 use crate::facts::held::Claims;
@@ -183,7 +183,7 @@ impl Functions {
             }
         };
         let guided = self.guided.clone();
-        let machine = Machine { snapshot, network, held: &held, guided: &guided };
+        let machine = VfFacts { snapshot, network, held: &held, guided: &guided };
         let mut judged = judge(&self.policies, machine);
         for action in self.progress.next(&judged, now) {
             self.act(action, &mut judged, now).await;
@@ -272,7 +272,7 @@ impl Functions {
     fn write(&mut self, physical: PciAddress, judged: &Judged, replace: bool) {
         self.progress.writing(physical);
         let (place, name, number) = (self.place.clone(), name(physical, judged), judged.wanted);
-        let guids = judged.guid.map(|guid| (0..number).map(|it| guid::of(guid, it)).collect());
+        let guids = judged.guid.map(|guid| (0..number).map(|it| guid::derive(guid, it)).collect());
         let order = Order {
             path: judged.path.clone(),
             removed: replace.then(|| judged.functions.clone()),
@@ -370,7 +370,7 @@ fn name(physical: PciAddress, judged: &Judged) -> String {
 
 impl Place {
     fn claims(&self) -> Claims {
-        Claims::of(Some(self.paths.checkpoint()))
+        Claims::new(Some(self.paths.checkpoint()))
     }
 
     /// Writes the number. InfiniBand functions are created, get GUIDs and are recreated, because

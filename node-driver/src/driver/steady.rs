@@ -14,7 +14,7 @@ use crate::facts::held::Claims;
 use crate::facts::network::changes::Changes;
 use crate::facts::node::get_node;
 use crate::facts::ports::Ports;
-use crate::facts::watch::{self, Known};
+use crate::facts::watch::{self, KnownObjects};
 use crate::kubelet::run::Shared;
 use crate::probe;
 use crate::publish::events::{
@@ -105,7 +105,7 @@ impl Operations {
         let metrics = Metrics::register(&mut registry);
         shared.metrics.register(&mut registry);
         if let Some(paths) = args.plugin.paths(DRIVER) {
-            let claims = Claims::of(Some(paths.checkpoint()));
+            let claims = Claims::new(Some(paths.checkpoint()));
             let sys = args.root.join("sys");
             let ports = shared.ports.clone();
             NicCounters::new(&sys, claims, ports, &args.node_name).register(&mut registry);
@@ -142,7 +142,7 @@ pub(super) async fn run(
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);
     }
-    let ports = Ports::of(&driver.host, driver.ports.clone());
+    let ports = Ports::new(&driver.host, driver.ports.clone());
     let vendor_driver = driver.vendor.as_ref().and_then(VendorDriver::file);
     watch::polled(&mut tasks, ports, driver.claims.clone(), vendor_driver, &wake);
     let (sender, metadata) = value::channel(driver.cloud.clone());
@@ -214,7 +214,7 @@ enum Turn {
 struct Steady {
     driver: Driver,
     metadata: value::Receiver<CloudMetadata>,
-    known: Known,
+    known: KnownObjects,
     /// Cancelled after the first turn; then the watches begin.
     looked: CancellationToken,
     events: NodeEvents,

@@ -27,7 +27,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
     let client = server.client();
     let node = get_node(&client, NODE).await.unwrap();
     let checkpoint = root.path().join(CHECKPOINT);
-    let files = Files::of(&HostRoot::at(root.path()), Some(root.path().join("rails.json")));
+    let files = Files::new(&HostRoot::at(root.path()), Some(root.path().join("rails.json")));
     Driver {
         host: HostRoot::at(root.path()),
         kernel: None,
@@ -38,7 +38,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         files,
         functions: None,
         vendor: None,
-        claims: Claims::of(Some(checkpoint)),
+        claims: Claims::new(Some(checkpoint)),
         binding: NicBinding::default(),
         late: LateNics::default(),
         kubelet_config: KubeletConfig::default(),
@@ -224,7 +224,7 @@ async fn a_nic_that_does_not_answer_is_tainted_others_are_published() {
     let state = root.path().join("sys/class/infiniband/mlx5_2/ports/1/state");
     fs::remove_file(&state).unwrap();
     mknodat(CWD, &state, FileType::Fifo, kernel_fs::Mode::RUSR | kernel_fs::Mode::WUSR, 0).unwrap();
-    let mut ports = Ports::of(&driver.host, driver.ports.clone());
+    let mut ports = Ports::new(&driver.host, driver.ports.clone());
     assert!(ports.changed().await);
 
     let decision = driver.look().await.unwrap();

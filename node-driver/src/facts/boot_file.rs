@@ -38,7 +38,7 @@ impl<T> Clone for BootFile<T> {
 
 impl<T: Serialize + DeserializeOwned> BootFile<T> {
     /// Opens the file of this name for this boot; `None` if the root has no boot ID.
-    pub(crate) fn of(host: &HostRoot, name: &str, version: u32) -> Option<Self> {
+    pub(crate) fn new(host: &HostRoot, name: &str, version: u32) -> Option<Self> {
         let path = host.run().join("dranet").join(name);
         Some(Self { path, boot: host::boot_id(host)?, version, content: PhantomData })
     }
@@ -74,13 +74,13 @@ mod tests {
         let file = root.join("proc/sys/kernel/random/boot_id");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, format!("1b1c2d3e-0000-4000-8000-00000000000{number}\n")).unwrap();
-        BootFile::of(&HostRoot::at(root), "file.json", 1).unwrap()
+        BootFile::new(&HostRoot::at(root), "file.json", 1).unwrap()
     }
 
     #[test]
     fn content_is_valid_for_one_boot() {
         let root = tempfile::tempdir().unwrap();
-        let none = BootFile::<Vec<u32>>::of(&HostRoot::at(root.path()), "file.json", 1);
+        let none = BootFile::<Vec<u32>>::new(&HostRoot::at(root.path()), "file.json", 1);
         assert!(none.is_none(), "no boot, no file");
         let first = boot(root.path(), 1);
         assert_eq!(first.load(), None);

@@ -39,7 +39,7 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// Uses this checkpoint.
-    pub(crate) fn of(checkpoint: Option<PathBuf>) -> Self {
+    pub(crate) fn new(checkpoint: Option<PathBuf>) -> Self {
         Self { checkpoint }
     }
 

@@ -34,12 +34,12 @@ const FILES: [&str; 2] = ["state", "rate"];
 /// share them.
 #[derive(Clone, Debug, Default)]
 pub struct KnownPorts {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<PortStates>>,
     reads: Reads,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct PortStates {
     /// The ports as they were last read, by device.
     ports: BTreeMap<String, Vec<RdmaPort>>,
     unresponsive: BTreeSet<String>,
@@ -87,7 +87,7 @@ impl KnownPorts {
 
     /// A poisoned lock is harmless: each change is a single call, so the value is always
     /// complete.
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, PortStates> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ struct Progress {
 
 impl Ports {
     /// Polls this machine's ports; nothing is known about them yet.
-    pub(crate) fn of(host: &HostRoot, known: KnownPorts) -> Self {
+    pub(crate) fn new(host: &HostRoot, known: KnownPorts) -> Self {
         let devices = host.sys().join("class/infiniband");
         Self {
             devices,

@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// Reads the file; `None` if there is none.
 pub(crate) fn rails_file(run_dir: &Path) -> Option<RailsFile> {
     match read(&run_dir.join(RAILS_FILE)) {
-        Ok(text) => Some(RailsFile::of(&text)),
+        Ok(text) => Some(RailsFile::new(&text)),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => Some(RailsFile { rails: Err(error.to_string()) }),
     }

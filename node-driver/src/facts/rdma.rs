@@ -12,13 +12,13 @@ mod netns;
 pub(crate) mod wire;
 
 pub(crate) use devices::read;
-pub use devices::{Device, Port, devices_in};
+pub use devices::{Port, RdmaLink, devices_in};
 pub(crate) use netns::netns_mode;
 
 use topology_graph::{PciAddress, RdmaDevice, RdmaPort, Snapshot};
 
 /// Completes the devices that were read from sysfs. Facts from sysfs are never replaced.
-pub fn complete(snapshot: &mut Snapshot, devices: &[Device]) {
+pub fn complete(snapshot: &mut Snapshot, devices: &[RdmaLink]) {
     for device in devices {
         let function = function(snapshot, device);
         let known = snapshot.rdma.iter_mut().find(|known| known.name == device.name);
@@ -44,12 +44,12 @@ pub fn complete(snapshot: &mut Snapshot, devices: &[Device]) {
 }
 
 /// The function of the first port's interface.
-fn function(snapshot: &Snapshot, device: &Device) -> Option<PciAddress> {
+fn function(snapshot: &Snapshot, device: &RdmaLink) -> Option<PciAddress> {
     let netdev = device.ports.iter().find_map(|port| port.netdev.as_deref())?;
     snapshot.netdevs.iter().find(|known| known.name == netdev)?.pci
 }
 
-fn complete_device(known: &mut RdmaDevice, device: &Device, function: Option<PciAddress>) {
+fn complete_device(known: &mut RdmaDevice, device: &RdmaLink, function: Option<PciAddress>) {
     known.pci = known.pci.or(function);
     known.node_guid = known.node_guid.take().or_else(|| device.node_guid.clone());
     known.sys_image_guid = known.sys_image_guid.take().or_else(|| device.sys_image_guid.clone());

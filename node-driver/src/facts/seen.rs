@@ -48,7 +48,7 @@ impl Seen {
     /// about NICs that pods have; forgets NICs that neither the host nor a pod has.
     pub fn remember(&mut self, devices: &[Device], facts: &Facts, held: &Held) {
         let of_host = devices.iter().filter(|device| !held.contains_key(&device.name));
-        let nics: Vec<_> = of_host.map(|device| SeenNic::of(device, facts)).collect();
+        let nics: Vec<_> = of_host.map(|device| SeenNic::new(device, facts)).collect();
         self.nics.retain(|name, _| held.contains_key(name));
         self.nics.extend(nics.into_iter().map(|nic| (nic.device.name.clone(), nic)));
     }
@@ -105,7 +105,7 @@ impl Seen {
 }
 
 impl SeenNic {
-    fn of(device: &Device, facts: &Facts) -> Self {
+    fn new(device: &Device, facts: &Facts) -> Self {
         let Facts { snapshot, network, .. } = facts;
         let address = function(snapshot, &device.name);
         let netdev = address.and_then(|address| snapshot.netdev(address));

@@ -30,7 +30,7 @@ use topology_graph::NodeTopology;
 
 /// This node's objects on the server, as last received.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownObjects {
     pub(crate) slices: Store<ResourceSlice>,
     pub(crate) topologies: Store<NodeTopology>,
 }
@@ -43,10 +43,10 @@ pub(crate) fn objects(
     node: &str,
     wake: &Arc<Notify>,
     begin: &CancellationToken,
-) -> Known {
+) -> KnownObjects {
     let of_node = format!("spec.driver={DRIVER},spec.nodeName={node}");
     let named = format!("metadata.name={node}");
-    Known {
+    KnownObjects {
         slices: watch(tasks, Api::all(client.clone()), &of_node, wake, begin),
         topologies: watch(tasks, Api::all(client.clone()), &named, wake, begin),
     }

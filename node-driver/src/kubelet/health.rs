@@ -51,7 +51,7 @@ pub enum HealthState {
 /// The health of all devices. A NIC is healthy while any of its ports is active, as for
 /// the taint `dranet.io/port-down`, and its RDMA device answers. The health of a NIC
 /// without RDMA is unknown.
-pub fn of(
+pub fn device_health(
     inventory: &Inventory,
     unresponsive: &BTreeSet<String>,
     pool: &str,
@@ -210,10 +210,11 @@ mod tests {
                 function: None,
             };
             let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
-            let health = of(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
+            let health =
+                device_health(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
             assert_eq!((health[0].state, health[0].message.as_str()), (expected, message));
             let silent = BTreeSet::from(["mlx4_0".to_owned()]);
-            let health = of(&inventory, &silent, "node", SystemTime::UNIX_EPOCH);
+            let health = device_health(&inventory, &silent, "node", SystemTime::UNIX_EPOCH);
             assert_eq!(health[0].state, HealthState::Unhealthy);
             assert_eq!(health[0].message, "mlx4_0 does not answer");
         }

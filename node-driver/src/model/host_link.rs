@@ -314,7 +314,7 @@ impl HostRoute {
 
 impl HostAddress {
     /// A permanent address of global scope, with its network's broadcast address.
-    pub fn of(prefix: IpPrefix) -> Self {
+    pub fn new(prefix: IpPrefix) -> Self {
         let (first, last) = prefix.bounds();
         let broadcast = match prefix.numbered(last) {
             Some(IpAddr::V4(address)) if last - first > 1 => Some(address),

@@ -119,7 +119,7 @@ struct NicEntry<'a> {
 }
 
 impl<'a> NicEntry<'a> {
-    fn of(device: &'a PlannedDevice, claim: Option<&'a str>) -> Self {
+    fn new(device: &'a PlannedDevice, claim: Option<&'a str>) -> Self {
         Self {
             claim,
             request: &device.request,
@@ -141,7 +141,7 @@ pub fn devices_file<'a>(plan: &'a Plan) -> DevicesFile<'a> {
     let Wiring { gpus, beside, .. } = &plan.wiring;
     // If the pod has several claims, each NIC names its claim.
     let name = |claim: &'a ClaimRef| (!beside.is_empty()).then_some(claim.name.as_str());
-    let nics = plan.told().into_iter().map(|(claim, nic)| NicEntry::of(nic, name(claim)));
+    let nics = plan.told().into_iter().map(|(claim, nic)| NicEntry::new(nic, name(claim)));
     let others = plan.others.iter().chain(beside.iter().flat_map(|claim| &claim.others));
     let (nics, others) = (nics.collect(), others.collect());
     DevicesFile { version: 1, claim: &plan.claim, nics, gpus, others }

@@ -90,7 +90,7 @@ impl Inventory {
     /// The NICs of a machine snapshot, with their existing character devices.
     pub fn with(snapshot: &Snapshot, host: &HostRoot) -> Self {
         let dev = host.dev().join(INFINIBAND);
-        Self::of(snapshot, |name| char_device(&dev, name))
+        Self::new(snapshot, |name| char_device(&dev, name))
     }
 
     /// Adds the host's virtual interfaces that pods can get.
@@ -176,7 +176,7 @@ impl Inventory {
     }
 
     /// The NICs of a snapshot; `find` looks up a character device.
-    fn of(snapshot: &Snapshot, find: impl Fn(&str) -> Option<CharDevice>) -> Self {
+    fn new(snapshot: &Snapshot, find: impl Fn(&str) -> Option<CharDevice>) -> Self {
         let nic = |function: &PciFunction| {
             let rdma = snapshot.rdma_device(function.address);
             let netdev = snapshot.netdev(function.address);

@@ -226,7 +226,7 @@ impl Preparer {
         let slices: Api<ResourceSlice> = Api::all(self.client.clone());
         let of_node = params.fields(&format!("spec.nodeName={}", self.name));
         match tokio::time::timeout(SLICES_PATIENCE, slices.list(&of_node)).await {
-            Ok(Ok(list)) => return Published::of(list.items),
+            Ok(Ok(list)) => return Published::new(list.items),
             Ok(Err(error)) => tracing::warn!(%error, "Failed to read ResourceSlices"),
             Err(_) => tracing::warn!("Failed to read ResourceSlices in time"),
         }

@@ -27,7 +27,7 @@ pub struct Published {
 
 impl Published {
     /// The devices of these slices. Of two generations of a pool, the newer one counts.
-    pub fn of(mut slices: Vec<ResourceSlice>) -> Self {
+    pub fn new(mut slices: Vec<ResourceSlice>) -> Self {
         slices.sort_by_key(|slice| slice.spec.pool.generation);
         let mut capacities = BTreeMap::new();
         let devices = slices.into_iter().flat_map(|slice| {

@@ -197,7 +197,7 @@ mod tests {
         let checkpoint: Checkpoint = serde_json::from_value(json!({"claims": claims})).unwrap();
         let path = root.path().join("checkpoint.json");
         checkpoint.store(&path).unwrap();
-        let claims = Claims::of(Some(path));
+        let claims = Claims::new(Some(path));
         let counters = NicCounters::new(root.path(), claims, KnownPorts::default(), "n1");
         (root, counters)
     }

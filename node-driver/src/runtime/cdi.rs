@@ -72,14 +72,14 @@ impl Default for Environment {
 pub struct Spec {
     cdi_version: &'static str,
     kind: String,
-    devices: Vec<Device>,
+    devices: Vec<SpecDevice>,
     #[serde(skip_serializing_if = "Edits::is_empty")]
     container_edits: Edits,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Device {
+struct SpecDevice {
     name: String,
     container_edits: Edits,
 }
@@ -180,7 +180,7 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
         .devices
         .iter()
         .filter(|device| seen.insert(device_name(plan, device)))
-        .map(|device| Device {
+        .map(|device| SpecDevice {
             name: device_name(plan, device),
             container_edits: Edits {
                 // Shows which devices a container has if it does not have all of the claim's.

@@ -26,7 +26,7 @@ pub(super) struct Attempt {
 pub(super) struct AttemptFile(PathBuf);
 
 impl AttemptFile {
-    pub(super) fn of(plugin: &Path) -> Self {
+    pub(super) fn new(plugin: &Path) -> Self {
         Self(plugin.join(FILE))
     }
 

@@ -65,12 +65,12 @@ pub(crate) type Modules = BTreeMap<String, LoadedModule>;
 
 /// The file; `None` if the root has no boot ID.
 pub(crate) fn file(host: &HostRoot) -> Option<BootFile<VendorDriverState>> {
-    BootFile::of(host, FILE, VERSION)
+    BootFile::new(host, FILE, VERSION)
 }
 
 /// The file with the [`Grant`]; `None` if the root has no boot ID.
 pub(crate) fn grant_file(host: &HostRoot) -> Option<BootFile<Grant>> {
-    BootFile::of(host, GRANT_FILE, VERSION)
+    BootFile::new(host, GRANT_FILE, VERSION)
 }
 
 /// `version 25.04 waits: claim default/a uses NICs of this node`.

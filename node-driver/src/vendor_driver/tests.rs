@@ -141,7 +141,7 @@ impl Machine {
             first_load_in_turn: false,
             command: ["sh", "-c", script, "sh", &ready].map(str::to_owned).to_vec(),
         };
-        Loader::of(args).unwrap()
+        Loader::new(args).unwrap()
     }
 
     fn state(&self) -> Option<VendorDriverState> {

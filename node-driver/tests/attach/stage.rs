@@ -5,7 +5,7 @@ use futures::TryStreamExt;
 use nix::sched::{CloneFlags, unshare};
 use node_driver::kernel::attach::enter::attach;
 use node_driver::kernel::attach::host_links::HostNetwork;
-use node_driver::kernel::attach::known::{Indices, Known};
+use node_driver::kernel::attach::known::{BeforeAttach, Indices};
 use node_driver::kernel::attach::leave::{Patience, Returned, leave, restore};
 use node_driver::kernel::attach::netns::NetNs;
 use node_driver::kernel::attach::rdma::NetnsMode;
@@ -125,7 +125,7 @@ impl Stage {
 
     fn attach_again(&self, plan: &Plan, links: &mut Indices) -> Result<(), AttachError> {
         let (leases, before) = (BTreeMap::new(), links.clone());
-        let known = Known { leases: &leases, links: &before, sysctl: Path::new(SYSCTL) };
+        let known = BeforeAttach { leases: &leases, links: &before, sysctl: Path::new(SYSCTL) };
         let journal = |now: &Indices| {
             links.clone_from(now);
             Ok(())

@@ -21,12 +21,12 @@ pub(crate) struct Listed {
 
 impl Default for Listed {
     fn default() -> Self {
-        Self::of("team")
+        Self::new("team")
     }
 }
 
 impl Listed {
-    pub(crate) fn of(namespace: &str) -> Self {
+    pub(crate) fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), pods: Arc::default() }
     }
 

@@ -12,7 +12,7 @@ pub struct RailsFile {
 
 impl RailsFile {
     /// What a file with this text says.
-    pub fn of(text: &str) -> Self {
+    pub fn new(text: &str) -> Self {
         Self { rails: parse(text) }
     }
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> Result<BTreeMap<String, u32>, String> {
-        RailsFile::of(text).rails
+        RailsFile::new(text).rails
     }
 
     #[test]

@@ -45,7 +45,7 @@ const ONE: u32 = 60;
 impl Cost {
     /// The loss of a node whose room goes from `before` to `after`; `whole` is its room
     /// with nothing in use. The fabric is not included.
-    pub fn of(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
+    pub fn new(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
         Costs::default().of([before, after, whole], mix)
     }
 
@@ -86,7 +86,7 @@ struct Lost {
 }
 
 impl Costs {
-    /// [`Cost::of`] these rooms before and after, and with nothing in use; `mix` is the same in
+    /// [`Cost::new`] these rooms before and after, and with nothing in use; `mix` is the same in
     /// every call.
     pub fn of(&mut self, rooms: [&Room; 3], mix: &Mix) -> Cost {
         let [before, after, whole] = rooms.map(Room::levels);
@@ -120,14 +120,14 @@ impl Costs {
         if let Some(known) = self.known.get(&self.cells) {
             return *known;
         }
-        let lost = Lost::of(&self.cells, mix);
+        let lost = Lost::new(&self.cells, mix);
         self.known.insert(self.cells.clone(), lost);
         lost
     }
 }
 
 impl Lost {
-    fn of(cells: &[Cell], mix: &Mix) -> Self {
+    fn new(cells: &[Cell], mix: &Mix) -> Self {
         // By unit: the expected numbers before and after.
         let mut spreads: Vec<(Demand, [Spread; 2])> = Vec::new();
         let mut lost = Self::default();
@@ -136,7 +136,7 @@ impl Lost {
             let (unit, count) = demand.units();
             let known = spreads.iter().position(|(known, _)| *known == unit);
             let number = known.unwrap_or_else(|| {
-                spreads.push((unit, [0, 1].map(|when| Spread::of(cells, when, unit))));
+                spreads.push((unit, [0, 1].map(|when| Spread::new(cells, when, unit))));
                 spreads.len() - 1
             });
             let [before, after] = spreads[number].1.each_ref().map(|it| it.expected(count));
@@ -167,7 +167,7 @@ struct Spread {
 
 impl Spread {
     /// The distribution for a level's cells, before the allocation (0) or after it (1).
-    fn of(cells: &[Cell], when: usize, unit: Demand) -> Self {
+    fn new(cells: &[Cell], when: usize, unit: Demand) -> Self {
         let mut spread = Self { fewest: 0, likely: vec![1 << ONE] };
         for cell in cells {
             spread.add(cell[when], cell[2], unit);
@@ -216,14 +216,14 @@ mod tests {
     use super::*;
 
     fn pairs(count: u32) -> Free {
-        Free::of(count, count)
+        Free::new(count, count)
     }
 
     /// The expected number of pods of a shape in cells with this free and total room.
     fn expected(cells: &[(Free, Free)], demand: Demand) -> u64 {
         let cells: Vec<Cell> = cells.iter().map(|(free, whole)| [*free, *free, *whole]).collect();
         let (unit, count) = demand.units();
-        Spread::of(&cells, 0, unit).expected(count)
+        Spread::new(&cells, 0, unit).expected(count)
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(of(4, 4), WHOLE + WHOLE / 16);
         assert_eq!(of(0, 1), 4 * WHOLE);
         // A GPU without a NIC is useless.
-        let gpus_only = Free::of(2, 0);
+        let gpus_only = Free::new(2, 0);
         assert_eq!(expected(&[(gpus_only, gpus_only)], Demand::gpus(1)), 0);
     }
 
@@ -243,11 +243,11 @@ mod tests {
     fn a_gpu_and_its_nics_must_be_in_one_cell() {
         let cells = [(pairs(1), pairs(2)), (pairs(2), pairs(2))];
         assert_eq!(expected(&cells, Demand::gpus(2)), WHOLE + WHOLE / 2);
-        let apart = [(Free::of(2, 0), Free::of(2, 0)), (pairs(1), pairs(1))];
+        let apart = [(Free::new(2, 0), Free::new(2, 0)), (pairs(1), pairs(1))];
         assert_eq!(expected(&apart, Demand::gpus(1)), WHOLE);
         // Two NICs for each GPU.
         let each = Demand { gpus: 2, nics: 4, nodes: 1 };
-        let wide = Free::of(1, 3);
+        let wide = Free::new(1, 3);
         assert_eq!(expected(&[(wide, wide), (wide, wide)], each), WHOLE);
         assert_eq!(expected(&[(wide, wide), (pairs(1), pairs(1))], each), 0);
     }
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn many_devices_do_not_overflow() {
         let shape = Demand { gpus: 0, nics: 1, nodes: 1 };
-        let many = Free::of(0, 1_000);
+        let many = Free::new(0, 1_000);
         let half = u64::from(HELD_MAX) / 2 * WHOLE;
         assert_eq!(expected(&[(Free::default(), many)], shape), half);
         let all = expected(&[(Free::default(), many); 20], shape);
@@ -303,7 +303,7 @@ mod tests {
         };
         let rooms: [&dyn Fn(u32) -> Room; 2] = [&one, &many];
         for room in rooms {
-            let cost = |free| Cost::of(&room(free), &room(free - 1), &room(8), &mix);
+            let cost = |free| Cost::new(&room(free), &room(free - 1), &room(8), &mix);
             let costs: Vec<_> = (1..=8).map(cost).collect();
             assert!(costs.is_sorted(), "{costs:?}");
         }
@@ -316,7 +316,7 @@ mod tests {
         let room = |cells: [u32; 2]| {
             Room::new(vec![cells.map(pairs).to_vec(), vec![pairs(cells[0] + cells[1])]])
         };
-        let cost = |before, after| Cost::of(&room(before), &room(after), &room([2, 2]), &mix);
+        let cost = |before, after| Cost::new(&room(before), &room(after), &room([2, 2]), &mix);
         let (whole, broken) = (cost([2, 0], [1, 0]), cost([1, 1], [0, 1]));
         assert_eq!((whole.loss, whole.left), (broken.loss, broken.left));
         assert!(broken < whole);
@@ -338,7 +338,7 @@ mod tests {
         for free in 1..=0xff_u32 {
             let left = free & (free - 1);
             let rooms = [&room(free), &room(left), &whole];
-            let alone = Cost::of(rooms[0], rooms[1], rooms[2], &mix);
+            let alone = Cost::new(rooms[0], rooms[1], rooms[2], &mix);
             assert_eq!(costs.of(rooms, &mix), alone, "{free:b}");
             let mirrored = [free, left].map(|bits| room(bits.reverse_bits() >> 24));
             assert_eq!(costs.of([&mirrored[0], &mirrored[1], &whole], &mix), alone, "{free:b}");

@@ -20,7 +20,7 @@ impl Reach {
     pub const UNKNOWN: Self = Self { path: PathKind::Unknown, leaves_socket: false };
 
     /// How far the devices of a pair are apart.
-    pub fn of(topology: &Topology, pair: &Pair) -> Self {
+    pub fn new(topology: &Topology, pair: &Pair) -> Self {
         let path = pair.path;
         let leaves_socket = path == PathKind::Sys && !topology.shares_socket(pair.gpu, pair.nic);
         Self { path, leaves_socket }
@@ -56,7 +56,7 @@ impl AtStart {
     pub const UNKNOWN: Self = Self { missed: Self::PARTS, nearer: Self::PARTS * 5 };
 
     /// The same in parts.
-    pub fn of(expected: &Expectation) -> Self {
+    pub fn new(expected: &Expectation) -> Self {
         Self { missed: expected.missed(Self::PARTS), nearer: expected.missed_nearer(Self::PARTS) }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
             .nics()
             .iter()
             .map(|nic| Pair { gpu, nic: nic.address, path: topology.path(gpu, nic.address) })
-            .map(|pair| Reach::of(&topology, &pair))
+            .map(|pair| Reach::new(&topology, &pair))
             .collect();
         reaches.sort_unstable();
         let shown: Vec<_> = reaches.iter().map(Reach::to_string).collect();
@@ -136,7 +136,7 @@ mod tests {
         let far: Vec<_> = nics.filter(|nic| topology.path(gpu, *nic) == PathKind::Sys).collect();
         assert!(!far.is_empty());
         for nic in far {
-            let reach = Reach::of(&topology, &Pair { gpu, nic, path: PathKind::Sys });
+            let reach = Reach::new(&topology, &Pair { gpu, nic, path: PathKind::Sys });
             assert_eq!(reach.to_string(), "SYS");
         }
     }

@@ -23,7 +23,7 @@ pub struct Room {
 
 impl Free {
     /// This many GPUs and NICs, each with a port of its own.
-    pub const fn of(gpus: u32, nics: u32) -> Self {
+    pub const fn new(gpus: u32, nics: u32) -> Self {
         Self { gpus, nics, ports: nics }
     }
 

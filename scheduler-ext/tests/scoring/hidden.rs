@@ -84,7 +84,7 @@ fn counted(
     (demand, level): (LateDemand, Level),
 ) -> f64 {
     let all = TOPOLOGY.gpus().iter().map(|gpu| gpu.address).collect();
-    let groups = GpuGroups::of(policy, &TOPOLOGY, &all);
+    let groups = GpuGroups::new(policy, &TOPOLOGY, &all);
     let mut shares = Vec::new();
     for used in choices(open, hidden) {
         let free = open.iter().filter(|gpu| !used.contains(gpu)).copied().collect();
@@ -134,7 +134,7 @@ proptest! {
             apply(&mut view, &pod("blind", "a", hidden));
         }
         let demand = LateDemand { gpus: gpu_count, nics: nic_count, within: Some(level) };
-        let late = LateNode::of(&view, "a", view.inventory().state()).unwrap();
+        let late = LateNode::new(&view, "a", view.inventory().state()).unwrap();
         prop_assert_eq!(late.hidden_gpus(), hidden);
         let expected = late.expect(demand);
         let [all_gpus, all_nics] = addresses();

@@ -50,7 +50,7 @@ static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     // The example contains classes too, in every copy; keep each object once.
     let all = classes().into_iter().chain(nodes).chain(templates);
     let named = all.map(|object| {
-        let name = ObjectKey::of(&from(&object["metadata"]));
+        let name = ObjectKey::new(&from(&object["metadata"]));
         ((object["kind"].to_string(), name), object)
     });
     named.collect::<BTreeMap<_, _>>().into_values().collect()
@@ -162,7 +162,7 @@ fn take(view: &mut ClusterView, event: &Event) {
         Event::Apply(object) => return apply(view, object),
         Event::Delete(object) => object,
     };
-    let key = ObjectKey::of(&from(&object["metadata"]));
+    let key = ObjectKey::new(&from(&object["metadata"]));
     match object["kind"].as_str().unwrap() {
         "Node" => Index::<Node>::delete(view, &key),
         "DeviceClass" => Index::<DeviceClass>::delete(view, &key),
@@ -236,7 +236,7 @@ proptest! {
             if comes {
                 view.apply(claim).unwrap();
             } else {
-                Index::<ResourceClaim>::delete(&mut view, &ObjectKey::of(&claim.metadata));
+                Index::<ResourceClaim>::delete(&mut view, &ObjectKey::new(&claim.metadata));
             }
             prop_assert_eq!(all_points(&ranker, &view), all_points(&Ranker::default(), &view));
         }

@@ -38,10 +38,10 @@ fn node_page_has_devices_holders_and_standard_score() {
     ranker.learn(&view);
     let standard = ranker.standard(&names(), &view);
     let expected = ranker.expected();
-    let page = NodePage::of("a", &view, &expected, &standard, &[]).unwrap();
+    let page = NodePage::new("a", &view, &expected, &standard, &[]).unwrap();
     let json = serde_json::to_value(&page).unwrap();
     insta::assert_json_snapshot!("node", json);
-    assert!(NodePage::of("nowhere", &view, &expected, &standard, &[]).is_none());
+    assert!(NodePage::new("nowhere", &view, &expected, &standard, &[]).is_none());
 }
 
 /// A ranking in parts, which unlock the view in between, equals one at once.
@@ -65,7 +65,7 @@ fn without_claims_there_is_no_standard_pod() {
     let ranker = Ranker::default();
     ranker.learn(&view);
     let standard = ranker.standard(&["a".to_owned()], &view);
-    let page = NodePage::of("a", &view, &ranker.expected(), &standard, &[]).unwrap();
+    let page = NodePage::new("a", &view, &ranker.expected(), &standard, &[]).unwrap();
     let json = serde_json::to_value(&page).unwrap();
     assert_eq!(json["standardPod"]["claim"], Value::Null);
 }
@@ -80,7 +80,7 @@ fn pod_page_has_a_row_per_node_best_first() {
     let ranker = Ranker::default();
     let pod = pod("p", &json!([{"name": "dranet", "resourceClaimName": "p"}]));
     let answer = ask(&ranker, &pod, &NODES, &view, Instant::now());
-    let page = PodPage::of(&answer);
+    let page = PodPage::new(&answer);
     let rows = serde_json::to_value(&page).unwrap();
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), NODES.len());

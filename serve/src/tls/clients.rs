@@ -19,11 +19,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The clients of a port.
 #[derive(Clone, Debug, Default)]
-pub struct Clients(Option<Arc<Known>>);
+pub struct Clients(Option<Arc<KnownClients>>);
 
 /// Clients that are known by their certificates.
 #[derive(Debug)]
-struct Known {
+struct KnownClients {
     authority: Arc<dyn ClientCertVerifier>,
     /// The common names that are allowed; empty allows all.
     names: Vec<String>,
@@ -57,7 +57,7 @@ impl Clients {
         let read = tokio::fs::read(path).await;
         let pem = read.map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
         let authority = authority(&pem).map_err(|error| unusable(path.to_owned(), error))?;
-        Ok(Self(Some(Arc::new(Known { authority, names: names.to_vec() }))))
+        Ok(Self(Some(Arc::new(KnownClients { authority, names: names.to_vec() }))))
     }
 
     /// The configuration of a server with this certificate chain and key, both PEM.
@@ -97,7 +97,7 @@ fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     names.next()?.as_str().ok().map(str::to_owned)
 }
 
-impl ClientCertVerifier for Known {
+impl ClientCertVerifier for KnownClients {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.authority.root_hint_subjects()
     }

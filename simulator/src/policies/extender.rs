@@ -11,7 +11,7 @@ use cluster_model::view::ObjectKey;
 use foldhash::fast::RandomState;
 use scheduler_ext::arrivals::Arrivals;
 use scheduler_ext::forecast::{Forecast, Question};
-use scheduler_ext::machine::{Cells, Machine};
+use scheduler_ext::machine::{Cells, NodeMachine};
 use scheduler_ext::score::{Cost, Costs, Demand, Gets, Mix, Outcome, Room, rank};
 
 use super::kube::{KubeScheduler, Strategy};
@@ -32,7 +32,7 @@ pub struct SchedulerExt {
     /// Whether nodes have labels with their NVLink domains.
     knows_domains: bool,
     /// By kind.
-    machines: Vec<Machine>,
+    machines: Vec<NodeMachine>,
     claims: Arc<Claims>,
     prior: Mix,
     mix: Mix,
@@ -41,7 +41,7 @@ pub struct SchedulerExt {
     /// The pods that were bound most recently.
     arrivals: Arrivals,
     /// By kind, busy devices and the pod's GPUs.
-    known: HashMap<(usize, Devices, u32), Known, RandomState>,
+    known: HashMap<(usize, Devices, u32), Effect, RandomState>,
     /// By fabric.
     whole_nodes: Vec<u32>,
     /// By NVLink domain.
@@ -50,7 +50,7 @@ pub struct SchedulerExt {
 
 /// The effect of a pod on a node.
 #[derive(Debug)]
-struct Known {
+struct Effect {
     gets: Gets,
     before: Room,
     after: Room,
@@ -67,8 +67,8 @@ impl SchedulerExt {
             machines: (0..claims.machines.len())
                 .map(|kind| {
                     let (view, node) = (claims.view(), kind_node(kind));
-                    let cells = view.topology(&node).map(|graph| Cells::of(Arc::clone(graph)));
-                    Machine::of(view, &node, Arc::new(cells.unwrap_or_default()))
+                    let cells = view.topology(&node).map(|graph| Cells::new(Arc::clone(graph)));
+                    NodeMachine::of(view, &node, Arc::new(cells.unwrap_or_default()))
                 })
                 .collect(),
             claims,
@@ -96,9 +96,9 @@ impl SchedulerExt {
         let known = self
             .known
             .entry(key)
-            .or_insert_with(|| Known::of(claims, machine, mix, version, (key, candidate)));
+            .or_insert_with(|| Effect::new(claims, machine, mix, version, (key, candidate)));
         if known.cost.0 != version {
-            let cost = Cost::of(&known.before, &known.after, machine.whole(), mix);
+            let cost = Cost::new(&known.before, &known.after, machine.whole(), mix);
             known.cost = (version, cost);
         }
         let mut cost = known.cost.1;
@@ -127,10 +127,10 @@ impl SchedulerExt {
     }
 }
 
-impl Known {
-    fn of(
+impl Effect {
+    fn new(
         claims: &Claims,
-        machine: &Machine,
+        machine: &NodeMachine,
         mix: &Mix,
         mix_version: u64,
         ((kind, busy, gpus), candidate): ((usize, Devices, u32), &Candidate),
@@ -140,7 +140,7 @@ impl Known {
         let in_use = claims.state(kind, busy);
         let allocations = &candidate.placement.allocations;
         let forecast =
-            Forecast::of(question, (machine, None), allocations, &in_use, &mut Costs::default());
+            Forecast::new(question, (machine, None), allocations, &in_use, &mut Costs::default());
         let [before, after] = machine.rooms(&in_use, &forecast.taken);
         Self { gets: forecast.gets, before, after, cost: (mix_version, forecast.cost) }
     }
@@ -192,7 +192,7 @@ mod tests {
     /// with a whole NUMA node, and broke that.
     #[test]
     fn four_pairs_are_as_good_on_two_numa_nodes() {
-        let machine = machine::Machine::load("azure-ndh100v5").unwrap();
+        let machine = machine::SimulatedMachine::load("azure-ndh100v5").unwrap();
         let claims = Claims::new(vec![machine.clone()]).unwrap();
         let claims = Arc::new(claims.plan([4], Alignment::Preferred).unwrap());
         let mut cluster = Cluster::new(&claims.machines, 2, 2);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     /// These GPUs, each with the NIC on its switch.
-    fn pairs(machine: &machine::Machine, gpus: [usize; 4]) -> Devices {
+    fn pairs(machine: &machine::SimulatedMachine, gpus: [usize; 4]) -> Devices {
         let (all, nics) = machine.devices.split_at(machine.gpus as usize);
         let bits = gpus.map(|gpu| {
             let is_near = |nic: &machine::Device| {

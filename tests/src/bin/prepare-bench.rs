@@ -227,7 +227,7 @@ async fn places(scope: &Scope, machine: &mut Machine, times: usize) -> anyhow::R
         Topology::build(&topology_graph::read(&HostRoot::at(machine.root()))?, None);
     let gpus: Vec<_> = topology.gpus().iter().map(|gpu| gpu.address.to_string()).collect();
     let count = gpus.len();
-    let list = Listed::of(scope.namespace());
+    let list = Listed::new(scope.namespace());
     let serving = list.serve(&machine.kubelet_dir());
     list.add("places".to_owned(), gpus.into_iter().map(|id| (RESOURCE.to_owned(), id)).collect());
     machine.kill_driver();

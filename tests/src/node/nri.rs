@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use node_driver::runtime::nri::{
-    message::{Kind, Message, MessageReader},
+    message::{Message, MessageKind, MessageReader},
     trunk::{PLUGIN, RUNTIME, TrunkReader, frames},
     wire::{
         nri::{
@@ -152,7 +152,7 @@ impl Session {
     async fn register(&mut self) -> anyhow::Result<()> {
         let Message { stream, .. } = self.message(RUNTIME).await?;
         let response = Response { status: None, payload: Empty {}.encode_to_vec() };
-        self.send(RUNTIME, stream, Kind::Response, response.encode_to_vec()).await
+        self.send(RUNTIME, stream, MessageKind::Response, response.encode_to_vec()).await
     }
 
     async fn call(
@@ -169,7 +169,7 @@ impl Session {
             payload: request.encode_to_vec(),
             timeout_nano: 0,
         };
-        self.send(PLUGIN, stream, Kind::Request, request.encode_to_vec()).await?;
+        self.send(PLUGIN, stream, MessageKind::Request, request.encode_to_vec()).await?;
         let answer = self.message(PLUGIN).await?;
         anyhow::ensure!(answer.stream == stream, "an answer to call {}", answer.stream);
         let Response { status, .. } = Response::decode(&answer.data[..])?;
@@ -181,7 +181,7 @@ impl Session {
         &mut self,
         connection: u32,
         stream: u32,
-        kind: Kind,
+        kind: MessageKind,
         data: Vec<u8>,
     ) -> anyhow::Result<()> {
         let message = Message { stream, kind, flags: 0, data: data.into() };

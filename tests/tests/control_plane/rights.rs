@@ -132,7 +132,7 @@ impl Audit {
     pub(crate) fn compare(&self) -> anyhow::Result<()> {
         let mut findings = Vec::new();
         for (account, files) in ACCOUNTS {
-            let requests = Requests::of(account, &self.log())?;
+            let requests = Requests::new(account, &self.log())?;
             let granted = granted(files)?;
             // A granted request is refused only while a new API server has not read the roles.
             let is_tried = |(what, by): &(String, String)| {
@@ -165,7 +165,7 @@ struct Requests {
 }
 
 impl Requests {
-    fn of(account: &str, log: &Path) -> anyhow::Result<Self> {
+    fn new(account: &str, log: &Path) -> anyhow::Result<Self> {
         let mut requests = Self::default();
         for line in fs::read_to_string(log).context("the audit log")?.lines() {
             // The last line may be cut.

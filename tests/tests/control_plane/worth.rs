@@ -29,8 +29,8 @@ use simulator::{
     claims::{ClaimError, Placer},
     cluster::{Cluster, fabric_name, node_name},
     compare::{Scene, claims, machines},
-    machine::{Devices, Machine},
-    policies::{Kind, KubeScheduler, SchedulerExt, Strategy},
+    machine::{Devices, SimulatedMachine},
+    policies::{KubeScheduler, PolicyKind, SchedulerExt, Strategy},
     policy::{Candidate, POD_CPUS_PER_GPU, POD_GIB_PER_GPU, Pod, Policy},
     replay::{Binder, replay},
     trace::Trace,
@@ -61,7 +61,7 @@ async fn the_simulator_schedules_as_kube_scheduler(plane: Arc<ControlPlane>) -> 
     let pods = setting("DRANET_TRACE_PODS", 30)?;
     let scene = scene(pods)?;
     let outcome = async {
-        for kind in [Kind::KubeScheduler, Kind::SchedulerExt] {
+        for kind in [PolicyKind::KubeScheduler, PolicyKind::SchedulerExt] {
             with_scope(plane.client(), async |scope| {
                 let agreed = compare(&plane, scope, &scene, kind).await?;
                 report(&format!("{}: {agreed:?}", kind.name()));
@@ -115,12 +115,12 @@ async fn compare(
     plane: &ControlPlane,
     scope: &Scope,
     scene: &Scene,
-    kind: Kind,
+    kind: PolicyKind,
 ) -> anyhow::Result<Agreed> {
     let mut installation = Installation::install(plane, scope).await?;
     let names = cluster(scope, scene).await?;
     let points = Rc::default();
-    let mut policy: Box<dyn Policy> = if kind == Kind::SchedulerExt {
+    let mut policy: Box<dyn Policy> = if kind == PolicyKind::SchedulerExt {
         installation.start_extender().await?;
         Box::new(Seen {
             policy: SchedulerExt::new(Arc::clone(&scene.claims)),
@@ -152,7 +152,7 @@ async fn compare(
 /// Creates the nodes of the scene; returns their names.
 async fn cluster(scope: &Scope, scene: &Scene) -> anyhow::Result<Vec<String>> {
     let claims = &scene.claims;
-    for class in claims.machines.iter().flat_map(Machine::classes) {
+    for class in claims.machines.iter().flat_map(SimulatedMachine::classes) {
         scope.apply(serde_json::from_value(serde_json::to_value(class)?)?).await?;
     }
     let mut names = Vec::new();

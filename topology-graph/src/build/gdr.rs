@@ -68,7 +68,7 @@ impl<'s> Way<'s> {
             nic,
             degraded: is_degraded(gpu_function, nic, &ports, snapshot),
             is_chip_to_chip: steps.iter().any(|step| matches!(step.edge, Edge::ChipToChip { .. }))
-                && ChipToChip::of((gpu_function.vendor, gpu_function.device))
+                && ChipToChip::new((gpu_function.vendor, gpu_function.device))
                     .is_some_and(|chip| chip.has_memory),
             ports,
             peer_memory: peer_memory(gpu_function, snapshot),

@@ -65,7 +65,7 @@ pub(super) fn by_model(
     for (id, gpus) in models {
         // GB200 NVL4 has the PCI ID of GB200.
         let is_nvl4 = gpus.iter().all(|gpu| named_nvl4.contains(gpu));
-        let (count, is_whole) = match NvLinks::of(id) {
+        let (count, is_whole) = match NvLinks::new(id) {
             NvLinks::Switched { links, board } if is_nvl4 => (links / 3, gpus.len() == board),
             NvLinks::Switched { links, board } => (links, has_switches || gpus.len() == board),
             NvLinks::Direct { links, board } => (links, gpus.len() == board),

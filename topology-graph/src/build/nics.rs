@@ -19,7 +19,7 @@ pub(super) fn facts(
     nics.iter()
         .map(|nic| {
             let is_listed = listed.as_ref().map(|listed| listed.contains(nic));
-            (*nic, NicFacts { is_listed, ..NicFacts::of(*nic, snapshot) })
+            (*nic, NicFacts { is_listed, ..NicFacts::new(*nic, snapshot) })
         })
         .collect()
 }

@@ -24,7 +24,7 @@ pub(super) enum Node {
     /// A port that leads to devices.
     Port(Port),
     /// A source or destination of data.
-    Device(Device),
+    Device(OutlineDevice),
 }
 
 /// A host bridge, a root port, or a switch with all its ports.
@@ -48,7 +48,7 @@ pub(super) enum PortKind {
 
 /// A device, or the function that moves a NIC's data.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct OutlineDevice {
     pub(super) kind: DeviceKind,
     /// `NIC0`.
     pub(super) name: String,
@@ -101,7 +101,7 @@ impl Node {
     }
 
     /// All devices in the tree, from left to right.
-    pub(super) fn devices(&self) -> Vec<&Device> {
+    pub(super) fn devices(&self) -> Vec<&OutlineDevice> {
         match self {
             Self::Port(port) => port.children.iter().flat_map(Self::devices).collect(),
             Self::Device(device) => vec![device],

@@ -259,7 +259,7 @@ impl Graph {
     fn join_chips(&mut self) {
         for gpu in self.graph.node_indices() {
             let vertex = &self.graph[gpu];
-            let chip = vertex.id.filter(|_| vertex.role == Role::Gpu).and_then(ChipToChip::of);
+            let chip = vertex.id.filter(|_| vertex.role == Role::Gpu).and_then(ChipToChip::new);
             let numa = vertex.numa.and_then(|node| self.places.get(&Place::Numa(node)));
             if let (Some(ChipToChip { bandwidth, .. }), Some(&numa)) = (chip, numa) {
                 let edge = self.graph.add_edge(gpu, numa, Edge::ChipToChip { bandwidth });

@@ -104,7 +104,7 @@ impl Search<'_> {
         let Some(distance) = self.topology.distance(gpu, nic) else {
             return Some(Nearness::FARTHEST);
         };
-        Some(Nearness::of(distance).unwrap_or_else(|| Nearness::beyond(distance)))
+        Some(Nearness::new(distance).unwrap_or_else(|| Nearness::beyond(distance)))
     }
 
     /// Pairs in which each GPU has its own NICs.
@@ -137,7 +137,7 @@ impl Search<'_> {
             let gpu = *group.gpus.first()?;
             match group.tier {
                 Tier::Asked => self.reach(gpu, nic),
-                Tier::Rest => Nearness::of(self.topology.distance(gpu, nic)?),
+                Tier::Rest => Nearness::new(self.topology.distance(gpu, nic)?),
             }
         };
         let nics = plan.nics.iter().enumerate();

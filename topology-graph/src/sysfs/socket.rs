@@ -27,7 +27,7 @@ pub(super) fn sockets(sys: &mut Tree, nodes: &[NumaNodeFacts]) -> Vec<SocketFact
         });
         let Some(Ok(socket)) = socket.map(u32::try_from) else { continue };
         let told = CPUS.iter().find_map(|file| sys.value::<CpuSet>(&format!("{topology}/{file}")));
-        let cpus = told.unwrap_or_default().with(&CpuSet::of(cpu));
+        let cpus = told.unwrap_or_default().with(&CpuSet::new(cpu));
         let known = sockets.remove(&socket).unwrap_or_default();
         sockets.insert(socket, known.with(&cpus));
     }

@@ -61,7 +61,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn of(tree: &Tree) -> Self {
+    pub(crate) fn new(tree: &Tree) -> Self {
         let mut parts = Self::default();
         parts.take(tree.root(), "");
         parts
@@ -136,7 +136,7 @@ fn plain(paint: &Paint) -> Color {
 /// The faults of a picture, one per line.
 pub(crate) fn faults(svg: &str) -> Vec<String> {
     let tree = parsed(svg);
-    let parts = Parts::of(&tree);
+    let parts = Parts::new(&tree);
     let mut faults = Vec::new();
     if tree.size().width() > WIDTH_MAX {
         faults.push(format!("{} pixels wide", tree.size().width()));

@@ -94,7 +94,7 @@ pub(super) fn plan(
     intent.wishes.check_machines(machines, view)?;
     let spread = spread(intent);
     let demand = Demand::of(&spread);
-    let nics = NicClass::of(nic_driver, intent.nic_role, machines);
+    let nics = NicClass::new(nic_driver, intent.nic_role, machines);
     let question = Question {
         demand: &demand,
         counts: None,

@@ -43,7 +43,7 @@ pub(super) struct NicPlan {
 
 impl NicPlan {
     /// Chooses the NICs. `levels` returns the levels that a machine can have, best first.
-    pub(super) fn of(
+    pub(super) fn new(
         intent: &Intent,
         question: Question<'_>,
         levels: impl Fn(&Machine<'_>) -> Vec<Nearness>,

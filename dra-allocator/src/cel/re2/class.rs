@@ -5,7 +5,7 @@
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
 use super::cursor::Cursor;
-use super::error::{Kind, PatternError, SyntaxError};
+use super::error::{ErrorKind, PatternError, SyntaxError};
 use super::unicode;
 use crate::budget::{Budget, Spent};
 
@@ -114,7 +114,7 @@ fn unicode_escape(
     let name = match cursor.next() {
         Some('{') => {
             let end = cursor.rest().find('}');
-            let end = end.ok_or_else(|| SyntaxError::new(Kind::CharRange, start))?;
+            let end = end.ok_or_else(|| SyntaxError::new(ErrorKind::CharRange, start))?;
             let name = &cursor.rest()[..end];
             cursor.skip(end + 1);
             name
@@ -125,7 +125,7 @@ fn unicode_escape(
     let positive = name.strip_prefix('^');
     negated ^= positive.is_some();
     let class = unicode::class(positive.unwrap_or(name));
-    let class = class.ok_or_else(|| SyntaxError::new(Kind::CharRange, cursor.since(start)))?;
+    let class = class.ok_or_else(|| SyntaxError::new(ErrorKind::CharRange, cursor.since(start)))?;
     charged_group(class, negated, folds, budget)
 }
 
@@ -169,7 +169,7 @@ fn posix(cursor: &mut Cursor<'_>, folds: bool) -> Result<Option<ClassUnicode>, S
     let positive = name.strip_prefix('^');
     let known = POSIX.iter().find(|(known, _)| *known == positive.unwrap_or(name));
     let (_, ranges) =
-        known.ok_or_else(|| SyntaxError::new(Kind::CharRange, cursor.since(start)))?;
+        known.ok_or_else(|| SyntaxError::new(ErrorKind::CharRange, cursor.since(start)))?;
     Ok(Some(group(of_ranges(ranges), positive.is_some(), folds)))
 }
 
@@ -186,7 +186,7 @@ fn range(cursor: &mut Cursor<'_>, start: &str) -> Result<ClassUnicode, SyntaxErr
         cursor.skip(1);
         to = character(cursor, start)?;
         if to < from {
-            return Err(SyntaxError::new(Kind::CharRange, cursor.since(range)));
+            return Err(SyntaxError::new(ErrorKind::CharRange, cursor.since(range)));
         }
     }
     Ok(scalars(from, to))
@@ -197,7 +197,7 @@ fn character(cursor: &mut Cursor<'_>, start: &str) -> Result<u32, SyntaxError> {
         return cursor.escape();
     }
     let next = cursor.next().map(u32::from);
-    next.ok_or_else(|| SyntaxError::new(Kind::MissingBracket, start))
+    next.ok_or_else(|| SyntaxError::new(ErrorKind::MissingBracket, start))
 }
 
 /// The characters in a range of code points, without surrogates.

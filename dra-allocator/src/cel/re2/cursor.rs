@@ -1,6 +1,6 @@
 //! The rest of a pattern, with the escapes of single characters.
 
-use super::error::{Kind, SyntaxError};
+use super::error::{ErrorKind, SyntaxError};
 
 /// The rest of a pattern.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl<'p> Cursor<'p> {
         let start = self.rest;
         self.skip(1);
         let Some(c) = self.next() else {
-            return Err(SyntaxError::new(Kind::TrailingBackslash, ""));
+            return Err(SyntaxError::new(ErrorKind::TrailingBackslash, ""));
         };
         let found = match c {
             '0' => Some(self.octal(0)),
@@ -66,7 +66,7 @@ impl<'p> Cursor<'p> {
             _ if c.is_ascii() && !c.is_ascii_alphanumeric() => Some(u32::from(c)),
             _ => None,
         };
-        found.ok_or_else(|| SyntaxError::new(Kind::Escape, self.since(start)))
+        found.ok_or_else(|| SyntaxError::new(ErrorKind::Escape, self.since(start)))
     }
 
     /// Parses up to three octal digits; the first has been read.

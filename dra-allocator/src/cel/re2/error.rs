@@ -4,7 +4,7 @@ use super::program::MAX_INSTRUCTIONS;
 
 /// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Kind {
+pub(super) enum ErrorKind {
     #[error("invalid character class range")]
     CharRange,
     #[error("invalid escape sequence")]
@@ -49,12 +49,12 @@ pub(crate) enum PatternError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {kind}: `{part}`")]
 pub(crate) struct SyntaxError {
-    kind: Kind,
+    kind: ErrorKind,
     part: String,
 }
 
 impl SyntaxError {
-    pub(super) fn new(kind: Kind, part: &str) -> Self {
+    pub(super) fn new(kind: ErrorKind, part: &str) -> Self {
         Self { kind, part: part.to_owned() }
     }
 }

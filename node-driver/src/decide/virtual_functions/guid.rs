@@ -17,7 +17,7 @@ pub fn parse(text: &str) -> Option<u64> {
 
 /// Derives the GUID of a virtual function from its number and the node GUID of its physical
 /// function. It is the same after each reboot, so that subnet managers can rely on it.
-pub fn of(physical: u64, number: u16) -> u64 {
+pub fn derive(physical: u64, number: u16) -> u64 {
     let digest = Sha256::digest([&physical.to_be_bytes()[..], &number.to_be_bytes()].concat());
     let [first, rest @ ..]: [u8; 32] = digest.into();
     let first = first & !GROUP | LOCAL;
@@ -41,14 +41,14 @@ mod tests {
     /// Changing these values would change the GUIDs of virtual functions in all clusters.
     #[test]
     fn the_guid_of_a_function_never_changes() {
-        assert_eq!(format!("{:016x}", of(0x0c42_a103_0065_4c3e, 0)), "52b89db81fcfaddc");
-        assert_eq!(format!("{:016x}", of(0x0c42_a103_0065_4c3e, 1)), "4202d52676755cd1");
+        assert_eq!(format!("{:016x}", derive(0x0c42_a103_0065_4c3e, 0)), "52b89db81fcfaddc");
+        assert_eq!(format!("{:016x}", derive(0x0c42_a103_0065_4c3e, 1)), "4202d52676755cd1");
     }
 
     #[test]
     fn guids_are_unique_and_locally_administered() {
         let physical = (0..64).map(|port| 0x0c42_a103_0065_4c3e + port);
-        let all = physical.flat_map(|port| (0..128).map(move |number| of(port, number)));
+        let all = physical.flat_map(|port| (0..128).map(move |number| derive(port, number)));
         let mut seen = BTreeSet::new();
         for guid in all {
             assert_eq!(guid >> 56 & 0b11, 0b10, "{guid:016x}");

@@ -1,7 +1,7 @@
 //! Tracks the change of each physical function to another number of virtual functions. Pure;
 //! time is an argument.
 
-use super::{Judged, Machine, Verdict};
+use super::{Judged, Verdict, VfFacts};
 use publication::nic::device_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ impl Progress {
     pub fn withheld(
         &mut self,
         judged: &BTreeMap<PciAddress, Judged>,
-        machine: Machine<'_>,
+        machine: VfFacts<'_>,
         was_published: impl Fn(&str) -> bool,
         now: Instant,
     ) -> BTreeSet<String> {

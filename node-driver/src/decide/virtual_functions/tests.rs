@@ -115,8 +115,8 @@ impl Known {
         self.snapshot.pci.iter_mut().find(|it| it.address == address(place)).unwrap()
     }
 
-    fn machine(&self) -> Machine<'_> {
-        Machine {
+    fn machine(&self) -> VfFacts<'_> {
+        VfFacts {
             snapshot: &self.snapshot,
             network: &self.network,
             held: &self.held,
@@ -403,7 +403,7 @@ fn virtual_functions_with_a_zero_guid_in_sysfs_are_made_again() {
         let network = NetworkFacts { interfaces: vec![ib0], ..NetworkFacts::default() };
         let (held, guided) = (BTreeSet::new(), BTreeSet::new());
         let machine =
-            Machine { snapshot: &snapshot, network: &network, held: &held, guided: &guided };
+            VfFacts { snapshot: &snapshot, network: &network, held: &held, guided: &guided };
         let policies = policies(&[&format!("numVfs=1,rootDevice={PHYSICAL}")]);
         let judged = judge(&policies, machine);
         assert_eq!(judged[&address(PHYSICAL)].verdict, expected, "{guid}");

@@ -74,10 +74,10 @@ async fn a_nodes_labels_say_whether_it_binds_late() {
     for (pool, expected) in [("a", BindNics::Named), ("b", BindNics::Late), ("c", BindNics::Late)] {
         label(&server, pool);
         let node = get_node(&server.client(), NODE).await.unwrap();
-        assert_eq!(NicBinding::of(&args, &node).wanted(), expected, "{pool}");
+        assert_eq!(NicBinding::new(&args, &node).wanted(), expected, "{pool}");
     }
     let node = get_node(&server.client(), NODE).await.unwrap();
-    let (binding, wake) = (NicBinding::of(&args, &node), Arc::new(Notify::new()));
+    let (binding, wake) = (NicBinding::new(&args, &node), Arc::new(Notify::new()));
     let asked = (server.client(), NODE.to_owned());
     let often = Duration::from_millis(5);
     let following = tokio::spawn(binding.clone().follow(asked, Arc::clone(&wake), often));

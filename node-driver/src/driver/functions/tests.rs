@@ -224,7 +224,7 @@ async fn infiniband_functions_get_guids_and_are_recreated() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
     stage.functions.place.give_guids = |link, guids| {
-        let expected: Vec<_> = (0..4).map(|it| guid::of(GUID, it)).collect();
+        let expected: Vec<_> = (0..4).map(|it| guid::derive(GUID, it)).collect();
         assert_eq!((link, guids), ("rail3", &expected[..]));
         Ok(())
     };

@@ -31,7 +31,7 @@ async fn start_with(rescan: Duration) -> Running {
     let driver = driver(&server, &root, CloudMetadata::default()).await;
     let events = NodeEvents::new(&client, get_node(&client, NODE).await.unwrap());
     let (cloud, metadata) = value::channel(CloudMetadata::default());
-    let ports = Ports::of(&driver.host, driver.ports.clone());
+    let ports = Ports::new(&driver.host, driver.ports.clone());
     watch::polled(&mut tasks, ports, driver.claims.clone(), None, &wake);
     let looked = CancellationToken::new();
     let known = watch::objects(&mut tasks, &client, NODE, &wake, &looked);

@@ -16,5 +16,5 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
         )
         .await?;
     let instance_type = service.text("/latest/meta-data/instance/instance-type", &[token]).await?;
-    Ok(CloudMetadata::of([(attribute::ALIBABA_INSTANCE_TYPE, instance_type)]))
+    Ok(CloudMetadata::new([(attribute::ALIBABA_INSTANCE_TYPE, instance_type)]))
 }

@@ -18,7 +18,7 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
         .await?;
     let headers = [token];
     let text = async |path| service.text(path, &headers).await;
-    Ok(CloudMetadata::of([
+    Ok(CloudMetadata::new([
         (attribute::AWS_INSTANCE_TYPE, text("/latest/meta-data/instance-type").await?),
         (attribute::AWS_PLACEMENT_GROUP, text("/latest/meta-data/placement/group-name").await?),
     ]))

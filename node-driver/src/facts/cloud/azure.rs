@@ -110,7 +110,7 @@ impl From<Compute> for CloudMetadata {
             interconnect_group_id,
             interconnect_subgroup_id,
         } = compute;
-        Self::of([
+        Self::new([
             (attribute::AZURE_PLACEMENT_GROUP, placement_group_id),
             (attribute::AZURE_VM_SIZE, vm_size),
             (attribute::AZURE_INTERCONNECT_GROUP, interconnect_group_id),

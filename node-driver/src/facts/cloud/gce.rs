@@ -18,7 +18,7 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
     let machine_type = machine_type.and_then(|name| Some(name.rsplit('/').next()?.to_owned()));
     let physical_host = text("attributes/physical_host").await?.unwrap_or_default();
     let mut place = physical_host.trim_matches('/').split('/').map(str::to_owned);
-    Ok(CloudMetadata::of([
+    Ok(CloudMetadata::new([
         (attribute::GCE_MACHINE_TYPE, machine_type),
         (attribute::GCE_BLOCK, place.next()),
         (attribute::GCE_SUB_BLOCK, place.next()),

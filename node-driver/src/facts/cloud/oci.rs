@@ -37,7 +37,7 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
     // Hosts without an RDMA network have a rack too, but then it says nothing about a
     // fabric.
     let Some(topology) = host.rdma_topology_data else { return Ok(CloudMetadata::default()) };
-    Ok(CloudMetadata::of([
+    Ok(CloudMetadata::new([
         (attribute::OKE_HPC_ISLAND, last_segment(topology.hpc_island)),
         (attribute::OKE_NETWORK_BLOCK, last_segment(topology.network_block)),
         (attribute::OKE_LOCAL_BLOCK, last_segment(topology.local_block)),

@@ -16,7 +16,7 @@ const KEPT_VERSION: u32 = 3;
 
 /// What the cloud has answered about this machine during this boot.
 pub(crate) fn kept(host: &HostRoot) -> Option<CloudMetadata> {
-    BootFile::of(host, KEPT, KEPT_VERSION)?.load()
+    BootFile::new(host, KEPT, KEPT_VERSION)?.load()
 }
 
 /// One machine's cloud.
@@ -36,7 +36,7 @@ impl CloudSource {
         };
         let base = args.imds_url.clone().unwrap_or_else(|| provider.metadata_url().to_owned());
         let has_any = provider != CloudProvider::None;
-        let kept = has_any.then(|| BootFile::of(host, KEPT, KEPT_VERSION)).flatten();
+        let kept = has_any.then(|| BootFile::new(host, KEPT, KEPT_VERSION)).flatten();
         Self { provider, base, kept }
     }
 

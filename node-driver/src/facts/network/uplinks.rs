@@ -27,8 +27,8 @@ struct State {
 
 impl Uplinks {
     /// Those that an earlier run has seen in this boot of the host.
-    pub fn of(host: &HostRoot, choice: HostNics) -> Self {
-        let file: Option<BootFile<BTreeSet<u32>>> = BootFile::of(host, FILE, VERSION);
+    pub fn new(host: &HostRoot, choice: HostNics) -> Self {
+        let file: Option<BootFile<BTreeSet<u32>>> = BootFile::new(host, FILE, VERSION);
         let seen = file.as_ref().and_then(BootFile::load).unwrap_or_default();
         Self(Arc::new(Mutex::new(State { seen, choice, file })))
     }
@@ -99,7 +99,7 @@ mod tests {
         fs::create_dir_all(&boot).unwrap();
         let set_boot = |id: &str| fs::write(boot.join("boot_id"), id).unwrap();
         set_boot("1b1c2d3e-0000-4000-8000-000000000001\n");
-        let start = || Uplinks::of(&HostRoot::at(root.path()), HostNics::default());
+        let start = || Uplinks::new(&HostRoot::at(root.path()), HostNics::default());
         let uplinks = start();
         let is = |reason| BTreeMap::from([(2, reason)]);
         assert_eq!(uplinks.complete(network(&[2])).withheld(), is(Withheld::Uplink));

@@ -29,7 +29,7 @@ fn answer(state: &Path) {
 #[tokio::test]
 async fn a_port_that_goes_down_is_seen_once() {
     let root = live::plant("aks-mi300x");
-    let mut ports = Ports::of(&HostRoot::at(root.path()), KnownPorts::default());
+    let mut ports = Ports::new(&HostRoot::at(root.path()), KnownPorts::default());
     assert!(!ports.changed().await);
     let lines = ports.seen.iter().flat_map(|seen| seen.values().flatten());
     assert_eq!(lines.count(), 16, "two files of each of eight ports");
@@ -43,7 +43,7 @@ async fn a_device_that_does_not_answer_delays_no_other() {
     let root = live::plant("aks-mi300x");
     let host = HostRoot::at(root.path());
     let known = KnownPorts::default();
-    let mut ports = Ports::of(&host, known.clone());
+    let mut ports = Ports::new(&host, known.clone());
     ports.patience = Duration::from_millis(200);
     let before = host::snapshot(&host, &known).unwrap();
     ports.changed().await;

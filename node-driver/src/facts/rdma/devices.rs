@@ -7,7 +7,7 @@ use topology_graph::{LinkLayer, PortState};
 
 /// An RDMA device of this process's network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct RdmaLink {
     /// Its name, `mlx5_0`.
     pub name: String,
     /// GUID of the node, as sysfs writes it; zeros if it is not set.
@@ -33,7 +33,7 @@ pub struct Port {
 
 /// Reads all devices; skips the ports of those in `unread_ports`. Empty if the kernel has
 /// no RDMA.
-pub(crate) fn read(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Device>> {
+pub(crate) fn read(unread_ports: &BTreeSet<String>) -> io::Result<Vec<RdmaLink>> {
     match replies(unread_ports) {
         Err(error) if wire::has_no_rdma(&error) => Ok(Vec::new()),
         replies => Ok(devices(&replies?)),
@@ -61,7 +61,7 @@ fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
 
 /// Parses a recorded stream of replies. Stops at the first malformed message; skips
 /// messages without a device.
-pub fn devices_in(bytes: &[u8]) -> Vec<Device> {
+pub fn devices_in(bytes: &[u8]) -> Vec<RdmaLink> {
     let mut replies = Vec::new();
     // Replies before an error count.
     let _ = wire::collect(bytes, &mut replies);
@@ -69,8 +69,8 @@ pub fn devices_in(bytes: &[u8]) -> Vec<Device> {
 }
 
 /// Devices by name. Ignores ports without a device, and repeated devices.
-fn devices(replies: &[Reply]) -> Vec<Device> {
-    let mut by_index: BTreeMap<u32, Device> = BTreeMap::new();
+fn devices(replies: &[Reply]) -> Vec<RdmaLink> {
+    let mut by_index: BTreeMap<u32, RdmaLink> = BTreeMap::new();
     for reply in replies {
         let Some(index) = reply.number(wire::INDEX) else { continue };
         if let Some(port) = port(reply) {
@@ -79,7 +79,7 @@ fn devices(replies: &[Reply]) -> Vec<Device> {
             by_index.entry(index).or_insert(device);
         }
     }
-    let mut devices: Vec<Device> = by_index.into_values().collect();
+    let mut devices: Vec<RdmaLink> = by_index.into_values().collect();
     for device in &mut devices {
         device.ports.sort_by_key(|port| port.number);
         device.ports.dedup_by_key(|port| port.number);
@@ -90,8 +90,8 @@ fn devices(replies: &[Reply]) -> Vec<Device> {
 }
 
 /// Parses the attributes that `fill_dev_info` writes.
-fn device(reply: &Reply) -> Option<Device> {
-    Some(Device {
+fn device(reply: &Reply) -> Option<RdmaLink> {
+    Some(RdmaLink {
         name: reply.text(wire::NAME)?.to_owned(),
         node_guid: reply.long(wire::NODE_GUID).map(guid),
         sys_image_guid: reply.long(wire::SYS_IMAGE_GUID).filter(|guid| *guid != 0).map(guid),

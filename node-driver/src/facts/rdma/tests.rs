@@ -51,7 +51,7 @@ fn devices_and_ports_are_taken_from_replies() {
         message(PORT_GET, &[(INDEX, &[9; 4]), (PORT, &[1, 0, 0, 0]), (PORT_STATE, &[4])]),
     ];
     let guid = Some("b859:9f03:00a1:b2c4".to_owned());
-    let named = |name: &str, link_layer, port| Device {
+    let named = |name: &str, link_layer, port| RdmaLink {
         name: name.to_owned(),
         node_guid: guid.clone(),
         sys_image_guid: None,
@@ -72,7 +72,7 @@ fn devices_and_ports_are_taken_from_replies() {
 fn facts_from_sysfs_are_kept() {
     let before = live::facts("aks-mi300x").snapshot;
     let name = before.rdma[0].name.clone();
-    let told = Device {
+    let told = RdmaLink {
         name,
         node_guid: Some("0000:0000:0000:0001".to_owned()),
         sys_image_guid: None,
@@ -95,7 +95,7 @@ fn a_device_without_a_parent_belongs_to_its_interface() {
     let mut snapshot = live::facts("eks-p4d").snapshot;
     let netdev = snapshot.netdevs.iter().find(|netdev| netdev.pci.is_some()).unwrap().clone();
     let ports = vec![port(1, PortState::Active, Some(&netdev.name))];
-    complete(&mut snapshot, &[Device { name: "siw0".to_owned(), ports, ..Device::default() }]);
+    complete(&mut snapshot, &[RdmaLink { name: "siw0".to_owned(), ports, ..RdmaLink::default() }]);
     let names: Vec<_> = snapshot.rdma.iter().map(|device| device.name.as_str()).collect();
     assert!(names.is_sorted() && names.contains(&"siw0"), "{names:?}");
     let of_function: Vec<_> = snapshot.rdma_of(netdev.pci.unwrap()).collect();

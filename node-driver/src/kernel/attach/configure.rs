@@ -4,7 +4,7 @@
 
 use crate::kernel::attach::dhcp::{Lease, Leases};
 use crate::kernel::attach::identity::{in_pod, name_of};
-use crate::kernel::attach::known::{Indices, Known};
+use crate::kernel::attach::known::{BeforeAttach, Indices};
 use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, by_index, by_name, has_lease, inside, metrics_of,
     properties, set_attributes,
@@ -52,7 +52,7 @@ struct Asked<'a> {
 /// name.
 pub(super) fn configure(
     plan: &Plan,
-    Known { leases: known, links, sysctl }: Known<'_>,
+    BeforeAttach { leases: known, links, sysctl }: BeforeAttach<'_>,
     pod: &NetNs,
 ) -> Result<Leases, AttachError> {
     let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE, sysctl };
@@ -207,7 +207,7 @@ async fn set_properties(
 
 fn pod_address(prefix: IpPrefix) -> HostAddress {
     let flags = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
-    HostAddress { flags, ..HostAddress::of(prefix) }
+    HostAddress { flags, ..HostAddress::new(prefix) }
 }
 
 /// Adds routes of link scope first, because gateways of the others are reached by them.

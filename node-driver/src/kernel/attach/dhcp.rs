@@ -88,7 +88,7 @@ pub enum LeaseError {
 
 impl Lease {
     /// Copies the used fields of a lease.
-    fn of(lease: &DhcpV4Lease) -> Self {
+    fn new(lease: &DhcpV4Lease) -> Self {
         let mask = lease.subnet_mask.to_bits();
         // Without a mask no other host on the link is known.
         let length = if mask == 0 { 32 } else { mask.leading_ones() };
@@ -116,7 +116,7 @@ impl Lease {
     }
 
     fn address(&self) -> HostAddress {
-        HostAddress { seconds: Some(self.seconds), ..HostAddress::of(self.prefix) }
+        HostAddress { seconds: Some(self.seconds), ..HostAddress::new(self.prefix) }
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) async fn lease(
         .await
         .map_err(|_| LeaseError::NoAnswer { link: name.clone() })?
         .map_err(|source| LeaseError::Protocol { link: name.clone(), source })?;
-    let lease = Lease::of(&given);
+    let lease = Lease::new(&given);
     set(handle, link, index, &lease).await?;
     Ok(lease)
 }

@@ -7,7 +7,7 @@
 
 use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
-use crate::kernel::attach::known::{Indices, Known};
+use crate::kernel::attach::known::{BeforeAttach, Indices};
 use crate::kernel::attach::leave::Patience;
 use crate::kernel::attach::link::{all, inside, to_namespace};
 use crate::kernel::attach::netns::NetNs;
@@ -25,14 +25,14 @@ use std::collections::BTreeSet;
 /// first of them moves. Returns the leases that DHCP servers have given now.
 pub fn attach(
     plan: &Plan,
-    known: Known<'_>,
+    known: BeforeAttach<'_>,
     host: &NetNs,
     pod: &NetNs,
     journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
 ) -> Result<Leases, AttachError> {
     let mut entered = Entered { devices: Vec::new(), links: known.links.clone() };
     let attached = enter(plan, [host, pod], &mut entered, journal);
-    let known = Known { links: &entered.links, ..known };
+    let known = BeforeAttach { links: &entered.links, ..known };
     let attached = attached.and_then(|()| configure::configure(plan, known, pod));
     if attached.is_err() {
         // Report the first error; what cannot go back now goes back when the claim is

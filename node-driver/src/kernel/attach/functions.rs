@@ -162,15 +162,16 @@ async fn settings(
     })?;
     let attributes = found.map(|found| found.attributes).unwrap_or_default();
     Ok(attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::VfInfoList(functions) => {
-            functions.iter().map(|LinkVfInfo(infos)| infos).find_map(|infos| of(infos, index))
-        }
+        LinkAttribute::VfInfoList(functions) => functions
+            .iter()
+            .map(|LinkVfInfo(infos)| infos)
+            .find_map(|infos| function_config(infos, index)),
         _ => None,
     }))
 }
 
 /// The settings of one virtual function in the kernel's answer.
-fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
+fn function_config(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
     let mut settings = VirtualFunctionConfig::default();
     let mut is_it = false;
     for info in infos {

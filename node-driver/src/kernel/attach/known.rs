@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What is known before a pod's interfaces are attached, some of it from earlier runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct BeforeAttach<'a> {
     /// Leases that DHCP servers have given.
     pub leases: &'a Leases,
     /// Indices of the interfaces in the pod.

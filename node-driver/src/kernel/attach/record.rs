@@ -4,7 +4,7 @@
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::{Lease, Leases};
 use crate::kernel::attach::enter::attach;
-use crate::kernel::attach::known::{Indices, Known};
+use crate::kernel::attach::known::{BeforeAttach, Indices};
 use crate::kernel::attach::netns::{NetNs, NetNsId};
 use crate::model::plan::Plan;
 use crate::prepare::durable::{self, FileError};
@@ -119,6 +119,6 @@ pub fn attach_recorded(
     [host, pod]: [&NetNs; 2],
 ) -> Result<Leases, AttachError> {
     let AttachRecord { leases, links, .. } = record.clone();
-    let known = Known { leases: &leases, links: &links, sysctl };
+    let known = BeforeAttach { leases: &leases, links: &links, sysctl };
     attach(plan, known, host, pod, |links| Ok(record.journal(links, path)?))
 }

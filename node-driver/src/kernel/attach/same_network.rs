@@ -43,11 +43,11 @@ pub(super) fn apart(plan: &Plan, leases: &Leases) -> Vec<Apart> {
     let beside = plan.wiring.beside.iter().flat_map(|claim| &claim.devices);
     let beside: Vec<IpPrefix> = beside.flat_map(addresses).collect();
     let separated = separate(&own, &beside).into_iter().zip(plan.links());
-    separated.map(|((config, is_apart), link)| Apart::of(config, is_apart, link)).collect()
+    separated.map(|((config, is_apart), link)| Apart::new(config, is_apart, link)).collect()
 }
 
 impl Apart {
-    fn of(mut config: NetworkConfig, is_apart: bool, link: &PlannedLink) -> Self {
+    fn new(mut config: NetworkConfig, is_apart: bool, link: &PlannedLink) -> Self {
         let host = if link.child.is_some() { &[][..] } else { &link.host.settings.ipv4 };
         let ipv4 = settings_of(&config, host, is_apart);
         // DHCP itself adds and renews its address.

@@ -31,12 +31,12 @@ struct Metadata {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
-    devices: Option<Vec<Device>>,
+    devices: Option<Vec<ClaimedDevice>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Device {
+struct ClaimedDevice {
     driver: String,
     #[serde(default)]
     network_data: Option<NetworkData>,

@@ -183,7 +183,7 @@ fn published(capacity: &Value) -> Published {
         "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "pci-1", "allowMultipleAllocations": true, "capacity": capacity}],
     }});
-    Published::of(vec![serde_json::from_value(slice).expect("a slice")])
+    Published::new(vec![serde_json::from_value(slice).expect("a slice")])
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn old_slices_suffice_if_they_have_all_devices_and_none_is_shared() {
     let claim = read(allocated()).expect("allocated here");
     let suffices = |slices: &[&ResourceSlice], claim: &AllocatedClaim| {
         let slices = slices.iter().map(|slice| (*slice).clone()).collect();
-        claim.is_served_by(&Published::of(slices), "dra.net")
+        claim.is_served_by(&Published::new(slices), "dra.net")
     };
     assert!(suffices(&[&nics, &gpus], &claim));
     assert!(!suffices(&[&nics], &claim), "the GPU is new");

@@ -28,7 +28,7 @@ pub struct KnownGpus {
 
 impl KnownGpus {
     /// The GPUs of this machine.
-    pub fn of(topology: &Topology, machine: &Snapshot) -> Self {
+    pub fn new(topology: &Topology, machine: &Snapshot) -> Self {
         let mut known = Self::default();
         for gpu in topology.gpus() {
             known.by_name.insert(gpu.address.to_string(), gpu.address);

@@ -42,7 +42,7 @@ impl Node {
         let held: Vec<&Plan> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let facts = Facts {
             topology: &topology,
-            known: &KnownGpus::of(&topology, machine),
+            known: &KnownGpus::new(&topology, machine),
             devices: devices.unwrap_or(&none),
             nics: &nics,
             held: &held,

@@ -13,7 +13,7 @@ use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 /// adds the topology.
 pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
     let configs = claim.devices.iter().map(config).collect::<Result<Vec<_>, _>>()?;
-    let mut names = PodNames::of(claim, &configs, facts.held);
+    let mut names = PodNames::new(claim, &configs, facts.held);
     let devices = claim.devices.iter().zip(configs);
     let devices: Vec<PlannedDevice> = devices
         .map(|(device, config)| planned(claim, device, config, facts, &mut names))

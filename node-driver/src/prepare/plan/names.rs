@@ -18,7 +18,7 @@ pub(super) struct PodNames {
 impl PodNames {
     /// The names that these configurations of the claim's devices ask for, and those of the pod's
     /// other claims.
-    pub(super) fn of(claim: &AllocatedClaim, configs: &[NetworkConfig], held: &[&Plan]) -> Self {
+    pub(super) fn new(claim: &AllocatedClaim, configs: &[NetworkConfig], held: &[&Plan]) -> Self {
         let asked = configs.iter().filter_map(|config| config.interface.name.as_ref()?.single());
         let others = held.iter().filter(|plan| plan.pods.iter().any(|it| claim.pods.contains(it)));
         let others = others.flat_map(|plan| plan.links()).map(|link| link.name.clone());

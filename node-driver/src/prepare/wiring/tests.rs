@@ -37,7 +37,7 @@ fn published() -> Published {
         }});
         serde_json::from_value(slice).unwrap()
     };
-    Published::of(vec![
+    Published::new(vec![
         slice("gpu.nvidia.com", json!(gpus)),
         slice("dra.net", serde_json::to_value(nics).unwrap()),
     ])
@@ -167,7 +167,7 @@ fn a_gpu_without_a_published_address_is_found_by_its_uuid() {
         "driver": "gpu.nvidia.com", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "gpu-0", "attributes": {"uuid": {"string": uuid}}}],
     }});
-    let published = Published::of(vec![serde_json::from_value(slice).unwrap()]);
+    let published = Published::new(vec![serde_json::from_value(slice).unwrap()]);
     let place = published.place(["gpu.nvidia.com", "p", "gpu-0"], &topology);
     assert_eq!(place, (Some(address), Some(uuid)));
 }

@@ -11,7 +11,7 @@ pub const DATA_MAX: usize = 4 << 20;
 
 /// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Starts a call.
     Request,
     /// Ends a call.
@@ -20,7 +20,7 @@ pub enum Kind {
     Data,
 }
 
-impl Kind {
+impl MessageKind {
     const ALL: [(u8, Self); 3] = [(1, Self::Request), (2, Self::Response), (3, Self::Data)];
 }
 
@@ -30,7 +30,7 @@ pub struct Message {
     /// The call that it belongs to; callers use odd numbers.
     pub stream: u32,
     /// Its type.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Zero in unary calls.
     pub flags: u8,
     /// A request or a response.
@@ -41,7 +41,7 @@ impl Message {
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let length = u32::try_from(self.data.len()).unwrap_or(u32::MAX);
-        let number = Kind::ALL.iter().find(|(_, kind)| *kind == self.kind);
+        let number = MessageKind::ALL.iter().find(|(_, kind)| *kind == self.kind);
         let mut bytes = Vec::with_capacity(HEADER + self.data.len());
         bytes.extend(length.to_be_bytes());
         bytes.extend(self.stream.to_be_bytes());
@@ -76,7 +76,7 @@ impl MessageReader {
         if length > DATA_MAX {
             return Err(ProtocolError::LongMessage { length });
         }
-        let known = Kind::ALL.iter().find(|(known, _)| *known == number);
+        let known = MessageKind::ALL.iter().find(|(known, _)| *known == number);
         let (_, kind) = *known.ok_or(ProtocolError::Kind { number })?;
         if header.len() < length {
             return Ok(None);
@@ -93,7 +93,7 @@ mod tests {
 
     fn request() -> Message {
         let data = Bytes::from_static(b"abc");
-        Message { stream: 7, kind: Kind::Request, flags: 0, data }
+        Message { stream: 7, kind: MessageKind::Request, flags: 0, data }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! answers. The plugin registers first; then the runtime calls.
 
 use crate::runtime::nri::ProtocolError;
-use crate::runtime::nri::message::{Kind, Message, MessageReader};
+use crate::runtime::nri::message::{Message, MessageKind, MessageReader};
 use crate::runtime::nri::trunk::{PLUGIN, RUNTIME, TrunkReader, frames};
 use crate::runtime::nri::wire::nri::RegisterPluginRequest;
 use crate::runtime::nri::wire::ttrpc::{Request, Response, Status};
@@ -66,7 +66,7 @@ impl Session {
             timeout_nano: 0,
         };
         let data = Bytes::from(request.encode_to_vec());
-        let message = Message { stream: REGISTRATION, kind: Kind::Request, flags: 0, data };
+        let message = Message { stream: REGISTRATION, kind: MessageKind::Request, flags: 0, data };
         frames(RUNTIME, &message.encode())
     }
 
@@ -107,7 +107,7 @@ impl Session {
             Err(message) => error(UNKNOWN, message),
         };
         let data = Bytes::from(response.encode_to_vec());
-        let message = Message { stream: call.stream, kind: Kind::Response, flags: 0, data };
+        let message = Message { stream: call.stream, kind: MessageKind::Response, flags: 0, data };
         frames(PLUGIN, &message.encode())
     }
 }
@@ -117,10 +117,12 @@ impl Session {
 fn call(message: &Message) -> Result<Option<Call>, ProtocolError> {
     let stream = message.stream;
     match message.kind {
-        Kind::Data => return Ok(None),
-        Kind::Response => return Err(ProtocolError::Unasked { stream }),
-        Kind::Request if stream.is_multiple_of(2) => return Err(ProtocolError::Stream { stream }),
-        Kind::Request => {}
+        MessageKind::Data => return Ok(None),
+        MessageKind::Response => return Err(ProtocolError::Unasked { stream }),
+        MessageKind::Request if stream.is_multiple_of(2) => {
+            return Err(ProtocolError::Stream { stream });
+        }
+        MessageKind::Request => {}
     }
     let request = Request::decode(&message.data[..])?;
     let is_known = request.service == PLUGIN_SERVICE;
@@ -131,7 +133,7 @@ fn call(message: &Message) -> Result<Option<Call>, ProtocolError> {
 /// Parses the response to the registration.
 fn outcome(message: &Message) -> Result<Incoming, ProtocolError> {
     let stream = message.stream;
-    if message.kind != Kind::Response || stream != REGISTRATION {
+    if message.kind != MessageKind::Response || stream != REGISTRATION {
         return Err(ProtocolError::Unasked { stream });
     }
     let response = Response::decode(&message.data[..])?;

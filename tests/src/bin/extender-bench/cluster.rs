@@ -27,7 +27,7 @@ pub(crate) struct Devices {
 
 impl Devices {
     /// The devices of one node; all nodes have the same.
-    pub(crate) async fn of(client: Client, node: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn new(client: Client, node: &str) -> anyhow::Result<Self> {
         let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let slices = Api::<ResourceSlice>::all(client).list(&of_node).await?;
         let names = |driver: &str| -> anyhow::Result<Vec<String>> {

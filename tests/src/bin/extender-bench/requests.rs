@@ -42,7 +42,7 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
         installation.copies(std::slice::from_ref(&kind), 1..args.nodes).await?;
         let mut nodes = vec![kind.clone()];
         nodes.extend((1..args.nodes).map(|number| format!("{kind}-{number}")));
-        let devices = Devices::of(plane.client(), &kind).await?;
+        let devices = Devices::new(plane.client(), &kind).await?;
         let mut random = Random(0x5eed_5eed);
         cluster::use_half(scope, &nodes, &devices, &mut random).await?;
         let took = begin.elapsed();

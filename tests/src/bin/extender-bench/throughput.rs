@@ -40,7 +40,7 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
         let copy = async |number: usize| installation.add_copy(&kind, &format!("n{number}")).await;
         let copies = stream::iter(1..args.scheduler_nodes).map(copy).buffer_unordered(TOGETHER);
         let nodes: Vec<String> = copies.try_collect().await?;
-        let devices = Devices::of(plane.client(), &kind).await?;
+        let devices = Devices::new(plane.client(), &kind).await?;
         cluster::use_half(scope, &nodes, &devices, &mut Random(0x5eed)).await?;
         for count in SHAPES {
             let template = json!({

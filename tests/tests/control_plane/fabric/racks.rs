@@ -201,7 +201,7 @@ impl Campaign<'_, '_> {
         let mut ended = Vec::new();
         for (name, job) in &mut self.running {
             let of_job = pods.iter().filter(|pod| is_of(pod, &job.labels));
-            let placed = Placed::of(of_job, &self.racks);
+            let placed = Placed::new(of_job, &self.racks);
             placed.check(name, job.ask)?;
             if placed.bound != job.bound {
                 (job.bound, job.since) = (placed.bound, Instant::now());
@@ -237,7 +237,7 @@ impl Campaign<'_, '_> {
     fn waiting(&self, pods: &[Pod]) -> Vec<String> {
         let text = |(name, job): (&String, &Running)| {
             let of_job = pods.iter().filter(|pod| is_of(pod, &job.labels));
-            let placed = Placed::of(of_job, &self.racks);
+            let placed = Placed::new(of_job, &self.racks);
             format!("{name} {:?} {} of {}: {}", job.ask, job.bound, job.pods, placed.text)
         };
         self.running.iter().map(text).collect()

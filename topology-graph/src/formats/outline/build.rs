@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::gpu_links::is_boxed;
 use super::super::{device_name, endpoints, half_label};
-use super::{Device, DeviceKind, Node, Port, PortKind, Relation, Row};
+use super::{DeviceKind, Node, OutlineDevice, Port, PortKind, Relation, Row};
 use crate::graph::{Place, Role, Vertex};
 use crate::{NumaNode, Pair, PciAddress, Topology};
 
 /// One row per NUMA node with devices, by number; devices with unknown node come last.
 pub(in super::super) fn outline(topology: &Topology) -> Vec<Row> {
-    let source = Source::of(topology);
+    let source = Source::new(topology);
     let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
     nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
     nodes.dedup();
@@ -53,7 +53,7 @@ struct Source<'t> {
 type Order = (bool, DeviceKind, PciAddress, DeviceKind, PciAddress);
 
 impl<'t> Source<'t> {
-    fn of(topology: &'t Topology) -> Self {
+    fn new(topology: &'t Topology) -> Self {
         let nics = topology.nics().iter().map(|nic| nic.address);
         let served = nics.filter_map(|nic| {
             let data_path = topology.graph.data_path(Place::Function(nic))?;
@@ -136,7 +136,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    fn device(&self, vertex: &Vertex) -> Option<Device> {
+    fn device(&self, vertex: &Vertex) -> Option<OutlineDevice> {
         let Place::Function(address) = vertex.place else { return None };
         let kind = match vertex.role {
             Role::Gpu => DeviceKind::Gpu,
@@ -153,7 +153,7 @@ impl<'t> Source<'t> {
         };
         let relation = self.relations.get(&address).cloned();
         let pair_group = self.pair_group(nic.unwrap_or(address));
-        Some(Device { kind, name, known_as, address, relation, pair_group })
+        Some(OutlineDevice { kind, name, known_as, address, relation, pair_group })
     }
 
     fn pair_group(&self, address: PciAddress) -> Option<usize> {
@@ -167,8 +167,8 @@ impl<'t> Source<'t> {
         node.devices().into_iter().map(|device| self.device_order(device)).min()
     }
 
-    fn device_order(&self, device: &Device) -> Order {
-        let Device { kind, address, .. } = *device;
+    fn device_order(&self, device: &OutlineDevice) -> Order {
+        let OutlineDevice { kind, address, .. } = *device;
         let served = self.served.get(&Place::Function(address)).copied();
         let nic = served.unwrap_or(address);
         let partner = self.partners.get(&nic).copied();

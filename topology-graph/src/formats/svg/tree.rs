@@ -1,7 +1,7 @@
 //! The layout of a tree: its upper branches side by side; below, where there is no room for that,
 //! each branch as a list under its port.
 
-use super::super::outline::{Device, DeviceKind, Node, Port, PortKind};
+use super::super::outline::{DeviceKind, Node, OutlineDevice, Port, PortKind};
 use super::scene::{Block, Label, Rect, Scene, Shape, Wire};
 use super::text::Style;
 use super::theme::{badge_class, pair_class};
@@ -166,7 +166,7 @@ impl Trees<'_> {
         x + width / 2
     }
 
-    fn device(&mut self, device: &Device, x: u32, y: u32, width: u32) -> Placed {
+    fn device(&mut self, device: &OutlineDevice, x: u32, y: u32, width: u32) -> Placed {
         let at = Rect { x, y, width, height: DEVICE_HEIGHT };
         let mut shapes = vec![Shape { class: device_class(device.kind), at, radius: 5 }];
         if let Some(group) = device.pair_group {
@@ -207,7 +207,7 @@ fn device_class(kind: DeviceKind) -> &'static str {
 }
 
 /// The name, with the device's other name beside it.
-fn names(device: &Device, left: u32, right: u32, baseline: u32) -> Vec<Label> {
+fn names(device: &OutlineDevice, left: u32, right: u32, baseline: u32) -> Vec<Label> {
     let text = Style::Name.fit(&device.name, right - left);
     let next = left + Style::Name.width(&text) + PADDING;
     let name = Label { class: "strong", style: Style::Name, x: left, baseline, text };
@@ -230,7 +230,7 @@ fn model(known_as: &str, room: u32) -> String {
 }
 
 /// `NODE GPU0` on the path's colour, at the right end.
-fn badge(device: &Device, right: u32, y: u32) -> Option<(Shape, Label)> {
+fn badge(device: &OutlineDevice, right: u32, y: u32) -> Option<(Shape, Label)> {
     let relation = device.relation.as_ref()?;
     let words = [Some(relation.path.to_string()), relation.gpu.clone()];
     let text = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -253,7 +253,7 @@ pub(super) fn badge_at(class: &'static str, text: String, x: u32, y: u32) -> (Sh
 }
 
 /// Everything known about a device, in one line.
-fn tip(device: &Device) -> String {
+fn tip(device: &OutlineDevice) -> String {
     let known_as = device.known_as.clone();
     let relation = device.relation.as_ref().map(|relation| match &relation.gpu {
         Some(gpu) => format!("{} to {gpu}", relation.path),

@@ -8,7 +8,7 @@ use crate::graph::Place;
 use crate::{Level, PathKind, PciAddress, Topology};
 
 pub(super) fn pairs(topology: &Topology) -> Vec<PairSpec> {
-    let numbers = Numbers::of(topology);
+    let numbers = Numbers::new(topology);
     let mut pairs: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pair in topology.pairs() {
         let numbered = numbers.gpus.get(&pair.gpu).zip(numbers.nics.get(&pair.nic));
@@ -20,7 +20,7 @@ pub(super) fn pairs(topology: &Topology) -> Vec<PairSpec> {
 }
 
 pub(super) fn cells(topology: &Topology) -> Vec<CellSpec> {
-    let numbers = Numbers::of(topology);
+    let numbers = Numbers::new(topology);
     let levels = Level::ALL.into_iter();
     let cells = levels.flat_map(|level| topology.cells(level).into_iter().map(move |c| (level, c)));
     cells
@@ -34,7 +34,7 @@ pub(super) fn cells(topology: &Topology) -> Vec<CellSpec> {
 }
 
 pub(super) fn paths(topology: &Topology) -> Vec<PathSpec> {
-    let numbers = Numbers::of(topology);
+    let numbers = Numbers::new(topology);
     let mut paths: BTreeMap<(u32, PathKind), Vec<u32>> = BTreeMap::new();
     for (gpu, number) in &numbers.gpus {
         for (nic, nic_number) in &numbers.nics {
@@ -55,7 +55,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(topology: &Topology) -> Self {
+    fn new(topology: &Topology) -> Self {
         let gpus = topology.gpus().iter().enumerate();
         let nics = topology.nics().iter().enumerate();
         Self {

@@ -82,7 +82,7 @@ pub(super) fn read(lines: &[&str]) -> BTreeMap<PciAddress, Details> {
     for line in lines {
         if let Some((address, rest)) = heading(line) {
             current = Some(address);
-            all.entry(address).or_insert_with(|| Details::of(rest));
+            all.entry(address).or_insert_with(|| Details::new(rest));
         } else if line.starts_with([' ', '\t']) {
             let details = current.and_then(|address| all.get_mut(&address));
             if let Some(details) = details {
@@ -108,7 +108,7 @@ fn heading(line: &str) -> Option<(PciAddress, &str)> {
 
 impl Details {
     /// `3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)`.
-    fn of(text: &str) -> Self {
+    fn new(text: &str) -> Self {
         let (class, name) = text.split_once(": ").unwrap_or(("", text));
         let number = class.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         let number = number.and_then(|(digits, _)| u32::from_str_radix(digits, 16).ok());

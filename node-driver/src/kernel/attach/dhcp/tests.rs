@@ -15,7 +15,7 @@ fn answer() -> DhcpV4Lease {
 
 #[test]
 fn an_answer_holds_address_and_routes() {
-    let lease = Lease::of(&answer());
+    let lease = Lease::new(&answer());
     assert_eq!(lease.prefix.to_string(), "10.9.8.7/22");
     assert_eq!(lease.address().broadcast, Some(Ipv4Addr::new(10, 9, 11, 255)));
     assert_eq!(lease.address().seconds, Some(60));
@@ -31,7 +31,7 @@ fn classless_routes_override_the_router() {
         prefix_length: 14,
         router: Ipv4Addr::UNSPECIFIED,
     }]);
-    let lease = Lease::of(&answer);
+    let lease = Lease::new(&answer);
     let [(destination, router)] = lease.routes[..] else { panic!("{:?}", lease.routes) };
     assert_eq!(destination.to_string(), "172.20.0.0/14");
     let route = route(destination, router, None);
@@ -42,12 +42,12 @@ fn classless_routes_override_the_router() {
 fn a_missing_mask_means_a_single_address() {
     let mut answer = answer();
     answer.subnet_mask = Ipv4Addr::UNSPECIFIED;
-    assert_eq!(Lease::of(&answer).prefix.prefix_len, 32);
+    assert_eq!(Lease::new(&answer).prefix.prefix_len, 32);
 }
 
 #[test]
 fn a_stored_lease_is_taken_over() {
-    let lease = Lease::of(&answer());
+    let lease = Lease::new(&answer());
     let text = serde_json::to_string(&lease).expect("texts and numbers");
     let read: Lease = serde_json::from_str(&text).expect("its own text");
     assert_eq!(read, lease);

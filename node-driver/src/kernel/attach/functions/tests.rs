@@ -75,7 +75,7 @@ fn the_protocol_of_a_vlan_is_encoded_and_restored() {
     assert_eq!(bytes, attribute(22, &attribute(1, &attribute(12, &attribute(1, &value)))));
     // Read back, it is what was asked for; the former VLAN is of the other protocol.
     let vlan = VfInfo::Vlan(VfInfoVlan::new(5, 7, 3));
-    let set = of(&[vlan, info], 5).unwrap();
+    let set = function_config(&[vlan, info], 5).unwrap();
     assert!(changes(5, asked, set).is_empty());
     let (physical, link) = ("0000:86:00.0".to_owned(), "rail3".to_owned());
     let function = PlannedFunction { physical, link, index: 5, asked, former: now() };
@@ -152,8 +152,8 @@ fn settings_are_read_by_function_number() {
         "vlan": 7, "vlanQos": 3, "trust": false, "spoofCheck": true, "minTxRate": 0,
         "maxTxRate": 500, "linkState": "enable", "portGuid": "0e:42:a1:03:00:65:4c:3e",
     }));
-    assert_eq!(of(&infos, 5), Some(expected));
+    assert_eq!(function_config(&infos, 5), Some(expected));
     let unset = [VfInfo::IbPortGuid(VfInfoGuid::new(5, 0))];
-    assert_eq!(of(&unset, 5), Some(VirtualFunctionConfig::default()));
-    assert_eq!(of(&infos, 6), None);
+    assert_eq!(function_config(&unset, 5), Some(VirtualFunctionConfig::default()));
+    assert_eq!(function_config(&infos, 6), None);
 }

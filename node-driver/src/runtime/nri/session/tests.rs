@@ -9,12 +9,12 @@ fn sent(stream: u32, service: &str, payload: &[u8]) -> Vec<u8> {
         timeout_nano: 2_000_000_000,
     };
     let data = Bytes::from(request.encode_to_vec());
-    frames(PLUGIN, &Message { stream, kind: Kind::Request, flags: 0, data }.encode())
+    frames(PLUGIN, &Message { stream, kind: MessageKind::Request, flags: 0, data }.encode())
 }
 
 fn replied(connection: u32, stream: u32, response: &Response) -> Vec<u8> {
     let data = Bytes::from(response.encode_to_vec());
-    frames(connection, &Message { stream, kind: Kind::Response, flags: 0, data }.encode())
+    frames(connection, &Message { stream, kind: MessageKind::Response, flags: 0, data }.encode())
 }
 
 /// Parses a plugin's bytes as the runtime would.
@@ -40,7 +40,7 @@ fn the_plugin_registers_by_name_and_index() {
     let mut messages = MessageReader::default();
     messages.push(&payload);
     let message = messages.next_message().unwrap().unwrap();
-    assert_eq!((message.stream, message.kind), (1, Kind::Request));
+    assert_eq!((message.stream, message.kind), (1, MessageKind::Request));
     let request = Request::decode(&message.data[..]).unwrap();
     assert_eq!(request.service, "nri.pkg.api.v1alpha1.Runtime");
     assert_eq!(request.method, "RegisterPlugin");
@@ -90,6 +90,6 @@ fn protocol_violations_end_the_session() {
     let other = replied(RUNTIME, 3, &Response::default());
     assert_eq!(receive(&other), ProtocolError::Unasked { stream: 3 });
     let data = Bytes::from_static(&[0xff]);
-    let garbage = Message { stream: 1, kind: Kind::Request, flags: 0, data }.encode();
+    let garbage = Message { stream: 1, kind: MessageKind::Request, flags: 0, data }.encode();
     assert!(matches!(receive(&frames(PLUGIN, &garbage)), ProtocolError::Payload(_)));
 }

@@ -31,7 +31,7 @@ pub(super) struct Placed {
 
 impl Placed {
     /// The places of these pods, except those that have failed or are being deleted.
-    pub(super) fn of<'p>(pods: impl Iterator<Item = &'p Pod>, racks: &Racks) -> Self {
+    pub(super) fn new<'p>(pods: impl Iterator<Item = &'p Pod>, racks: &Racks) -> Self {
         let mut placed = Self::default();
         for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             let status = pod.status.clone().unwrap_or_default();

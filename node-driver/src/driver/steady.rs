@@ -292,10 +292,10 @@ impl Steady {
     /// Reads the machine, and publishes if the server's objects differ.
     async fn turn(&mut self) -> Turn {
         self.driver.cloud.clone_from(&self.metadata.borrow_and_update());
-        let turn = timeout(TURN_PATIENCE, self.look_and_publish()).await;
-        match turn.unwrap_or_else(|_| {
+        let turn = timeout(TURN_PATIENCE, self.look_and_publish()).await.unwrap_or_else(|_| {
             Err(anyhow::anyhow!("the turn was not complete within {TURN_PATIENCE:?}"))
-        }) {
+        });
+        match turn {
             Ok(writes) => {
                 (self.failures, self.retry) = (0, None);
                 if writes > 0 { Turn::Wrote } else { Turn::Quiet }

@@ -25,7 +25,7 @@ const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Moves the GPU limits of the pod to an annotation, from which the original pod can be restored.
 pub fn without_limits(pod: &Value, resources: &GpuResources) -> Value {
-    let limits = limits::keep(pod, resources);
+    let limits = limits::text(pod, resources);
     let mut pod = without_extended_resources(pod, resources);
     if let Some(limits) = limits {
         pod["metadata"]["annotations"][annotation::LIMITS] = limits.into();

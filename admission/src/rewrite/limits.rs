@@ -6,7 +6,7 @@ use crate::intent::GpuResources;
 use serde_json::{Map, Value};
 
 /// The limits on extended resources of GPUs as text, if there are any.
-pub(super) fn keep(pod: &Value, resources: &GpuResources) -> Option<String> {
+pub(super) fn text(pod: &Value, resources: &GpuResources) -> Option<String> {
     let mut pod = pod.clone();
     let mut kept = Map::new();
     for container in containers(&mut pod) {

@@ -28,6 +28,7 @@ pub mod predict;
 pub mod read;
 pub mod remembered;
 pub mod retention;
+pub mod room;
 #[cfg(feature = "live")]
 mod shared;
 pub mod snapshot;

@@ -1,7 +1,8 @@
 //! The commands of `kubectl dranet`. Each command returns its text.
 //!
-//! Nothing is decided here: topologies come from topology-graph, plans from admission,
-//! predictions from dra-allocator.
+//! What people are told is decided in other crates: topologies in topology-graph, plans in admission,
+//! whether pods fit in cluster-model, fabrics in fabric-controller, ranks in scheduler-ext. Here are
+//! the checks of `doctor`, and texts.
 
 mod answer;
 pub mod args;

@@ -6,6 +6,7 @@
 
 mod hostile {
     pub(crate) mod connections;
+    pub(crate) mod copies;
     pub(crate) mod damaged;
     pub(crate) mod expressions;
     pub(crate) mod faults;
@@ -17,7 +18,7 @@ mod hostile {
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, damaged, expressions, faults, rights, tokens, webhook};
+use hostile::{connections, copies, damaged, expressions, faults, rights, tokens, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         rights::tests(),
         expressions::tests(),
         webhook::tests(),
+        copies::tests(),
         connections::tests(),
         faults::tests(),
         damaged::tests(),

@@ -12,12 +12,13 @@ mod hostile {
     mod pods;
     pub(crate) mod rights;
     pub(crate) mod tokens;
+    pub(crate) mod unread;
     pub(crate) mod webhook;
 }
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, damaged, expressions, faults, rights, tokens, webhook};
+use hostile::{connections, damaged, expressions, faults, rights, tokens, unread, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         expressions::tests(),
         webhook::tests(),
         connections::tests(),
+        unread::tests(),
         faults::tests(),
         damaged::tests(),
     ];

@@ -78,6 +78,11 @@ impl Entry {
         Self { bytes, since: Instant::now(), connection: connection.clone(), is_known }
     }
 
+    /// Whether another answer may have its room. Known clients take theirs.
+    fn may_go(&self, now: Instant) -> bool {
+        !self.is_known && self.waits(now) >= GRACE
+    }
+
     /// The time without progress.
     fn waits(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
@@ -121,9 +126,9 @@ impl Answers {
     /// Gives up answers that nobody takes. If that is not enough, returns when to try again.
     fn make_room(&self, now: Instant) -> Option<Duration> {
         let mut unread = self.lock();
-        unread.give_up(GRACE, now, self.0.limits.together);
+        unread.give_up(self.0.limits.together, |entry| entry.may_go(now));
         let slowest = unread.slowest().filter(|_| unread.bytes > self.0.limits.together)?;
-        Some(GRACE.saturating_sub(slowest.waits(now)))
+        Some(if slowest.is_known { GRACE } else { GRACE.saturating_sub(slowest.waits(now)) })
     }
 
     /// The answer, which counts until the client has taken it.
@@ -151,12 +156,10 @@ impl Unread {
         self.answers.values().min_by_key(|entry| (entry.is_known, entry.since))
     }
 
-    /// Closes connections whose answers have made no progress for this time, until at most `bytes`
-    /// are left.
-    fn give_up(&mut self, waited: Duration, now: Instant, bytes: usize) {
+    /// Closes connections, those with the slowest answers first, until at most `bytes` are left.
+    fn give_up(&mut self, bytes: usize, may_go: impl Fn(&Entry) -> bool) {
         while self.bytes > bytes {
-            let slowest = self.slowest().filter(|slowest| slowest.waits(now) >= waited);
-            let Some(slowest) = slowest else { return };
+            let Some(slowest) = self.slowest().filter(|entry| may_go(entry)) else { return };
             let connection = slowest.connection.clone();
             self.close(&connection);
         }
@@ -184,7 +187,7 @@ impl Held {
         let mut unread = answers.lock();
         // Refusals are answers too, and do not wait for room.
         let most = (2 * answers.0.limits.together).saturating_sub(bytes);
-        unread.give_up(Duration::ZERO, Instant::now(), most);
+        unread.give_up(most, |_| true);
         let id = unread.next;
         unread.next += 1;
         unread.bytes += bytes;

@@ -24,7 +24,7 @@ pub struct ServerArgs {
     #[arg(long = "client-name", value_name = "NAME", requires = "client_ca_file")]
     pub client_names: Vec<String>,
     /// Whether clients without such a certificate may connect
-    #[arg(long, value_enum, default_value_t, requires = "client_ca_file")]
+    #[arg(long, value_enum, value_name = "RULE", default_value_t, requires = "client_ca_file")]
     pub client_certificate: ClientCertificate,
 }
 

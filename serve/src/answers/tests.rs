@@ -12,6 +12,7 @@ use crate::tls::clients::Clients;
 use axum::Router;
 use axum::routing::get;
 use futures::FutureExt as _;
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, Read as _, Write as _};
@@ -274,6 +275,10 @@ async fn there_is_room_as_soon_as_the_oldest_answer_of_others_is_old_enough() {
     assert_eq!(answers.room().now_or_never(), None, "it is too young");
     tokio::time::timeout(SOON, answers.room()).await.unwrap();
     assert!(first.is_closed() && !known.is_closed());
+    let more = answers.hold(answer(), &known).await;
+    tokio::time::timeout(2 * GRACE, answers.room()).await.unwrap_err();
+    assert!(!known.is_closed());
+    drop(more);
     // Refusals do not wait for room; they take it from the oldest.
     for _ in 0..3 {
         drop(answers.hold(answer(), &second).await);
@@ -283,4 +288,112 @@ async fn there_is_room_as_soon_as_the_oldest_answer_of_others_is_old_enough() {
     let _more = answers.hold(answer(), &connections.admit().unwrap()).await;
     assert!(second.is_closed() && !known.is_closed());
     drop(held);
+}
+
+/// What happens on some connections.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Answer {
+        connection: usize,
+        bytes: usize,
+    },
+    /// The transport takes a piece of an answer.
+    Take {
+        answer: usize,
+    },
+    /// The oldest piece is written.
+    Write {
+        answer: usize,
+    },
+    /// The stream ends, whatever is left.
+    End {
+        answer: usize,
+    },
+    Overdue,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..3_usize, 0..LIMITS.together)
+            .prop_map(|(connection, bytes)| Step::Answer { connection, bytes }),
+        any::<usize>().prop_map(|answer| Step::Take { answer }),
+        any::<usize>().prop_map(|answer| Step::Write { answer }),
+        any::<usize>().prop_map(|answer| Step::End { answer }),
+        Just(Step::Overdue),
+    ]
+}
+
+/// An answer, and the pieces of it that the transport has.
+struct Sent {
+    connection: Connection,
+    bytes: usize,
+    body: Option<Body>,
+    pieces: Vec<Frame<Bytes>>,
+}
+
+impl Sent {
+    fn new(answers: &Answers, connection: &Connection, bytes: usize) -> Self {
+        let answer = answers.hold("a".repeat(bytes).into_response(), connection);
+        let body = answer.now_or_never().unwrap().into_body();
+        Self { connection: connection.clone(), bytes, body: Some(body), pieces: Vec::new() }
+    }
+
+    fn take(&mut self) {
+        let frame = self.body.as_mut().and_then(|body| body.frame().now_or_never().unwrap());
+        self.pieces.extend(frame.map(Result::unwrap));
+    }
+
+    fn write(&mut self) {
+        if !self.pieces.is_empty() {
+            self.pieces.remove(0);
+        }
+    }
+
+    /// What it counts for.
+    fn counted(&self) -> usize {
+        let is_held = self.bytes > 0 && (self.body.is_some() || !self.pieces.is_empty());
+        if is_held && !self.connection.is_closed() { self.bytes + OVERHEAD } else { 0 }
+    }
+}
+
+proptest! {
+    /// Whatever clients do, the answers that are in memory are counted, and limited.
+    #[test]
+    fn any_order_of_steps_counts_what_is_in_memory(
+        steps in proptest::collection::vec(step(), 0..60),
+    ) {
+        check(&steps);
+    }
+}
+
+fn check(steps: &[Step]) {
+    let (connections, answers) = (Connections::new(8, false), Answers::new(LIMITS));
+    let mut open: [_; 3] = std::array::from_fn(|_| connections.admit().unwrap());
+    let mut sent: Vec<Sent> = Vec::new();
+    for step in steps {
+        let count = sent.len().max(1);
+        match *step {
+            Step::Answer { connection, bytes } => {
+                if open[connection].is_closed() {
+                    open[connection] = connections.admit().unwrap();
+                }
+                sent.push(Sent::new(&answers, &open[connection], bytes));
+            }
+            Step::Take { answer } => sent.get_mut(answer % count).into_iter().for_each(Sent::take),
+            Step::Write { answer } => {
+                sent.get_mut(answer % count).into_iter().for_each(Sent::write);
+            }
+            Step::End { answer } => {
+                if let Some(sent) = sent.get_mut(answer % count) {
+                    sent.body = None;
+                }
+            }
+            Step::Overdue => answers.close_unread(Instant::now() + 2 * UNREAD),
+        }
+        let counted = answers.lock().bytes;
+        assert_eq!(counted, sent.iter().map(Sent::counted).sum::<usize>(), "{step:?}");
+        assert!(counted <= 3 * LIMITS.together + OVERHEAD, "{counted}");
+    }
+    drop(sent);
+    assert_eq!(answers.lock().bytes, 0);
 }

@@ -162,7 +162,7 @@ impl Unread {
         self.tls.read_exact(&mut head)?;
         let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
         self.tls.read_exact(&mut payload)?;
-        if let (8, [0, 0, 0, 0], [a, b, c, d]) = (head[3], &head[5..], payload[..]) {
+        if let (8, [0, 0, 0, 0], &[a, b, c, d]) = (head[3], &head[5..], payload.as_slice()) {
             self.window += u32::from_be_bytes([a, b, c, d]) as usize;
         }
         Ok(())

@@ -190,8 +190,11 @@ impl Held {
         unread.give_up(most, |_| true);
         let id = unread.next;
         unread.next += 1;
-        unread.bytes += bytes;
-        unread.answers.insert(id, Entry::new(bytes, connection));
+        // An answer on a connection that is closed is dropped as soon as its task has run.
+        if !connection.is_closed() {
+            unread.bytes += bytes;
+            unread.answers.insert(id, Entry::new(bytes, connection));
+        }
         drop(unread);
         connection.add_unread(bytes);
         Self { id, bytes, answers: answers.clone(), connection: connection.clone() }

@@ -162,7 +162,7 @@ impl Connection {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    #[cfg(test)]
+    /// Whether the connection is given up.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.closed.is_cancelled()
     }

@@ -13,12 +13,13 @@ mod hostile {
     mod pods;
     pub(crate) mod rights;
     pub(crate) mod tokens;
+    pub(crate) mod unread;
     pub(crate) mod webhook;
 }
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, copies, damaged, expressions, faults, rights, tokens, webhook};
+use hostile::{connections, copies, damaged, expressions, faults, rights, tokens, unread, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         webhook::tests(),
         copies::tests(),
         connections::tests(),
+        unread::tests(),
         faults::tests(),
         damaged::tests(),
     ];

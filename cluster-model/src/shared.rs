@@ -242,7 +242,7 @@ mod tests {
         };
         tokio::select! {
             () = shared.keep_settled() => unreachable!("it never ends"),
-            () = settled => {}
+            settled = tokio::time::timeout(Duration::from_secs(10), settled) => settled.unwrap(),
         }
     }
 }

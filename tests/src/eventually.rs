@@ -1,5 +1,5 @@
 //! Waits for a condition by polling, with a deadline. The timeout error contains the last status.
-//! Tests never wait for a fixed time instead.
+//! Tests use it instead of a fixed time; times that a test chooses at random are not waits.
 
 use std::time::{Duration, Instant};
 

@@ -33,10 +33,10 @@ type NodeTaint = (Box<str>, Box<str>, Box<str>);
 /// Why a node takes no new pods, whatever they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closed {
-    /// Its condition `Ready` is not true.
-    NotReady,
     /// An operator has cordoned it.
     Cordoned,
+    /// Its condition `Ready` is not true.
+    NotReady,
 }
 
 impl fmt::Display for Closed {

@@ -13,12 +13,13 @@ use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod,
+    admissionregistration::v1::MutatingWebhookConfiguration,
+    core::v1::{Pod, ResourceQuota},
     resource::v1::ResourceClaimTemplate,
 };
 use kube::{
     Api, Client,
-    api::{ListParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::{Value, json};
 use tests::{
@@ -33,8 +34,6 @@ use tests::{
 use super::pods::pod;
 
 const SOON: Duration = Duration::from_secs(30);
-/// The time in which a template would be written.
-const SETTLED: Duration = Duration::from_secs(3);
 const REVIEWS: usize = 200;
 const PODS: usize = 50;
 /// Reviews of others at a time.
@@ -63,8 +62,6 @@ async fn a_request_writes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<St
             stream::iter(0..REVIEWS).map(ask).buffer_unordered(8).try_collect().await?;
         let allowed = answers.iter().filter(|answer| answer["response"]["allowed"] == true).count();
         anyhow::ensure!(allowed == REVIEWS, "{allowed} of {REVIEWS} were decided");
-        tokio::time::sleep(SETTLED).await;
-        none(&Api::namespaced(plane.client(), "kube-system")).await?;
         let hooks: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
         let hooks = hooks.get("admission.dranet.io").await?.webhooks.unwrap_or_default();
         anyhow::ensure!(hooks.iter().all(|hook| hook.side_effects == "None"), "{hooks:?}");
@@ -72,6 +69,8 @@ async fn a_request_writes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<St
         let pod = serde_json::from_value(aligned("real"))?;
         scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
         scope.bound("real", SOON).await?;
+        // Those of the reviews would have been written before it.
+        none(&Api::namespaced(plane.client(), "kube-system")).await?;
         Ok(format!("{REVIEWS} reviews were answered, and no object was written"))
     })
     .await
@@ -205,8 +204,20 @@ async fn pods_that_are_refused_leave_nothing(plane: Arc<ControlPlane>) -> anyhow
         scope.apply_yaml(NO_PODS).await?;
         let refused = stream::iter(0..PODS).map(|number| refused(scope, number));
         let refused: Vec<()> = refused.buffer_unordered(8).try_collect().await?;
-        tokio::time::sleep(SETTLED).await;
-        none(&scope.api()).await?;
+        // A pod that is not refused gets a template of its own, after those of the others.
+        scope.api::<ResourceQuota>().delete("none", &DeleteParams::default()).await?;
+        let real: Pod =
+            serde_json::from_value(pod("real", &json!({"dranet.io/aligned-nics": "1"})))?;
+        let pods = scope.api::<Pod>();
+        eventually(SOON, async || match pods.create(&PostParams::default(), &real).await {
+            Ok(_) => Ok(Check::Done(())),
+            Err(error) => Ok(Check::NotYet(error.to_string())),
+        })
+        .await?;
+        scope.bound("real", SOON).await?;
+        let templates = scope.api::<ResourceClaimTemplate>();
+        let there = templates.list_metadata(&ListParams::default()).await?.items;
+        anyhow::ensure!(there.len() == 1, "{there:?}");
         Ok(format!("{} pods were refused, and no template was created", refused.len()))
     })
     .await

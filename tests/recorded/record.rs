@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
 
@@ -209,6 +210,9 @@ fn wanted(record: &str) -> Hashes {
 
 /// Keeps some lines of this record in `wanted`, and adds others.
 fn want(record: &str, keep: impl Fn(&Case) -> bool, more: &str) {
+    // The tests of a program write it at the same time.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap();
     let text = fs::read_to_string(path("wanted")).unwrap();
     let kept = text.lines().filter(|line| wanted_case(record, line).is_none_or(|it| keep(&it.0)));
     let kept: String = kept.map(|line| format!("{line}\n")).collect();

@@ -10,6 +10,8 @@
 //! - `DRANET_RECORDED_WANTED=REASON`: what differs becomes a line of `wanted`, with this reason.
 //! - `DRANET_RECORDED_WRITE=1`: the record is written anew, and its lines in `wanted` go.
 
+#![expect(clippy::disallowed_methods, reason = "a person sets what is compared")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -215,6 +217,6 @@ fn want(record: &str, keep: impl Fn(&Case) -> bool, more: &str) {
     let _writing = WRITING.lock().unwrap();
     let text = fs::read_to_string(path("wanted")).unwrap();
     let kept = text.lines().filter(|line| wanted_case(record, line).is_none_or(|it| keep(&it.0)));
-    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    let kept = kept.fold(String::new(), |text, line| text + line + "\n");
     fs::write(path("wanted"), kept + more).unwrap();
 }

@@ -125,7 +125,9 @@ fn case(seed: usize) -> String {
             6 => world.now += i64::try_from(random.below(200)).unwrap(),
             7 => {
                 let stuck = world.bind(random.below(9));
-                stuck.iter().for_each(|pod| world.set_unschedulable(pod));
+                for pod in &stuck {
+                    world.set_unschedulable(pod);
+                }
             }
             _ => {
                 for decision in world.decide() {

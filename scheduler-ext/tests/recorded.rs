@@ -114,7 +114,9 @@ fn told(reason: &Reason) -> String {
 fn case(seed: usize) -> String {
     let mut random = Random((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut view = ClusterView::default();
-    classes().iter().for_each(|class| apply(&mut view, class));
+    for class in &classes() {
+        apply(&mut view, class);
+    }
     for (name, spec) in &*TEMPLATES {
         apply(&mut view, &template(name, spec));
     }

@@ -10,10 +10,13 @@
 //! - `DRANET_RECORDED_WANTED=REASON`: what differs becomes a line of `wanted`, with this reason.
 //! - `DRANET_RECORDED_WRITE=1`: the record is written anew, and its lines in `wanted` go.
 
+#![expect(clippy::disallowed_methods, reason = "a person sets what is compared")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
 
@@ -209,8 +212,11 @@ fn wanted(record: &str) -> Hashes {
 
 /// Keeps some lines of this record in `wanted`, and adds others.
 fn want(record: &str, keep: impl Fn(&Case) -> bool, more: &str) {
+    // The tests of a program write it at the same time.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap();
     let text = fs::read_to_string(path("wanted")).unwrap();
     let kept = text.lines().filter(|line| wanted_case(record, line).is_none_or(|it| keep(&it.0)));
-    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    let kept = kept.fold(String::new(), |text, line| text + line + "\n");
     fs::write(path("wanted"), kept + more).unwrap();
 }

@@ -90,8 +90,10 @@ fn annotations(random: &mut Random) -> BTreeMap<&'static str, &'static str> {
 fn resource(random: &mut Random, fleet: &Fleet) -> &'static str {
     let parts = ["nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.me", "nvidia.com/gpu"];
     match fleet.machine(random) {
-        _ if random.below(100) == 0 => *random.pick(&["nvidia.com/gpu.shared", "amd.com/gpu"]),
-        _ if fleet.has_parts() => *random.pick(&parts),
+        _ if random.below(100) == 0 => {
+            random.pick::<&str>(&["nvidia.com/gpu.shared", "amd.com/gpu"])
+        }
+        _ if fleet.has_parts() => random.pick::<&str>(&parts),
         machine if machine.fixture.contains("mi300x") => "amd.com/gpu",
         machine if machine.gpus == Gpus::Intel => "gpu.intel.com/xe",
         _ => "nvidia.com/gpu",

@@ -17,7 +17,7 @@ pub(crate) fn write(seed: usize, folder: &Path) {
     let mut random = Random((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let example = cluster_model::snapshot::objects(EXAMPLE.as_ref()).unwrap();
     let (of_node, mut objects): (Vec<_>, Vec<_>) = example.into_iter().partition(is_of_node);
-    for index in 0..1 + random.below(4) {
+    for index in 0..=random.below(4) {
         let name = format!("node-{index}");
         let (mut own, fabric) = (Vec::new(), random.below(2));
         for object in &of_node {

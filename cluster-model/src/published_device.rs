@@ -154,14 +154,10 @@ pub trait PublishedDevice {
     /// The attribute with its PCI address, and the value: the standard one, upstream DRANET's, which drivers
     /// of other devices such as CPUs have too, or else the one that the entry of its driver names.
     fn address_attribute(&self) -> Option<(&'static str, &str)> {
-        let driver = self.driver();
-        let parts = gpu_drivers::parts().iter().filter(|part| *part.driver == *driver);
-        let gpus = gpu_drivers::by_name(driver).into_iter().chain(parts);
-        let nic = nic_drivers::by_name(driver).and_then(|nic| nic.address_attribute);
-        let own = gpus.filter_map(|gpu| gpu.address_attribute).chain(nic);
-        let mut all =
-            [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS].into_iter().chain(own);
-        all.find_map(|name| Some((name, self.text(name)?)))
+        let read = |name| Some((name, self.text(name)?));
+        read(attribute::PCI_BUS_ID)
+            .or_else(|| read(attribute::dranet::PCI_ADDRESS))
+            .or_else(|| own_address_attributes(self.driver()).find_map(read))
     }
 
     /// The UUID of a GPU.
@@ -314,6 +310,14 @@ impl NicDriver {
             Rdma::ByClass => true,
         }
     }
+}
+
+/// The attributes that the entries of a driver name: of its GPUs, their parts, and its NICs.
+fn own_address_attributes(driver: &str) -> impl Iterator<Item = &'static str> {
+    let parts = gpu_drivers::parts().iter().filter(move |part| *part.driver == *driver);
+    let gpus = gpu_drivers::by_name(driver).into_iter().chain(parts);
+    let nic = nic_drivers::by_name(driver).and_then(|nic| nic.address_attribute);
+    gpus.filter_map(|gpu| gpu.address_attribute).chain(nic)
 }
 
 /// Returns true if a port in this state carries traffic.

@@ -148,6 +148,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         None => (typed, pod.clone()),
     };
     let Some(intent) = intent_of(&typed, &resources, view).map_err(AdmitError::Denied)? else {
+        let pod = rewrite::without_note(pod);
         return decided(Verdict { pod, planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;

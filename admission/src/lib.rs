@@ -5,9 +5,14 @@
 //! All of these are pure functions, which kubectl-dranet calls too. Only `server` does IO.
 
 pub mod admit;
+#[cfg(feature = "server")]
+mod admitted;
 mod alignment;
 pub mod api_limits;
 mod claim;
+#[cfg(test)]
+#[path = "../tests/plans/cluster.rs"]
+mod cluster;
 mod compute_domain;
 mod cost;
 pub mod demand;
@@ -27,6 +32,8 @@ mod nic_class;
 pub mod pin;
 pub mod plan;
 mod pod_check;
+#[cfg(feature = "server")]
+mod pod_event;
 mod ports;
 mod published;
 pub mod quota;

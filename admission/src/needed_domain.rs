@@ -1,6 +1,7 @@
 //! The `ComputeDomain` that a pod without a node needs, and its job, which owns it.
 
-use cluster_model::compute_domain::{ComputeDomain, group_of_template, name};
+use crate::admitted;
+use cluster_model::compute_domain::{CHANNEL_CLAIM, ComputeDomain, group_of_template, name};
 use cluster_model::names::{annotation, job_label};
 use cluster_model::view::ObjectKey;
 use k8s_openapi::Resource as _;
@@ -23,16 +24,18 @@ pub(crate) struct NeededDomain {
 }
 
 impl NeededDomain {
-    /// What a pod needs; `None` if it has no claim for a channel that admission has added.
+    /// What a pod needs; `None` if admission has added no claim for a channel to it.
     pub(crate) fn new(pod: &Pod) -> Option<Self> {
+        admitted::template(pod)?;
         let metadata = &pod.metadata;
+        let annotations = metadata.annotations.as_ref()?;
+        annotations.get(annotation::COMPUTE_DOMAIN)?;
         let claims = pod.spec.as_ref()?.resource_claims.as_deref()?;
-        let mut templates =
-            claims.iter().filter_map(|it| it.resource_claim_template_name.as_deref());
-        let group = templates.find_map(group_of_template)?.to_owned();
+        let claim = claims.iter().find(|claim| claim.name == CHANNEL_CLAIM)?;
+        let template = claim.resource_claim_template_name.as_deref()?;
+        let group = group_of_template(template)?.to_owned();
         let namespace = metadata.namespace.clone().unwrap_or_default();
-        let annotations = metadata.annotations.as_ref();
-        let size = annotations.and_then(|all| all.get(annotation::FABRIC_SIZE)?.parse().ok());
+        let size = annotations.get(annotation::FABRIC_SIZE).and_then(|size| size.parse().ok());
         Some(Self {
             key: ObjectKey { namespace, name: name(&group) },
             pod: (metadata.name.clone()?, metadata.uid.clone()?),
@@ -81,12 +84,16 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn owned(labels: &Value, owners: &Value) -> Option<(String, String)> {
-        let pod = json!({
+    fn pod(labels: &Value, owners: &Value) -> Value {
+        json!({
             "metadata": {
                 "namespace": "n", "name": "p", "uid": "1", "labels": labels,
                 "ownerReferences": owners,
-                "annotations": {annotation::FABRIC_SIZE: "4"},
+                "annotations": {
+                    annotation::COMPUTE_DOMAIN: "auto",
+                    annotation::FABRIC_SIZE: "4",
+                    annotation::PLAN: "1 GPU and 1 NIC; template dranet-0123456789abcdef",
+                },
             },
             "spec": {"containers": [], "resourceClaims": [
                 {"name": "dranet", "resourceClaimTemplateName": "dranet-0123456789abcdef"},
@@ -95,8 +102,32 @@ mod tests {
                     "resourceClaimTemplateName": "dranet-compute-domain-g-channel",
                 },
             ]},
-        });
-        let needed = NeededDomain::new(&serde_json::from_value(pod).unwrap())?;
+        })
+    }
+
+    fn needed(pod: Value) -> Option<NeededDomain> {
+        NeededDomain::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn a_compute_domain_is_made_for_admitted_pods_only() {
+        let admitted = pod(&json!({}), &json!([]));
+        assert!(needed(admitted.clone()).is_some());
+        for missing in [annotation::PLAN, annotation::COMPUTE_DOMAIN] {
+            let mut ghost = admitted.clone();
+            ghost["metadata"]["annotations"].as_object_mut().unwrap().remove(missing);
+            assert_eq!(needed(ghost), None, "without {missing}");
+        }
+        let mut other = admitted.clone();
+        other["spec"]["resourceClaims"][1]["name"] = "mine".into();
+        assert_eq!(needed(other), None, "a claim that admission has not added");
+        let mut bare = admitted;
+        bare["metadata"]["annotations"] = Value::Null;
+        assert_eq!(needed(bare), None);
+    }
+
+    fn owned(labels: &Value, owners: &Value) -> Option<(String, String)> {
+        let needed = needed(pod(labels, owners))?;
         assert_eq!((&*needed.key.name, needed.size), ("dranet-compute-domain-g", 4));
         assert_eq!(needed.owner.controller, None);
         assert_eq!(needed.pod, ("p".to_owned(), "1".to_owned()));

@@ -123,7 +123,7 @@ pub(crate) fn with_room<'v>(
     let nodes = nodes.filter(|node| !view.is_remembered(node) && placement.allows(view, node));
     let state = view.inventory().state();
     let found = predict_each(view, nodes, &[claim], state, &|| false);
-    let fits = found.into_iter().filter(|(_, it)| matches!(it, Prediction::Fits { .. }));
+    let fits = found.into_iter().filter(|(_, it)| matches!(it, Prediction::Fits(_)));
     fits.map(|(node, _)| node).collect()
 }
 

@@ -46,6 +46,10 @@ pub fn put_back(updated: &Value, stored: &Value, resources: &GpuResources) -> Va
     let keys = tolerated.filter_map(|toleration| toleration["key"].as_str());
     let ours: Vec<&str> = keys.filter(|key| resources.get(key).is_some()).collect();
     tolerate(&mut pod, &ours);
+    // The manifest may be a copy of another pod, and the policy `plan.dranet.io` lets nobody change it.
+    if let Some(plan) = stored["metadata"]["annotations"].get(annotation::PLAN) {
+        pod["metadata"]["annotations"][annotation::PLAN] = plan.clone();
+    }
     pod
 }
 
@@ -159,6 +163,16 @@ mod tests {
         assert_eq!(pod["spec"]["containers"][1]["image"], "nccl:2");
         let kept = &stored()["spec"]["containers"][1]["resources"];
         assert_eq!(&pod["spec"]["containers"][1]["resources"], kept);
+    }
+
+    #[test]
+    fn the_plan_stays() {
+        let (mut copy, mut without) = (stored(), stored());
+        copy["metadata"]["annotations"][annotation::PLAN] = "of another pod".into();
+        without["metadata"]["annotations"].as_object_mut().unwrap().remove(annotation::PLAN);
+        for manifest in [copy, without] {
+            assert_eq!(put_back(&manifest, &stored(), &GpuResources::default()), stored());
+        }
     }
 
     #[test]

@@ -65,6 +65,15 @@ pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> 
     pod
 }
 
+/// Removes the note of a decision from a pod that admission does not decide on: it marks those that it
+/// has decided on.
+pub(crate) fn without_note(mut pod: Value) -> Value {
+    if let Some(Value::Object(annotations)) = pod.pointer_mut("/metadata/annotations") {
+        annotations.remove(annotation::PLAN);
+    }
+    pod
+}
+
 /// Returns true if the annotations of a rewritten pod differ from those that its claim was planned
 /// from: it is an edited copy. A pod without the hash, from an earlier version, counts as unedited.
 pub fn was_edited(pod: &Value) -> bool {

@@ -94,8 +94,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         policy,
         plans,
         recent: RecentPins::default(),
-        decisions: Decisions::default(),
-        advice: Decisions::default(),
+        decisions: Decisions::new(clients.are_preferred()),
+        advice: Decisions::new(clients.are_preferred()),
         readiness: readiness.clone(),
         metrics,
     };

@@ -41,6 +41,12 @@ pub fn build(claim: &ResourceClaimSpec) -> ResourceClaimTemplate {
     }
 }
 
+/// Whether the name of a template is the hash of its content, as of all that admission makes.
+pub fn is_named_by_content(template: &ResourceClaimTemplate) -> bool {
+    let claim = template.spec.as_ref().and_then(|spec| spec.spec.as_ref());
+    claim.is_some_and(|claim| template.metadata.name.as_ref() == Some(&name(claim)))
+}
+
 /// Whether the name has the form of a managed template.
 pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|hash| {
@@ -72,6 +78,9 @@ mod tests {
         let other = build(&ResourceClaimSpec { devices: Some(DeviceClaim::default()) });
         assert_eq!(one, same);
         assert_ne!(one.metadata.name, other.metadata.name);
+        assert!(is_named_by_content(&one));
+        let taken = ResourceClaimTemplate { metadata: one.metadata.clone(), ..other };
+        assert!(!is_named_by_content(&taken));
         assert!(is_ours(&one.metadata.name.unwrap()));
     }
 

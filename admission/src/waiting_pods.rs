@@ -1,6 +1,7 @@
-//! Pods without a node that refer to managed templates: stores only which templates, since when,
-//! and whether the pod is unschedulable.
+//! Pods without a node that refer to managed templates: stores only which templates, which of them
+//! admission has decided on, since when, and whether the pod is unschedulable.
 
+use crate::admitted;
 use crate::needed_domain::NeededDomain;
 use crate::rewrite;
 use crate::template;
@@ -13,9 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Reporting controller of the events on waiting pods.
-pub(crate) const REPORTER: &str = "dranet-admission";
-
 /// Waiting pods and their templates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingPods(Arc<Watched>);
@@ -24,7 +22,7 @@ pub(crate) struct WaitingPods(Arc<Watched>);
 struct Watched {
     pods: Mutex<BTreeMap<ObjectKey, WaitingPod>>,
     changed: Notify,
-    /// Templates of pods that were not known before.
+    /// Templates of admitted pods that were not known before.
     arrived: Mutex<BTreeSet<ObjectKey>>,
     has_arrived: Notify,
     /// A pod that needs a `ComputeDomain` has arrived, changed or gone.
@@ -35,6 +33,8 @@ struct Watched {
 struct WaitingPod {
     /// Names of templates in the pod's namespace.
     templates: Vec<String>,
+    /// The one that admission has decided on.
+    admitted: Option<String>,
     is_deleted: bool,
     /// When this process saw it first.
     since: Instant,
@@ -52,6 +52,15 @@ pub(crate) struct UnschedulablePod {
     pub(crate) uid: String,
     /// Names of managed templates in its namespace.
     pub(crate) templates: Vec<String>,
+}
+
+/// A pod that refers to a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateUser {
+    /// Namespace and name of the pod.
+    pub(crate) pod: ObjectKey,
+    /// Whether admission has decided on this template for it.
+    pub(crate) is_admitted: bool,
 }
 
 impl WaitingPods {
@@ -82,7 +91,7 @@ impl WaitingPods {
         templates
     }
 
-    /// Waits until pods have arrived since this was last called; returns their templates.
+    /// Waits until admitted pods have arrived since this was last called; returns their templates.
     pub(crate) async fn arrived(&self) -> BTreeSet<ObjectKey> {
         loop {
             let arrived = mem::take(&mut *lock(&self.0.arrived));
@@ -94,16 +103,21 @@ impl WaitingPods {
     }
 
     /// The templates that pods refer to which have waited for this long and are not being deleted,
-    /// each with such a pod.
-    pub(crate) fn templates_after(&self, time: Duration) -> BTreeMap<ObjectKey, ObjectKey> {
+    /// each with such a pod: an admitted one, if there is any.
+    pub(crate) fn templates_after(&self, time: Duration) -> BTreeMap<ObjectKey, TemplateUser> {
         let pods = self.lock();
         let waiting = pods.iter().filter(|(_, pod)| !pod.is_deleted && pod.since.elapsed() >= time);
-        let templates = waiting.flat_map(|(key, pod)| {
-            let template =
-                |name: &String| ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
-            pod.templates.iter().map(move |name| (template(name), key.clone()))
-        });
-        templates.collect()
+        let mut users: BTreeMap<ObjectKey, TemplateUser> = BTreeMap::new();
+        for (key, pod) in waiting {
+            for name in &pod.templates {
+                let template = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
+                let is_admitted = pod.admitted.as_ref() == Some(name);
+                if users.get(&template).is_none_or(|user| is_admitted && !user.is_admitted) {
+                    users.insert(template, TemplateUser { pod: key.clone(), is_admitted });
+                }
+            }
+        }
+        users
     }
 
     /// The `ComputeDomain`s that pods need which are not being deleted.
@@ -118,13 +132,13 @@ impl WaitingPods {
         self.0.domains_changed.notified().await;
     }
 
-    /// A pod that refers to the template and is not being deleted.
+    /// An admitted pod that waits for the template and is not being deleted.
     pub(crate) fn pod_of(&self, template: &ObjectKey) -> Option<ObjectKey> {
         let pods = self.lock();
         let mut waiting = pods.iter().filter(|(key, pod)| {
             key.namespace == template.namespace
                 && !pod.is_deleted
-                && pod.templates.contains(&template.name)
+                && pod.admitted.as_ref() == Some(&template.name)
         });
         waiting.next().map(|(key, _)| key.clone())
     }
@@ -151,23 +165,21 @@ impl Sink<Pod> for WaitingPods {
         if templates.is_empty() {
             return self.delete(&key);
         }
+        let admitted = admitted::template(&pod).map(str::to_owned);
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
         let domain = NeededDomain::new(&pod);
         let needs_domain = domain.is_some();
         let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
         let mut pods = self.lock();
         let since = pods.get(&key).map(|known| known.since);
-        if since.is_none() && !is_deleted {
-            let namespace = &key.namespace;
-            lock(&self.0.arrived).extend(
-                templates
-                    .iter()
-                    .map(|name| ObjectKey { namespace: namespace.clone(), name: name.clone() }),
-            );
+        if let Some(name) = admitted.clone().filter(|_| since.is_none() && !is_deleted) {
+            let namespace = key.namespace.clone();
+            lock(&self.0.arrived).insert(ObjectKey { namespace, name });
             self.0.has_arrived.notify_one();
         }
         let since = since.unwrap_or_else(Instant::now);
-        pods.insert(key, WaitingPod { templates, is_deleted, since, unschedulable, domain });
+        let known = WaitingPod { templates, admitted, is_deleted, since, unschedulable, domain };
+        pods.insert(key, known);
         drop(pods);
         self.0.changed.notify_one();
         if needs_domain {
@@ -192,6 +204,7 @@ fn is_unschedulable(pod: &Pod) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster_model::names::annotation;
     use serde_json::json;
 
     #[test]
@@ -217,13 +230,23 @@ mod tests {
 
     fn pod(name: &str, template: &str, deleted: Option<&str>) -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"namespace": "n", "name": name, "deletionTimestamp": deleted},
+            "metadata": {
+                "namespace": "n", "name": name, "deletionTimestamp": deleted,
+                "annotations": {annotation::PLAN: format!("1 NIC; template {template}")},
+            },
             "spec": {
                 "containers": [],
-                "resourceClaims": [{"name": "c", "resourceClaimTemplateName": template}],
+                "resourceClaims": [{"name": "dranet", "resourceClaimTemplateName": template}],
             },
         }))
         .unwrap()
+    }
+
+    /// A pod that admission has not seen.
+    fn ghost(name: &str, template: &str) -> Pod {
+        let mut ghost = pod(name, template, None);
+        ghost.metadata.annotations = None;
+        ghost
     }
 
     #[test]
@@ -239,11 +262,30 @@ mod tests {
         assert_eq!(pods.templates(), expected.into_iter().collect());
         assert_eq!(pods.pod_of(&key(ours)), Some(key("b")));
         assert_eq!(pods.pod_of(&key(other)), None);
+        let user = |name: &str, is_admitted| TemplateUser { pod: key(name), is_admitted };
         let waiting = pods.templates_after(Duration::ZERO);
-        assert_eq!(waiting, [(key(ours), key("b"))].into_iter().collect());
+        assert_eq!(waiting, [(key(ours), user("b", true))].into());
         assert_eq!(pods.templates_after(Duration::from_hours(1)), BTreeMap::new());
+        // A pod that admission has not seen hides no other.
+        pods.apply(ghost("ant", ours));
+        pods.apply(ghost("z", ours));
+        pods.apply(ghost("z-other", other));
+        let expected = [(key(ours), user("b", true)), (key(other), user("z-other", false))];
+        assert_eq!(pods.templates_after(Duration::ZERO), expected.into());
+        assert_eq!(pods.pod_of(&key(other)), None);
+        for name in ["ant", "z", "z-other"] {
+            pods.delete(&key(name));
+        }
         pods.delete(&key("b"));
         assert_eq!(pods.templates()[&key(ours)], None);
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_admission_has_not_admitted_gets_no_template() {
+        let mut pods = WaitingPods::default();
+        pods.apply(ghost("a", "dranet-0123456789abcdef"));
+        let nothing = tokio::time::timeout(Duration::from_millis(20), pods.arrived()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
     }
 
     #[tokio::test]

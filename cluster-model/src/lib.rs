@@ -29,6 +29,7 @@ pub mod published_device;
 pub mod read;
 pub mod remembered;
 pub mod retention;
+pub mod room;
 #[cfg(feature = "live")]
 mod shared;
 pub mod snapshot;

@@ -210,7 +210,7 @@ impl Controller {
             let end = Instant::now() + ROUND;
             let stop = || Instant::now() >= end || gone.is_cancelled();
             let budget = Budget::until(&stop);
-            let capacity = ClusterCapacity::new(&view, &objects.pods, &objects.nodes, &budget);
+            let capacity = ClusterCapacity::new(&view, &objects.nodes, &budget);
             decide(&groups, capacity, &policy, Timestamp::now())
         })
         .await

@@ -2,11 +2,11 @@
 
 use super::chosen;
 use super::job_name::JobName;
-use super::requirements::PodRequirements;
 use super::size::{Owner, Size, is_in_pod_group};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequests};
 use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, job_label, label};
-use cluster_model::view::{ClusterView, ObjectKey};
+use cluster_model::room::{Ask, are_allocated, made_claims};
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -85,8 +85,8 @@ pub struct Member {
     pub other_gates: Vec<String>,
     /// Names of the claims that were created for it.
     pub claims: Vec<String>,
-    /// Its requirements.
-    pub requirements: Arc<PodRequirements>,
+    /// What it asks of a node, without the fabric and domains that were chosen for it.
+    pub ask: Arc<Ask>,
     /// The object that defines the size of the group.
     pub owner: Option<Owner>,
     /// What people call its group: a kind and a name.
@@ -124,6 +124,14 @@ impl Member {
             _ => (affinity(pod, label::NODE_FABRIC), domains(pod)),
         };
         let is_free = stage != PodStage::Gated;
+        let mut ask = Ask::of_kind(pod);
+        if is_free {
+            let fabric = chosen.as_deref().map(|fabric| (label::NODE_FABRIC, fabric));
+            let domains = domains.iter().map(|domain| (domain.level.label(), &*domain.name));
+            for (key, value) in fabric.into_iter().chain(domains) {
+                ask = ask.without_label(key, value);
+            }
+        }
         let levels = annotations.get(annotation::FABRIC_LEVEL);
         let domain_size = annotations.get(annotation::DOMAIN_SIZE).and_then(|it| it.parse().ok());
         let domain_size = domain_size.filter(|size| *size > 0);
@@ -147,11 +155,7 @@ impl Member {
             }),
             other_gates: others.into_iter().map(str::to_owned).collect(),
             claims: made_claims(pod),
-            requirements: Arc::new(PodRequirements::of_member(
-                pod,
-                chosen.as_deref().filter(|_| is_free),
-                if is_free { &domains } else { &[] },
-            )),
+            ask: Arc::new(ask),
             levels: levels.and_then(|value| LevelRequests::parse(value).ok()).unwrap_or_default(),
             slice: domain_size.and_then(|size| slice(pod, size)),
             domain_size,
@@ -200,23 +204,8 @@ impl Member {
 
     /// Whether the view has allocations for all its claims.
     pub fn has_devices(&self, namespace: &str, view: &ClusterView) -> bool {
-        has_devices(&self.claims, namespace, view)
+        are_allocated(&self.claims, namespace, view)
     }
-}
-
-/// Whether all these claims are allocated.
-pub(super) fn has_devices(claims: &[String], namespace: &str, view: &ClusterView) -> bool {
-    !claims.is_empty()
-        && claims.iter().all(|name| {
-            let key = ObjectKey { namespace: namespace.to_owned(), name: name.clone() };
-            view.claim(&key).is_some_and(|claim| claim.is_allocated)
-        })
-}
-
-/// Names of the claims that were created from the pod's templates.
-pub(super) fn made_claims(pod: &Pod) -> Vec<String> {
-    let status = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
-    status.into_iter().flatten().filter_map(|it| it.resource_claim_name.clone()).collect()
 }
 
 /// The fabric and the domains that a gated pod is marked with.

@@ -6,9 +6,9 @@
 //! admission creates such pods with a scheduling gate, and this controller chooses a
 //! fabric for the whole group.
 //!
-//! Facts are pods and nodes ([`pods`], [`nodes`]) and the objects that define how many
-//! pods a job has ([`size`]). From these it derives the groups ([`group`]) and the
-//! capacity of each fabric ([`capacity`]), which replays the scheduler's allocator.
+//! Facts are pods and nodes ([`group_pods`], `cluster_model::room`) and the objects that define how
+//! many pods a job has ([`size`]). From these it derives the groups ([`group`]) and the room on each
+//! fabric ([`capacity`]).
 //! [`decide()`] is a pure function of these; [`release`] defines what is written, and
 //! when it is safe. Only `server` does IO.
 //!
@@ -21,7 +21,6 @@
 //! the group, if that list is newer than the annotations and contradicts none of them,
 //! and only with the resource version of that list: see [`release`].
 
-pub mod amounts;
 pub mod capacity;
 mod chosen;
 pub mod conflicts;
@@ -30,24 +29,20 @@ mod controller;
 pub mod decide;
 mod foreign_levels;
 pub mod group;
-pub mod interpod;
+pub mod group_pods;
 pub mod job_name;
 pub mod level_labels;
 mod level_sources;
 pub mod machine_labels;
 pub mod nic_pools;
 pub mod node_label;
-pub mod nodes;
 pub mod pod_groups;
-pub mod pods;
 pub mod preview;
 pub mod release;
-pub mod requirements;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod size;
 pub mod size_paths;
-mod texts;
 pub mod waiting;
 
 pub use capacity::{ClusterCapacity, FabricCapacity};

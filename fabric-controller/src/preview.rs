@@ -4,11 +4,11 @@
 use super::capacity::ClusterCapacity;
 use super::decide::{Action, Decision, PlacementPolicy, decide};
 use super::group::{Group, Member};
-use super::nodes::Nodes;
-use super::pods::Pods;
+use super::group_pods::GroupPods;
 use super::size::Size;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::predict::budget;
+use cluster_model::room::Nodes;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
@@ -36,7 +36,7 @@ pub struct Preview {
 pub fn preview(
     (pod, template, job_size): (&Value, &ResourceClaimTemplate, Option<u64>),
     view: &mut ClusterView,
-    (pods, nodes): (&Pods, &Nodes),
+    (pods, nodes): (&GroupPods, &Nodes),
     now: Timestamp,
 ) -> Option<Preview> {
     let mut pod = pod.clone();
@@ -72,16 +72,15 @@ pub fn preview(
         is_expensive: false,
     };
     let budget = budget(view);
-    let mut cluster = ClusterCapacity::new(view, pods, nodes, &budget);
-    let places =
-        cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&member.requirements)));
+    let mut cluster = ClusterCapacity::new(view, nodes, &budget);
+    let places = cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&member.ask)));
     let places = places.collect();
     let mut groups = pods.groups();
     groups.retain(|known| known.key != key);
     groups.push(group);
     let decisions = decide(
         &groups,
-        ClusterCapacity::new(view, pods, nodes, &budget),
+        ClusterCapacity::new(view, nodes, &budget),
         &PlacementPolicy::default(),
         now,
     );

@@ -4,7 +4,7 @@ use crate::answer::ExpectedAtStart;
 use crate::text::{counted, listed};
 use cluster_model::late_node::{LateDemand, LateNode, place_count};
 use cluster_model::plugin_machines::places;
-use cluster_model::predict::{Prediction, predict};
+use cluster_model::predict::{Fit, Prediction, predict};
 use cluster_model::view::{ClusterView, LateClaim, ObjectKey, late_binding};
 use dra_allocator::{Claim, ClaimAllocation};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -54,7 +54,7 @@ impl ExpectedAtStart {
     ) -> BTreeMap<&'n str, Self> {
         let late = nodes.filter(|node| places(view, node).next().is_some());
         late.filter_map(|node| {
-            let Prediction::Fits { allocations, .. } = predict(view, node, claims) else {
+            let Prediction::Fits(Fit { allocations, .. }) = predict(view, node, claims) else {
                 return None;
             };
             Some((node, Self::new(view, node, specs.iter(), &allocations)?))

@@ -5,10 +5,10 @@ mod count;
 use crate::Output;
 use crate::answer::{Capacity, CapacityRoom, CapacityShape, ToMove};
 use crate::args::{CapacityArgs, Form};
+use crate::in_use::InUse;
 use crate::kinds::{PODS, USE};
 use crate::moves::fewest;
-use crate::nodes::closed;
-use crate::predicted::nodes;
+use crate::predicted::{add_planned, nodes};
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
 use crate::source::{self, Seen, Source};
@@ -17,10 +17,12 @@ use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
 use cluster_model::gpu_drivers;
 use cluster_model::late_node::LateDemand;
-use cluster_model::view::{ClusterView, Index as _};
-use count::{Planned, PluginGpus, rooms};
-use dra_allocator::{Claim, ClaimName};
-use fabric_controller::nodes::Nodes;
+use cluster_model::predict::budget;
+use cluster_model::room::{Ask, NodeFacts, Nodes};
+use cluster_model::view::ClusterView;
+use count::{most_plugin_gpus, rooms};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -31,8 +33,8 @@ struct Gpus {
     driver: Option<&'static str>,
     /// The DeviceClass that a pod names for them.
     class: Option<String>,
-    /// The GPUs of device plugins, if no DRA driver publishes any.
-    plugin: Option<PluginGpus>,
+    /// The extended resource of device plugins, if no DRA driver publishes any GPU.
+    plugin: Option<&'static str>,
 }
 
 impl CapacityShape {
@@ -47,67 +49,33 @@ impl CapacityShape {
 
 impl Gpus {
     /// Those of each driver, or without a name if there is only one driver or none.
-    fn all(
-        view: &mut ClusterView,
-        policy: &Policy,
-        args: &CapacityArgs,
-    ) -> anyhow::Result<Vec<Self>> {
+    fn all(view: &ClusterView, policy: &Policy) -> Vec<Self> {
         let drivers = drivers(view, policy);
         if drivers.len() < 2 {
-            let plugin = if drivers.is_empty() { Self::of_plugin(view, args)? } else { None };
-            return Ok(vec![Self { driver: None, class: None, plugin }]);
+            let mut plugins = gpu_drivers::all().iter().flat_map(|it| it.extended_resources);
+            let plugin = plugins.find(|name| view.nodes_with_plugin(name).next().is_some());
+            let plugin = plugin.copied().filter(|_| drivers.is_empty());
+            return vec![Self { driver: None, class: None, plugin }];
         }
-        Ok(drivers
-            .into_iter()
-            .map(|(driver, class)| Self {
-                driver: Some(driver.driver),
-                class: Some(class),
-                plugin: None,
-            })
-            .collect())
-    }
-
-    /// The GPUs of device plugins, and how many of them pods have. Adds these pods to the view.
-    fn of_plugin(
-        view: &mut ClusterView,
-        args: &CapacityArgs,
-    ) -> anyhow::Result<Option<PluginGpus>> {
-        let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
-        let Some(resource) = resources.find(|name| view.nodes_with_plugin(name).next().is_some())
-        else {
-            return Ok(None);
-        };
-        let pods = PODS.all("GPUs of device plugins that are in use are not known");
-        let mut seen = Source::open(&args.source)?.read(&[pods], &["Pod"])?;
-        seen.must_know(&[PODS])?;
-        let pods = seen.groups()?.pods;
-        for pod in seen.pods(None)? {
-            view.apply(pod)?;
-        }
-        let used = pods.nodes().map(|node| {
-            let units = pods.usage(node).map_or(0, |usage| usage.amounts.units(resource));
-            (node.to_owned(), units)
+        let of_driver = drivers.into_iter().map(|(driver, class)| Self {
+            driver: Some(driver.driver),
+            class: Some(class),
+            plugin: None,
         });
-        Ok(Some(PluginGpus { resource, used: used.collect() }))
+        of_driver.collect()
     }
 
     /// A pod with such GPUs.
     fn pod(&self, shape: PodShape, namespace: &str) -> Value {
-        match &self.plugin {
-            Some(plugin) => shape.pod_by_limit(namespace, plugin.resource),
+        match self.plugin {
+            Some(resource) => shape.pod_by_limit(namespace, resource),
             None => shape.pod(namespace, self.class.as_deref()),
         }
     }
 
-    /// Where pods with this shape and claim fit.
-    fn rooms(&self, asked: &Asked<'_>, shape: PodShape, claim: &Planned) -> Vec<CapacityRoom> {
-        let plugin = self.plugin.as_ref().map(|plugin| (plugin, shape.gpus));
-        rooms(asked.view, claim, plugin, asked.closed)
-    }
-
     /// The most GPUs of any node, at most 16.
     fn most(&self, view: &ClusterView) -> u32 {
-        let most = self.plugin.as_ref().map(|plugin| plugin.most(view));
+        let most = self.plugin.map(|resource| most_plugin_gpus(view, resource));
         // A claim has at most 32 devices, so 16 GPUs with a NIC each.
         most.unwrap_or_else(|| count::most_gpus(view)).min(16)
     }
@@ -117,15 +85,21 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let kinds = &["Deployment", "Node"];
     let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[])?;
     seen.must_know(&USE)?;
-    let facts = seen.groups()?.nodes;
-    let Seen { mut view, kept, namespace, notes, .. } = seen;
+    let policy = settings::policy(&args.policy, &seen.kept);
+    let gpus = Gpus::all(&seen.view, &policy);
+    if gpus.iter().any(|gpus| gpus.plugin.is_some()) {
+        let pods = PODS.all("GPUs of device plugins that are in use are not known");
+        let pods = Source::open(&args.source)?.read(&[pods], &["Pod"])?;
+        pods.must_know(&[PODS])?;
+        seen.kept.extend(pods.kept);
+    }
+    let in_use = seen.in_use()?;
+    let Seen { view, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
-    let policy = settings::policy(&args.policy, &kept);
-    let gpus = Gpus::all(&mut view, &policy, args)?;
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
     let closed: BTreeSet<&str> =
-        nodes(&view).filter(|node| closed(&facts, node).is_some()).collect();
-    let asked = Asked { view: &view, policy: &policy, namespace, closed: &closed };
+        nodes(&view).filter(|node| is_closed(&in_use.nodes, node)).collect();
+    let asked = Asked { view: &view, in_use: &in_use, policy: &policy, namespace, closed: &closed };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
     for gpus in gpus {
         for shape in &shapes {
@@ -134,20 +108,38 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         largest.push((gpus.driver, asked.largest(&gpus)?));
     }
     let text = match args.output {
-        Form::Text => person(&answers, &largest)? + &left_out(&closed) + &tainted(&view, &facts),
+        Form::Text => {
+            let tainted = tainted(&view, &in_use.nodes);
+            person(&answers, &largest)? + &left_out(&closed) + &tainted
+        }
         Form::Json => text::answer(&program(answers, &largest), false)?,
         Form::Yaml => text::answer(&program(answers, &largest), true)?,
     };
     Ok(Output { notes, ..Output::from(text) })
 }
 
+fn is_closed(facts: &Nodes, node: &str) -> bool {
+    facts.facts(node).and_then(NodeFacts::closed).is_some()
+}
+
 /// The cluster and the namespace of the pods.
 struct Asked<'c> {
     view: &'c ClusterView,
+    in_use: &'c InUse,
     policy: &'c Policy,
     namespace: &'c str,
     /// Nodes that take no pods now.
     closed: &'c BTreeSet<&'c str>,
+}
+
+/// What admission makes for a pod.
+struct Admitted {
+    /// The cluster with the pod's template.
+    view: ClusterView,
+    /// What the pod asks for; it is assumed to tolerate the taints of nodes.
+    ask: Ask,
+    /// What it demands of nodes that bind NICs late.
+    late: Option<LateDemand>,
 }
 
 impl Asked<'_> {
@@ -157,25 +149,33 @@ impl Asked<'_> {
             gpu_driver: gpus.driver.map(str::to_owned),
             ..CapacityShape::default()
         };
-        let claim = match self.claim(shape, gpus)? {
-            Ok(claim) => claim,
+        let admitted = match self.admitted(shape, gpus)? {
+            Ok(admitted) => admitted,
             Err(denied) => return Ok(CapacityShape { denied: Some(denied), ..answer }),
         };
-        answer.rooms = gpus.rooms(self, shape, &claim);
+        answer.rooms = self.rooms(&admitted);
         answer.fit_now = answer.rooms.iter().map(|room| room.fit_now).sum();
         answer.fit_empty = answer.rooms.iter().map(|room| room.fit_empty).sum();
         let near = answer.rooms.iter().filter_map(|room| room.surely_near);
         answer.surely_near = near.reduce(|sum, near| sum + near);
         // Moving claims frees no GPU of a device plugin.
         if answer.fit_now == 0 && answer.fit_empty > 0 && gpus.plugin.is_none() {
-            let open = nodes(self.view).filter(|node| !self.closed.contains(node));
-            answer.to_move = fewest(self.view, open, std::slice::from_ref(&claim.claim));
+            let Admitted { view, ask, .. } = &admitted;
+            let budget = budget(view);
+            let open = nodes(view).filter(|node| !self.closed.contains(node));
+            answer.to_move = fewest(&self.in_use.room(view, &budget), open, ask);
         }
         Ok(answer)
     }
 
-    /// Returns the claim that admission would create for such a pod, or its denial.
-    fn claim(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Result<Planned, String>> {
+    /// Where such pods fit.
+    fn rooms(&self, Admitted { view, ask, late }: &Admitted) -> Vec<CapacityRoom> {
+        let budget = budget(view);
+        rooms(&self.in_use.room(view, &budget), ask, *late, self.closed)
+    }
+
+    /// Returns what admission would make for such a pod, or its denial.
+    fn admitted(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<Result<Admitted, String>> {
         let pod = gpus.pod(shape, self.namespace);
         let verdict = match admit(&pod, self.view, self.policy) {
             Ok(verdict) => verdict,
@@ -185,17 +185,19 @@ impl Asked<'_> {
         let Some(planned) = verdict.planned else {
             anyhow::bail!("admission made no claim for a pod of shape {shape}");
         };
-        let spec = planned.plan.claim;
-        let claim = Claim::from_spec(ClaimName::new("", "capacity"), &spec)?;
-        Ok(Ok(Planned { claim, late: LateDemand::new(&spec, shape.nics as usize) }))
+        let mut view = self.view.clone();
+        add_planned(&mut view, &planned, self.namespace)?;
+        let ask = Ask::new(&Pod::deserialize(&verdict.pod)?).tolerating_all();
+        let late = LateDemand::new(&planned.plan.claim, shape.nics as usize);
+        Ok(Ok(Admitted { view, ask, late }))
     }
 
     /// The largest pod, with as many NICs as GPUs, that fits now.
     fn largest(&self, gpus: &Gpus) -> anyhow::Result<Option<PodShape>> {
         for number in (1..=gpus.most(self.view)).rev() {
             let shape = PodShape { gpus: number, nics: number, level: None };
-            if let Ok(claim) = self.claim(shape, gpus)?
-                && gpus.rooms(self, shape, &claim).iter().any(|room| room.fit_now > 0)
+            if let Ok(admitted) = self.admitted(shape, gpus)?
+                && self.rooms(&admitted).iter().any(|room| room.fit_now > 0)
             {
                 return Ok(Some(shape));
             }
@@ -217,8 +219,8 @@ fn left_out(closed: &BTreeSet<&str>) -> String {
 /// Says that nodes take only pods that tolerate their taints, which the counted pods are assumed to do.
 fn tainted(view: &ClusterView, facts: &Nodes) -> String {
     let mut nodes_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in nodes(view).filter(|node| closed(facts, node).is_none()) {
-        if let Some(taint) = facts.get(node).and_then(|facts| facts.untolerated(&[])) {
+    for node in nodes(view).filter(|node| !is_closed(facts, node)) {
+        if let Some(taint) = facts.facts(node).and_then(|facts| facts.untolerated(&[])) {
             nodes_of.entry(taint).or_default().push(node);
         }
     }

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let of_cluster = std::mem::take(&mut report.findings);
     let unknown = unknown(&seen, &DEVICES);
     let mut list = Checklist::default();
-    let facts = seen.groups()?.nodes;
+    let facts = seen.nodes()?;
     list.add("nodes are there and ready", PAGE, nodes::examine(&seen, &facts));
     list.known("GPUs, NICs, graphs, classes and quotas", PAGE, unknown.as_ref(), of_cluster);
     list.known("drivers are known", DRIVERS, unknown.as_ref(), drivers::examine(&seen.view));

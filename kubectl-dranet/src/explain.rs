@@ -13,29 +13,26 @@ use crate::answer::{
     Barred, Explain, ExplainAtStart, ExplainChange, ExplainFine, ExplainNodes, ExplainRefused,
 };
 use crate::args::{ExplainArgs, Form};
-use crate::barriers::{Barriers, NOT_SELECTED, Needs};
-use crate::extended::Extended;
 use crate::fabric_condition::why_waiting;
+use crate::in_use::InUse;
 use crate::kinds::USE;
-use crate::predicted::{nodes, pools_of};
+use crate::predicted::{add_planned, nodes, pools_of};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Subject};
 use crate::text::{self, counted, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
-use admission::rewrite::CLAIM;
 use cluster_model::names::GATE_FABRIC;
-use cluster_model::placement::Placement;
-use cluster_model::predict::{PodClaims, pod_claims};
+use cluster_model::predict::{Prediction, budget};
+use cluster_model::room::{Ask, Attempt, Extended, OpenClaim, PodClaims, Room, WhyNot, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
-use dra_allocator::{Claim, ClaimName};
-use fabric_controller::requirements::PodRequirements;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
 pub(crate) use remarks::not_looked_at;
 use serde::Deserialize as _;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -44,7 +41,7 @@ use std::fmt::Write as _;
 pub(crate) struct Scene<'c> {
     pub(crate) view: &'c ClusterView,
     pub(crate) policy: &'c Policy,
-    pub(crate) barriers: &'c Barriers,
+    pub(crate) in_use: &'c InUse,
     /// The fabric that is chosen for the pod's group.
     pub(crate) fabric: Option<&'c str>,
     /// ResourceQuotas.
@@ -86,11 +83,11 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     seen.must_know(&USE)?;
     subject::put_into(&mut subjects, "default");
     let policy = settings::policy(&args.policy, &seen.kept);
-    let barriers = seen.groups()?;
+    let in_use = seen.in_use()?;
     let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
     let Seen { view, notes, .. } = seen;
-    let (policy, barriers, quotas) = (&policy, &barriers, &quotas);
-    let scene = Scene { view: &view, policy, barriers, fabric: None, quotas };
+    let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
+    let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
     for Subject { pod, origin, .. } in &subjects {
@@ -149,69 +146,63 @@ fn admitted(
 }
 
 fn of_admitted(pod: &Value, verdict: &Verdict, scene: Scene<'_>) -> anyhow::Result<Answer> {
-    let view = scene.view;
     let admitted = Pod::deserialize(&verdict.pod)?;
-    let (claims, known) = match claims(&admitted, verdict, view) {
-        Ok(found) => found,
-        Err(reason) => return Ok(Answer::Refused(format!("cannot be scheduled: {reason}"))),
+    let mut view = Cow::Borrowed(scene.view);
+    if let Some(planned) = &verdict.planned {
+        let namespace = admitted.metadata.namespace.as_deref().unwrap_or_default();
+        add_planned(view.to_mut(), planned, namespace)?;
+    }
+    let view = &*view;
+    let ask = Ask::new(&admitted).on_fabric(scene.fabric);
+    let budget = budget(view);
+    let room = scene.in_use.room(view, &budget);
+    let tried = pod_claims(&admitted, view).and_then(|known| {
+        let attempt = room.attempt(&ask, nodes(view))?;
+        Ok((known, attempt))
+    });
+    let (known, attempt) = match tried {
+        Ok(tried) => tried,
+        Err(reason) => {
+            let reason = not_there(&admitted, view).unwrap_or(reason);
+            return Ok(Answer::Refused(format!("cannot be scheduled: {reason}")));
+        }
     };
-    let own = PodRequirements::new(&admitted, None);
-    let extended = Extended::new(&own.requests, view);
-    let needs = Needs { own, extended, fabric: scene.fabric.map(str::to_owned) };
-    if claims.is_empty() && known.allocated.is_empty() && needs.extended.is_none() {
-        return Ok(without_devices(&admitted, &verdict.warnings, &needs, scene));
+    let has_devices = !known.open.is_empty() || !known.allocated.is_empty();
+    if !has_devices && Extended::new(&ask.requests, view).is_none() {
+        return Ok(without_devices(&attempt, &verdict.warnings));
     }
-    let planned = verdict.planned.as_ref().map(|planned| &planned.plan.claim);
-    let refused = quota::refusal(&admitted, planned, &known, scene.quotas, view);
-    let mut answer = on_nodes((pod, &admitted), (&claims, &known), &needs, scene)?;
-    if let Answer::Nodes(nodes) = &mut answer {
-        nodes.waits.extend(refused);
-        nodes.at_start = late::at_start(view, &nodes.outcomes.fits, (planned, &known), &claims);
-    }
-    Ok(answer)
+    let refused = quota::refusal(&admitted, &known, scene.quotas, view);
+    let tried = Tried { pod, admitted: &admitted, ask: &ask, known: &known };
+    let mut nodes = on_nodes(&tried, &attempt, &room, scene)?;
+    nodes.waits.extend(refused);
+    let claims: Result<Vec<_>, String> = known.open.iter().map(OpenClaim::parse).collect();
+    nodes.at_start =
+        late::at_start(view, &nodes.outcomes.fits, &known, &claims.unwrap_or_default());
+    Ok(Answer::Nodes(Box::new(nodes)))
 }
 
-/// The open claims of an admitted pod in the allocator's form, and all its claims.
-///
-/// # Errors
-/// Why the pod cannot be scheduled.
-pub(crate) fn claims(
-    pod: &Pod,
-    verdict: &Verdict,
-    view: &ClusterView,
-) -> Result<(Vec<Claim>, PodClaims), String> {
-    let mut claims = Vec::new();
-    let mut pod = pod.clone();
-    if let Some(planned) = &verdict.planned {
-        let claim = Claim::from_spec(ClaimName::new("", "dranet"), &planned.plan.claim);
-        claims.push(claim.map_err(|error| error.to_string())?);
-        // Its template is not in the view.
-        let spec = pod.spec.get_or_insert_default();
-        spec.resource_claims.iter_mut().for_each(|all| all.retain(|it| it.name != CLAIM));
-    }
-    let known = pod_claims(&pod, view);
-    let known = known.map_err(|reason| not_there(&pod, view).unwrap_or(reason))?;
-    for open in &known.open {
-        claims.push(open.parse()?);
-    }
-    Ok((claims, known))
+/// A pod and what was found out about it.
+struct Tried<'p> {
+    /// The pod as it was given.
+    pod: &'p Value,
+    /// The pod as admission left it.
+    admitted: &'p Pod,
+    ask: &'p Ask,
+    known: &'p PodClaims,
 }
 
 /// The answer about a pod that requests no devices: usually nothing, but a misspelt annotation is
 /// why it requests none.
-fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'_>) -> Answer {
+fn without_devices(attempt: &Attempt<'_, '_>, warnings: &[String]) -> Answer {
     let why = "requests no devices: it has neither a claim nor the annotation \
                dranet.io/aligned-nics";
     if let [first, ..] = warnings {
         return Answer::Refused(format!("{why}; {first}"));
     }
-    let Scene { view, barriers, .. } = scene;
-    let placement = Placement::new(pod);
     let mut why_not: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for node in nodes(view) {
-        let barred = barriers.keeps_off(view, (&placement, needs), node);
-        let Some(reason) = barred else { return Answer::Fine(why.to_owned()) };
-        why_not.entry(reason).or_default().push(node);
+    for (node, result) in attempt.each() {
+        let Prediction::No(reason) = result else { return Answer::Fine(why.to_owned()) };
+        why_not.entry(reason.to_string()).or_default().push(node);
     }
     if why_not.is_empty() {
         return Answer::Fine(why.to_owned());
@@ -223,52 +214,44 @@ fn without_devices(pod: &Pod, warnings: &[String], needs: &Needs, scene: Scene<'
 
 /// The answer about a pod with claims, node by node.
 fn on_nodes(
-    (pod, admitted): (&Value, &Pod),
-    (claims, known): (&[Claim], &PodClaims),
-    needs: &Needs,
+    tried: &Tried<'_>,
+    attempt: &Attempt<'_, '_>,
+    room: &Room<'_>,
     scene: Scene<'_>,
-) -> anyhow::Result<Answer> {
-    let Scene { view, policy, barriers, .. } = scene;
+) -> anyhow::Result<OnNodes> {
+    let Tried { pod, admitted, ask, known } = tried;
     let spec = admitted.spec.clone().unwrap_or_default();
     // A pod from a file has no gate yet, except for its group's fabric if that is not chosen.
     let gates = spec.scheduling_gates.iter().flatten();
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
     let mut waits: Vec<String> = gates.map(|it| gate(it, why_waiting(pod))).collect();
-    let mut candidates: Vec<&str> = nodes(view).collect();
     for key in &known.allocated {
-        let pools = pools_of(view, key);
-        candidates.retain(|node| pools.contains(*node));
+        let pools = pools_of(room.view(), key);
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
-        waits.extend(elsewhere(view, key, admitted, &pools));
+        waits.extend(elsewhere(room.view(), key, admitted, &pools));
     }
-    let placement = Placement::new(admitted);
-    let (candidates, not_selected): (Vec<&str>, Vec<&str>) =
-        candidates.into_iter().partition(|node| placement.allows(view, node));
+    let mut not_selected = Vec::new();
     let mut barred: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut is_open = |node: &&str| match barriers.bar(view, needs, node) {
-        None => true,
-        Some(why) => {
-            barred.entry(why).or_default().push((*node).to_owned());
-            false
-        }
-    };
-    let candidates: Vec<&str> = candidates.into_iter().filter(|node| is_open(node)).collect();
-    let mut outcomes = Outcomes::default();
-    let (mut down, mut withheld) = (Vec::new(), Vec::new());
-    let mut changes = Vec::new();
-    for (nodes, claims) in by_claims(&candidates, claims, needs, barriers)? {
-        outcomes.extend(Outcomes::new(view, &nodes, &claims)?);
-        if outcomes.fits.is_empty() {
-            down.extend(down::sentences(view, &nodes, &claims));
-            withheld.extend(withheld::sentences(view, &nodes));
-            changes.extend(changes::smallest(pod, view, policy, &nodes, (&outcomes, &claims))?);
+    for (node, why) in attempt.barred() {
+        match why {
+            WhyNot::NotSelected => not_selected.push((*node).to_owned()),
+            // What it waits for says where its claims have devices.
+            WhyNot::ClaimElsewhere { .. } => {}
+            why => barred.entry(why.to_string()).or_default().push((*node).to_owned()),
         }
     }
-    if !outcomes.fits.is_empty() {
-        (down, withheld, changes) = (Vec::new(), Vec::new(), Vec::new());
+    let outcomes = Outcomes::new(room, attempt)?;
+    let (mut down, mut withheld, mut changes) = Default::default();
+    if outcomes.fits.is_empty() {
+        let candidates: Vec<&str> =
+            attempt.alike().flat_map(|alike| alike.nodes.iter().copied()).collect();
+        if attempt.failing().is_none() {
+            down = down::sentences(room, &candidates, ask);
+        }
+        withheld = withheld::sentences(room.view(), &candidates);
+        changes = changes::smallest(pod, (scene, room), &candidates, (&outcomes, ask))?;
     }
-    let not_selected = not_selected.into_iter().map(str::to_owned).collect();
-    Ok(Answer::Nodes(Box::new(OnNodes {
+    Ok(OnNodes {
         waits,
         remarks: remarks::about(admitted),
         not_selected,
@@ -278,39 +261,11 @@ fn on_nodes(
         outcomes,
         changes,
         at_start: Vec::new(),
-    })))
-}
-
-/// The claims that the pod has on each of these nodes: where no device plugin offers an extended
-/// resource, a claim stands for it.
-pub(crate) fn by_claims<'n>(
-    nodes: &[&'n str],
-    claims: &[Claim],
-    needs: &Needs,
-    barriers: &Barriers,
-) -> anyhow::Result<Vec<(Vec<&'n str>, Vec<Claim>)>> {
-    let Some(extended) = &needs.extended else {
-        return Ok(vec![(nodes.to_vec(), claims.to_vec())]);
-    };
-    let mut by_missing: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
-    for node in nodes {
-        let missing = barriers.nodes.get(node).map(|facts| extended.missing_on(facts));
-        by_missing.entry(missing.unwrap_or_default()).or_default().push(node);
-    }
-    by_missing
-        .into_iter()
-        .map(|(missing, nodes)| {
-            let mut claims = claims.to_vec();
-            if !missing.is_empty() {
-                claims.push(extended.claim(&missing)?.0);
-            }
-            anyhow::Ok((nodes, claims))
-        })
-        .collect()
+    })
 }
 
 /// Returns a text about the first missing template or claim that a pod names.
-fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
+pub(crate) fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let entries = pod.spec.as_ref()?.resource_claims.iter().flatten();
     entries.into_iter().find_map(|entry| {
@@ -399,7 +354,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     }
     if !not_selected.is_empty() {
         let names: Vec<_> = not_selected.iter().map(String::as_str).collect();
-        writeln!(out, "\n{}: {NOT_SELECTED}", node_list(&names))?;
+        writeln!(out, "\n{}: {}", node_list(&names), WhyNot::NotSelected)?;
     }
     for (why, nodes) in barred {
         let names: Vec<_> = nodes.iter().map(String::as_str).collect();

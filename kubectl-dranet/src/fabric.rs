@@ -6,7 +6,6 @@ mod domains;
 use crate::Output;
 use crate::answer::{Fabric, Fabrics, MissingDomain, SourceConflict, WaitingGroup};
 use crate::args::{FabricArgs, Form};
-use crate::barriers::Barriers;
 use crate::fabric_condition::why_waiting;
 use crate::kinds::{DEPLOYMENTS, PODS, USE};
 use crate::nodes::NodeState;
@@ -16,9 +15,9 @@ use crate::source::{self, Source};
 use crate::text::{self, counted, table};
 use cluster_model::names::{annotation, label};
 use cluster_model::predict::budget;
+use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
 use fabric_controller::conflicts::{Conflict, conflicts};
-use fabric_controller::nodes::Nodes;
 use fabric_controller::size::Size;
 use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
 use jiff::Timestamp;
@@ -40,13 +39,13 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let mut seen = source.read(&queries, &["Deployment", "Event", "Node", "Pod"])?;
     seen.must_know(&USE)?;
     seen.must_know(&[PODS])?;
-    let Barriers { pods, nodes: facts } = seen.groups()?;
-    let mut groups = pods.groups();
+    let facts = seen.nodes()?;
+    let mut groups = seen.group_pods()?.groups();
     for group in &mut groups {
         group.size = said(group);
     }
     let budget = budget(&seen.view);
-    let capacity = || ClusterCapacity::new(&seen.view, &pods, &facts, &budget);
+    let capacity = || ClusterCapacity::new(&seen.view, &facts, &budget);
     let decisions = decide(&groups, capacity(), &PlacementPolicy::default(), Timestamp::now());
     let messages: BTreeMap<_, _> = seen.of_kind("Pod").filter_map(message).collect();
     let mut waiting = Vec::new();
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
         let member = group.waiting().next();
         let places = cluster
             .fabrics_mut()
-            .filter_map(|(name, fabric)| Some((name.clone(), fabric.count(&member?.requirements))));
+            .filter_map(|(name, fabric)| Some((name.clone(), fabric.count(&member?.ask))));
         let name = group.key.to_string();
         waiting.push(WaitingGroup {
             job: group.title(),

@@ -1,12 +1,12 @@
 //! The commands of `kubectl dranet`. Each command returns its text.
 //!
-//! Nothing is decided here: topologies come from topology-graph, plans from admission,
-//! predictions from dra-allocator.
+//! What people are told is decided in other crates: topologies in topology-graph, plans in admission,
+//! whether pods fit in cluster-model, fabrics in fabric-controller, ranks in scheduler-ext. Here are
+//! the checks of `doctor`, and texts.
 
 mod answer;
 pub mod args;
 mod at_start;
-mod barriers;
 mod bench;
 mod capacity;
 pub mod colour;
@@ -15,10 +15,10 @@ mod device_names;
 mod diff;
 mod doctor;
 mod explain;
-mod extended;
 mod fabric;
 mod fabric_condition;
 mod graph;
+mod in_use;
 mod installed_drivers;
 mod kinds;
 mod lint;

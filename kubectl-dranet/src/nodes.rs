@@ -8,8 +8,8 @@ use cluster_model::names::{self, label};
 use cluster_model::node_devices::{NodeDevice, NodeDevices, Role, is_partly_used, partitions};
 use cluster_model::plugin_machines::places;
 use cluster_model::published_device::{PublishedDevice as _, Trouble};
+use cluster_model::room::{Closed, NodeFacts, Nodes};
 use cluster_model::view::ClusterView;
-use fabric_controller::nodes::Nodes;
 use std::collections::BTreeMap;
 use topology_graph::Level;
 
@@ -35,8 +35,8 @@ pub(crate) struct NodeState {
     pub(crate) tainted_gpus: Vec<String>,
     /// Whether its NICs are places, each of which stands for any NIC until a pod starts.
     pub(crate) binds_late: bool,
-    /// Why the node takes no new pods: `cordoned`, `not ready`.
-    pub(crate) closed: Option<&'static str>,
+    /// Why the node takes no new pods.
+    pub(crate) closed: Option<Closed>,
 }
 
 impl NodeState {
@@ -52,7 +52,7 @@ impl NodeState {
             ports: Vec::new(),
             tainted_gpus: Vec::new(),
             binds_late: places(view, node).next().is_some(),
-            closed: closed(facts, node),
+            closed: facts.facts(node).and_then(NodeFacts::closed),
         };
         let in_use = view.inventory().state();
         let mut taken = in_use.clone();
@@ -102,7 +102,7 @@ impl NodeState {
         let offered = resources
             .find_map(|resource| Some((*resource, view.plugin_units(&self.name, resource)?)));
         if let Some((resource, all)) = offered.filter(|_| self.gpus.all == 0) {
-            let healthy = facts.get(&self.name).map(|facts| facts.allocatable.units(resource));
+            let healthy = facts.facts(&self.name).map(|facts| facts.units(resource));
             let healthy = healthy.and_then(|units| u64::try_from(units).ok()).unwrap_or(all);
             let used: u64 = view.plugin_pods(&self.name, resource).map(|(_, units)| units).sum();
             let count = |units: u64| usize::try_from(units).unwrap_or(usize::MAX);
@@ -145,15 +145,6 @@ impl Amount {
 /// What tells the port of a NIC apart from others: the function that has it, or else the NIC itself.
 fn port(nic: &NodeDevice<'_>) -> String {
     nic.port().map_or_else(|| nic.device.id().to_string(), |port| port.to_string())
-}
-
-/// Why a node takes no new pods.
-pub(crate) fn closed(facts: &Nodes, node: &str) -> Option<&'static str> {
-    let facts = facts.get(node)?;
-    if facts.not_ready.is_some() {
-        return Some("not ready");
-    }
-    facts.is_cordoned().then_some("cordoned")
 }
 
 /// Why no new pod gets a device.

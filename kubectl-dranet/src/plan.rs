@@ -1,31 +1,27 @@
 //! `plan`: how admission would rewrite a pod, and where the pod would run.
 
 use crate::args::{PlanArgs, PlanFormat, Shown};
-use crate::barriers::{Barriers, Needs};
-use crate::explain::claims;
-use crate::extended::Extended;
+use crate::explain::not_there;
+use crate::in_use::InUse;
 use crate::kinds::DEVICES;
-use crate::nodes::closed;
-use crate::predicted::{devices, is_fit, nodes, pools_of, predict_channel};
+use crate::predicted::{AlikeNodes, add_planned, alike_nodes, nodes};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Subject, disown};
-use crate::text::{counted, fitted, node_list, of_nodes};
+use crate::text::{counted, fitted, of_nodes};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::names::annotation;
-use cluster_model::placement::Placement;
-use cluster_model::predict::PodClaims;
+use cluster_model::predict::{Prediction, budget};
+use cluster_model::room::{Ask, Closed, NodeFacts, PodClaims, pod_claims};
 use cluster_model::view::ClusterView;
-use dra_allocator::Claim;
+use fabric_controller::group_pods::GroupPods;
 use fabric_controller::preview::{Preview, preview};
-use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -36,12 +32,14 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let (subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
     seen.must_know(&DEVICES)?;
     let policy = settings::policy(&args.policy, &seen.kept);
-    let barriers = seen.groups()?;
+    let in_use = seen.in_use()?;
+    let groups = seen.group_pods()?;
     let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for subject in &subjects {
         let origin = &subject.origin;
-        let decided = decide(subject, &view, &barriers, (&policy, args.output, &args.show))?;
+        let cluster = (&view, &in_use, &groups);
+        let decided = decide(subject, cluster, (&policy, args.output, &args.show))?;
         match args.output {
             PlanFormat::Text if subjects.len() > 1 => {
                 write!(output.text, "# {origin}\n\n{}\n", decided.text)?;
@@ -59,8 +57,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
 
 fn decide(
     Subject { pod, job_size, .. }: &Subject,
-    view: &ClusterView,
-    barriers: &Barriers,
+    (view, in_use, groups): (&ClusterView, &InUse, &GroupPods),
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
     let mut verdict = match admit(pod, view, policy) {
@@ -74,12 +71,16 @@ fn decide(
     };
     let is_grouped = pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let fabric = if is_grouped && policy.fabric != FabricPlacement::Off {
-        place_of_group((&verdict.pod, &planned, *job_size), view, barriers)
+        place_of_group((&verdict.pod, &planned, *job_size), view, (groups, in_use))
     } else {
         None
     };
-    let admitted = Pod::deserialize(&verdict.pod)?;
-    let (claims, kept_off) = on_nodes(&admitted, &verdict, view, barriers);
+    let mut admitted = Pod::deserialize(&verdict.pod)?;
+    // A file may write a pod without a namespace.
+    let namespace = admitted.metadata.namespace.get_or_insert_with(|| "default".to_owned()).clone();
+    let mut with_template = view.clone();
+    add_planned(&mut with_template, &planned, &namespace)?;
+    let now = Now::new(&admitted, &with_template, in_use);
     disown(&mut verdict.pod);
     let planned = &planned;
     let mut template = serde_json::to_value(&planned.template)?;
@@ -88,19 +89,14 @@ fn decide(
     }
     let text = match output {
         PlanFormat::Text => {
-            let now = now(view, (&claims, &planned.plan.claim), &kept_off, barriers);
             person(view, &verdict, &now, (planned, &template, shown, fabric.as_ref()))?
         }
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
-        PlanFormat::Json => plan_json::planned(
-            (view, &claims, &kept_off),
-            &verdict,
-            planned,
-            &template,
-            fabric.as_ref(),
-        )?,
+        PlanFormat::Json => {
+            plan_json::planned((view, &now), &verdict, planned, &template, fabric.as_ref())?
+        }
     };
     let is_yaml = output == PlanFormat::Yaml;
     let warnings = verdict.warnings.iter().filter(|_| is_yaml);
@@ -150,86 +146,69 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
 fn place_of_group(
     (pod, planned, size): (&Value, &Planned, Option<u64>),
     view: &ClusterView,
-    Barriers { pods, nodes }: &Barriers,
+    (groups, in_use): (&GroupPods, &InUse),
 ) -> Option<Preview> {
     let mut view = view.clone();
-    predict_channel(planned, &mut view).ok()?;
-    preview((pod, &planned.template, size), &mut view, (pods, nodes), Timestamp::now())
-}
-
-/// The claims of an admitted pod that have no devices yet, and the nodes on which it cannot start now, whatever
-/// devices are free there, each with the reason.
-fn on_nodes<'v>(
-    pod: &Pod,
-    verdict: &Verdict,
-    view: &'v ClusterView,
-    barriers: &Barriers,
-) -> (Vec<Claim>, BTreeMap<&'v str, String>) {
-    let own = PodRequirements::new(pod, None);
-    let extended = Extended::new(&own.requests, view);
-    let needs = Needs { own, extended, fabric: None };
-    let placement = Placement::new(pod);
-    let (claims, allocated, missing) = match claims_of(pod, verdict, view) {
-        Ok((claims, known)) => (claims, known.allocated, None),
-        Err(reason) => (Vec::new(), Vec::new(), Some(reason)),
-    };
-    let held: Vec<_> = allocated.iter().map(|key| (key, pools_of(view, key))).collect();
-    let reason = |node: &str| {
-        let elsewhere = held.iter().find(|(_, pools)| !pools.contains(node));
-        let elsewhere = elsewhere.map(|(key, pools)| {
-            let nodes: Vec<_> = pools.iter().map(String::as_str).collect();
-            format!("its claim {} has devices of {} already", key.name, node_list(&nodes))
-        });
-        barriers
-            .keeps_off(view, (&placement, &needs), node)
-            .or(elsewhere)
-            .or_else(|| missing.clone())
-    };
-    let kept_off = nodes(view).filter_map(|node| Some((node, reason(node)?))).collect();
-    (claims, kept_off)
-}
-
-/// The claims of an admitted pod, which a file may write without a namespace.
-fn claims_of(
-    pod: &Pod,
-    verdict: &Verdict,
-    view: &ClusterView,
-) -> Result<(Vec<Claim>, PodClaims), String> {
-    let mut pod = pod.clone();
-    pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
-    claims(&pod, verdict, view)
-}
-
-/// What a pod would get now.
-struct Now<'v> {
-    /// Nodes on which it could start, by what they would allocate.
-    open: Vec<(String, Vec<&'v str>)>,
-    /// Other nodes, by the reason.
-    kept_off: BTreeMap<&'v str, Vec<&'v str>>,
-    /// How many of the other nodes are cordoned or not ready.
-    closed: BTreeMap<&'static str, usize>,
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+    add_planned(&mut view, planned, namespace).ok()?;
+    preview((pod, &planned.template, size), &mut view, (groups, &in_use.nodes), Timestamp::now())
 }
 
 /// What a planned pod would get now.
-fn now<'v>(
-    view: &'v ClusterView,
-    (claims, spec): (&[Claim], &ResourceClaimSpec),
-    kept_off: &'v BTreeMap<&'v str, String>,
-    barriers: &Barriers,
-) -> Now<'v> {
-    let open = nodes(view).filter(|node| !kept_off.contains_key(node));
-    let mut now = Now {
-        open: devices(view, open, claims, spec),
-        kept_off: BTreeMap::new(),
-        closed: BTreeMap::new(),
-    };
-    for (node, reason) in kept_off {
-        now.kept_off.entry(reason).or_default().push(node);
-        if let Some(state) = closed(&barriers.nodes, node) {
-            *now.closed.entry(state).or_default() += 1;
+pub(crate) struct Now<'v> {
+    /// Its claims that have no devices yet.
+    pub(crate) claims: PodClaims,
+    /// The result on each node.
+    pub(crate) results: BTreeMap<&'v str, Prediction>,
+    /// Nodes whose devices decide.
+    open: Vec<AlikeNodes<'v>>,
+    /// Other nodes, by the reason.
+    kept_off: BTreeMap<String, Vec<&'v str>>,
+    /// How many of the other nodes are cordoned or not ready.
+    closed: BTreeMap<Closed, usize>,
+    /// Why the claims of the pod cannot be looked up.
+    pub(crate) unknown: Option<String>,
+}
+
+impl<'v> Now<'v> {
+    fn new(pod: &Pod, view: &'v ClusterView, in_use: &InUse) -> Self {
+        let mut now = Self {
+            claims: PodClaims::default(),
+            results: BTreeMap::new(),
+            open: Vec::new(),
+            kept_off: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            unknown: None,
+        };
+        let budget = budget(view);
+        let room = in_use.room(view, &budget);
+        let tried = pod_claims(pod, view)
+            .and_then(|claims| Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)));
+        match tried {
+            Ok((claims, attempt)) => {
+                now.open = alike_nodes(view, &attempt, &claims);
+                now.claims = claims;
+                now.results = attempt.each().collect();
+                for (node, why) in attempt.barred() {
+                    now.keep_off(node, why.to_string(), in_use);
+                }
+            }
+            Err(reason) => {
+                let unknown = not_there(pod, view).unwrap_or(reason);
+                nodes(view).for_each(|node| now.keep_off(node, unknown.clone(), in_use));
+                now.unknown = Some(unknown);
+            }
+        }
+        now.kept_off.values_mut().for_each(|nodes| nodes.sort_unstable());
+        now
+    }
+
+    fn keep_off(&mut self, node: &'v str, why: String, in_use: &InUse) {
+        self.kept_off.entry(why).or_default().push(node);
+        if let Some(closed) = in_use.nodes.facts(node).and_then(NodeFacts::closed) {
+            *self.closed.entry(closed).or_default() += 1;
         }
     }
-    now
 }
 
 /// The answer first, then the devices on each node, what is wrong, and what was asked for.
@@ -243,8 +222,8 @@ fn person(
     writeln!(out, "{}", answer(now, planned))?;
     writeln!(out, "{}", planned.plan.summary())?;
     writeln!(out, "Join {}: {}.\n", planned.plan.join, planned.plan.why)?;
-    for (outcome, nodes) in &now.open {
-        writeln!(out, "{}", of_nodes(nodes, outcome))?;
+    for AlikeNodes { text, nodes, .. } in &now.open {
+        writeln!(out, "{}", of_nodes(nodes, text))?;
     }
     for (reason, nodes) in &now.kept_off {
         writeln!(out, "{}", of_nodes(nodes, reason))?;
@@ -274,18 +253,18 @@ fn person(
 
 /// `Admitted: GPU0 with mlx5_0 and mlx5_1 (NODE), on 1 of 2 nodes now; 1 is cordoned`.
 fn answer(now: &Now<'_>, planned: &Planned) -> String {
-    let fitting = || now.open.iter().filter(|(outcome, _)| is_fit(outcome));
-    let open: usize = now.open.iter().map(|(_, nodes)| nodes.len()).sum();
+    let fitting = || now.open.iter().filter(|alike| alike.is_fit);
+    let open: usize = now.open.iter().map(|alike| alike.nodes.len()).sum();
     let others: usize = now.kept_off.values().map(Vec::len).sum();
     let closed = now.closed.iter().map(|(state, number)| {
         let are = if *number == 1 { "is" } else { "are" };
         format!("; {number} {are} {state}")
     });
     let closed: String = closed.collect();
-    let fits: usize = fitting().map(|(_, nodes)| nodes.len()).sum();
-    if let Some((outcome, _)) = fitting().next() {
+    let fits: usize = fitting().map(|alike| alike.nodes.len()).sum();
+    if let Some(AlikeNodes { text, .. }) = fitting().next() {
         let all = counted(open + others, "node");
-        return format!("Admitted: {outcome}, on {fits} of {all} now{closed}");
+        return format!("Admitted: {text}, on {fits} of {all} now{closed}");
     }
     let why = match (open, others) {
         (0, 1..) => "no node takes it now",

@@ -4,35 +4,31 @@ use crate::answer::{
     Denial, Denied, ExpectedAtStart, Pair, Plan, PlanDomain, PlanFabric, PlanNode, Planned,
     RequestedDevice, Unchanged,
 };
+use crate::plan::Now;
 use crate::predicted::nodes;
 use crate::text;
 use admission::admit::{self, Verdict};
 use admission::denial;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::node_devices::NodeDevices;
-use cluster_model::predict::{Prediction, predict};
+use cluster_model::predict::{Fit, Prediction};
 use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, Device, DeviceResult};
+use dra_allocator::{Device, DeviceResult};
 use fabric_controller::preview::Preview;
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde_json::Value;
-use std::collections::BTreeMap;
 
-/// The plan, and what each node would allocate for it now. `claims` are those of the pod that have no devices
-/// yet, admission's first; `kept_off` are the nodes on which the pod
-/// cannot start now, with the reason.
+/// The plan, and what each node would allocate for it now.
 pub(crate) fn planned(
-    (view, claims, kept_off): (&ClusterView, &[Claim], &BTreeMap<&str, String>),
+    (view, now): (&ClusterView, &Now<'_>),
     verdict: &Verdict,
     planned: &admit::Planned,
     template: &Value,
     fabric: Option<&Preview>,
 ) -> anyhow::Result<String> {
     let decided = &planned.plan;
-    let nodes = nodes(view)
-        .map(|name| node((view, name), kept_off.get(name), (claims, &decided.claim)))
-        .collect();
+    let own = planned.template.metadata.name.as_deref();
+    let nodes = nodes(view).map(|name| node((view, name), now, own)).collect();
     text::answer(
         &Plan::Planned(Box::new(Planned {
             pod: verdict.pod.clone(),
@@ -82,24 +78,24 @@ fn of_group(Preview { size, places, answer, domains }: &Preview) -> PlanFabric {
     }
 }
 
-fn node(
-    (view, name): (&ClusterView, &str),
-    kept_off: Option<&String>,
-    (claims, spec): (&[Claim], &ResourceClaimSpec),
-) -> PlanNode {
-    let prediction = match kept_off {
-        Some(reason) => Prediction::NoFit(reason.clone()),
-        None => predict(view, name, claims),
-    };
-    let (fits, exact, reason, allocations) = match prediction {
-        Prediction::Fits { allocations, is_exact } => {
-            (Some(true), Some(is_exact), None, allocations)
+/// What a node would allocate. `template` is the name of admission's.
+fn node((view, name): (&ClusterView, &str), now: &Now<'_>, template: Option<&str>) -> PlanNode {
+    let nothing = Vec::new();
+    let (fits, exact, reason, allocations) = match now.results.get(name) {
+        Some(Prediction::Fits(Fit { allocations, is_exact })) => {
+            (Some(true), Some(*is_exact), None, allocations)
         }
-        Prediction::NoFit(reason) => (Some(false), None, Some(reason), Vec::new()),
-        Prediction::Unknown(reason) => (None, None, Some(reason), Vec::new()),
+        Some(Prediction::No(why)) if why.is_unknown() => {
+            (None, None, Some(why.to_string()), &nothing)
+        }
+        Some(Prediction::No(why)) => (Some(false), None, Some(why.to_string()), &nothing),
+        None => (Some(false), None, now.unknown.clone(), &nothing),
     };
-    // The first claim is admission's; the devices of the pod's other claims are not the plan's.
-    let results: Vec<_> = allocations.iter().take(1).flat_map(|claim| &claim.results).collect();
+    // The devices of the pod's other claims are not the plan's.
+    let open = now.claims.open.iter().zip(allocations);
+    let own = open.filter(|(open, _)| Some(&*open.key.name) == template);
+    let results: Vec<_> = own.flat_map(|(_, allocation)| &allocation.results).collect();
+    let specs = now.claims.open.iter().map(|open| &*open.spec);
     PlanNode {
         name: name.to_owned(),
         fits,
@@ -107,7 +103,7 @@ fn node(
         reason,
         devices: results.iter().map(|result| device(result)).collect(),
         pairs: pairs(view, name, &results),
-        at_start: ExpectedAtStart::new(view, name, [spec].into_iter(), &allocations),
+        at_start: ExpectedAtStart::new(view, name, specs, allocations),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Predicts what each node would allocate for a claim.
+//! What happens to a pod on each node, in words.
 
 use crate::answer::ExpectedAtStart;
 use crate::device_names;
@@ -6,10 +6,10 @@ use crate::text::{counted, listed};
 use admission::admit::Planned;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::plugin_machines::places;
-use cluster_model::predict::{Prediction, predict_each};
+use cluster_model::predict::{Fit, Prediction};
+use cluster_model::room::{Attempt, PodClaims, WhyNot};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey, ViewError};
-use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceId};
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use dra_allocator::{ClaimAllocation, ClaimName, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PathKind, PciAddress};
 
@@ -19,18 +19,23 @@ pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
     names.filter(|name| !view.is_remembered(name))
 }
 
-/// Adds the template of a pod's channel to the view, unless NVIDIA's driver has created it.
+/// Adds what admission makes for a pod in a namespace to the view: its template, and that of its
+/// channel unless NVIDIA's driver has created it.
 ///
 /// # Errors
 /// The view does not accept it.
-pub(crate) fn predict_channel(planned: &Planned, view: &mut ClusterView) -> Result<(), ViewError> {
-    let Some(mut template) = planned.channel.clone() else { return Ok(()) };
-    // The API server fills this in.
-    if template.metadata.namespace.as_deref().is_none_or(str::is_empty) {
-        template.metadata.namespace = Some("default".to_owned());
-    }
-    if view.template(&ObjectKey::new(&template.metadata)).is_none() {
-        view.apply(template)?;
+pub(crate) fn add_planned(
+    view: &mut ClusterView,
+    planned: &Planned,
+    namespace: &str,
+) -> Result<(), ViewError> {
+    let mut template = planned.template.clone();
+    template.metadata.namespace = Some(namespace.to_owned());
+    view.apply(template)?;
+    let Some(mut channel) = planned.channel.clone() else { return Ok(()) };
+    channel.metadata.namespace = Some(namespace.to_owned());
+    if view.template(&ObjectKey::new(&channel.metadata)).is_none() {
+        view.apply(channel)?;
     }
     Ok(())
 }
@@ -42,54 +47,59 @@ pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String
     view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
 }
 
-/// Those of these nodes that would allocate the same devices to these claims now, or none for the same reason, as a text and
-/// their names; those where it fits come first.
-pub(crate) fn devices<'v>(
-    view: &'v ClusterView,
-    nodes: impl Iterator<Item = &'v str>,
-    claims: &[Claim],
-    spec: &ResourceClaimSpec,
-) -> Vec<(String, Vec<&'v str>)> {
-    let predictions = predict_each(view, nodes, claims, view.inventory().state(), &|| false);
-    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (node, prediction) in predictions {
-        groups.entry(outcome(view, node, &prediction, spec)).or_default().push(node);
+/// Nodes with one result.
+#[derive(Debug)]
+pub(crate) struct AlikeNodes<'n> {
+    pub(crate) is_fit: bool,
+    /// The devices that a node gives, or why the pod does not fit.
+    pub(crate) text: String,
+    pub(crate) nodes: Vec<&'n str>,
+}
+
+/// The nodes whose devices decide: those that would give the same devices to the claims of a pod, or
+/// none for the same reason. Those where the pod fits come first.
+pub(crate) fn alike_nodes<'n>(
+    view: &ClusterView,
+    attempt: &Attempt<'_, 'n>,
+    claims: &PodClaims,
+) -> Vec<AlikeNodes<'n>> {
+    let mut groups: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
+    for (node, result) in attempt.each() {
+        let (is_fit, text) = match &result {
+            Prediction::Fits(fit) => (true, gives(view, node, fit, claims)),
+            Prediction::No(why) if why.is_of_devices() => (false, verdict(why)),
+            Prediction::No(_) => continue,
+        };
+        groups.entry((is_fit, text)).or_default().push(node);
     }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    for (_, nodes) in &mut groups {
+    let groups = groups.into_iter().map(|((is_fit, text), mut nodes)| {
         nodes.sort_unstable();
-    }
-    groups.sort_by(|(one, a), (other, b)| (!is_fit(one), a).cmp(&(!is_fit(other), b)));
+        AlikeNodes { is_fit, text, nodes }
+    });
+    let mut groups: Vec<_> = groups.collect();
+    groups.sort_by(|one, other| (!one.is_fit, &one.nodes).cmp(&(!other.is_fit, &other.nodes)));
     groups
 }
 
-/// Whether the text of a group says that the pod fits.
-pub(crate) fn is_fit(outcome: &str) -> bool {
-    !outcome.starts_with(NO_FIT) && !outcome.starts_with(UNKNOWN)
+/// Why the devices of a node do not serve a pod.
+pub(crate) fn verdict(why: &WhyNot) -> String {
+    match why {
+        WhyNot::NoFit(_) => format!("does not fit: {why}"),
+        WhyNot::Failed(_) => format!("stops scheduling on all nodes: {why}"),
+        why if why.is_unknown() => format!("not known: {why}"),
+        why => why.to_string(),
+    }
 }
 
-const NO_FIT: &str = "does not fit";
-const UNKNOWN: &str = "not known";
-
-fn outcome(
-    view: &ClusterView,
-    node: &str,
-    prediction: &Prediction,
-    spec: &ResourceClaimSpec,
-) -> String {
-    match prediction {
-        Prediction::Fits { allocations, is_exact } => {
-            let mut devices = given(view, node, allocations);
-            if let Some(expected) =
-                ExpectedAtStart::new(view, node, [spec].into_iter(), allocations)
-            {
-                devices = format!("{devices}, {}", expected.sentence());
-            }
-            if *is_exact { devices } else { format!("{devices} (one of several choices)") }
-        }
-        Prediction::NoFit(reason) => format!("{NO_FIT}: {reason}"),
-        Prediction::Unknown(reason) => format!("{UNKNOWN}: {reason}"),
+/// The devices that a node gives to the claims of a pod.
+fn gives(view: &ClusterView, node: &str, fit: &Fit, claims: &PodClaims) -> String {
+    let Fit { allocations, is_exact } = fit;
+    let mut devices = given(view, node, allocations);
+    let specs = claims.open.iter().map(|open| &*open.spec);
+    if let Some(expected) = ExpectedAtStart::new(view, node, specs, allocations) {
+        devices = format!("{devices}, {}", expected.sentence());
     }
+    if *is_exact { devices } else { format!("{devices} (one of several choices)") }
 }
 
 /// The devices that a node gives: `GPU0 with mlx5_0 and mlx5_1 (NODE)`, then those that are in no

@@ -1,7 +1,7 @@
 //! The cluster, live or from files.
 
 use crate::args::{AdmissionArgs, SourceArgs};
-use crate::barriers::Barriers;
+use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
     COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
@@ -14,9 +14,11 @@ use crate::settings::ADMISSION;
 use crate::text::{counted, listed};
 use anyhow::Context as _;
 use cluster_model::names::{EVENT_COMPUTE_DOMAIN, object};
+use cluster_model::room::Nodes;
 use cluster_model::snapshot::{self, Found, Gathered, Gathering, Intake};
 use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{MinorVersion, Settings};
+use fabric_controller::group_pods::GroupPods;
 use fabric_controller::node_label;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Deserialize;
@@ -37,6 +39,8 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) view: ClusterView,
+    /// Whether it was read from a cluster, not from a file.
+    pub(crate) is_live: bool,
     /// Objects of the requested kinds, unchanged.
     pub(crate) kept: Vec<Value>,
     /// Namespace of objects that do not set one.
@@ -247,6 +251,7 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
     }
     let mut seen = Seen {
         view,
+        is_live: false,
         kept,
         namespace: None,
         server: None,
@@ -296,6 +301,7 @@ fn of_cluster(
     notes.extend(unknown);
     Ok(Seen {
         view: intake.view,
+        is_live: true,
         kept: intake.kept,
         namespace: Some(cluster.default_namespace()),
         server: Some(server),
@@ -425,23 +431,41 @@ impl Seen {
         Ok(())
     }
 
-    /// The pods and nodes as fabric-controller sees them, after it has labelled the nodes with
-    /// their fabrics: a snapshot can be older than the labels.
-    pub(crate) fn groups(&mut self) -> anyhow::Result<Barriers> {
+    /// The nodes and the pods on them, which are added to the view, after fabric-controller has
+    /// labelled the nodes with their fabrics: a snapshot can be older than the labels.
+    pub(crate) fn nodes(&mut self) -> anyhow::Result<Nodes> {
         self.label_fabrics()?;
-        let mut all = Barriers::default();
+        let mut nodes = Nodes::default();
         for object in &self.kept {
             match object["kind"].as_str() {
                 Some("Pod") => {
                     let pod = Pod::deserialize(object)?;
-                    all.pods.apply(&pod);
+                    nodes.apply_pod(&pod);
                     self.view.apply(pod)?;
                 }
-                Some("Node") => _ = all.nodes.apply(&Deserialize::deserialize(object)?),
+                Some("Node") if self.is_live => {
+                    nodes.apply(&Deserialize::deserialize(object)?);
+                }
+                Some("Node") => nodes.apply_of_file(&Deserialize::deserialize(object)?),
                 _ => {}
             }
         }
-        Ok(all)
+        Ok(nodes)
+    }
+
+    /// The nodes, and what pods use there.
+    pub(crate) fn in_use(&mut self) -> anyhow::Result<InUse> {
+        let nodes = self.nodes()?;
+        Ok(InUse::new(nodes, &self.view))
+    }
+
+    /// The pods of groups.
+    pub(crate) fn group_pods(&self) -> anyhow::Result<GroupPods> {
+        let mut pods = GroupPods::default();
+        for pod in self.pods(None)? {
+            pods.apply(&pod);
+        }
+        Ok(pods)
     }
 
     /// Sets the labels that fabric-controller would set on nodes.

@@ -8,8 +8,8 @@ use crate::nodes::{NodeState, labels};
 use crate::predicted::nodes;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
+use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
-use fabric_controller::nodes::Nodes;
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
     queries.push(PODS.all("GPUs of device plugins that are in use are not known"));
     let mut seen = source.read(&queries, &["Node", "Pod"])?;
     seen.must_know(&USE)?;
-    let facts = seen.groups()?.nodes;
+    let facts = seen.nodes()?;
     let Seen { view, notes, .. } = seen;
     let states = states(&view, &facts, args);
     let text = match args.output {
@@ -159,6 +159,6 @@ fn node(it: &NodeState) -> TopNode {
         whole_cells: it.whole_cells,
         binds_late: it.binds_late,
         ports: it.troubles().into_iter().map(str::to_owned).collect(),
-        closed: it.closed.map(str::to_owned),
+        closed: it.closed.map(|closed| closed.to_string()),
     }
 }

@@ -12,8 +12,9 @@ use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
 use cluster_model::names::annotation;
 use cluster_model::node_devices::NodeDevices;
-use cluster_model::predict::{Prediction, pod_claims, predict_each};
+use cluster_model::predict::{Fit, Prediction, predict_each};
 use cluster_model::published_device::{PublishedDevice as _, Trouble};
+use cluster_model::room::pod_claims;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
@@ -245,7 +246,7 @@ fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
 
 /// The farthest pair of the predicted allocation on a node.
 fn predicted(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
-    let Prediction::Fits { allocations, .. } = answer else { return None };
+    let Prediction::Fits(Fit { allocations, .. }) = answer else { return None };
     let devices = NodeDevices::new(view, node)?;
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let held: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();

@@ -205,7 +205,12 @@ fn unschedulable_pods_are_explained() {
 /// Rules about other pods are reported as ignored, if they could keep a pod off a node.
 #[test]
 fn ignored_rules_about_other_pods_are_reported() {
-    let term = json!([{ "topologyKey": "kubernetes.io/hostname" }]);
+    let term = |selector: Value| {
+        json!([{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": selector, "namespaceSelector": { "matchLabels": { "team": "a" } },
+        }])
+    };
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let spread =
         |when: &str| json!([{ "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": when }]);
@@ -216,11 +221,11 @@ fn ignored_rules_about_other_pods_are_reported() {
         job
     };
     let pods = [
-        with("near", json!({ "affinity": { "podAffinity": { required: term } } })),
+        with("near", json!({ "affinity": { "podAffinity": { required: term(json!({})) } } })),
         with(
             "away",
             json!({
-                "affinity": { "podAntiAffinity": { required: term } },
+                "affinity": { "podAntiAffinity": { required: term(json!({ "matchLabels": { "app": "x" } })) } },
                 "topologySpreadConstraints": spread("DoNotSchedule"),
             }),
         ),

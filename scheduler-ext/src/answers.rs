@@ -5,7 +5,8 @@ use crate::forecast::{Forecast, Question};
 use crate::machine::{Cells, NodeMachine};
 use crate::score::Costs;
 use cluster_model::late_node::LateNode;
-use cluster_model::predict::{OpenClaim, Prediction, predict_each};
+use cluster_model::predict::{Fit, Prediction, predict_each};
+use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, late_binding};
 use dra_allocator::{AllocatedState, Claim};
 use foldhash::fast::RandomState;
@@ -175,14 +176,14 @@ impl Answers {
         let answers = predictions.into_iter().map(|(node, prediction)| {
             let mut basis = basis(node, facts);
             let entry = match prediction {
-                Prediction::Fits { allocations, is_exact } => {
+                Prediction::Fits(Fit { allocations, is_exact }) => {
                     basis.is_exact = is_exact;
                     let machine = self.machine(view, node);
                     let node = (&*machine, LateNode::new(view, node, in_use));
                     Ok(Arc::new(Forecast::new(question, node, &allocations, in_use, &mut costs)))
                 }
                 // The scheduler found room, but the view has none: the view is outdated.
-                Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
+                Prediction::No(why) => Err(why.to_string().into()),
             };
             (node, (basis, entry))
         });

@@ -4,7 +4,7 @@
 use crate::arrivals::Arrivals;
 use crate::score::{Demand, Mix, Room};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain};
-use cluster_model::predict::OpenClaim;
+use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, NodeVersion, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

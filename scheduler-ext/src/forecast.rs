@@ -3,7 +3,7 @@
 use crate::machine::NodeMachine;
 use crate::score::{AtStart, Cost, Costs, Gets, Mix};
 use cluster_model::late_node::{LateDemand, LateNode, place_count};
-use cluster_model::predict::OpenClaim;
+use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
 

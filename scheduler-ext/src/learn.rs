@@ -9,7 +9,7 @@ use crate::machine::NodeMachine;
 use crate::score::Demand;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
-use cluster_model::predict::OpenClaim;
+use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, KnownClaim, NodeVersion, ObjectKey};
 use dra_allocator::{ClaimName, DeviceId};
 use std::collections::{BTreeMap, HashMap};

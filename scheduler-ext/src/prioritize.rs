@@ -10,7 +10,7 @@ use crate::forecast::{Forecast, Question, held_devices};
 use crate::in_flight::{Asked, InFlight, Settled};
 use crate::learn::{BoundPod, Learning};
 use crate::score::Outcome;
-use cluster_model::predict::{PodClaims, pod_claims};
+use cluster_model::room::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::VecDeque;

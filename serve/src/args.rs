@@ -16,14 +16,26 @@ pub struct ServerArgs {
     /// Private key of the certificate in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Authorities in PEM, read at the start: only clients with a certificate of theirs may connect.
-    /// Without it, everyone who reaches the address may
+    /// Authorities in PEM, read at the start: only clients with a certificate of theirs may connect
+    /// (see --client-certificate). Without it, everyone who reaches the address may
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Common names of the clients' certificates that may connect; with none, all that the authorities
-    /// have signed
+    /// Common names of these certificates; with none, all that the authorities have signed
     #[arg(long = "client-name", value_name = "NAME", requires = "client_ca_file")]
     pub client_names: Vec<String>,
+    /// Whether clients without such a certificate may connect
+    #[arg(long, value_enum, value_name = "RULE", default_value_t, requires = "client_ca_file")]
+    pub client_certificate: ClientCertificate,
+}
+
+/// Whether clients without a certificate may connect.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificate {
+    /// They are refused.
+    #[default]
+    Required,
+    /// They are answered, but never make a client with a certificate wait.
+    Preferred,
 }
 
 /// Where health and metrics are served, in plain HTTP.

@@ -4,36 +4,42 @@
 //! A body is read as a whole before its request is handled. If all bodies together exceed their
 //! limit, the request that has been incomplete longest is given up: clients that send at once are
 //! never the ones. Handlers parse bodies into values that take many times their size, so only
-//! some bytes are handled at a time; small bodies do not wait for large ones.
+//! some bytes are handled at a time; small bodies do not wait for large ones. A request also waits
+//! while too many answers have not left, those of others or of its own connection.
 
+use crate::answers::Answers;
 use crate::connections::Connection;
+use crate::turns::{Caller, Turn, Turns};
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// Longest time until a body is complete. kube-apiserver sends a review at once.
 const COMPLETE: Duration = Duration::from_secs(10);
-/// Longest time that a complete body waits until it is handled.
+/// Longest time that a complete body waits until it is handled. It waits also for room for its answer.
 const TURN: Duration = Duration::from_secs(2);
 /// The largest small body, in bytes. A review of an ordinary pod has 10 kB.
 const SMALL: usize = 64 << 10;
 /// Bytes of small bodies that are handled at the same time.
 const SMALL_MAX: usize = 4 << 20;
+/// What a request takes in memory besides its head and its body, about.
+const OVERHEAD: usize = 8 << 10;
 
 /// The size limits of bodies, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
     /// The largest body.
     pub each: usize,
-    /// All bodies together, complete or not.
+    /// All requests together, with their heads and bodies, complete or not.
     pub together: usize,
     /// The bodies above 64 KiB that are handled at the same time; at least [`Self::each`].
     pub handled: usize,
@@ -47,8 +53,8 @@ pub(crate) struct Bodies(Arc<Shared>);
 struct Shared {
     limits: BodyLimits,
     held: Mutex<Held>,
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    small: Turns,
+    large: Turns,
 }
 
 #[derive(Debug, Default)]
@@ -90,12 +96,15 @@ impl BodyError {
 }
 
 impl Bodies {
-    pub(crate) fn new(limits: BodyLimits) -> Self {
+    /// With known clients, half of the turns of small bodies are for them only. Turns of large ones
+    /// cannot be divided; there, known clients come first.
+    pub(crate) fn new(limits: BodyLimits, prefers: bool) -> Self {
+        let reserved = if prefers { SMALL_MAX / 2 } else { 0 };
         Self(Arc::new(Shared {
             limits,
             held: Mutex::default(),
-            small: Arc::new(Semaphore::new(SMALL_MAX)),
-            large: Arc::new(Semaphore::new(limits.handled.max(limits.each))),
+            small: Turns::new(SMALL_MAX, reserved),
+            large: Turns::new(limits.handled.max(limits.each), 0),
         }))
     }
 
@@ -118,11 +127,10 @@ impl Bodies {
         Ok(all.into())
     }
 
-    async fn turn(&self, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {
+    async fn turn(&self, caller: Caller, bytes: usize) -> Result<Turn, BodyError> {
         let class = if bytes <= SMALL { &self.0.small } else { &self.0.large };
-        let permits = u32::try_from(bytes).map_err(|_| BodyError::Busy)?;
-        let turn = tokio::time::timeout(TURN, Arc::clone(class).acquire_many_owned(permits));
-        turn.await.map_err(|_| BodyError::Busy)?.map_err(|_| BodyError::Busy)
+        let turns = u32::try_from(bytes).map_err(|_| BodyError::Busy)?;
+        class.take(caller, turns).await.map_err(|_| BodyError::Busy)
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -194,30 +202,70 @@ impl Drop for Hold {
     }
 }
 
-/// Reads the body of a request within the limits, and then has the request handled.
+/// The limits on the requests of a port and on their answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    pub(crate) bodies: Bodies,
+    pub(crate) answers: Answers,
+}
+
+/// Reads the body of a request within the limits, has the request handled, and counts the answer
+/// until it has left.
 pub(crate) async fn limit(
-    State(bodies): State<Bodies>,
-    connection: Option<axum::Extension<Connection>>,
+    State(requests): State<Requests>,
+    Extension(connection): Extension<Connection>,
     request: Request,
     next: Next,
 ) -> Response {
-    let (parts, body) = request.into_parts();
-    let hold = Hold::new(&bodies);
-    let read = async {
+    let answer = requests.answer(request, next, &connection).await;
+    let answer = answer.unwrap_or_else(|error| (error.status(), error.to_string()).into_response());
+    requests.answers.hold(answer, &connection).await
+}
+
+impl Requests {
+    async fn answer(
+        &self,
+        request: Request,
+        next: Next,
+        connection: &Connection,
+    ) -> Result<Response, BodyError> {
+        let (mut parts, body) = request.into_parts();
+        let hold = Hold::new(&self.bodies);
+        hold.add(OVERHEAD + head(&parts))?;
         let body = tokio::select! {
-            body = bodies.read(body, &hold) => body?,
+            body = self.bodies.read(body, &hold) => body?,
             () = hold.given_up.cancelled() => return Err(BodyError::Busy),
             () = tokio::time::sleep(COMPLETE) => return Err(BodyError::Slow),
         };
-        let turn = bodies.turn(body.len()).await?;
-        Ok((body, turn))
-    };
-    let (body, _turn) = match read.await {
-        Ok(read) => read,
-        Err(error) => return (error.status(), error.to_string()).into_response(),
-    };
-    let _answering = connection.map(|connection| connection.0.answering());
-    next.run(Request::from_parts(parts, body.into())).await
+        let caller = connection.caller();
+        let turn = tokio::time::timeout(TURN, self.turn(caller, body.len(), connection)).await;
+        let _turn = turn.unwrap_or(Err(BodyError::Busy))?;
+        let _answering = connection.answering();
+        parts.extensions.insert(caller);
+        Ok(next.run(Request::from_parts(parts, body.into())).await)
+    }
+
+    /// Waits for the turn of a request, and for room for its answer. Known clients take their answers,
+    /// so they do not wait for others that do not.
+    async fn turn(
+        &self,
+        caller: Caller,
+        bytes: usize,
+        connection: &Connection,
+    ) -> Result<Turn, BodyError> {
+        self.answers.own_room(connection).await;
+        let turn = self.bodies.turn(caller, bytes).await?;
+        if caller == Caller::Unknown {
+            self.answers.room().await;
+        }
+        Ok(turn)
+    }
+}
+
+/// The size of a request's head.
+fn head(parts: &Parts) -> usize {
+    let headers = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    parts.uri.path().len() + parts.uri.query().map_or(0, str::len) + headers.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -228,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_oldest_incomplete_body_is_given_up() {
-        let bodies = Bodies::new(LIMITS);
+        let bodies = Bodies::new(LIMITS, false);
         let [complete, slow, new] = std::array::from_fn(|_| Hold::new(&bodies));
         complete.add(50).unwrap();
         complete.complete().unwrap();
@@ -246,7 +294,7 @@ mod tests {
 
     #[test]
     fn complete_bodies_are_never_given_up() {
-        let bodies = Bodies::new(LIMITS);
+        let bodies = Bodies::new(LIMITS, false);
         let [one, two] = std::array::from_fn(|_| Hold::new(&bodies));
         for body in [&one, &two] {
             body.add(70).unwrap();

@@ -1,6 +1,7 @@
 //! Common parts of all servers in this workspace: TLS from files that may change, a certificate
 //! authority, leader election, health and metrics endpoints. It knows nothing about NICs or claims.
 
+mod answers;
 pub mod args;
 pub mod authority;
 pub mod bodies;
@@ -11,3 +12,4 @@ pub mod operations;
 pub mod progress;
 pub mod readiness;
 pub mod tls;
+pub mod turns;

@@ -78,6 +78,10 @@ impl Certificate {
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), config, clients, pem })
     }
 
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
     /// The TLS configuration of a listener; it follows later reloads.
     pub(crate) fn config(&self) -> RustlsConfig {
         self.config.clone()
@@ -142,6 +146,10 @@ impl Identity {
 
     pub(crate) fn config(&self) -> RustlsConfig {
         self.config.clone()
+    }
+
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
     }
 }
 

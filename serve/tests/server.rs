@@ -6,13 +6,15 @@ use axum::Router;
 use axum::routing::get;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, StreamOwned};
+use serve::args::ClientCertificate;
 use serve::authority::CertificateBundle;
 use serve::bodies::BodyLimits;
-use serve::http::{Awaited, Bound, Limits};
+use serve::http::{AnswerLimits, Awaited, Bound, Limits};
 use serve::operations;
 use serve::readiness::Readiness;
 use serve::tls::Identity;
 use serve::tls::clients::Clients;
+use serve::turns::Caller;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -106,7 +108,8 @@ async fn clients_without_the_right_certificate_are_refused() {
         (vec![], ["apiserver", "tenant"].as_slice()),
         (vec!["apiserver".to_owned()], &["apiserver"]),
     ] {
-        let clients = Clients::of_authority(&file, &names).await.unwrap();
+        let clients =
+            Clients::of_authority(&file, &names, ClientCertificate::Required).await.unwrap();
         let identity = Identity::new(&server.certificate, &server.key, clients).unwrap();
         let bound = Bound::with_identity(loopback(), identity, Limits::requests(1 << 20)).unwrap();
         let (address, stop) = (bound.address(), CancellationToken::new());
@@ -127,8 +130,38 @@ async fn clients_without_the_right_certificate_are_refused() {
         serving.await.unwrap().unwrap();
     }
     std::fs::write(&file, "no authority").unwrap();
-    let refused = Clients::of_authority(&file, &[]).await.unwrap_err();
+    let refused = Clients::of_authority(&file, &[], ClientCertificate::Required).await.unwrap_err();
     assert!(refused.to_string().contains("has no authority"), "{refused}");
+}
+
+/// A client with any other certificate is as one without.
+#[tokio::test]
+async fn clients_with_the_preferred_certificate_are_known() {
+    let (server, authority, other) = (held(), ClientAuthority::new(), ClientAuthority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    std::fs::write(&file, authority.0.pem()).unwrap();
+    let names = ["apiserver".to_owned()];
+    let preferred = ClientCertificate::Preferred;
+    let clients = Clients::of_authority(&file, &names, preferred).await.unwrap();
+    let identity = Identity::new(&server.certificate, &server.key, clients).unwrap();
+    let bound = Bound::with_identity(loopback(), identity, Limits::requests(1 << 20)).unwrap();
+    let (address, stop) = (bound.address(), CancellationToken::new());
+    let router = Router::new().route("/", get(async |caller: Caller| format!("{caller:?}")));
+    let serving = tokio::spawn(bound.serve(router, stop.clone()));
+    let roots = roots(&server.authorities);
+    for (config, expected) in [
+        (authority.client("apiserver", &server.authorities), "Known"),
+        (authority.client("tenant", &server.authorities), "Unknown"),
+        (other.client("apiserver", &server.authorities), "Unknown"),
+        (ClientConfig::builder().with_root_certificates(roots).with_no_client_auth(), "Unknown"),
+    ] {
+        let answer = tokio::task::spawn_blocking(move || answer(address, config)).await.unwrap();
+        let answer = answer.unwrap();
+        assert!(answer.ends_with(&format!("\r\n\r\n{expected}")), "{answer}");
+    }
+    stop.cancel();
+    serving.await.unwrap().unwrap();
 }
 
 /// What a client gets from `/`. With TLS 1.3 the server refuses a certificate after the handshake.
@@ -221,7 +254,8 @@ async fn a_taken_address_is_served_once_it_is_free() {
 fn limited() -> (SocketAddr, CancellationToken) {
     let bound = Bound::plain(loopback()).unwrap();
     let bodies = BodyLimits { each: 1 << 20, together: 2 << 20, handled: 1 << 20 };
-    let bound = bound.with_limits(Limits { connections: 8, bodies });
+    let answers = AnswerLimits { together: 1 << 20, of_connection: 1 << 20 };
+    let bound = bound.with_limits(Limits { connections: 8, bodies, answers });
     let (address, stop) = (bound.address(), CancellationToken::new());
     let length = |body: axum::body::Bytes| async move { body.len().to_string() };
     let router = Router::new()

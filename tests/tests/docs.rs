@@ -319,6 +319,8 @@ fn every_reason_is_documented() {
     let files = [
         "admission/src/leader/domain_events.rs",
         "admission/src/leader/outdated_pods.rs",
+        "admission/src/leader/recreate.rs",
+        "admission/src/server/writer.rs",
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
         "node-driver/src/driver/functions.rs",

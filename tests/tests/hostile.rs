@@ -6,18 +6,20 @@
 
 mod hostile {
     pub(crate) mod connections;
+    pub(crate) mod copies;
     pub(crate) mod damaged;
     pub(crate) mod expressions;
     pub(crate) mod faults;
     mod pods;
     pub(crate) mod rights;
     pub(crate) mod tokens;
+    pub(crate) mod unread;
     pub(crate) mod webhook;
 }
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, damaged, expressions, faults, rights, tokens, webhook};
+use hostile::{connections, copies, damaged, expressions, faults, rights, tokens, unread, webhook};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -30,7 +32,9 @@ fn main() -> ExitCode {
         rights::tests(),
         expressions::tests(),
         webhook::tests(),
+        copies::tests(),
         connections::tests(),
+        unread::tests(),
         faults::tests(),
         damaged::tests(),
     ];

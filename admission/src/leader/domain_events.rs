@@ -2,7 +2,7 @@
 
 use super::Leader;
 use crate::needed_domain::NeededDomain;
-use crate::waiting_pods::REPORTER;
+use crate::pod_event::{REPORTER, beginning};
 use cluster_model::names::EVENT_COMPUTE_DOMAIN;
 use cluster_model::view::ObjectKey;
 use futures::{StreamExt, stream};
@@ -72,8 +72,7 @@ fn due(
     let mut wanted: BTreeMap<(String, String), ObjectReference> = BTreeMap::new();
     for domain in needed {
         let Some(why) = missing.get(&domain.key) else { continue };
-        let short = why.char_indices().take_while(|(at, c)| at + c.len_utf8() <= REASON_MAX);
-        let why: String = short.map(|(_, c)| c).collect();
+        let why = beginning(why, REASON_MAX);
         let note = format!(
             "ComputeDomain {} does not exist, and the pods of the job wait for its channel: {why}; \
              admission tries again",

@@ -5,7 +5,8 @@
 use super::{Leader, LeaderError};
 use crate::admit::{fits_anew, free_elsewhere};
 use crate::plan::Policy;
-use crate::waiting_pods::{REPORTER, UnschedulablePod, WaitingPods};
+use crate::pod_event::REPORTER;
+use crate::waiting_pods::{UnschedulablePod, WaitingPods};
 use crate::wording::nodes;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};

@@ -1,13 +1,11 @@
-//! Collects templates: those without references are marked, and deleted an hour later. A
-//! missing template that a waiting pod refers to is recreated.
+//! Collects templates: those without references are marked, and deleted an hour later.
 
 use super::lifecycle::{TemplateAction, TemplateUse, due};
 use super::outdated_pods::Looked;
-use super::recreate::recreate;
+use super::recreate::Lost;
 use super::{Leader, LeaderError, after, reading, writing};
 use crate::rewrite;
 use crate::server::metrics::TemplateOutcome;
-use crate::server::templates::TemplateWrite;
 use crate::template::{self, MANAGED_BY, MANAGED_BY_LABEL, TEMPLATE_LABEL};
 use crate::waiting_pods::WaitingPods;
 use cluster_model::names::annotation;
@@ -19,16 +17,13 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use process::chain::Chain;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The minimum time between checks of templates and waiting pods, which read only memory.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The time until a failed or impossible action is retried, if nothing changes.
 const RETRY: Duration = Duration::from_secs(10);
-/// How long the replica that has decided on a pod has to create its template.
-const GRACE: Duration = Duration::from_secs(5);
 /// The number of pods to read at a time.
 const PAGE: u32 = 100;
 
@@ -39,7 +34,7 @@ impl Leader {
     }
 
     async fn keep_templates_of(&self, waiting: &WaitingPods) {
-        let mut lost = BTreeSet::new();
+        let mut lost = Lost::new();
         let mut looked = Looked::new();
         let view = &self.templates.view;
         loop {
@@ -155,57 +150,6 @@ impl Leader {
         written(self.templates.api(key).delete(&key.name, &params).await.map(drop), key)
     }
 
-    /// Recreates missing templates that waiting pods refer to. `lost` contains those that cannot be
-    /// recreated, which has been logged. Returns the time until the next check.
-    async fn recreate_missing(
-        &self,
-        waiting: &WaitingPods,
-        lost: &mut BTreeSet<ObjectKey>,
-    ) -> Option<Duration> {
-        let soon = missing(&self.templates.view.read(), waiting.templates_after(Duration::ZERO));
-        lost.retain(|key| soon.contains_key(key));
-        let next = (!soon.is_empty()).then_some(GRACE);
-        let missing = missing(&self.templates.view.read(), waiting.templates_after(GRACE));
-        for (key, pod) in missing {
-            if let Err(error) = self.recreate(&key, &pod, lost).await {
-                let error = Chain(&*error);
-                tracing::warn!(template = %key, %error, "Failed to recreate a template");
-            }
-        }
-        next
-    }
-
-    async fn recreate(
-        &self,
-        key: &ObjectKey,
-        pod: &ObjectKey,
-        lost: &mut BTreeSet<ObjectKey>,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let Some(object) = self.pod(pod).await? else { return Ok(()) };
-        let template = recreate(&object, &key.name, &self.templates.view.read(), &self.policy);
-        let Some(template) = template else {
-            self.lose(key, pod, lost);
-            return Ok(());
-        };
-        if self.templates.write(key, Some(&template)).await? == TemplateWrite::Created {
-            tracing::info!(template = %key, %pod, "Recreated a template");
-            self.metrics.count_outcome(TemplateOutcome::Healed);
-        }
-        Ok(())
-    }
-
-    /// Logs, once, that a template cannot be recreated.
-    fn lose(&self, key: &ObjectKey, pod: &ObjectKey, lost: &mut BTreeSet<ObjectKey>) {
-        if lost.insert(key.clone()) {
-            tracing::warn!(
-                template = %key, %pod,
-                "Template is missing, and the pod's annotations now lead to another one; \
-                 recreate the pod"
-            );
-            self.metrics.count_outcome(TemplateOutcome::Lost);
-        }
-    }
-
     /// Reads one pod with only the permission to list pods.
     pub(super) async fn pod(&self, key: &ObjectKey) -> Result<Option<Pod>, LeaderError> {
         let client = self.templates.client.clone();
@@ -253,13 +197,4 @@ fn used(view: &ClusterView, waiting: &WaitingPods) -> BTreeSet<ObjectKey> {
         Some(ObjectKey { namespace: key.namespace.clone(), name })
     });
     of_claims.chain(waiting.templates().into_keys()).collect()
-}
-
-/// The templates that do not exist.
-fn missing(
-    view: &ClusterView,
-    mut wanted: BTreeMap<ObjectKey, ObjectKey>,
-) -> BTreeMap<ObjectKey, ObjectKey> {
-    wanted.retain(|template, _| view.template(template).is_none());
-    wanted
 }

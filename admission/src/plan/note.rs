@@ -11,10 +11,19 @@ use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use std::collections::BTreeMap;
 
+/// What a note says before the name of its template, which ends it.
+const BEFORE_TEMPLATE: &str = "; template ";
+
+/// Whether a note is that of a plan with this template.
+#[cfg(feature = "server")]
+pub(crate) fn is_note_of(note: &str, template: &str) -> bool {
+    note.strip_suffix(template).is_some_and(|rest| rest.ends_with(BEFORE_TEMPLATE))
+}
+
 impl Plan {
     /// Describes the devices, join, nodes, cost and template of the plan.
     pub fn note(&self, template: &str) -> String {
-        format!("{}; template {template}", self.summary())
+        [&self.summary(), BEFORE_TEMPLATE, template].concat()
     }
 
     /// Describes the devices, join, nodes and cost of the plan.

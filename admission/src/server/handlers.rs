@@ -18,6 +18,7 @@ use kube::core::response::StatusDetails;
 use kube::core::{DynamicObject, Status};
 use process::chain::Chain;
 use serve::readiness::Readiness;
+use serve::turns::Caller;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -46,16 +47,16 @@ pub(super) fn router(app: Arc<App>) -> Router {
     Router::new().route("/mutate", post(mutate)).route("/lint", post(lint)).with_state(app)
 }
 
-async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response {
+async fn mutate(State(app): State<Arc<App>>, caller: Caller, Json(review): Json<Body>) -> Response {
     let _timer = app.metrics.start();
     let request = match read(&app, review) {
         Ok(request) => Arc::new(request),
         Err(response) => return *response,
     };
-    Json(respond(&app, &request).await.into_review()).into_response()
+    Json(respond(&app, &request, caller).await.into_review()).into_response()
 }
 
-async fn lint(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response {
+async fn lint(State(app): State<Arc<App>>, caller: Caller, Json(review): Json<Body>) -> Response {
     let _timer = app.metrics.start();
     let request = match read(&app, review) {
         Ok(request) => Arc::new(request),
@@ -65,7 +66,7 @@ async fn lint(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response
     let asked = Arc::clone(&request);
     let gone = CancellationToken::new();
     let _gone_with_the_request = gone.clone().drop_guard();
-    let advised = app.advice.make(move || advise(&asked, &view, max_steps, &gone)).await;
+    let advised = app.advice.make(caller, move || advise(&asked, &view, max_steps, &gone)).await;
     // If there is no slot for advice, admit without any.
     let response = advised.unwrap_or_else(|_| AdmissionResponse::from(&*request));
     let advised = response.warnings.is_some();
@@ -89,7 +90,11 @@ fn read(app: &App, review: Body) -> Result<Request, Box<Response>> {
 
 /// Decides. Only requests that need a new plan wait for a slot; everything else takes a
 /// fraction of a millisecond.
-async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, DecisionError> {
+async fn decide(
+    app: Arc<App>,
+    request: Arc<Request>,
+    caller: Caller,
+) -> Result<Answer, DecisionError> {
     let view = app.templates.view.read();
     let waiting = match review::begin(&request, &view, &app.policy) {
         Review::Answered(answer) => return Ok(*answer),
@@ -98,7 +103,7 @@ async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, Decision
     let pending = &waiting.pending;
     let plan = match app.plans.known(&pending.intent, &pending.placement, &view) {
         Some(plan) => plan,
-        None => app.plans.make_once(pending, &view, &app.policy, &app.decisions).await?,
+        None => app.plans.make_once(pending, &view, &app.policy, (caller, &app.decisions)).await?,
     };
     let is_pinned = plan.as_ref().is_ok_and(|plan| !plan.pins.is_empty());
     if !is_pinned {
@@ -106,12 +111,12 @@ async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, Decision
     }
     // The choice examines what is free on every node.
     let own = Arc::clone(&app);
-    app.decisions.make(move || waiting.answer(plan, &view, &own.policy, &own.recent)).await
+    app.decisions.make(caller, move || waiting.answer(plan, &view, &own.policy, &own.recent)).await
 }
 
-async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
+async fn respond(app: &Arc<App>, request: &Arc<Request>, caller: Caller) -> AdmissionResponse {
     // A separate task, so that a panic ends this request but not its connection.
-    let decided = tokio::spawn(decide(Arc::clone(app), Arc::clone(request))).await;
+    let decided = tokio::spawn(decide(Arc::clone(app), Arc::clone(request), caller)).await;
     let decided = decided.unwrap_or(Err(DecisionError::Failed));
     let Answer { response, template: needed } = match decided {
         Ok(answer) => answer,

@@ -20,6 +20,7 @@ use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use cluster_model::watch::SharedView;
 use moka::sync::Cache;
+use serve::turns::Caller;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,7 +82,8 @@ pub struct Plans {
     asked: PlanCache,
     /// `None` without a [`Renewer`]: then each plan is made from the current view.
     renewals: Option<Renewals>,
-    making: Arc<Mutex<HashMap<PlanKey, Making>>>,
+    /// By who asks: kube-apiserver does not wait for what others have asked for.
+    making: Arc<Mutex<HashMap<(Caller, PlanKey), Making>>>,
 }
 
 /// A plan in the making.
@@ -178,16 +180,16 @@ impl Plans {
         pending: &Pending,
         view: &Arc<ClusterView>,
         policy: &Arc<Policy>,
-        decisions: &Decisions,
+        (caller, decisions): (Caller, &Decisions),
     ) -> Result<Result<Plan, Denial>, DecisionError> {
-        let key = PlanKey::new(&pending.intent, &pending.placement);
+        let key = (caller, PlanKey::new(&pending.intent, &pending.placement));
         let cell = Arc::clone(lock(&self.making).entry(key.clone()).or_default());
         let mut waits = true;
         let made = cell.get_or_try_init(|| {
             waits = false;
-            let (plans, PlanKey { intent, placement }) = (self.clone(), key.clone());
+            let (plans, (_, PlanKey { intent, placement })) = (self.clone(), key.clone());
             let (view, policy) = (Arc::clone(view), Arc::clone(policy));
-            decisions.make(move || plans.make(&intent, &placement, &view, &policy))
+            decisions.make(caller, move || plans.make(&intent, &placement, &view, &policy))
         });
         // Without a time limit, waiting requests would try one after the other while no
         // slot is free.
@@ -286,7 +288,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn concurrent_requests_make_a_plan_once() {
         let (view, policy) = (Arc::new(ClusterView::default()), Arc::new(Policy::default()));
-        let (plans, decisions) = (Plans::default(), Decisions::default());
+        let (plans, decisions) = (Plans::default(), Decisions::new(false));
         let pod = json!({
             "metadata": {"annotations": {"dranet.io/aligned-nics": "1"}},
             "spec": {"containers": [
@@ -295,7 +297,7 @@ mod tests {
         });
         let begun = admit::begin(&pod, &view, &policy).unwrap();
         let Begun::NeedsPlan(pending) = begun else { panic!("it needs a plan: {begun:?}") };
-        let ask = || plans.make_once(&pending, &view, &policy, &decisions);
+        let ask = || plans.make_once(&pending, &view, &policy, (Caller::Unknown, &decisions));
         let (one, other) = tokio::join!(ask(), ask());
         assert_eq!(one.unwrap().unwrap_err(), other.unwrap().unwrap_err());
         assert_eq!([plans.asked.counted(false), plans.asked.counted(true)], [1, 1]);

@@ -4,7 +4,7 @@
 //! namespace. It remembers the template, and [`super::writer`] creates it when the watch of pods
 //! shows one that refers to it.
 
-use crate::template::MANAGED_BY;
+use crate::template::{self, MANAGED_BY};
 use cluster_model::names::annotation;
 use cluster_model::view::ObjectKey;
 use cluster_model::watch::SharedView;
@@ -125,10 +125,11 @@ impl Templates {
         }
     }
 
-    /// A copy of the template that the view has, without its mark.
+    /// A copy of the template that the view has, without its mark. One that somebody else has written
+    /// under such a name is not copied.
     fn without_mark(&self, key: &ObjectKey) -> Option<ResourceClaimTemplate> {
         let view = self.view.read();
-        let there = view.template_object(key)?;
+        let there = view.template_object(key).filter(|it| template::is_named_by_content(it))?;
         let mut annotations = there.metadata.annotations.clone();
         if let Some(annotations) = &mut annotations {
             annotations.remove(annotation::UNUSED_SINCE);

@@ -1,13 +1,13 @@
-//! Creates the templates of pods that exist. Requests have decided on them and remember them.
+//! Creates the templates of admitted pods that exist. Requests have decided on them and remember them.
 
 use super::metrics::Metrics;
 use super::templates::{TemplateError, Templates};
-use crate::waiting_pods::{REPORTER, WaitingPods};
+use crate::pod_event;
+use crate::waiting_pods::WaitingPods;
 use cluster_model::view::ObjectKey;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Client};
 use process::chain::Chain;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,14 +72,6 @@ async fn tell(client: &Client, key: &ObjectKey, why: &str) -> bool {
     else {
         return false;
     };
-    let event = Event {
-        type_: EventType::Warning,
-        reason: "TemplateRefused".to_owned(),
-        note: Some(format!("the pod waits, as its ResourceClaimTemplate is refused: {why}")),
-        action: "Create".to_owned(),
-        secondary: None,
-    };
-    let source = Reporter { controller: REPORTER.to_owned(), instance: None };
-    let recorder = Recorder::new(client.clone(), source);
-    recorder.publish(&event, &pod.object_ref(&())).await.is_ok()
+    let note = format!("the pod waits, as its ResourceClaimTemplate is refused: {why}");
+    pod_event::warn_of_creation(client, &pod, "TemplateRefused", &note).await
 }

@@ -239,6 +239,18 @@ impl Built {
         self
     }
 
+    /// The same with NICs that are published otherwise.
+    pub(crate) fn with_nics(mut self, change: impl Fn(&mut Value)) -> Self {
+        self.nics.as_array_mut().unwrap().iter_mut().for_each(change);
+        self
+    }
+
+    /// The same with GPUs that are all divided.
+    pub(crate) fn in_parts(mut self) -> Self {
+        self.gpus = Some(("gpu.nvidia.com", parts(&self.topology())));
+        self
+    }
+
     pub(crate) fn spec(&self) -> &NodeTopologySpec {
         &self.spec
     }

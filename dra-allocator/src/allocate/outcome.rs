@@ -7,7 +7,7 @@ use crate::allocation::ClaimAllocation;
 use crate::name::PoolId;
 
 /// The outcome of an attempt, and the steps that it took.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Attempt {
     /// The outcome.
     pub outcome: Outcome,

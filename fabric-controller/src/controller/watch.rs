@@ -4,10 +4,10 @@
 //! without a node and without a group are never received. If kube-scheduler places groups, their
 //! `PodGroup`s are watched as well.
 
-use crate::nodes::Nodes;
+use crate::group_pods::GroupPods;
 use crate::pod_groups::MadePodGroups;
-use crate::pods::Pods;
 use cluster_model::names::label;
+use cluster_model::room::Nodes;
 use cluster_model::view::ObjectKey;
 use cluster_model::watch::{Sink, USES_A_NODE, follow_into, wait_for_pod_groups};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -28,16 +28,16 @@ pub(super) struct Watched {
 
 #[derive(Debug, Default)]
 struct WatchedObjects {
-    pods: Pods,
-    nodes: Arc<Nodes>,
+    pods: GroupPods,
+    nodes: Nodes,
     pod_groups: Arc<MadePodGroups>,
 }
 
 /// The inputs of decisions. A decision uses a copy of the pointers and holds no lock.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
-    pub(super) pods: Pods,
-    pub(super) nodes: Arc<Nodes>,
+    pub(super) pods: GroupPods,
+    pub(super) nodes: Nodes,
     pub(super) pod_groups: Arc<MadePodGroups>,
 }
 
@@ -45,8 +45,8 @@ impl Watched {
     /// Everything as it is now.
     pub(super) fn objects(&self) -> Objects {
         let WatchedObjects { pods, nodes, pod_groups } = &*self.lock();
-        let (nodes, pod_groups) = (Arc::clone(nodes), Arc::clone(pod_groups));
-        Objects { pods: pods.to_read(), nodes, pod_groups }
+        let pod_groups = Arc::clone(pod_groups);
+        Objects { pods: pods.to_read(), nodes: nodes.to_read(), pod_groups }
     }
 
     /// Every lock is held for one change or one copy of pointers.
@@ -118,12 +118,20 @@ struct GroupPodSink(Arc<Watched>);
 
 impl Sink<Pod> for GroupPodSink {
     fn apply(&mut self, pod: Pod) {
-        let matters = self.0.lock().pods.apply(&pod);
+        let matters = {
+            let mut objects = self.0.lock();
+            objects.nodes.apply_pod(&pod);
+            objects.pods.apply(&pod)
+        };
         self.0.notify(matters);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.lock().pods.delete(key);
+        {
+            let mut objects = self.0.lock();
+            objects.nodes.delete_pod(key);
+            objects.pods.delete(key);
+        }
         self.0.notify(true);
     }
 }
@@ -133,12 +141,12 @@ struct BoundPodSink(Arc<Watched>);
 
 impl Sink<Pod> for BoundPodSink {
     fn apply(&mut self, pod: Pod) {
-        self.0.lock().pods.apply_usage(&pod);
+        self.0.lock().nodes.apply_pod(&pod);
     }
 
     // A deleted pod frees capacity.
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.lock().pods.delete_usage(key);
+        self.0.lock().nodes.delete_pod(key);
         self.0.notify(true);
     }
 }
@@ -163,12 +171,12 @@ struct NodeSink(Arc<Watched>);
 
 impl Sink<Node> for NodeSink {
     fn apply(&mut self, node: Node) {
-        let matters = Arc::make_mut(&mut self.0.lock().nodes).apply(&node);
+        let matters = self.0.lock().nodes.apply(&node);
         self.0.notify(matters);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        Arc::make_mut(&mut self.0.lock().nodes).delete(&key.name);
+        self.0.lock().nodes.delete(&key.name);
         self.0.notify(true);
     }
 }

@@ -8,10 +8,10 @@
 
 use super::super::capacity::FabricCapacity;
 use super::super::group::{Group, Member};
-use super::super::requirements::PodRequirements;
 use super::GroupDemand;
 use super::quotas::quotas;
 use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequest};
+use cluster_model::room::Ask;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,14 +48,14 @@ impl Cohort<'_> {
     }
 }
 
-/// The numbers of nodes, and how many pods fit there.
-type NodeRooms = Vec<(usize, usize)>;
+/// Nodes, and how many pods fit there.
+type NodeRooms<'f> = Vec<(&'f str, usize)>;
 
 /// What a group needs in domains, and the room on a fabric.
 struct Field<'f, 'a> {
     fabric: &'f FabricCapacity<'a>,
     /// The kinds of pods, and how many of each fit on which nodes.
-    kinds: Vec<(Arc<PodRequirements>, NodeRooms)>,
+    kinds: Vec<(Arc<Ask>, NodeRooms<'f>)>,
     /// The kind of pods that are still to come.
     missing_kind: usize,
     /// The number of pods of a slice.
@@ -376,10 +376,9 @@ impl<'f, 'a> Field<'f, 'a> {
     ) -> BTreeMap<LevelDomain, Vec<usize>> {
         let mut rooms: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, (_, nodes)) in self.kinds.iter().enumerate() {
-            for (node, room) in
-                nodes.iter().filter(|(node, _)| self.fabric.is_within(*node, within))
+            for (node, room) in nodes.iter().filter(|(node, _)| self.fabric.is_within(node, within))
             {
-                let Some(name) = self.fabric.label(*node, level.label()) else { continue };
+                let Some(name) = self.fabric.label(node, level.label()) else { continue };
                 let of_domain = rooms.entry(name).or_insert_with(|| vec![0; self.kinds.len()]);
                 of_domain[index] += room;
             }
@@ -395,7 +394,7 @@ impl<'f, 'a> Field<'f, 'a> {
         self.kinds
             .iter()
             .map(|(_, nodes)| {
-                let inside = nodes.iter().filter(|(node, _)| self.fabric.is_within(*node, within));
+                let inside = nodes.iter().filter(|(node, _)| self.fabric.is_within(node, within));
                 inside.map(|(_, room)| room).sum::<usize>()
             })
             .min()

@@ -3,9 +3,9 @@
 
 use super::super::capacity::{ClusterCapacity, FabricCapacity};
 use super::super::group::{Group, Member};
-use super::super::requirements::PodRequirements;
 use super::spots::Spot;
 use cluster_model::fabric_level::LevelDomain;
+use cluster_model::room::Ask;
 use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct GroupDemand<'g> {
     /// Existing pods by requirements, oldest first.
-    pub(super) pods: Vec<(Arc<PodRequirements>, Vec<&'g Member>)>,
+    pub(super) pods: Vec<(Arc<Ask>, Vec<&'g Member>)>,
     /// Pods that are still to come, assumed to equal the existing ones.
-    pub(super) to_come: Option<(Arc<PodRequirements>, usize)>,
+    pub(super) to_come: Option<(Arc<Ask>, usize)>,
     /// Whether the number of pods is known.
     is_sized: bool,
 }
@@ -33,9 +33,9 @@ impl<'g> GroupDemand<'g> {
     ) -> Result<Self, String> {
         Self::with(group, members, view, |member| {
             if member.has_devices(&group.key.namespace, view) {
-                Arc::new(member.requirements.without_claims())
+                Arc::new(member.ask.without_claims())
             } else {
-                member.requirements.clone()
+                member.ask.clone()
             }
         })
     }
@@ -46,16 +46,16 @@ impl<'g> GroupDemand<'g> {
         members: impl Iterator<Item = &'g Member>,
         view: &ClusterView,
     ) -> Result<Self, String> {
-        Self::with(group, members, view, |member| member.requirements.clone())
+        Self::with(group, members, view, |member| member.ask.clone())
     }
 
     fn with(
         group: &'g Group,
         members: impl Iterator<Item = &'g Member>,
         view: &ClusterView,
-        kind: impl Fn(&Member) -> Arc<PodRequirements>,
+        kind: impl Fn(&Member) -> Arc<Ask>,
     ) -> Result<Self, String> {
-        let mut pods: Vec<(Arc<PodRequirements>, Vec<&Member>)> = Vec::new();
+        let mut pods: Vec<(Arc<Ask>, Vec<&Member>)> = Vec::new();
         let mut members: Vec<_> = members.collect();
         members.sort_by_key(|member| (member.created, &member.name));
         for member in members {
@@ -70,12 +70,12 @@ impl<'g> GroupDemand<'g> {
         }
         let missing = group.size.map_or(0, |size| size.pods.saturating_sub(group.present()));
         let like = group.members.first().filter(|_| missing > 0);
-        let to_come = like.map(|member| (member.requirements.clone(), missing));
+        let to_come = like.map(|member| (member.ask.clone(), missing));
         Ok(Self { pods, to_come, is_sized: group.size.is_some() })
     }
 
     /// The number of pods of each kind.
-    pub(super) fn counts(&self) -> Vec<(Arc<PodRequirements>, usize)> {
+    pub(super) fn counts(&self) -> Vec<(Arc<Ask>, usize)> {
         let mut counts: Vec<_> =
             self.pods.iter().map(|(kind, pods)| (kind.clone(), pods.len())).collect();
         if let Some((kind, more)) = &self.to_come {
@@ -89,10 +89,7 @@ impl<'g> GroupDemand<'g> {
 
     /// The number of pods of each kind, where pods of lower priority give way; `None` if there are
     /// none that do.
-    fn preempting_counts(
-        &self,
-        cluster: &ClusterCapacity<'_>,
-    ) -> Option<Vec<(Arc<PodRequirements>, usize)>> {
+    fn preempting_counts(&self, cluster: &ClusterCapacity<'_>) -> Option<Vec<(Arc<Ask>, usize)>> {
         let counts = self.counts();
         let mut priorities = counts.iter().filter_map(|(kind, _)| kind.preempting_priority());
         if !priorities.any(|priority| cluster.has_pods_below(priority)) {
@@ -194,7 +191,7 @@ impl<'g> GroupDemand<'g> {
 /// Takes free places, then those that pods of lower priority hold. Returns how many there were.
 fn take(
     fabric: &mut FabricCapacity<'_>,
-    kind: &Arc<PodRequirements>,
+    kind: &Arc<Ask>,
     count: usize,
     within: &[LevelDomain],
 ) -> usize {

@@ -1,12 +1,12 @@
 //! What the scheduler is placing on a fabric, so that no group is counted on places that it may take.
 
-use super::super::requirements::PodRequirements;
 use cluster_model::fabric_level::{FabricLevel, LevelDomain};
+use cluster_model::room::Ask;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A kind of pod that the scheduler places, and the domains in which it does.
-pub(super) type Spot = (Arc<PodRequirements>, Vec<LevelDomain>);
+pub(super) type Spot = (Arc<Ask>, Vec<LevelDomain>);
 
 /// How well a group fits on a fabric.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@
 use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::names::{GATE_FABRIC, annotation, job_label, label};
 use cluster_model::predict;
+use cluster_model::room::Nodes;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Claim, Limits, Outcome, allocate};
 use fabric_controller::group::GroupKey;
-use fabric_controller::nodes::Nodes;
-use fabric_controller::pods::Pods;
+use fabric_controller::group_pods::GroupPods;
 use fabric_controller::size::Size;
 use fabric_controller::{Action, ClusterCapacity, Decision, Group, PlacementPolicy, decide};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -151,15 +151,20 @@ impl World {
         self.pods.insert(name.to_owned(), from(pod));
     }
 
-    pub(crate) fn groups(&self) -> (Pods, Vec<Group>) {
-        let mut pods = Pods::default();
-        self.pods.values().for_each(|pod| _ = pods.apply(pod));
+    /// The groups, and the nodes with their pods.
+    pub(crate) fn groups(&self) -> (Nodes, Vec<Group>) {
+        let mut nodes = self.nodes.clone();
+        let mut pods = GroupPods::default();
+        for pod in self.pods.values() {
+            nodes.apply_pod(pod);
+            pods.apply(pod);
+        }
         let mut groups = pods.groups();
         for group in &mut groups {
             group.size = self.sizes.get(&group.key.label).copied();
             group.is_expensive = self.expensive.contains(&group.key.label);
         }
-        (pods, groups)
+        (nodes, groups)
     }
 
     /// One round of decisions.
@@ -169,10 +174,10 @@ impl World {
 
     /// One round of decisions at another time.
     pub(crate) fn decide_at(&self, now: i64) -> Vec<Decision> {
-        let (pods, groups) = self.groups();
+        let (nodes, groups) = self.groups();
         let now = Timestamp::from_second(now).unwrap();
         let budget = predict::budget(&self.view);
-        let cluster = ClusterCapacity::new(&self.view, &pods, &self.nodes, &budget);
+        let cluster = ClusterCapacity::new(&self.view, &nodes, &budget);
         decide(&groups, cluster, &self.rules, now)
     }
 
@@ -243,7 +248,7 @@ impl World {
                 group.released().filter(|it| it.stage == fabric_controller::PodStage::Released)
             {
                 let fabric = member.chosen.clone().unwrap();
-                let claims = member.requirements.claims(&self.view).unwrap();
+                let claims = member.ask.claims(&self.view).unwrap();
                 match self.find(&fabric, &member.domains, &claims, first) {
                     Some((node, allocation)) => self.bind_to(&member.name, &node, &allocation),
                     None => stuck.push(member.name.clone()),
@@ -258,7 +263,7 @@ impl World {
         let (_, groups) = self.groups();
         let of_pod = groups.iter().flat_map(Group::released).find(|member| member.name == pod);
         let member = of_pod.unwrap();
-        let claims = member.requirements.claims(&self.view).unwrap();
+        let claims = member.ask.claims(&self.view).unwrap();
         let fabric = member.chosen.as_ref().unwrap();
         let found = self.find(fabric, &member.domains, &claims, first);
         let (node, allocation) = found.unwrap();

@@ -272,7 +272,7 @@ pub(crate) struct ExplainAtStart {
 }
 
 /// Nodes with the same result.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ExplainGroup {

@@ -3,7 +3,7 @@
 use crate::answer::{BenchEnd, BenchNic};
 use cluster_model::names::attribute;
 use cluster_model::node_devices::NodeDevices;
-use cluster_model::predict::pod_claims;
+use cluster_model::room::pod_claims;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, ClaimName, DeviceId};
 use k8s_openapi::api::core::v1::Pod;

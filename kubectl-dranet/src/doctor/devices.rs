@@ -11,8 +11,8 @@ use cluster_model::names::attribute;
 use cluster_model::nic_plugins::can_be_nics;
 use cluster_model::node_devices::NodeDevice;
 use cluster_model::published_device::PublishedDevice as _;
+use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
-use fabric_controller::nodes::Nodes;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

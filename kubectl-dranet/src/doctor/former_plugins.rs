@@ -6,7 +6,7 @@ use crate::source::Seen;
 use crate::text::counted;
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::node_devices::published;
-use fabric_controller::amounts::requests;
+use cluster_model::room::requests;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 

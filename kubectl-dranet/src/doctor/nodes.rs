@@ -3,7 +3,7 @@
 use crate::answer::{DoctorFinding, Severity};
 use crate::predicted::nodes;
 use crate::source::Seen;
-use fabric_controller::nodes::Nodes;
+use cluster_model::room::Nodes;
 use std::collections::BTreeSet;
 
 /// Findings about missing nodes and nodes that are not ready.
@@ -15,7 +15,7 @@ pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Vec<DoctorFinding> {
     }
     let down: BTreeSet<&str> = all
         .iter()
-        .filter(|node| facts.get(node).is_some_and(|it| it.not_ready.is_some()))
+        .filter(|node| facts.facts(node).is_some_and(|it| it.not_ready.is_some()))
         .copied()
         .collect();
     let message = "not ready, so no pod is scheduled there; see `kubectl describe node`";

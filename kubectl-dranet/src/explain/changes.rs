@@ -2,19 +2,20 @@
 //! annotations by admission and the allocator, changes of claims and of devices in use by
 //! the allocator.
 
+use super::Scene;
 use super::devices::Outcomes;
 use crate::answer::{ExplainChange, ToMove};
 use crate::moves::fewest;
+use crate::predicted::add_planned;
 use crate::text::{counted, short};
 use admission::admit::admit;
 use admission::intent::GpuResources;
-use admission::plan::Policy;
 use admission::rewrite;
 use cluster_model::names::annotation;
-use cluster_model::predict::{STEPS_MAX, budget};
+use cluster_model::predict::budget;
+use cluster_model::room::{Ask, Room};
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::Relaxation;
-use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -34,20 +35,19 @@ impl fmt::Display for ExplainChange {
 /// Changes that would let the pod run, smallest first.
 pub(super) fn smallest(
     pod: &Value,
-    view: &ClusterView,
-    policy: &Policy,
+    (scene, room): (Scene<'_>, &Room<'_>),
     nodes: &[&str],
-    (outcomes, claims): (&Outcomes, &[Claim]),
+    (outcomes, ask): (&Outcomes, &Ask),
 ) -> anyhow::Result<Vec<ExplainChange>> {
-    let own = original(pod, view)?;
+    let own = original(pod, scene.view)?;
     let mut found = Vec::new();
     if let Some(own) = own.as_ref().filter(|own| *own != pod) {
-        found.extend(anew(own, view, policy, nodes)?);
+        found.extend(anew(own, scene, nodes)?);
     }
-    found.extend(of_use(view, nodes, claims));
+    found.extend(of_use(room, nodes, ask));
     match &own {
         // Users do not edit the claim that admission writes, only annotations.
-        Some(own) => found.extend(of_annotations(own, view, policy, nodes)?),
+        Some(own) => found.extend(of_annotations(own, scene, nodes)?),
         None => found.extend(of_claims(outcomes)),
     }
     found.truncate(SHOWN_MAX);
@@ -71,19 +71,18 @@ fn original(pod: &Value, view: &ClusterView) -> anyhow::Result<Option<Value>> {
 /// The pod was planned for the machines that existed then; a new one may fit.
 fn anew(
     original: &Value,
-    view: &ClusterView,
-    policy: &Policy,
+    scene: Scene<'_>,
     nodes: &[&str],
 ) -> anyhow::Result<Option<ExplainChange>> {
-    let nodes = fits(original, view, policy, nodes)?;
+    let nodes = fits(original, scene, nodes)?;
     let text = "delete the pod and create it again: its claim was planned for the machines that \
                 existed then, and cannot change";
     Ok((nodes > 0).then(|| ExplainChange { change: text.to_owned(), nodes }))
 }
 
 /// What would have to be freed, on the node where that is least.
-fn of_use(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Option<ExplainChange> {
-    let ToMove { node, claims } = fewest(view, nodes.iter().copied(), claims)?;
+fn of_use(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Option<ExplainChange> {
+    let ToMove { node, claims } = fewest(room, nodes.iter().copied(), ask)?;
     let noun = if claims.len() == 1 { "this claim gives" } else { "these claims give" };
     let text = format!("when {noun} back the devices of node {node}: {}", claims.join(", "));
     Some(ExplainChange { change: text, nodes: 1 })
@@ -123,8 +122,7 @@ fn of_claims(outcomes: &Outcomes) -> Vec<ExplainChange> {
 /// value.
 fn of_annotations(
     pod: &Value,
-    view: &ClusterView,
-    policy: &Policy,
+    scene: Scene<'_>,
     nodes: &[&str],
 ) -> anyhow::Result<Vec<ExplainChange>> {
     let mut found = Vec::new();
@@ -132,7 +130,7 @@ fn of_annotations(
         for value in values {
             let mut edited = pod.clone();
             edited["metadata"]["annotations"][key] = value.as_str().into();
-            let fits = fits(&edited, view, policy, nodes)?;
+            let fits = fits(&edited, scene, nodes)?;
             if fits > 0 {
                 found.push(ExplainChange { change: format!("{key}: \"{value}\""), nodes: fits });
                 break;
@@ -161,16 +159,16 @@ fn edits(annotations: &Value) -> Vec<(&'static str, Vec<String>)> {
 }
 
 /// The number of these nodes that the pod fits on, if admission admits it.
-fn fits(pod: &Value, view: &ClusterView, policy: &Policy, nodes: &[&str]) -> anyhow::Result<usize> {
-    let Ok(verdict) = admit(pod, view, policy) else { return Ok(0) };
+fn fits(pod: &Value, scene: Scene<'_>, nodes: &[&str]) -> anyhow::Result<usize> {
+    let Ok(verdict) = admit(pod, scene.view, scene.policy) else { return Ok(0) };
     let Some(planned) = verdict.planned else { return Ok(0) };
-    let claim = Claim::from_spec(ClaimName::new("", "dranet"), &planned.plan.claim)?;
-    let (inventory, budget) = (view.inventory(), budget(view));
-    let limits = Limits::within(STEPS_MAX, &budget);
-    let nodes = nodes.iter().copied();
-    let claims = std::slice::from_ref(&claim);
-    let answers = survey(inventory, nodes, claims, inventory.state(), view.settings(), limits);
-    let fitting =
-        answers.groups().iter().filter(|it| matches!(it.attempt.outcome, Outcome::Allocated(_)));
-    Ok(fitting.map(|group| group.nodes.len()).sum())
+    let admitted = Pod::deserialize(&verdict.pod)?;
+    let namespace = admitted.metadata.namespace.as_deref().unwrap_or_default();
+    let mut view = scene.view.clone();
+    add_planned(&mut view, &planned, namespace)?;
+    let budget = budget(&view);
+    let room = scene.in_use.room(&view, &budget);
+    let ask = Ask::new(&admitted).on_fabric(scene.fabric);
+    let attempt = room.attempt(&ask, nodes.iter().copied()).map_err(anyhow::Error::msg)?;
+    Ok(attempt.fits().len())
 }

@@ -2,12 +2,14 @@
 
 use crate::answer::ExplainGroup;
 use crate::device_names;
+use crate::predicted::verdict;
 use crate::text::{counted, listed, short};
 use cluster_model::node_devices::published;
-use cluster_model::predict::{EXPENSIVE, STEPS_MAX, budget};
+use cluster_model::predict::Prediction;
+use cluster_model::room::{Attempt, Room, WhyNot};
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::explain::{Explanation, Failure, RequestReport, explain};
-use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
+use dra_allocator::ClaimName;
+use dra_allocator::explain::{Explanation, Failure, RequestReport};
 use std::collections::BTreeMap;
 
 /// Maximum number of holders of devices in use that are named.
@@ -23,42 +25,34 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
-    pub(super) fn new(
-        view: &ClusterView,
-        nodes: &[&str],
-        claims: &[Claim],
-    ) -> anyhow::Result<Self> {
-        let (inventory, settings) = (view.inventory(), view.settings());
-        let budget = budget(view);
-        let limits = Limits::within(STEPS_MAX, &budget);
-        let nodes = nodes.iter().copied();
-        let answers = survey(inventory, nodes, claims, inventory.state(), settings, limits);
+    /// The results on the nodes that nothing else than devices excludes.
+    pub(super) fn new(room: &Room<'_>, attempt: &Attempt<'_, '_>) -> anyhow::Result<Self> {
         let mut found = Self::default();
         let mut groups: BTreeMap<(String, Vec<String>), ExplainGroup> = BTreeMap::new();
-        for alike in answers.groups() {
+        for alike in attempt.alike() {
             let names = alike.nodes.iter().map(|node| (*node).to_owned());
-            if matches!(alike.attempt.outcome, Outcome::Allocated(_)) {
-                found.fits.extend(names);
-                continue;
+            let why = match alike.result {
+                Prediction::Fits(_) => {
+                    found.fits.extend(names);
+                    continue;
+                }
+                Prediction::No(why) => why,
+            };
+            let first = alike.nodes[0];
+            let mut group = ExplainGroup { verdict: verdict(&why), ..ExplainGroup::default() };
+            if !matches!(why, WhyNot::FailsElsewhere { .. }) {
+                let explained = room.explain(first, alike.claims)?;
+                // An ignored pool is the reason why its devices are missing below.
+                group.reasons = broken_pools(room.view(), first);
+                group.reasons.extend(reasons(&explained));
+                group.in_use = holders(room.view(), first, &explained);
+                group.relaxations = explained.relaxations;
             }
-            let Some(first) = alike.nodes.first() else { continue };
-            let state = inventory.state();
-            let explained = explain(inventory, first, claims, state, settings, limits)?;
-            let verdict = verdict(&explained);
-            // An ignored pool is the reason why its devices are missing below.
-            let mut lines = broken_pools(view, first);
-            lines.extend(reasons(&explained));
-            let reasons = lines;
-            let group =
-                groups.entry((verdict.clone(), reasons.clone())).or_insert_with(|| ExplainGroup {
-                    nodes: Vec::new(),
-                    verdict,
-                    reasons,
-                    in_use: holders(view, first, &explained),
-                    relaxations: Vec::new(),
-                });
+            let key = (group.verdict.clone(), group.reasons.clone());
+            let relaxations = std::mem::take(&mut group.relaxations);
+            let group = groups.entry(key).or_insert(group);
             group.nodes.extend(names);
-            for relaxation in explained.relaxations {
+            for relaxation in relaxations {
                 if !group.relaxations.contains(&relaxation) {
                     group.relaxations.push(relaxation);
                 }
@@ -72,27 +66,9 @@ impl Outcomes {
         Ok(found)
     }
 
-    /// Adds the results on other nodes.
-    pub(super) fn extend(&mut self, other: Self) {
-        self.fits.extend(other.fits);
-        self.groups.extend(other.groups);
-        self.fits.sort_unstable();
-    }
-
     /// Number of nodes that were examined.
     pub(super) fn looked_at(&self) -> usize {
         self.fits.len() + self.groups.iter().map(|group| group.nodes.len()).sum::<usize>()
-    }
-}
-
-fn verdict(explained: &Explanation) -> String {
-    match &explained.attempt.outcome {
-        Outcome::Allocated(_) => "fits".to_owned(),
-        Outcome::NoFit(reason) => format!("does not fit: {reason}"),
-        Outcome::Failed(error) => format!("stops scheduling on all nodes: {}", error.in_full()),
-        Outcome::OverBudget => {
-            format!("not known: more than {STEPS_MAX} search steps, or {EXPENSIVE}")
-        }
     }
 }
 

@@ -4,22 +4,22 @@
 use crate::device_names;
 use crate::text::{listed, moment};
 use cluster_model::node_devices::published;
-use cluster_model::predict::{STEPS_MAX, budget};
 use cluster_model::published_device::{PublishedDevice as _, Trouble};
-use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, Device, DeviceId, Limits, Outcome, allocate};
+use cluster_model::room::{Ask, Room};
+use dra_allocator::{Device, DeviceId};
 use std::collections::BTreeMap;
 
 /// The most nodes for which it is tried.
 const NODES_MAX: usize = 16;
 
 /// Sentences about nodes where the claims would fit if devices recovered.
-pub(super) fn sentences(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Vec<String> {
-    nodes.iter().filter_map(|node| sentence(view, node, claims)).take(NODES_MAX).collect()
+pub(super) fn sentences(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Vec<String> {
+    nodes.iter().filter_map(|node| sentence(room, node, ask)).take(NODES_MAX).collect()
 }
 
 /// `gb300-0: mlx5_1 and mlx5_2 are down since 02:14; the pod fits when either is up`.
-fn sentence(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<String> {
+fn sentence(room: &Room<'_>, node: &str, ask: &Ask) -> Option<String> {
+    let view = room.view();
     let mut troubles: BTreeMap<Reason, Vec<&Device>> = BTreeMap::new();
     for (_, device) in published(view, node) {
         if let Some(trouble) = device.trouble() {
@@ -29,7 +29,7 @@ fn sentence(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<String> 
     let all: Vec<&Device> = troubles.values().flatten().copied().collect();
     let fits_with = |devices: &[&Device]| {
         let ids = devices.iter().map(|device| device.id());
-        fits_when_recovered(view, node, ids, claims)
+        fits_when_recovered(room, node, ids, ask)
     };
     if all.is_empty() || !fits_with(&all) {
         return None;
@@ -56,22 +56,18 @@ fn sentence(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<String> 
     Some(format!("{node}: {}; the pod fits when {when}", parts.join(", ")))
 }
 
-/// Whether the claims fit on a node if these devices recover.
+/// Whether the pod fits on a node if these devices recover.
 fn fits_when_recovered<'d>(
-    view: &ClusterView,
+    room: &Room<'_>,
     node: &str,
     devices: impl Iterator<Item = &'d DeviceId>,
-    claims: &[Claim],
+    ask: &Ask,
 ) -> bool {
-    let mut supposed = view.clone();
+    let mut supposed = room.view().clone();
     for device in devices {
         supposed.suppose_recovered(device);
     }
-    let (inventory, budget) = (supposed.inventory(), budget(&supposed));
-    let limits = Limits::within(STEPS_MAX, &budget);
-    let state = inventory.state();
-    let attempt = allocate(inventory, node, claims, state, supposed.settings(), limits);
-    matches!(attempt.outcome, Outcome::Allocated(_))
+    room.supposing(&supposed).why_not(node, ask).is_ok_and(|why| why.is_none())
 }
 
 /// Why a device is not allocated, and since when.

@@ -4,7 +4,7 @@ use super::Answer;
 use crate::answer::{ExpectedAtStart, ExplainAtStart};
 use crate::at_start::AtNode;
 use crate::text::node_list;
-use cluster_model::predict::{PodClaims, pod_claims};
+use cluster_model::room::{PodClaims, pod_claims};
 use cluster_model::view::ClusterView;
 use dra_allocator::Claim;
 use k8s_openapi::api::core::v1::Pod;
@@ -24,16 +24,16 @@ pub(super) fn bound(pod: &Pod, view: &ClusterView, node: &str) -> Answer {
     }
 }
 
-/// What a pod can expect on those of these nodes that bind NICs late. `claims` are the claim that admission
-/// planned, and the open ones.
+/// What a pod can expect on those of these nodes that bind NICs late. `claims` are those of `known` that
+/// have no devices, in the allocator's form.
 pub(super) fn at_start(
     view: &ClusterView,
     fits: &[String],
-    (planned, known): (Option<&ResourceClaimSpec>, &PodClaims),
+    known: &PodClaims,
     claims: &[Claim],
 ) -> Vec<ExplainAtStart> {
-    let open = known.open.iter().map(|open| (*open.spec).clone());
-    let specs: Vec<ResourceClaimSpec> = planned.cloned().into_iter().chain(open).collect();
+    let specs: Vec<ResourceClaimSpec> =
+        known.open.iter().map(|open| (*open.spec).clone()).collect();
     let mut alike: Vec<ExplainAtStart> = Vec::new();
     let fits = fits.iter().map(String::as_str);
     for (node, expected) in ExpectedAtStart::on_nodes(view, fits, (&specs, claims)) {

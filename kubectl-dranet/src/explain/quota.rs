@@ -1,7 +1,7 @@
 //! Claims that a quota refuses: the pod exists, its claim is never created, and nothing is scheduled
 //! (`pkg/quota/v1/evaluator/core/resource_claims.go`).
 
-use cluster_model::predict::PodClaims;
+use cluster_model::room::PodClaims;
 use cluster_model::view::ClusterView;
 use dra_allocator::Quantity as Parsed;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
@@ -14,25 +14,23 @@ use std::collections::BTreeMap;
 /// The key for the number of claims.
 const CLAIMS: &str = "count/resourceclaims.resource.k8s.io";
 
-/// Why the claims that are to be created for this pod are refused, if they are. `planned` is the
-/// one that admission writes.
+/// Why the claims that are to be created for this pod are refused, if they are.
 pub(crate) fn refusal(
     pod: &Pod,
-    planned: Option<&ResourceClaimSpec>,
     claims: &PodClaims,
     quotas: &[Value],
     view: &ClusterView,
 ) -> Option<String> {
     let quotas = quotas.iter().filter_map(|quota| ResourceQuota::deserialize(quota).ok());
     let quotas: Vec<_> = quotas.filter(|quota| limits(quota, pod)).collect();
-    needed(claims, planned, view)
+    needed(claims, view)
         .iter()
         .find_map(|(key, number)| quotas.iter().find_map(|quota| exceeded(quota, key, *number)))
 }
 
 /// Counts the claims that are created for this pod as in use.
 pub(crate) fn charge(pod: &Pod, claims: &PodClaims, quotas: &mut [Value], view: &ClusterView) {
-    let needed = needed(claims, None, view);
+    let needed = needed(claims, view);
     for object in quotas {
         let Ok(quota) = ResourceQuota::deserialize(&*object) else { continue };
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
@@ -45,14 +43,10 @@ pub(crate) fn charge(pod: &Pod, claims: &PodClaims, quotas: &mut [Value], view: 
 }
 
 /// What quotas count of the claims that are to be created for a pod.
-fn needed(
-    claims: &PodClaims,
-    planned: Option<&ResourceClaimSpec>,
-    view: &ClusterView,
-) -> BTreeMap<String, i64> {
+fn needed(claims: &PodClaims, view: &ClusterView) -> BTreeMap<String, i64> {
     let made = claims.open.iter().filter(|open| !open.is_made);
     let mut needed: BTreeMap<String, i64> = BTreeMap::new();
-    for spec in made.map(|open| &*open.spec).chain(planned) {
+    for spec in made.map(|open| &*open.spec) {
         *needed.entry(CLAIMS.to_owned()).or_default() += 1;
         for (key, number) in counted(spec, view) {
             *needed.entry(key).or_default() += number;

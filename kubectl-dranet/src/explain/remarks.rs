@@ -1,6 +1,7 @@
 //! What may keep a pod from running, but is not looked at here.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// The remarks about an admitted pod, each a sentence without its full stop.
 pub(super) fn about(pod: &Pod) -> Vec<String> {
@@ -22,20 +23,13 @@ fn scheduler(name: &str) -> Option<String> {
 
 /// Returns a remark about rules that only kube-scheduler evaluates.
 pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
-    let affinity = spec.affinity.as_ref();
-    let near = affinity.and_then(|it| it.pod_affinity.as_ref());
-    let away = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
-    let near = near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
-    let away = away.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
     let mut spread = spec.topology_spread_constraints.iter().flatten();
     let mut volumes = spec.volumes.iter().flatten();
     let has_volumes =
         volumes.any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
     let rules = [
-        (near.is_some_and(|terms| !terms.is_empty()), "pod affinity"),
-        (away.is_some_and(|terms| !terms.is_empty()), "pod anti-affinity"),
+        (selects_namespaces(spec), "pod affinity by labels of namespaces"),
         (spread.any(|it| it.when_unsatisfiable == "DoNotSchedule"), "topology spread constraints"),
-        (has_host_ports(spec), "host ports"),
         (has_volumes, "volumes, which may be bound to a zone or node"),
     ];
     let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
@@ -44,11 +38,17 @@ pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
     })
 }
 
-/// Whether a pod takes ports of its node: with the node's network, those of every container.
-fn has_host_ports(spec: &PodSpec) -> bool {
-    let sidecars = spec.init_containers.iter().flatten();
-    let mut ports = spec.containers.iter().chain(sidecars).flat_map(|it| it.ports.iter().flatten());
-    ports.any(|port| port.host_port.is_some() || spec.host_network == Some(true))
+/// Whether affinity or anti-affinity to pods depends on labels of namespaces: pods of all namespaces
+/// are counted then.
+fn selects_namespaces(spec: &PodSpec) -> bool {
+    let affinity = spec.affinity.as_ref();
+    let near = affinity.and_then(|it| it.pod_affinity.as_ref());
+    let away = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
+    let near = near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let away = away.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let selectors =
+        near.into_iter().chain(away).flatten().filter_map(|it| it.namespace_selector.as_ref());
+    selectors.into_iter().any(|it| *it != LabelSelector::default())
 }
 
 /// Returns a remark about preemption, which kube-scheduler does not do for devices.

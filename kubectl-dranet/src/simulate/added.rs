@@ -3,8 +3,8 @@
 use crate::args::AddedNodes;
 use crate::nodes::machine;
 use crate::predicted::nodes;
+use cluster_model::room::Nodes;
 use cluster_model::view::{ClusterView, Index as _};
-use fabric_controller::nodes::Nodes;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde::de::DeserializeOwned;
@@ -44,7 +44,7 @@ pub(super) fn add(
             }
             None => like(&model, kept, &name)?,
         };
-        facts.apply(&node);
+        facts.apply_of_file(&node);
         view.apply(node)?;
         graph.map_or(Ok(()), |graph| view.apply(graph))?;
         slices.into_iter().try_for_each(|slice| view.apply(slice))?;

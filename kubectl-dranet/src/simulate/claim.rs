@@ -1,6 +1,6 @@
 //! Claims as they are after their pod was bound.
 
-use cluster_model::predict::OpenClaim;
+use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::ClaimAllocation;
 use k8s_openapi::api::core::v1::Pod;

@@ -4,24 +4,22 @@
 use super::{added, claim};
 use crate::answer::{Device, Placed};
 use crate::args::AddedNodes;
-use crate::barriers::{Barriers, Needs};
 use crate::explain::{self, Answer, Scene, quota};
-use crate::extended::Extended;
+use crate::in_use::InUse;
 use crate::nodes::{fabric, machine};
-use crate::predicted::{nodes, pools_of, predict_channel};
+use crate::predicted::{add_planned, nodes};
 use crate::source::Seen;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::gpu_drivers;
 use cluster_model::names::{GATE_FABRIC, label};
-use cluster_model::placement::Placement;
-use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, budget, pod_claims};
+use cluster_model::predict::{Fit, Prediction, budget};
+use cluster_model::room::{Amounts, Ask, Extended, PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey};
-use dra_allocator::{Claim, DeviceId, Limits, Outcome, allocate, survey};
-use fabric_controller::amounts::Amounts;
+use dra_allocator::DeviceId;
+use fabric_controller::group_pods::GroupPods;
 use fabric_controller::preview::preview;
-use fabric_controller::requirements::PodRequirements;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -37,7 +35,8 @@ use std::time::Instant;
 /// The cluster with the pods placed so far.
 pub(super) struct Cluster {
     view: ClusterView,
-    barriers: Barriers,
+    in_use: InUse,
+    groups: GroupPods,
     quotas: Vec<Value>,
     policy: Policy,
     ranker: Ranker,
@@ -70,8 +69,7 @@ struct Choice {
 struct Asked {
     pod: Pod,
     known: PodClaims,
-    claims: Vec<Claim>,
-    needs: Needs,
+    ask: Ask,
 }
 
 fn device(DeviceId { driver, pool, device }: &DeviceId) -> Device {
@@ -93,16 +91,18 @@ impl Cluster {
         policy: Policy,
         added: &[AddedNodes],
     ) -> anyhow::Result<Self> {
-        let mut barriers = seen.groups()?;
+        let mut in_use = seen.in_use()?;
+        let groups = seen.group_pods()?;
         let quotas = seen.of_kind("ResourceQuota").cloned().collect();
         let Seen { mut view, kept, .. } = seen;
         let mut count = 0;
         for asked in added {
-            count += added::add(&mut view, &mut barriers.nodes, &kept, (asked, count))?;
+            count += added::add(&mut view, &mut in_use.nodes, &kept, (asked, count))?;
         }
         Ok(Self {
             view,
-            barriers,
+            in_use,
+            groups,
             quotas,
             policy,
             ranker: Ranker::new(Expected::default()),
@@ -123,14 +123,14 @@ impl Cluster {
             Err(answer) => return Ok(Fate::Kept(answer)),
         };
         let Asked { pod: admitted, known, .. } = &asked;
-        let refused = quota::refusal(admitted, None, known, &self.quotas, &self.view);
-        let fits = if refused.is_none() { self.fits(&asked)? } else { Vec::new() };
+        let refused = quota::refusal(admitted, known, &self.quotas, &self.view);
+        let fits = if refused.is_none() { self.fits(&asked.ask)? } else { Vec::new() };
         if fits.is_empty() {
-            let fabric = asked.needs.fabric.as_deref();
+            let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
         let Choice { node, gets, score, equal_nodes } = self.choose(&asked.pod, &fits);
-        let plugin_gpus = plugin_gpus(&self.view, &asked.needs.own.requests, &node);
+        let plugin_gpus = plugin_gpus(&self.view, &asked.ask.requests, &node);
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let devices = self.bind(asked, &node)?;
         let at_start = gets.and_then(|gets| gets.at_start);
@@ -149,8 +149,8 @@ impl Cluster {
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
-        let Self { view, policy, barriers, quotas, .. } = self;
-        Scene { view, policy, barriers, fabric, quotas }
+        let Self { view, policy, in_use, quotas, .. } = self;
+        Scene { view, policy, in_use, fabric, quotas }
     }
 
     /// Returns the pod as admitted, or the answer if nodes need not be examined.
@@ -165,24 +165,20 @@ impl Cluster {
         }
         let namespace = typed.metadata.namespace.clone().unwrap_or_default();
         if let Some(planned) = &verdict.planned {
-            let mut template = planned.template.clone();
-            template.metadata.namespace = Some(namespace);
-            self.view.apply(template)?;
-            predict_channel(planned, &mut self.view)?;
+            add_planned(&mut self.view, planned, &namespace)?;
         }
-        let claims = pod_claims(&typed, &self.view).and_then(|known| {
-            let claims = known.open.iter().map(OpenClaim::parse);
-            Ok((claims.collect::<Result<Vec<_>, _>>()?, known))
-        });
-        let Ok((claims, known)) = claims else { return Ok(Err(explained(self)?)) };
+        let Ok(known) = pod_claims(&typed, &self.view) else {
+            return Ok(Err(explained(self)?));
+        };
         let fabric = match self.fabric(&verdict, &typed, size) {
             Ok(fabric) => fabric,
             Err(why) => return Ok(Err(Answer::Refused(format!("waits for a fabric: {why}")))),
         };
-        let own = PodRequirements::new(&typed, None);
-        let extended = Extended::new(&own.requests, &self.view);
-        let needs = Needs { own, extended, fabric };
-        Ok(Ok(Asked { pod: typed, known, claims, needs }))
+        let ask = Ask::new(&typed).on_fabric(fabric.as_deref());
+        if ask.claims(&self.view).is_err() {
+            return Ok(Err(explained(self)?));
+        }
+        Ok(Ok(Asked { pod: typed, known, ask }))
     }
 
     /// Returns admission's verdict on a pod; `None` if the pod is denied.
@@ -220,8 +216,8 @@ impl Cluster {
         if let Some(known) = self.fabrics.get(&key) {
             return known.clone().map(Some);
         }
-        let Barriers { pods, nodes } = &self.barriers;
-        let (facts, group) = ((pods, nodes), (&verdict.pod, &planned.template, size));
+        let facts = (&self.groups, &self.in_use.nodes);
+        let group = (&verdict.pod, &planned.template, size);
         let asked = preview(group, &mut self.view.clone(), facts, self.start.1);
         let Some(asked) = asked else { return Ok(None) };
         self.fabrics.insert(key, asked.answer.clone());
@@ -229,45 +225,11 @@ impl Cluster {
     }
 
     /// The nodes on which the pod fits.
-    fn fits(&self, asked: &Asked) -> anyhow::Result<Vec<String>> {
-        let Asked { pod, known, claims, needs } = asked;
-        let placement = Placement::new(pod);
-        let Self { view, barriers, .. } = self;
-        let mut open: Vec<&str> = nodes(view)
-            .filter(|node| {
-                placement.allows(view, node) && barriers.bar(view, needs, node).is_none()
-            })
-            .collect();
-        for claim in &known.allocated {
-            let pools = pools_of(view, claim);
-            open.retain(|node| pools.contains(*node));
-        }
-        let mut fits = Vec::new();
-        for (open, claims) in explain::by_claims(&open, claims, needs, barriers)? {
-            fits.extend(self.fits_of(open, &claims));
-        }
-        fits.sort_unstable();
-        Ok(fits)
-    }
-
-    /// The nodes among these on which claims fit.
-    fn fits_of(&self, open: Vec<&str>, claims: &[Claim]) -> Vec<String> {
-        let view = &self.view;
-        if claims.is_empty() {
-            return open.into_iter().map(str::to_owned).collect();
-        }
-        let (inventory, budget) = (view.inventory(), budget(view));
-        let limits = Limits::within(STEPS_MAX, &budget);
-        let state = inventory.state();
-        let answers = survey(inventory, open, claims, state, view.settings(), limits);
-        let groups = || answers.groups().iter();
-        // A failure on one node aborts scheduling on all nodes.
-        if groups().any(|group| matches!(group.attempt.outcome, Outcome::Failed(_))) {
-            return Vec::new();
-        }
-        let fitting =
-            groups().filter(|group| matches!(group.attempt.outcome, Outcome::Allocated(_)));
-        fitting.flat_map(|group| group.nodes.iter().map(|node| (*node).to_owned())).collect()
+    fn fits(&self, ask: &Ask) -> anyhow::Result<Vec<String>> {
+        let budget = budget(&self.view);
+        let room = self.in_use.room(&self.view, &budget);
+        let attempt = room.attempt(ask, nodes(&self.view)).map_err(anyhow::Error::msg)?;
+        Ok(attempt.fits().into_iter().map(str::to_owned).collect())
     }
 
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
@@ -285,28 +247,27 @@ impl Cluster {
         Choice { node: node.cloned().unwrap_or_default(), gets, score, equal_nodes }
     }
 
-    /// The claim that stands for extended resources on this node, with its spec.
+    /// The spec of the claim that stands for extended resources on this node.
     fn claim_for_extended(
         &self,
-        needs: &Needs,
+        ask: &Ask,
         node: &str,
-    ) -> anyhow::Result<Option<(Claim, ResourceClaimSpec)>> {
-        let facts = self.barriers.nodes.get(node);
-        let Some((extended, facts)) = needs.extended.as_ref().zip(facts) else { return Ok(None) };
+    ) -> anyhow::Result<Option<ResourceClaimSpec>> {
+        let extended = Extended::new(&ask.requests, &self.view);
+        let facts = self.in_use.nodes.facts(node);
+        let Some((extended, facts)) = extended.zip(facts) else { return Ok(None) };
         let missing = extended.missing_on(facts);
-        (!missing.is_empty()).then(|| extended.claim(&missing)).transpose()
+        Ok((!missing.is_empty()).then(|| extended.claim(&missing)).transpose()?.map(|it| it.1))
     }
 
     /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
     fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<Device>> {
-        let Asked { mut pod, known, mut claims, needs } = asked;
-        let by_claim = self.claim_for_extended(&needs, node)?;
-        claims.extend(by_claim.as_ref().map(|(claim, _)| claim.clone()));
-        let (inventory, budget) = (self.view.inventory(), budget(&self.view));
-        let limits = Limits::within(STEPS_MAX, &budget);
-        let state = inventory.state();
-        let attempt = allocate(inventory, node, &claims, state, self.view.settings(), limits);
-        let Outcome::Allocated(allocations) = attempt.outcome else {
+        let Asked { mut pod, known, ask } = asked;
+        let by_claim = self.claim_for_extended(&ask, node)?;
+        let budget = budget(&self.view);
+        let room = self.in_use.room(&self.view, &budget);
+        let attempt = room.attempt(&ask, [node]).map_err(anyhow::Error::msg)?;
+        let Some((_, Prediction::Fits(Fit { allocations, .. }))) = attempt.each().next() else {
             anyhow::bail!("the claims fit on node `{node}`, and then did not");
         };
         let spec = pod.spec.get_or_insert_default();
@@ -317,7 +278,7 @@ impl Cluster {
             .map(|entry| entry.name.clone())
             .collect::<Vec<_>>()
             .into_iter();
-        if let Some(((_, spec), allocation)) = by_claim.zip(allocations.get(known.open.len())) {
+        if let Some((spec, allocation)) = by_claim.zip(allocations.get(known.open.len())) {
             self.view.apply(claim::of_extended(&self.view, &pod, spec, allocation))?;
         }
         let mut statuses = Vec::new();
@@ -332,7 +293,7 @@ impl Cluster {
             self.view.apply(claim)?;
         }
         pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
-        self.barriers.pods.apply_usage(&pod);
+        self.in_use.nodes.apply_pod(&pod);
         self.view.apply(pod)?;
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);

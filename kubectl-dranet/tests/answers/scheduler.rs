@@ -40,24 +40,37 @@ fn explain_says_what_the_scheduler_said() {
     assert!(!text.contains("it said"), "{text}");
 }
 
-/// Rules of volumes and ports that are not looked at are named, in whichever field they are.
+/// Rules of volumes that are not looked at are named.
 #[test]
 fn rules_that_are_not_looked_at_are_named() {
-    let ports = json!([{ "containerPort": 8080 }]);
-    for (field, value, named) in [
-        ("volumes", json!([{ "name": "v", "ephemeral": {} }]), "volumes, which may be bound"),
-        ("hostNetwork", json!(true), "host ports"),
-        (
-            "initContainers",
-            json!([{ "name": "s", "restartPolicy": "Always", "ports": [{ "hostPort": 1, "containerPort": 1 }] }]),
-            "host ports",
-        ),
-    ] {
+    let mut pod = pair();
+    pod["spec"]["volumes"] = json!([{ "name": "v", "ephemeral": {} }]);
+    let text = Cluster::of(&[], |_| {}).of_file("explain", &pod);
+    assert!(text.contains("volumes, which may be bound"), "{text}");
+}
+
+/// Ports of the node that another pod has keep a pod off it, in whichever field they are.
+#[test]
+fn ports_in_use_keep_pods_off() {
+    let other = json!({
+        "kind": "Pod", "metadata": { "name": "other", "namespace": "default" },
+        "spec": { "nodeName": NODE, "containers": [
+            { "name": "c", "ports": [{ "containerPort": 8080, "hostPort": 8080 }] },
+        ] },
+    });
+    let sidecar = json!([{
+        "name": "s", "restartPolicy": "Always",
+        "ports": [{ "hostPort": 8080, "containerPort": 1 }],
+    }]);
+    for (field, value) in [("hostNetwork", json!(true)), ("initContainers", sidecar)] {
         let mut pod = pair();
-        pod["spec"]["containers"][0]["ports"] = ports.clone();
+        pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 8080 }]);
         pod["spec"][field] = value;
-        let text = Cluster::of(&[], |_| {}).of_file("explain", &pod);
-        assert!(text.contains(named), "{field}: {text}");
+        let cluster = Cluster::of(std::slice::from_ref(&other), |_| {});
+        let text = joined(&cluster.of_file("explain", &pod));
+        assert!(text.contains("has host port 8080, which the pod needs"), "{field}: {text}");
+        let free = Cluster::of(&[], |_| {}).of_file("explain", &pod);
+        assert!(free.contains("fits on 1 of 1 node now"), "{field}: {free}");
     }
 }
 
@@ -93,4 +106,36 @@ fn a_plan_looks_at_the_pods_other_claims() {
         "{elsewhere}"
     );
     assert!(elsewhere.contains(&format!("{NODE}: ")), "{elsewhere}");
+}
+
+/// A selector that fails on the devices of one node ends the attempt on all, as in kube-scheduler.
+#[test]
+fn a_selector_that_fails_on_one_node_fits_nowhere() {
+    let mut reads = template("one");
+    reads["spec"]["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = json!([{ "cel": {
+        "expression": "device.attributes['dra.net'].rdma",
+    } }]);
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "bare" },
+        "status": { "allocatable": { "cpu": "8", "pods": "9" } },
+    });
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": { "name": "bare" },
+        "spec": {
+            "driver": "dra.net", "nodeName": "bare", "devices": [{ "name": "nic" }],
+            "pool": { "name": "bare", "generation": 1, "resourceSliceCount": 1 },
+        },
+    });
+    let mut pod = pod(&json!({}), &json!({}));
+    pod["spec"]["resourceClaims"] = json!([{ "name": "n", "resourceClaimTemplateName": "one" }]);
+    let alone = Cluster::of(std::slice::from_ref(&reads), |_| {}).of_file("explain", &pod);
+    assert!(alone.contains("fits on 1 of 1 node now"), "{alone}");
+    let cluster = Cluster::of(&[reads, node, slice], |_| {});
+    for command in ["explain", "simulate"] {
+        let text = joined(&cluster.of_file(command, &pod));
+        assert!(text.contains("fits on none of 2 nodes"), "{command}: {text}");
+        assert!(text.contains("node bare: stops scheduling on all nodes"), "{command}: {text}");
+        assert!(text.contains("would fit, but its claims fail on node bare"), "{command}: {text}");
+    }
 }

@@ -4,8 +4,9 @@ use super::cluster::{
     A100, AMD, H100, NICS, apply, ask, classes, cluster, from, gb300, holding, node_of, pod_of,
     points, preferred, template, unaligned,
 };
-use cluster_model::predict::{Prediction, pod_claims, predict};
+use cluster_model::predict::{Fit, Prediction, predict};
 use cluster_model::published_device::PublishedDevice as _;
+use cluster_model::room::pod_claims;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::DeviceId;
 use k8s_openapi::api::core::v1::Node;
@@ -90,7 +91,9 @@ fn ask_all(ranker: &Ranker, view: &ClusterView, template: &str) -> Arc<Answer> {
 fn gets(view: &ClusterView, template: &str, node: &str) -> Option<(usize, PathKind)> {
     let claims = pod_claims(&pod_of(template), view).unwrap();
     let claims = [claims.open[0].parse().unwrap()];
-    let Prediction::Fits { allocations, .. } = predict(view, node, &claims) else { return None };
+    let Prediction::Fits(Fit { allocations, .. }) = predict(view, node, &claims) else {
+        return None;
+    };
     let results = &allocations[0].results;
     let alternative = usize::from(results.iter().any(|result| &*result.request == "nic/any"));
     let of = |is_nic: bool| -> Vec<PciAddress> {

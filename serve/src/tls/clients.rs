@@ -1,7 +1,7 @@
 //! Who may use a port with TLS: anyone, or clients with a certificate of an authority, all of them or
-//! those with certain names.
+//! those with certain names. A port can also admit anyone and prefer such clients.
 
-use crate::args::ServerArgs;
+use crate::args::{ClientCertificate, ServerArgs};
 use crate::tls::TlsError;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -27,6 +27,7 @@ struct KnownClients {
     authority: Arc<dyn ClientCertVerifier>,
     /// The common names that are allowed; empty allows all.
     names: Vec<String>,
+    certificate: ClientCertificate,
 }
 
 /// The file has no usable authority.
@@ -46,18 +47,35 @@ impl Clients {
     /// The clients that the flags allow.
     pub async fn from_args(args: &ServerArgs) -> Result<Self, TlsError> {
         match &args.client_ca_file {
-            Some(path) => Self::of_authority(path, &args.client_names).await,
+            Some(path) => {
+                Self::of_authority(path, &args.client_names, args.client_certificate).await
+            }
             None => Ok(Self::default()),
         }
     }
 
+    /// Whether the port prefers clients with a certificate, and also answers others.
+    pub fn are_preferred(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.certificate == ClientCertificate::Preferred)
+    }
+
+    /// Whether the port prefers the client that has shown these certificates, its own first.
+    pub(crate) fn prefer(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let (Some(known), [own, others @ ..]) = (&self.0, chain) else { return false };
+        self.are_preferred() && known.verify(own, others, UnixTime::now()).is_ok()
+    }
+
     /// Clients with certificates of the authorities in this file, and with one of these common names
     /// if there are any.
-    pub async fn of_authority(path: &Path, names: &[String]) -> Result<Self, TlsError> {
+    pub async fn of_authority(
+        path: &Path,
+        names: &[String],
+        certificate: ClientCertificate,
+    ) -> Result<Self, TlsError> {
         let read = tokio::fs::read(path).await;
         let pem = read.map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
         let authority = authority(&pem).map_err(|error| unusable(path.to_owned(), error))?;
-        Ok(Self(Some(Arc::new(KnownClients { authority, names: names.to_vec() }))))
+        Ok(Self(Some(Arc::new(KnownClients { authority, names: names.to_vec(), certificate }))))
     }
 
     /// The configuration of a server with this certificate chain and key, both PEM.
@@ -97,12 +115,8 @@ fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     names.next()?.as_str().ok().map(str::to_owned)
 }
 
-impl ClientCertVerifier for KnownClients {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.authority.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
+impl KnownClients {
+    fn verify(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -114,6 +128,30 @@ impl ClientCertVerifier for KnownClients {
             return Ok(verified);
         }
         Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+}
+
+impl ClientCertVerifier for KnownClients {
+    fn client_auth_mandatory(&self) -> bool {
+        self.certificate == ClientCertificate::Required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.authority.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        match self.certificate {
+            ClientCertificate::Required => self.verify(end_entity, intermediates, now),
+            // One that has expired, or is of another authority, is as none: an API server whose
+            // certificate was not renewed is still answered.
+            ClientCertificate::Preferred => Ok(ClientCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cluster_model::names::label;
-use cluster_model::predict::OpenClaim;
+use cluster_model::room::OpenClaim;
 use cluster_model::view::ObjectKey;
 use foldhash::fast::RandomState;
 use scheduler_ext::arrivals::Arrivals;

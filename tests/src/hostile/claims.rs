@@ -62,6 +62,17 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Tenant with a quota on `nvidia.com/gpu`: `dranet.io/gpus` without limits",
         "Denied, or a warning (`--quota-escape`)",
     ),
+    Attempt::here(
+        "a_template_of_another_namespace_is_not_copied",
+        "Tenant who may create pods, with a quota of one GPU: a pod without annotations, or with a forged `dranet.io/plan`, that names a template for four GPUs of another namespace",
+        "No template is created, and an event on the pod says why; `dranet.io/plan` cannot be added later",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "a_compute_domain_is_made_for_admitted_pods_only",
+        "The same tenant: a pod without annotations that names the channel of a ComputeDomain",
+        "No ComputeDomain is created",
+    ),
     Attempt::in_suite(
         "control-plane",
         "the_fabric_controller_writes_only_its_own_fields",

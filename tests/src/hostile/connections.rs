@@ -23,6 +23,23 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "10,000 connections with no or half a request to node-driver",
         "It publishes a change of the machine; memory stays within the chart's limit",
     ),
+    Attempt::here(
+        "answers_that_nobody_takes_do_not_fill_the_memory",
+        "HTTP/2 with a window of 0: 33 connections to the webhook with 190 finished reviews of 25 KB each, whose answers of 100 KB are never taken; HTTP/1 to `/metrics`, pipelined and never read",
+        "Reviews and `/healthz` are answered; memory stays within the chart's limit",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "answers_that_nobody_takes_are_limited_and_keep_nobody_out",
+        "Answers that are never taken, over HTTP/2",
+        "The connections whose answers make no progress are closed; others get their answers",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "a_pipeline_that_nobody_reads_is_limited",
+        "Hundreds of requests on each connection over HTTP/1, whose answers are never read",
+        "The same",
+    ),
     Attempt::in_suite(
         "unit",
         "idle_connections_and_half_requests_keep_nobody_out",

@@ -14,6 +14,11 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "The connection is refused; only kube-apiserver, by its certificate, is answered",
     ),
     Attempt::here(
+        "a_flood_of_reviews_delays_no_api_server",
+        "No credentials, the pod network, with `admission.clientCertificate: preferred`: 400 different reviews at a time",
+        "Every pod that is created meanwhile is admitted; others wait",
+    ),
+    Attempt::here(
         "pods_that_are_refused_leave_nothing",
         "Tenant who may create pods: 50 annotated pods in a namespace with the quota `pods: 0`",
         "Refused; no template is created",

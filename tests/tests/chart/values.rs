@@ -48,6 +48,7 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("admission.replicas=0", "/admission/replicas"),
         ("admission.port=443", "/admission/port"),
         ("admission.failurePolicy=fail", "/admission/failurePolicy"),
+        ("admission.clientCertificate=maybe", "/admission/clientCertificate"),
         ("admission.certificate.source=vault", "/admission/certificate/source"),
         ("admission.certificate.issuerRef.name=x", "/admission/certificate/issuerRef"),
         ("fabricController.fullFabric=move", "/fabricController/fullFabric"),

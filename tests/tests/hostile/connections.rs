@@ -233,7 +233,7 @@ async fn unfinished_requests(address: SocketAddr, path: &str) -> anyhow::Result<
 }
 
 /// The time in which 99 of 100 reviews are answered.
-async fn measure(webhook: &Client, namespace: &str) -> anyhow::Result<Duration> {
+pub(super) async fn measure(webhook: &Client, namespace: &str) -> anyhow::Result<Duration> {
     let pod = json!({
         "metadata": {"name": "p", "annotations": {"dranet.io/aligned-nics": "2"}},
         "spec": {"containers": [
@@ -254,7 +254,7 @@ async fn measure(webhook: &Client, namespace: &str) -> anyhow::Result<Duration> 
 
 /// The longest time of 99 of 100 answers. Programs of development are not optimised, and other work
 /// may run beside the suite.
-fn longest() -> Duration {
+pub(super) fn longest() -> Duration {
     Duration::from_millis(if binaries::are_shipped() { 50 } else { 1_000 })
 }
 
@@ -264,7 +264,7 @@ fn p99(mut took: Vec<Duration>) -> anyhow::Result<Duration> {
     took.get(last.saturating_sub(1)).copied().context("nothing was measured")
 }
 
-async fn healthy(operations: SocketAddr) -> anyhow::Result<()> {
+pub(super) async fn healthy(operations: SocketAddr) -> anyhow::Result<()> {
     let ask = async {
         let mut socket = TcpStream::connect(operations).await?;
         socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
@@ -277,12 +277,12 @@ async fn healthy(operations: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// The most memory that the process has had, in MiB; fails if it is above the limit.
-fn within(pid: u32, limit: u64) -> anyhow::Result<u64> {
+pub(super) fn within(pid: u32, limit: u64) -> anyhow::Result<u64> {
     let most = figures::memory(pid, "VmHWM")? / MIB;
     anyhow::ensure!(most < limit, "{most} MiB of {limit}");
     Ok(most)
 }
 
-fn loopback(port: u16) -> SocketAddr {
+pub(super) fn loopback(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }

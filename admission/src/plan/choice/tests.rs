@@ -1,19 +1,16 @@
 //! The chosen claim is the cheapest of all that could be written.
 
 use super::*;
+use crate::cluster::{self, A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
 use crate::demand::Demand;
 use crate::intent::{self, GpuResources};
 use crate::nic_class::NicClass;
 use crate::plan::among::Among;
 use crate::plan::selection;
-use cluster::{A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
 use cluster_model::machines::{Selection, machines};
 use cluster_model::nic_drivers;
 use cluster_model::placement::Placement;
 use k8s_openapi::api::core::v1::Pod;
-
-#[path = "../../../tests/plans/cluster.rs"]
-mod cluster;
 
 type Case = (&'static [Machine], &'static str, u32, &'static [(&'static str, &'static str)]);
 

@@ -3,129 +3,26 @@
 use super::*;
 use crate::kernel::attach::host_links::{self, HostLinks};
 use crate::kernel::attach::rdma::NetnsMode;
-use crate::model::claim::{ClaimRef, PodRef};
-use crate::model::host_link::{HostLink, LinkSettings, SegmentSizes};
 use crate::model::plan::{Child, PlannedDevice};
-use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::Inventory;
+use machine::{claim, host_link, interfaces, planned, plant_characters};
 use process::chain::Chain;
 use publication::live;
 use publication::network::{Interface, NetworkFacts};
-use publication::nic::{LinkType, nics};
-use serde_json::Value;
-use serde_json::json;
+use publication::nic::LinkType;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
-use topology_graph::{HostRoot, Snapshot, fixture};
+use topology_graph::{HostRoot, fixture};
 
-/// Replaces character devices, which are files in a fixture, by links to one that every machine has.
-fn plant_characters(root: &Path) {
-    let folder = root.join("dev/infiniband");
-    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-        fs::remove_file(entry.path()).unwrap();
-    }
-    fs::create_dir_all(&folder).unwrap();
-    for class in ["infiniband_verbs", "infiniband_mad"] {
-        let entries = fs::read_dir(root.join("sys/class").join(class));
-        for entry in entries.into_iter().flatten().flatten() {
-            // Both classes have a file `abi_version`.
-            let place = folder.join(entry.file_name());
-            if !place.exists() {
-                symlink("/dev/null", place).unwrap();
-            }
-        }
-    }
-}
-
-/// The interfaces of a machine whose facts have only the names.
-fn interfaces(snapshot: &Snapshot) -> NetworkFacts {
-    let interfaces = (2..)
-        .zip(&snapshot.netdevs)
-        .map(|(index, netdev)| Interface {
-            index,
-            name: netdev.name.clone(),
-            ..Interface::default()
-        })
-        .collect();
-    NetworkFacts { interfaces, ..NetworkFacts::default() }
-}
-
-fn host_link(interface: &Interface) -> HostLink {
-    HostLink {
-        name: interface.name.clone(),
-        parent: None,
-        lower: None,
-        hardware_addr: interface.mac.as_deref().and_then(|mac| mac.parse().ok()),
-        mtu: interface.mtu.unwrap_or(1500),
-        up: true,
-        sizes: SegmentSizes::default(),
-        addresses: vec![],
-        routes: vec![],
-        identity: None,
-        neighbors: vec![],
-        rules: vec![],
-        settings: LinkSettings::default(),
-        router: None,
-        ethtool: None,
-        disciplines: BTreeSet::new(),
-        carried: None,
-        napi: None,
-        tuning: None,
-    }
-}
-
-fn claim(device: &str) -> AllocatedClaim {
-    AllocatedClaim {
-        claim: ClaimRef { namespace: "team".into(), name: "nic".into(), uid: "u".into() },
-        pods: vec![PodRef { name: "train-0".into(), uid: "p-1".into() }],
-        pod_claim_name: None,
-        devices: vec![AllocatedDevice {
-            request: "nics".into(),
-            pool: "node-1".into(),
-            device: device.into(),
-            place: None,
-            share_id: None,
-            consumed: BTreeMap::new(),
-            is_whole: false,
-            admin_access: false,
-            parameters: None,
-            claimed: None,
-            address: None,
-        }],
-        others: vec![],
-    }
-}
+#[path = "../../../tests/recorded/machine.rs"]
+mod machine;
 
 /// Prepares each published device. Returns how many there are, and how many have no interface.
 fn prepare_all(name: &str, root: &Path, network: Option<NetworkFacts>) -> (usize, usize) {
-    plant_characters(root);
-    let host = HostRoot::at(root);
-    let snapshot = topology_graph::read(&host).unwrap();
-    let network = network.unwrap_or_else(|| interfaces(&snapshot));
-    let inventory =
-        Inventory::with(&snapshot, &host).with_virtual(&network).with_bonds(&snapshot, &network);
-    let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
-    let facts = Facts {
-        inventory: &inventory,
-        links: &HostLinks { links, withheld: BTreeMap::new() },
-        abilities: &BTreeMap::new(),
-        netns_mode: NetnsMode::Shared,
-        held: &[],
-        policy: Policy::default(),
-        boot_id: None,
-        cloud_nics: &[],
-    };
-    let mut published = nics(&snapshot, &network);
-    published.retain(|nic| match nic.address() {
-        Some(address) => nic.rdma.is_some() || snapshot.netdev(address).is_some(),
-        None => true,
-    });
-    let mut without = 0;
-    for nic in &published {
-        let made = plan(&claim(&nic.name), &facts);
+    let (mut number, mut without) = (0, 0);
+    planned(root, network, None, |nic, made| {
         let made = made.unwrap_or_else(|error| panic!("{name} {}: {}", nic.name, Chain(&error)));
         let [device] = &made.devices[..] else { panic!("one device") };
         if nic.link_type != LinkType::InfiniBand {
@@ -135,9 +32,10 @@ fn prepare_all(name: &str, root: &Path, network: Option<NetworkFacts>) -> (usize
         let has_verbs = verbs.any(|char| char.name.starts_with("uverbs"));
         let has_it = nic.rdma.is_none_or(|rdma| rdma.uverbs.is_empty() || has_verbs);
         assert!(has_it, "{name} {}", nic.name);
+        number += 1;
         without += usize::from(device.link.is_none());
-    }
-    (published.len(), without)
+    });
+    (number, without)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Quantities of CPU, memory and other resources, counted as the scheduler does.
 
-use cluster_model::pod_containers::in_order;
+use crate::pod_containers::in_order;
 use dra_allocator::Quantity as Parsed;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -23,37 +23,35 @@ impl Amounts {
 
     /// Adds other quantities.
     pub fn add(&mut self, other: &Self) {
+        self.add_times(other, 1);
+    }
+
+    /// Adds other quantities this many times; subtracts them if that is negative.
+    pub fn add_times(&mut self, other: &Self, times: i64) {
         for (name, amount) in &other.0 {
             let sum = self.0.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*amount);
+            *sum = sum.saturating_add(amount.saturating_mul(times));
         }
     }
 
-    /// Subtracts other quantities this many times.
-    pub fn subtract(&mut self, other: &Self, times: usize) {
-        let times = i64::try_from(times).unwrap_or(i64::MAX);
-        for (name, amount) in &other.0 {
-            let left = self.0.entry(name.clone()).or_default();
-            *left = left.saturating_sub(amount.saturating_mul(times));
-        }
-    }
-
-    /// How many times these quantities fit into the free ones, at most `max`.
-    pub fn times_in(&self, free: &Self, max: usize) -> usize {
+    /// How many times these quantities fit into the amounts that are free of each resource, at most
+    /// `max`.
+    pub fn times_in(&self, free: impl Fn(&str) -> i64, max: usize) -> usize {
         let wanted = self.0.iter().filter(|(_, amount)| **amount > 0);
-        let times = wanted.map(|(name, amount)| {
-            let free = free.0.get(name).copied().unwrap_or_default();
-            usize::try_from(free / amount).unwrap_or(0)
-        });
+        let times = wanted.map(|(name, amount)| usize::try_from(free(name) / amount).unwrap_or(0));
         times.min().unwrap_or(max).min(max)
     }
 
-    /// The first resource that has too little free.
-    pub fn first_short(&self, free: &Self) -> Option<&str> {
-        let free = |name: &str| free.0.get(name).copied().unwrap_or_default();
+    /// The first resource of which too little is free.
+    pub fn first_short(&self, free: impl Fn(&str) -> i64) -> Option<&str> {
         let mut short =
             self.0.iter().filter(|(name, amount)| **amount > 0 && **amount > free(name));
         short.next().map(|(name, _)| &**name)
+    }
+
+    /// The amount of a resource, in thousandths.
+    pub fn get(&self, name: &str) -> i64 {
+        self.0.get(name).copied().unwrap_or_default()
     }
 
     /// The names of the resources of which there is any.
@@ -63,8 +61,7 @@ impl Amounts {
 
     /// The amount of a resource in whole units, rounded up.
     pub fn units(&self, name: &str) -> i64 {
-        let amount = self.0.get(name).copied().unwrap_or_default();
-        amount.saturating_add(999) / 1000
+        self.get(name).saturating_add(999) / 1000
     }
 
     /// The same without these resources.
@@ -170,10 +167,10 @@ mod tests {
             (json!({"example.com/x": "0"}), 100),
         ] {
             let wanted = amounts(wanted);
-            assert_eq!(wanted.times_in(&free, 100), times);
+            assert_eq!(wanted.times_in(|name| free.get(name), 100), times);
         }
         let mut left = free.clone();
-        left.subtract(&amounts(json!({"cpu": "2"})), 4);
-        assert_eq!(amounts(json!({"cpu": "1m"})).times_in(&left, 9), 0);
+        left.add_times(&amounts(json!({"cpu": "2"})), -4);
+        assert_eq!(amounts(json!({"cpu": "1m"})).times_in(|name| left.get(name), 9), 0);
     }
 }

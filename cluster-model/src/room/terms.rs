@@ -1,6 +1,7 @@
 //! Required pod affinity and anti-affinity, as far as the pod itself requires it
 //! (`plugins/interpodaffinity`). Anti-affinity of running pods against new ones is
-//! ignored.
+//! ignored, and labels of namespaces are unknown: a term that selects namespaces by them counts
+//! pods of every namespace.
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -32,7 +33,8 @@ pub struct Term {
     namespaces: Vec<String>,
     /// Whether pods in every namespace count.
     everywhere: bool,
-    requirements: Vec<Requirement>,
+    /// `None` selects no pod.
+    requirements: Option<Vec<Requirement>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,30 +48,23 @@ impl Term {
     /// The required terms of a pod: anti-affinity, then affinity.
     pub fn of(spec: &PodSpec) -> (Vec<Self>, Vec<Self>) {
         let Some(affinity) = &spec.affinity else { return Default::default() };
-        let read = |terms: Option<&Vec<PodAffinityTerm>>| -> Vec<Self> {
-            terms.into_iter().flatten().filter_map(Self::read).collect()
-        };
         let apart = affinity.pod_anti_affinity.as_ref();
         let near = affinity.pod_affinity.as_ref();
-        (
-            read(
-                apart
-                    .and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref()),
-            ),
-            read(
-                near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref()),
-            ),
-        )
+        let apart =
+            apart.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+        let near =
+            near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+        (read(apart), read(near))
     }
 
-    /// Parses a term. A term without a selector matches no pod.
-    fn read(wire: &PodAffinityTerm) -> Option<Self> {
-        Some(Self {
+    /// Parses a term. Without a selector it matches no pod.
+    fn new(wire: &PodAffinityTerm) -> Self {
+        Self {
             topology_key: wire.topology_key.clone(),
             namespaces: wire.namespaces.clone().unwrap_or_default(),
             everywhere: wire.namespace_selector.is_some(),
-            requirements: requirements(wire.label_selector.as_ref()?),
-        })
+            requirements: wire.label_selector.as_ref().map(requirements),
+        }
     }
 
     /// Whether the term of a pod in namespace `own` selects another pod.
@@ -79,8 +74,13 @@ impl Term {
         } else {
             self.namespaces.iter().any(|name| name == namespace)
         };
-        (here || self.everywhere) && self.requirements.iter().all(|it| it.matches(labels))
+        (here || self.everywhere)
+            && self.requirements.as_ref().is_some_and(|all| all.iter().all(|it| it.matches(labels)))
     }
+}
+
+fn read(terms: Option<&Vec<PodAffinityTerm>>) -> Vec<Term> {
+    terms.into_iter().flatten().map(Term::new).collect()
 }
 
 fn requirements(selector: &LabelSelector) -> Vec<Requirement> {

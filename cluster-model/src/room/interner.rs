@@ -10,7 +10,7 @@ const TIDY_MIN: usize = 1_024;
 
 /// A set that stores each value once, however many owners it has.
 #[derive(Debug)]
-pub(crate) struct Interner<T: ?Sized> {
+pub struct Interner<T: ?Sized> {
     values: HashSet<Arc<T>>,
     /// The size at which unused values are dropped next.
     tidy_at: usize,
@@ -30,7 +30,7 @@ impl<T: ?Sized> Default for Interner<T> {
 
 impl<T: ?Sized + Eq + Hash> Interner<T> {
     /// Returns the stored copy of a value; stores this one if there is none.
-    pub(crate) fn share<Q>(&mut self, value: Q) -> Arc<T>
+    pub fn share<Q>(&mut self, value: Q) -> Arc<T>
     where
         Q: Borrow<T> + Into<Arc<T>>,
     {

@@ -1,21 +1,25 @@
-//! What a pod needs from a node. Pods of one job mostly have equal requirements.
+//! What a pod asks of a node. Pods of one job mostly ask the same.
 
 use super::amounts::{Amounts, requests};
-use super::interpod::{Labels, Term};
-use super::nodes::Tolerated;
-use cluster_model::fabric_level::LevelDomain;
-use cluster_model::names::label;
-use cluster_model::placement::{Affinity, Placement};
-use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::{Claim, ClaimName};
+use super::claims::{self, ClaimSource};
+use super::node_facts::Tolerated;
+use super::ports::HostPort;
+use super::terms::{Labels, Term};
+use crate::placement::{Affinity, Placement};
+use crate::view::{ClusterView, ObjectKey};
+use dra_allocator::Claim;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-/// A pod's requirements. Pods with equal requirements are equal for the scheduler.
+/// What a pod asks of a node. Pods that ask the same are equal for the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PodRequirements {
+pub struct Ask {
     /// Its namespace.
     pub namespace: Box<str>,
     claims: Vec<ClaimSource>,
+    /// Ports of the node.
+    pub(super) ports: Vec<HostPort>,
+    /// The fabric that is chosen for its group, if the pod does not require it yet.
+    fabric: Option<Box<str>>,
     /// CPU, memory and other resources.
     pub requests: Amounts,
     /// The node constraints of the pod's own selectors and affinity.
@@ -34,38 +38,29 @@ pub struct PodRequirements {
     pub gives_way_below: Option<i32>,
 }
 
-/// The object that defines a claim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum ClaimSource {
-    Template(Box<str>),
-    Claim(Box<str>),
-}
-
-impl PodRequirements {
-    /// Reads a pod's requirements. The fabric that this controller added to a released pod is not
-    /// one of them.
-    pub fn new(pod: &Pod, fabric: Option<&str>) -> Self {
-        Self::of_member(pod, fabric, &[])
+impl Ask {
+    /// Reads a pod, with the claims that were made for it.
+    pub fn new(pod: &Pod) -> Self {
+        Self::with(pod, claims::sources(pod).collect())
     }
 
-    /// The same for a pod that may also have got domains.
-    pub(super) fn of_member(pod: &Pod, fabric: Option<&str>, domains: &[LevelDomain]) -> Self {
+    /// Reads a pod as one of its job: its claims are those that its templates will produce.
+    pub fn of_kind(pod: &Pod) -> Self {
+        Self::with(pod, claims::sources_of_kind(pod).collect())
+    }
+
+    fn with(pod: &Pod, claims: Vec<ClaimSource>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
-        let mut placement = Placement::new(pod);
-        if let Some(fabric) = fabric {
-            forget(&mut placement, label::NODE_FABRIC, fabric);
-        }
-        for LevelDomain { level, name } in domains {
-            forget(&mut placement, level.label(), name);
-        }
         let (apart, near) = Term::of(spec);
         let labels = (!apart.is_empty() || !near.is_empty()).then(|| labels(pod));
         let tolerations = spec.tolerations.iter().flatten();
         Self {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
-            claims: claims(spec),
+            claims,
+            ports: HostPort::of(spec),
+            fabric: None,
             requests: requests(spec),
-            placement,
+            placement: Placement::new(pod),
             tolerations: tolerations.filter_map(Tolerated::new).collect(),
             apart,
             near,
@@ -73,6 +68,30 @@ impl PodRequirements {
             priority: priority(spec),
             gives_way_below: None,
         }
+    }
+
+    /// The same on the fabric that is chosen for its group.
+    #[must_use]
+    pub fn on_fabric(self, fabric: Option<&str>) -> Self {
+        Self { fabric: fabric.map(Into::into), ..self }
+    }
+
+    /// The fabric that is chosen for its group, if the pod does not require it yet.
+    pub fn fabric(&self) -> Option<&str> {
+        self.fabric.as_deref()
+    }
+
+    /// The same without a label of its node affinity that was added when its gate was removed.
+    #[must_use]
+    pub fn without_label(mut self, key: &str, added: &str) -> Self {
+        forget(&mut self.placement, key, added);
+        self
+    }
+
+    /// The same for a pod that tolerates every taint of a node.
+    #[must_use]
+    pub fn tolerating_all(self) -> Self {
+        Self { tolerations: vec![Tolerated::everything()], ..self }
     }
 
     /// The priority with which it takes room from other pods; `None` if it takes none.
@@ -99,12 +118,20 @@ impl PodRequirements {
         Self { claims: Vec::new(), ..self.clone() }
     }
 
-    /// The claims in the allocator's form.
+    /// The claims that have no devices yet, in the allocator's form.
     ///
     /// # Errors
     /// Names the object that is unknown.
     pub fn claims(&self, view: &ClusterView) -> Result<Vec<Claim>, String> {
-        self.claims.iter().filter_map(|claim| claim.read(&self.namespace, view)).collect()
+        Ok(self.parsed(view)?.0)
+    }
+
+    /// The claims that have no devices yet, and the keys of the others.
+    pub(super) fn parsed(
+        &self,
+        view: &ClusterView,
+    ) -> Result<(Vec<Claim>, Vec<ObjectKey>), String> {
+        claims::parsed(&self.claims, &self.namespace, view)
     }
 }
 
@@ -115,42 +142,9 @@ fn priority(spec: &PodSpec) -> Option<i32> {
     (!never).then(|| spec.priority.unwrap_or_default())
 }
 
-impl ClaimSource {
-    /// Reads the claim; `None` if it is already allocated.
-    fn read(&self, namespace: &str, view: &ClusterView) -> Option<Result<Claim, String>> {
-        let (Self::Template(name) | Self::Claim(name)) = self;
-        let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_string() };
-        let spec = match self {
-            Self::Template(_) => view.template(&key).and_then(|template| template.spec.as_ref()),
-            Self::Claim(_) => {
-                let claim = view.claim(&key);
-                if claim.is_some_and(|claim| claim.is_allocated) {
-                    return None;
-                }
-                claim.and_then(|claim| claim.spec.as_deref())
-            }
-        };
-        let Some(spec) = spec else { return Some(Err(format!("`{name}` is not known"))) };
-        let claim = Claim::from_spec(ClaimName::new(namespace, &**name), spec);
-        Some(claim.map_err(|error| error.to_string()))
-    }
-}
-
 fn labels(pod: &Pod) -> Labels {
     let labels = pod.metadata.labels.iter().flatten();
     labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
-}
-
-fn claims(spec: &PodSpec) -> Vec<ClaimSource> {
-    let entries = spec.resource_claims.iter().flatten();
-    let source = entries.filter_map(|entry| {
-        match (&entry.resource_claim_name, &entry.resource_claim_template_name) {
-            (Some(name), _) => Some(ClaimSource::Claim(name.as_str().into())),
-            (None, Some(name)) => Some(ClaimSource::Template(name.as_str().into())),
-            (None, None) => None,
-        }
-    });
-    source.collect()
 }
 
 fn forget(placement: &mut Placement, key: &str, added: &str) {

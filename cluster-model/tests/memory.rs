@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
-use fabric_controller::pods::Pods;
-use k8s_openapi::api::core::v1::Pod;
+use cluster_model::predict;
+use cluster_model::room::{Ask, Nodes, Room, WhyNot};
+use cluster_model::view::{ClusterView, Index as _};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use peak_alloc::PeakAlloc;
 use serde_json::json;
 
@@ -46,13 +48,25 @@ fn pod(number: usize) -> Pod {
 fn a_hundred_thousand_pods_take_some_tens_of_megabytes() {
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();
-    let mut pods = Pods::default();
+    let mut nodes = Nodes::default();
     for number in 0..PODS {
-        pods.apply_usage(&pod(number));
+        nodes.apply_pod(&pod(number));
     }
     let (held, peak) = (HEAP.current_usage() - before, HEAP.peak_usage() - before);
     println!("{PODS} pods: {} MiB held, {} MiB at most", held >> 20, peak >> 20);
     assert!(peak < BYTES_MAX, "{held} bytes held, {peak} at most");
-    assert_eq!(pods.nodes().count(), NODES);
-    assert_eq!(pods.usage("gpu-pool-00000").unwrap().pods, PODS / NODES);
+    let mut view = ClusterView::default();
+    for (name, room) in [("gpu-pool-00000", 0), ("gpu-pool-00001", 1)] {
+        let allocatable =
+            json!({"cpu": "64", "memory": "64Gi", "pods": (PODS / NODES + room).to_string()});
+        let node = json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        nodes.apply(&node);
+        view.apply(node).unwrap();
+    }
+    let budget = predict::budget(&view);
+    let room = Room::new(&view, &nodes, &budget);
+    let ask = Ask::new(&pod(PODS));
+    assert_eq!(room.why_not("gpu-pool-00000", &ask).unwrap(), Some(WhyNot::Full));
+    assert_eq!(room.why_not("gpu-pool-00001", &ask).unwrap(), None);
 }

@@ -1,10 +1,10 @@
 //! Extended resources that DeviceClasses stand for: on a node where no device plugin offers them,
 //! kube-scheduler makes a claim (`DRAExtendedResource`, `plugins/dynamicresources/extended`).
 
-use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimName, MinorVersion};
-use fabric_controller::amounts::Amounts;
-use fabric_controller::nodes::NodeInfo;
+use super::amounts::Amounts;
+use super::node_facts::NodeFacts;
+use crate::view::ClusterView;
+use dra_allocator::{Claim, ClaimName, MinorVersion, WireError};
 use k8s_openapi::api::resource::v1::{
     DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec,
 };
@@ -16,7 +16,7 @@ const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 
 /// The extended resources of a pod that a claim can stand for.
 #[derive(Clone, Debug)]
-pub(crate) struct Extended {
+pub struct Extended {
     /// Class and number, by resource.
     wanted: BTreeMap<String, (String, i64)>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Extended {
 impl Extended {
     /// Reads a pod's requests; `None` if no class stands for any of them, or if the cluster is too
     /// old: the gate is on by default since 1.36.
-    pub(crate) fn new(requests: &Amounts, view: &ClusterView) -> Option<Self> {
+    pub fn new(requests: &Amounts, view: &ClusterView) -> Option<Self> {
         if view.settings().version < MinorVersion::V1_36 {
             return None;
         }
@@ -41,13 +41,16 @@ impl Extended {
     }
 
     /// The resources that no device plugin of the node offers.
-    pub(crate) fn missing_on(&self, node: &NodeInfo) -> Vec<&str> {
+    pub fn missing_on(&self, node: &NodeFacts) -> Vec<&str> {
         let names = self.wanted.keys().map(String::as_str);
-        names.filter(|name| node.allocatable.units(name) == 0).collect()
+        names.filter(|name| node.units(name) == 0).collect()
     }
 
     /// The claim for these resources, with its spec.
-    pub(crate) fn claim(&self, names: &[&str]) -> anyhow::Result<(Claim, ResourceClaimSpec)> {
+    ///
+    /// # Errors
+    /// The allocator does not support it.
+    pub fn claim(&self, names: &[&str]) -> Result<(Claim, ResourceClaimSpec), WireError> {
         let wanted = self.wanted.iter().filter(|(name, _)| names.contains(&name.as_str()));
         let requests = wanted
             .enumerate()

@@ -1,0 +1,183 @@
+//! The room that a cluster has for pods: the one place that decides whether a pod fits on a node.
+//!
+//! [`Ask`] is what a pod asks for, [`Nodes`] what nodes have besides devices, and
+//! [`ClusterView`] the devices. A [`Room`] answers as kube-scheduler 1.37 would: what happens to one
+//! pod on each node ([`Room::attempt`]), why not ([`WhyNot`]), and how many equal pods fit at the same
+//! time ([`Room::places`]). A hypothesis is a copy: pods are added ([`Room::take`]), claims leave
+//! ([`Room::without`]), or nothing is in use ([`Room::emptied`]).
+//!
+//! Not checked: topology spread, volumes, and the anti-affinity of running pods.
+
+mod amounts;
+mod ask;
+mod attempt;
+mod claims;
+mod domain;
+mod extended;
+mod interner;
+mod moves;
+mod node_facts;
+mod nodes;
+mod places;
+mod ports;
+mod terms;
+mod why_not;
+
+pub use amounts::{Amounts, requests};
+pub use ask::Ask;
+pub use attempt::{Alike, Attempt};
+pub use claims::{OpenClaim, PodClaims, are_allocated, made_claims, pod_claims};
+pub use extended::Extended;
+pub use interner::Interner;
+pub use node_facts::{Closed, NodeFacts, Tolerated};
+pub use nodes::{Nodes, PodKey};
+pub use places::Places;
+pub use terms::{Labels, Term};
+pub use why_not::WhyNot;
+
+use crate::predict::{STEPS_MAX, hold, work_max};
+use crate::view::{ClusterView, ObjectKey};
+use dra_allocator::{
+    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError, Limits,
+    Outcome, allocate, explain,
+};
+use nodes::Usage;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The room of a cluster. Clone it to try a hypothesis.
+#[derive(Clone, Debug)]
+pub struct Room<'a> {
+    view: &'a ClusterView,
+    nodes: &'a Nodes,
+    budget: &'a Budget<'a>,
+    /// The devices in use.
+    state: AllocatedState,
+    /// Pods that were added here, with their nodes.
+    added: Vec<(Arc<str>, Arc<Ask>)>,
+    /// What these use, by node.
+    used: HashMap<Arc<str>, Usage>,
+    /// Pods that have left.
+    left: BTreeSet<ObjectKey>,
+    /// Whether pods with a node count as using nothing.
+    is_idle: bool,
+}
+
+impl<'a> Room<'a> {
+    /// The current cluster: bound pods use their nodes, allocated devices are in use. Tenants write
+    /// the expressions of claims: `budget` limits what they take.
+    pub fn new(view: &'a ClusterView, nodes: &'a Nodes, budget: &'a Budget<'a>) -> Self {
+        Self {
+            view,
+            nodes,
+            budget,
+            state: view.inventory().state().clone(),
+            added: Vec::new(),
+            used: HashMap::new(),
+            left: BTreeSet::new(),
+            is_idle: false,
+        }
+    }
+
+    /// The cluster.
+    pub fn view(&self) -> &'a ClusterView {
+        self.view
+    }
+
+    /// The devices that pods with a node will get, whose allocations the view does not have yet:
+    /// watches are not synchronized.
+    pub fn in_flight(&self) -> Vec<ClaimAllocation> {
+        let mut state = self.state.clone();
+        let mut all = Vec::new();
+        let mut bound: Vec<_> = self
+            .nodes
+            .pods()
+            .filter_map(|(node, key, pod)| Some((node, key, pod.devices.as_deref()?)))
+            .collect();
+        bound.sort_unstable_by_key(|(node, key, _)| (*node, *key));
+        for (node, key, (claims, ask)) in bound {
+            if are_allocated(claims, &key.namespace, self.view) {
+                continue;
+            }
+            let Ok(open) = ask.claims(self.view) else { continue };
+            self.budget.renew(work_max(1));
+            let limits = Limits::within(STEPS_MAX, self.budget);
+            let (inventory, settings) = (self.view.inventory(), self.view.settings());
+            let attempt = allocate(inventory, node, &open, &state, settings, limits);
+            if let Outcome::Allocated(allocations) = attempt.outcome {
+                hold(&mut state, &allocations);
+                all.extend(allocations);
+            }
+        }
+        all
+    }
+
+    /// The same with these devices in use as well.
+    #[must_use]
+    pub fn holding(mut self, allocations: &[ClaimAllocation]) -> Self {
+        hold(&mut self.state, allocations);
+        self
+    }
+
+    /// The same with nothing in use.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            state: AllocatedState::new(),
+            added: Vec::new(),
+            used: HashMap::new(),
+            is_idle: true,
+            ..self.clone()
+        }
+    }
+
+    /// The same in which devices are as this view says.
+    #[must_use]
+    pub fn supposing<'b>(&self, view: &'b ClusterView) -> Room<'b>
+    where
+        'a: 'b,
+    {
+        Room { view, ..self.clone() }
+    }
+
+    /// The same when these claims have given back their devices, and their pods have ended. A device
+    /// that claims share is free when all of them have left.
+    #[must_use]
+    pub fn without(&self, leaving: &[&ClaimName]) -> Self {
+        let mut room = self.clone();
+        let inventory = self.view.inventory();
+        for claim in leaving {
+            for device in inventory.held_by(claim) {
+                if inventory.holders(device).iter().all(|holder| leaving.contains(&holder)) {
+                    room.state.remove(device);
+                }
+            }
+            let key =
+                ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
+            let pod = self.view.claim(&key).and_then(|known| known.pod.as_ref());
+            let namespace = key.namespace;
+            room.left.extend(pod.map(|(name, _)| ObjectKey { namespace, name: name.clone() }));
+        }
+        room
+    }
+
+    /// Why the allocator finds no devices for claims on a node, in detail.
+    ///
+    /// # Errors
+    /// The devices of the node contradict each other.
+    pub fn explain(&self, node: &str, claims: &[Claim]) -> Result<Explanation, GatherError> {
+        let limits = Limits::within(STEPS_MAX, self.budget);
+        let (inventory, settings) = (self.view.inventory(), self.view.settings());
+        explain(inventory, node, claims, &self.state, settings, limits)
+    }
+
+    fn has_left(&self, pod: &PodKey) -> bool {
+        !self.left.is_empty()
+            && self.left.iter().any(|it| *it.name == *pod.name && *it.namespace == *pod.namespace)
+    }
+
+    fn label(&self, node: &str, key: &str) -> Option<&'a str> {
+        let node = self.view.inventory().node(node)?;
+        node.labels.get(key).map(|value| &**value)
+    }
+}

@@ -1,0 +1,208 @@
+//! What a node says of itself besides its labels, which the view has: its resources and taints.
+
+use super::amounts::Amounts;
+use super::why_not::WhyNot;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint, Toleration};
+use std::fmt;
+
+/// Taint of a cordoned node, which pods may tolerate (`plugins/nodeunschedulable`).
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Taints of a node whose condition `Ready` is not true (`pkg/controller/nodelifecycle`).
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// The resource that counts pods.
+const PODS: &str = "pods";
+
+/// Resources and taints of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Total resources for pods; `None` if nothing is known about them.
+    pub allocatable: Option<Amounts>,
+    /// The most pods that may run.
+    pub pods: i64,
+    /// The time since when the node is not ready; empty if that is unknown. `None` if it is ready.
+    pub not_ready: Option<Box<str>>,
+    /// Taints that keep pods away: key, value, effect.
+    taints: Vec<NodeTaint>,
+}
+
+type NodeTaint = (Box<str>, Box<str>, Box<str>);
+
+/// Why a node takes no new pods, whatever they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closed {
+    /// Its condition `Ready` is not true.
+    NotReady,
+    /// An operator has cordoned it.
+    Cordoned,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReady => "not ready",
+            Self::Cordoned => "cordoned",
+        })
+    }
+}
+
+impl NodeFacts {
+    /// Reads a node as kube-scheduler does: without `status.allocatable`, it has room for nothing.
+    pub fn new(node: &Node) -> Self {
+        let list = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let pods = list.and_then(|all| all.get(PODS)?.0.parse().ok()).unwrap_or(0);
+        let (ready, not_ready) = (readiness_taint(node), not_ready(node));
+        let spec = node.spec.as_ref();
+        let cordoned = spec.and_then(|spec| spec.unschedulable) == Some(true);
+        let cordon = cordoned.then(|| (UNSCHEDULABLE.into(), "".into(), NO_SCHEDULE.into()));
+        let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+        Self {
+            allocatable: Some(Amounts::new(list)),
+            pods,
+            not_ready,
+            // Other effects only make a node less preferred.
+            taints: ready
+                .into_iter()
+                .chain(taints.iter().filter(|taint| keeps_away(taint)).map(node_taint))
+                .chain(cordon)
+                .collect(),
+        }
+    }
+
+    /// The same for a node of a file, which somebody may have written: without
+    /// `status.allocatable`, nothing is known about its resources.
+    pub fn of_file(node: &Node) -> Self {
+        let facts = Self::new(node);
+        let is_known = facts.allocatable.as_ref().is_some_and(|amounts| !amounts.is_empty());
+        Self { allocatable: facts.allocatable.filter(|_| is_known), ..facts }
+    }
+
+    /// Whether the node takes no new pods.
+    pub fn closed(&self) -> Option<Closed> {
+        if self.not_ready.is_some() {
+            return Some(Closed::NotReady);
+        }
+        let is_cordoned = self.taints.iter().any(|(key, _, _)| **key == *UNSCHEDULABLE);
+        is_cordoned.then_some(Closed::Cordoned)
+    }
+
+    /// The total amount of a resource in whole units; 0 if nothing is known about it.
+    pub fn units(&self, resource: &str) -> i64 {
+        self.allocatable.as_ref().map_or(0, |amounts| amounts.units(resource))
+    }
+
+    /// The first taint that no toleration covers.
+    pub fn untolerated(&self, tolerations: &[Tolerated]) -> Option<&str> {
+        let taints = self.taints.iter();
+        let mut untolerated = taints.filter(|taint| !tolerations.iter().any(|it| it.covers(taint)));
+        untolerated.next().map(|(key, _, _)| &**key)
+    }
+
+    /// Why a pod with these tolerations is kept off by taints.
+    pub(super) fn kept_off(&self, tolerations: &[Tolerated]) -> Option<WhyNot> {
+        Some(match self.untolerated(tolerations)? {
+            NOT_READY | UNREACHABLE if let Some(since) = &self.not_ready => {
+                WhyNot::NotReady { since: since.clone() }
+            }
+            UNSCHEDULABLE => WhyNot::Cordoned,
+            key => WhyNot::Tainted { key: key.into() },
+        })
+    }
+}
+
+const NO_SCHEDULE: &str = "NoSchedule";
+
+fn keeps_away(taint: &Taint) -> bool {
+    matches!(&*taint.effect, "NoSchedule" | "NoExecute")
+}
+
+fn node_taint(taint: &Taint) -> NodeTaint {
+    let value = taint.value.as_deref().unwrap_or_default();
+    (taint.key.as_str().into(), value.into(), taint.effect.as_str().into())
+}
+
+/// The taint that the control plane adds to a node that is not ready, a moment later than the
+/// condition.
+fn readiness_taint(node: &Node) -> Option<NodeTaint> {
+    let key = if readiness(node)?.status == "Unknown" { UNREACHABLE } else { NOT_READY };
+    Some((key.into(), "".into(), NO_SCHEDULE.into()))
+}
+
+/// Since when the condition `Ready` of a node is not true.
+fn not_ready(node: &Node) -> Option<Box<str>> {
+    let since = readiness(node)?.last_transition_time.as_ref();
+    Some(since.map(|time| time.0.to_string()).unwrap_or_default().into())
+}
+
+/// The condition `Ready` of a node, if it is not true.
+fn readiness(node: &Node) -> Option<&NodeCondition> {
+    let mut conditions = node.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|it| it.type_ == "Ready").filter(|it| it.status != "True")
+}
+
+/// A toleration, reduced to the fields that matter for scheduling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tolerated {
+    key: Box<str>,
+    /// `None` matches any value.
+    value: Option<Box<str>>,
+    effect: Box<str>,
+}
+
+impl Tolerated {
+    /// Parses a toleration. `None` if the operator is unknown: it tolerates nothing.
+    pub fn new(wire: &Toleration) -> Option<Self> {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        let value = match wire.operator.as_deref() {
+            Some("Exists") => None,
+            None | Some("" | "Equal") => Some(text(&wire.value)),
+            Some(_) => return None,
+        };
+        Some(Self { key: text(&wire.key), value, effect: text(&wire.effect) })
+    }
+
+    /// A toleration of every taint.
+    pub(super) fn everything() -> Self {
+        Self { key: "".into(), value: None, effect: "".into() }
+    }
+
+    /// As `ToleratesTaint` in `k8s.io/component-helpers/scheduling/corev1`.
+    fn covers(&self, (key, value, effect): &NodeTaint) -> bool {
+        (self.effect.is_empty() || self.effect == *effect)
+            && (self.key.is_empty() || self.key == *key)
+            && self.value.as_ref().is_none_or(|own| own == value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn untolerated_taints_keep_pods_away() {
+        let gpu = json!([{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]);
+        let soft = json!([{"key": "sku", "effect": "PreferNoSchedule"}]);
+        for (taints, cordoned, tolerations, expected) in [
+            (Value::Null, false, json!([]), None),
+            (soft, false, json!([]), None),
+            (gpu.clone(), false, json!([]), Some("sku")),
+            (gpu.clone(), false, json!([{"key": "sku", "value": "gpu"}]), None),
+            (gpu.clone(), false, json!([{"key": "sku", "value": "cpu"}]), Some("sku")),
+            (gpu.clone(), false, json!([{"key": "sku", "operator": "Exists"}]), None),
+            (gpu.clone(), false, json!([{"operator": "Exists"}]), None),
+            (gpu.clone(), false, json!([{"key": "sku", "operator": "Lt"}]), Some("sku")),
+            (gpu, false, json!([{"operator": "Exists", "effect": "NoExecute"}]), Some("sku")),
+            (Value::Null, true, json!([]), Some(UNSCHEDULABLE)),
+            (Value::Null, true, json!([{"key": UNSCHEDULABLE, "operator": "Exists"}]), None),
+        ] {
+            let node = json!({"spec": {"taints": taints, "unschedulable": cordoned}});
+            let facts = NodeFacts::new(&serde_json::from_value(node.clone()).unwrap());
+            let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
+            let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::new).collect();
+            assert_eq!(facts.untolerated(&tolerations), expected, "{node} {tolerations:?}");
+        }
+    }
+}

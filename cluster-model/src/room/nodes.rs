@@ -1,0 +1,265 @@
+//! The nodes and the pods on them, as in kube-scheduler's cache (`backend/cache`).
+//!
+//! A large cluster has a hundred thousand pods, so only the fields that are read are kept, and equal
+//! values are stored once. Copies share the nodes, so a change in the meantime copies one node.
+
+use super::amounts::{Amounts, requests};
+use super::ask::Ask;
+use super::claims::made_claims;
+use super::interner::Interner;
+use super::node_facts::NodeFacts;
+use super::ports::HostPort;
+use super::terms::Labels;
+use crate::view::ObjectKey;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// All nodes by name.
+#[derive(Clone, Debug, Default)]
+pub struct Nodes {
+    all: HashMap<Arc<str>, Arc<NodeInfo>>,
+    index: PodIndex,
+}
+
+/// A node and the pods on it; either may be reported first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeInfo {
+    facts: Option<NodeFacts>,
+    pods: BTreeMap<Arc<PodKey>, BoundPod>,
+    usage: Usage,
+}
+
+/// State that only changes need.
+#[derive(Clone, Debug, Default)]
+struct PodIndex {
+    node_of: HashMap<Arc<PodKey>, Arc<str>>,
+    texts: Interner<str>,
+    amounts: Interner<Amounts>,
+    labels: Interner<Labels>,
+    asks: Interner<Ask>,
+}
+
+/// The key of a pod on a node: an [`ObjectKey`] in less memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// Its namespace, which pods share.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug)]
+pub(super) struct BoundPod {
+    requests: Arc<Amounts>,
+    priority: i32,
+    /// Its labels; pods of one owner share them.
+    pub(super) labels: Arc<Labels>,
+    /// The ports of the node that it has.
+    pub(super) ports: Box<[HostPort]>,
+    /// Names of the claims that were created for it, and what it asks for, if it needs devices.
+    pub(super) devices: Option<Box<(Vec<String>, Arc<Ask>)>>,
+}
+
+/// What pods use on a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage {
+    /// CPU, memory and other resources.
+    pub(super) amounts: Amounts,
+    /// Number of pods.
+    pub(super) pods: i64,
+}
+
+impl Usage {
+    /// Adds what a pod requests this many times; subtracts it if that is negative.
+    pub(super) fn add(&mut self, requests: &Amounts, times: i64) {
+        self.amounts.add_times(requests, times);
+        self.pods += times;
+    }
+}
+
+impl Nodes {
+    /// Adds or replaces a node. Returns true if anything changed.
+    pub fn apply(&mut self, node: &Node) -> bool {
+        self.apply_facts(node, NodeFacts::new(node))
+    }
+
+    /// The same for a node of a file.
+    pub fn apply_of_file(&mut self, node: &Node) {
+        self.apply_facts(node, NodeFacts::of_file(node));
+    }
+
+    fn apply_facts(&mut self, node: &Node, facts: NodeFacts) -> bool {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let is_same = self.facts(name) == Some(&facts);
+        if !is_same {
+            let name = self.index.texts.share(name);
+            Arc::make_mut(self.all.entry(name).or_default()).facts = Some(facts);
+        }
+        !is_same
+    }
+
+    /// Removes a node.
+    pub fn delete(&mut self, name: &str) {
+        let Some(info) = self.all.get_mut(name) else { return };
+        Arc::make_mut(info).facts = None;
+        self.forget_empty(name);
+    }
+
+    /// Adds or replaces a pod, which uses its node until it ends.
+    pub fn apply_pod(&mut self, pod: &Pod) {
+        let key = ObjectKey::new(&pod.metadata);
+        self.delete_pod(&key);
+        let Some((node, bound)) = self.index.bound(pod) else { return };
+        let key = Arc::new(self.index.key(&key));
+        self.index.node_of.insert(Arc::clone(&key), Arc::clone(&node));
+        let info = Arc::make_mut(self.all.entry(node).or_default());
+        info.usage.add(&bound.requests, 1);
+        info.pods.insert(key, bound);
+    }
+
+    /// Removes a pod.
+    pub fn delete_pod(&mut self, key: &ObjectKey) {
+        let key = self.index.key(key);
+        let Some(node) = self.index.node_of.remove(&key) else { return };
+        let Some(info) = self.all.get_mut(&node) else { return };
+        let info = Arc::make_mut(info);
+        if let Some(bound) = info.pods.remove(&key) {
+            info.usage.add(&bound.requests, -1);
+        }
+        self.forget_empty(&node);
+    }
+
+    fn forget_empty(&mut self, name: &str) {
+        if self.all.get(name).is_some_and(|info| info.facts.is_none() && info.pods.is_empty()) {
+            self.all.remove(name);
+        }
+    }
+
+    /// Returns a cheap copy for reading, without the state that only changes need.
+    #[must_use]
+    pub fn to_read(&self) -> Self {
+        Self { all: self.all.clone(), index: PodIndex::default() }
+    }
+
+    /// What a node says of itself; `None` if it is unknown.
+    pub fn facts(&self, node: &str) -> Option<&NodeFacts> {
+        self.all.get(node)?.facts.as_ref()
+    }
+
+    pub(super) fn get(&self, node: &str) -> Option<&NodeInfo> {
+        self.all.get(node).map(|info| &**info)
+    }
+
+    /// The pods on all nodes, with the node's name.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&str, &PodKey, &BoundPod)> {
+        self.all.iter().flat_map(|(node, info)| {
+            info.pods.iter().map(move |(key, bound)| (&**node, &**key, bound))
+        })
+    }
+
+    /// The lowest priority of a pod with a node.
+    pub fn lowest_priority(&self) -> Option<i32> {
+        self.pods().map(|(_, _, bound)| bound.priority).min()
+    }
+}
+
+impl NodeInfo {
+    pub(super) fn facts(&self) -> Option<&NodeFacts> {
+        self.facts.as_ref()
+    }
+
+    pub(super) fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// The pods on the node.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&PodKey, &BoundPod)> {
+        self.pods.iter().map(|(key, bound)| (&**key, bound))
+    }
+
+    /// What the pods use for which a condition holds.
+    pub(super) fn usage_of(&self, holds: impl Fn(&PodKey, &BoundPod) -> bool) -> Usage {
+        let mut usage = Usage::default();
+        for (_, bound) in self.pods().filter(|(key, bound)| holds(key, bound)) {
+            usage.add(&bound.requests, 1);
+        }
+        usage
+    }
+}
+
+impl BoundPod {
+    /// Whether it gives way to pods of this priority.
+    pub(super) fn is_below(&self, priority: i32) -> bool {
+        self.priority < priority
+    }
+}
+
+impl PodIndex {
+    fn key(&mut self, key: &ObjectKey) -> PodKey {
+        PodKey {
+            namespace: self.texts.share(key.namespace.as_str()),
+            name: key.name.as_str().into(),
+        }
+    }
+
+    /// Returns the node of a pod and what the pod uses there; `None` if it uses no node.
+    fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
+        let spec = pod.spec.as_ref()?;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        let node = self.texts.share(spec.node_name.as_deref()?);
+        let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+        let devices =
+            has_claims.then(|| Box::new((made_claims(pod), self.asks.share(Ask::of_kind(pod)))));
+        let mut share = |text: &str| self.texts.share(text);
+        let labels = pod.metadata.labels.iter().flatten();
+        let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();
+        let labels = self.labels.share(labels);
+        let requests = self.amounts.share(requests(spec));
+        let priority = spec.priority.unwrap_or_default();
+        let ports = HostPort::of(spec).into();
+        Some((node, BoundPod { requests, priority, labels, ports, devices }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, node: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": name, "labels": {"app": name}},
+            "spec": {"nodeName": (!node.is_empty()).then_some(node), "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "2"}}},
+            ]},
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_use_their_node_until_they_end() {
+        let mut nodes = Nodes::default();
+        let used = |nodes: &Nodes| {
+            let usage = nodes.get("a").map(|info| info.usage.clone()).unwrap_or_default();
+            (usage.pods, usage.amounts.get("cpu"))
+        };
+        nodes.apply_pod(&pod("x", "a", "Running"));
+        nodes.apply_pod(&pod("y", "a", "Pending"));
+        assert_eq!(used(&nodes), (2, 4_000));
+        nodes.apply_pod(&pod("y", "a", "Running"));
+        assert_eq!(used(&nodes), (2, 4_000), "the same pod again");
+        nodes.apply_pod(&pod("z", "", "Pending"));
+        assert_eq!(nodes.all.len(), 1);
+        let read = nodes.to_read();
+        nodes.apply_pod(&pod("x", "a", "Succeeded"));
+        assert_eq!((used(&read), used(&nodes)), ((2, 4_000), (1, 2_000)), "a copy stays as it was");
+        nodes.delete_pod(&ObjectKey { namespace: "n".into(), name: "y".into() });
+        assert!(nodes.all.is_empty());
+    }
+}

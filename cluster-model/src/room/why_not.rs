@@ -1,0 +1,139 @@
+//! Why a pod does not fit on a node. Texts are made from this, and never read back.
+
+use crate::predict::{EXPENSIVE, STEPS_MAX};
+use crate::view::ObjectKey;
+use dra_allocator::NoFit;
+use std::fmt;
+
+/// The first reason for which kube-scheduler would not place a pod on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// The pod's nodeSelector or node affinity excludes the node.
+    NotSelected,
+    /// Another fabric is chosen for the pod's group.
+    OtherFabric {
+        /// The chosen fabric.
+        chosen: Box<str>,
+    },
+    /// The node is not ready, and the pod does not tolerate that.
+    NotReady {
+        /// Since when; empty if that is unknown.
+        since: Box<str>,
+    },
+    /// An operator has cordoned the node.
+    Cordoned,
+    /// The node has a taint that the pod does not tolerate.
+    Tainted {
+        /// The key of the taint.
+        key: Box<str>,
+    },
+    /// The node offers no room for any pod.
+    TakesNoPods,
+    /// The node runs its maximum number of pods.
+    Full,
+    /// The node has too little of a resource.
+    TooLittle {
+        /// The resource.
+        resource: Box<str>,
+        /// Whether the node has too little of it also when it is empty.
+        also_when_empty: bool,
+    },
+    /// Another pod has a port of the node that the pod needs.
+    PortInUse {
+        /// The port.
+        number: i32,
+    },
+    /// Pods that the pod's anti-affinity selects are in the same domain.
+    Apart {
+        /// The node label whose values are the domains.
+        domains: Box<str>,
+    },
+    /// No pod that the pod's affinity selects is in the same domain.
+    NotNear {
+        /// The node label whose values are the domains.
+        domains: Box<str>,
+    },
+    /// A claim of the pod has devices of other nodes already.
+    ClaimElsewhere {
+        /// The claim.
+        claim: ObjectKey,
+        /// Its pools; those of devices of one node have the node's name.
+        pools: Vec<String>,
+    },
+    /// The allocator finds no devices for the claims.
+    NoFit(NoFit),
+    /// The allocator fails, so that the scheduler places the pod on no node.
+    Failed(String),
+    /// The claims would fit; the allocator fails on another node.
+    FailsElsewhere {
+        /// The other node.
+        node: Box<str>,
+    },
+    /// The expressions of the claims take too much work here; the result is unknown.
+    Expensive,
+    /// The search takes too many steps here; the result is unknown.
+    TooManySteps,
+}
+
+impl WhyNot {
+    /// Whether the answer is unknown, rather than no.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Expensive | Self::TooManySteps)
+    }
+
+    /// Whether the devices of the node decide, and not something else of the node.
+    pub fn is_of_devices(&self) -> bool {
+        matches!(self, Self::NoFit(_) | Self::Failed(_) | Self::FailsElsewhere { .. })
+            || self.is_unknown()
+    }
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSelected => f.write_str("excluded by the pod's nodeSelector or node affinity"),
+            Self::OtherFabric { chosen } => {
+                write!(f, "not on fabric {chosen}, which is chosen for the group")
+            }
+            Self::NotReady { since } if since.is_empty() => f.write_str("is not ready"),
+            Self::NotReady { since } => write!(f, "is not ready since {since}"),
+            Self::Cordoned => f.write_str("is cordoned; `kubectl uncordon` lets pods on it again"),
+            Self::Tainted { key } => {
+                write!(f, "has the taint {key}, which the pod does not tolerate")
+            }
+            Self::TakesNoPods => {
+                f.write_str("has no room for pods: its allocatable `pods` is 0 or missing")
+            }
+            Self::Full => f.write_str("runs its maximum number of pods"),
+            Self::TooLittle { resource, also_when_empty: true } => {
+                write!(f, "has too little `{resource}`, also when it is empty")
+            }
+            Self::TooLittle { resource, also_when_empty: false } => {
+                write!(f, "has too little `{resource}` free")
+            }
+            Self::PortInUse { number } => {
+                write!(f, "another pod there has host port {number}, which the pod needs")
+            }
+            Self::Apart { domains } => write!(
+                f,
+                "its {domains} has pods that the pod must not be near (pod anti-affinity)"
+            ),
+            Self::NotNear { domains } => {
+                write!(f, "its {domains} has no pod that the pod must be near (pod affinity)")
+            }
+            Self::ClaimElsewhere { claim, pools } => {
+                let nodes = if pools.len() == 1 { "node" } else { "nodes" };
+                let pools = pools.join(", ");
+                write!(f, "its claim {} has devices of {nodes} {pools} already", claim.name)
+            }
+            Self::NoFit(reason) => write!(f, "{reason}"),
+            Self::Failed(error) => f.write_str(error),
+            Self::FailsElsewhere { node } => write!(
+                f,
+                "would fit, but its claims fail on node {node}, which stops scheduling on all nodes"
+            ),
+            Self::Expensive => f.write_str(EXPENSIVE),
+            Self::TooManySteps => write!(f, "over {STEPS_MAX} search steps"),
+        }
+    }
+}

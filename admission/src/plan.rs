@@ -25,7 +25,7 @@ pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::attribute;
 use cluster_model::nic_drivers::NicDriver;
-use cluster_model::node_devices::{Role, published};
+use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use decided::{Decided, Rest};
@@ -224,7 +224,7 @@ impl Plan {
         self.nic_driver.is_ours()
             && nodes.into_iter().all(|node| {
                 published(view, node).any(|(role, device)| {
-                    role == Role::Nic && device.attribute(attribute::SHAPE).is_some()
+                    role.is_nic() && device.attribute(attribute::SHAPE).is_some()
                 })
             })
     }

@@ -2,14 +2,13 @@
 
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::is_in;
-use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
 
 /// Whether the driver publishes such a device now.
 pub(crate) fn publishes(view: &ClusterView, driver: &GpuDriver) -> bool {
     let mut slices = view.inventory().slices().filter(|it| *it.pool.driver == *driver.driver);
-    slices.any(|slice| slice.devices.iter().any(|device| is_whole(device, driver)))
+    slices.any(|slice| slice.devices.iter().any(|device| driver.is_whole(device)))
 }
 
 /// Whether the class selects a currently published device of the driver.

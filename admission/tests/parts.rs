@@ -8,7 +8,8 @@ mod cluster;
 use admission::admit::admit;
 use admission::plan::{Plan, Policy};
 use cluster::{Built, DGX_H100, DGX_H100_ROCE, MI300X, classes, divided, pod};
-use cluster_model::node_devices::{NodeDevices, address};
+use cluster_model::node_devices::NodeDevices;
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, Limits, Outcome, allocate};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
@@ -167,7 +168,7 @@ fn placed(view: &ClusterView, plan: &Plan, machine: &str) -> usize {
             .filter(|it| claims[0].results.iter().any(|result| result.device == *it.id()))
             .collect();
         assert_eq!(given.len(), 2);
-        let [one, other] = [address(given[0]).unwrap(), address(given[1]).unwrap()];
+        let [one, other] = [given[0], given[1]].map(|it| it.address().unwrap());
         let path = view.topology("node-0").unwrap().path(one, other);
         assert!(path <= PathKind::Node, "{machine}: {path}");
         for device in given {

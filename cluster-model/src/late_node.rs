@@ -8,6 +8,7 @@ mod sure;
 
 use crate::names;
 use crate::plugin_machines::{PluginGpus, places, plugin_gpus};
+use crate::published_device::is_place;
 use crate::topology_policy::{GpuGroups, TopologyPolicy};
 use crate::view::{ClusterView, LateClaim, late_binding};
 use dra_allocator::{AllocatedState, ClaimAllocation};
@@ -41,9 +42,7 @@ impl LateDemand {
 /// The number of places of an allocation.
 pub fn place_count(allocation: &ClaimAllocation) -> usize {
     let devices = allocation.results.iter().map(|result| &result.device);
-    devices
-        .filter(|id| *id.driver == *names::DRIVER && id.device.starts_with(names::LATE_PLACE))
-        .count()
+    devices.filter(|id| *id.driver == *names::DRIVER && is_place(&id.device)).count()
 }
 
 /// The free devices of a node that binds NICs late.

@@ -24,6 +24,7 @@ pub mod placement;
 pub mod plugin_machines;
 pub mod pod_containers;
 pub mod predict;
+pub mod published_device;
 #[cfg(feature = "live")]
 pub mod read;
 pub mod remembered;

@@ -4,7 +4,7 @@
 pub use crate::drivers::nic::{GraphName, NameSource, NicDriver, OURS, OURS_BY_CLASS, Rdma};
 use crate::drivers::table;
 use crate::names;
-use dra_allocator::{AttributeValue, Device};
+use dra_allocator::Device;
 
 /// All drivers, in the order in which they are tried in a cluster with several.
 pub fn all() -> &'static [NicDriver] {
@@ -16,26 +16,7 @@ pub fn by_name(driver: &str) -> Option<&'static NicDriver> {
     all().iter().find(|known| known.driver == driver)
 }
 
-/// Whether a published NIC can do RDMA, as far as its driver says.
-pub fn is_rdma(nic: &Device) -> bool {
-    by_name(&nic.id().driver).is_some_and(|driver| driver.is_rdma(nic))
-}
-
 impl NicDriver {
-    /// Whether a device of this driver can do RDMA.
-    pub fn is_rdma(&self, nic: &Device) -> bool {
-        match self.rdma {
-            Rdma::True(name) => {
-                matches!(nic.attribute(name), Some(AttributeValue::Bool(true)))
-            }
-            Rdma::OneOf(name, values) => match nic.attribute(name) {
-                Some(AttributeValue::String(value)) => values.contains(&&**value),
-                _ => false,
-            },
-            Rdma::ByClass => true,
-        }
-    }
-
     /// Whether a device of this driver has a network interface, as far as the driver says.
     pub fn may_have_interface(&self, nic: &Device) -> bool {
         self.interface_attribute.is_none_or(|name| nic.attribute(name).is_some())

@@ -1,12 +1,14 @@
 //! A node's published devices, located in its graph.
 
-use crate::gpu_drivers::{self, GpuDriver};
-use crate::names::attribute;
-use crate::nic_drivers::{self, GraphName, NameSource, NicDriver};
-use crate::view::{ClusterView, NicName};
-use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
+use crate::gpu_drivers::GpuDriver;
+use crate::nic_drivers::{self, NicDriver};
+use crate::published_device::{DeviceNames, NicName, PublishedDevice};
+use crate::view::ClusterView;
+use dra_allocator::{AllocatedState, Device, DeviceId};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, NicRole, PciAddress, Topology};
+
+pub use crate::published_device::Role;
 
 /// A node with a graph, and its published GPUs and NICs by PCI address.
 ///
@@ -25,52 +27,79 @@ pub struct NodeDevices<'a> {
     pub partitions: BTreeMap<PciAddress, Vec<DeviceId>>,
 }
 
-/// The role of a published device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A whole GPU of a known driver.
-    Gpu,
-    /// A NIC of a known driver.
-    Nic,
+/// A published device of a node, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeDevice<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// What it is.
+    pub role: Role,
+    /// Its PCI address; of a part, that of its GPU.
+    pub address: Option<PciAddress>,
+    graph: Option<&'a Topology>,
 }
 
-/// The GPUs and NICs of a node, with or without a graph, in allocation order.
+impl<'a> NodeDevice<'a> {
+    /// The GPUs, their parts, the NICs and the places of a node, with or without a graph, in allocation order.
+    pub fn all(view: &'a ClusterView, node: &str) -> impl Iterator<Item = Self> {
+        let graph = view.topology(node).map(|graph| &**graph);
+        // If its slices contradict each other, the node has no known devices, as for the scheduler.
+        let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+        let known = published.into_iter().map(|device| (device.role(), device));
+        let known = known.filter(|(role, _)| *role != Role::Other);
+        known.map(move |(role, device)| {
+            let address = device.address_by(&NodeNames { view, node });
+            Self { device, role, address, graph }
+        })
+    }
+
+    /// The function that has its port: a virtual function shares that of its physical function.
+    pub fn port(&self) -> Option<PciAddress> {
+        let address = self.address?;
+        Some(self.graph.map_or(address, |graph| graph.port_of(address)))
+    }
+
+    /// What a NIC is for.
+    pub fn nic_role(&self) -> NicRole {
+        self.device.nic_role_in(self.graph, self.address)
+    }
+}
+
+/// Where the graph of a node has devices that publish no address.
+struct NodeNames<'a> {
+    view: &'a ClusterView,
+    node: &'a str,
+}
+
+impl DeviceNames for NodeNames<'_> {
+    fn gpu(&self, uuid: &str) -> Option<PciAddress> {
+        self.view.gpu_address(self.node, uuid)
+    }
+
+    fn nic(&self, name: NicName<'_>) -> Option<PciAddress> {
+        self.view.nic_address(self.node, name)
+    }
+}
+
+/// The GPUs, NICs and places of a node, with or without a graph, in allocation order.
 pub fn published<'a>(
     view: &'a ClusterView,
     node: &str,
 ) -> impl Iterator<Item = (Role, &'a Device)> {
-    // If its slices contradict each other, the node has no known devices, as for the scheduler.
     let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
-    published.into_iter().filter_map(|device| Some((role(device)?, device)))
+    let known = published.into_iter().map(|device| (device.role(), device));
+    known.filter(|(role, _)| role.is_gpu() || role.is_nic())
 }
 
-/// The partitions of GPUs on a node (MIG and the like), by the address that they share with their GPU.
-/// A GPU is not free while one of its partitions is in use.
-pub fn partitions(view: &ClusterView, node: &str) -> BTreeMap<PciAddress, Vec<DeviceId>> {
-    partitions_among(&view.inventory().devices_on(node, view.settings()).unwrap_or_default())
-}
-
-fn partitions_among(devices: &[&Device]) -> BTreeMap<PciAddress, Vec<DeviceId>> {
+/// The partitions of GPUs among devices of a node (MIG and the like), by the address that they share with
+/// their GPU. A GPU is not free while one of its partitions is in use.
+pub fn partitions(devices: &[NodeDevice<'_>]) -> BTreeMap<PciAddress, Vec<DeviceId>> {
     let mut partitions: BTreeMap<PciAddress, Vec<DeviceId>> = BTreeMap::new();
-    for device in devices {
-        let driver = gpu_drivers::by_name(&device.id().driver);
-        let is_part = driver.is_some_and(|driver| !is_whole(device, driver));
-        if is_part && let Some(address) = address(device) {
-            partitions.entry(address).or_default().push(device.id().clone());
-        }
+    for part in devices.iter().filter(|it| it.role == Role::Part) {
+        let Some(address) = part.address else { continue };
+        partitions.entry(address).or_default().push(part.device.id().clone());
     }
     partitions
-}
-
-fn role(device: &Device) -> Option<Role> {
-    let driver = &*device.id().driver;
-    if let Some(known) = nic_drivers::by_name(driver) {
-        // Other drivers also publish interfaces without a device.
-        let has_place = known.is_ours() || graph_name(device, known).is_some();
-        return (has_place || address(device).is_some()).then_some(Role::Nic);
-    }
-    let gpu = gpu_drivers::by_name(driver)?;
-    is_whole(device, gpu).then_some(Role::Gpu)
 }
 
 impl<'a> NodeDevices<'a> {
@@ -86,24 +115,23 @@ impl<'a> NodeDevices<'a> {
         drivers: &[NicDriver],
     ) -> Option<Self> {
         let topology = view.topology(node)?;
-        let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
-        let partitions = partitions_among(&published);
+        let published: Vec<NodeDevice<'a>> = NodeDevice::all(view, node).collect();
+        let partitions = partitions(&published);
         let (gpus, nics) = (BTreeMap::new(), BTreeMap::new());
         let mut devices = Self { node, topology, gpus, nics, partitions };
-        let rank =
-            |nic: &Device| drivers.iter().position(|driver| *driver.driver == *nic.id().driver);
-        for device in published {
-            let Some(role) = role(device) else { continue };
-            let Some(address) = address_on(view, node, device) else { continue };
+        let rank = |nic: &Device| drivers.iter().position(|driver| *driver.driver == *nic.driver());
+        for NodeDevice { device, role, address, .. } in published {
+            let Some(address) = address else { continue };
             match role {
                 Role::Gpu => _ = devices.gpus.insert(address, device),
-                Role::Nic => {
+                Role::Nic | Role::Place => {
                     let Some(own) = rank(device) else { continue };
                     let known = devices.nics.get(&address).and_then(|known| rank(known));
                     if known.is_none_or(|known| own <= known) {
                         devices.nics.insert(address, device);
                     }
                 }
+                Role::Part | Role::Other => {}
             }
         }
         Some(devices)
@@ -125,7 +153,7 @@ impl<'a> NodeDevices<'a> {
             |device: Option<&&Device>| device.is_some_and(|device| !in_use.is_taken(device.id()));
         let is_compute = |address: &&PciAddress| {
             let Some(nic) = self.nics.get(*address) else { return false };
-            nic_role_in(Some(self.topology), nic, Some(**address)) == NicRole::Compute
+            nic.nic_role_in(Some(self.topology), Some(**address)) == NicRole::Compute
         };
         let undivided = |gpu: &PciAddress| {
             let mut parts = self.partitions.get(gpu).into_iter().flatten();
@@ -157,98 +185,19 @@ pub fn is_partly_used(device: &Device, in_use: &AllocatedState) -> bool {
     })
 }
 
-/// What a published NIC is for. A NIC without a role, of an older driver or of upstream's, counts as
-/// a compute NIC, since a claim cannot tell it from one.
-pub fn nic_role(nic: &Device) -> NicRole {
-    let role = text(nic, attribute::ROLE).and_then(|text| text.parse().ok());
-    role.unwrap_or(NicRole::Compute)
-}
-
-/// What a NIC of a node is for: as its driver publishes it, or else as the graph says at this address.
-pub fn nic_role_in(graph: Option<&Topology>, nic: &Device, address: Option<PciAddress>) -> NicRole {
-    let driver = nic_drivers::by_name(&nic.id().driver);
-    if driver.is_none_or(|driver| driver.has_roles) {
-        return nic_role(nic);
-    }
-    let known = address.zip(graph).and_then(|(address, graph)| graph.nic_role(address));
-    known.unwrap_or(NicRole::Compute)
-}
-
 /// The value of a string attribute.
 pub fn text<'a>(device: &'a Device, attribute: &str) -> Option<&'a str> {
-    match device.attribute(attribute)? {
-        AttributeValue::String(text) => Some(text),
-        _ => None,
-    }
+    device.text(attribute)
 }
 
 /// Returns true if a boolean attribute exists and is true.
 pub fn is_true(device: &Device, attribute: &str) -> bool {
-    matches!(device.attribute(attribute), Some(AttributeValue::Bool(true)))
+    device.is_true(attribute)
 }
 
-/// The PCI address of a device of a node. If its driver does not publish it, the node's graph has it
-/// by the UUID of a GPU, or by the RDMA device or the interface of a NIC.
+/// The PCI address of a device of a node, as its driver publishes it or as the node's graph has it.
 pub fn address_on(view: &ClusterView, node: &str, device: &Device) -> Option<PciAddress> {
-    address(device).or_else(|| {
-        let driver = &*device.id().driver;
-        if let Some(known) = nic_drivers::by_name(driver) {
-            return view.nic_address(node, graph_name(device, known)?);
-        }
-        let driver = gpu_drivers::by_name(driver)?;
-        view.gpu_address(node, text(device, driver.uuid_attribute?)?)
-    })
-}
-
-/// The name by which the graph of its node knows a NIC, if its driver publishes one.
-pub fn graph_name<'a>(nic: &'a Device, driver: &NicDriver) -> Option<NicName<'a>> {
-    let name = |source| match source {
-        NameSource::Device => Some(&*nic.id().device),
-        NameSource::Attribute(attribute) => text(nic, attribute),
-    };
-    match driver.graph_name? {
-        GraphName::RdmaDevice(source) => name(source).map(NicName::RdmaDevice),
-        GraphName::Interface(source) => name(source).map(NicName::Interface),
-    }
-}
-
-/// The PCI address of a device, from the standard attribute, or else as the entry of its driver says.
-pub fn address(device: &Device) -> Option<PciAddress> {
-    published_address(device).or_else(|| {
-        let driver = &*device.id().driver;
-        let is_in_name = gpu_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address)
-            || nic_drivers::by_name(driver).is_some_and(|it| it.is_named_by_address);
-        if is_in_name { address_in_name(&device.id().device) } else { None }
-    })
-}
-
-/// The PCI address of a device from its attributes: one by which a claim can select it.
-pub fn published_address(device: &Device) -> Option<PciAddress> {
-    // Drivers of other devices, such as CPUs, have upstream DRANET's attribute.
-    let published = text(device, attribute::PCI_BUS_ID)
-        .or_else(|| text(device, attribute::dranet::PCI_ADDRESS))
-        .or_else(|| own_address(device));
-    published?.parse().ok()
-}
-
-/// The address from an attribute that the entry of the driver names: of a part, that of its GPU.
-fn own_address(device: &Device) -> Option<&str> {
-    let driver = &*device.id().driver;
-    let parts = gpu_drivers::parts().iter().filter(|part| *part.driver == *driver);
-    let gpus = gpu_drivers::by_name(driver).into_iter().chain(parts);
-    let nics = nic_drivers::by_name(driver).and_then(|nic| nic.address_attribute);
-    let mut names = gpus.filter_map(|gpu| gpu.address_attribute).chain(nics);
-    names.find_map(|name| text(device, name))
-}
-
-/// The PCI address with which the name of a device begins: `0000-4d-00-0-0x1060`, or with a kind
-/// before it, `pci-0000-4d-00-0`. Names have no colons and dots.
-pub fn address_in_name(name: &str) -> Option<PciAddress> {
-    let name = name.strip_prefix("pci-").unwrap_or(name);
-    let mut parts = name.split('-');
-    let mut part = || parts.next();
-    let (domain, bus, slot, function) = (part()?, part()?, part()?, part()?);
-    format!("{domain}:{bus}:{slot}.{function}").parse().ok()
+    device.address_by(&NodeNames { view, node })
 }
 
 /// The parts of a driver's GPUs on a node that fulfil a condition, one for each GPU.
@@ -258,26 +207,15 @@ pub fn parts<'a>(
     part: &GpuDriver,
     is_wanted: impl Fn(&Device) -> bool,
 ) -> BTreeMap<PciAddress, &'a Device> {
-    let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     let mut parts = BTreeMap::new();
-    for device in published {
-        let is_part = *device.id().driver == *part.driver && is_whole(device, part);
+    for NodeDevice { device, address, .. } in NodeDevice::all(view, node) {
+        let is_part = device.driver() == part.driver && part.is_whole(device);
         if is_part
             && is_wanted(device)
-            && let Some(address) = part_address(device, part)
+            && let Some(address) = address
         {
             parts.entry(address).or_insert(device);
         }
     }
     parts
-}
-
-/// The address of the GPU that a part belongs to.
-fn part_address(device: &Device, part: &GpuDriver) -> Option<PciAddress> {
-    address(device).or_else(|| text(device, part.address_attribute?)?.parse().ok())
-}
-
-/// Returns true for a whole GPU. Partitions (MIG and the like) share its address.
-pub fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
-    driver.kind_attribute.is_none_or(|name| text(device, name) == Some(driver.gpu_kind))
 }

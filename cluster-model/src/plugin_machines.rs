@@ -3,8 +3,7 @@
 
 use crate::gpu_drivers::{self, GpuDriver};
 use crate::machines::{Found, Machine, NicSelection, alike, keep_nics};
-use crate::names::attribute;
-use crate::node_devices::{NodeDevices, Role, is_true, published};
+use crate::node_devices::{NodeDevices, Role, published};
 use crate::view::ClusterView;
 use dra_allocator::{Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,6 +164,5 @@ fn found_late<'a>(
 
 /// The devices of a node that stand for any of its NICs.
 pub fn places<'a>(view: &'a ClusterView, node: &str) -> impl Iterator<Item = &'a Device> {
-    let nics = published(view, node).filter(|(role, _)| *role == Role::Nic);
-    nics.map(|(_, nic)| nic).filter(|nic| is_true(nic, attribute::LATE_BINDING))
+    published(view, node).filter(|(role, _)| *role == Role::Place).map(|(_, place)| place)
 }

@@ -30,13 +30,13 @@ pub use quotas::Quotas;
 pub use versions::NodeVersion;
 
 use crate::names::{self, attribute};
+use crate::published_device::NicName;
 use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
 use crate::topology_policy::TopologyPolicy;
 use claims::Claims;
 use dra_allocator::{AttributeValue, DeviceId, Inventory, InventoryError, MinorVersion, Settings};
 use graphs::Graphs;
-pub use graphs::NicName;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;

@@ -4,7 +4,7 @@
 
 use cluster_model::drivers::{Drivers, DriversFile, InUse, accelerators, named_by_file, set};
 use cluster_model::nic_drivers::{GraphName, NameSource, Rdma};
-use cluster_model::node_devices::address_in_name;
+use cluster_model::published_device::address_in_name;
 use cluster_model::{gpu_drivers, nic_drivers};
 use topology_graph::{Accelerator, PciClass};
 

@@ -8,7 +8,7 @@
 use crate::node_label::label_value;
 use cluster_model::names::attribute;
 use cluster_model::names::label::{GPU_COUNT, INSTANCE_TYPE, MACHINE_TYPE, NIC_COUNT, RAIL_COUNT};
-use cluster_model::node_devices::{Role, published, text};
+use cluster_model::node_devices::{published, text};
 use cluster_model::view::ClusterView;
 use dra_allocator::AttributeValue;
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
 fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>> {
     let graph = view.topology(node)?;
     let (mut machine, mut rails) = (None, BTreeSet::new());
-    for (_, nic) in published(view, node).filter(|(role, _)| *role == Role::Nic) {
+    for (_, nic) in published(view, node).filter(|(role, _)| role.is_nic()) {
         machine =
             machine.or_else(|| attribute::MACHINE_TYPES.iter().find_map(|name| text(nic, name)));
         if let Some(AttributeValue::Int(rail)) = nic.attribute(attribute::RAIL) {

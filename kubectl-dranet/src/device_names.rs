@@ -2,20 +2,20 @@
 
 use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{self, address};
+use cluster_model::node_devices::address_on;
+use cluster_model::published_device::{PublishedDevice as _, Role};
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 
 /// A NIC's RDMA device, otherwise its interface, otherwise the name of the device.
 pub(crate) fn nic(device: &Device) -> &str {
     let names = [attribute::dranet::RDMA_DEVICE, attribute::dranet::IF_NAME];
-    let name = names.iter().find_map(|name| node_devices::text(device, name));
-    name.unwrap_or(&device.id().device)
+    names.iter().find_map(|name| device.text(name)).unwrap_or(device.name())
 }
 
 /// Whether a device stands for any NIC of its node, which is chosen when a pod starts.
 pub(crate) fn is_place(device: &Device) -> bool {
-    node_devices::is_true(device, attribute::LATE_BINDING)
+    device.role() == Role::Place
 }
 
 /// A device as people name it: the number of a GPU in its node's graph, the RDMA device of a NIC,
@@ -28,6 +28,7 @@ pub(crate) fn short(view: &ClusterView, node: &str, device: &Device) -> String {
     if gpu_drivers::by_name(&id.driver).is_none() {
         return nic(device).to_owned();
     }
-    let gpu = address(device).and_then(|at| Some(view.topology(node)?.gpu(at)?.name.clone()));
+    let gpu = address_on(view, node, device);
+    let gpu = gpu.and_then(|at| Some(view.topology(node)?.gpu(at)?.name.clone()));
     gpu.unwrap_or_else(|| id.device.to_string())
 }

@@ -4,12 +4,12 @@ use crate::answer::Amount;
 use crate::device_names;
 use cluster_model::gpu_drivers;
 use cluster_model::machines;
-use cluster_model::names::{self, attribute, label};
-use cluster_model::node_devices::{self, NodeDevices, Role, is_partly_used, partitions, published};
+use cluster_model::names::{self, label};
+use cluster_model::node_devices::{NodeDevice, NodeDevices, Role, is_partly_used, partitions};
 use cluster_model::plugin_machines::places;
+use cluster_model::published_device::{PublishedDevice as _, Trouble};
 use cluster_model::room::{Closed, NodeFacts, Nodes};
 use cluster_model::view::ClusterView;
-use dra_allocator::Device;
 use std::collections::BTreeMap;
 use topology_graph::Level;
 
@@ -56,32 +56,29 @@ impl NodeState {
         };
         let in_use = view.inventory().state();
         let mut taken = in_use.clone();
-        let partitions = partitions(view, node);
-        let is_divided = |device: &Device| {
-            let parts = node_devices::address(device).and_then(|address| partitions.get(&address));
+        let all: Vec<NodeDevice<'_>> = NodeDevice::all(view, node).collect();
+        let partitions = partitions(&all);
+        let is_divided = |gpu: &NodeDevice<'_>| {
+            let parts = gpu.address.and_then(|address| partitions.get(&address));
             parts.into_iter().flatten().any(|part| in_use.is_taken(part))
         };
         let mut functions = Amount::default();
         let mut ports: BTreeMap<String, Amount> = BTreeMap::new();
-        for (role, device) in published(view, node) {
-            let amount = match role {
-                Role::Gpu => &mut state.gpus,
-                Role::Nic => ports.entry(port(view, node, device)).or_default(),
-            };
-            let trouble = trouble(device).or_else(|| taint(device));
+        for it in all.iter().filter(|it| it.role != Role::Part) {
+            let NodeDevice { device, role, .. } = *it;
+            let amount =
+                if role.is_gpu() { &mut state.gpus } else { ports.entry(port(it)).or_default() };
+            let trouble = device.trouble();
             amount.all += 1;
             amount.unusable += usize::from(trouble.is_some());
-            let is_free =
-                !in_use.is_taken(device.id()) && (role == Role::Nic || !is_divided(device));
+            let is_free = !in_use.is_taken(device.id()) && (role.is_nic() || !is_divided(it));
             amount.free += usize::from(trouble.is_none() && is_free);
             let is_partly = trouble.is_none() && is_partly_used(device, in_use);
             amount.partly += usize::from(is_partly);
             if let Some(trouble) = trouble {
-                let text = format!("{}: {trouble}", device_names::short(view, node, device));
-                match role {
-                    Role::Gpu => state.tainted_gpus.push(text),
-                    Role::Nic => state.ports.push(text),
-                }
+                let name = device_names::short(view, node, device);
+                let text = format!("{name}: {}", words(&trouble));
+                if role.is_gpu() { &mut state.tainted_gpus } else { &mut state.ports }.push(text);
                 taken.insert(device.id().clone());
             }
         }
@@ -146,29 +143,22 @@ impl Amount {
 }
 
 /// What tells the port of a NIC apart from others: the function that has it, or else the NIC itself.
-fn port(view: &ClusterView, node: &str, nic: &Device) -> String {
-    let address = node_devices::address_on(view, node, nic);
-    let Some(address) = address else { return nic.id().to_string() };
-    view.topology(node).map_or(address, |graph| graph.port_of(address)).to_string()
+fn port(nic: &NodeDevice<'_>) -> String {
+    nic.port().map_or_else(|| nic.device.id().to_string(), |port| port.to_string())
 }
 
-/// Returns why a NIC carries less than it could.
-pub(crate) fn trouble(nic: &Device) -> Option<String> {
-    match node_devices::text(nic, attribute::PORT_STATE) {
-        Some(state) if state != names::PORT_ACTIVE => {
-            Some(format!("port is {state}, not {}", names::PORT_ACTIVE))
+/// Why no new pod gets a device.
+pub(crate) fn words(trouble: &Trouble<'_>) -> String {
+    match trouble {
+        Trouble::PortDown { state: Some(state), .. } => {
+            format!("port is {state}, not {}", names::PORT_ACTIVE)
         }
-        _ if node_devices::is_true(nic, attribute::DEGRADED) => {
-            Some("PCIe link is slower or narrower than possible".to_owned())
+        Trouble::PortDown { taint: Some((taint, _)), .. } | Trouble::Tainted((taint, _)) => {
+            format!("has the taint {taint}")
         }
-        _ => None,
+        Trouble::PortDown { .. } => "port is down".to_owned(),
+        Trouble::Degraded => "PCIe link is slower or narrower than possible".to_owned(),
     }
-}
-
-/// The taint that keeps new pods from a device.
-fn taint(device: &Device) -> Option<String> {
-    let taint = device.taints().iter().find(|taint| taint.prevents_allocation())?;
-    Some(format!("has the taint {taint}"))
 }
 
 /// The machine type of a node, otherwise the hash of its shape.

@@ -10,14 +10,13 @@ use crate::text;
 use admission::admit::{self, Verdict};
 use admission::denial;
 use cluster_model::fabric_level::LevelDomain;
-use cluster_model::names::attribute;
-use cluster_model::node_devices::{self, NodeDevices};
+use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Fit, Prediction};
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Device, DeviceResult};
 use fabric_controller::preview::Preview;
 use serde_json::Value;
-use topology_graph::PciAddress;
 
 /// The plan, and what each node would allocate for it now.
 pub(crate) fn planned(
@@ -120,23 +119,15 @@ fn device(DeviceResult { request, device, .. }: &DeviceResult) -> RequestedDevic
 /// All combinations of an allocated GPU and an allocated NIC, and the path between them.
 fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Pair> {
     let Some(devices) = NodeDevices::new(view, node) else { return Vec::new() };
-    let given = |all: Vec<&&Device>| -> Vec<(PciAddress, String)> {
-        let given =
-            all.into_iter().filter(|it| results.iter().any(|result| result.device == *it.id()));
-        given
-            .filter_map(|device| {
-                let address = node_devices::text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
-                Some((address, device.id().device.to_string()))
-            })
-            .collect()
-    };
-    let gpus = given(devices.gpus.values().collect());
-    let nics = given(devices.nics.values().collect());
-    let pairs = gpus.iter().flat_map(|gpu| nics.iter().map(move |nic| (gpu, nic)));
+    let is_given = |device: &Device| results.iter().any(|it| it.device == *device.id());
+    let gpus = devices.gpus.iter().filter(|(_, gpu)| is_given(gpu));
+    let pairs = gpus.flat_map(|gpu| devices.nics.iter().map(move |nic| (gpu, nic)));
     pairs
-        .map(|((gpu, gpu_name), (nic, nic_name))| {
-            let path = devices.topology.path(*gpu, *nic);
-            Pair { gpu: gpu_name.clone(), nic: nic_name.clone(), path }
+        .filter(|(_, (_, nic))| is_given(nic))
+        .map(|((gpu_at, gpu), (nic_at, nic))| Pair {
+            gpu: gpu.name().to_owned(),
+            nic: nic.name().to_owned(),
+            path: devices.topology.path(*gpu_at, *nic_at),
         })
         .collect()
 }

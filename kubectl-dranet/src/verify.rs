@@ -7,12 +7,13 @@ use crate::answer::{Verified, VerifiedPair, Verify};
 use crate::args::{ListForm, VerifyArgs};
 use crate::device_names;
 use crate::kinds::{PODS, USE};
-use crate::nodes::trouble;
+use crate::nodes::words;
 use crate::source::{self, Seen, Source};
 use crate::text::{self, counted, table};
 use cluster_model::names::annotation;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Fit, Prediction, predict_each};
+use cluster_model::published_device::{PublishedDevice as _, Trouble};
 use cluster_model::room::pod_claims;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
@@ -162,7 +163,8 @@ fn nic_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
 
 /// Returns why a NIC carries less than it could, with its name.
 fn degraded(nic: &Device) -> Option<String> {
-    Some(format!("{} ({}): {}", device_names::nic(nic), nic.id().device, trouble(nic)?))
+    let trouble = nic.trouble().filter(Trouble::is_of_link)?;
+    Some(format!("{} ({}): {}", device_names::nic(nic), nic.name(), words(&trouble)))
 }
 
 fn held_by(view: &ClusterView, key: &ObjectKey) -> Vec<DeviceId> {

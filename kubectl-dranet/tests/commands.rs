@@ -73,6 +73,30 @@ fn plan_as_json_with_devices_in_use() {
     assert!(full[0]["reason"].is_string(), "{full}");
 }
 
+/// GPUs that publish their address in NVIDIA's own attribute, from before the standard one.
+#[test]
+fn pairs_of_the_plan_as_json_are_those_of_the_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::path::Path::new(EXAMPLE).join("cluster.yaml");
+    let objects = cluster_model::snapshot::objects(&path).unwrap();
+    let cluster = objects.iter().map(|object| {
+        let text = object.to_string();
+        let is_gpus = object["spec"]["driver"] == "gpu.nvidia.com";
+        let own = text.replace("resource.kubernetes.io/pciBusID", "gpu.nvidia.com/pcieBusID");
+        format!("{}\n---\n", if is_gpus { own } else { text })
+    });
+    fs::write(folder.path().join("cluster.yaml"), cluster.collect::<String>()).unwrap();
+    let pod = format!("{EXAMPLE}/2nic-aligned.yaml");
+    let snapshot = folder.path().display().to_string();
+    let text = kubectl_dranet(&["plan", "-f", &pod, "--snapshot", &snapshot]);
+    assert!(text.contains("GPU0 with mlx5_0 and mlx5_1 (NODE)"), "{text}");
+    let text = kubectl_dranet(&["plan", "-f", &pod, "--snapshot", &snapshot, "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let pair = |nic: &str| serde_json::json!({ "gpu": "gpu-0", "nic": nic, "path": "NODE" });
+    let pairs = serde_json::json!([pair("pci-0101-00-00-0"), pair("pci-0102-00-00-0")]);
+    assert_eq!(json["nodes"][0]["pairs"], pairs, "{text}");
+}
+
 /// Two pods of a group fit on the one labelled node, three do not.
 #[test]
 fn plan_names_the_fabric_that_a_group_would_take() {

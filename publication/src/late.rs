@@ -10,6 +10,7 @@ use crate::decision::Decision;
 use crate::nic::device_name;
 use cluster_model::names::LATE_PLACE;
 use cluster_model::names::attribute::{self, dranet};
+use cluster_model::published_device::{PublishedDevice as _, WireDevice};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{NicRole, PciAddress};
@@ -50,11 +51,6 @@ const COMMON: [&str; 9] = [
     attribute::FABRIC,
 ];
 
-/// Returns true if the device of an allocation is a place.
-pub fn is_place(device: &str) -> bool {
-    device.strip_prefix(LATE_PLACE).is_some_and(|number| number.parse::<u16>().is_ok())
-}
-
 impl Decision {
     /// Publishes places instead of compute NICs with RDMA; returns these NICs.
     ///
@@ -94,28 +90,20 @@ fn place(name: String, attributes: &BTreeMap<String, DeviceAttribute>) -> Device
 
 /// A compute NIC with RDMA that has a PCI address.
 pub fn is_late(device: &Device) -> bool {
-    let is_compute = text(device, attribute::ROLE).and_then(|role| role.parse().ok());
-    is_compute == Some(NicRole::Compute)
-        && is_true(device, dranet::RDMA)
+    let nic = WireDevice::of_ours(device);
+    nic.published_nic_role() == Some(NicRole::Compute)
+        && nic.has_rdma()
         && address(device).is_some()
 }
 
+/// The address of a NIC that has its name from it.
 fn address(device: &Device) -> Option<PciAddress> {
-    let names = [attribute::PCI_BUS_ID, dranet::PCI_ADDRESS];
-    let address: PciAddress =
-        names.into_iter().find_map(|name| text(device, name)?.parse().ok())?;
+    let address = WireDevice::of_ours(device).address()?;
     (device_name(address) == device.name).then_some(address)
 }
 
 fn late_nic(device: Device) -> Option<LateNic> {
-    let keeps_away = device
-        .taints
-        .iter()
-        .flatten()
-        .any(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
-    let state = text(&device, attribute::PORT_STATE);
-    let is_down = state.is_some_and(|state| state != cluster_model::names::PORT_ACTIVE);
-    let is_usable = !keeps_away && !is_down && !is_true(&device, attribute::DEGRADED);
+    let is_usable = WireDevice::of_ours(&device).trouble().is_none();
     Some(LateNic { address: address(&device)?, device, is_usable })
 }
 
@@ -147,15 +135,6 @@ fn common(nics: &[LateNic]) -> BTreeMap<String, DeviceAttribute> {
 /// Attributes of clouds are those of the machine, `azure.dra.net/…`.
 fn is_of_cloud(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| domain.ends_with(".dra.net"))
-}
-
-fn text<'d>(device: &'d Device, name: &str) -> Option<&'d str> {
-    device.attributes.as_ref()?.get(name)?.string.as_deref()
-}
-
-fn is_true(device: &Device, name: &str) -> bool {
-    let value = device.attributes.as_ref().and_then(|attributes| attributes.get(name));
-    value.is_some_and(|value| value.bool == Some(true))
 }
 
 #[cfg(test)]

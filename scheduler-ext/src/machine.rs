@@ -1,13 +1,9 @@
 //! The GPUs and NICs of a node, and the hierarchy of cells that contain them.
 
-use cluster_model::names::{self, attribute};
-use cluster_model::nic_drivers::is_rdma;
-use cluster_model::node_devices::{
-    Role, address_on, is_true, nic_role_in, partitions, published, text,
-};
+use cluster_model::node_devices::{NodeDevice, Role, partitions};
+use cluster_model::published_device::{PublishedDevice as _, Trouble};
 use cluster_model::view::ClusterView;
-use dra_allocator::device::DeviceTaint;
-use dra_allocator::{AllocatedState, Device, DeviceId};
+use dra_allocator::{AllocatedState, DeviceId};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +54,7 @@ struct Part {
     cells: [Option<usize>; LEVELS],
     /// Whether a new pod could get it if it were free.
     is_usable: bool,
+    /// Whether its port is down, or its PCIe link runs below its capability.
     is_degraded: bool,
     /// The partitions of a GPU, which is not free while one of them is in use.
     partitions: Box<[DeviceId]>,
@@ -110,41 +107,37 @@ impl Cells {
 impl NodeMachine {
     /// Places the devices of a node in the cells of its topology.
     pub fn of(view: &ClusterView, node: &str, cells: Arc<Cells>) -> Self {
-        let devices: Vec<_> = published(view, node).collect();
-        let partitions = partitions(view, node);
-        let graph = cells.topology.as_deref();
-        let is_compute = |device: &Device| {
-            let address = address_on(view, node, device);
-            nic_role_in(graph, device, address) == NicRole::Compute
-        };
-        let has_rdma = devices
-            .iter()
-            .any(|(role, device)| *role == Role::Nic && is_rdma(device) && is_compute(device));
-        let part = |(role, device): (Role, &Device)| {
-            let address = address_on(view, node, device);
+        let devices: Vec<NodeDevice<'_>> = NodeDevice::all(view, node).collect();
+        let partitions = partitions(&devices);
+        let has_rdma = devices.iter().any(|it| is_compute(it) && it.device.has_rdma());
+        let part = |it: &NodeDevice<'_>| {
+            let trouble = it.device.trouble();
             Part {
-                id: device.id().clone(),
-                address,
-                port: address.map(|it| graph.map_or(it, |graph| graph.port_of(it))),
-                kind: match role {
-                    Role::Gpu => Kind::Gpu,
-                    Role::Nic if !is_compute(device) => Kind::OtherNic,
-                    Role::Nic if has_rdma && !is_rdma(device) => Kind::OtherNic,
-                    Role::Nic => Kind::Nic,
+                id: it.device.id().clone(),
+                address: it.address,
+                port: it.port(),
+                kind: if it.role == Role::Gpu {
+                    Kind::Gpu
+                } else if is_compute(it) && (it.device.has_rdma() || !has_rdma) {
+                    Kind::Nic
+                } else {
+                    Kind::OtherNic
                 },
-                cells: address
+                cells: it
+                    .address
                     .and_then(|address| cells.places.get(&address).copied())
                     .unwrap_or_default(),
-                is_usable: !device.taints().iter().any(DeviceTaint::prevents_allocation),
-                is_degraded: is_degraded(device),
-                partitions: address
-                    .filter(|_| role == Role::Gpu)
+                is_usable: trouble.is_none(),
+                is_degraded: trouble.as_ref().is_some_and(Trouble::is_of_link),
+                partitions: it
+                    .address
+                    .filter(|_| it.role == Role::Gpu)
                     .and_then(|address| partitions.get(&address))
                     .map(|all| all.as_slice().into())
                     .unwrap_or_default(),
             }
         };
-        let parts = devices.into_iter().map(part).collect();
+        let parts = devices.iter().filter(|it| it.role != Role::Part).map(part).collect();
         let mut machine = Self { cells, parts, whole: Room::default() };
         machine.whole = machine.room_of(machine.parts.iter().filter(|part| part.is_usable));
         machine
@@ -268,8 +261,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the NIC's PCIe link runs below its capability, or its port is down.
-fn is_degraded(device: &Device) -> bool {
-    let port = text(device, attribute::PORT_STATE);
-    is_true(device, attribute::DEGRADED) || port.is_some_and(|state| state != names::PORT_ACTIVE)
+/// Whether GPUs are paired with this NIC, if it has RDMA.
+fn is_compute(it: &NodeDevice<'_>) -> bool {
+    it.role.is_nic() && it.nic_role() == NicRole::Compute
 }

@@ -4,7 +4,7 @@ use crate::answer::{Answer, Reason, Scored};
 use crate::expected::Expected;
 use crate::learn;
 use crate::score::{Cost, Gets};
-use cluster_model::node_devices::{Role, address, published};
+use cluster_model::node_devices::{NodeDevice, Role};
 use cluster_model::view::{ClusterView, ObjectKey};
 use serde::Serialize;
 
@@ -113,14 +113,12 @@ impl NodePage {
         standard: &Answer,
         last: &[(ObjectKey, Scored)],
     ) -> Option<Self> {
-        let devices: Vec<Device> = published(view, name)
-            .map(|(role, device)| Device {
+        let devices: Vec<Device> = NodeDevice::all(view, name)
+            .filter(|it| it.role != Role::Part)
+            .map(|NodeDevice { device, role, address, .. }| Device {
                 id: device.id().to_string(),
-                address: address(device).map(|address| address.to_string()),
-                kind: match role {
-                    Role::Gpu => "gpu",
-                    Role::Nic => "nic",
-                },
+                address: address.map(|address| address.to_string()),
+                kind: if role == Role::Gpu { "gpu" } else { "nic" },
                 holder: view.inventory().holder(device.id()).map(ToString::to_string),
             })
             .collect();

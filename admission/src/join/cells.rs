@@ -12,7 +12,8 @@ use crate::wording::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{published_address, text};
+use cluster_model::node_devices::text;
+use cluster_model::published_device::PublishedDevice as _;
 use std::collections::BTreeSet;
 use topology_graph::{Cell, Level, PciAddress};
 
@@ -144,7 +145,7 @@ pub(super) fn serving(
             match apart {
                 // Constraints compare its bus ID with that of the anchor.
                 Apart::Anchor { .. } => text(gpu, attribute::PCI_BUS_ID).is_some(),
-                Apart::Kind | Apart::Pinned => published_address(gpu).is_some(),
+                Apart::Kind | Apart::Pinned => gpu.published_address().is_some(),
             }
         });
     }

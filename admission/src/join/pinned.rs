@@ -13,7 +13,8 @@ use crate::demand::Demand;
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{published_address, text};
+use cluster_model::node_devices::text;
+use cluster_model::published_device::PublishedDevice as _;
 use std::collections::BTreeMap;
 use topology_graph::Cell;
 
@@ -64,7 +65,7 @@ fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option
             && machine.devices.nics.len() == demand.all_nics() as usize
             && demand.fits(&nearness.cells(machine))
             && address_attribute(question, machine).is_none()
-            && machine.devices.gpus.values().all(|gpu| published_address(gpu).is_some())
+            && machine.devices.gpus.values().all(|gpu| gpu.published_address().is_some())
     };
     if !of_type().all(|machine| takes_all(machine) || is_smaller(machine, demand)) {
         return None;
@@ -119,7 +120,7 @@ fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<Pi
         let Some(address_attribute) = address_attribute(question, machine) else { continue };
         let address_attribute = Some(address_attribute);
         for Cell { key, mut gpus, nics, physical } in nearness.cells(machine) {
-            gpus.retain(|gpu| published_address(machine.devices.gpus[gpu]).is_some());
+            gpus.retain(|gpu| machine.devices.gpus[gpu].published_address().is_some());
             let cell = cells.entry(key.clone()).or_insert_with(|| PinnedCell {
                 key,
                 machine: of.clone(),

@@ -10,7 +10,8 @@ use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
-use cluster_model::node_devices::{published_address, text};
+use cluster_model::node_devices::text;
+use cluster_model::published_device::PublishedDevice as _;
 use std::collections::BTreeSet;
 use topology_graph::{Cell, PciAddress, ShapeHash};
 
@@ -163,7 +164,7 @@ pub(super) fn near(
                 && text(nic, attribute::PCI_BUS_ID).is_some()
                 && kind.is_none_or(|kind| text(nic, kind) == Some(NIC_KIND))
         })
-        && gpus.iter().all(|gpu| published_address(machine.devices.gpus[gpu]).is_some()))
+        && gpus.iter().all(|gpu| machine.devices.gpus[gpu].published_address().is_some()))
     .then(|| Cell {
         key: String::new(),
         gpus: gpus.into_iter().collect(),

@@ -9,7 +9,6 @@ use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::{NicSelection, Selection, is_in};
 use cluster_model::names::{self, annotation};
 use cluster_model::nic_drivers::{self, NicDriver, Rdma};
-use cluster_model::node_devices::is_whole;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, Class, Device, Settings};
@@ -271,7 +270,7 @@ fn only_driver(intent: &Intent, among: &Among<'_>) -> Result<&'static GpuDriver,
 fn selects_whole(among: &Among<'_>, class: &Class, driver: &GpuDriver) -> bool {
     let mut slices = among.slices(driver.driver);
     slices.any(|slice| {
-        let mut devices = slice.devices.iter().filter(|device| is_whole(device, driver));
+        let mut devices = slice.devices.iter().filter(|device| driver.is_whole(*device));
         devices.any(|device| is_in(class, device, among.view.settings()))
     })
 }

@@ -8,7 +8,8 @@ use crate::wording::{count, nodes};
 use cluster_model::machines::{NotSelected, Selection, is_in};
 use cluster_model::names::annotation;
 use cluster_model::nic_drivers::NicDriver;
-use cluster_model::node_devices::{NodeDevices, nic_role, parts, text};
+use cluster_model::node_devices::{NodeDevices, parts, text};
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Class, Device, PoolProblem};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +133,7 @@ impl SelectableDevices {
         let suits = |nic: &Device| {
             *nic.id().driver == *driver.driver
                 && driver.is_rdma(nic)
-                && nic_role(nic) == intent.nic_role
+                && nic.nic_role() == intent.nic_role
                 && !(intent.host_network && driver.may_have_interface(nic))
         };
         let suitable =
@@ -180,8 +181,8 @@ pub(crate) fn without_rdma(
         node.nics.values().any(|nic| {
             driver.is_ours()
                 && *nic.id().driver == *driver.driver
-                && !driver.is_rdma(nic)
-                && nic_role(nic) == intent.nic_role
+                && !driver.is_rdma(*nic)
+                && nic.nic_role() == intent.nic_role
         })
     });
     let number = with_others.count();

@@ -8,7 +8,8 @@ use admission::intent::{AlignmentPolicy, Pairing};
 use admission::nearness::Nearness;
 use admission::plan::Policy;
 use cluster_model::names::{PORT_ACTIVE, attribute};
-use cluster_model::node_devices::{NodeDevices, is_true, nic_role, text};
+use cluster_model::node_devices::{NodeDevices, is_true, text};
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::ClusterView;
 use dra_allocator::{
     AllocatedState, Claim, ClaimAllocation, ClaimName, Device, Limits, Outcome, allocate,
@@ -269,7 +270,7 @@ pub(crate) fn usable<'a>(view: &'a ClusterView, node: &'a str) -> NodeDevices<'a
     let mut devices = NodeDevices::new(view, node).unwrap();
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
-            && nic_role(nic) == NicRole::Compute
+            && nic.nic_role() == NicRole::Compute
             && !is_true(nic, attribute::DEGRADED)
             && text(nic, attribute::PORT_STATE).is_none_or(|state| state == PORT_ACTIVE)
     });

@@ -4,7 +4,8 @@ use crate::brute_force::{Devices, Near};
 use crate::cluster::*;
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Plan, Policy};
-use cluster_model::node_devices::{NodeDevices, nic_role};
+use cluster_model::node_devices::NodeDevices;
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{Claim, ClaimName, DeviceId, Limits, Outcome, allocate};
 use k8s_openapi::api::core::v1::Node;
@@ -405,7 +406,7 @@ fn check_whole(machine: &Whole, nics: usize, busy: u32) {
     for (index, (address, nic)) in devices.nics.iter().enumerate() {
         if busy >> index & 1 == 1 {
             state.insert(nic.id().clone());
-        } else if nic_role(nic) == NicRole::Compute {
+        } else if nic.nic_role() == NicRole::Compute {
             free.push(*address);
         }
     }

@@ -3,7 +3,8 @@
 use crate::gpu_drivers::GpuDriver;
 use crate::names::{attribute, label};
 use crate::nic_drivers::NicDriver;
-use crate::node_devices::{self, NodeDevices, published, text};
+use crate::node_devices::{NodeDevices, parts, published, text};
+use crate::published_device::PublishedDevice as _;
 use crate::view::ClusterView;
 use dra_allocator::cel::Selector;
 use dra_allocator::{AttributeValue, Budget, Class, Device, Settings};
@@ -75,7 +76,7 @@ pub(super) fn selected<'a>(
     let Selection { gpu_driver, gpu_class, gpu_profile, nic_driver, .. } = *selection;
     let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
     if let Some(part) = gpu_driver.part {
-        devices.gpus = node_devices::parts(view, node, gpu_driver, |gpu| {
+        devices.gpus = parts(view, node, gpu_driver, |gpu| {
             gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
                 && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
         });
@@ -100,8 +101,8 @@ pub(crate) fn keep_nics<'a>(
         selection;
     devices.nics.retain(|_, nic| {
         *nic.id().driver == *nic_driver.driver
-            && nic_driver.is_rdma(nic)
-            && (!nic_driver.has_roles || node_devices::nic_role(nic) == nic_role)
+            && nic_driver.is_rdma(*nic)
+            && (!nic_driver.has_roles || nic.nic_role() == nic_role)
             && !(without_interface && nic_driver.may_have_interface(nic))
             && (!only_shared || nic.allows_multiple_allocations())
             && is_in(nic_class, nic, view.settings())
@@ -162,8 +163,7 @@ fn keep_one_class(devices: &mut NodeDevices<'_>) {
         };
         Some((*rate, text(nic, attribute::LINK_TYPE)?.to_owned()))
     };
-    let others =
-        devices.nics.values().filter(|nic| node_devices::nic_role(nic) != NicRole::Compute);
+    let others = devices.nics.values().filter(|nic| nic.nic_role() != NicRole::Compute);
     let Some(best) = others.filter_map(|nic| class(nic)).max() else { return };
     devices.nics.retain(|_, nic| class(nic).is_none_or(|class| class == best));
 }

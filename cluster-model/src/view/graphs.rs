@@ -1,8 +1,8 @@
 //! The graphs of nodes; each shape is stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
-use crate::names::PORT_ACTIVE;
 use crate::nic_drivers::{self, GraphName};
+use crate::published_device::{NicName, is_active};
 use crate::topology_policy::TopologyPolicy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,15 +13,6 @@ use topology_graph::{
 
 /// The addresses of a node's devices by UUID or name.
 type Addresses = Box<[(Box<str>, PciAddress)]>;
-
-/// A name of a NIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NicName<'a> {
-    /// That of its RDMA device.
-    RdmaDevice(&'a str),
-    /// That of its network interface.
-    Interface(&'a str),
-}
 
 /// The addresses of a node's NICs by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,10 +173,8 @@ impl Graphs {
             Some(policy) => self.policies.insert(node.to_owned(), policy),
             None => self.policies.remove(node),
         };
-        let down = spec.nics.iter().filter(|nic| {
-            let state = nic.state.as_deref();
-            state.is_some_and(|state| state != PORT_ACTIVE)
-        });
+        let down =
+            spec.nics.iter().filter(|nic| nic.state.as_deref().is_some_and(|it| !is_active(it)));
         let down = down.filter_map(|nic| nic.at.parse().ok());
         let down: Box<[PciAddress]> = down.collect();
         let is_same = down[..] == *self.down.get(node).map(|down| &**down).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! Claims for places of nodes that bind NICs late: which NICs and GPUs stand behind them.
 
 use super::ObjectKey;
-use crate::names::{self, LATE_PLACE};
+use crate::names;
 use crate::network_config::LateBindingConfig;
+use crate::published_device::is_place;
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim, ResourceClaimSpec};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -70,9 +71,11 @@ impl LateClaim {
     /// The pool of a claim's places, and what it holds; `None` if it has no places.
     fn new(claim: &ResourceClaim) -> Option<(String, Self)> {
         let allocation = claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?;
-        let mut places = allocation.results.iter().flatten().filter(|result| {
-            result.driver == names::DRIVER && result.device.starts_with(LATE_PLACE)
-        });
+        let mut places = allocation
+            .results
+            .iter()
+            .flatten()
+            .filter(|result| result.driver == names::DRIVER && is_place(&result.device));
         let pool = places.next()?.pool.clone();
         let mut late = Self {
             places: 1 + places.count(),
@@ -100,7 +103,7 @@ pub(super) fn chosen(
 ) -> impl Iterator<Item = (&AllocatedDeviceStatus, &serde_json::Value)> {
     let devices = claim.status.iter().flat_map(|status| status.devices.iter().flatten());
     devices.filter_map(|device| {
-        let is_place = device.driver == names::DRIVER && device.device.starts_with(LATE_PLACE);
+        let is_place = device.driver == names::DRIVER && is_place(&device.device);
         Some((device, &device.data.as_ref().filter(|_| is_place)?.0))
     })
 }

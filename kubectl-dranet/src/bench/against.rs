@@ -10,9 +10,9 @@ use crate::source;
 use crate::text;
 use anyhow::Context as _;
 use cluster_model::gpu_drivers;
-use cluster_model::names::attribute;
 use cluster_model::nic_drivers;
-use cluster_model::node_devices::{self, NodeDevices};
+use cluster_model::node_devices::NodeDevices;
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use serde_json::{Value, json};
@@ -98,8 +98,7 @@ fn far_pairs(devices: &NodeDevices<'_>) -> Vec<(PathKind, FarPair)> {
         .nics
         .iter()
         .filter(|(address, nic)| {
-            node_devices::nic_role_in(Some(devices.topology), nic, Some(**address))
-                == NicRole::Compute
+            nic.nic_role_in(Some(devices.topology), Some(**address)) == NicRole::Compute
         })
         .collect();
     let mut pairs = Vec::new();
@@ -119,19 +118,16 @@ fn far_pairs(devices: &NodeDevices<'_>) -> Vec<(PathKind, FarPair)> {
 }
 
 fn wanted_gpu(gpu: &Device) -> Option<Wanted> {
-    let driver = gpu_drivers::by_name(&gpu.id().driver)?;
-    wanted(gpu, driver.class, driver.address_attribute)
+    wanted(gpu, gpu_drivers::by_name(gpu.driver())?.class)
 }
 
 fn wanted_nic(nic: &Device) -> Option<Wanted> {
-    let driver = nic_drivers::by_name(&nic.id().driver)?;
-    wanted(nic, driver.classes.first()?, driver.address_attribute)
+    wanted(nic, nic_drivers::by_name(nic.driver())?.classes.first()?)
 }
 
 /// The device by the attribute with its PCI address; `None` if its driver publishes none.
-fn wanted(device: &Device, class: &str, own: Option<&str>) -> Option<Wanted> {
-    let mut names = [attribute::PCI_BUS_ID].into_iter().chain(own);
-    let (name, address) = names.find_map(|name| Some((name, node_devices::text(device, name)?)))?;
+fn wanted(device: &Device, class: &str) -> Option<Wanted> {
+    let (name, address) = device.address_attribute()?;
     let (domain, id) = name.split_once('/')?;
     let expression =
         format!("device.attributes[\"{domain}\"].?{id}.orValue(\"\") == \"{address}\"");

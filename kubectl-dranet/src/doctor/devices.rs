@@ -9,7 +9,8 @@ use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers;
 use cluster_model::names::attribute;
 use cluster_model::nic_plugins::can_be_nics;
-use cluster_model::node_devices::{Role, address_on, published};
+use cluster_model::node_devices::NodeDevice;
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
 use serde_json::Value;
@@ -133,11 +134,10 @@ fn rule_for_all(rule: &Value) -> Option<DoctorFinding> {
 fn addresses(view: &ClusterView) -> Vec<DoctorFinding> {
     let mut without: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for node in nodes(view) {
-        for (role, device) in published(view, node) {
-            let has_address = address_on(view, node, device).is_some();
-            let driver = gpu_drivers::by_name(&device.id().driver)
-                .filter(|driver| !named_by_file().contains(&driver.driver));
-            if let (Role::Gpu, false, Some(driver)) = (role, has_address, driver) {
+        let lost =
+            NodeDevice::all(view, node).filter(|it| it.role.is_gpu() && it.address.is_none());
+        for driver in lost.filter_map(|gpu| gpu_drivers::by_name(gpu.device.driver())) {
+            if !named_by_file().contains(&driver.driver) {
                 without.entry(driver.driver).or_default().insert(node);
             }
         }

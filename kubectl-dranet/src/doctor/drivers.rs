@@ -7,10 +7,10 @@ use crate::text::counted;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::is_in;
-use cluster_model::names::attribute;
 use cluster_model::nic_drivers::{self, NicDriver};
-use cluster_model::node_devices::{address_on, graph_name, is_whole, text};
-use cluster_model::view::{ClusterView, NicName};
+use cluster_model::node_devices::{address_on, text};
+use cluster_model::published_device::{NicName, PublishedDevice as _};
+use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::PciAddress;
@@ -30,7 +30,7 @@ enum Looks {
 
 impl Looks {
     fn new(view: &ClusterView, (node, device): Published<'_>) -> Option<Self> {
-        let address: PciAddress = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
+        let address = device.address()?;
         let graph = view.topology(node)?;
         if let Some(gpu) = graph.gpu(address) {
             return Some(Self::Accelerator(gpu.vendor));
@@ -91,7 +91,7 @@ fn accelerators(
         let has_plugin = resources.any(|name| view.nodes_with_plugin(name).next().is_some());
         return (!has_plugin).then(|| nothing(driver.driver));
     }
-    let whole: Vec<_> = published.iter().filter(|(_, it)| is_whole(it, driver)).collect();
+    let whole: Vec<_> = published.iter().filter(|(_, it)| driver.is_whole(*it)).collect();
     if let (true, Some(name)) = (whole.is_empty(), driver.kind_attribute) {
         let message = format!(
             "none of its {} devices has {name} = {}, so none is a whole accelerator; correct \
@@ -123,7 +123,7 @@ fn nics(
     if !driver.classes.iter().any(|class| view.inventory().class(class).is_some()) {
         return Some(no_class(driver.driver, driver.classes, view, published));
     }
-    if !published.iter().any(|(_, nic)| driver.is_rdma(nic)) {
+    if !published.iter().any(|(_, nic)| driver.is_rdma(*nic)) {
         let message = format!(
             "none of its {} devices can do RDMA by `rdma`, so no pod gets one; correct `rdma`",
             published.len()
@@ -146,7 +146,7 @@ fn unknown_names(
     let unknown: Vec<(Published<'_>, NicName<'_>)> = published
         .iter()
         .filter(|(node, it)| view.topology(node).is_some() && address_on(view, node, it).is_none())
-        .filter_map(|(node, it)| Some(((*node, *it), graph_name(it, driver)?)))
+        .filter_map(|(node, it)| Some(((*node, *it), it.graph_name()?)))
         .collect();
     let ((node, device), name) = *unknown.first()?;
     let what = match name {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 pub(super) fn asked(view: &ClusterView) -> Vec<String> {
     let mut first: BTreeMap<String, &str> = BTreeMap::new();
     for node in nodes(view) {
-        let has = |wanted| published(view, node).any(|(role, _)| role == wanted);
-        if has(Role::Gpu) && has(Role::Nic) {
+        let has = |is_it: fn(Role) -> bool| published(view, node).any(|(role, _)| is_it(role));
+        if has(Role::is_gpu) && has(Role::is_nic) {
             first.entry(machine(view, node)).or_insert(node);
         }
     }

@@ -20,8 +20,10 @@ pub(super) fn examine(
 ) -> anyhow::Result<(Vec<DoctorMachine>, Vec<DoctorFinding>)> {
     let mut types: BTreeMap<(String, usize, usize, BTreeSet<String>), Vec<&str>> = BTreeMap::new();
     for node in nodes(view) {
-        let count = |wanted| published(view, node).filter(|(role, _)| *role == wanted).count();
-        let (gpus, nics) = (count(Role::Gpu), count(Role::Nic));
+        let count = |is_it: fn(Role) -> bool| {
+            published(view, node).filter(|(role, _)| is_it(*role)).count()
+        };
+        let (gpus, nics) = (count(Role::is_gpu), count(Role::is_nic));
         if gpus > 0 && nics > 0 {
             let key = (machine(view, node), gpus, nics, attributes(view, node));
             types.entry(key).or_default().push(node);
@@ -95,11 +97,11 @@ fn better(node: &str, view: &ClusterView, plan: &Plan) -> Option<String> {
     if !plan.join.ends_with("cells") {
         return None;
     }
-    let lacks = |wanted: Role| {
-        let mut devices = published(view, node).filter(|(role, _)| *role == wanted);
+    let lacks = |is_it: fn(Role) -> bool| {
+        let mut devices = published(view, node).filter(|(role, _)| is_it(*role));
         devices.any(|(_, device)| device.attribute(attribute::NUMA_NODE).is_none())
     };
-    let who = match (lacks(Role::Gpu), lacks(Role::Nic)) {
+    let who = match (lacks(Role::is_gpu), lacks(Role::is_nic)) {
         (true, false) => "a GPU driver that publishes",
         (false, true) => "a NIC driver that publishes",
         (true, true) => "drivers of GPUs and NICs that publish",

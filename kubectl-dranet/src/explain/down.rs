@@ -3,17 +3,14 @@
 
 use crate::device_names;
 use crate::text::{listed, moment};
-use cluster_model::names::{self, attribute};
-use cluster_model::node_devices::{self, published};
+use cluster_model::node_devices::published;
+use cluster_model::published_device::{PublishedDevice as _, Trouble};
 use cluster_model::room::{Ask, Room};
 use dra_allocator::{Device, DeviceId};
 use std::collections::BTreeMap;
 
 /// The most nodes for which it is tried.
 const NODES_MAX: usize = 16;
-
-/// The taint of a NIC without an active port (`publication/src/health.rs`).
-const PORT_DOWN: &str = "dranet.io/port-down";
 
 /// Sentences about nodes where the claims would fit if devices recovered.
 pub(super) fn sentences(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Vec<String> {
@@ -23,10 +20,10 @@ pub(super) fn sentences(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Vec<Strin
 /// `gb300-0: mlx5_1 and mlx5_2 are down since 02:14; the pod fits when either is up`.
 fn sentence(room: &Room<'_>, node: &str, ask: &Ask) -> Option<String> {
     let view = room.view();
-    let mut troubles: BTreeMap<Trouble, Vec<&Device>> = BTreeMap::new();
+    let mut troubles: BTreeMap<Reason, Vec<&Device>> = BTreeMap::new();
     for (_, device) in published(view, node) {
-        if let Some(trouble) = Trouble::new(device) {
-            troubles.entry(trouble).or_default().push(device);
+        if let Some(trouble) = device.trouble() {
+            troubles.entry(Reason::new(&trouble)).or_default().push(device);
         }
     }
     let all: Vec<&Device> = troubles.values().flatten().copied().collect();
@@ -44,7 +41,7 @@ fn sentence(room: &Room<'_>, node: &str, ask: &Ask) -> Option<String> {
         trouble.text(&names)
     });
     let parts: Vec<_> = parts.collect();
-    let is_up = troubles.keys().all(|trouble| matches!(trouble, Trouble::Down(_)));
+    let is_up = troubles.keys().all(|trouble| matches!(trouble, Reason::Down(_)));
     let recovered = if is_up { "up" } else { "usable again" };
     let when = match (all.len(), alone.as_slice()) {
         (1, _) => format!("it is {recovered}"),
@@ -75,26 +72,22 @@ fn fits_when_recovered<'d>(
 
 /// Why a device is not allocated, and since when.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
+enum Reason {
     Down(Option<String>),
     /// The PCIe link of a NIC is degraded, which excludes it from claims.
     Degraded,
     Tainted(String, Option<String>),
 }
 
-impl Trouble {
-    fn new(device: &Device) -> Option<Self> {
-        let mut taints = device.timed_taints().filter(|(taint, _)| taint.prevents_allocation());
-        let port = node_devices::text(device, attribute::PORT_STATE);
-        let is_down = port.is_some_and(|state| state != names::PORT_ACTIVE);
-        let of_port = device.timed_taints().find(|(taint, _)| *taint.key == *PORT_DOWN);
-        if is_down || of_port.is_some() {
-            return Some(Self::Down(of_port.and_then(|(_, since)| since).map(moment)));
+impl Reason {
+    fn new(trouble: &Trouble<'_>) -> Self {
+        match trouble {
+            Trouble::PortDown { taint, .. } => {
+                Self::Down(taint.as_ref().and_then(|(_, since)| since.map(moment)))
+            }
+            Trouble::Degraded => Self::Degraded,
+            Trouble::Tainted((taint, since)) => Self::Tainted(taint.to_string(), since.map(moment)),
         }
-        if let Some((taint, since)) = taints.next() {
-            return Some(Self::Tainted(taint.to_string(), since.map(moment)));
-        }
-        node_devices::is_true(device, attribute::DEGRADED).then_some(Self::Degraded)
     }
 
     fn text(&self, names: &[String]) -> String {

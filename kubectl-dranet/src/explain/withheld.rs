@@ -1,6 +1,6 @@
 //! NICs that nodes do not publish, as their drivers say.
 
-use cluster_model::node_devices::{Role, published};
+use cluster_model::node_devices::published;
 use cluster_model::view::ClusterView;
 
 /// The driver's condition of a NodeTopology (`publication/src/nic_conditions.rs`), and its
@@ -20,7 +20,7 @@ pub(super) fn sentences(view: &ClusterView, nodes: &[&str]) -> Vec<String> {
 fn sentence(view: &ClusterView, node: &str) -> Option<String> {
     let status = view.node_topology(node)?.status.as_ref()?;
     let condition = status.conditions.iter().find(|it| it.type_ == CONDITION)?;
-    let has_nics = published(view, node).any(|(role, _)| role == Role::Nic);
+    let has_nics = published(view, node).any(|(role, _)| role.is_nic());
     let is_told = condition.status == "True" && (condition.reason != EXPECTED || !has_nics);
     is_told.then(|| format!("{node} does not publish {}", condition.message))
 }

@@ -65,7 +65,7 @@ impl AllocatedClaim {
     /// shared device must be the latest.
     pub fn is_served_by(&self, published: &Published, driver: &str) -> bool {
         let knows = |driver: &str, pool: &str, device: &str| {
-            published.attributes(driver, pool, device).is_some()
+            published.device(driver, pool, device).is_some()
         };
         self.devices.iter().all(|it| it.consumed.is_empty() && knows(driver, &it.pool, &it.device))
             && self.others.iter().all(|it| knows(&it.driver, &it.pool, &it.device))

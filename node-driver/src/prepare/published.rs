@@ -5,21 +5,16 @@
 //! containers read.
 
 use crate::prepare::capacities::{Capacities, amounts, bandwidth};
-use cluster_model::gpu_drivers;
-use cluster_model::names::{attribute::PCI_BUS_ID, split};
-use cluster_model::node_devices::address_in_name;
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
+use cluster_model::published_device::{PublishedDevice as _, WireDevice};
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use topology_graph::{PciAddress, Topology};
 
-/// Attributes by name.
-pub type Attributes = BTreeMap<String, DeviceAttribute>;
-
 /// The devices of this node's slices, by driver, pool and name.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
-    devices: BTreeMap<[String; 3], Attributes>,
+    devices: BTreeMap<[String; 3], Device>,
     /// Capacities of the devices; claims can share those that have any.
     capacities: BTreeMap<[String; 3], Capacities>,
     is_read: bool,
@@ -40,9 +35,7 @@ impl Published {
             for device in &devices {
                 capacities.insert(key(device), capacities_of(device));
             }
-            devices
-                .into_iter()
-                .map(move |device| (key(&device), device.attributes.unwrap_or_default()))
+            devices.into_iter().map(move |device| (key(&device), device))
         });
         let devices = devices.collect();
         Self { devices, capacities, is_read: true }
@@ -57,7 +50,7 @@ impl Published {
     ) -> Self {
         let named = devices.map(|device| {
             let key = [driver.to_owned(), pool.to_owned(), device.name.clone()];
-            (key, device.attributes.clone().unwrap_or_default())
+            (key, device.clone())
         });
         self.devices.extend(named);
         self
@@ -78,51 +71,35 @@ impl Published {
         bandwidth(self.capacities(driver, pool, device)?)
     }
 
-    /// The attributes of one device; `None` if it is unknown.
-    pub fn attributes(&self, driver: &str, pool: &str, device: &str) -> Option<&Attributes> {
+    /// One device; `None` if it is unknown.
+    pub fn device(&self, driver: &str, pool: &str, device: &str) -> Option<&Device> {
         self.devices.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()])
     }
 
     /// The device's attributes as JSON, as in the slice.
     pub fn json(&self, driver: &str, pool: &str, device: &str) -> BTreeMap<String, Value> {
-        let attributes = self.attributes(driver, pool, device).into_iter().flatten();
+        let device = self.device(driver, pool, device);
+        let attributes = device.and_then(|device| device.attributes.as_ref());
         attributes
+            .into_iter()
+            .flatten()
             .filter_map(|(name, value)| Some((name.clone(), serde_json::to_value(value).ok()?)))
             .collect()
     }
 
-    /// PCI address and UUID of another driver's device: as its driver publishes them,
-    /// otherwise as this machine's topology has them under that UUID.
+    /// PCI address and UUID of another driver's device: as its driver publishes them, otherwise the address
+    /// that this machine's topology has under its UUID or name.
     pub fn place(
         &self,
         [driver, pool, device]: [&str; 3],
         topology: &Topology,
     ) -> (Option<PciAddress>, Option<String>) {
-        let Some(attributes) = self.attributes(driver, pool, device) else { return (None, None) };
-        let text = |name: &str| text(attributes, driver, name);
-        let known = gpu_drivers::by_name(driver);
-        let uuid = known.and_then(|known| known.uuid_attribute).and_then(text);
-        let own = known.and_then(|known| known.address_attribute).and_then(text);
-        let said = text(PCI_BUS_ID).or(own).and_then(|address| address.parse().ok());
-        let is_in_name = known.is_some_and(|known| known.is_named_by_address);
-        let said = said.or_else(|| address_in_name(device).filter(|_| is_in_name));
-        let address = said.or_else(|| {
-            let uuid = uuid?;
-            let gpu = topology.gpus().iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))?;
-            Some(gpu.address)
-        });
-        (address, uuid.map(str::to_owned))
+        let Some(device) = self.device(driver, pool, device) else { return (None, None) };
+        let device = WireDevice { driver, device };
+        (device.address_by(topology), device.uuid().map(str::to_owned))
     }
 }
 
 fn capacities_of(device: &Device) -> Capacities {
     amounts(device.capacity.iter().flatten().map(|(name, capacity)| (name, &capacity.value)))
-}
-
-/// A string attribute by its qualified name, or by its plain name, which means the same
-/// in a slice of this driver.
-fn text<'a>(attributes: &'a Attributes, driver: &str, name: &str) -> Option<&'a str> {
-    let plain = split(name).filter(|(domain, _)| *domain == driver).map(|(_, plain)| plain);
-    let found = attributes.get(name).or_else(|| attributes.get(plain?));
-    found?.string.as_deref()
 }

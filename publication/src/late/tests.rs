@@ -3,6 +3,7 @@
 use super::*;
 use crate::decision::decide;
 use crate::live::facts;
+use cluster_model::published_device::is_place;
 use k8s_openapi::api::resource::v1::DeviceTaint;
 
 fn names(devices: &[Device]) -> Vec<&str> {

@@ -4,8 +4,8 @@ use super::cluster::{
     A100, AMD, H100, NICS, apply, ask, classes, cluster, from, gb300, holding, node_of, pod_of,
     points, preferred, template, unaligned,
 };
-use cluster_model::node_devices;
 use cluster_model::predict::{Fit, Prediction, predict};
+use cluster_model::published_device::PublishedDevice as _;
 use cluster_model::room::pod_claims;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::DeviceId;
@@ -116,7 +116,7 @@ fn gets(view: &ClusterView, template: &str, node: &str) -> Option<(usize, PathKi
 fn address(view: &ClusterView, node: &str, id: &DeviceId) -> PciAddress {
     let devices = view.inventory().devices_on(node, view.settings()).unwrap();
     let device = devices.into_iter().find(|device| device.id() == id).unwrap();
-    node_devices::address(device).unwrap()
+    device.address().unwrap()
 }
 
 fn busy() -> impl Strategy<Value = Vec<Busy>> {

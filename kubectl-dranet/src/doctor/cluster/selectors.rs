@@ -5,7 +5,6 @@
 use crate::answer::{DoctorFinding, Severity};
 use crate::text::counted;
 use cluster_model::machines::{NotSelected, is_in};
-use cluster_model::node_devices::is_whole;
 use cluster_model::view::ClusterView;
 use cluster_model::{gpu_drivers, nic_drivers};
 use dra_allocator::{Class, Device};
@@ -42,7 +41,7 @@ pub(super) fn examine(
 /// Whether the driver's class is about a device: parts of GPUs have a class of their own.
 fn is_meant(device: &Device, driver: &str) -> bool {
     *device.id().driver == *driver
-        && gpu_drivers::by_name(driver).is_none_or(|gpus| is_whole(device, gpus))
+        && gpu_drivers::by_name(driver).is_none_or(|gpus| gpus.is_whole(device))
 }
 
 fn place(class: &Class) -> String {

@@ -8,7 +8,8 @@ use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
 use publication::live;
 use serde_json::{Value, json};
-use topology_graph::Overlay;
+use topology_graph::fixture::{machine, plant};
+use topology_graph::{HostRoot, Overlay, read};
 
 const NODE: &str = "node-1";
 
@@ -134,6 +135,47 @@ fn the_nccl_file_has_only_the_claims_devices() {
         assert_eq!(nccl.contains(&format!("busid=\"{address}\"")), is_held, "{address}:\n{nccl}");
     }
     topology_graph::NcclXml::parse(&nccl).expect("a file for NCCL");
+}
+
+/// A machine with AMD's GPUs: of a GPU the address, and that of a NIC near it.
+fn amd() -> (Topology, PciAddress, PciAddress) {
+    let root = tempfile::tempdir().unwrap();
+    plant(machine("mi300x-8gpu").unwrap(), root.path()).unwrap();
+    let topology = Topology::build(&read(&HostRoot::at(root.path())).unwrap(), None).0;
+    let pair = topology.partners()[0].clone();
+    (topology, pair.gpu, pair.nic)
+}
+
+/// AMD's driver publishes the address of a partition's GPU in attributes of its own (ROCm/k8s-gpu-dra-driver,
+/// commit 2622427, `cmd/gpu-kubeletplugin/deviceinfo.go`; its documentation names another one).
+#[test]
+fn a_partition_gets_the_nics_near_its_gpu() {
+    let (topology, gpu, nic) = amd();
+    for (kind, attribute) in [
+        ("amdgpu-partition", "parentPciAddr"),
+        ("amdgpu-partition", "pciAddr"),
+        ("amdgpu", "pciAddr"),
+    ] {
+        let slice = json!({"metadata": {}, "spec": {
+            "driver": "gpu.amd.com", "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-1-129", "attributes": {
+                "type": {"string": kind}, attribute: {"string": gpu.to_string()},
+            }}],
+        }});
+        let published = Published::new(vec![serde_json::from_value(slice).unwrap()]);
+        let mut plan = plan(&[1], &[1]);
+        plan.devices[0].pci_bus_id = nic.to_string();
+        plan.others[0].driver = "gpu.amd.com".to_owned();
+        plan.others[0].device = "gpu-1-129".to_owned();
+        let wiring = wiring(&plan, "dra.net", &topology, &published);
+        assert_eq!(wiring.gpus[0].pci_bus_id, Some(gpu.to_string()), "{kind} {attribute}");
+        assert_eq!(wiring.gpus[0].nics.len(), 1, "{kind} {attribute}");
+        let nccl = wiring.nccl.expect("a graph");
+        for address in [gpu, nic] {
+            assert!(nccl.contains(&format!("busid=\"{address}\"")), "{address}:\n{nccl}");
+        }
+        assert_eq!(nccl.matches("<gpu ").count(), 1, "the GPUs of the claim only:\n{nccl}");
+    }
 }
 
 /// A device plugin may give the pod GPUs that are in no claim.

@@ -2,7 +2,7 @@
 //! fabrics.
 
 use crate::arrivals::Arrivals;
-use crate::score::{Demand, Mix, Room};
+use crate::score::{Demand, FreeCells, Mix};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, NodeVersion, ObjectKey};
@@ -44,7 +44,7 @@ pub struct Expected {
 /// What is free on a node, and which pods have the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRoom {
-    pub(crate) room: Room,
+    pub(crate) room: FreeCells,
     /// The pods with GPUs or NICs there.
     pub(crate) pods: Arc<BTreeSet<PodName>>,
     /// Whether nothing is in use.
@@ -129,7 +129,7 @@ impl Expected {
     }
 
     /// What is free on a node, cell by cell.
-    pub fn room(&self, node: &str) -> Option<&Room> {
+    pub fn room(&self, node: &str) -> Option<&FreeCells> {
         self.rooms.get(node).map(|(_, of)| &of.room)
     }
 

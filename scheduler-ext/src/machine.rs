@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{Level, NicRole, PciAddress, Topology};
 
-use crate::score::{Free, Reach, Room};
+use crate::score::{Free, FreeCells, Reach};
 
 /// The cells of a topology, which all nodes of a shape share. Without a topology there
 /// are none.
@@ -39,7 +39,7 @@ pub struct NodeMachine {
     cells: Arc<Cells>,
     parts: Vec<Part>,
     /// Free devices with nothing in use.
-    whole: Room,
+    whole: FreeCells,
 }
 
 /// One GPU or NIC.
@@ -138,19 +138,19 @@ impl NodeMachine {
             }
         };
         let parts = devices.iter().filter(|it| it.role != Role::Part).map(part).collect();
-        let mut machine = Self { cells, parts, whole: Room::default() };
+        let mut machine = Self { cells, parts, whole: FreeCells::default() };
         machine.whole = machine.room_of(machine.parts.iter().filter(|part| part.is_usable));
         machine
     }
 
     /// Free devices at each level, given what is in use. A NIC that pods share does not
     /// count as free.
-    pub fn room(&self, in_use: &AllocatedState) -> Room {
+    pub fn room(&self, in_use: &AllocatedState) -> FreeCells {
         self.room_of(self.free(in_use))
     }
 
     /// The same, and what is left of it without these devices.
-    pub fn rooms(&self, in_use: &AllocatedState, taken: &[DeviceId]) -> [Room; 2] {
+    pub fn rooms(&self, in_use: &AllocatedState, taken: &[DeviceId]) -> [FreeCells; 2] {
         let free: Vec<&Part> = self.free(in_use).collect();
         let left = free.iter().filter(|part| !part.is_among(taken));
         let left = self.room_of(left.copied());
@@ -165,7 +165,7 @@ impl NodeMachine {
         })
     }
 
-    fn room_of<'p>(&self, free: impl Iterator<Item = &'p Part>) -> Room {
+    fn room_of<'p>(&self, free: impl Iterator<Item = &'p Part>) -> FreeCells {
         let mut levels: Vec<Vec<Free>> =
             self.cells.counts.iter().map(|count| vec![Free::default(); *count]).collect();
         let mut node = Free::default();
@@ -182,7 +182,7 @@ impl NodeMachine {
             }
         }
         levels.push(vec![node]);
-        Room::new(levels)
+        FreeCells::new(levels)
     }
 
     /// Its GPUs and NICs.
@@ -191,12 +191,12 @@ impl NodeMachine {
     }
 
     /// Whether this is the machine's room with nothing in use.
-    pub fn is_whole(&self, room: &Room) -> bool {
+    pub fn is_whole(&self, room: &FreeCells) -> bool {
         !self.parts.is_empty() && room.node() == self.whole.node()
     }
 
     /// What would be free with nothing in use.
-    pub fn whole(&self) -> &Room {
+    pub fn whole(&self) -> &FreeCells {
         &self.whole
     }
 

@@ -23,7 +23,7 @@ pub struct NodePage {
     fabric: Option<String>,
     devices: Vec<Device>,
     standard_pod: StandardPod,
-    room: Vec<Room>,
+    room: Vec<ShapeRoom>,
     /// Its scores for the pods that the scheduler asked about most recently.
     pods: Vec<Row>,
 }
@@ -45,7 +45,7 @@ struct StandardPod {
 /// How many more pods of a shape fit on the node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Room {
+struct ShapeRoom {
     /// GPUs and NICs, `2x2`.
     shape: String,
     /// By level, near to far: how many pods could have each GPU and its NICs in one cell.
@@ -151,10 +151,10 @@ impl StandardPod {
     }
 }
 
-fn rooms(node: &str, expected: &Expected) -> Vec<Room> {
+fn rooms(node: &str, expected: &Expected) -> Vec<ShapeRoom> {
     let Some(room) = expected.room(node) else { return Vec::new() };
     let pods = expected.mix().shares().iter().filter(|(demand, _)| demand.nodes == 1);
-    pods.map(|(demand, _)| Room {
+    pods.map(|(demand, _)| ShapeRoom {
         shape: demand.to_string(),
         pods: learn::levels().zip(room.fits(*demand)).collect(),
     })

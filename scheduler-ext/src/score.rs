@@ -13,13 +13,13 @@
 //! that pod.
 //!
 //! ```
-//! use scheduler_ext::score::{Cost, Demand, Free, Gets, Mix, Outcome, Room, rank};
+//! use scheduler_ext::score::{Cost, Demand, Free, FreeCells, Gets, Mix, Outcome, rank};
 //!
 //! let mix = Mix::new([(Demand::gpus(1), 3), (Demand::gpus(2), 1)]);
 //! // Two NUMA nodes of two GPUs and two NICs; the pod takes a pair of the first.
 //! let room = |gpus| {
 //!     let cells = [gpus, 2].map(|gpus| Free::new(gpus, gpus));
-//!     Room::new(vec![cells.to_vec(), vec![Free::new(gpus + 2, gpus + 2)]])
+//!     FreeCells::new(vec![cells.to_vec(), vec![Free::new(gpus + 2, gpus + 2)]])
 //! };
 //! let whole = Cost::new(&room(2), &room(1), &room(2), &mix);
 //! let broken = Cost::new(&room(1), &room(0), &room(2), &mix);
@@ -28,13 +28,13 @@
 //! ```
 
 mod cost;
+mod free_cells;
 mod gets;
 mod mix;
 mod rank;
-mod room;
 
 pub use cost::{Cost, Costs};
+pub use free_cells::{Free, FreeCells};
 pub use gets::{AtStart, Gets, Reach};
 pub use mix::{Demand, Mix, ParseMixError};
 pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};
-pub use room::{Free, Room};

@@ -1,6 +1,6 @@
 //! What an allocation takes away from future pods.
 
-use super::{Demand, Free, Mix, Room};
+use super::{Demand, Free, FreeCells, Mix};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ const ONE: u32 = 60;
 impl Cost {
     /// The loss of a node whose room goes from `before` to `after`; `whole` is its room
     /// with nothing in use. The fabric is not included.
-    pub fn new(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
+    pub fn new(before: &FreeCells, after: &FreeCells, whole: &FreeCells, mix: &Mix) -> Self {
         Costs::default().of([before, after, whole], mix)
     }
 
@@ -88,8 +88,8 @@ struct Lost {
 impl Costs {
     /// [`Cost::new`] these rooms before and after, and with nothing in use; `mix` is the same in
     /// every call.
-    pub fn of(&mut self, rooms: [&Room; 3], mix: &Mix) -> Cost {
-        let [before, after, whole] = rooms.map(Room::levels);
+    pub fn of(&mut self, rooms: [&FreeCells; 3], mix: &Mix) -> Cost {
+        let [before, after, whole] = rooms.map(FreeCells::levels);
         let node = before.len().saturating_sub(1);
         let mut all = Lost::default();
         for (level, ((before, after), whole)) in before.iter().zip(after).zip(whole).enumerate() {
@@ -259,7 +259,7 @@ mod tests {
         let of =
             |nics: u32| expected(&[(functions, functions)], Demand { gpus: 1, nics, nodes: 1 });
         assert_eq!((of(1), of(2), of(3)), (8 * WHOLE, 4 * WHOLE, 0));
-        let room = Room::new(vec![vec![functions], vec![functions]]);
+        let room = FreeCells::new(vec![vec![functions], vec![functions]]);
         let fits = |gpus: u32, nics: u32| room.fits(Demand { gpus, nics, nodes: 1 }).max();
         assert_eq!(fits(2, 2), Some(4));
         assert_eq!(fits(3, 3), Some(0), "each GPU finds a function, but not of a port of its own");
@@ -294,14 +294,14 @@ mod tests {
     #[test]
     fn the_fullest_node_is_best() {
         let mix = Mix::default();
-        let one = |free| Room::new(vec![vec![pairs(free)]]);
+        let one = |free| FreeCells::new(vec![vec![pairs(free)]]);
         // Each pair has its own switch, on two NUMA nodes.
         let many = |free: u32| {
             let switches = (0..8).map(|switch| pairs(u32::from(switch < free))).collect();
             let numa = vec![pairs(free.min(4)), pairs(free.saturating_sub(4))];
-            Room::new(vec![switches, numa, vec![pairs(free)]])
+            FreeCells::new(vec![switches, numa, vec![pairs(free)]])
         };
-        let rooms: [&dyn Fn(u32) -> Room; 2] = [&one, &many];
+        let rooms: [&dyn Fn(u32) -> FreeCells; 2] = [&one, &many];
         for room in rooms {
             let cost = |free| Cost::new(&room(free), &room(free - 1), &room(8), &mix);
             let costs: Vec<_> = (1..=8).map(cost).collect();
@@ -314,7 +314,7 @@ mod tests {
     fn among_equally_full_nodes_the_broken_one_is_used() {
         let mix = Mix::new([(Demand::gpus(1), 1), (Demand::gpus(2), 1)]);
         let room = |cells: [u32; 2]| {
-            Room::new(vec![cells.map(pairs).to_vec(), vec![pairs(cells[0] + cells[1])]])
+            FreeCells::new(vec![cells.map(pairs).to_vec(), vec![pairs(cells[0] + cells[1])]])
         };
         let cost = |before, after| Cost::new(&room(before), &room(after), &room([2, 2]), &mix);
         let (whole, broken) = (cost([2, 0], [1, 0]), cost([1, 1], [0, 1]));
@@ -331,7 +331,7 @@ mod tests {
         let room = |free: u32| {
             let switches = (0..8).map(|switch| pairs(free >> switch & 1)).collect();
             let numa = vec![pairs((free & 0xf).count_ones()), pairs((free >> 4).count_ones())];
-            Room::new(vec![switches, numa, vec![pairs(free.count_ones())]])
+            FreeCells::new(vec![switches, numa, vec![pairs(free.count_ones())]])
         };
         let whole = room(0xff);
         let mut costs = Costs::default();

@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use scheduler_ext::arrivals::Arrivals;
 use scheduler_ext::forecast::{Forecast, Question};
 use scheduler_ext::machine::{Cells, NodeMachine};
-use scheduler_ext::score::{Cost, Costs, Demand, Gets, Mix, Outcome, Room, rank};
+use scheduler_ext::score::{Cost, Costs, Demand, FreeCells, Gets, Mix, Outcome, rank};
 
 use super::kube::{KubeScheduler, Strategy};
 use crate::claims::{ClaimError, Claims, NAMESPACE, Planned, kind_node};
@@ -52,8 +52,8 @@ pub struct SchedulerExt {
 #[derive(Debug)]
 struct Effect {
     gets: Gets,
-    before: Room,
-    after: Room,
+    before: FreeCells,
+    after: FreeCells,
     /// The cost, with the version of the mix that it was computed for.
     cost: (u64, Cost),
 }

@@ -17,7 +17,7 @@ pub struct Free {
 /// The free devices of a node: at each level, near to far, those of each cell. The
 /// last level is the node itself, one cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeCells {
     levels: Vec<Vec<Free>>,
 }
 
@@ -37,7 +37,7 @@ impl Free {
     }
 }
 
-impl Room {
+impl FreeCells {
     /// The cells by level, near to far; the last level is the whole node.
     pub fn new(levels: Vec<Vec<Free>>) -> Self {
         Self { levels }

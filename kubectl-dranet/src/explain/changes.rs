@@ -5,7 +5,7 @@
 use super::devices::Outcomes;
 use crate::answer::{ExplainChange, ToMove};
 use crate::moves::fewest;
-use crate::text::{counted, short};
+use crate::text::counted;
 use admission::admit::admit;
 use admission::intent::GpuResources;
 use admission::plan::Policy;
@@ -13,7 +13,7 @@ use admission::rewrite;
 use cluster_model::names::annotation;
 use cluster_model::predict::{STEPS_MAX, budget};
 use cluster_model::view::ClusterView;
-use dra_allocator::explain::Relaxation;
+use dra_allocator::explain::{Relaxation, short};
 use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;

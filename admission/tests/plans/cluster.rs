@@ -239,6 +239,22 @@ impl Built {
         self
     }
 
+    /// The same with NICs that are published otherwise.
+    pub(crate) fn with_nics(mut self, change: impl Fn(usize, &mut Value)) -> Self {
+        let nics = self.nics.as_array_mut().unwrap();
+        nics.iter_mut().enumerate().for_each(|(index, nic)| change(index, nic));
+        self
+    }
+
+    /// The same with GPUs of NVIDIA's driver that are all divided.
+    pub(crate) fn in_parts(mut self) -> Self {
+        let parts = parts(&self.topology());
+        for (_, gpus) in self.gpus.iter_mut().filter(|(driver, _)| *driver == "gpu.nvidia.com") {
+            gpus.clone_from(&parts);
+        }
+        self
+    }
+
     pub(crate) fn spec(&self) -> &NodeTopologySpec {
         &self.spec
     }

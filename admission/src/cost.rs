@@ -1,16 +1,20 @@
-//! Measures a claim's worst-case cost for the scheduler: runs the allocator's own search
-//! on every distinct machine, empty and in states with long searches.
+//! Tries a claim before a pod gets it: runs the allocator's own search on every distinct machine,
+//! empty and in states with long searches.
 //!
 //! A search is longest if almost enough devices are free. The states leave free, of each
 //! kind of device: all, all but one, every other one, one too few from either end, and
-//! one too few in every cell.
+//! one too few in every cell. With all free, the search also says whether the machine can serve the
+//! claim at all, whatever its graph says.
 
 use crate::demand::Demand;
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
+use cluster_model::names::alternative;
+use cluster_model::predict::{self, STEPS_MAX};
 use cluster_model::view::ClusterView;
 use dra_allocator::{
-    AllocatedState, Claim, ClaimName, Device, Limits, Outcome, WireError, allocate,
+    AllocatedState, Claim, ClaimAllocation, ClaimName, Device, DeviceResult, Inventory, Limits,
+    Outcome, WireError, allocate, explain,
 };
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,38 +34,148 @@ pub(crate) enum CostError {
     Unreadable(#[source] WireError),
 }
 
-/// The most steps that the claim takes on any machine in any state. `levels` has the nearness on
-/// each machine, if the claim guarantees one there.
-pub(crate) fn worst(
+/// What the allocator says about a claim on each machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trial {
+    /// The most steps that the claim takes on any machine in any state.
+    pub(crate) steps: u64,
+    /// What it gets on each machine while nothing is in use and no device has a problem.
+    pub(crate) empty: Vec<Empty>,
+}
+
+/// What a claim gets on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Empty {
+    /// It does not fit.
+    Nothing,
+    /// Only any devices, by the last alternative of its requests.
+    LastResort,
+    /// What it asks for.
+    All,
+}
+
+impl Trial {
+    /// Of these machines, those on which it gets this or more.
+    pub(crate) fn only(&self, machines: &[bool], least: Empty) -> Vec<bool> {
+        machines.iter().zip(&self.empty).map(|(it, empty)| *it && *empty >= least).collect()
+    }
+}
+
+/// Tries the claim on each machine in each state. `levels` has the nearness on each machine, if the
+/// claim guarantees one there.
+pub(crate) fn trial(
     view: &ClusterView,
     machines: &[Machine<'_>],
     demand: &Demand,
     (levels, nearness): (&[Option<Nearness>], Nearness),
     claim: &ResourceClaimSpec,
     budget: u64,
-) -> Result<u64, CostError> {
-    let claim =
-        Claim::from_spec(ClaimName::new("", "plan"), claim).map_err(CostError::Unreadable)?;
-    let claims = [claim];
-    let mut worst = 0;
+) -> Result<Trial, CostError> {
+    let trier = Trier { view, claims: [parsed(claim)?], budget };
+    let mut trial = Trial { steps: 0, empty: Vec::new() };
     for (index, machine) in machines.iter().enumerate() {
-        let Some(node) = machine.nodes.first() else { continue };
         let nearness = levels.get(index).copied().flatten().unwrap_or(nearness);
+        let mut empty = Empty::Nothing;
         for state in states(machine, demand, nearness) {
-            let limits = Limits::steps(budget);
-            let attempt =
-                allocate(view.inventory(), node, &claims, &state, view.settings(), limits);
-            match attempt.outcome {
-                Outcome::OverBudget => return Err(CostError::OverBudget(budget)),
-                Outcome::Failed(error) => return Err(CostError::Refused(error.in_full())),
-                Outcome::Allocated(_) | Outcome::NoFit(_) => worst = worst.max(attempt.steps),
+            let tried = trier.attempt(view.inventory(), machine, &state)?;
+            trial.steps = trial.steps.max(tried.steps);
+            if state.is_empty() {
+                empty = trier.in_order(machine, tried.gets)?;
             }
         }
+        trial.empty.push(empty);
     }
-    Ok(worst)
+    Ok(trial)
 }
 
-/// The distinct states of a machine.
+/// Whether the claim fits on the machine while nothing is in use and no device has a problem.
+pub(crate) fn fits(
+    view: &ClusterView,
+    machine: &Machine<'_>,
+    claim: &ResourceClaimSpec,
+    budget: u64,
+) -> Result<bool, CostError> {
+    let trier = Trier { view, claims: [parsed(claim)?], budget };
+    let now = trier.attempt(view.inventory(), machine, &AllocatedState::new())?.gets;
+    Ok(trier.in_order(machine, now)? > Empty::Nothing)
+}
+
+/// Why the claim does not fit on the node while nothing is in use and no device has a problem: what the
+/// allocator says of its first request that fails.
+pub(crate) fn reason(view: &ClusterView, node: &str, claim: &ResourceClaimSpec) -> Option<String> {
+    let claim = parsed(claim).ok()?;
+    let recovered = view.recovered(node);
+    let inventory = recovered.as_ref().unwrap_or(view.inventory());
+    let (empty, settings) = (AllocatedState::new(), view.settings());
+    let budget = predict::budget(view);
+    let limits = Limits::within(STEPS_MAX, &budget);
+    let failures = explain::failures(inventory, node, &[claim], &empty, settings, limits);
+    explain::reasons(&failures.ok()?).into_iter().next()
+}
+
+fn parsed(claim: &ResourceClaimSpec) -> Result<Claim, CostError> {
+    Claim::from_spec(ClaimName::new("", "plan"), claim).map_err(CostError::Unreadable)
+}
+
+/// A claim that is tried.
+struct Trier<'a> {
+    view: &'a ClusterView,
+    claims: [Claim; 1],
+    budget: u64,
+}
+
+/// The result of a search.
+struct Tried {
+    gets: Empty,
+    steps: u64,
+}
+
+impl Trier<'_> {
+    fn attempt(
+        &self,
+        inventory: &Inventory,
+        machine: &Machine<'_>,
+        state: &AllocatedState,
+    ) -> Result<Tried, CostError> {
+        let node = machine.devices.node;
+        let (settings, limits) = (self.view.settings(), Limits::steps(self.budget));
+        let attempt = allocate(inventory, node, &self.claims, state, settings, limits);
+        let gets = match attempt.outcome {
+            Outcome::Allocated(claims) => gets(&claims, machine),
+            Outcome::NoFit(_) => Empty::Nothing,
+            Outcome::OverBudget => return Err(CostError::OverBudget(self.budget)),
+            Outcome::Failed(error) => return Err(CostError::Refused(error.in_full())),
+        };
+        Ok(Tried { gets, steps: attempt.steps })
+    }
+
+    /// What the claim gets on the empty node if its devices that are down, degraded or tainted recover:
+    /// a plan is not for the moment. `now` is what it gets without that.
+    fn in_order(&self, machine: &Machine<'_>, now: Empty) -> Result<Empty, CostError> {
+        if now == Empty::All {
+            return Ok(now);
+        }
+        match self.view.recovered(machine.devices.node) {
+            Some(recovered) => Ok(self.attempt(&recovered, machine, &AllocatedState::new())?.gets),
+            None => Ok(now),
+        }
+    }
+}
+
+/// NICs decide: a GPU may be in any cell while the NICs are those of the last resort.
+fn gets(claims: &[ClaimAllocation], machine: &Machine<'_>) -> Empty {
+    let is_nic = |result: &&DeviceResult| {
+        machine.devices.nics.values().any(|nic| *nic.id() == result.device)
+    };
+    let is_last_resort = |result: &DeviceResult| {
+        result.request.split_once('/').is_some_and(|(_, name)| alternative::is_last_resort(name))
+    };
+    let mut nics = claims.iter().flat_map(|claim| &claim.results).filter(is_nic).peekable();
+    let has_nics = nics.peek().is_some();
+    if has_nics && nics.all(is_last_resort) { Empty::LastResort } else { Empty::All }
+}
+
+/// The distinct states of a machine. One of them has nothing in use.
 fn states(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> Vec<AllocatedState> {
     let cells = nearness.cells(machine);
     let devices = &machine.devices;

@@ -14,6 +14,7 @@ pub(crate) mod seen;
 mod ways;
 mod whole;
 
+use crate::cost::{Empty, Trial};
 use crate::demand::Demand;
 use crate::gpu_sharing::SharedGpus;
 use crate::nearness::Nearness;
@@ -91,6 +92,21 @@ impl Candidate {
             let (more, more_in_all) = machine.weight();
             (present + more, all + more_in_all)
         })
+    }
+
+    /// The candidate without the machines on which the claim gets nothing, and without the levels of
+    /// those on which it gets any devices only.
+    pub(crate) fn only_where(mut self, trial: &Trial) -> Self {
+        self.serves = trial.only(&self.serves, Empty::LastResort);
+        for (level, empty) in self.levels.iter_mut().zip(&trial.empty) {
+            *level = level.filter(|_| *empty == Empty::All);
+        }
+        self
+    }
+
+    /// Returns true if it gives near devices on any machine.
+    pub(crate) fn is_near(&self) -> bool {
+        self.levels.iter().any(Option::is_some)
     }
 
     /// Returns true if the claim is valid only on known shapes.

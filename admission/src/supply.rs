@@ -1,6 +1,7 @@
 //! Denials that say what the cluster lacks.
 
 mod nothing;
+mod unfit;
 
 use crate::claim::CLAIM_PARTS_MAX;
 use crate::denial::Denial;
@@ -15,6 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use topology_graph::{Cell, NicRole};
+pub(crate) use unfit::{Unfit, unfit};
 
 /// The most kinds of machines that a denial lists.
 const KINDS_SHOWN: usize = 4;

@@ -8,9 +8,10 @@
 
 mod selection;
 
-use crate::gpu_drivers::GpuDriver;
+use crate::gpu_drivers::{self, GpuDriver};
 use crate::layout::Layout;
 use crate::names::{attribute, capacity, cpu, nvme};
+use crate::nic_drivers;
 use crate::node_devices::{NodeDevices, text};
 use crate::remembered;
 use crate::view::ClusterView;
@@ -266,6 +267,7 @@ fn likeness(
         attribute::ROLE,
     ];
     let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
+    let own = own.chain(addresses(driver));
     let mentioned: Vec<_> = mentioned.into_iter().chain(own).collect();
     let gpus = devices.gpus.iter().map(|(address, gpu)| (uuid(gpu, driver), *address));
     let gpus: Vec<_> = gpus.collect();
@@ -274,7 +276,8 @@ fn likeness(
         // For NICs whose machine cannot be identified otherwise.
         let is_nic = devices.nics.contains_key(address);
         let types = attribute::MACHINE_TYPES.iter().filter(|_| is_nic && !has_shape);
-        let names = mentioned.iter().chain(types);
+        let address_name = address_of_nic(device);
+        let names = mentioned.iter().chain(types).chain(&address_name);
         DeviceLikeness {
             address: *address,
             has_shape,
@@ -286,6 +289,17 @@ fn likeness(
     });
     let devices = devices.collect();
     Likeness { layout, devices, beside, other_nics: Vec::new(), type_label: None }
+}
+
+/// The attributes of the driver's own by which claims list GPUs, and of its whole GPUs.
+fn addresses(driver: &GpuDriver) -> impl Iterator<Item = &'static str> {
+    let whole = gpu_drivers::by_name(driver.driver).and_then(|whole| whole.address_attribute);
+    driver.address_attribute.into_iter().chain(whole)
+}
+
+/// The attribute of its driver's own by which claims list a NIC.
+fn address_of_nic(device: &Device) -> Option<&'static str> {
+    nic_drivers::by_name(&device.id().driver).and_then(|driver| driver.address_attribute)
 }
 
 /// The capacities of a device.

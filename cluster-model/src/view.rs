@@ -16,6 +16,7 @@ mod nic_pools;
 mod plugin_pods;
 mod pod_groups;
 mod quotas;
+mod recovered;
 mod versions;
 
 pub use claims::KnownClaim;
@@ -29,13 +30,12 @@ pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
 pub use versions::NodeVersion;
 
-use crate::names::{self, attribute};
 use crate::published_device::NicName;
 use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
 use crate::topology_policy::TopologyPolicy;
 use claims::Claims;
-use dra_allocator::{AttributeValue, DeviceId, Inventory, InventoryError, MinorVersion, Settings};
+use dra_allocator::{Inventory, InventoryError, MinorVersion, Settings};
 use graphs::Graphs;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -226,17 +226,6 @@ impl ClusterView {
             self.versions.everything_changed();
         }
         self.settings = settings;
-    }
-
-    /// Supposes that a NIC or another device recovered: it has no taint, its port is active and its
-    /// PCIe link is not degraded.
-    pub fn suppose_recovered(&mut self, device: &DeviceId) {
-        let active = AttributeValue::String(names::PORT_ACTIVE.into());
-        let values =
-            [(attribute::PORT_STATE, active), (attribute::DEGRADED, AttributeValue::Bool(false))];
-        self.inventory.suppose(device, &values);
-        self.revision.epoch += 1;
-        self.versions.everything_changed();
     }
 
     /// Version numbers of the view's parts.

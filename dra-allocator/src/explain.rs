@@ -6,6 +6,7 @@
 //! same devices. This module makes no allocation decision; [`crate::allocate()`] does.
 
 mod question;
+mod reasons;
 mod relax;
 mod text;
 
@@ -23,6 +24,7 @@ use crate::name::{ClaimName, DeviceId};
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
+pub use reasons::{reasons, short};
 pub use relax::Relaxation;
 
 /// The allocator's result and the reasons for it.
@@ -137,23 +139,44 @@ pub fn explain(
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
     let question = Question { inventory, node, state, settings, limits, budget };
-    let devices = inventory.devices_on(node, settings)?;
     let fits = matches!(attempt.outcome, Outcome::Allocated(_));
-    let mut requests = Vec::new();
-    for claim in claims {
-        for request in &claim.requests {
-            let asks = request.asks().iter();
-            requests.extend(asks.map(|ask| question.report(claim, request, ask, &devices)));
-        }
-    }
-    if !fits && requests.iter().all(|report| report.failure.is_none()) {
-        blame_together(&question, claims, &mut requests, &devices);
-    }
+    let requests = question.reports(claims, fits)?;
     let relaxations = if fits { Vec::new() } else { relax::relaxations(&question, claims) };
     Ok(Explanation { attempt, requests, relaxations })
 }
 
+/// Reports what fails for each request of claims that do not fit on a node, without what would make
+/// them fit.
+pub fn failures(
+    inventory: &Inventory,
+    node: &str,
+    claims: &[Claim],
+    state: &AllocatedState,
+    settings: &Settings,
+    limits: Limits<'_>,
+) -> Result<Vec<RequestReport>, GatherError> {
+    let unlimited = Budget::unlimited();
+    let budget = limits.budget.unwrap_or(&unlimited);
+    Question { inventory, node, state, settings, limits, budget }.reports(claims, false)
+}
+
 impl Question<'_> {
+    /// One report per request or subrequest. `fits` says whether the claims fit.
+    fn reports(&self, claims: &[Claim], fits: bool) -> Result<Vec<RequestReport>, GatherError> {
+        let devices = self.inventory.devices_on(self.node, self.settings)?;
+        let mut requests = Vec::new();
+        for claim in claims {
+            for request in &claim.requests {
+                let asks = request.asks().iter();
+                requests.extend(asks.map(|ask| self.report(claim, request, ask, &devices)));
+            }
+        }
+        if !fits && requests.iter().all(|report| report.failure.is_none()) {
+            blame_together(self, claims, &mut requests, &devices);
+        }
+        Ok(requests)
+    }
+
     fn report(
         &self,
         claim: &Claim,

@@ -127,6 +127,20 @@ impl Inventory {
         changed
     }
 
+    /// What decides on one node: the node, its slices and all others of their pools, the slices of
+    /// several nodes, and the classes. It holds no claims and no rules for taints; the taints of rules
+    /// are on the devices.
+    #[must_use]
+    pub fn of_node(&self, name: &str) -> Self {
+        let node = self.nodes.get(name).map(|node| (node.name.clone(), node.clone()));
+        Self {
+            nodes: node.into_iter().collect(),
+            classes: self.classes.clone(),
+            slices: self.slices.of_node(name),
+            ..Self::default()
+        }
+    }
+
     /// Supposes that a device has no taints and that these attributes, as far as it publishes them,
     /// have these values: what the index would be if the device recovered.
     pub fn suppose(&mut self, id: &DeviceId, values: &[(&str, AttributeValue)]) {

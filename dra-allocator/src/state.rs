@@ -44,6 +44,11 @@ impl AllocatedState {
         Self::default()
     }
 
+    /// Whether nothing is in use.
+    pub fn is_empty(&self) -> bool {
+        self.base.is_empty() && self.added.is_empty()
+    }
+
     /// Marks a whole device as in use. Returns false if it already was.
     pub fn insert(&mut self, device: DeviceId) -> bool {
         !self.contains(&device)

@@ -176,18 +176,6 @@ pub(crate) fn moment(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// The most characters of an expression that are shown.
-const EXPRESSION: usize = 100;
-
-/// An expression on one line, cut if it is long.
-pub(crate) fn short(expression: &str) -> String {
-    let line = expression.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(EXPRESSION) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}
-
 /// A table with a heading; columns are as wide as their widest cell.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {

@@ -8,7 +8,7 @@
 mod extended;
 
 use crate::claim::{CLAIM_PARTS_MAX, ClaimParts, match_attribute};
-use crate::cost::{self, CostError};
+use crate::cost::{self, CostError, Empty, Trial};
 use crate::denial::Denial;
 use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent};
@@ -17,7 +17,7 @@ use crate::join::{self, Candidate, Classes, Preferred, Question};
 use crate::nearness::Nearness;
 use crate::plan::Policy;
 use crate::ports::PortsApart;
-use crate::supply;
+use crate::supply::{self, Unfit};
 use cluster_model::gpu_drivers;
 use cluster_model::machines::Machine;
 use cluster_model::names::{alternative, attribute};
@@ -25,7 +25,7 @@ use cluster_model::view::ClusterView;
 use dra_allocator::Device;
 use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 use topology_graph::ShapeHash;
 
@@ -39,6 +39,8 @@ pub(super) struct Choice {
     pub(super) best: Chosen,
     /// If it is pinned to cells: all equally good candidates. Which one a pod gets is chosen later.
     pub(super) pins: Vec<Chosen>,
+    /// The first nodes of the machines on which no claim fits that their graph allows.
+    pub(super) unfit: BTreeSet<String>,
 }
 
 /// A candidate, written and measured.
@@ -85,6 +87,26 @@ struct Refusals {
     over_budget: bool,
     too_many_parts: bool,
     other: Option<CostError>,
+    /// The first claim that fits on none of the machines that it is for.
+    unfit: Option<Unfit>,
+    /// Whether some claim that is for a machine fits there, by the machine's first node.
+    fits: BTreeMap<String, bool>,
+}
+
+impl Refusals {
+    /// Records on which of the machines that it is for a claim fits.
+    fn record(&mut self, candidate: &Candidate, machines: &[Machine<'_>], trial: &Trial) {
+        let for_it = machines.iter().zip(&trial.empty).zip(&candidate.serves);
+        for ((machine, empty), _) in for_it.filter(|(_, serves)| **serves) {
+            let known = self.fits.entry(machine.devices.node.to_owned()).or_default();
+            *known |= *empty > Empty::Nothing;
+        }
+    }
+
+    /// The first nodes of the machines on which no claim fits.
+    fn unfit(self) -> BTreeSet<String> {
+        self.fits.into_iter().filter(|(_, fits)| !fits).map(|(node, _)| node).collect()
+    }
 }
 
 pub(super) fn choose(
@@ -101,7 +123,7 @@ pub(super) fn choose(
         AlignmentPolicy::Preferred => chooser.preferred(&mut refusals),
     };
     if let Some(best) = best {
-        return Ok(Choice { best, pins: Vec::new() });
+        return Ok(Choice { best, pins: Vec::new(), unfit: refusals.unfit() });
     }
     // For preferred alignment, if a claim could require near devices, a pinned claim would be
     // worse.
@@ -109,10 +131,10 @@ pub(super) fn choose(
     let is_needed = !is_preferred || chooser.required(&mut Refusals::default()).is_none();
     let pins = if is_needed { chooser.pinned(&mut refusals) } else { Vec::new() };
     if let Some(best) = pins.first().cloned() {
-        return Ok(Choice { best, pins });
+        return Ok(Choice { best, pins, unfit: refusals.unfit() });
     }
     if is_preferred && let Some(best) = chooser.unaligned(&mut refusals) {
-        return Ok(Choice { best, pins });
+        return Ok(Choice { best, pins, unfit: refusals.unfit() });
     }
     Err(match refusals {
         Refusals { over_budget: true, .. } => {
@@ -120,6 +142,7 @@ pub(super) fn choose(
         }
         Refusals { too_many_parts: true, .. } => supply::too_many_parts(intent, question),
         Refusals { other: Some(error), .. } => intent.deny(error.to_string()),
+        Refusals { unfit: Some(unfit), .. } => supply::unfit(intent, view, &unfit),
         Refusals { .. } => supply::shortage(intent, question),
     })
 }
@@ -396,8 +419,8 @@ impl Chooser<'_> {
             refusals.other = Some(CostError::Refused(why.to_owned()));
             return None;
         }
-        let steps = match self.cost(candidate, &written) {
-            Ok(steps) => steps,
+        let trial = match self.trial(candidate, &written) {
+            Ok(trial) => trial,
             Err(CostError::OverBudget(_)) => {
                 refusals.over_budget = true;
                 return None;
@@ -407,12 +430,23 @@ impl Chooser<'_> {
                 return None;
             }
         };
+        let machines = self.question.machines;
+        refusals.record(candidate, machines, &trial);
+        let fitting = candidate.clone().only_where(&trial);
+        if !fitting.serves.contains(&true) {
+            let unfit = Unfit::new(machines, &candidate.serves, claim(&written));
+            refusals.unfit = refusals.unfit.take().or(unfit);
+            return None;
+        }
+        if candidate.is_near() && !fitting.is_near() {
+            return None;
+        }
         let beside = self.beside(candidate);
         let driver = self.question.nic_class.driver();
         Some(Chosen {
-            candidate: candidate.clone(),
+            candidate: fitting,
             claim: claim(&written),
-            steps,
+            steps: trial.steps,
             shares_ports: beside.ports.why_not(driver, &written, self.view.settings()),
             nic_requests: written.nic_requests,
             order,
@@ -476,8 +510,8 @@ impl Chooser<'_> {
         machines.filter(|(_, serves)| **serves).all(|(machine, _)| machine.nics_have(attribute))
     }
 
-    fn cost(&self, candidate: &Candidate, written: &ClaimParts) -> Result<u64, CostError> {
-        cost::worst(
+    fn trial(&self, candidate: &Candidate, written: &ClaimParts) -> Result<Trial, CostError> {
+        cost::trial(
             self.view,
             self.question.machines,
             &candidate.demand,

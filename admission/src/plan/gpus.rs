@@ -10,7 +10,7 @@ use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::gpu_sharing::SharedGpus;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::{Candidate, Question};
+use crate::join::Question;
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use crate::wishes::{Granted, NicShare};
@@ -179,23 +179,22 @@ pub(super) fn with_remembered(
     let question = all.question(&selected);
     let classes = selected.classes();
     let chooser = Chooser { intent, question, classes: &classes, view, policy };
-    let Choice { best, pins } = choice;
+    let Choice { best, pins, unfit } = choice;
     let choice = if pins.is_empty() {
-        Choice { best: chooser.extended(&best), pins }
+        Choice { best: chooser.extended(&best), pins, unfit }
     } else {
         let pins = pins.iter().map(|pin| chooser.padded(pin)).collect();
-        Choice { best: chooser.padded(&best), pins }
+        Choice { best: chooser.padded(&best), pins, unfit }
     };
     complete(intent, question, choice, view.settings())
 }
 
 fn complete(intent: &Intent, question: Question<'_>, choice: Choice, settings: &Settings) -> Plan {
     let machines = question.machines;
-    let Choice { best, pins } = choice;
-    let Chosen { candidate, claim, nic_requests, steps, shares_ports, .. } = best;
-    let planned =
-        (0..machines.len()).map(|index| planned(intent, question, (&candidate, &pins), index));
+    let planned = (0..machines.len()).map(|index| planned(intent, question, &choice, index));
     let planned: Vec<PlannedMachine> = planned.collect();
+    let Choice { best, pins, unfit: _ } = choice;
+    let Chosen { candidate, claim, nic_requests, steps, shares_ports, .. } = best;
     let shared_gpus =
         question.shared_gpus.and_then(|it| it.warning(&candidate.demand, &planned, settings));
     let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
@@ -231,20 +230,22 @@ fn complete_pin(intent: &Intent, chosen: Chosen) -> Pin {
 fn planned(
     intent: &Intent,
     question: Question<'_>,
-    (best, pins): (&Candidate, &[Chosen]),
+    choice: &Choice,
     index: usize,
 ) -> PlannedMachine {
     let machine = &question.machines[index];
-    let all = || std::iter::once(best).chain(pins.iter().map(|pin| &pin.candidate));
+    let all = || std::iter::once(&choice.best).chain(&choice.pins).map(|it| &it.candidate);
     let level = match (intent.policy, intent.level) {
         (AlignmentPolicy::Required, Some(level)) => Nearness::Level(level),
         _ => Nearness::weakest(slice::from_ref(machine)),
     };
+    let is_unfit = choice.unfit.contains(machine.devices.node);
     PlannedMachine {
         nodes: some_nodes(machine),
         present: machine.live_nodes(),
         is_served: all().any(|candidate| candidate.serves[index]),
-        could: question.demand.fits(&level.cells(machine)),
+        could: !is_unfit && question.demand.fits(&level.cells(machine)),
         nearness: all().filter_map(|candidate| candidate.levels[index]).min(),
+        is_unfit,
     }
 }

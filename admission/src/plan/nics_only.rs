@@ -9,7 +9,7 @@ use super::{
     Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks, selection, unknown, unseen,
 };
 use crate::claim::{ClaimParts, match_attribute};
-use crate::cost::{self, CostError};
+use crate::cost::{self, CostError, Empty, Trial};
 use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
@@ -18,7 +18,7 @@ use crate::join::{self, Classes};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use crate::ports::PortsApart;
-use crate::supply::without_rdma;
+use crate::supply::{self, Unfit, without_rdma};
 use crate::wishes::{NicShare, SameRail};
 use crate::wording::{count, nodes};
 use cluster_model::gpu_drivers;
@@ -60,7 +60,6 @@ pub(super) fn plan(
     let granted = intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
     let near: Vec<bool> = machines.iter().map(|it| most_near(it, common) >= intent.nics).collect();
     let is_preferred = intent.policy == AlignmentPolicy::Preferred;
-    let is_near = near.contains(&true);
     let serves: Vec<bool> = if is_preferred {
         machines.iter().map(|machine| machine.devices.nics.len() >= intent.nics as usize).collect()
     } else {
@@ -76,8 +75,18 @@ pub(super) fn plan(
     ports.constrain(&mut written);
     nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
-    let steps = steps(intent, view, &machines, (&demand, nearness), &written, policy)?;
-    let planned = planned(&machines, nearness, &serves, &near);
+    let trial = trial(intent, view, &machines, (&demand, nearness), &written, policy)?;
+    let served = trial.only(&serves, Empty::LastResort);
+    if !served.contains(&true) {
+        let unfit = Unfit::new(&machines, &serves, choice::claim(&written));
+        return Err(match unfit {
+            Some(unfit) => supply::unfit(intent, view, &unfit),
+            None => shortage(intent, level, common, &machines),
+        });
+    }
+    let near = (near.as_slice(), trial.only(&near, Empty::All));
+    let planned = planned(&machines, nearness, (&serves, &served), (near.0, &near.1));
+    let is_near = planned.iter().any(|machine| machine.nearness.is_some());
     let rest = if remembered.is_empty() { Rest::None } else { Rest::SameClaim };
     let outline = Outline {
         driver: gpu_drivers::NONE,
@@ -91,6 +100,7 @@ pub(super) fn plan(
     let shares_ports = ports.why_not(nic_driver, &written, view.settings());
     let claim = choice::claim(&written);
     let grants = demand.grants(&intent.shares);
+    let steps = trial.steps;
     let written = Written { claim, nic_requests: written.nic_requests, grants, steps };
     Ok((Plan { shares_ports, ..Plan::new(intent, outline, written) }, rest))
 }
@@ -140,18 +150,23 @@ fn write(
 fn planned(
     machines: &[Machine<'_>],
     nearness: Nearness,
-    serves: &[bool],
-    near: &[bool],
+    (serves, served): (&[bool], &[bool]),
+    (could, near): (&[bool], &[bool]),
 ) -> Vec<PlannedMachine> {
+    let answers = serves.iter().zip(served).zip(could.iter().zip(near));
     machines
         .iter()
-        .zip(serves.iter().zip(near))
-        .map(|(machine, (serves, near))| PlannedMachine {
-            nodes: super::some_nodes(machine),
-            present: machine.live_nodes(),
-            is_served: *serves,
-            could: *near,
-            nearness: near.then_some(nearness),
+        .zip(answers)
+        .map(|(machine, ((serves, served), (could, near)))| {
+            let is_unfit = *serves && !served;
+            PlannedMachine {
+                nodes: super::some_nodes(machine),
+                present: machine.live_nodes(),
+                is_served: *served,
+                could: *could && !is_unfit,
+                is_unfit,
+                nearness: near.then_some(nearness),
+            }
         })
         .collect()
 }
@@ -221,17 +236,17 @@ fn prefer(written: &mut ClaimParts, (join, name): Common) {
     written.constraints.push(match_attribute(vec![near], name));
 }
 
-fn steps(
+fn trial(
     intent: &Intent,
     view: &ClusterView,
     machines: &[Machine<'_>],
     (demand, nearness): (&Demand, Nearness),
     written: &ClaimParts,
     policy: &Policy,
-) -> Result<u64, Denial> {
+) -> Result<Trial, Denial> {
     let claim = choice::claim(written);
     let levels = vec![Some(nearness); machines.len()];
-    let found = cost::worst(view, machines, demand, (&levels, nearness), &claim, policy.max_steps);
+    let found = cost::trial(view, machines, demand, (&levels, nearness), &claim, policy.max_steps);
     found.map_err(|error| {
         intent.deny(match error {
             CostError::OverBudget(budget) => format!(

@@ -150,7 +150,11 @@ impl Plan {
         let left_out: Vec<_> = self.left_out().collect();
         let left_out = (!left_out.is_empty())
             .then(|| format!(", but not {}, for which the claim has no room", named(&left_out)));
-        farther.chain(left_out).collect()
+        let unfit: Vec<_> = self.unfit().collect();
+        let unfit = (!unfit.is_empty()).then(|| {
+            format!(", but not {}, where no claim fits even with nothing in use", named(&unfit))
+        });
+        farther.chain(left_out).chain(unfit).collect()
     }
 
     /// The present machines that give less than the plan promises, by what they give.
@@ -222,6 +226,13 @@ impl Plan {
     /// The present machines that the plan does not serve although they have near devices.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = &PlannedMachine> {
         self.machines.iter().filter(|it| !it.is_served && it.could && it.present > 0)
+    }
+}
+
+impl Plan {
+    /// The present machines on which no claim fits.
+    fn unfit(&self) -> impl Iterator<Item = &PlannedMachine> {
+        self.machines.iter().filter(|it| !it.is_served && it.is_unfit && it.present > 0)
     }
 }
 

@@ -19,8 +19,10 @@ pub struct PlannedMachine {
     /// Whether the plan serves it.
     pub is_served: bool,
     /// Whether it has enough devices that are as near as the pod requires, or, for preferred
-    /// alignment, as near as a NUMA node or socket.
+    /// alignment, as near as a NUMA node or socket. False if no claim fits there.
     pub could: bool,
+    /// True if no claim fits there even with nothing in use, although the graph has the devices.
+    pub is_unfit: bool,
     /// The nearness that the plan guarantees there, or tries first. `None` if the plan does not
     /// serve the machine, or with any devices.
     pub nearness: Option<Nearness>,

@@ -11,7 +11,7 @@ use super::decided::Rest;
 use super::selection;
 use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks};
 use crate::claim::{CLAIM_PARTS_MAX, ClaimParts, match_attribute};
-use crate::cost;
+use crate::cost::{self, Empty};
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, GpuResource, Intent};
@@ -19,7 +19,7 @@ use crate::join::{self, Question};
 use crate::nearness::Nearness;
 use crate::nic_class::NicClass;
 use crate::ports::PortsApart;
-use crate::supply;
+use crate::supply::{self, Unfit};
 use crate::wishes::NicShare;
 use crate::wording::count;
 use cluster_model::machines::{Machine, NicSelection};
@@ -32,6 +32,7 @@ use cluster_model::plugin_machines::{
 };
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use nics::NicPlan;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -284,11 +285,16 @@ fn complete(
         return Err(intent.deny(why));
     }
     let nearness = chosen.nearness(machines).unwrap_or(Nearness::Level(Level::Numa));
+    let levels = (chosen.levels.as_slice(), nearness);
+    let tried = tried(intent, question, parts, (&chosen.serves, levels), (view, policy))?;
+    let kept = chosen.only_where(&tried.served, &tried.near);
+    let nearness = kept.nearness(machines).unwrap_or(nearness);
     let is_whole = machines.iter().any(|machine| nics::is_whole(machine, demand));
     let (why, far_because) =
         if is_whole { (WHOLE, join::FAR) } else { (PART, "the kubelet chooses the GPUs later") };
-    let join = if chosen.is_near() { JOIN } else { join::UNALIGNED };
-    let planned = (0..machines.len()).map(|index| planned(intent, question, chosen, index));
+    let join = if kept.is_near() { JOIN } else { join::UNALIGNED };
+    let planned =
+        (0..machines.len()).map(|index| planned(intent, question, (chosen, &kept), index));
     let outline = Outline {
         driver: resource.driver,
         nic_driver: question.nic_class.driver(),
@@ -298,54 +304,84 @@ fn complete(
         far_because,
         machines: planned.collect(),
     };
-    finish(intent, resource, question, outline, parts, (view, policy))
+    Ok(finish(intent, resource, question, outline, tried))
 }
 
-/// Counts the search steps of the claim, and writes the plan.
+/// A claim that was tried on all machines.
+struct Tried {
+    claim: ResourceClaimSpec,
+    nic_requests: Vec<String>,
+    steps: u64,
+    /// The machines that it is for and that it fits on, at least one.
+    served: Vec<bool>,
+    /// Those of them on which it gets more than the last resort.
+    near: Vec<bool>,
+}
+
+/// Tries a claim that is for some of the machines, with the nearness on each.
+fn tried(
+    intent: &Intent,
+    question: Question<'_>,
+    parts: ClaimParts,
+    (serves, levels): (&[bool], (&[Option<Nearness>], Nearness)),
+    (view, policy): (&ClusterView, &Policy),
+) -> Result<Tried, Denial> {
+    let Question { demand, machines, .. } = question;
+    let claim = choice::claim(&parts);
+    let trial = cost::trial(view, machines, demand, levels, &claim, policy.max_steps);
+    let trial = trial.map_err(|error| match error {
+        cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
+        error => intent.deny(error.to_string()),
+    })?;
+    let served = trial.only(serves, Empty::LastResort);
+    if !served.contains(&true) {
+        return Err(match Unfit::new(machines, serves, claim) {
+            Some(unfit) => supply::unfit(intent, view, &unfit),
+            None => supply::shortage(intent, question),
+        });
+    }
+    let near = trial.only(serves, Empty::All);
+    Ok(Tried { claim, nic_requests: parts.nic_requests, steps: trial.steps, served, near })
+}
+
+/// Writes the plan of a claim that was tried.
 fn finish(
     intent: &Intent,
     resource: &GpuResource,
     question: Question<'_>,
     outline: Outline,
-    parts: ClaimParts,
-    (view, policy): (&ClusterView, &Policy),
-) -> Result<Plan, Denial> {
-    let Question { demand, machines, .. } = question;
-    let claim = choice::claim(&parts);
-    let levels: Vec<Option<Nearness>> = outline.machines.iter().map(|it| it.nearness).collect();
-    let levels = (levels.as_slice(), outline.nearness);
-    let steps = cost::worst(view, machines, demand, levels, &claim, policy.max_steps);
-    let steps = steps.map_err(|error| match error {
-        cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
-        error => intent.deny(error.to_string()),
-    })?;
+    tried: Tried,
+) -> Plan {
+    let Tried { claim, nic_requests, steps, .. } = tried;
     let grants = intent
         .shares
         .iter()
         .map(|share| Grant { container: share.container.clone(), requests: None })
         .collect();
-    let written = Written { claim, nic_requests: parts.nic_requests, grants, steps };
-    Ok(Plan {
+    let written = Written { claim, nic_requests, grants, steps };
+    Plan {
         plugin: Some(resource.name.clone()),
         rails: question.rails.to_vec(),
         ..Plan::new(intent, outline, written)
-    })
+    }
 }
 
 fn planned(
     intent: &Intent,
     question: Question<'_>,
-    chosen: &NicPlan,
+    (chosen, kept): (&NicPlan, &NicPlan),
     index: usize,
 ) -> PlannedMachine {
     let machine = &question.machines[index];
     let could = |level: &Nearness| question.demand.fits(&level.cells(machine));
     let is_whole = nics::is_whole(machine, question.demand);
+    let is_unfit = chosen.serves[index] && !kept.serves[index];
     PlannedMachine {
         nodes: super::some_nodes(machine),
         present: machine.live_nodes(),
-        is_served: chosen.serves[index],
-        could: is_whole && choice::levels(intent, question, machine).iter().any(could),
-        nearness: chosen.levels[index],
+        is_served: kept.serves[index],
+        could: is_whole && !is_unfit && choice::levels(intent, question, machine).iter().any(could),
+        is_unfit,
+        nearness: kept.levels[index],
     }
 }

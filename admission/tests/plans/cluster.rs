@@ -253,14 +253,24 @@ impl Built {
     }
 
     /// The same with NICs that are published otherwise.
-    pub(crate) fn with_nics(mut self, change: impl Fn(&mut Value)) -> Self {
-        self.nics.as_array_mut().unwrap().iter_mut().for_each(change);
+    pub(crate) fn with_nics(mut self, change: impl Fn(usize, &mut Value)) -> Self {
+        let nics = self.nics.as_array_mut().unwrap();
+        nics.iter_mut().enumerate().for_each(|(index, nic)| change(index, nic));
         self
     }
 
-    /// The same with GPUs that are all divided.
-    pub(crate) fn in_parts(mut self) -> Self {
+    /// The same with GPUs that are all divided, whichever it had.
+    pub(crate) fn with_parts(mut self) -> Self {
         self.gpus = Some(("gpu.nvidia.com", parts(&self.topology())));
+        self
+    }
+
+    /// The same with GPUs of NVIDIA's driver that are all divided.
+    pub(crate) fn in_parts(mut self) -> Self {
+        let parts = parts(&self.topology());
+        for (_, gpus) in self.gpus.iter_mut().filter(|(driver, _)| *driver == "gpu.nvidia.com") {
+            gpus.clone_from(&parts);
+        }
         self
     }
 

@@ -97,10 +97,10 @@ fn present(machines: &[usize]) -> ClusterView {
 }
 
 /// Adds machines that are only remembered.
-fn remember(view: &mut ClusterView, machines: &[usize]) {
+pub(crate) fn remember(view: &mut ClusterView, machines: &[&Built]) {
     let entries = machines.iter().enumerate().map(|(index, machine)| {
-        let remembered = MACHINES[*machine].remembered(100 + index);
-        (format!("m{machine}"), ByteString(remembered.encode().unwrap()))
+        let remembered = machine.remembered(100 + index);
+        (format!("m{index}"), ByteString(remembered.encode().unwrap()))
     });
     let map = ConfigMap { binary_data: Some(entries.collect()), ..ConfigMap::default() };
     view.apply(map).unwrap();
@@ -201,7 +201,8 @@ fn check(fleet: &Fleet) -> Result<(), TestCaseError> {
     let (asked, machines) = (Asked::new(fleet), &fleet.machines);
     let without = present(machines);
     let mut view = present(machines);
-    remember(&mut view, &fleet.remembered);
+    let remembered: Vec<_> = fleet.remembered.iter().map(|index| &MACHINES[*index]).collect();
+    remember(&mut view, &remembered);
     let before = asked.plan(&without);
     let together = match asked.plan(&view) {
         Ok(plan) => plan,

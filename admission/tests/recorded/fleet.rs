@@ -153,19 +153,19 @@ fn build(machine: Machine, special: Special) -> Built {
             let lost: Vec<_> = gpus.skip(1).take(1).chain(nics.skip(1).take(2)).collect();
             Built::new(machine, &lost, &sharing)
         }
-        Parts if topology.gpus().iter().all(|gpu: &Gpu| gpu.numa.is_some()) => built.in_parts(),
+        Parts if topology.gpus().iter().all(|gpu: &Gpu| gpu.numa.is_some()) => built.with_parts(),
         OwnBusId => built.with_gpus(|gpu| {
             gpu["attributes"]["gpu.nvidia.com/pcieBusID"] = gpu["attributes"][BUS_ID].take();
             remove(gpu, BUS_ID);
         }),
         NoBusId => built.with_gpus(|gpu| remove(gpu, BUS_ID)),
         LargeDomain => built.with_gpus(large_domain),
-        NoNicBusId => built.with_nics(|nic| remove(nic, BUS_ID)),
-        Upstream => built.with_nics(|nic| {
+        NoNicBusId => built.with_nics(|_, nic| remove(nic, BUS_ID)),
+        Upstream => built.with_nics(|_, nic| {
             let attributes = nic["attributes"].as_object_mut().unwrap();
             attributes.retain(|name, _| name.starts_with("dra.net/") || name == BUS_ID);
         }),
-        LargeNicDomain => built.with_nics(large_domain),
+        LargeNicDomain => built.with_nics(|_, nic| large_domain(nic)),
         SharedGpus => built.with_gpus(|gpu| {
             gpu["allowMultipleAllocations"] = true.into();
             gpu["capacity"] = json!({ "shares": { "value": "4", "requestPolicy": {
@@ -282,7 +282,7 @@ impl Fleet {
                 let built = built(*machine, *special);
                 let fabric = random.below(3);
                 let on_fabric = |built: Built| {
-                    built.with_nics(|nic| {
+                    built.with_nics(|_, nic| {
                         let name = format!("fabric-{fabric}");
                         nic["attributes"][attribute::FABRIC] = json!({ "string": name });
                     })

@@ -63,6 +63,19 @@ impl SliceIndex {
         self.reshape(&slice);
     }
 
+    /// The slices of a node, all others of their pools, and those of several nodes.
+    pub(super) fn of_node(&self, node: &str) -> Self {
+        let own = self.places.get(node).into_iter().flat_map(|place| &place.slices);
+        let pools = own.chain(&self.shared).filter_map(|slice| self.pools.get(&slice.pool));
+        let mut slices: Vec<&Arc<Slice>> = pools.flat_map(|pool| &pool.slices).collect();
+        // In their order of arrival, in which pools keep them.
+        slices.sort_unstable_by_key(|slice| slice.arrival);
+        slices.dedup_by_key(|slice| slice.arrival);
+        let mut found = Self::default();
+        slices.into_iter().for_each(|slice| found.apply(Slice::clone(slice)));
+        found
+    }
+
     /// Removes the slice with this name.
     pub(super) fn delete(&mut self, name: &str) {
         if let Some(slice) = self.remove(name) {

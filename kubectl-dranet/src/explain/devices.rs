@@ -3,13 +3,13 @@
 use crate::answer::ExplainGroup;
 use crate::device_names;
 use crate::predicted::verdict;
-use crate::text::{counted, listed, short};
+use crate::text::listed;
 use cluster_model::node_devices::published;
 use cluster_model::predict::Prediction;
 use cluster_model::room::{Attempt, Room, WhyNot};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::ClaimName;
-use dra_allocator::explain::{Explanation, Failure, RequestReport};
+use dra_allocator::explain::{Explanation, Failure, reasons};
 use std::collections::BTreeMap;
 
 /// Maximum number of holders of devices in use that are named.
@@ -44,7 +44,7 @@ impl Outcomes {
                 let explained = room.explain(first, alike.claims)?;
                 // An ignored pool is the reason why its devices are missing below.
                 group.reasons = broken_pools(room.view(), first);
-                group.reasons.extend(reasons(&explained));
+                group.reasons.extend(reasons(&explained.requests));
                 group.in_use = holders(room.view(), first, &explained);
                 group.relaxations = explained.relaxations;
             }
@@ -81,106 +81,6 @@ fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
             format!("the scheduler ignores the pool of driver {}: {problem}", pool.driver)
         })
         .collect()
-}
-
-/// One line for each request; alternatives that fail alike share one. Requests of a class without
-/// devices come first: while there are none, nothing else would help.
-///
-/// Leaves out alternatives for other machines: those whose selector too few devices pass, while
-/// there is another alternative whose selector enough devices pass.
-fn reasons(explained: &Explanation) -> Vec<String> {
-    let mut lines: Vec<(String, String, usize)> = Vec::new();
-    let all = &explained.requests;
-    let failed = all.iter().filter(|report| report.failure.is_some());
-    let failed = failed.filter(|report| {
-        let mut others = all.iter().filter(|other| is_of_same_request(report, other));
-        !is_by_selector(report) || others.all(is_by_selector)
-    });
-    let (absent, others): (Vec<_>, Vec<_>) =
-        failed.partition(|report| matches!(report.failure, Some(Failure::Class { left: 0, .. })));
-    for report in absent.into_iter().chain(others) {
-        let request = name(report).to_owned();
-        let reason = reason(report);
-        let known = lines.iter_mut().find(|(known, text, _)| *known == request && *text == reason);
-        match known {
-            Some((_, _, count)) => *count += 1,
-            None => lines.push((request, reason, 1)),
-        }
-    }
-    lines
-        .into_iter()
-        .map(|(request, reason, count)| match count {
-            1 => format!("request {request}: {reason}"),
-            count => format!("request {request}, {count} alternatives: {reason}"),
-        })
-        .collect()
-}
-
-/// The request's name, without that of the alternative.
-fn name(report: &RequestReport) -> &str {
-    report.request.split('/').next().unwrap_or_default()
-}
-
-fn is_of_same_request(one: &RequestReport, other: &RequestReport) -> bool {
-    one.claim == other.claim && name(one) == name(other)
-}
-
-fn is_by_selector(report: &RequestReport) -> bool {
-    matches!(report.failure, Some(Failure::Selector { .. }))
-}
-
-/// Leaves out what differs between equal nodes: which devices, and who holds them.
-fn reason(report: &RequestReport) -> String {
-    let needed = report.needed;
-    match &report.failure {
-        Some(Failure::InUse(devices)) => {
-            format!("needs {needed}; in use: {} of the suitable ones", devices.len())
-        }
-        Some(Failure::Tainted(taints)) => {
-            let mut texts: Vec<String> =
-                taints.iter().map(|(_, taint)| taint.to_string()).collect();
-            texts.sort_unstable();
-            texts.dedup();
-            let has = if taints.len() == 1 { "has" } else { "have" };
-            format!("needs {needed}; {} {has} a taint: {}", taints.len(), texts.join(", "))
-        }
-        Some(Failure::Class { class, left, .. }) => {
-            let is = if *left == 1 { "is" } else { "are" };
-            format!("needs {needed}; {} {is} of class `{class}`", counted(*left, "device"))
-        }
-        Some(Failure::Selector { expression, part, missing, left }) => {
-            let of_part = if part == expression { "" } else { "part of the " };
-            let part = short(part);
-            match (missing.as_slice(), left) {
-                ([], _) => {
-                    let pass = if *left == 1 { "passes" } else { "pass" };
-                    let devices = counted(*left, "device");
-                    format!("needs {needed}; {devices} {pass} the {of_part}selector `{part}`")
-                }
-                (missing, 0) => format!(
-                    "needs {needed}; no device has {}, which the selector requires: `{part}`",
-                    missing.join(", ")
-                ),
-                (missing, left) => format!(
-                    "needs {needed}; {left} pass the {of_part}selector, and none of the others \
-                     has {}: `{part}`",
-                    missing.join(", ")
-                ),
-            }
-        }
-        // A parser shows the place on separate lines.
-        Some(Failure::Compile { expression, error }) => {
-            let error = error.to_string();
-            let error = error.lines().next().unwrap_or_default();
-            format!("needs {needed}; {error}, in the selector `{}`", short(expression))
-        }
-        Some(Failure::Runtime { expression, device, error }) => format!(
-            "needs {needed}; {error}, on device {device}, in the selector `{}`",
-            short(expression)
-        ),
-        Some(failure) => format!("needs {needed}; {failure}"),
-        None => String::new(),
-    }
 }
 
 /// Who holds suitable devices: `mlx5_0 and GPU0 by pod train/train-0`.

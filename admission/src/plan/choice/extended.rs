@@ -5,12 +5,14 @@
 //! depends on remembered ones.
 
 use super::{Chooser, Chosen, Levels, Refusals};
+use crate::cost;
 use crate::intent::AlignmentPolicy;
 use crate::join::form::{Order, WAYS_MAX, Way};
 use crate::join::seen::Seen;
 use crate::join::{self, Candidate};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 
 /// The most remembered machines that are tried one by one, if a claim cannot take in all.
 const TRIED_MAX: usize = 8;
@@ -34,10 +36,17 @@ impl Chooser<'_> {
         let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
         for machine in &self.question.machines[serves.len()..] {
             let devices = &machine.devices;
-            serves.push(takes_any && devices.gpus.len() >= gpus && devices.nics.len() >= nics);
+            let has_enough = devices.gpus.len() >= gpus && devices.nics.len() >= nics;
+            serves.push(takes_any && has_enough && self.fits(machine, &base.claim));
             levels.push(None);
         }
         chosen
+    }
+
+    /// Whether a claim that was tried on other machines fits on this one too.
+    fn fits(&self, machine: &Machine<'_>, claim: &ResourceClaimSpec) -> bool {
+        let fits = cost::fits(self.view, machine, claim, self.policy.max_steps);
+        fits.is_ok_and(|fits| fits)
     }
 
     fn extended_required(&self, base: &Chosen) -> Option<Chosen> {

@@ -88,8 +88,9 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let mut all = Vec::new();
     for candidate in &candidates {
         for order in Order::all(&candidate.demand, &candidate.form) {
-            let steps = chooser.cost(candidate, &chooser.write(candidate, order));
-            all.push((candidate.join, order, steps.unwrap_or(u64::MAX)));
+            let trial = chooser.trial(candidate, &chooser.write(candidate, order));
+            let steps = trial.map_or(u64::MAX, |trial| trial.steps);
+            all.push((candidate.join, order, steps));
         }
     }
     Measured { all, chosen: (chosen.candidate.join, chosen.steps) }

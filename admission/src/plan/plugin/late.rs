@@ -5,7 +5,7 @@
 //! pod is scheduled, and nearness when it starts: with required alignment the pod does not start with
 //! farther NICs.
 
-use super::finish;
+use super::{finish, tried};
 use crate::claim::{Ask, ClaimParts, exactly};
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -130,14 +130,24 @@ pub(super) fn plan(
         gpus: Some(intent.lasting_gpus()),
         within: Some(within).filter(|_| !is_preferred),
     };
+    let config = NicConfig::with_late_binding(intent.wishes.nic_config.as_ref(), &wanted);
+    let wishes = Wishes { nic_config: config, ..intent.wishes.clone() };
+    // The text names the NICs of the claim, and not as many as the fullest GPU could have for each.
+    let told = Intent { wishes, nics: intent.nics, ..spread.clone() };
     let nearness = Nearness::Level(within);
-    let planned = machines.iter().zip(near.iter().zip(&serves)).map(|(machine, (near, serves))| {
+    let levels: Vec<_> = near.iter().map(|near| near.then_some(nearness)).collect();
+    let levels = (levels.as_slice(), nearness);
+    let tried = tried(&told, question, parts, (&serves, levels), (view, policy))?;
+    let answers = near.iter().zip(serves.iter().zip(&tried.served));
+    let planned = machines.iter().zip(answers).map(|(machine, (near, (serves, served)))| {
+        let is_unfit = *serves && !served;
         PlannedMachine {
             nodes: some_nodes(machine),
             present: machine.live_nodes(),
-            is_served: *serves,
-            could: *near,
-            nearness: near.then_some(nearness),
+            is_served: *served,
+            could: *near && !is_unfit,
+            is_unfit,
+            nearness: (*near && *served).then_some(nearness),
         }
     });
     let outline = Outline {
@@ -149,11 +159,7 @@ pub(super) fn plan(
         far_because: join::FAR,
         machines: planned.collect(),
     };
-    let config = NicConfig::with_late_binding(intent.wishes.nic_config.as_ref(), &wanted);
-    let wishes = Wishes { nic_config: config, ..intent.wishes.clone() };
-    // The text names the NICs of the claim, and not as many as the fullest GPU could have for each.
-    let told = Intent { wishes, nics: intent.nics, ..spread.clone() };
-    finish(&told, resource, question, outline, parts, (view, policy))
+    Ok(finish(&told, resource, question, outline, tried))
 }
 
 /// How near each NIC must be to its GPU: as the user asks, otherwise on the same NUMA node, or socket if

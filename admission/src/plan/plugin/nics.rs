@@ -93,6 +93,13 @@ impl NicPlan {
         plan
     }
 
+    /// The same without the machines that are not served after all, or not with near NICs.
+    pub(super) fn only_where(&self, served: &[bool], near: &[bool]) -> Self {
+        let levels = self.levels.iter().zip(near);
+        let levels = levels.map(|(level, near)| level.filter(|_| *near)).collect();
+        Self { levels, serves: served.to_vec(), ..self.clone() }
+    }
+
     /// Returns true if the claim gives near NICs on any machine.
     pub(super) fn is_near(&self) -> bool {
         self.levels.iter().any(Option::is_some)

@@ -48,23 +48,23 @@ pub(crate) fn node_list(names: &[&str]) -> String {
 /// What holds for nodes, in a sentence that is written for one: `node a: is cordoned`, `2 nodes
 /// (a, b): are cordoned`.
 pub(crate) fn of_nodes(names: &[&str], sentence: &str) -> String {
+    let said = if names.len() == 1 { sentence.to_owned() } else { in_plural(sentence) };
+    format!("{}: {said}", node_list(names))
+}
+
+/// A sentence that is written for one, for several: `are cordoned`.
+pub(crate) fn in_plural(sentence: &str) -> String {
     let (verb, rest) = sentence.split_at(sentence.find([' ', ':']).unwrap_or(sentence.len()));
     let plural = match verb {
         "is" => "are",
         "has" => "have",
         "does" => "do",
-        "fits" => "fit",
-        "runs" => "run",
-        "stops" => "stop",
+        "differs" | "fits" | "lacks" | "offers" | "runs" | "stops" | "waits" => {
+            verb.strip_suffix('s').unwrap_or(verb)
+        }
         other => other,
     };
-    let is_one = names.len() == 1;
-    let said = if is_one {
-        sentence.to_owned()
-    } else {
-        format!("{plural}{}", rest.replace("when it is empty", "when they are empty"))
-    };
-    format!("{}: {said}", node_list(names))
+    format!("{plural}{}", rest.replace("when it is empty", "when they are empty"))
 }
 
 /// The topologies of the existing nodes, by shape.

@@ -1,69 +1,116 @@
-//! The list of checks: what was looked at, and with which result.
+//! A check, and the list of what was looked at, with which result.
 
+use super::finding::Findings;
+use super::scene::Scene;
 use crate::answer::{CheckState, DoctorCheck, DoctorFinding, Severity};
+use crate::kinds::{DEVICES, Kind};
+use crate::live::Cluster;
 use std::fmt;
 
-/// The checks so far, and what they found.
+/// A row of the table of checks.
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    /// The page about what it finds.
+    pub(super) page: &'static str,
+    /// Kinds without which it proves nothing.
+    kinds: &'static [Kind],
+    /// Whether its findings would be wrong without them.
+    is_wrong_without: bool,
+    examine: Examine,
+}
+
+/// Finds one kind of problem in what was read. Its findings say what to do.
+pub(super) type Rule = fn(&Scene<'_>, &mut Findings);
+
+/// The same, by requests to the cluster.
+type Ask = fn(&Scene<'_>, &Cluster) -> anyhow::Result<Outcome>;
+
+enum Examine {
+    Objects(&'static [Rule]),
+    Live(Ask),
+}
+
+/// What a check says.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) findings: Findings,
+    /// What could not be read.
+    pub(super) notes: Vec<String>,
+    /// Why the check was not made.
+    pub(super) skipped: Option<String>,
+}
+
+/// The checks so far, and what they said.
 #[derive(Debug, Default)]
 pub(super) struct Checklist {
     pub(super) checks: Vec<DoctorCheck>,
     pub(super) findings: Vec<DoctorFinding>,
+    pub(super) notes: Vec<String>,
+}
+
+/// A check of objects.
+pub(super) const fn found(
+    name: &'static str,
+    page: &'static str,
+    kinds: &'static [Kind],
+    rules: &'static [Rule],
+) -> Check {
+    Check { name, page, kinds, is_wrong_without: false, examine: Examine::Objects(rules) }
+}
+
+/// A check of devices, which is not made if the user may not read all about them.
+pub(super) const fn known(name: &'static str, page: &'static str, rules: &'static [Rule]) -> Check {
+    Check { is_wrong_without: true, ..found(name, page, &DEVICES, rules) }
+}
+
+/// A check that a snapshot cannot answer.
+pub(super) const fn live(
+    name: &'static str,
+    page: &'static str,
+    kinds: &'static [Kind],
+    ask: Ask,
+) -> Check {
+    Check { name, page, kinds, is_wrong_without: false, examine: Examine::Live(ask) }
+}
+
+impl Check {
+    pub(super) fn outcome(&self, scene: &Scene<'_>) -> anyhow::Result<Outcome> {
+        let unread = scene.unread(self.kinds);
+        let mut outcome = Outcome::default();
+        match (&self.examine, scene.cluster) {
+            _ if self.is_wrong_without && unread.is_some() => {}
+            (Examine::Objects(rules), _) => {
+                rules.iter().for_each(|rule| rule(scene, &mut outcome.findings));
+            }
+            (Examine::Live(ask), Some(cluster)) => outcome = ask(scene, cluster)?,
+            (Examine::Live(_), None) => outcome = Outcome::skipped("only on a live cluster"),
+        }
+        if outcome.findings.0.is_empty() {
+            outcome.skipped = outcome.skipped.or(unread);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    pub(super) fn skipped(why: impl Into<String>) -> Self {
+        Self { skipped: Some(why.into()), ..Self::default() }
+    }
 }
 
 impl Checklist {
-    /// Adds a check with its findings.
-    pub(super) fn add(
-        &mut self,
-        name: &'static str,
-        page: &'static str,
-        findings: impl IntoIterator<Item = DoctorFinding>,
-    ) {
-        let before = self.findings.len();
-        self.findings.extend(findings);
-        let new = self.findings[before..].iter();
-        let failures = new.filter(|finding| finding.severity > Severity::Note).count();
-        let state = if failures == 0 { CheckState::Passed } else { CheckState::Failed };
+    pub(super) fn add(&mut self, (name, page): (&str, &str), outcome: Outcome) {
+        let Outcome { findings: Findings(findings), notes, skipped: why } = outcome;
+        let failures = findings.iter().filter(|it| it.severity > Severity::Note).count();
+        let state = match (&why, failures) {
+            (Some(_), _) => CheckState::Skipped,
+            (None, 0) => CheckState::Passed,
+            (None, _) => CheckState::Failed,
+        };
         let (name, page) = (name.to_owned(), page.to_owned());
-        self.checks.push(DoctorCheck { name, state, why: None, page, failures });
-    }
-
-    /// The same, unless it is unknown for a reason.
-    pub(super) fn known(
-        &mut self,
-        name: &'static str,
-        page: &'static str,
-        unknown: Option<&String>,
-        findings: impl IntoIterator<Item = DoctorFinding>,
-    ) {
-        match unknown {
-            Some(why) => self.skip(name, page, why),
-            None => self.add(name, page, findings),
-        }
-    }
-
-    /// Adds a check with its findings; if it has none, it may be unknown for a reason.
-    pub(super) fn found(
-        &mut self,
-        name: &'static str,
-        page: &'static str,
-        unknown: Option<String>,
-        findings: Vec<DoctorFinding>,
-    ) {
-        match unknown.filter(|_| findings.is_empty()) {
-            Some(why) => self.skip(name, page, &why),
-            None => self.add(name, page, findings),
-        }
-    }
-
-    /// Adds a check that was not made.
-    pub(super) fn skip(&mut self, name: &'static str, page: &'static str, why: &str) {
-        self.checks.push(DoctorCheck {
-            name: name.to_owned(),
-            state: CheckState::Skipped,
-            why: Some(why.to_owned()),
-            page: page.to_owned(),
-            failures: 0,
-        });
+        self.checks.push(DoctorCheck { name, state, why, page, failures });
+        self.findings.extend(findings);
+        self.notes.extend(notes);
     }
 }
 

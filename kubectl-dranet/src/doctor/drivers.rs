@@ -1,8 +1,10 @@
 //! Whether the table of drivers describes the cluster: the entries of the drivers file, and drivers
 //! that it lacks.
 
+use super::census::Published;
+use super::finding::Findings;
+use super::scene::Scene;
 use crate::answer::{DoctorFinding, Severity};
-use crate::predicted::nodes;
 use crate::text::counted;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers::{self, GpuDriver};
@@ -11,12 +13,8 @@ use cluster_model::nic_drivers::{self, NicDriver};
 use cluster_model::node_devices::{address_on, text};
 use cluster_model::published_device::{NicName, PublishedDevice as _};
 use cluster_model::view::ClusterView;
-use dra_allocator::Device;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use topology_graph::PciAddress;
-
-/// A published device with its node.
-type Published<'v> = (&'v str, &'v Device);
 
 /// What the devices of an unknown driver are in the graphs of their nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,32 +41,21 @@ impl Looks {
     }
 }
 
-pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
-    let mut devices: BTreeMap<&str, Vec<Published<'_>>> = BTreeMap::new();
-    for node in nodes(view) {
-        for device in view.inventory().devices_on(node, view.settings()).unwrap_or_default() {
-            devices.entry(&device.id().driver).or_default().push((node, device));
-        }
-    }
-    let mut findings = Vec::new();
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    let Scene { view, census, .. } = scene;
     for name in named_by_file() {
-        let published = devices.get(name).map(Vec::as_slice).unwrap_or_default();
-        if let Some(driver) = gpu_drivers::by_name(name) {
-            findings.extend(accelerators(view, driver, published));
-        }
-        if let Some(driver) = nic_drivers::by_name(name) {
-            findings.extend(nics(view, driver, published));
-        }
+        let of_gpus = gpu_drivers::by_name(name);
+        found.0.extend(of_gpus.and_then(|driver| accelerators(view, driver, census.of(name))));
+        let of_nics = nic_drivers::by_name(name);
+        found.0.extend(of_nics.and_then(|driver| nics(view, driver, census.of(name))));
     }
     let built_in = nic_drivers::all().iter().filter(|it| !named_by_file().contains(&it.driver));
     for driver in built_in {
-        let published = devices.get(driver.driver).map(Vec::as_slice).unwrap_or_default();
-        findings.extend(unknown_names(view, driver, published));
+        found.0.extend(unknown_names(view, driver, census.of(driver.driver)));
     }
-    for (driver, published) in devices.iter().filter(|(driver, _)| !is_known(driver)) {
-        findings.extend(unknown(view, driver, published));
+    for (driver, published) in census.published.iter().filter(|(driver, _)| !is_known(driver)) {
+        found.0.extend(unknown(view, driver, published));
     }
-    findings
 }
 
 /// Whether the table has a driver of this name.
@@ -77,7 +64,8 @@ fn is_known(driver: &str) -> bool {
 }
 
 fn warning(driver: &str, message: String) -> DoctorFinding {
-    DoctorFinding::new(Severity::Warning, format!("drivers file: driver {driver}"), message)
+    let place = format!("drivers file: driver {driver}");
+    DoctorFinding { severity: Severity::Warning, place, message }
 }
 
 /// What an entry for accelerators says that the cluster does not.
@@ -161,7 +149,8 @@ fn unknown_names(
         counted(published.len(), "device"),
         device.id().device,
     );
-    Some(DoctorFinding::new(Severity::Warning, format!("driver {}", driver.driver), message))
+    let place = format!("driver {}", driver.driver);
+    Some(DoctorFinding { severity: Severity::Warning, place, message })
 }
 
 fn nothing(driver: &str) -> DoctorFinding {
@@ -263,5 +252,5 @@ fn unknown(view: &ClusterView, driver: &str, published: &[Published<'_>]) -> Opt
         ),
     };
     let message = format!("publishes {what}; add to the drivers file `{entry}`");
-    Some(DoctorFinding::new(severity, format!("driver {driver}"), message))
+    Some(DoctorFinding { severity, place: format!("driver {driver}"), message })
 }

@@ -1,6 +1,10 @@
 //! Whether scheduler-ext gets and answers requests, according to its metrics.
 
-use crate::answer::{DoctorFinding, Severity};
+use super::checks::Outcome;
+use super::finding::Findings;
+use super::scene::Scene;
+use crate::live::Cluster;
+use crate::reply::Proxied;
 use crate::source::Seen;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -20,22 +24,45 @@ const LATE: u64 = 20;
 
 /// A running extender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ExtenderPod {
-    pub(super) namespace: String,
-    pub(super) name: String,
+struct ExtenderPod {
+    namespace: String,
+    name: String,
     operations: SocketAddr,
 }
 
 /// What an extender has answered since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Requests {
+struct Requests {
     answered: u64,
     /// Those that ran out of time.
     late: u64,
 }
 
+/// Asks each extender about its requests, and judges the answers.
+pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcome> {
+    let extenders = pods(scene.seen);
+    let mut outcome = Outcome::default();
+    unreachable(&extenders, &mut outcome.findings);
+    let mut answers = Vec::new();
+    for pod in extenders {
+        let Some(path) = pod.metrics_path() else { continue };
+        match cluster.proxied(&path) {
+            Proxied::Text(text) => answers.push((pod.name, Ok(Requests::new(&text)))),
+            Proxied::Failed(why) => answers.push((pod.name, Err(why))),
+            Proxied::NoRight => {
+                let namespace = pod.namespace;
+                return Ok(Outcome::skipped(format!(
+                    "you may not get pods/proxy in namespace `{namespace}`"
+                )));
+            }
+        }
+    }
+    judge(&answers, &mut outcome.findings);
+    Ok(outcome)
+}
+
 /// The running extenders. Pods are read without flags, so flags come from their workloads.
-pub(super) fn pods(seen: &Seen) -> Vec<ExtenderPod> {
+fn pods(seen: &Seen) -> Vec<ExtenderPod> {
     let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
     let workloads: Vec<_> = workloads.filter_map(|it| Some((it, operations(it)?))).collect();
     let pods = workloads.iter().flat_map(|(workload, operations)| {
@@ -71,7 +98,7 @@ fn extender(pod: &Value, operations: SocketAddr) -> ExtenderPod {
 
 impl ExtenderPod {
     /// Path of its metrics at the API server; `None` if they are on loopback.
-    pub(super) fn metrics_path(&self) -> Option<String> {
+    fn metrics_path(&self) -> Option<String> {
         let Self { namespace, name, operations } = self;
         let port = operations.port();
         (!operations.ip().is_loopback())
@@ -80,21 +107,21 @@ impl ExtenderPod {
 }
 
 /// A note about extenders that can be reached only from their own node.
-pub(super) fn unreachable(extenders: &[ExtenderPod]) -> Vec<DoctorFinding> {
+fn unreachable(extenders: &[ExtenderPod], found: &mut Findings) {
     let mut hidden = extenders.iter().filter(|it| it.metrics_path().is_none());
-    let Some(first) = hidden.next() else { return Vec::new() };
+    let Some(first) = hidden.next() else { return };
     let message = format!(
         "listens on loopback, next to its scheduler, so only its readiness is checked here. To see \
          whether it gets requests, run on its node: `curl -s http://{}/metrics | grep \
          request_seconds_count`",
         first.operations
     );
-    vec![DoctorFinding::new(Severity::Note, "scheduler-ext", message)]
+    found.note("scheduler-ext", message);
 }
 
 impl Requests {
     /// Reads the metrics (`scheduler-ext/src/metrics.rs`).
-    pub(super) fn new(metrics: &str) -> Self {
+    fn new(metrics: &str) -> Self {
         let count = |name: &str| {
             let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
             lines.find_map(|rest| rest.trim().parse().ok()).unwrap_or_default()
@@ -108,8 +135,7 @@ impl Requests {
 
 /// Judges what the extenders answered, or why they did not. Of several replicas, only the one
 /// next to the leading scheduler gets requests.
-pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<DoctorFinding> {
-    let mut findings = Vec::new();
+fn judge(answers: &[(String, Result<Requests, String>)], found: &mut Findings) {
     let mut all = Requests::default();
     for (name, answer) in answers {
         match answer {
@@ -122,8 +148,7 @@ pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<Docto
                     "does not answer through the API server's proxy: {why}; check its log, and \
                      whether a NetworkPolicy blocks its metrics port"
                 );
-                let place = format!("scheduler-ext pod {name}");
-                findings.push(DoctorFinding::new(Severity::Warning, place, message));
+                found.warning(format!("scheduler-ext pod {name}"), message);
             }
         }
     }
@@ -133,15 +158,14 @@ pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<Docto
              raise its --timeout and the scheduler's httpTimeout",
             all.late, all.answered
         );
-        findings.push(DoctorFinding::new(Severity::Warning, "scheduler-ext", message));
+        found.warning("scheduler-ext", message);
     }
     if all.answered == 0 && answers.iter().any(|(_, answer)| answer.is_ok()) {
         let message = "answers, but has had no request since it started; if pods have been scheduled \
                        since, check the extender's entry in the scheduler's configuration, and \
                        the pods' schedulerName";
-        findings.push(DoctorFinding::new(Severity::Note, "scheduler-ext", message));
+        found.note("scheduler-ext", message);
     }
-    findings
 }
 
 #[cfg(test)]
@@ -213,7 +237,9 @@ mod tests {
     fn answers_of_extenders_are_judged() {
         let answer = |answered, late| ("a".to_owned(), Ok(Requests { answered, late }));
         let words = |answers: &[(String, Result<Requests, String>)]| -> Vec<String> {
-            judge(answers).iter().map(|it| format!("{}: {}", it.severity, it.message)).collect()
+            let mut found = Findings::default();
+            judge(answers, &mut found);
+            found.0.iter().map(|it| format!("{}: {}", it.severity, it.message)).collect()
         };
         assert_eq!(words(&[]), [""; 0], "none is installed");
         assert_eq!(words(&[answer(100, 4)]), [""; 0]);

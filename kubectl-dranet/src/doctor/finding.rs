@@ -1,34 +1,63 @@
-//! A problem of the cluster that needs fixing.
+//! Problems of the cluster that need fixing.
 
 use crate::answer::{DoctorFinding, Severity};
-use std::collections::BTreeSet;
+use crate::text::in_plural;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The most nodes that a finding names; the others are counted.
+/// The most objects that a finding names; the others are counted.
 const NAMED_MAX: usize = 3;
 
-impl DoctorFinding {
+/// What a check has found so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings(pub(super) Vec<DoctorFinding>);
+
+impl Findings {
     /// A finding whose message continues the sentence that starts with the place.
-    pub(super) fn new(
+    pub(super) fn add(
+        &mut self,
         severity: Severity,
         place: impl Into<String>,
         message: impl Into<String>,
-    ) -> Self {
-        Self { severity, place: place.into(), message: message.into() }
+    ) {
+        self.0.push(DoctorFinding { severity, place: place.into(), message: message.into() });
     }
 
-    /// A warning about all of these nodes, if there are any. It has a text for one node
-    /// and a text for several.
-    pub(super) fn on(
-        nodes: &BTreeSet<&str>,
-        (does, do_): (&str, &str),
-        what: &str,
-    ) -> Option<Self> {
-        let more = nodes.len().saturating_sub(NAMED_MAX);
-        let named: Vec<_> = nodes.iter().take(NAMED_MAX).copied().collect();
-        let (kind, verb) = if nodes.len() == 1 { ("node", does) } else { ("nodes", do_) };
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let place = format!("{kind} {}{tail}", named.join(", "));
-        let message = format!("{verb} {what}");
-        (!nodes.is_empty()).then(|| Self::new(Severity::Warning, place, message))
+    pub(super) fn error(&mut self, place: impl Into<String>, message: impl Into<String>) {
+        self.add(Severity::Error, place, message);
+    }
+
+    pub(super) fn warning(&mut self, place: impl Into<String>, message: impl Into<String>) {
+        self.add(Severity::Warning, place, message);
+    }
+
+    pub(super) fn note(&mut self, place: impl Into<String>, message: impl Into<String>) {
+        self.add(Severity::Note, place, message);
+    }
+
+    /// A warning about all of these nodes, if there are any. The message is written for one node.
+    pub(super) fn on(&mut self, nodes: &BTreeSet<&str>, message: impl Into<String>) {
+        match nodes.len() {
+            0 => {}
+            1 => self.warning(format!("node {}", named(nodes)), message),
+            _ => self.warning(format!("nodes {}", named(nodes)), in_plural(&message.into())),
+        }
+    }
+
+    /// A warning about the nodes of each key.
+    pub(super) fn on_each<K>(
+        &mut self,
+        found: BTreeMap<K, BTreeSet<&str>>,
+        message: impl Fn(K) -> String,
+    ) {
+        found.into_iter().for_each(|(key, nodes)| self.on(&nodes, message(key)));
+    }
+}
+
+/// `a`, `a, b, c and 2 more`.
+pub(super) fn named<T: AsRef<str>>(names: &BTreeSet<T>) -> String {
+    let first: Vec<_> = names.iter().take(NAMED_MAX).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
 }

@@ -1,7 +1,9 @@
 //! Pods that got their GPUs from a device plugin, on nodes whose GPUs a DRA driver publishes now. The
 //! scheduler does not know that these GPUs are in use.
 
-use crate::answer::{DoctorFinding, Severity};
+use super::finding::{Findings, named};
+use super::scene::Scene;
+use crate::kinds::{PODS, Query};
 use crate::source::Seen;
 use crate::text::counted;
 use cluster_model::gpu_drivers::{self, GpuDriver};
@@ -10,12 +12,9 @@ use cluster_model::room::requests;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most pods that a finding names.
-const NAMED: usize = 3;
-
 /// The nodes whose GPUs a DRA driver publishes, and that have or had a device plugin for them: the
 /// kubelet keeps the resource in the node's status, with amount 0, when the device plugin is gone.
-pub(super) fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
+fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
     seen.of_kind("Node")
         .filter_map(|node| {
             let name = node["metadata"]["name"].as_str()?;
@@ -34,13 +33,17 @@ pub(super) fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
         .collect()
 }
 
-/// Reports the pods that hold GPUs of a device plugin on these nodes.
-pub(super) fn examine(
-    nodes: &BTreeMap<String, Vec<&'static GpuDriver>>,
-    pods: &[Pod],
-) -> Vec<DoctorFinding> {
+/// The pods to read: all of the cluster, if there are such nodes.
+pub(super) fn queries(seen: &Seen) -> Vec<Query> {
+    let without = "it is not checked whether pods still have GPUs of a device plugin";
+    if nodes(seen).is_empty() { Vec::new() } else { vec![PODS.all(without)] }
+}
+
+/// The pods that hold GPUs of a device plugin on these nodes.
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    let nodes = nodes(scene.seen);
     let mut holders: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for pod in pods {
+    for pod in &scene.holders {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let Some((node, drivers)) = node.and_then(|node| nodes.get_key_value(node)) else {
             continue;
@@ -51,22 +54,15 @@ pub(super) fn examine(
             holders.entry(node).or_default().insert(format!("{namespace}/{name}"));
         }
     }
-    holders.into_iter().map(|(node, pods)| finding(node, &pods)).collect()
-}
-
-fn finding(node: &str, pods: &BTreeSet<String>) -> DoctorFinding {
-    let named: Vec<_> = pods.iter().take(NAMED).map(String::as_str).collect();
-    let more = match pods.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let message = format!(
-        "has GPUs of a DRA driver, and {} with GPUs of a device plugin ({}{more}): the scheduler can give \
-         these GPUs to other pods; drain the node",
-        counted(pods.len(), "pod"),
-        named.join(", ")
-    );
-    DoctorFinding::new(Severity::Error, format!("node {node}"), message)
+    for (node, pods) in holders {
+        let message = format!(
+            "has GPUs of a DRA driver, and {} with GPUs of a device plugin ({}): the scheduler can give \
+             these GPUs to other pods; drain the node",
+            counted(pods.len(), "pod"),
+            named(&pods)
+        );
+        found.error(format!("node {node}"), message);
+    }
 }
 
 /// Returns true if a pod that has not ended has a limit on GPUs that no claim serves.

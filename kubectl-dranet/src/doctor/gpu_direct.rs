@@ -1,9 +1,9 @@
 //! Pairs of a GPU and its NIC that cannot use GPUDirect RDMA, from what node-driver reads about
 //! ports, IOMMU and the GPU's driver.
 
-use crate::answer::DoctorFinding;
+use super::finding::Findings;
+use super::scene::Scene;
 use crate::text::counted;
-use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use topology_graph::{Gdr, NodeTopology, Pair, PciAddress, ShapeHash, Topology};
 
@@ -50,32 +50,35 @@ pub(crate) fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
     }
 }
 
-pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    let view = scene.view;
     let mut shapes: HashMap<ShapeHash, Paired> = HashMap::new();
-    let mut found: BTreeMap<Gdr, Stopped<'_>> = BTreeMap::new();
+    let mut verdicts: BTreeMap<Gdr, Stopped<'_>> = BTreeMap::new();
     for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
         let Some(graph) = view.topology(node) else { continue };
         let paired = shapes.entry(graph.shape()).or_insert_with(|| Paired::new(graph));
         for (verdict, pairs) in paired.verdicts(object) {
-            let stopped = found.entry(verdict).or_default();
+            let stopped = verdicts.entry(verdict).or_default();
             if stopped.nodes.is_empty() {
                 stopped.pairs = pairs;
             }
             stopped.nodes.insert(node);
         }
     }
-    found.into_iter().filter_map(|(verdict, stopped)| {
-        let (why, what_to_do) = remedy(verdict)?;
-        let first = stopped.pairs.first()?;
+    for (verdict, stopped) in verdicts {
+        let (Some((why, what_to_do)), Some(first)) = (remedy(verdict), stopped.pairs.first())
+        else {
+            continue;
+        };
         let message = format!(
-            "GPUs that their NICs cannot reach directly (GPUDirect RDMA, {verdict}): {why}; {} on \
-             the first node, such as GPU {} with NIC {}; {what_to_do}",
+            "has GPUs that their NICs cannot reach directly (GPUDirect RDMA, {verdict}): {why}; {} \
+             on the first node, such as GPU {} with NIC {}; {what_to_do}",
             counted(stopped.pairs.len(), "pair"),
             first.gpu,
             first.nic,
         );
-        DoctorFinding::on(&stopped.nodes, ("has", "have"), &message)
-    }).collect()
+        found.on(&stopped.nodes, message);
+    }
 }
 
 impl Paired {
@@ -91,18 +94,11 @@ impl Paired {
             let Ok(address) = nic.at.parse::<PciAddress>() else { continue };
             for published in &nic.gpu_direct {
                 let Ok(verdict) = published.verdict.parse::<Gdr>() else { continue };
-                let number = |gpu: &PciAddress| self.gpus.iter().position(|it| it == gpu);
-                let pairs: Vec<Pair> = self
-                    .pairs
-                    .iter()
-                    .filter(|pair| {
-                        pair.nic == address
-                            && number(&pair.gpu).is_some_and(|number| {
-                                published.gpus.iter().any(|it| usize::try_from(*it) == Ok(number))
-                            })
-                    })
-                    .copied()
-                    .collect();
+                let numbers = published.gpus.iter().filter_map(|it| usize::try_from(*it).ok());
+                let gpus: Vec<_> = numbers.filter_map(|number| self.gpus.get(number)).collect();
+                let pairs = self.pairs.iter().copied();
+                let pairs: Vec<Pair> =
+                    pairs.filter(|pair| pair.nic == address && gpus.contains(&&pair.gpu)).collect();
                 if !pairs.is_empty() {
                     verdicts.entry(verdict).or_default().extend(pairs);
                 }

@@ -1,6 +1,10 @@
 //! How kubelets assign CPUs to pods that have devices by claims.
 
+use super::checks::Outcome;
+use super::scene::Scene;
 use crate::answer::{DoctorFinding, Severity};
+use crate::kinds::DEVICES;
+use crate::live::Cluster;
 use crate::nodes::machine;
 use crate::predicted::nodes;
 use cluster_model::names::cpu;
@@ -9,9 +13,26 @@ use cluster_model::view::ClusterView;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// Asks a kubelet of each machine type for its configuration.
+pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcome> {
+    let asked = asked(scene.view);
+    let (mut outcome, mut is_silent) = (Outcome::default(), !asked.is_empty());
+    for node in &asked {
+        let (config, note) = cluster.kubelet_config(node);
+        is_silent &= config.is_none();
+        outcome.findings.0.extend(config.and_then(|it| examine(scene.view, node, &it)));
+        outcome.notes.extend(note.filter(|note| !outcome.notes.contains(note)));
+    }
+    if is_silent {
+        let why = scene.unread(&DEVICES);
+        outcome.skipped = Some(why.unwrap_or_else(|| "no kubelet answered".to_owned()));
+    }
+    Ok(outcome)
+}
+
 /// The first node of each machine type with GPUs and NICs: kubelets of one machine type are
 /// configured alike.
-pub(super) fn asked(view: &ClusterView) -> Vec<String> {
+fn asked(view: &ClusterView) -> Vec<String> {
     let mut first: BTreeMap<String, &str> = BTreeMap::new();
     for node in nodes(view) {
         let has = |is_it: fn(Role) -> bool| published(view, node).any(|(role, _)| is_it(role));
@@ -24,7 +45,7 @@ pub(super) fn asked(view: &ClusterView) -> Vec<String> {
 
 /// Checks the configuration of a node's kubelet (`KubeletConfiguration`, from its endpoint
 /// `/configz`).
-pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<DoctorFinding> {
+fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<DoctorFinding> {
     let said = |field: &str| config[field].as_str().unwrap_or("none");
     let (cpus, topology) = (said("cpuManagerPolicy"), said("topologyManagerPolicy"));
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
@@ -56,7 +77,7 @@ pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<
         _ => return None,
     };
     let place = format!("kubelet of node {node} (machine type {})", machine(view, node));
-    Some(DoctorFinding::new(severity, place, message))
+    Some(DoctorFinding { severity, place, message })
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Determines what each machine type can serve.
 
-use crate::answer::{DoctorFinding, DoctorMachine, Severity};
+use super::finding::Findings;
+use super::scene::Scene;
+use crate::answer::DoctorMachine;
 use crate::nodes::machine;
 use crate::predicted::nodes;
 use crate::shape::PodShape;
@@ -13,11 +15,20 @@ use cluster_model::view::ClusterView;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The machine types with GPUs and NICs of DRA drivers, and findings about what they cannot serve.
-pub(super) fn examine(
-    view: &ClusterView,
-    policy: &Policy,
-) -> anyhow::Result<(Vec<DoctorMachine>, Vec<DoctorFinding>)> {
+/// Machine types that serve no pod.
+pub(super) fn denied(scene: &Scene<'_>, found: &mut Findings) {
+    // Without the NIC class no machine can serve; that is a separate finding.
+    let has_class = scene.view.inventory().class(&scene.policy.nic_class).is_some();
+    for machine in scene.machines.iter().filter(|_| has_class) {
+        if let Some(why) = &machine.denied {
+            let message = format!("serves no pod with one GPU and one aligned NIC: {why}");
+            found.warning(format!("machine type {}", machine.name), message);
+        }
+    }
+}
+
+/// The machine types with GPUs and NICs of DRA drivers.
+pub(super) fn all(view: &ClusterView, policy: &Policy) -> anyhow::Result<Vec<DoctorMachine>> {
     let mut types: BTreeMap<(String, usize, usize, BTreeSet<String>), Vec<&str>> = BTreeMap::new();
     for node in nodes(view) {
         let count = |is_it: fn(Role) -> bool| {
@@ -29,7 +40,7 @@ pub(super) fn examine(
             types.entry(key).or_default().push(node);
         }
     }
-    let (mut machines, mut findings) = (Vec::<DoctorMachine>::new(), Vec::new());
+    let mut machines = Vec::<DoctorMachine>::new();
     for ((name, gpus, nics, _), nodes) in types {
         let Some(first) = nodes.first() else { continue };
         let (join, better) = join(first, view, policy)?;
@@ -42,20 +53,10 @@ pub(super) fn examine(
             known.nodes += nodes.len();
             continue;
         }
-        // Without the NIC class no machine can serve; that is a separate finding.
-        let has_class = view.inventory().class(&policy.nic_class).is_some();
-        if let (Some(why), true) = (&denied, has_class) {
-            let message = format!("serves no pod with one GPU and one aligned NIC: {why}");
-            findings.push(DoctorFinding::new(
-                Severity::Warning,
-                format!("machine type {name}"),
-                message,
-            ));
-        }
         let nodes = nodes.len();
         machines.push(DoctorMachine { name, nodes, gpus, nics, join, denied, better });
     }
-    Ok((machines, findings))
+    Ok(machines)
 }
 
 /// The names of the attributes that the devices of a node have: drivers of several versions differ in

@@ -1,7 +1,8 @@
 //! Nodes whose driver's pod could not load all kernel modules that it was asked for, nodes that wait for
 //! the driver of their NICs' vendor, and nodes that do not bind or number NICs as they are set to.
 
-use crate::answer::DoctorFinding;
+use super::finding::Findings;
+use super::scene::Scene;
 use cluster_model::view::ClusterView;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::NodeTopology;
@@ -18,36 +19,28 @@ const BOUND_AS_SET: &str = "NICsBoundAsSet";
 const RAILS_APPLIED: &str = "RailsApplied";
 
 /// What is said of nodes on which a condition is false: its kind, and text before its message.
-const FINDINGS: [(&str, (&str, &str), &str); 4] = [
-    (KERNEL_MODULES, ("lacks", "lack"), "kernel modules that the driver's pod could not load: "),
-    (VENDOR_DRIVER, ("waits", "wait"), "for the driver of the NICs' vendor: "),
-    (BOUND_AS_SET, ("differs", "differ"), "in how NICs are bound: "),
-    (RAILS_APPLIED, ("has", "have"), "rails that are not as the operator set them: "),
+const FINDINGS: [(&str, &str); 4] = [
+    (KERNEL_MODULES, "lacks kernel modules that the driver's pod could not load: "),
+    (VENDOR_DRIVER, "waits for the driver of the NICs' vendor: "),
+    (BOUND_AS_SET, "differs in how NICs are bound: "),
+    (RAILS_APPLIED, "has rails that are not as the operator set them: "),
 ];
 
-pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
-    FINDINGS.iter().flat_map(|(kind, verbs, text)| of_condition(view, kind, *verbs, text)).collect()
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    in_view(scene.view, found);
 }
 
-/// One finding for all nodes on which the condition is false for the same reason.
-fn of_condition(
-    view: &ClusterView,
-    kind: &str,
-    verbs: (&str, &str),
-    text: &str,
-) -> Vec<DoctorFinding> {
-    let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
-        if let Some((false, message)) = condition(object, kind) {
-            nodes.entry(message).or_default().insert(node);
+/// One finding for all nodes on which a condition is false for the same reason.
+fn in_view(view: &ClusterView, found: &mut Findings) {
+    for (kind, text) in FINDINGS {
+        let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
+            if let Some((false, message)) = condition(object, kind) {
+                nodes.entry(message).or_default().insert(node);
+            }
         }
+        found.on_each(nodes, |message| format!("{text}{message}"));
     }
-    nodes
-        .into_iter()
-        .filter_map(|(message, nodes)| {
-            DoctorFinding::on(&nodes, verbs, &format!("{text}{message}"))
-        })
-        .collect()
 }
 
 /// By which way NICs reach the memory of a node's GPUs, or why not, where its driver says it.
@@ -92,8 +85,10 @@ mod tests {
             object.status = Some(NodeTopologyStatus { conditions });
             view.apply(object).unwrap();
         }
-        let found = examine(&view);
-        let said: Vec<_> = found.iter().map(|it| format!("{} {}", it.place, it.message)).collect();
+        let mut found = Findings::default();
+        in_view(&view, &mut found);
+        let said: Vec<_> =
+            found.0.iter().map(|it| format!("{} {}", it.place, it.message)).collect();
         assert_eq!(
             said,
             [

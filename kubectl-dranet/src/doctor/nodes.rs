@@ -1,25 +1,21 @@
 //! Whether there are nodes, and whether they take pods.
 
-use crate::answer::{DoctorFinding, Severity};
+use super::finding::Findings;
+use super::scene::Scene;
+use crate::answer::Severity;
 use crate::predicted::nodes;
-use crate::source::Seen;
-use cluster_model::room::Nodes;
 use std::collections::BTreeSet;
 
 /// Findings about missing nodes and nodes that are not ready.
-pub(super) fn examine(seen: &Seen, facts: &Nodes) -> Vec<DoctorFinding> {
-    let all: BTreeSet<&str> = nodes(&seen.view).collect();
-    if all.is_empty() {
-        let message = "has no node, or none that you may read";
-        return vec![DoctorFinding::new(Severity::Error, "the cluster", message)];
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    if scene.census.nodes == 0 {
+        return found.error("the cluster", "has no node, or none that you may read");
     }
-    let down: BTreeSet<&str> = all
-        .iter()
-        .filter(|node| facts.facts(node).is_some_and(|it| it.not_ready.is_some()))
-        .copied()
+    let down: BTreeSet<&str> = nodes(scene.view)
+        .filter(|node| scene.facts.facts(node).is_some_and(|it| it.not_ready.is_some()))
         .collect();
-    let message = "not ready, so no pod is scheduled there; see `kubectl describe node`";
-    let found = DoctorFinding::on(&down, ("is", "are"), message);
-    let severity = if down.len() == all.len() { Severity::Error } else { Severity::Warning };
-    found.into_iter().map(|finding| DoctorFinding { severity, ..finding }).collect()
+    found.on(&down, "is not ready, so no pod is scheduled there; see `kubectl describe node`");
+    if let Some(finding) = found.0.last_mut().filter(|_| down.len() == scene.census.nodes) {
+        finding.severity = Severity::Error;
+    }
 }

@@ -1,6 +1,7 @@
 //! Whether an RDMA device belongs to one network namespace (`rdma-system(8)`), by node.
 
-use crate::answer::DoctorFinding;
+use super::finding::Findings;
+use super::scene::Scene;
 use crate::text::counted;
 use cluster_model::names::DRIVER;
 use cluster_model::node_devices::published;
@@ -24,9 +25,10 @@ pub(super) fn modes(view: &ClusterView) -> Modes<'_> {
     modes
 }
 
-pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    let view = scene.view;
     let modes = modes(view);
-    let Some(exclusive) = modes.get(EXCLUSIVE) else { return Vec::new() };
+    let Some(exclusive) = modes.get(EXCLUSIVE) else { return };
     let others = modes.iter().filter(|(mode, _)| **mode != EXCLUSIVE);
     let shared: BTreeSet<&str> = others.flat_map(|(_, nodes)| nodes).copied().collect();
     let refusing: BTreeSet<&str> = exclusive
@@ -37,27 +39,19 @@ pub(super) fn examine(view: &ClusterView) -> Vec<DoctorFinding> {
             devices.any(|(_, device)| device.allows_multiple_allocations())
         })
         .collect();
-    let mixed = if shared.is_empty() { BTreeSet::new() } else { exclusive.clone() };
-    let found = [
-        (
-            refusing,
-            "the RDMA subsystem in exclusive mode, but NICs that claims can share; pods with a share \
-             of a NIC cannot start, because each RDMA device is in one network namespace; run \
-             `rdma system set netns shared` at boot, or run node-driver with --sharing=none"
-                .to_owned(),
-        ),
-        (
-            mixed,
-            format!(
-                "the RDMA subsystem in exclusive mode, unlike {} in shared mode, so pods and \
-                 monitoring behave differently there; set the same mode on all nodes at boot \
-                 (`rdma system set netns MODE`)",
-                counted(shared.len(), "other node")
-            ),
-        ),
-    ];
-    found
-        .iter()
-        .filter_map(|(nodes, what)| DoctorFinding::on(nodes, ("has", "have"), what))
-        .collect()
+    found.on(
+        &refusing,
+        "has the RDMA subsystem in exclusive mode, but NICs that claims can share; pods with a share of \
+         a NIC cannot start, because each RDMA device is in one network namespace; run `rdma system set \
+         netns shared` at boot, or run node-driver with --sharing=none",
+    );
+    if !shared.is_empty() {
+        let message = format!(
+            "has the RDMA subsystem in exclusive mode, unlike {} in shared mode, so pods and monitoring \
+             behave differently there; set the same mode on all nodes at boot (`rdma system set netns \
+             MODE`)",
+            counted(shared.len(), "other node")
+        );
+        found.on(exclusive, message);
+    }
 }

@@ -1,79 +1,66 @@
 //! Rights that the project's parts cannot work without, as the API server's authorizers answer.
 
+use super::checks::Outcome;
+use super::scene::Scene;
 use crate::answer::{DoctorFinding, Severity};
-use crate::source::Seen;
+use crate::live::Cluster;
 use serde_json::{Value, json};
 
-/// A right that a part needs, and what does not work without it.
-#[derive(Debug)]
-struct Right {
-    part: &'static str,
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    without: &'static str,
-}
-
-const fn right(
-    (part, verb): (&'static str, &'static str),
-    (group, resource): (&'static str, &'static str),
-    without: &'static str,
-) -> Right {
-    Right { part, verb, group, resource, without }
-}
+/// A right that a part needs: the part, the verb, the group, the resource, and what does not work
+/// without it.
+type Right = [&'static str; 5];
 
 /// The rights in `deploy/chart/templates/*-rbac.yaml` without which a part fails completely,
 /// whatever the chart's values.
 const NEEDED: [Right; 9] = [
-    right(
-        ("admission", "create"),
-        ("resource.k8s.io", "resourceclaimtemplates"),
-        "annotated pods are denied",
-    ),
-    right(("admission", "watch"), ("resource.k8s.io", "resourceslices"), "it never becomes ready"),
-    right(
-        ("admission", "watch"),
-        ("topology.dranet.io", "nodetopologies"),
-        "it never becomes ready",
-    ),
-    right(("node-driver", "create"), ("resource.k8s.io", "resourceslices"), "no NIC is published"),
-    right(
-        ("node-driver", "create"),
-        ("topology.dranet.io", "nodetopologies"),
-        "no graph is published",
-    ),
-    right(("node-driver", "get"), ("resource.k8s.io", "resourceclaims"), "no pod with NICs starts"),
-    right(("fabric-controller", "watch"), ("", "pods"), "it never becomes ready"),
-    right(
-        ("fabric-controller", "watch"),
-        ("resource.k8s.io", "resourceclaims"),
-        "it never becomes ready",
-    ),
-    right(
-        ("scheduler-ext", "watch"),
-        ("resource.k8s.io", "resourceclaims"),
-        "nodes are ranked without it",
-    ),
+    ["admission", "create", DRA, "resourceclaimtemplates", "annotated pods are denied"],
+    ["admission", "watch", DRA, "resourceslices", "it never becomes ready"],
+    ["admission", "watch", TOPOLOGY, "nodetopologies", "it never becomes ready"],
+    ["node-driver", "create", DRA, "resourceslices", "no NIC is published"],
+    ["node-driver", "create", TOPOLOGY, "nodetopologies", "no graph is published"],
+    ["node-driver", "get", DRA, "resourceclaims", "no pod with NICs starts"],
+    ["fabric-controller", "watch", "", "pods", "it never becomes ready"],
+    ["fabric-controller", "watch", DRA, "resourceclaims", "it never becomes ready"],
+    ["scheduler-ext", "watch", DRA, "resourceclaims", "nodes are ranked without it"],
 ];
 
-/// Questions to the API server: `SubjectAccessReview`s, each with the finding if it is denied.
-pub(super) fn questions(seen: &Seen) -> Vec<(Value, DoctorFinding)> {
-    let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
-    workloads.flat_map(of_workload).collect()
+const DRA: &str = "resource.k8s.io";
+const TOPOLOGY: &str = "topology.dranet.io";
+
+/// What is noted if the user may not ask about the rights of others.
+const UNKNOWN: &str = "you may not create subjectaccessreviews.authorization.k8s.io, so the rights of \
+                       the project's service accounts are not checked";
+
+/// Asks the API server about the rights of the parts that are installed.
+pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcome> {
+    let workloads = scene.seen.of_kind("Deployment").chain(scene.seen.of_kind("DaemonSet"));
+    let mut outcome = Outcome::default();
+    for (review, finding) in workloads.flat_map(of_workload) {
+        match cluster.is_allowed(&review)? {
+            Some(true) => {}
+            Some(false) => outcome.findings.0.push(finding),
+            None => {
+                let skipped = Outcome::skipped("you may not create subjectaccessreviews");
+                return Ok(Outcome { notes: vec![UNKNOWN.to_owned()], ..skipped });
+            }
+        }
+    }
+    Ok(outcome)
 }
 
+/// `SubjectAccessReview`s, each with the finding if it is denied.
 fn of_workload(object: &Value) -> Vec<(Value, DoctorFinding)> {
     let metadata = &object["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
     let account = text(&object["spec"]["template"]["spec"]["serviceAccountName"]);
     let is_ours = metadata["labels"]["app.kubernetes.io/part-of"] == "dranet";
-    let of_part = NEEDED.iter().filter(|right| is_ours && right.part == name);
+    let of_part = NEEDED.into_iter().filter(|[part, ..]| is_ours && *part == name);
     of_part.map(|right| asked(right, &namespace, &account)).collect()
 }
 
-fn asked(right: &Right, namespace: &str, account: &str) -> (Value, DoctorFinding) {
-    let Right { part, verb, group, resource, without } = right;
+fn asked(right: Right, namespace: &str, account: &str) -> (Value, DoctorFinding) {
+    let [part, verb, group, resource, without] = right;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -88,13 +75,13 @@ fn asked(right: &Right, namespace: &str, account: &str) -> (Value, DoctorFinding
         },
     });
     let resource =
-        if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
+        if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
     let message = format!(
         "of {part} may not {verb} {resource}, so {without}; apply the RBAC of the chart or of \
          the manifests again"
     );
     let place = format!("service account {namespace}/{account}");
-    (review, DoctorFinding::new(Severity::Error, place, message))
+    (review, DoctorFinding { severity: Severity::Error, place, message })
 }
 
 #[cfg(test)]
@@ -104,7 +91,7 @@ mod tests {
     /// The manifests grant every right, so an installation from them lacks none.
     #[test]
     fn rights_are_those_of_the_manifests() {
-        for Right { part, verb, group, resource, .. } in &NEEDED {
+        for [part, verb, group, resource, _] in NEEDED {
             let of = format!(
                 "{}/../deploy/chart/templates/{part}-rbac.yaml",
                 env!("CARGO_MANIFEST_DIR")

@@ -1,9 +1,8 @@
 //! `doctor --try`: an aligned pod, first as a dry run and then really. It is examined while it runs,
 //! and always deleted.
 
-use super::checks::Checklist;
-use super::pages::PAGE;
-use crate::answer::{DoctorFinding, Severity};
+use super::checks::Outcome;
+use crate::answer::Severity;
 use crate::args::TrialArgs;
 use crate::kinds::PODS;
 use crate::live::{Cluster, Signals};
@@ -17,13 +16,6 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::time::{Duration, Instant};
-
-/// The two checks, in their order.
-pub(super) const ADMITTED: &str = "an aligned pod is admitted (dry run)";
-pub(super) const RUNS: &str = "an aligned pod runs, with the devices that it was promised";
-
-/// The page about pods that wait.
-const WAITS: &str = "docs/start/pending.md";
 
 /// The pod while it exists.
 struct Trial<'a> {
@@ -39,8 +31,7 @@ pub(super) fn run(
     source: &Source,
     args: &TrialArgs,
     namespace: Option<&str>,
-    list: &mut Checklist,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<[Outcome; 2]> {
     let Source::Live(cluster) = source else {
         anyhow::bail!("--try creates a pod, so it needs a cluster, not a snapshot");
     };
@@ -48,31 +39,32 @@ pub(super) fn run(
     let name = format!("dranet-doctor-{:x}", Timestamp::now().as_microsecond());
     let pod = own_pods::pod(&name, &args.image, (1, 1), args.timeout);
     let place = format!("pod of --try in namespace `{namespace}`");
-    let why_not = match cluster.dry_run_pod(&namespace, &pod)? {
-        Probe::Created(admitted) if has_claim(&admitted) => None,
-        Probe::Created(_) => {
-            Some("would be created without a claim: the webhook did not change it".to_owned())
+    let mut outcomes = <[Outcome; 2]>::default();
+    let [admitted, runs] = &mut outcomes;
+    let why = match cluster.dry_run_pod(&namespace, &pod)? {
+        Probe::Created(changed) if has_claim(&changed) => {
+            let signals = cluster.catch_signals()?;
+            let mut trial = Trial { cluster, args, signals, namespace, name };
+            let outcome = trial.outcome(&pod, source);
+            let cleaned = trial.delete();
+            if let Some((severity, what)) = outcome.and_then(|found| cleaned.map(|()| found))? {
+                runs.findings.add(severity, place, what);
+            }
+            return Ok(outcomes);
         }
-        Probe::Refused(why) => Some(format!("is refused: {why}")),
+        Probe::Created(_) => {
+            "would be created without a claim: the webhook did not change it".to_owned()
+        }
+        Probe::Refused(why) => format!("is refused: {why}"),
         Probe::NoRight => {
-            list.skip(ADMITTED, PAGE, "you may not create pods in this namespace");
-            list.skip(RUNS, WAITS, "you may not create pods in this namespace");
-            return Ok(());
+            return Ok(
+                [(); 2].map(|()| Outcome::skipped("you may not create pods in this namespace"))
+            );
         }
     };
-    if let Some(why) = why_not {
-        list.add(ADMITTED, PAGE, Some(DoctorFinding::new(Severity::Error, place, why)));
-        list.skip(RUNS, WAITS, "it is not admitted");
-        return Ok(());
-    }
-    list.add(ADMITTED, PAGE, None);
-    let signals = cluster.catch_signals()?;
-    let mut trial = Trial { cluster, args, signals, namespace, name };
-    let outcome = trial.outcome(&pod, source);
-    let cleaned = trial.delete();
-    let found = outcome.and_then(|found| cleaned.map(|()| found))?;
-    list.add(RUNS, WAITS, found.map(|(severity, what)| DoctorFinding::new(severity, place, what)));
-    Ok(())
+    admitted.findings.error(place, why);
+    *runs = Outcome::skipped("it is not admitted");
+    Ok(outcomes)
 }
 
 fn has_claim(pod: &Value) -> bool {

@@ -2,7 +2,8 @@
 //! evaluates them on every device that its search reaches, of whichever driver, and ends with an error
 //! where one fails.
 
-use crate::answer::{DoctorFinding, Severity};
+use super::finding::Findings;
+use super::scene::Scene;
 use crate::text::counted;
 use cluster_model::machines::{NotSelected, is_in};
 use cluster_model::view::ClusterView;
@@ -10,15 +11,12 @@ use cluster_model::{gpu_drivers, nic_drivers};
 use dra_allocator::{Class, Device};
 use std::collections::BTreeMap;
 
-/// The devices are those that the scheduler can allocate.
-pub(super) fn examine(
-    view: &ClusterView,
-    nic_class: &str,
-    devices: &[&Device],
-    findings: &mut Vec<DoctorFinding>,
-) {
-    let of_nics =
-        nic_drivers::all().iter().filter(|it| it.is_ours()).map(|it| (it.driver, nic_class));
+pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
+    let view = scene.view;
+    let devices = scene.census.published.values().flatten();
+    let devices: Vec<&Device> = devices.map(|(_, device)| *device).collect();
+    let ours = nic_drivers::all().iter().filter(|it| it.is_ours());
+    let of_nics = ours.map(|it| (it.driver, scene.policy.nic_class.as_str()));
     let of_gpus = gpu_drivers::all().iter().map(|it| (it.driver, it.class));
     for (driver, name) in of_nics.chain(of_gpus) {
         let own: Vec<&Device> = devices.iter().copied().filter(|it| is_meant(it, driver)).collect();
@@ -32,9 +30,9 @@ pub(super) fn examine(
                 first.id().device,
                 first.id().pool,
             );
-            findings.push(DoctorFinding::new(Severity::Error, place(class), message));
+            found.error(place(class), message);
         }
-        findings.extend(failing(view, class, devices));
+        failing(view, class, &devices, found);
     }
 }
 
@@ -57,7 +55,7 @@ fn selects_none(view: &ClusterView, class: &Class, devices: &[&Device]) -> Optio
 }
 
 /// A finding for each selector of a class that fails on devices, with the drivers of these.
-fn failing(view: &ClusterView, class: &Class, devices: &[&Device]) -> Vec<DoctorFinding> {
+fn failing(view: &ClusterView, class: &Class, devices: &[&Device], found: &mut Findings) {
     let mut failures: BTreeMap<NotSelected, BTreeMap<&str, usize>> = BTreeMap::new();
     for device in devices {
         let why = NotSelected::by(class, device, view.settings());
@@ -65,7 +63,7 @@ fn failing(view: &ClusterView, class: &Class, devices: &[&Device]) -> Vec<Doctor
             *failures.entry(why).or_default().entry(&device.id().driver).or_default() += 1;
         }
     }
-    let of_failure = failures.into_iter().map(|(why, drivers)| {
+    for (why, drivers) in failures {
         let drivers: Vec<String> = drivers
             .into_iter()
             .map(|(driver, number)| format!("{} of {driver}", counted(number, "device")))
@@ -76,7 +74,6 @@ fn failing(view: &ClusterView, class: &Class, devices: &[&Device]) -> Vec<Doctor
              attributes that some devices lack",
             drivers.join(" and "),
         );
-        DoctorFinding::new(Severity::Warning, place(class), message)
-    });
-    of_failure.collect()
+        found.warning(place(class), message);
+    }
 }

@@ -21,14 +21,6 @@ const FABRICS: [&str; 5] = [
     attribute::OKE_HPC_ISLAND,
 ];
 
-/// Attributes that name the machine type.
-const MACHINE_TYPES: [&str; 4] = [
-    attribute::AZURE_VM_SIZE,
-    attribute::AWS_INSTANCE_TYPE,
-    attribute::GCE_MACHINE_TYPE,
-    attribute::ALIBABA_INSTANCE_TYPE,
-];
-
 /// A cloud's metadata about a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudMetadata {
@@ -91,7 +83,7 @@ impl CloudMetadata {
 
     /// The machine type, from which the topology that the hypervisor hides is known.
     pub fn machine_type(&self) -> Option<&str> {
-        MACHINE_TYPES.iter().find_map(|name| self.get(name)).map(Text::as_str)
+        attribute::MACHINE_TYPES.iter().find_map(|name| self.get(name)).map(Text::as_str)
     }
 }
 

@@ -182,7 +182,7 @@ pub trait PublishedDevice {
         self.text(attribute::ROLE)?.parse().ok()
     }
 
-    /// What a NIC is for. A NIC without a role, of an older driver or of upstream's, counts as a compute NIC,
+    /// What a NIC is for. A NIC without a role, such as one of upstream's driver, counts as a compute NIC,
     /// since a claim cannot tell it from one.
     fn nic_role(&self) -> NicRole {
         self.published_nic_role().unwrap_or(NicRole::Compute)

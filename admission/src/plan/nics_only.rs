@@ -84,8 +84,8 @@ pub(super) fn plan(
             None => shortage(intent, level, common, &machines),
         });
     }
-    let near = (near.as_slice(), trial.only(&near, Empty::All));
-    let planned = planned(&machines, nearness, (&serves, &served), (near.0, &near.1));
+    let kept = trial.only(&near, Empty::All);
+    let planned = planned(&machines, nearness, (&serves, &served), (&near, &kept));
     let is_near = planned.iter().any(|machine| machine.nearness.is_some());
     let rest = if remembered.is_empty() { Rest::None } else { Rest::SameClaim };
     let outline = Outline {

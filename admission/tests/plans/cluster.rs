@@ -255,7 +255,9 @@ impl Built {
     /// The same with NICs that are published otherwise.
     pub(crate) fn with_nics(mut self, change: impl Fn(usize, &mut Value)) -> Self {
         let nics = self.nics.as_array_mut().unwrap();
-        nics.iter_mut().enumerate().for_each(|(index, nic)| change(index, nic));
+        for (index, nic) in nics.iter_mut().enumerate() {
+            change(index, nic);
+        }
         self
     }
 

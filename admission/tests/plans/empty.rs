@@ -69,7 +69,11 @@ enum Oddity {
     OneNicWithoutFabric,
 }
 
-use Oddity::*;
+use Oddity::{
+    GpusTainted, GpusWithOwnBusId, GpusWithoutBusId, GpusWithoutKind, GpusWithoutUuid,
+    NicsDegraded, NicsDown, NicsTainted, NicsWithoutBusId, NicsWithoutNuma, NicsWithoutPartner,
+    NicsWithoutRoles, NicsWithoutShape, OneNicTainted, OneNicWithoutBusId, OneNicWithoutFabric,
+};
 
 const ODDITIES: [Oddity; 16] = [
     NicsWithoutBusId,

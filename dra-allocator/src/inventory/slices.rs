@@ -72,7 +72,9 @@ impl SliceIndex {
         slices.sort_unstable_by_key(|slice| slice.arrival);
         slices.dedup_by_key(|slice| slice.arrival);
         let mut found = Self::default();
-        slices.into_iter().for_each(|slice| found.apply(Slice::clone(slice)));
+        for slice in slices {
+            found.apply(Slice::clone(slice));
+        }
         found
     }
 

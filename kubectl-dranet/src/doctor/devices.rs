@@ -11,7 +11,6 @@ use cluster_model::names::attribute;
 use cluster_model::nic_plugins::can_be_nics;
 use cluster_model::node_devices::NodeDevice;
 use cluster_model::published_device::PublishedDevice as _;
-use cluster_model::room::Nodes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of NICs that a finding names.

@@ -39,6 +39,7 @@ struct Requests {
 }
 
 /// Asks each extender about its requests, and judges the answers.
+#[expect(clippy::unnecessary_wraps, reason = "same signature as the others")]
 pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcome> {
     let extenders = pods(scene.seen);
     let mut outcome = Outcome::default();

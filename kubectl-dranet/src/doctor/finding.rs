@@ -49,7 +49,9 @@ impl Findings {
         found: BTreeMap<K, BTreeSet<&str>>,
         message: impl Fn(K) -> String,
     ) {
-        found.into_iter().for_each(|(key, nodes)| self.on(&nodes, message(key)));
+        for (key, nodes) in found {
+            self.on(&nodes, message(key));
+        }
     }
 }
 

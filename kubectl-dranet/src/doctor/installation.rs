@@ -34,13 +34,13 @@ fn has(seen: &Seen, part: &str) -> bool {
     })
 }
 
-fn is_ours(object: &&Value) -> bool {
+fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dranet"
 }
 
 /// Servers without all of their replicas.
 pub(super) fn deployments(scene: &Scene<'_>, found: &mut Findings) {
-    for object in scene.seen.of_kind("Deployment").filter(is_ours) {
+    for object in scene.seen.of_kind("Deployment").filter(|it| is_ours(it)) {
         let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
         let ready = number(&object["status"]["readyReplicas"]);
         if ready < wanted {
@@ -58,7 +58,7 @@ pub(super) fn deployments(scene: &Scene<'_>, found: &mut Findings) {
 
 /// Parts that are not ready, or not up to date, on all of their nodes.
 pub(super) fn daemon_sets(scene: &Scene<'_>, found: &mut Findings) {
-    for object in scene.seen.of_kind("DaemonSet").filter(is_ours) {
+    for object in scene.seen.of_kind("DaemonSet").filter(|it| is_ours(it)) {
         let [wanted, ready, updated] =
             ["desiredNumberScheduled", "numberReady", "updatedNumberScheduled"]
                 .map(|field| number(&object["status"][field]));

@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Asks a kubelet of each machine type for its configuration.
+#[expect(clippy::unnecessary_wraps, reason = "same signature as the others")]
 pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcome> {
     let asked = asked(scene.view);
     let (mut outcome, mut is_silent) = (Outcome::default(), !asked.is_empty());

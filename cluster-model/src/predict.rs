@@ -44,9 +44,6 @@ pub struct Fit {
     pub is_exact: bool,
 }
 
-/// Why a result is unknown if the expressions of the claims take too much work.
-pub const EXPENSIVE: &str = "the CEL expressions of the claims take too long to evaluate here";
-
 /// Replays the allocator for these claims on a node with the current use of devices.
 pub fn predict(view: &ClusterView, node: &str, claims: &[Claim]) -> Prediction {
     let inventory = view.inventory();
@@ -95,6 +92,6 @@ pub(crate) fn prediction(attempt: Attempt, budget: &Budget<'_>) -> Prediction {
         Outcome::NoFit(reason) => WhyNot::NoFit(reason),
         Outcome::Failed(error) => WhyNot::Failed(error.in_full()),
         Outcome::OverBudget if budget.left() == 0 => WhyNot::Expensive,
-        Outcome::OverBudget => WhyNot::TooManySteps,
+        Outcome::OverBudget => WhyNot::TooManySteps { most: STEPS_MAX },
     })
 }

@@ -4,7 +4,7 @@ use crate::answer::{
     Denial, Denied, ExpectedAtStart, Pair, Plan, PlanDomain, PlanFabric, PlanNode, Planned,
     RequestedDevice, Unchanged,
 };
-use crate::plan::Now;
+use crate::plan::now::Now;
 use crate::predicted::nodes;
 use crate::text;
 use admission::admit::{self, Verdict};

@@ -1,10 +1,9 @@
 //! Applies the pod's own affinity to other pods.
 
 use super::ask::Ask;
-use super::places::Places;
 use super::why_not::WhyNot;
 use super::{Room, Term};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The domains of a term, and which of them contain pods that it selects.
@@ -14,6 +13,14 @@ pub(super) struct Domain<'k> {
     /// Whether the term selects pods of the same kind.
     itself: bool,
     there: BTreeSet<Arc<str>>,
+}
+
+/// How a term limits pods of the kind that has it.
+pub(super) enum Share {
+    /// One in each domain.
+    OneEach,
+    /// All in one domain.
+    OneDomain,
 }
 
 impl Domain<'_> {
@@ -34,27 +41,12 @@ impl Domain<'_> {
         (!is_open).then_some(why)
     }
 
-    /// Limits pods that their own term selects: one per domain if they must be apart; only the
-    /// largest domain if they must be near each other.
-    pub(super) fn share(&self, room: &Room<'_>, places: &mut Vec<Places<'_>>) {
-        if !self.itself {
-            return;
-        }
-        let value = |places: &Places<'_>| room.label(places.node, self.key);
-        if !self.near {
-            let mut seen = BTreeSet::new();
-            for it in places.iter_mut().filter(|it| it.count > 0) {
-                if let Some(value) = value(it) {
-                    it.count = usize::from(seen.insert(value));
-                }
-            }
-        } else if self.there.is_empty() {
-            let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
-            for it in places.iter() {
-                *sums.entry(value(it).unwrap_or_default()).or_default() += it.count;
-            }
-            let largest = sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(value, _)| value);
-            places.retain(|it| value(it) == largest);
+    /// How pods that their own term selects limit each other; `None` if they do not.
+    pub(super) fn share(&self) -> Option<Share> {
+        match (self.itself, self.near) {
+            (true, false) => Some(Share::OneEach),
+            (true, true) if self.there.is_empty() => Some(Share::OneDomain),
+            _ => None,
         }
     }
 

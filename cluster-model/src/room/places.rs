@@ -4,9 +4,10 @@
 use super::Room;
 use super::ask::Ask;
 use super::attempt::ResolvedAsk;
+use super::domain::{Domain, Share};
 use crate::predict::{STEPS_MAX, hold};
 use dra_allocator::{AllocatedState, Claim, ClaimAllocation, Limits, Outcome, survey};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Places on one node for pods of a kind, and the devices that each pod would get in turn.
@@ -50,7 +51,7 @@ impl Room<'_> {
             return Vec::new();
         }
         for domain in &resolved.domains {
-            domain.share(self, &mut places);
+            self.share(domain, &mut places);
         }
         places.retain(|places| places.count > 0);
         places
@@ -77,6 +78,32 @@ impl Room<'_> {
             self.added.extend((0..here).map(|_| (Arc::clone(&node), Arc::clone(ask))));
         }
         count - left
+    }
+
+    /// Limits places by a term that selects the pods themselves: to the largest domain, where the
+    /// domain is free to choose.
+    fn share(&self, domain: &Domain<'_>, places: &mut Vec<Places<'_>>) {
+        let value = |places: &Places<'_>| self.label(places.node, domain.key());
+        match domain.share() {
+            None => {}
+            Some(Share::OneEach) => {
+                let mut seen = BTreeSet::new();
+                for it in places.iter_mut().filter(|it| it.count > 0) {
+                    if let Some(value) = value(it) {
+                        it.count = usize::from(seen.insert(value));
+                    }
+                }
+            }
+            Some(Share::OneDomain) => {
+                let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+                for it in places.iter() {
+                    let sum = sums.entry(value(it).unwrap_or_default()).or_default();
+                    *sum = sum.saturating_add(it.count);
+                }
+                let largest = sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(value, _)| value);
+                places.retain(|it| value(it) == largest);
+            }
+        }
     }
 
     /// Limits places by devices. `None` if the scheduler would fail on a claim.

@@ -1,6 +1,5 @@
 //! Why a pod does not fit on a node. Texts are made from this, and never read back.
 
-use crate::predict::{EXPENSIVE, STEPS_MAX};
 use crate::view::ObjectKey;
 use dra_allocator::NoFit;
 use std::fmt;
@@ -72,13 +71,16 @@ pub enum WhyNot {
     /// The expressions of the claims take too much work here; the result is unknown.
     Expensive,
     /// The search takes too many steps here; the result is unknown.
-    TooManySteps,
+    TooManySteps {
+        /// The most steps that are tried.
+        most: u64,
+    },
 }
 
 impl WhyNot {
     /// Whether the answer is unknown, rather than no.
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Expensive | Self::TooManySteps)
+        matches!(self, Self::Expensive | Self::TooManySteps { .. })
     }
 
     /// Whether the devices of the node decide, and not something else of the node.
@@ -132,8 +134,10 @@ impl fmt::Display for WhyNot {
                 f,
                 "would fit, but its claims fail on node {node}, which stops scheduling on all nodes"
             ),
-            Self::Expensive => f.write_str(EXPENSIVE),
-            Self::TooManySteps => write!(f, "over {STEPS_MAX} search steps"),
+            Self::Expensive => {
+                f.write_str("the CEL expressions of the claims take too long to evaluate here")
+            }
+            Self::TooManySteps { most } => write!(f, "over {most} search steps"),
         }
     }
 }

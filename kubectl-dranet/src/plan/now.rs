@@ -1,0 +1,67 @@
+//! What a planned pod would get if it were created now.
+
+use crate::explain::not_there;
+use crate::in_use::InUse;
+use crate::predicted::{AlikeNodes, alike_nodes, nodes};
+use cluster_model::predict::{Prediction, budget};
+use cluster_model::room::{Ask, Closed, NodeFacts, PodClaims, pod_claims};
+use cluster_model::view::ClusterView;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+/// What a planned pod would get now.
+pub(crate) struct Now<'v> {
+    /// Its claims that have no devices yet.
+    pub(crate) claims: PodClaims,
+    /// The result on each node.
+    pub(crate) results: BTreeMap<&'v str, Prediction>,
+    /// Nodes whose devices decide.
+    pub(super) open: Vec<AlikeNodes<'v>>,
+    /// Other nodes, by the reason.
+    pub(super) kept_off: BTreeMap<String, Vec<&'v str>>,
+    /// How many of the other nodes are cordoned or not ready.
+    pub(super) closed: BTreeMap<Closed, usize>,
+    /// Why the claims of the pod cannot be looked up.
+    pub(crate) unknown: Option<String>,
+}
+
+impl<'v> Now<'v> {
+    pub(super) fn new(pod: &Pod, view: &'v ClusterView, in_use: &InUse) -> Self {
+        let mut now = Self {
+            claims: PodClaims::default(),
+            results: BTreeMap::new(),
+            open: Vec::new(),
+            kept_off: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            unknown: None,
+        };
+        let budget = budget(view);
+        let room = in_use.room(view, &budget);
+        let tried = pod_claims(pod, view)
+            .and_then(|claims| Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)));
+        match tried {
+            Ok((claims, attempt)) => {
+                now.open = alike_nodes(view, &attempt, &claims);
+                now.claims = claims;
+                now.results = attempt.each().collect();
+                for (node, why) in attempt.barred() {
+                    now.keep_off(node, why.to_string(), in_use);
+                }
+            }
+            Err(reason) => {
+                let unknown = not_there(pod, view).unwrap_or(reason);
+                nodes(view).for_each(|node| now.keep_off(node, unknown.clone(), in_use));
+                now.unknown = Some(unknown);
+            }
+        }
+        now.kept_off.values_mut().for_each(|nodes| nodes.sort_unstable());
+        now
+    }
+
+    fn keep_off(&mut self, node: &'v str, why: String, in_use: &InUse) {
+        self.kept_off.entry(why).or_default().push(node);
+        if let Some(closed) = in_use.nodes.facts(node).and_then(NodeFacts::closed) {
+            *self.closed.entry(closed).or_default() += 1;
+        }
+    }
+}

@@ -12,6 +12,7 @@ use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
 use cluster_model::predict::{self, STEPS_MAX};
 use cluster_model::view::ClusterView;
+use dra_allocator::reasons::reasons;
 use dra_allocator::{
     AllocatedState, Claim, ClaimAllocation, ClaimName, Device, DeviceResult, Inventory, Limits,
     Outcome, WireError, allocate, explain,
@@ -77,10 +78,10 @@ pub(crate) fn trial(
         let nearness = levels.get(index).copied().flatten().unwrap_or(nearness);
         let mut empty = Empty::Nothing;
         for state in states(machine, demand, nearness) {
-            let tried = trier.attempt(view.inventory(), machine, &state)?;
-            trial.steps = trial.steps.max(tried.steps);
+            let search = trier.attempt(view.inventory(), machine, &state)?;
+            trial.steps = trial.steps.max(search.steps);
             if state.is_empty() {
-                empty = trier.in_order(machine, tried.gets)?;
+                empty = trier.in_order(machine, search.gets)?;
             }
         }
         trial.empty.push(empty);
@@ -105,12 +106,12 @@ pub(crate) fn fits(
 pub(crate) fn reason(view: &ClusterView, node: &str, claim: &ResourceClaimSpec) -> Option<String> {
     let claim = parsed(claim).ok()?;
     let recovered = view.recovered(node);
-    let inventory = recovered.as_ref().unwrap_or(view.inventory());
+    let inventory = recovered.as_ref().unwrap_or_else(|| view.inventory());
     let (empty, settings) = (AllocatedState::new(), view.settings());
     let budget = predict::budget(view);
     let limits = Limits::within(STEPS_MAX, &budget);
     let failures = explain::failures(inventory, node, &[claim], &empty, settings, limits);
-    explain::reasons(&failures.ok()?).into_iter().next()
+    reasons(&failures.ok()?).into_iter().next()
 }
 
 fn parsed(claim: &ResourceClaimSpec) -> Result<Claim, CostError> {

@@ -6,7 +6,6 @@
 //! same devices. This module makes no allocation decision; [`crate::allocate()`] does.
 
 mod question;
-mod reasons;
 mod relax;
 mod text;
 
@@ -24,7 +23,6 @@ use crate::name::{ClaimName, DeviceId};
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
-pub use reasons::{reasons, short};
 pub use relax::Relaxation;
 
 /// The allocator's result and the reasons for it.

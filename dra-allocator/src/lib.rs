@@ -29,6 +29,7 @@ mod likeness;
 pub mod name;
 pub mod node;
 pub mod quantity;
+pub mod reasons;
 pub mod settings;
 pub mod slice;
 pub mod state;

@@ -10,7 +10,7 @@ use dra_allocator::Device;
 /// A NIC's RDMA device, otherwise its interface, otherwise the name of the device.
 pub(crate) fn nic(device: &Device) -> &str {
     let names = [attribute::dranet::RDMA_DEVICE, attribute::dranet::IF_NAME];
-    names.iter().find_map(|name| device.text(name)).unwrap_or(device.name())
+    names.iter().find_map(|name| device.text(name)).unwrap_or_else(|| device.name())
 }
 
 /// Whether a device stands for any NIC of its node, which is chosen when a pod starts.

@@ -76,8 +76,8 @@ pub(super) fn plan(
     nic_class.keep_equal(&mut written, demand.all_nics());
     let nearness = Nearness::Level(level);
     let trial = trial(intent, view, &machines, (&demand, nearness), &written, policy)?;
-    let served = trial.only(&serves, Empty::LastResort);
-    if !served.contains(&true) {
+    let counted = trial.only(&serves, Empty::LastResort);
+    if !counted.contains(&true) {
         let unfit = Unfit::new(&machines, &serves, choice::claim(&written));
         return Err(match unfit {
             Some(unfit) => supply::unfit(intent, view, &unfit),
@@ -85,7 +85,7 @@ pub(super) fn plan(
         });
     }
     let kept = trial.only(&near, Empty::All);
-    let planned = planned(&machines, nearness, (&serves, &served), (&near, &kept));
+    let planned = planned(&machines, nearness, (&serves, &counted), (&near, &kept));
     let is_near = planned.iter().any(|machine| machine.nearness.is_some());
     let rest = if remembered.is_empty() { Rest::None } else { Rest::SameClaim };
     let outline = Outline {
@@ -150,19 +150,19 @@ fn write(
 fn planned(
     machines: &[Machine<'_>],
     nearness: Nearness,
-    (serves, served): (&[bool], &[bool]),
+    (serves, counted): (&[bool], &[bool]),
     (could, near): (&[bool], &[bool]),
 ) -> Vec<PlannedMachine> {
-    let answers = serves.iter().zip(served).zip(could.iter().zip(near));
+    let answers = serves.iter().zip(counted).zip(could.iter().zip(near));
     machines
         .iter()
         .zip(answers)
-        .map(|(machine, ((serves, served), (could, near)))| {
-            let is_unfit = *serves && !served;
+        .map(|(machine, ((serves, counted), (could, near)))| {
+            let is_unfit = *serves && !counted;
             PlannedMachine {
                 nodes: super::some_nodes(machine),
                 present: machine.live_nodes(),
-                is_served: *served,
+                is_served: *counted,
                 could: *could && !is_unfit,
                 is_unfit,
                 nearness: near.then_some(nearness),

@@ -333,15 +333,15 @@ fn tried(
         cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
         error => intent.deny(error.to_string()),
     })?;
-    let served = trial.only(serves, Empty::LastResort);
-    if !served.contains(&true) {
+    let counted = trial.only(serves, Empty::LastResort);
+    if !counted.contains(&true) {
         return Err(match Unfit::new(machines, serves, claim) {
             Some(unfit) => supply::unfit(intent, view, &unfit),
             None => supply::shortage(intent, question),
         });
     }
     let near = trial.only(serves, Empty::All);
-    Ok(Tried { claim, nic_requests: parts.nic_requests, steps: trial.steps, served, near })
+    Ok(Tried { claim, nic_requests: parts.nic_requests, steps: trial.steps, served: counted, near })
 }
 
 /// Writes the plan of a claim that was tried.

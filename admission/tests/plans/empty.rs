@@ -220,7 +220,7 @@ impl Asked {
 fn on_empty(spec: &ResourceClaimSpec, view: &ClusterView, node: &str) -> Outcome {
     let claim = Claim::from_spec(ClaimName::new("default", "a"), spec).unwrap();
     let recovered: Option<Inventory> = view.recovered(node);
-    let inventory = recovered.as_ref().unwrap_or(view.inventory());
+    let inventory = recovered.as_ref().unwrap_or_else(|| view.inventory());
     let limits = Limits::steps(Policy::default().max_steps);
     let empty = AllocatedState::new();
     allocate(inventory, node, &[claim], &empty, view.settings(), limits).outcome

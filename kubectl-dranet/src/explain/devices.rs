@@ -9,7 +9,8 @@ use cluster_model::predict::Prediction;
 use cluster_model::room::{Attempt, Room, WhyNot};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::ClaimName;
-use dra_allocator::explain::{Explanation, Failure, reasons};
+use dra_allocator::explain::{Explanation, Failure};
+use dra_allocator::reasons::reasons;
 use std::collections::BTreeMap;
 
 /// Maximum number of holders of devices in use that are named.

@@ -140,9 +140,11 @@ fn the_nccl_file_has_only_the_claims_devices() {
 /// A machine with AMD's GPUs: of a GPU the address, and that of a NIC near it.
 fn amd() -> (Topology, PciAddress, PciAddress) {
     let root = tempfile::tempdir().unwrap();
-    plant(machine("mi300x-8gpu").unwrap(), root.path()).unwrap();
+    plant(machine("azure-mi300x").unwrap(), root.path()).unwrap();
     let topology = Topology::build(&read(&HostRoot::at(root.path())).unwrap(), None).0;
-    let pair = topology.partners()[0].clone();
+    let gpus: Vec<_> = topology.gpus().iter().map(|gpu| gpu.address).collect();
+    let nics: Vec<_> = topology.nics().iter().map(|nic| nic.address).collect();
+    let pair = topology.pairs_of(&gpus, &nics)[0];
     (topology, pair.gpu, pair.nic)
 }
 

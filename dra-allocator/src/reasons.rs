@@ -1,6 +1,6 @@
 //! What fails for each request, in words for people.
 
-use super::{Failure, RequestReport};
+use crate::explain::{Failure, RequestReport};
 
 /// The most characters of an expression that are shown.
 const EXPRESSION: usize = 100;

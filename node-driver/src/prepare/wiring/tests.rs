@@ -176,7 +176,11 @@ fn a_partition_gets_the_nics_near_its_gpu() {
         for address in [gpu, nic] {
             assert!(nccl.contains(&format!("busid=\"{address}\"")), "{address}:\n{nccl}");
         }
-        assert_eq!(nccl.matches("<gpu ").count(), 1, "the GPUs of the claim only:\n{nccl}");
+        assert_eq!(
+            nccl.matches("vendor=\"0x1002\"").count(),
+            1,
+            "the GPUs of the claim only:\n{nccl}"
+        );
     }
 }
 

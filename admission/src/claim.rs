@@ -4,8 +4,8 @@
 use crate::selector::Selector;
 use dra_allocator::Settings;
 use k8s_openapi::api::resource::v1::{
-    CELDeviceSelector, CapacityRequirements, DeviceConstraint, DeviceRequest, DeviceSelector,
-    DeviceSubRequest, ExactDeviceRequest,
+    CELDeviceSelector, CapacityRequirements, DeviceClaim, DeviceConstraint, DeviceRequest,
+    DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec,
 };
 
 const EXACT_COUNT: &str = "ExactCount";
@@ -28,6 +28,18 @@ pub(crate) struct ClaimParts {
 }
 
 impl ClaimParts {
+    /// The claim without configuration.
+    pub(crate) fn claim(&self) -> ResourceClaimSpec {
+        let Self { requests, constraints, .. } = self;
+        ResourceClaimSpec {
+            devices: Some(DeviceClaim {
+                requests: Some(requests.clone()),
+                constraints: (!constraints.is_empty()).then(|| constraints.clone()),
+                config: None,
+            }),
+        }
+    }
+
     /// The requests for NICs.
     pub(crate) fn nics(&self) -> impl Iterator<Item = &DeviceRequest> {
         self.requests.iter().filter(|request| self.nic_requests.contains(&request.name))

@@ -7,6 +7,8 @@
 //! claim at all, whatever its graph says.
 
 use crate::demand::Demand;
+use crate::fleet::Fleet;
+use crate::join::Candidate;
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
@@ -36,12 +38,20 @@ pub(crate) enum CostError {
 }
 
 /// What the allocator says about a claim on each machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trial {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trial<'m> {
     /// The most steps that the claim takes on any machine in any state.
     pub(crate) steps: u64,
-    /// What it gets on each machine while nothing is in use and no device has a problem.
-    pub(crate) empty: Vec<Empty>,
+    /// What it gets on each machine while nothing is in use and no device has a problem, by the machine's
+    /// first node.
+    empty: BTreeMap<&'m str, Empty>,
+}
+
+impl Trial<'_> {
+    /// What the claim gets on a machine while nothing is in use and no device has a problem.
+    pub(crate) fn on(&self, machine: &Machine<'_>) -> Empty {
+        self.empty.get(machine.devices.node).copied().unwrap_or(Empty::Nothing)
+    }
 }
 
 /// What a claim gets on a machine.
@@ -55,36 +65,29 @@ pub(crate) enum Empty {
     All,
 }
 
-impl Trial {
-    /// Of these machines, those on which it gets this or more.
-    pub(crate) fn only(&self, machines: &[bool], least: Empty) -> Vec<bool> {
-        machines.iter().zip(&self.empty).map(|(it, empty)| *it && *empty >= least).collect()
-    }
-}
-
-/// Tries the claim on each machine in each state. `levels` has the nearness on each machine, if the
-/// claim guarantees one there.
-pub(crate) fn trial(
+/// Tries the claim of a candidate on each machine in each state.
+pub(crate) fn trial<'m>(
     view: &ClusterView,
-    machines: &[Machine<'_>],
-    demand: &Demand,
-    (levels, nearness): (&[Option<Nearness>], Nearness),
+    fleet: Fleet<'_, 'm>,
+    candidate: &Candidate<'m>,
     claim: &ResourceClaimSpec,
     budget: u64,
-) -> Result<Trial, CostError> {
+) -> Result<Trial<'m>, CostError> {
     let trier = Trier { view, claims: [parsed(claim)?], budget };
-    let mut trial = Trial { steps: 0, empty: Vec::new() };
-    for (index, machine) in machines.iter().enumerate() {
-        let nearness = levels.get(index).copied().flatten().unwrap_or(nearness);
+    let mut trial = Trial::default();
+    // A claim beside a device plugin counts its devices otherwise than they are needed.
+    let is_plugin = fleet.terms.gpu_source.is_plugin();
+    let demand = if is_plugin { fleet.demand() } else { &candidate.demand };
+    for machine in fleet.machines {
         let mut empty = Empty::Nothing;
-        for state in states(machine, demand, nearness) {
+        for state in states(machine, demand, candidate.searched_at(machine)) {
             let search = trier.attempt(view.inventory(), machine, &state)?;
             trial.steps = trial.steps.max(search.steps);
             if state.is_empty() {
                 empty = trier.in_order(machine, search.gets)?;
             }
         }
-        trial.empty.push(empty);
+        trial.empty.insert(machine.devices.node, empty);
     }
     Ok(trial)
 }

@@ -28,8 +28,8 @@ pub(crate) struct SharedGpus {
     capacity: Option<CapacityRequirements>,
     /// How the GPUs of a pod are kept distinct.
     distinct: Distinct,
-    /// For each machine, why other pods can get the same GPUs, if they can.
-    exposed: Vec<Option<Exposed>>,
+    /// Why other pods can get the GPUs of a machine too, by its first node.
+    exposed: BTreeMap<String, Exposed>,
 }
 
 /// Why other pods can get a GPU too.
@@ -74,14 +74,16 @@ impl SharedGpus {
             counted = machines.iter().collect();
         }
         let amounts = amounts(&counted);
-        let exposed = machines.iter().map(|machine| exposed(machine, &amounts)).collect();
+        let exposed = machines.iter().filter_map(|machine| {
+            Some((machine.devices.node.to_owned(), exposed(machine, &amounts)?))
+        });
         let requests = amounts.iter().map(|(name, it)| (name.clone(), Text(it.to_string())));
         let requests: BTreeMap<_, _> = requests.collect();
         Some(Self {
             capacity: (!requests.is_empty())
                 .then_some(CapacityRequirements { requests: Some(requests) }),
             distinct: distinct(driver, &counted, &amounts),
-            exposed,
+            exposed: exposed.collect(),
         })
     }
 
@@ -121,8 +123,8 @@ impl SharedGpus {
         settings: &Settings,
     ) -> Option<String> {
         let mut found: BTreeMap<Exposed, Vec<&PlannedMachine>> = BTreeMap::new();
-        for (machine, exposed) in planned.iter().zip(&self.exposed) {
-            if let (Some(exposed), true) = (exposed, machine.is_served && machine.present > 0) {
+        for machine in planned.iter().filter(|it| it.is_served && it.present > 0) {
+            if let Some(exposed) = machine.nodes.first().and_then(|node| self.exposed.get(node)) {
                 found.entry(*exposed).or_default().push(machine);
             }
         }

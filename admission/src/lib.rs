@@ -18,6 +18,7 @@ mod cost;
 pub mod demand;
 pub mod denial;
 pub mod fabric;
+mod fleet;
 mod gpu_sharing;
 mod group;
 pub mod intent;
@@ -35,6 +36,7 @@ mod pod_check;
 #[cfg(feature = "server")]
 mod pod_event;
 mod ports;
+mod promise;
 mod published;
 pub mod quota;
 pub mod reapplied;

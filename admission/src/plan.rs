@@ -2,8 +2,12 @@
 
 mod among;
 mod choice;
+mod complete;
 mod decided;
+mod extended;
+mod found;
 mod gpus;
+mod late;
 mod nic_checks;
 mod nics_only;
 pub(crate) mod note;
@@ -17,10 +21,12 @@ mod unseen;
 use crate::demand::Grant;
 use crate::denial::Denial;
 use crate::fabric::FabricPlacement;
+use crate::fleet::GpuSource;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
-use crate::join::{self, Classes};
+use crate::join;
 use crate::nearness::Nearness;
 use among::Among;
+use choice::Chooser;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::attribute;
@@ -29,12 +35,11 @@ use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use decided::{Decided, Rest};
+use extended::Extendable;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub use pin::Pin;
 pub use planned::PlannedMachine;
-use planned::some_nodes;
 pub use selection::drivers;
-use std::sync::Arc;
 
 /// The default maximum of search steps that a claim may take on one node: 20 ms in the scheduler.
 pub const STEPS_MAX: u64 = 10_000;
@@ -189,24 +194,31 @@ fn pairs_or_group<'a>(
     group.map_or(decided, |group| Ok(Decided { is_instead_of_pairs: true, ..group }))
 }
 
+/// The plan for the intent: finds machines, proposes claims, tries them, and chooses.
 fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<Decided<'a>, Denial> {
     let (view, placement) = (among.view, among.placement());
     let decided =
         |plan, rest| Decided { plan, rest, intent: intent.clone(), is_instead_of_pairs: false };
-    let is_unknown = policy.admit_unknown && unknown::is_unknown(placement, view);
-    if is_unknown {
-        let unseen = if intent.gpus == 0 { nics_only::unseen } else { unknown::plan };
-        return unseen(intent, view, policy).map(|plan| decided(plan, Rest::None));
+    if policy.admit_unknown && unknown::is_unknown(placement, view) {
+        return unknown::plan(intent, view, policy).map(|plan| decided(plan, Rest::None));
     }
-    if intent.gpus == 0 {
-        return nics_only::plan(intent, among, policy).map(|(plan, rest)| decided(plan, rest));
-    }
-    if let Some(resource) = plugin::resource(intent, placement, view) {
-        let plan = plugin::plan(intent, resource, among, policy);
-        return plan.map(|(plan, rest)| decided(plan, rest));
-    }
-    let (plan, prepared) = gpus::plan(intent, among, policy)?;
-    let rest = prepared.map_or(Rest::None, |prepared| Rest::Added(Box::new(prepared)));
+    let found = if intent.gpus == 0 {
+        nics_only::find(intent, among, policy)?
+    } else if let Some(resource) = plugin::resource(intent, placement, view) {
+        plugin::find(intent, resource, among, policy)?
+    } else {
+        gpus::find(intent, among, policy)?
+    };
+    let servable = found.servable(found.machines.clone(), view)?;
+    let fleet = servable.fleet();
+    let choice = Chooser { fleet, view, policy }.choose(intent)?;
+    let plan = complete::plan(fleet, choice.clone(), view.settings());
+    let rest = match found.gpu_source {
+        _ if found.remembered.is_empty() => Rest::None,
+        GpuSource::Claim => Rest::Added(Box::new(Extendable { found, servable, choice })),
+        GpuSource::Nowhere(_) => Rest::SameClaim,
+        GpuSource::Plugin | GpuSource::PluginLate(_) => Rest::SamePromise,
+    };
     Ok(decided(plan, rest))
 }
 
@@ -260,85 +272,5 @@ impl Plan {
         let Some(pin) = self.pins.get(index).cloned() else { return self };
         let Pin { place, node_label, claim, steps, nic_requests, template: _ } = pin;
         Self { claim, steps, nic_requests, place, node_label, ..self }
-    }
-}
-
-/// What a plan promises, and where.
-struct Outline {
-    driver: &'static GpuDriver,
-    nic_driver: &'static NicDriver,
-    join: &'static str,
-    nearness: Nearness,
-    why: String,
-    far_because: &'static str,
-    machines: Vec<PlannedMachine>,
-}
-
-/// The claim of a plan.
-struct Written {
-    claim: ResourceClaimSpec,
-    nic_requests: Vec<String>,
-    grants: Vec<Grant>,
-    steps: u64,
-}
-
-impl Plan {
-    /// A plan without anything that only some have: rails, pins, warnings.
-    fn new(intent: &Intent, outline: Outline, written: Written) -> Self {
-        let Outline { driver, nic_driver, join, nearness, why, far_because, machines } = outline;
-        let Written { claim, nic_requests, grants, steps } = written;
-        let serving = machines.iter().filter(|machine| machine.is_served);
-        Self {
-            intent: intent.clone(),
-            driver,
-            plugin: None,
-            nic_driver,
-            join,
-            nearness,
-            why,
-            claim: with_config(claim, intent, &nic_requests),
-            grants,
-            nodes: (
-                serving.map(|machine| machine.present).sum(),
-                machines.iter().map(|machine| machine.present).sum(),
-            ),
-            machines,
-            far_because,
-            steps,
-            shares_ports: None,
-            shared_gpus: None,
-            nic_requests,
-            place: None,
-            node_label: None,
-            rails: Vec::new(),
-            pins: Vec::new(),
-        }
-    }
-}
-
-fn with_config(
-    mut claim: ResourceClaimSpec,
-    intent: &Intent,
-    nic_requests: &[String],
-) -> ResourceClaimSpec {
-    if let Some(devices) = &mut claim.devices {
-        let config = intent.wishes.nic_config.as_ref();
-        let config = config.and_then(|config| config.claim_config(nic_requests));
-        devices.config = config.map(|config| vec![config]);
-    }
-    claim
-}
-
-/// The drivers and the device classes of a plan.
-pub(crate) struct Selected {
-    pub(crate) driver: &'static GpuDriver,
-    pub(crate) gpu_class: Arc<dra_allocator::Class>,
-    pub(crate) nic_driver: &'static NicDriver,
-    pub(crate) nic_class: Arc<dra_allocator::Class>,
-}
-
-impl Selected {
-    fn classes(&self) -> Classes {
-        Classes { gpu: self.gpu_class.name.to_string(), nic: self.nic_class.name.to_string() }
     }
 }

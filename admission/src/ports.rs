@@ -25,24 +25,21 @@ pub(crate) enum PortsApart {
 }
 
 impl PortsApart {
-    /// What a claim for these machines can do. `serves` says which of them it serves.
+    /// What a claim that serves these machines can do.
     pub(crate) fn new(
         driver: &NicDriver,
         demand: &Demand,
-        machines: &[Machine<'_>],
-        serves: &[bool],
+        served: &[&Machine<'_>],
         settings: &Settings,
     ) -> Self {
         let all = demand.all_nics() as usize;
-        let all_served = machines.iter().zip(serves).filter(|(_, is_served)| **is_served);
-        let own: Vec<_> = all_served.map(|(machine, _)| machine).collect();
-        if all < 2 || own.iter().all(|machine| machine.ports() == machine.devices.nics.len()) {
+        if all < 2 || served.iter().all(|machine| machine.ports() == machine.devices.nics.len()) {
             return Self::Unneeded;
         }
         let mut names = driver.port_attributes.iter();
-        match names.find(|name| own.iter().all(|machine| machine.nics_have(name))) {
+        match names.find(|name| served.iter().all(|machine| machine.nics_have(name))) {
             Some(name) if settings.gates.consumable_capacity => {
-                let is_enough = own.iter().all(|machine| machine.ports() >= all);
+                let is_enough = served.iter().all(|machine| machine.ports() >= all);
                 if is_enough { Self::By(name) } else { Self::NearBy(name) }
             }
             _ => Self::Impossible,

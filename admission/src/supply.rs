@@ -5,8 +5,8 @@ mod unfit;
 
 use crate::claim::CLAIM_PARTS_MAX;
 use crate::denial::Denial;
+use crate::fleet::Fleet;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
-use crate::join::Question;
 use crate::nearness::Nearness;
 use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
@@ -21,9 +21,13 @@ pub(crate) use unfit::{Unfit, unfit};
 /// The most kinds of machines that a denial lists.
 const KINDS_SHOWN: usize = 4;
 
-/// `1 GPU + 2 NICs`.
-pub(crate) fn demand(gpus: u32, nics: u32) -> String {
-    format!("{} + {}", count(gpus as usize, "GPU"), count(nics as usize, "NIC"))
+/// `1 GPU + 2 NICs`, `2 NICs`.
+fn asked(intent: &Intent) -> String {
+    let nics = count(intent.nics as usize, "NIC");
+    match intent.gpus {
+        0 => nics,
+        gpus => format!("{} + {nics}", count(gpus as usize, "GPU")),
+    }
 }
 
 /// The profile, if the pod asks for parts of GPUs by one.
@@ -38,15 +42,14 @@ fn role_words(role: NicRole) -> String {
 }
 
 /// Why no machine shape can serve, with the largest existing cells.
-pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
-    let machines = question.machines;
+pub(crate) fn shortage(fleet: Fleet<'_, '_>) -> Denial {
+    let Fleet { intent, machines, .. } = fleet;
     let weakest = Nearness::weakest(machines);
     let level = intent.level.map_or(weakest, Nearness::Level);
-    let enough = |level: Nearness| {
-        machines.iter().any(|machine| question.demand.fits(&level.cells(machine)))
-    };
+    let enough =
+        |level: Nearness| machines.iter().any(|machine| fleet.demand().fits(&level.cells(machine)));
     if intent.policy == AlignmentPolicy::Preferred {
-        return intent.deny(total_shortage(intent, question));
+        return intent.deny(total_shortage(fleet));
     }
     if let Some(asked) = intent.level
         && Nearness::Level(asked) != weakest
@@ -55,16 +58,17 @@ pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
         let possible = Nearness::levels(machines).filter(|level| *level > Nearness::Level(asked));
         let possible = possible.filter(|level| enough(*level));
         let possible: Vec<_> = possible.map(|level| format!("\"{level}\"")).collect();
-        let limit = limit(intent, question, level);
+        let limit = limit(fleet, level);
         return Denial::new(annotation::ALIGNMENT, asked.to_string(), limit)
             .allowed(possible.join(" or "));
     }
-    intent.deny(limit(intent, question, level))
+    intent.deny(limit(fleet, level))
 }
 
-fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
+fn limit(fleet: Fleet<'_, '_>, level: Nearness) -> String {
+    let (intent, demand) = (fleet.intent, fleet.demand());
     let place = level.place();
-    let (gpus, nics) = (question.demand.gpus as usize, question.demand.nics as usize);
+    let (gpus, nics) = (demand.gpus as usize, demand.nics as usize);
     let asked = match intent.pairing {
         Pairing::Group => {
             format!("asks for {} on one {place} with {}", count(nics, "NIC"), count(gpus, "GPU"))
@@ -80,25 +84,25 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
             count(nics, "NIC")
         ),
     };
-    let kinds = kinds(question.machines, level);
+    let kinds = kinds(fleet.machines, level);
     let cells = || kinds.iter().flat_map(|kind| &kind.cells);
     let most_nics = cells().filter(|cell| cell.gpus.len() >= gpus).map(Cell::ports).max();
     let most_gpus = cells().map(|cell| cell.gpus.len()).max().unwrap_or_default();
-    let most = question.machines.iter().map(|machine| {
-        level.cells(machine).iter().map(|cell| question.demand.capacity(cell)).sum::<usize>()
+    let most = fleet.machines.iter().map(|machine| {
+        level.cells(machine).iter().map(|cell| fleet.demand().capacity(cell)).sum::<usize>()
     });
     let limit = match most_nics {
         Some(most) if most < nics => format!("no machine in this cluster has more than {most}"),
         None if most_gpus == 0 => format!("no {place} in this cluster has both GPUs and NICs"),
         None => format!("no {place} in this cluster has more than {}", count(most_gpus, "GPU")),
         Some(_) => match most.max() {
-            Some(most) if most < question.demand.blocks as usize => match most {
+            Some(most) if most < fleet.demand().blocks as usize => match most {
                 0 => "no machine in this cluster has room for that".to_owned(),
                 most => {
                     format!("no machine in this cluster has room for more than {most} of them")
                 }
             },
-            _ => no_join(question),
+            _ => no_join(fleet),
         },
     };
     format!("{asked}; {limit} ({}){}", describe(&kinds), on_the_host(intent))
@@ -115,11 +119,11 @@ fn on_the_host(intent: &Intent) -> &'static str {
 }
 
 /// Why a claim cannot express what the topology knows.
-fn no_join(question: Question<'_>) -> String {
-    let driver = question.driver;
+fn no_join(fleet: Fleet<'_, '_>) -> String {
+    let driver = fleet.driver();
     match driver.kind_attribute {
         Some(kind)
-            if question.machines.iter().all(|machine| {
+            if fleet.machines.iter().all(|machine| {
                 let mut nics = machine.devices.nics.values();
                 driver
                     .kind_attribute
@@ -130,7 +134,7 @@ fn no_join(question: Question<'_>) -> String {
                 "the devices exist, but GPUs and NICs publish no common attribute, and the NICs do \
              not publish {kind}, which tells them apart; run dranet's node-driver, which \
              publishes it, instead of the driver that publishes these NICs{}",
-                or_labels(question)
+                or_labels(fleet)
             )
         }
         _ => "no published attribute lets a claim express this".to_owned(),
@@ -138,9 +142,9 @@ fn no_join(question: Question<'_>) -> String {
 }
 
 /// The other remedy for NICs with bus IDs, on nodes whose type of machine no label names.
-fn or_labels(question: Question<'_>) -> &'static str {
-    let driver = question.nic_class.driver();
-    let mut pinnable = question
+fn or_labels(fleet: Fleet<'_, '_>) -> &'static str {
+    let driver = fleet.terms.nic_class.driver();
+    let mut pinnable = fleet
         .machines
         .iter()
         .filter(|machine| machine.type_label.is_none() && machine.nics_have(attribute::PCI_BUS_ID));
@@ -151,14 +155,14 @@ fn or_labels(question: Question<'_>) -> &'static str {
 }
 
 /// Why not even far devices are enough.
-fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
-    let machines = question.machines;
+fn total_shortage(fleet: Fleet<'_, '_>) -> String {
+    let Fleet { intent, machines, .. } = fleet;
     let most = |number: &dyn Fn(&Machine<'_>) -> usize| {
         machines.iter().map(number).max().unwrap_or_default()
     };
     let gpus = most(&|machine| machine.devices.gpus.len());
     let nics = most(&|machine| machine.devices.nics.len());
-    let asked = demand(intent.gpus, intent.nics);
+    let asked = asked(fleet.intent);
     format!(
         "asks for {asked}; no node in this cluster has more than {} + {} with RDMA{}",
         count(gpus, "GPU"),
@@ -168,33 +172,33 @@ fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
 }
 
 /// Denies a claim whose search takes too long.
-pub(crate) fn too_costly(intent: &Intent, question: Question<'_>, budget: u64) -> Denial {
-    intent.deny(format!(
+pub(crate) fn too_costly(fleet: Fleet<'_, '_>, budget: u64) -> Denial {
+    fleet.intent.deny(format!(
         "every claim for {} would take the scheduler more than {budget} search steps on one \
          half-busy node; {}",
-        demand(intent.gpus, intent.nics),
-        smaller(intent, question)
+        asked(fleet.intent),
+        smaller(fleet)
     ))
 }
 
 /// Denies a demand for which a claim has not enough room.
-pub(crate) fn too_many_parts(intent: &Intent, question: Question<'_>) -> Denial {
-    intent.deny(format!(
+pub(crate) fn too_many_parts(fleet: Fleet<'_, '_>) -> Denial {
+    fleet.intent.deny(format!(
         "every claim for {} would need more than {CLAIM_PARTS_MAX} requests or constraints, which \
          is the most that a claim can hold; {}",
-        demand(intent.gpus, intent.nics),
-        smaller(intent, question)
+        asked(fleet.intent),
+        smaller(fleet)
     ))
 }
 
 /// Suggests a smaller demand.
-fn smaller(intent: &Intent, question: Question<'_>) -> String {
-    match intent.pairing {
+fn smaller(fleet: Fleet<'_, '_>) -> String {
+    match fleet.intent.pairing {
         Pairing::Each => format!(
             "{} for each of {} is the part that is too large; ask for the whole node, for fewer \
              GPUs, or set {}: \"group\"",
-            count(question.demand.nics as usize, "NIC"),
-            count(intent.gpus as usize, "GPU"),
+            count(fleet.demand().nics as usize, "NIC"),
+            count(fleet.intent.gpus as usize, "GPU"),
             annotation::PAIRING
         ),
         Pairing::Group | Pairing::Shared => "ask for fewer devices".to_owned(),

@@ -23,6 +23,16 @@ impl Demand {
             }
         }
     }
+
+    /// What the pod asks for if the kubelet can choose any GPUs of a node: the NICs of each must be near
+    /// it. If they do not divide evenly, each GPU counts with the most that one can get.
+    pub(crate) fn of_any_gpus(intent: &Intent) -> Self {
+        let nics = match intent.pairing {
+            Pairing::Each => intent.gpus * intent.nics.div_ceil(intent.gpus.max(1)),
+            Pairing::Group | Pairing::Shared => intent.nics,
+        };
+        Self::of(&Intent { nics, ..intent.clone() })
+    }
 }
 
 /// Splits the pod's GPUs wherever a container's share begins or ends.

@@ -14,8 +14,10 @@
 //! excludes that machine shape. Each machine has its own level.
 
 use super::form::{Apart, Form, Way};
-use super::{Candidate, Question, cells, guarantee};
+use super::{Candidate, cells};
+use crate::fleet::Fleet;
 use crate::nearness::Nearness;
+use crate::promise::{Levels, Nodes, Promises};
 use cluster_model::gpu_drivers::{GpuDriver, NIC_KIND};
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
@@ -44,171 +46,109 @@ pub(super) fn attributes(driver: &GpuDriver) -> Vec<(&'static str, &'static str)
 }
 
 /// One candidate for each attribute that is right on at least one machine, at the machine's level.
-pub(super) fn propose(question: Question<'_>, levels: &[Option<Nearness>]) -> Vec<Candidate> {
-    let attributes = attributes(question.driver).into_iter();
-    attributes.filter_map(|known| candidate(question, levels, known)).collect()
+pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>, levels: &Levels<'m>) -> Vec<Candidate<'m>> {
+    let attributes = attributes(fleet.driver()).into_iter();
+    attributes.filter_map(|known| candidate(fleet, levels, known)).collect()
 }
 
-fn candidate(
-    question: Question<'_>,
-    levels: &[Option<Nearness>],
+fn candidate<'m>(
+    fleet: Fleet<'_, 'm>,
+    levels: &Levels<'m>,
     known: (&'static str, &'static str),
-) -> Option<Candidate> {
-    let (way, serves) = way(question, levels, known)?;
-    let serves = fitting(question, levels, serves);
-    serves.contains(&true).then(|| {
-        let (nearness, levels) = guarantee(question, levels, &serves);
-        Candidate {
-            join: known.0,
-            why: why(known.0, known.1),
-            nearness,
-            levels,
-            demand: question.demand.clone(),
-            form: Form { ways: vec![way], only: None, apart: Apart::Kind },
-            serves,
-            far_because: super::FAR,
-            rungs: None,
-        }
-    })
+) -> Option<Candidate<'m>> {
+    let (way, right) = way(fleet, levels, known)?;
+    let promises = Promises::at(levels, &fitting(fleet, levels, &right));
+    let form = Form::new(vec![way], Apart::Kind);
+    Candidate::new(fleet, (known.0, why(known.0, known.1)), form, promises).if_any_served()
 }
 
 /// Attributes where they are right, and cells on the other machines.
-pub(super) fn mixed(
-    question: Question<'_>,
-    levels: &[Option<Nearness>],
+pub(super) fn mixed<'m>(
+    fleet: Fleet<'_, 'm>,
+    levels: &Levels<'m>,
     room: usize,
-) -> Option<Candidate> {
-    question.driver.kind_attribute?;
+) -> Option<Candidate<'m>> {
+    fleet.driver().kind_attribute?;
     let mut ways = Vec::new();
-    let mut serves = vec![false; question.machines.len()];
-    for known in attributes(question.driver) {
-        let Some((way, found)) = way(question, levels, known) else { continue };
-        let found = fitting(question, levels, found);
-        let found: Vec<_> = question
-            .machines
-            .iter()
-            .zip(found)
-            .map(|(machine, found)| found && nics_are(machine, question))
-            .collect();
-        let is_new = found.iter().zip(&serves).any(|(found, served)| *found && !served);
-        if is_new && ways.len() < room {
+    let mut joins = BTreeSet::new();
+    let mut served = Nodes::new();
+    let of_kind = fleet.machines.iter().filter(|machine| nics_are(machine, fleet));
+    let of_kind: Nodes<'m> = of_kind.map(|machine| machine.devices.node).collect();
+    for known in attributes(fleet.driver()) {
+        let Some((way, right)) = way(fleet, levels, known) else { continue };
+        let found = &fitting(fleet, levels, &right) & &of_kind;
+        if !found.is_subset(&served) && ways.len() < room {
             ways.push(way);
-            serves.iter_mut().zip(found).for_each(|(served, found)| *served |= found);
+            joins.insert(known.1);
+            served.extend(found);
         }
     }
-    let left: Vec<_> =
-        levels.iter().zip(&serves).map(|(level, served)| level.filter(|_| !served)).collect();
-    let collected = cells::collect(question, &left, Apart::Kind, room - ways.len());
+    let collected = cells::collect(fleet, &levels.without(&served), Apart::Kind, room - ways.len());
     let by_cells = !collected.ways.is_empty();
     // With attributes or cells only, there is another candidate.
     if ways.is_empty() || (ways.len() == 1 && !by_cells) {
         return None;
     }
-    let joins: BTreeSet<_> = ways
-        .iter()
-        .filter_map(|way| match way {
-            Way::Attribute { name, .. } => Some(*name),
-            Way::Cell(_) | Way::Pinned(_) | Way::Any => None,
-        })
-        .collect();
-    let joins: Vec<_> = joins.into_iter().collect();
     ways.extend(collected.ways);
-    serves.iter_mut().zip(collected.serves).for_each(|(served, found)| *served |= found);
-    let (nearness, levels) = guarantee(question, levels, &serves);
+    served.extend(collected.served);
+    let joins: Vec<_> = joins.into_iter().collect();
     let cells = if by_cells { "; on the others the claim lists cells of the graph" } else { "" };
-    Some(Candidate {
-        join: "mixed",
-        why: format!(
-            "GPUs and NICs both publish {} on some machine types, where it agrees with the \
-             graph{cells}",
-            joins.join(" or ")
-        ),
-        nearness,
-        levels,
-        demand: question.demand.clone(),
-        form: Form { ways, only: None, apart: Apart::Kind },
-        serves,
-        far_because: super::FAR,
-        rungs: None,
-    })
+    let why = format!(
+        "GPUs and NICs both publish {} on some machine types, where it agrees with the graph{cells}",
+        joins.join(" or ")
+    );
+    let promises = Promises::at(levels, &served);
+    Some(Candidate::new(fleet, ("mixed", why), Form::new(ways, Apart::Kind), promises))
 }
 
 /// Which of these machines can serve the whole demand at their level.
-fn fitting(
-    question: Question<'_>,
-    levels: &[Option<Nearness>],
-    mut serves: Vec<bool>,
-) -> Vec<bool> {
-    for ((machine, level), serves) in question.machines.iter().zip(levels).zip(&mut serves) {
-        *serves &= level.is_some_and(|level| question.demand.fits(&level.cells(machine)));
-    }
-    serves
+fn fitting<'m>(fleet: Fleet<'_, 'm>, levels: &Levels<'m>, of: &Nodes<'m>) -> Nodes<'m> {
+    let machines = fleet.machines.iter().filter(|machine| {
+        let level = levels.on(machine).filter(|_| of.contains(machine.devices.node));
+        level.is_some_and(|level| fleet.demand().fits(&level.cells(machine)))
+    });
+    machines.map(|machine| machine.devices.node).collect()
 }
 
-/// The way to select by an attribute, and on which machines it finds exactly the devices that are
+/// The way to select by an attribute, and the machines on which it finds exactly the devices that are
 /// as near as their level. `None` if it does so on no machine. It is limited to known shapes if it
 /// would tie devices that are not near on some machine, or if its name does not imply the nearness.
-pub(super) fn way(
-    question: Question<'_>,
-    levels: &[Option<Nearness>],
+pub(super) fn way<'m>(
+    fleet: Fleet<'_, 'm>,
+    levels: &Levels<'m>,
     (join, name): (&'static str, &'static str),
-) -> Option<(Way, Vec<bool>)> {
-    let machines = || question.machines.iter().zip(levels);
-    let agreements: Vec<_> = machines()
-        .map(|(machine, level)| {
-            agreement(
-                machine,
-                level.unwrap_or_else(|| Nearness::weakest(slice::from_ref(machine))),
-                name,
-            )
-        })
-        .collect();
-    let wrong: BTreeSet<ShapeHash> = question
-        .machines
-        .iter()
-        .zip(&agreements)
-        .filter(|(_, found)| **found == Agreement::Wrong)
-        .flat_map(|(machine, _)| machine.shapes.iter().copied())
-        .collect();
-    let right: Vec<usize> = machines()
-        .zip(&agreements)
-        .zip(0..)
-        .filter(
-            |(((machine, level), found), _): &(
-                ((&Machine<'_>, &Option<Nearness>), &Agreement),
-                usize,
-            )| {
-                level.is_some() && **found == Agreement::Exact && machine.shapes.is_disjoint(&wrong)
-            },
-        )
-        .map(|(_, index)| index)
-        .collect();
-    let implied = right.iter().all(|index| levels[*index].is_some_and(|it| implies(join, it)));
-    let only = !wrong.is_empty() || !implied;
-    let serves: Vec<bool> = (0..question.machines.len())
-        .map(|index| {
-            right.contains(&index)
-                && (!only || question.machines[index].nics_have(attribute::SHAPE))
-        })
-        .collect();
-    let only = only.then(|| {
-        right
-            .iter()
-            .flat_map(|index| &question.machines[*index].shapes)
-            .copied()
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect()
+) -> Option<(Way, Nodes<'m>)> {
+    let found = fleet.machines.iter().map(|machine| {
+        let level = levels.on(machine);
+        let or_weakest = level.unwrap_or_else(|| Nearness::weakest(slice::from_ref(machine)));
+        (machine, level, agreement(machine, or_weakest, name))
     });
-    serves.contains(&true).then_some((Way::Attribute { join, name, only }, serves))
+    let found: Vec<_> = found.collect();
+    let wrong = found.iter().filter(|(.., agreement)| *agreement == Agreement::Wrong);
+    let wrong: BTreeSet<ShapeHash> =
+        wrong.flat_map(|(machine, ..)| machine.shapes.iter().copied()).collect();
+    let right = found.into_iter().filter_map(|(machine, level, agreement)| {
+        let is_right = agreement == Agreement::Exact && machine.shapes.is_disjoint(&wrong);
+        Some((machine, level.filter(|_| is_right)?))
+    });
+    let right: Vec<(&Machine<'m>, Nearness)> = right.collect();
+    let is_limited = !wrong.is_empty() || !right.iter().all(|(_, level)| implies(join, *level));
+    let served = right.iter().map(|(machine, _)| *machine);
+    let served = served.filter(|it| !is_limited || it.nics_have(attribute::SHAPE));
+    let served: Nodes<'m> = served.map(|machine| machine.devices.node).collect();
+    let only = is_limited.then(|| {
+        let shapes = right.iter().flat_map(|(machine, _)| machine.shapes.iter().copied());
+        shapes.collect::<BTreeSet<_>>().into_iter().collect()
+    });
+    (!served.is_empty()).then_some((Way::Attribute { join, name, only }, served))
 }
 
 /// Whether all NICs of a machine have the kind attribute, which constraints between alternatives
 /// need.
-pub(super) fn nics_are(machine: &Machine<'_>, question: Question<'_>) -> bool {
+pub(super) fn nics_are(machine: &Machine<'_>, fleet: Fleet<'_, '_>) -> bool {
     let mut nics = machine.devices.nics.values();
-    question
-        .driver
+    fleet
+        .driver()
         .kind_attribute
         .is_some_and(|kind| nics.all(|nic| text(nic, kind) == Some(NIC_KIND)))
 }

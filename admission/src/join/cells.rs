@@ -6,8 +6,10 @@
 
 use super::form::{Apart, Form, Way};
 use super::ways::{CellWays, MachineCells};
-use super::{Candidate, Question, full_cells, guarantee};
+use super::{Candidate, full_cells};
+use crate::fleet::Fleet;
 use crate::nearness::Nearness;
+use crate::promise::{Levels, Nodes, Promises};
 use crate::wording::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
@@ -17,97 +19,79 @@ use cluster_model::published_device::PublishedDevice as _;
 use std::collections::BTreeSet;
 use topology_graph::{Cell, Level, PciAddress};
 
-/// The cells of several machines as ways, and for each machine whether all of its cells are there.
-pub(super) struct Collected {
+/// The cells of several machines as ways, and the machines all of whose cells are there.
+pub(super) struct Collected<'m> {
     pub(super) ways: Vec<Way>,
-    pub(super) serves: Vec<bool>,
+    pub(super) served: Nodes<'m>,
 }
 
 /// One candidate with the cells of the machines that can serve.
-pub(super) fn propose(
-    question: Question<'_>,
-    levels: &[Option<Nearness>],
+pub(super) fn propose<'m>(
+    fleet: Fleet<'_, 'm>,
+    levels: &Levels<'m>,
     room: usize,
-) -> Option<Candidate> {
-    let apart = apart(question, levels)?;
-    let Collected { ways, serves } = collect(question, levels, apart, room);
-    serves.contains(&true).then(|| {
-        let (nearness, levels) = guarantee(question, levels, &serves);
-        Candidate {
-            join: name(apart),
-            why: why(question, nearness, &ways, &serves),
-            nearness,
-            levels,
-            demand: question.demand.clone(),
-            form: Form { ways, only: None, apart },
-            serves,
-            far_because: super::FAR,
-            rungs: None,
-        }
-    })
-}
-
-pub(super) fn name(apart: Apart) -> &'static str {
-    match apart {
+) -> Option<Candidate<'m>> {
+    let apart = apart(fleet, levels)?;
+    let Collected { ways, served } = collect(fleet, levels, apart, room);
+    let promises = Promises::at(levels, &served);
+    let why = why(fleet, promises.on_most(fleet), ways.len(), &served);
+    let join = match apart {
         Apart::Kind => "cells",
-        Apart::Anchor { .. } | Apart::Pinned => "anchored cells",
-    }
+        Apart::Anchor { .. } | Apart::Block => "anchored cells",
+    };
+    Candidate::new(fleet, (join, why), Form::new(ways, apart), promises).if_any_served()
 }
 
-pub(super) fn why(
-    question: Question<'_>,
-    nearness: Nearness,
-    ways: &[Way],
-    serves: &[bool],
-) -> String {
-    let serving = question.machines.iter().zip(serves).filter(|(_, serves)| **serves);
-    let shapes: BTreeSet<_> = serving.flat_map(|(machine, _)| &machine.shapes).collect();
+fn why(fleet: Fleet<'_, '_>, nearness: Nearness, cells: usize, served: &Nodes<'_>) -> String {
+    let serving = fleet.machines.iter().filter(|machine| served.contains(machine.devices.node));
+    let shapes: BTreeSet<_> = serving.flat_map(|machine| &machine.shapes).collect();
     format!(
         "{} and {} publish no common attribute that says which {} a device is on, so the claim \
-         lists those of the graph that are large enough: {} on {} of node",
-        question.driver.driver,
-        question.nic_class.driver().driver,
+         lists those of the graph that are large enough: {cells} on {} of node",
+        fleet.driver().driver,
+        fleet.terms.nic_class.driver().driver,
         nearness.place(),
-        ways.iter().filter(|way| matches!(way, Way::Cell(_))).count(),
         count(shapes.len(), "shape")
     )
 }
 
 /// The cells that can serve a block, each machine's at its level. If not all fit into one request,
 /// leaves out machines, those with the fewest nodes first.
-pub(super) fn collect(
-    question: Question<'_>,
-    levels: &[Option<Nearness>],
+pub(super) fn collect<'m>(
+    fleet: Fleet<'_, 'm>,
+    levels: &Levels<'m>,
     apart: Apart,
     room: usize,
-) -> Collected {
+) -> Collected<'m> {
     let mut all = CellWays::default();
-    let mut serves = Vec::new();
-    for (machine, level) in question.machines.iter().zip(levels) {
-        let cells = level.map_or_else(Vec::new, |level| serving(machine, question, level, apart));
-        let is_added = question.demand.fits(&cells)
-            && level.is_some_and(|level| {
-                all.add(&MachineCells::new(machine, full_cells(machine, level)), &cells, room)
-            });
-        serves.push(is_added);
+    let mut served = Nodes::new();
+    for machine in fleet.machines {
+        let Some(level) = levels.on(machine) else { continue };
+        let cells = serving(machine, fleet, level, apart);
+        if fleet.demand().fits(&cells)
+            && all.add(&MachineCells::new(machine, full_cells(machine, level)), &cells, room)
+        {
+            served.insert(machine.devices.node);
+        }
     }
-    Collected { ways: all.into_ways().map(Way::Cell).collect(), serves }
+    Collected { ways: all.into_ways().map(Way::Cell).collect(), served }
 }
 
 /// How the alternatives are kept apart: by the kind of a device, otherwise by an anchor.
 /// An anchor needs containers without GPUs of their own, and an attribute on which NICs
 /// differ between cells.
-pub(super) fn apart(question: Question<'_>, levels: &[Option<Nearness>]) -> Option<Apart> {
-    if question.driver.kind_attribute.is_some() {
+fn apart(fleet: Fleet<'_, '_>, levels: &Levels<'_>) -> Option<Apart> {
+    if fleet.driver().kind_attribute.is_some() {
         return Some(Apart::Kind);
     }
-    question.counts?;
+    fleet.terms.counts.as_ref()?;
     // A claim has one such attribute, so the machine with most nodes decides.
-    levels.iter().flatten().find_map(|level| anchor(question, *level))
+    let mut levels = fleet.machines.iter().filter_map(|machine| levels.on(machine));
+    levels.find_map(|level| anchor(fleet, level))
 }
 
 /// The attribute by which the other NICs follow an anchor at this level.
-fn anchor(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
+fn anchor(fleet: Fleet<'_, '_>, nearness: Nearness) -> Option<Apart> {
     let nics_by = match nearness {
         Nearness::Level(Level::Numa) => attribute::NUMA_NODE,
         // No attribute identifies root ports, but often each has its own root.
@@ -115,7 +99,7 @@ fn anchor(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
         Nearness::Level(Level::Switch) => attribute::PCIE_SWITCH,
         // A single NIC is its own anchor; with several, nothing says which GPU they
         // belong to.
-        Nearness::Partner if question.demand.nics == 1 => attribute::PCI_BUS_ID,
+        Nearness::Partner if fleet.demand().nics == 1 => attribute::PCI_BUS_ID,
         // Nor does any attribute say which socket a NIC is on.
         Nearness::Partner | Nearness::Level(Level::Socket) => return None,
     };
@@ -126,7 +110,7 @@ fn anchor(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
 /// keeps cells apart.
 pub(super) fn serving(
     machine: &Machine<'_>,
-    question: Question<'_>,
+    fleet: Fleet<'_, '_>,
     nearness: Nearness,
     apart: Apart,
 ) -> Vec<Cell> {
@@ -134,9 +118,9 @@ pub(super) fn serving(
     for cell in &mut cells {
         cell.nics.retain(|nic| {
             let nic = machine.devices.nics[nic];
-            match (apart, question.driver.kind_attribute) {
+            match (apart, fleet.driver().kind_attribute) {
                 (Apart::Kind, Some(kind)) => text(nic, kind) == Some(NIC_KIND),
-                (Apart::Kind, None) | (Apart::Pinned, _) => false,
+                (Apart::Kind, None) | (Apart::Block, _) => false,
                 (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
             }
         });
@@ -145,17 +129,17 @@ pub(super) fn serving(
             match apart {
                 // Constraints compare its bus ID with that of the anchor.
                 Apart::Anchor { .. } => text(gpu, attribute::PCI_BUS_ID).is_some(),
-                Apart::Kind | Apart::Pinned => gpu.published_address().is_some(),
+                Apart::Kind | Apart::Block => gpu.published_address().is_some(),
             }
         });
     }
     if let Apart::Anchor { nics_by } = apart
-        && question.demand.nics > 1
+        && fleet.demand().nics > 1
         && !distinguishes_cells(machine, &cells, nics_by)
     {
         return Vec::new();
     }
-    cells.retain(|cell| question.demand.capacity(cell) > 0);
+    cells.retain(|cell| fleet.demand().capacity(cell) > 0);
     cells
 }
 

@@ -12,20 +12,21 @@
 //! another way. The other NICs follow the anchor by an attribute that only NICs have. This works
 //! only for required alignment: the allocator would use [`Way::Any`] too early.
 
-use super::Classes;
 use super::pinned_cell::{MachineType, PinnedCell};
 use crate::claim::{Ask, ClaimParts, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
-use crate::nic_class::NicClass;
+use crate::fleet::{Fleet, GpuSource};
 use crate::selector::Selector;
-use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::names::attribute;
-use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
+use cluster_model::names::{alternative, attribute};
+use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
 
 /// The maximum number of alternatives of a request (`FirstAvailableDeviceRequestMaxSize`).
 pub(crate) const WAYS_MAX: usize = 8;
+
+/// The name of the alternative of near NICs in a claim that names no GPU.
+const NEAR: &str = "near";
 
 /// One way in which the devices of a block may be near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(crate) enum Way {
     Cell(CellWay),
     /// They are in this cell, which the claim is pinned to.
     Pinned(PinnedCell),
+    /// The driver chooses NICs that are near when the pod starts.
+    Late,
     /// They need not be near each other.
     Any,
 }
@@ -64,10 +67,11 @@ pub(crate) struct Place {
     pub(crate) nics: Vec<PciAddress>,
 }
 
-/// The ways of all blocks, best first. For pinned blocks: one way per block.
+/// How the blocks of a claim are tied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    pub(crate) ways: Vec<Way>,
+    /// The ways of each block, best first. The last ones are also those of the blocks after it.
+    ways: Vec<Vec<Way>>,
     /// The node shapes that the claim is limited to.
     pub(crate) only: Option<Vec<ShapeHash>>,
     /// How several ways are kept apart.
@@ -84,8 +88,8 @@ pub(crate) enum Apart {
         /// The attribute that the other NICs share with the anchor.
         nics_by: &'static str,
     },
-    /// Not needed: each block has its own single way.
-    Pinned,
+    /// Not needed: each block has one way with GPUs of its own, or the claim names no GPU.
+    Block,
 }
 
 /// The order of requests, in which the allocator searches.
@@ -99,34 +103,14 @@ pub(crate) enum Order {
     NicsThenGpus,
 }
 
-/// The drivers, classes and filters of the requested devices.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
-    pub(crate) driver: &'static GpuDriver,
-    /// The profile of the parts of GPUs, if the claim names one.
-    pub(crate) gpu_profile: Option<&'a str>,
-    pub(crate) classes: &'a Classes,
-    /// What the NICs are for.
-    pub(crate) nic_class: &'a NicClass,
-    /// True to exclude NICs with a network interface.
-    pub(crate) without_interface: bool,
-    /// The rails of the NICs, if any are set.
-    pub(crate) rails: &'a [i64],
-    /// The capacity that the claim requests from each NIC, if NICs are shared.
-    pub(crate) capacity: Option<&'a CapacityRequirements>,
-    /// The capacity that the claim requests from each GPU, if claims can share GPUs.
-    pub(crate) gpu_capacity: Option<&'a CapacityRequirements>,
-    /// The attributes that have the PCI address of a GPU, one of them on each GPU.
-    pub(crate) gpu_addresses: &'a [&'static str],
-    /// The name of the alternative of any devices.
-    pub(crate) last_resort: &'static str,
-}
-
 impl Order {
     /// The orders that differ for this demand. With several ways, NICs come first: the side that is
     /// tried first decides the way.
-    pub(crate) fn all(demand: &Demand, form: &Form) -> Vec<Self> {
+    pub(crate) fn all(demand: &Demand, form: &Form, gpu_source: GpuSource) -> Vec<Self> {
         let mut orders = vec![Self::NicThenGpu];
+        if gpu_source != GpuSource::Claim {
+            return orders;
+        }
         if form.ways_of(0).len() == 1 {
             orders.push(Self::GpuThenNic);
         }
@@ -138,11 +122,38 @@ impl Order {
 }
 
 impl Form {
+    /// The same ways for all blocks.
+    pub(crate) fn new(ways: Vec<Way>, apart: Apart) -> Self {
+        Self { ways: vec![ways], only: None, apart }
+    }
+
+    /// Ways of its own for each block.
+    pub(crate) fn by_block(ways: Vec<Vec<Way>>) -> Self {
+        Self { ways, only: None, apart: Apart::Block }
+    }
+
+    /// The same, limited to nodes of these shapes.
+    pub(crate) fn only(self, shapes: BTreeSet<ShapeHash>) -> Self {
+        Self { only: Some(shapes.into_iter().collect()), ..self }
+    }
+
+    /// All ways of all blocks.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = &Way> + Clone {
+        self.ways.iter().flatten()
+    }
+
     /// Writes the form as a claim.
-    pub(crate) fn write(&self, demand: &Demand, source: Source<'_>, order: Order) -> ClaimParts {
-        let blocks = demand.requests();
+    pub(crate) fn write(&self, demand: &Demand, fleet: Fleet<'_, '_>, order: Order) -> ClaimParts {
+        let mut blocks = demand.requests();
+        if fleet.terms.gpu_source != GpuSource::Claim {
+            for block in &mut blocks {
+                block.gpus.clear();
+            }
+        }
+        let gpu_addresses = fleet.gpu_addresses();
         let writers = blocks.iter().enumerate().map(|(index, block)| {
-            (Writer { form: self, ways: self.ways_of(index), source }, block)
+            let ways = self.ways_of(index);
+            (Writer { form: self, ways, fleet, gpu_addresses: &gpu_addresses }, block)
         });
         let writers: Vec<_> = writers.collect();
         let of = |written: &dyn Fn(&Writer<'_>, &Block) -> Vec<DeviceRequest>| -> Vec<_> {
@@ -165,17 +176,14 @@ impl Form {
 
     /// The ways of a block.
     fn ways_of(&self, block: usize) -> &[Way] {
-        match self.apart {
-            Apart::Pinned => self.ways.get(block..=block).unwrap_or_default(),
-            Apart::Kind | Apart::Anchor { .. } => &self.ways,
-        }
+        self.ways.get(block).or_else(|| self.ways.last()).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The cells that the claim is pinned to, for messages.
     pub(crate) fn place(&self) -> Option<String> {
-        let pinned = self.ways.iter().filter_map(|way| match way {
+        let pinned = self.ways().filter_map(|way| match way {
             Way::Pinned(cell) => Some(cell),
-            Way::Attribute { .. } | Way::Cell(_) | Way::Any => None,
+            Way::Attribute { .. } | Way::Cell(_) | Way::Late | Way::Any => None,
         });
         let mut keys: Vec<_> = pinned.clone().map(|cell| cell.key.as_str()).collect();
         keys.dedup();
@@ -185,11 +193,11 @@ impl Form {
 
     /// The label of the nodes that the claim is limited to, if its NICs do not name their machine.
     pub(crate) fn node_label(&self) -> Option<(&'static str, String)> {
-        self.ways.iter().find_map(|way| match way {
+        self.ways().find_map(|way| match way {
             Way::Pinned(PinnedCell { machine: MachineType::NodeLabel(name, value), .. }) => {
                 Some((*name, value.clone()))
             }
-            Way::Pinned(_) | Way::Attribute { .. } | Way::Cell(_) | Way::Any => None,
+            Way::Pinned(_) | Way::Attribute { .. } | Way::Cell(_) | Way::Late | Way::Any => None,
         })
     }
 }
@@ -211,14 +219,16 @@ struct Writer<'a> {
     form: &'a Form,
     /// The ways of the block to write.
     ways: &'a [Way],
-    source: Source<'a>,
+    fleet: Fleet<'a, 'a>,
+    gpu_addresses: &'a [&'static str],
 }
 
 impl Writer<'_> {
     fn nics(&self, block: &Block) -> Vec<DeviceRequest> {
-        let class = &self.source.classes.nic;
+        let terms = self.fleet.terms;
+        let class = &terms.classes.nic;
         let (name, count) = &block.nics;
-        let capacity = self.source.capacity;
+        let capacity = terms.granted.capacity.as_ref();
         let ask = |way: &Way, count| Ask { class, count, selector: self.nic(way), capacity };
         match self.rest(block) {
             None => vec![self.request(name, |way| ask(way, *count))],
@@ -230,7 +240,7 @@ impl Writer<'_> {
     }
 
     fn gpus(&self, block: &Block) -> Vec<DeviceRequest> {
-        let class = &self.source.classes.gpu;
+        let class = &self.fleet.terms.classes.gpu;
         self.gpu_requests(block)
             .iter()
             .map(|(name, count)| {
@@ -238,7 +248,7 @@ impl Writer<'_> {
                     class,
                     count: *count,
                     selector: self.gpu(way),
-                    capacity: self.source.gpu_capacity,
+                    capacity: self.fleet.gpu_capacity(),
                 })
             })
             .collect()
@@ -279,8 +289,9 @@ impl Writer<'_> {
     }
 
     fn nic(&self, way: &Way) -> Selector {
-        let mut selector = self.source.nic_class.selector(self.source.without_interface);
-        selector = match self.source.rails {
+        let terms = self.fleet.terms;
+        let mut selector = terms.nic_class.selector(self.fleet.intent.host_network);
+        selector = match terms.granted.rails.as_slice() {
             [] => selector,
             [rail] => selector.and_int(attribute::RAIL, *rail),
             rails => selector.and_one_int_of(attribute::RAIL, rails),
@@ -288,7 +299,7 @@ impl Writer<'_> {
         let only = match way {
             Way::Attribute { only: Some(only), .. } => Some(only),
             Way::Attribute { only: None, .. } | Way::Any => self.form.only.as_ref(),
-            Way::Cell(_) | Way::Pinned(_) => None,
+            Way::Cell(_) | Way::Pinned(_) | Way::Late => None,
         };
         if let Some(only) = only {
             let shapes: Vec<_> = only.iter().map(ToString::to_string).collect();
@@ -308,28 +319,29 @@ impl Writer<'_> {
                     None => selector,
                 }
             }
+            Way::Late => selector.and_true(attribute::LATE_BINDING),
             Way::Attribute { .. } | Way::Any => selector,
         }
     }
 
     fn gpu(&self, way: &Way) -> Selector {
-        let driver = self.source.driver;
+        let driver = self.fleet.driver();
         let selector = Selector::driver(driver.driver);
         let selector = driver
             .kind_attribute
             .into_iter()
             .fold(selector, |selector: Selector, kind| selector.and_string(kind, driver.gpu_kind));
-        let selector = match (driver.part, self.source.gpu_profile) {
+        let selector = match (driver.part, self.fleet.intent.gpu_profile()) {
             (Some(part), Some(profile)) => selector.and_string(part.profile_attribute, profile),
             _ => selector,
         };
         match way {
             Way::Cell(CellWay { gpus, .. }) | Way::Pinned(PinnedCell { gpus, .. }) => {
-                let names = self.source.gpu_addresses.iter();
+                let names = self.gpu_addresses.iter();
                 let listed = names.map(|name| Selector::anything().and_addresses(name, gpus));
                 selector.and_either(listed.collect())
             }
-            Way::Attribute { .. } | Way::Any => selector,
+            Way::Attribute { .. } | Way::Late | Way::Any => selector,
         }
     }
 
@@ -340,7 +352,7 @@ impl Writer<'_> {
             let requests = [block.nics.0.clone()].into_iter().chain(gpus).collect();
             return match only {
                 Way::Attribute { name, .. } => vec![match_attribute(requests, name)],
-                Way::Cell(_) | Way::Pinned(_) | Way::Any => Vec::new(),
+                Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => Vec::new(),
             };
         }
         let near = ways.iter().enumerate().filter(|(_, way)| **way != Way::Any);
@@ -352,7 +364,7 @@ impl Writer<'_> {
                     self.rest(block).map(|_| match_attribute(self.nic_names(block), nics_by));
                 apart.chain(rest).collect()
             }
-            Apart::Pinned => Vec::new(),
+            Apart::Block => Vec::new(),
         }
     }
 
@@ -378,15 +390,24 @@ impl Writer<'_> {
     fn way_name(&self, index: usize, way: &Way) -> String {
         match way {
             Way::Attribute { join, .. } => (*join).to_owned(),
-            Way::Cell(_) | Way::Pinned(_) => format!("c{index}"),
-            Way::Any => self.source.last_resort.to_owned(),
+            Way::Cell(_) if self.fleet.terms.gpu_source.is_plugin() => NEAR.to_owned(),
+            Way::Cell(_) | Way::Pinned(_) | Way::Late => format!("c{index}"),
+            Way::Any if self.fleet.intent.are_pairs_grouped() => alternative::ANY_PAIRS.to_owned(),
+            Way::Any => alternative::ANY.to_owned(),
         }
     }
 
     /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is
     /// an attribute.
     fn way_constraints(&self, block: &Block, i: usize, way: &Way) -> Vec<DeviceConstraint> {
-        let Some(kind) = self.source.driver.kind_attribute else { return Vec::new() };
+        if block.gpus.is_empty() {
+            let nics = vec![self.subrequest(&block.nics.0, i)];
+            return match way {
+                Way::Attribute { name, .. } => vec![match_attribute(nics, name)],
+                Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => Vec::new(),
+            };
+        }
+        let Some(kind) = self.fleet.driver().kind_attribute else { return Vec::new() };
         let gpus = |wanted: &dyn Fn(usize) -> bool| -> Vec<String> {
             let ways = (0..self.ways.len()).filter(|j| wanted(*j));
             ways.flat_map(|j| block.gpus.iter().map(move |(gpus, _)| (gpus, j)))

@@ -6,11 +6,12 @@
 //! hand. The claim is limited to one machine type, because bus IDs mean other cells
 //! elsewhere. The cells are chosen for each pod: see [`crate::pin`].
 
-use super::form::{Apart, Form, Way};
+use super::Candidate;
+use super::form::{Form, Way};
 use super::pinned_cell::{MachineType, PinnedCell};
-use super::{Candidate, Question};
-use crate::demand::Demand;
+use crate::fleet::Fleet;
 use crate::nearness::Nearness;
+use crate::promise::{Promise, Promises};
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::text;
@@ -22,56 +23,48 @@ use topology_graph::Cell;
 /// claim's cost is measured.
 const PINS_MAX: usize = 32;
 
+/// The name of the join.
+const JOIN: &str = "pinned cells";
+
 /// The machine types whose cells can be pinned, each with an example.
 pub(crate) fn machine_types<'q, 'm>(
-    question: Question<'q>,
-) -> BTreeMap<MachineType, &'q Machine<'m>>
-where
-    'q: 'm,
-{
-    let types =
-        question.machines.iter().filter_map(|machine| Some((machine_type(machine)?, machine)));
-    types.collect()
+    fleet: Fleet<'q, 'm>,
+) -> BTreeMap<MachineType, &'q Machine<'m>> {
+    let all = fleet.machines.iter();
+    all.filter_map(|machine| Some((machine_type(machine)?, machine))).collect()
 }
 
 /// One candidate for each choice of cells on a machine type.
-pub(crate) fn propose(
-    question: Question<'_>,
+pub(crate) fn propose<'m>(
+    fleet: Fleet<'_, 'm>,
     of: &MachineType,
     nearness: Nearness,
-) -> Vec<Candidate> {
-    let all = choices(question, nearness, of);
+) -> Vec<Candidate<'m>> {
+    let all = choices(fleet, nearness, of);
     let step = all.len().div_ceil(PINS_MAX).max(1);
     all.into_iter()
         .step_by(step)
-        .filter_map(|cells| candidate(question, nearness, &cells))
-        .chain(whole(question, of, nearness))
+        .filter_map(|cells| candidate(fleet, nearness, &cells))
+        .chain(whole(fleet, of, nearness))
         .collect()
 }
 
-/// Whether a machine has fewer devices than a demand takes.
-fn is_smaller(machine: &Machine<'_>, demand: &Demand) -> bool {
-    machine.devices.gpus.len() < demand.all_gpus() as usize
-        || machine.devices.nics.len() < demand.all_nics() as usize
-}
-
 /// The candidate for every device of machines of a type whose NICs publish no bus ID.
-fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option<Candidate> {
-    let Question { demand, machines, .. } = question;
-    let counts = question.counts.or_else(|| (demand.blocks == 1).then_some(demand))?;
-    let of_type = || machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
+fn whole<'m>(fleet: Fleet<'_, 'm>, of: &MachineType, nearness: Nearness) -> Option<Candidate<'m>> {
+    let is_one_block = fleet.demand().blocks == 1;
+    let counts = fleet.terms.counts.as_ref().or_else(|| is_one_block.then_some(fleet.demand()))?;
+    let of_type = || fleet.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
     let takes_all = |machine: &Machine<'_>| {
-        machine.devices.gpus.len() == demand.all_gpus() as usize
-            && machine.devices.nics.len() == demand.all_nics() as usize
-            && demand.fits(&nearness.cells(machine))
-            && address_attribute(question, machine).is_none()
+        fleet.takes_all(machine, nearness)
+            && address_attribute(fleet, machine).is_none()
             && machine.devices.gpus.values().all(|gpu| gpu.published_address().is_some())
     };
-    if !of_type().all(|machine| takes_all(machine) || is_smaller(machine, demand)) {
+    if !of_type().all(|machine| takes_all(machine) || !fleet.has_enough(machine)) {
         return None;
     }
-    let serves: Vec<_> =
-        machines.iter().map(|it| machine_type(it).as_ref() == Some(of) && takes_all(it)).collect();
+    let promises = Promises::of_each(fleet.machines, |machine| {
+        promise(machine_type(machine).as_ref() == Some(of) && takes_all(machine), nearness)
+    });
     let gpus = of_type().flat_map(|machine| machine.devices.gpus.keys().copied());
     let mut cell = PinnedCell {
         key: "every device".to_owned(),
@@ -82,27 +75,23 @@ fn whole(question: Question<'_>, of: &MachineType, nearness: Nearness) -> Option
         physical: BTreeMap::new(),
     };
     super::cells::extend(&mut cell.gpus, gpus.collect());
-    serves.contains(&true).then(|| Candidate {
-        join: "pinned cells",
-        why: "the pod takes every GPU and NIC of its node, so that each GPU has its own NICs near \
-              it without any constraint, and is limited to nodes of one type"
-            .to_owned(),
-        nearness,
-        levels: serves.iter().map(|serves| serves.then_some(nearness)).collect(),
-        demand: counts.clone(),
-        form: Form { ways: vec![Way::Pinned(cell)], only: None, apart: Apart::Pinned },
-        serves,
-        far_because: super::FAR,
-        rungs: None,
-    })
+    let why = "the pod takes every GPU and NIC of its node, so that each GPU has its own NICs near it \
+               without any constraint, and is limited to nodes of one type";
+    let form = Form::by_block(vec![vec![Way::Pinned(cell)]]);
+    let candidate = Candidate::new(fleet, (JOIN, why.to_owned()), form, promises);
+    Candidate { demand: counts.clone(), ..candidate }.if_any_served()
+}
+
+/// The promise of a claim that serves a machine, or does not.
+fn promise(is_served: bool, nearness: Nearness) -> Promise {
+    if is_served { Promise::Near(nearness) } else { Promise::Nothing }
 }
 
 /// Every choice of cells for the blocks on machines of a type: one cell per block.
-fn choices(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<Vec<PinnedCell>> {
-    let cells = cells(question, nearness, of);
-    let rooms: Vec<_> =
-        cells.iter().map(|cell| question.demand.capacity(&cell.as_cell())).collect();
-    let spread = question.demand.spreads(&rooms);
+fn choices(fleet: Fleet<'_, '_>, nearness: Nearness, of: &MachineType) -> Vec<Vec<PinnedCell>> {
+    let cells = cells(fleet, nearness, of);
+    let rooms: Vec<_> = cells.iter().map(|cell| fleet.demand().capacity(&cell.as_cell())).collect();
+    let spread = fleet.demand().spreads(&rooms);
     spread
         .into_iter()
         .rev()
@@ -114,10 +103,10 @@ fn choices(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<
 }
 
 /// The cells of machines of a type. Nodes may publish different devices of a cell.
-fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<PinnedCell> {
+fn cells(fleet: Fleet<'_, '_>, nearness: Nearness, of: &MachineType) -> Vec<PinnedCell> {
     let mut cells: BTreeMap<String, PinnedCell> = BTreeMap::new();
-    for machine in question.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
-        let Some(address_attribute) = address_attribute(question, machine) else { continue };
+    for machine in fleet.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
+        let Some(address_attribute) = address_attribute(fleet, machine) else { continue };
         let address_attribute = Some(address_attribute);
         for Cell { key, mut gpus, nics, physical } in nearness.cells(machine) {
             gpus.retain(|gpu| machine.devices.gpus[gpu].published_address().is_some());
@@ -139,55 +128,38 @@ fn cells(question: Question<'_>, nearness: Nearness, of: &MachineType) -> Vec<Pi
 
 /// The candidate for these cells; `None` if their devices are not near each other on some
 /// machine of the type.
-fn candidate(
-    question: Question<'_>,
+fn candidate<'m>(
+    fleet: Fleet<'_, 'm>,
     nearness: Nearness,
     blocks: &[PinnedCell],
-) -> Option<Candidate> {
-    let Question { demand, counts, machines, .. } = question;
+) -> Option<Candidate<'m>> {
+    let demand = fleet.demand();
     let of = &blocks.first()?.machine;
-    let is_of = |machine: &Machine<'_>| machine_type(machine).as_ref() == Some(of);
-    let holds =
-        |machine: &Machine<'_>| blocks.iter().all(|cell| cell.is_near_on(machine, nearness));
-    if machines.iter().any(|machine| is_of(machine) && !holds(machine)) {
+    let mut of_type = fleet.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
+    if !of_type.all(|machine| blocks.iter().all(|cell| cell.is_near_on(machine, nearness))) {
         return None;
     }
     let mut cells = blocks.to_vec();
     cells.dedup();
     let count = |cell: &PinnedCell| blocks.iter().filter(|block| *block == cell).count();
-    let serves: Vec<_> = machines
-        .iter()
-        .map(|machine| {
-            is_of(machine)
-                && address_attribute(question, machine) == cells[0].address_attribute
-                && cells.iter().all(|cell| demand.capacity(&cell.on(machine)) >= count(cell))
-        })
-        .collect();
+    let promises = Promises::of_each(fleet.machines, |machine| {
+        let is_served = machine_type(machine).as_ref() == Some(of)
+            && address_attribute(fleet, machine) == cells[0].address_attribute
+            && cells.iter().all(|cell| demand.capacity(&cell.on(machine)) >= count(cell));
+        promise(is_served, nearness)
+    });
     // Blocks in the same cell are merged if all containers share the GPUs.
     let sizes: Vec<_> = cells.iter().filter_map(|cell| u32::try_from(count(cell)).ok()).collect();
-    let (demand, ways) = match counts {
+    let (demand, ways) = match fleet.terms.counts {
         Some(_) => (demand.in_sizes(&sizes), cells.as_slice()),
         None => (demand.clone(), blocks),
     };
-    let levels = serves.iter().map(|serves| serves.then_some(nearness)).collect();
-    serves.contains(&true).then(|| Candidate {
-        join: "pinned cells",
-        why: "GPUs and NICs publish no attribute in common, and the NICs none that tells them \
-              from GPUs, so the claim lists the devices of cells that were chosen when the pod \
-              was created"
-            .to_owned(),
-        nearness,
-        levels,
-        demand,
-        form: Form {
-            ways: ways.iter().cloned().map(Way::Pinned).collect(),
-            only: None,
-            apart: Apart::Pinned,
-        },
-        serves,
-        far_because: super::FAR,
-        rungs: None,
-    })
+    let why = "GPUs and NICs publish no attribute in common, and the NICs none that tells them from \
+               GPUs, so the claim lists the devices of cells that were chosen when the pod was created";
+    let ways = ways.iter().map(|cell| vec![Way::Pinned(cell.clone())]);
+    let form = Form::by_block(ways.collect());
+    let candidate = Candidate::new(fleet, (JOIN, why.to_owned()), form, promises);
+    Candidate { demand, ..candidate }.if_any_served()
 }
 
 /// The NIC attribute that names the machine type, and its value. `None` if NICs publish
@@ -208,8 +180,8 @@ fn machine_type(machine: &Machine<'_>) -> Option<MachineType> {
 }
 
 /// The attribute with the bus ID that all NICs of a machine have.
-fn address_attribute(question: Question<'_>, machine: &Machine<'_>) -> Option<&'static str> {
-    let own = question.nic_class.driver().address_attribute;
+fn address_attribute(fleet: Fleet<'_, '_>, machine: &Machine<'_>) -> Option<&'static str> {
+    let own = fleet.terms.nic_class.driver().address_attribute;
     std::iter::once(attribute::PCI_BUS_ID).chain(own).find(|name| machine.nics_have(name))
 }
 

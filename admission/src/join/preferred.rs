@@ -12,22 +12,23 @@ use super::attributes::{attributes, nics_are, way};
 use super::cells::serving;
 use super::form::{Apart, Form, WAYS_MAX, Way};
 use super::ways::{CellWays, MachineCells};
-use super::{Candidate, Question, UNALIGNED, full_cells, whole as wholes};
+use super::{Candidate, UNALIGNED, full_cells, whole as wholes};
+use crate::fleet::Fleet;
 use crate::nearness::Nearness;
+use crate::promise::{Levels, Nodes, Promise, Promises};
 use cluster_model::machines::Machine;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use topology_graph::{Cell, PciAddress};
 
 /// Candidates for preferred alignment, best first.
 #[derive(Debug)]
-pub(crate) struct Preferred {
+pub(crate) struct Preferred<'m> {
     /// With near devices on each present machine that has any.
-    pub(crate) complete: Vec<Candidate>,
+    pub(crate) complete: Vec<Candidate<'m>>,
     /// With plain counts, if the pod takes whole machines.
-    pub(crate) whole: Vec<Candidate>,
+    pub(crate) whole: Vec<Candidate<'m>>,
     /// With near devices on some machines.
-    pub(crate) partial: Vec<Candidate>,
+    pub(crate) partial: Vec<Candidate<'m>>,
 }
 
 /// The GPUs and NICs of a cell.
@@ -35,10 +36,10 @@ type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 
 /// Candidates that start at the requested nearness, or at the best available one, and go
 /// down to the farthest level that still counts as near.
-pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Preferred {
-    let levels = levels_from(question, asked);
+pub(crate) fn propose<'m>(fleet: Fleet<'_, 'm>) -> Preferred<'m> {
+    let levels = levels_from_asked(fleet);
     let (mut complete, mut partial) = (Vec::new(), Vec::new());
-    let ladder = Ladder::build(question, &levels);
+    let ladder = Ladder::build(fleet, &levels);
     for state in ladder.states.iter().rev() {
         for state in [Some(state.clone()), ladder.without_pairs(state)].into_iter().flatten() {
             let Some(candidate) = ladder.candidate(&state) else { continue };
@@ -46,52 +47,49 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Prefer
             of_kind.push(candidate);
         }
     }
-    Preferred { complete, whole: counts(question, asked), partial }
+    Preferred { complete, whole: counts(fleet), partial }
 }
 
 /// The candidates that add rungs of the other machines to these rungs of the first ones, those with
 /// most rungs first. The last one adds none.
-pub(crate) fn extended(
-    question: Question<'_>,
-    asked: Option<Nearness>,
-    rungs: &Rungs,
-) -> Vec<Candidate> {
-    let levels = levels_from(question, asked);
-    let first = rungs.of_machines.len();
-    let mut ladder = Ladder::empty(question, first);
+pub(crate) fn extended<'m>(fleet: Fleet<'_, 'm>, rungs: &Rungs<'m>) -> Vec<Candidate<'m>> {
+    let added = fleet.machines.iter();
+    let added = added.filter(|machine| !rungs.of_machines.contains_key(machine.devices.node));
+    let added: Vec<&Machine<'m>> = added.collect();
+    let mut ladder = Ladder::empty(fleet, &added);
     let Some(rungs) = ladder.padded(rungs) else { return Vec::new() };
     let nothing_added = rungs.clone();
-    let all_added = ladder.extend(rungs, first..question.machines.len(), &levels);
+    let all_added = ladder.extend(rungs, &added, &levels_from_asked(fleet));
     ladder.states.push(all_added);
     let states = ladder.states.iter().rev().chain([&nothing_added]);
     states.filter_map(|state| ladder.candidate(state)).collect()
 }
 
 /// The candidates without a ladder: plain counts, if the pod takes whole machines.
-pub(crate) fn counts(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
-    let weakest = Nearness::weakest(question.machines);
-    let mut levels = levels_from(question, asked).into_iter();
-    let spare = levels.find_map(|nearness| whole_or_any(question, nearness));
-    whole(question, weakest).into_iter().chain(spare).collect()
+pub(crate) fn counts<'m>(fleet: Fleet<'_, 'm>) -> Vec<Candidate<'m>> {
+    let weakest = Nearness::weakest(fleet.machines);
+    let mut levels = levels_from_asked(fleet).into_iter();
+    let spare = levels.find_map(|nearness| whole_or_any(fleet, nearness));
+    whole(fleet, weakest).into_iter().chain(spare).collect()
 }
 
 /// The levels from the requested one on, or from the weakest one if that is nearer.
-fn levels_from(question: Question<'_>, asked: Option<Nearness>) -> Vec<Nearness> {
-    let from = asked.map(|asked| asked.min(Nearness::weakest(question.machines)));
-    let levels = Nearness::levels(question.machines);
+fn levels_from_asked(fleet: Fleet<'_, '_>) -> Vec<Nearness> {
+    let from = fleet.asked(Nearness::weakest(fleet.machines));
+    let levels = Nearness::levels(fleet.machines);
     levels.filter(|level| from.is_none_or(|from| *level >= from)).collect()
 }
 
 /// The ladders of all machines, as far as a claim has room.
-struct Ladder<'a> {
-    question: Question<'a>,
+struct Ladder<'q, 'm> {
+    fleet: Fleet<'q, 'm>,
     /// The near devices of each machine, by level.
-    near: Vec<NearDevices>,
-    /// The joins by attribute of each level, with their index among those of the driver, and which
-    /// machines they serve.
-    attributes: BTreeMap<Nearness, Vec<(usize, Way, Vec<bool>)>>,
+    near: BTreeMap<&'m str, NearDevices>,
+    /// The joins by attribute of each level, with their index among those of the driver, and the
+    /// machines that they serve.
+    attributes: BTreeMap<Nearness, Vec<(usize, Way, Nodes<'m>)>>,
     /// With each number of ways, the state in which most rungs were added.
-    states: Vec<Rungs>,
+    states: Vec<Rungs<'m>>,
 }
 
 /// The near devices of a machine, by level.
@@ -99,66 +97,63 @@ type NearDevices = BTreeMap<Nearness, (MachineCells, Vec<Cell>)>;
 
 /// Rungs that were added.
 #[derive(Clone, Debug)]
-pub(crate) struct Rungs {
+pub(crate) struct Rungs<'m> {
     attributes: BTreeMap<(Nearness, usize), Way>,
     cells: BTreeMap<Nearness, CellWays>,
     /// The levels of each machine.
-    of_machines: Vec<BTreeSet<Nearness>>,
+    of_machines: BTreeMap<&'m str, BTreeSet<Nearness>>,
 }
 
-impl<'a> Ladder<'a> {
-    fn build(question: Question<'a>, levels: &[Nearness]) -> Self {
-        let mut ladder = Self::empty(question, 0);
-        let all = question.machines.len();
-        let present = question.machines.iter().filter(|machine| machine.live_nodes() > 0).count();
-        let rungs = ladder.extend(Rungs::none(all), 0..present, levels);
-        let rungs = ladder.extend(rungs, present..all, levels);
+impl<'q, 'm> Ladder<'q, 'm> {
+    fn build(fleet: Fleet<'q, 'm>, levels: &[Nearness]) -> Self {
+        let (present, remembered): (Vec<_>, Vec<_>) =
+            fleet.machines.iter().partition(|machine| machine.live_nodes() > 0);
+        let all: Vec<_> = fleet.machines.iter().collect();
+        let mut ladder = Self::empty(fleet, &all);
+        let rungs = ladder.extend(Rungs::none(fleet.machines), &present, levels);
+        let rungs = ladder.extend(rungs, &remembered, levels);
         ladder.states.push(rungs);
         ladder
     }
 
-    /// A ladder to which machines from this index on can be added.
-    fn empty(question: Question<'a>, first: usize) -> Self {
-        let machines = question.machines;
-        let near = |(index, machine): (usize, &Machine<'_>)| {
-            if index < first { NearDevices::new() } else { all_near(question, machine) }
-        };
-        Self {
-            question,
-            near: machines.iter().enumerate().map(near).collect(),
-            attributes: Nearness::levels(machines)
-                .map(|nearness| {
-                    let all = vec![Some(nearness); machines.len()];
-                    let known = attributes(question.driver).into_iter().enumerate();
-                    let ways = known.filter_map(|(index, known)| {
-                        way(question, &all, known).map(|(way, serves)| (index, way, serves))
-                    });
-                    (nearness, ways.collect())
-                })
-                .collect(),
-            states: Vec::new(),
-        }
+    /// A ladder to which these machines can be added.
+    fn empty(fleet: Fleet<'q, 'm>, added: &[&Machine<'m>]) -> Self {
+        let near = added.iter().map(|machine| (machine.devices.node, all_near(fleet, machine)));
+        let attributes = Nearness::levels(fleet.machines).map(|nearness| {
+            let all = Levels::all(fleet.machines, nearness);
+            let known = attributes(fleet.driver()).into_iter().enumerate();
+            let ways = known.filter_map(|(index, known)| {
+                way(fleet, &all, known).map(|(way, served)| (index, way, served))
+            });
+            (nearness, ways.collect())
+        });
+        let (near, attributes) = (near.collect(), attributes.collect());
+        Self { fleet, near, attributes, states: Vec::new() }
     }
 
     /// Adds the rungs of these machines, and keeps the states on the way.
-    fn extend(&mut self, mut rungs: Rungs, added: Range<usize>, levels: &[Nearness]) -> Rungs {
-        let question = self.question;
-        let all = Nearness::levels(question.machines);
+    fn extend(
+        &mut self,
+        mut rungs: Rungs<'m>,
+        added: &[&Machine<'m>],
+        levels: &[Nearness],
+    ) -> Rungs<'m> {
+        let all = Nearness::levels(self.fleet.machines);
         let nearer: Vec<_> = all.filter(|level| !levels.contains(level)).collect();
-        let steps_at = |levels: &[Nearness]| -> Vec<(usize, Vec<Vec<Nearness>>)> {
-            let machines = added.clone().map(|index| (index, &question.machines[index]));
-            machines.map(|(index, machine)| (index, steps(question, machine, levels))).collect()
-        };
-        let (steps, nearer) = (steps_at(levels), steps_at(&nearer));
-        for ((machine, steps), (_, nearer)) in steps.iter().zip(&nearer) {
+        let steps = added.iter().map(|machine| steps(self.fleet, machine, levels));
+        let steps: Vec<Vec<Vec<Nearness>>> = steps.collect();
+        for (machine, own) in added.iter().zip(&steps) {
             // The weakest level holds all near devices. If there is no room for it, nearer devices
             // than asked for are better than any.
-            let mut weakest_first = steps.iter().rev().chain(nearer.iter().rev());
-            weakest_first.any(|same| self.add(&mut rungs, *machine, same));
+            let has_rung = own.iter().rev().any(|same| self.add(&mut rungs, machine, same));
+            if !has_rung {
+                let nearer = self::steps(self.fleet, machine, &nearer);
+                nearer.iter().rev().any(|same| self.add(&mut rungs, machine, same));
+            }
         }
-        for (machine, steps) in &steps {
-            for same in steps {
-                self.add(&mut rungs, *machine, same);
+        for (machine, own) in added.iter().zip(&steps) {
+            for same in own {
+                self.add(&mut rungs, machine, same);
             }
         }
         rungs
@@ -166,9 +161,11 @@ impl<'a> Ladder<'a> {
 
     /// The rungs of the first machines among those of all, with the ways of this ladder. `None` if an
     /// attribute cannot serve one of them because of the others.
-    fn padded(&self, rungs: &Rungs) -> Option<Rungs> {
+    fn padded(&self, rungs: &Rungs<'m>) -> Option<Rungs<'m>> {
         let mut rungs = rungs.clone();
-        rungs.of_machines.resize(self.question.machines.len(), BTreeSet::new());
+        for machine in self.fleet.machines {
+            rungs.of_machines.entry(machine.devices.node).or_default();
+        }
         for ((nearness, index), way) in &mut rungs.attributes {
             let mut known = self.attributes.get(nearness)?.iter();
             *way = known.find(|(known, ..)| known == index)?.1.clone();
@@ -178,13 +175,15 @@ impl<'a> Ladder<'a> {
 
     /// Adds a rung by the first of these levels, whose cells are the same, that there is room for.
     /// Keeps the state before it if the rung needs more ways.
-    fn add(&mut self, state: &mut Rungs, machine: usize, same: &[Nearness]) -> bool {
-        if same.iter().any(|nearness| state.of_machines[machine].contains(nearness)) {
+    fn add(&mut self, state: &mut Rungs<'m>, machine: &Machine<'m>, same: &[Nearness]) -> bool {
+        let node = machine.devices.node;
+        let own = &state.of_machines[node];
+        if same.iter().any(|nearness| own.contains(nearness)) {
             return true;
         }
         for nearness in same {
             let Some(mut next) = self.with(state, machine, *nearness) else { continue };
-            next.of_machines[machine].insert(*nearness);
+            next.of_machines.entry(node).or_default().insert(*nearness);
             let before = std::mem::replace(state, next);
             if before.len() < state.len() && before.len() > 0 {
                 self.states.push(before);
@@ -196,15 +195,21 @@ impl<'a> Ladder<'a> {
 
     /// The state with the near devices of a machine by an attribute if it is right there,
     /// otherwise cell by cell. `None` if there is no room.
-    fn with(&self, state: &Rungs, machine: usize, nearness: Nearness) -> Option<Rungs> {
+    fn with(
+        &self,
+        state: &Rungs<'m>,
+        machine: &Machine<'m>,
+        nearness: Nearness,
+    ) -> Option<Rungs<'m>> {
         let mut state = state.clone();
+        let node = machine.devices.node;
         let room = (WAYS_MAX - 1).saturating_sub(state.len());
-        let known = &self.attributes[&nearness];
-        if let Some((index, way, _)) = known.iter().find(|(.., serves)| serves[machine]) {
+        let mut known = self.attributes[&nearness].iter();
+        if let Some((index, way, _)) = known.find(|(.., served)| served.contains(node)) {
             let is_known = state.attributes.insert((nearness, *index), way.clone());
             return (is_known.is_some() || room > 0).then_some(state);
         }
-        let (kind, cells) = &self.near[machine][&nearness];
+        let (kind, cells) = &self.near[node][&nearness];
         let ways = state.cells.entry(nearness).or_default();
         let room = room + ways.len();
         (!cells.is_empty() && ways.add(kind, cells, room)).then_some(state)
@@ -212,8 +217,9 @@ impl<'a> Ladder<'a> {
 
     /// The state without the rung of pairs, if these are no nearer than other devices of the next
     /// rung. If the search takes too many steps with both, that rung serves more.
-    fn without_pairs(&self, state: &Rungs) -> Option<Rungs> {
-        let paired = self.question.machines.iter().zip(&state.of_machines);
+    fn without_pairs(&self, state: &Rungs<'m>) -> Option<Rungs<'m>> {
+        let all = self.fleet.machines.iter();
+        let paired = all.map(|machine| (machine, &state.of_machines[machine.devices.node]));
         let mut paired = paired.filter(|(_, rungs)| rungs.contains(&Nearness::Partner)).peekable();
         paired.peek()?;
         let are_spare =
@@ -222,42 +228,46 @@ impl<'a> Ladder<'a> {
     }
 
     /// Returns true if each present machine with near devices has a rung.
-    fn is_complete(&self, state: &Rungs) -> bool {
-        let machines = self.question.machines.iter().zip(&self.near).zip(&state.of_machines);
-        machines.into_iter().all(|((machine, near), rungs)| {
-            !rungs.is_empty()
-                || machine.live_nodes() == 0
-                || near.values().all(|(_, cells)| cells.is_empty())
+    fn is_complete(&self, state: &Rungs<'m>) -> bool {
+        self.fleet.machines.iter().filter(|machine| machine.live_nodes() > 0).all(|machine| {
+            let node = machine.devices.node;
+            !state.of_machines[node].is_empty()
+                || self.near[node].values().all(|(_, cells)| cells.is_empty())
         })
     }
 
-    fn candidate(&self, state: &Rungs) -> Option<Candidate> {
-        let levels: Vec<_> = state.of_machines.iter().map(|rungs| rungs.first().copied()).collect();
+    fn candidate(&self, state: &Rungs<'m>) -> Option<Candidate<'m>> {
+        let machines = self.fleet.machines;
+        let promises = Promises::of_each(machines, |machine| match state.first_on(machine) {
+            _ if !self.fleet.has_enough(machine) => Promise::Nothing,
+            Some(level) => Promise::Near(level),
+            None => Promise::Any,
+        });
+        let nearness = machines.iter().find_map(|machine| promises.on(machine).nearness())?;
         let tried: Vec<_> = state.levels().iter().map(ToString::to_string).collect();
-        Some(Candidate {
-            join: "tiers",
-            why: format!(
-                "near devices are preferred, not required: {}, then any, each tried in this order",
-                tried.join(", then ")
-            ),
-            nearness: levels.iter().flatten().next().copied()?,
-            levels,
-            demand: self.question.demand.clone(),
-            form: Form { ways: state.ways(), only: None, apart: Apart::Kind },
-            serves: enough(self.question),
-            far_because: super::FAR,
-            rungs: Some(state.clone()),
-        })
+        let why = format!(
+            "near devices are preferred, not required: {}, then any, each tried in this order",
+            tried.join(", then ")
+        );
+        let form = Form::new(state.ways(), Apart::Kind);
+        let candidate = Candidate::new(self.fleet, ("tiers", why), form, promises);
+        Some(Candidate { nearness, rungs: Some(state.clone()), ..candidate })
     }
 }
 
-impl Rungs {
-    fn none(machines: usize) -> Self {
+impl<'m> Rungs<'m> {
+    fn none(machines: &[Machine<'m>]) -> Self {
+        let of_machines = machines.iter().map(|machine| (machine.devices.node, BTreeSet::new()));
         Self {
             attributes: BTreeMap::new(),
             cells: BTreeMap::new(),
-            of_machines: vec![BTreeSet::new(); machines],
+            of_machines: of_machines.collect(),
         }
+    }
+
+    /// The nearest level of a machine.
+    pub(super) fn first_on(&self, machine: &Machine<'_>) -> Option<Nearness> {
+        self.of_machines.get(machine.devices.node)?.first().copied()
     }
 
     fn len(&self) -> usize {
@@ -269,7 +279,7 @@ impl Rungs {
         let mut state = self.clone();
         state.attributes.retain(|(level, _), _| *level != nearness);
         state.cells.remove(&nearness);
-        for rungs in &mut state.of_machines {
+        for rungs in state.of_machines.values_mut() {
             rungs.remove(&nearness);
         }
         state
@@ -295,24 +305,24 @@ impl Rungs {
     }
 }
 
-fn all_near(question: Question<'_>, machine: &Machine<'_>) -> NearDevices {
-    Nearness::levels(question.machines)
+fn all_near(fleet: Fleet<'_, '_>, machine: &Machine<'_>) -> NearDevices {
+    Nearness::levels(fleet.machines)
         .map(|level| {
             let kind = MachineCells::new(machine, full_cells(machine, level));
-            (level, (kind, serving(machine, question, level, Apart::Kind)))
+            (level, (kind, serving(machine, fleet, level, Apart::Kind)))
         })
         .collect()
 }
 
 /// The levels at which a machine has near devices, nearest first; levels with the same devices are
 /// one. None if constraints cannot tell its GPUs from its NICs.
-fn steps(question: Question<'_>, machine: &Machine<'_>, levels: &[Nearness]) -> Vec<Vec<Nearness>> {
-    if !nics_are(machine, question) {
+fn steps(fleet: Fleet<'_, '_>, machine: &Machine<'_>, levels: &[Nearness]) -> Vec<Vec<Nearness>> {
+    if !nics_are(machine, fleet) {
         return Vec::new();
     }
     let mut steps: Vec<(BTreeSet<Devices>, Vec<Nearness>)> = Vec::new();
     for nearness in levels {
-        let cells = near(question, machine, *nearness);
+        let cells = near(fleet, machine, *nearness);
         if cells.is_empty() {
             continue;
         }
@@ -325,105 +335,87 @@ fn steps(question: Question<'_>, machine: &Machine<'_>, levels: &[Nearness]) -> 
 }
 
 /// The cells of a machine that can serve a block.
-fn near(question: Question<'_>, machine: &Machine<'_>, nearness: Nearness) -> BTreeSet<Devices> {
-    if nearness == Nearness::Partner && question.demand.gpus > 1 {
+fn near(fleet: Fleet<'_, '_>, machine: &Machine<'_>, nearness: Nearness) -> BTreeSet<Devices> {
+    if nearness == Nearness::Partner && fleet.demand().gpus > 1 {
         return BTreeSet::new();
     }
     let cells = nearness.cells(machine).into_iter();
-    let serving = cells.filter(|cell| question.demand.capacity(cell) > 0);
+    let serving = cells.filter(|cell| fleet.demand().capacity(cell) > 0);
     serving.map(|Cell { gpus, nics, .. }| (gpus, nics)).collect()
 }
 
 /// Plain counts, if every machine with enough devices is used as a whole. There is no
 /// other choice of devices, so near devices are always included.
-fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
-    let Question { demand, machines, .. } = question;
+fn whole<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidate<'m>> {
+    let demand = fleet.demand();
     let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
-    let serves = enough(question);
-    let counts = question.counts.filter(|_| {
-        machines.iter().zip(&serves).all(|(machine, serves)| {
-            let devices = &machine.devices;
-            !serves || (devices.gpus.len() == gpus && devices.nics.len() == nics)
-        })
+    let takes_all = |machine: &Machine<'_>| {
+        let devices = &machine.devices;
+        devices.gpus.len() == gpus && devices.nics.len() == nics
+    };
+    let counts = fleet.terms.counts.as_ref().filter(|_| {
+        fleet.machines.iter().all(|machine| !fleet.has_enough(machine) || takes_all(machine))
     })?;
-    Some(Candidate {
-        join: "whole",
-        why: "the pod takes every GPU and NIC of its node, so that no nearer ones are left"
-            .to_owned(),
-        nearness,
-        levels: at(&serves, nearness),
-        demand: counts.clone(),
-        form: Form { ways: vec![Way::Any], only: None, apart: Apart::Kind },
-        serves,
-        far_because: super::FAR,
-        rungs: None,
-    })
+    let why = "the pod takes every GPU and NIC of its node, so that no nearer ones are left";
+    let promises = Promises::of_each(fleet.machines, |machine| {
+        if fleet.has_enough(machine) { Promise::Near(nearness) } else { Promise::Nothing }
+    });
+    let form = Form::new(vec![Way::Any], Apart::Kind);
+    let candidate = Candidate::new(fleet, ("whole", why.to_owned()), form, promises);
+    Some(Candidate { demand: counts.clone(), ..candidate })
 }
 
 /// Plain counts, first of the NICs near a GPU and then of any NICs, if the pod takes all
 /// GPUs and the machine has spare NICs. No other choice would be near.
-fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
-    let Question { demand, machines, .. } = question;
-    let all_have_kind = machines.iter().all(|machine| nics_are(machine, question));
-    let counts = question.counts.filter(|_| demand.blocks > 1 && all_have_kind)?;
-    let near: Vec<_> =
-        machines.iter().map(|machine| wholes::near(machine, question, nearness)).collect();
-    let (listed, serves) = wholes::ways(question, &near, WAYS_MAX - 1);
-    let complete = !listed.is_empty()
-        && machines.iter().zip(&serves).all(|(machine, serves)| {
-            *serves || machine.live_nodes() == 0 || !demand.fits(&nearness.cells(machine))
+fn whole_or_any<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidate<'m>> {
+    let machines = fleet.machines;
+    let all_have_kind = machines.iter().all(|machine| nics_are(machine, fleet));
+    let is_in_blocks = fleet.demand().blocks > 1;
+    let counts = fleet.terms.counts.as_ref().filter(|_| is_in_blocks && all_have_kind)?;
+    let (mut ways, near) = wholes::ways(fleet, &Levels::all(machines, nearness), WAYS_MAX - 1);
+    let is_near = |machine: &Machine<'_>| near.contains(machine.devices.node);
+    let is_complete = !ways.is_empty()
+        && machines.iter().all(|machine| {
+            is_near(machine)
+                || machine.live_nodes() == 0
+                || !fleet.demand().fits(&nearness.cells(machine))
         });
-    complete.then(|| Candidate {
-        join: "whole",
-        why: "the pod takes every GPU of its node, and the NICs near them where they are free"
-            .to_owned(),
-        nearness,
-        levels: at(&serves, nearness),
-        demand: counts.clone(),
-        form: Form {
-            ways: listed.into_iter().chain([Way::Any]).collect(),
-            only: None,
-            apart: Apart::Kind,
-        },
-        serves: enough(question),
-        far_because: super::FAR,
-        rungs: None,
-    })
-}
-
-/// The level on these machines.
-fn at(serves: &[bool], nearness: Nearness) -> Vec<Option<Nearness>> {
-    serves.iter().map(|serves| serves.then_some(nearness)).collect()
+    if !is_complete {
+        return None;
+    }
+    let why = "the pod takes every GPU of its node, and the NICs near them where they are free";
+    let promises = Promises::of_each(machines, |machine| match fleet.has_enough(machine) {
+        true if is_near(machine) => Promise::Near(nearness),
+        true => Promise::Any,
+        false => Promise::Nothing,
+    });
+    ways.push(Way::Any);
+    let form = Form::new(ways, Apart::Kind);
+    let candidate = Candidate::new(fleet, ("whole", why.to_owned()), form, promises);
+    Some(Candidate { demand: counts.clone(), nearness, ..candidate })
 }
 
 /// Plain counts of any devices, if no machine can serve near ones, or if a claim cannot express
 /// which are near.
-pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
-    let demand = question.counts.unwrap_or(question.demand);
-    let could =
-        question.machines.iter().any(|machine| question.demand.fits(&nearness.cells(machine)));
+pub(crate) fn unaligned<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Candidate<'m> {
+    let could = fleet.machines.iter().any(|it| fleet.demand().fits(&nearness.cells(it)));
     let (why, far_because) = if could {
         ("no claim can say which are near", "no claim can say which are near")
     } else {
         ("no machine in this cluster can give these", super::FAR)
     };
     let at = if could { String::new() } else { format!(" at {nearness}") };
+    let why = format!("near devices are preferred, and {why}{at}; the pod gets any");
+    let promises = Promises::of_each(fleet.machines, |machine| {
+        if fleet.has_enough(machine) { Promise::Any } else { Promise::Nothing }
+    });
+    let form = Form::new(vec![Way::Any], Apart::Kind);
+    let candidate = Candidate::new(fleet, (UNALIGNED, why), form, promises);
     Candidate {
-        join: UNALIGNED,
-        why: format!("near devices are preferred, and {why}{at}; the pod gets any"),
         nearness,
-        levels: vec![None; question.machines.len()],
-        demand: demand.clone(),
-        form: Form { ways: vec![Way::Any], only: None, apart: Apart::Kind },
-        serves: enough(question),
+        demand: fleet.terms.counts.as_ref().unwrap_or_else(|| fleet.demand()).clone(),
         far_because,
-        rungs: Some(Rungs::none(question.machines.len())),
+        rungs: Some(Rungs::none(fleet.machines)),
+        ..candidate
     }
-}
-
-/// The machines with enough devices, wherever they are.
-fn enough(question: Question<'_>) -> Vec<bool> {
-    let (gpus, nics) = (question.demand.all_gpus() as usize, question.demand.all_nics() as usize);
-    let machines = question.machines.iter().map(|machine| &machine.devices);
-    machines.map(|devices| devices.gpus.len() >= gpus && devices.nics.len() >= nics).collect()
 }

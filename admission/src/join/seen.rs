@@ -21,7 +21,7 @@ impl Form {
     /// The ways that can serve a pod on this machine, in their order. A pinned cell counts as any
     /// devices, since a claim that is pinned is never compared.
     pub(crate) fn seen_on(&self, machine: &Machine<'_>) -> Vec<Seen> {
-        self.ways.iter().filter_map(|way| self.seen(way, machine)).collect()
+        self.ways().filter_map(|way| self.seen(way, machine)).collect()
     }
 
     fn seen(&self, way: &Way, machine: &Machine<'_>) -> Option<Seen> {
@@ -42,7 +42,7 @@ impl Form {
                     nics.filter(|nic| machine.devices.nics.contains_key(nic)).collect();
                 (!gpus.is_empty() && !nics.is_empty()).then_some(Seen::Cell(gpus, nics))
             }
-            Way::Pinned(_) | Way::Any => {
+            Way::Pinned(_) | Way::Late | Way::Any => {
                 is_listed(self.only.as_ref(), machine).then_some(Seen::Any)
             }
         }

@@ -1,8 +1,8 @@
 //! A plan for the present nodes, and how remembered machines are added to it.
 
 use super::among::Among;
-use super::gpus::Prepared;
-use super::{Plan, Policy, as_read, gpus};
+use super::extended::Extendable;
+use super::{Plan, Policy, as_read};
 use crate::intent::Intent;
 
 /// A plan, and what is needed to add remembered machines.
@@ -24,7 +24,7 @@ pub(super) enum Rest<'a> {
     /// A plan with them is used if it promises the same on each present machine.
     SamePromise,
     /// They are added to the claim one by one.
-    Added(Box<Prepared<'a>>),
+    Added(Box<Extendable<'a>>),
 }
 
 impl<'a> Decided<'a> {
@@ -42,7 +42,7 @@ impl<'a> Decided<'a> {
                 Some(other) => other,
                 None => plan,
             },
-            Rest::Added(prepared) => gpus::with_remembered(plan, &intent, *prepared, all, policy),
+            Rest::Added(extendable) => extendable.with_remembered(plan, all.view, policy),
         };
         if !is_instead_of_pairs {
             return plan;

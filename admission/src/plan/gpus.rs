@@ -1,251 +1,312 @@
 //! Claims for GPUs and NICs.
+//!
+//! The level of a machine is what it could serve if it were the only one, so no machine gets less
+//! because of another. Only a machine that a claim has no room for is left out, or served at a
+//! farther level.
 
 use super::among::Among;
-use super::choice::{self, Choice, Chooser, Chosen};
-use super::{
-    Outline, Pin, Plan, PlannedMachine, Policy, Selected, Written, nic_checks, selection,
-    some_nodes, with_config,
-};
-use crate::demand::Demand;
+use super::choice::{Chooser, Chosen, Refusals};
+use super::found::Found;
+use super::{Policy, nic_checks, selection};
 use crate::denial::Denial;
-use crate::gpu_sharing::SharedGpus;
+use crate::fleet::GpuSource;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::Question;
+use crate::join::form::{Apart, WAYS_MAX};
+use crate::join::{self, Candidate, Preferred};
 use crate::nearness::Nearness;
-use crate::nic_class::NicClass;
-use crate::wishes::{Granted, NicShare};
-use crate::{supply, template};
+use crate::promise::Levels;
+use crate::supply;
+use crate::wishes::NicShare;
 use cluster_model::machines::{Machine, Selection, machines};
-use cluster_model::view::ClusterView;
-use dra_allocator::Settings;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::slice;
+use topology_graph::ShapeHash;
 
-/// A plan for the present machines, as far as remembered ones can be added.
-pub(super) struct Prepared<'a> {
-    selected: Selected,
-    /// The present machines as found.
-    present: Vec<Machine<'a>>,
-    remembered: Vec<Machine<'a>>,
-    /// The present machines that can serve the pod.
-    fleet: Fleet<'a>,
-    choice: Choice,
-}
+/// The most machines for which another level is tried because a claim has no room for theirs.
+const LOWERED_MAX: usize = 8;
 
-/// The machines that can serve a pod, and what its claim says because of them.
-struct Fleet<'a> {
-    demand: Demand,
-    counts: Option<Demand>,
-    machines: Vec<Machine<'a>>,
-    nic_class: NicClass,
-    granted: Granted,
-    shared_gpus: Option<SharedGpus>,
-}
-
-/// The plan for these nodes, and what is needed to add remembered machines, if there are any.
-pub(super) fn plan<'a>(
+/// The machines with the devices that the pod asks for.
+pub(super) fn find<'m>(
     intent: &Intent,
-    among: &Among<'a>,
+    among: &Among<'m>,
     policy: &Policy,
-) -> Result<(Plan, Option<Prepared<'a>>), Denial> {
-    let view = among.view;
+) -> Result<Found<'m>, Denial> {
     let selected = selection::select(intent, among, policy)?;
     nic_checks::check_driver(intent, selected.nic_driver)?;
-    let found = find(intent, among, &selected)?;
-    let (present, remembered) = among.split(found);
-    if present.is_empty() {
+    let (view, placement) = (among.view, among.placement());
+    let filter = |node: &str| placement.allows(view, node);
+    let selection = selection::devices(intent, &selected, view);
+    let found = machines(view, &selection, filter);
+    if found.is_empty() {
+        let whole = Selection { only_shared: false, ..selection };
+        if selection.only_shared && !machines(view, &whole, filter).is_empty() {
+            return Err(NicShare::deny_all());
+        }
+        return Err(supply::nothing(intent, view, &selection, filter));
+    }
+    let (machines, remembered) = among.split(found);
+    if machines.is_empty() {
         // Denied for the remembered ones too, or planned for them alone.
         return Err(intent.deny("no present node can serve the pod"));
     }
-    let kept = if remembered.is_empty() { Vec::new() } else { present.clone() };
-    let fleet = Fleet::new(intent, &selected, present, view)?;
-    let question = fleet.question(&selected);
-    let choice = choice::choose(intent, question, &selected.classes(), view, policy)?;
-    if remembered.is_empty() {
-        return Ok((complete(intent, question, choice, view.settings()), None));
-    }
-    let plan = complete(intent, question, choice.clone(), view.settings());
-    let prepared = Prepared { selected, present: kept, remembered, fleet, choice };
-    Ok((plan, Some(prepared)))
+    let (intent, gpu_source) = (intent.clone(), GpuSource::Claim);
+    Ok(Found { intent, selected, gpu_source, machines, remembered })
 }
 
-/// The machines with the devices that the pod asks for.
-fn find<'a>(
-    intent: &Intent,
-    among: &Among<'a>,
-    selected: &Selected,
-) -> Result<Vec<Machine<'a>>, Denial> {
-    let (view, placement) = (among.view, among.placement());
-    let filter = |node: &str| placement.allows(view, node);
-    let gpus = (selected.driver, Some(&*selected.gpu_class));
-    let nics = (selected.nic_driver, &*selected.nic_class);
-    let selection = selection::devices(intent, gpus, nics, view);
-    let found = machines(view, &selection, filter);
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    let whole = Selection { only_shared: false, ..selection };
-    if selection.only_shared && !machines(view, &whole, filter).is_empty() {
-        return Err(NicShare::deny_all());
-    }
-    Err(supply::nothing(intent, view, &selection, filter))
+/// The nearest levels that a machine can serve if it is the only one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    /// With requests as the pod asks.
+    pub(super) own: Option<Nearness>,
+    /// With plain counts, as the pod takes the whole machine.
+    pub(super) whole: Option<Nearness>,
 }
 
-impl<'a> Fleet<'a> {
-    fn new(
-        intent: &Intent,
-        selected: &Selected,
-        mut machines: Vec<Machine<'a>>,
-        view: &ClusterView,
-    ) -> Result<Self, Denial> {
-        let demand = Demand::of(intent);
-        // Plain counts cannot tie CPUs or NVMe devices to certain NICs.
-        let by_counts = intent.wishes.on_numa_node().is_none() || demand.blocks == 1;
-        let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
-        nic_checks::keep_distinct(intent, selected.nic_driver, &mut machines)?;
-        intent.wishes.keep_near(&demand, view, &mut machines)?;
-        let nic_class = NicClass::new(selected.nic_driver, intent.nic_role, &machines);
-        let asked = (intent.policy, intent.level);
-        let granted =
-            intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
-        let shared_gpus = SharedGpus::new(selected.driver, view.settings(), &machines);
-        Ok(Self { demand, counts, machines, nic_class, granted, shared_gpus })
+impl<'q, 'm> Chooser<'q, 'm> {
+    /// The best claim for GPUs and NICs, and all equally good ones if it is pinned to cells.
+    pub(super) fn with_gpus(
+        &self,
+        refusals: &mut Refusals<'m>,
+    ) -> (Option<Chosen<'m>>, Vec<Chosen<'m>>) {
+        let is_preferred = self.fleet.intent.policy == AlignmentPolicy::Preferred;
+        let best = if is_preferred { self.preferred(refusals) } else { self.required(refusals) };
+        if best.is_some() {
+            return (best, Vec::new());
+        }
+        // For preferred alignment, if a claim could require near devices, a pinned claim would be
+        // worse.
+        let is_needed = !is_preferred || self.required(&mut Refusals::default()).is_none();
+        let pins = if is_needed { self.pinned(refusals) } else { Vec::new() };
+        let any = || is_preferred.then(|| self.unaligned(refusals)).flatten();
+        (pins.first().cloned().or_else(any), pins)
     }
 
-    fn question<'q>(&'q self, selected: &Selected) -> Question<'q>
-    where
-        'a: 'q,
-    {
-        Question {
-            demand: &self.demand,
-            counts: self.counts.as_ref(),
-            driver: selected.driver,
-            machines: &self.machines,
-            rails: &self.granted.rails,
-            nic_class: &self.nic_class,
-            capacity: self.granted.capacity.as_ref(),
-            shared_gpus: self.shared_gpus.as_ref(),
+    /// The claim in which each machine has the nearest level that it can serve.
+    fn required(&self, refusals: &mut Refusals<'m>) -> Option<Chosen<'m>> {
+        let fleet = self.fleet;
+        if let [machine] = fleet.machines {
+            return fleet.levels(machine).into_iter().find_map(|level| {
+                let level = Levels::all(fleet.machines, level);
+                let mut candidates = join::required(fleet, &level, WAYS_MAX);
+                candidates.extend(join::whole(fleet, &level));
+                self.with_together(&mut candidates);
+                self.best(candidates, refusals)
+            });
+        }
+        let (mut own, mut whole) = (Levels::default(), Levels::default());
+        for machine in fleet.machines {
+            let alone = self.alone(machine, refusals);
+            own.set(machine, alone.own);
+            whole.set(machine, alone.whole);
+        }
+        let (own, whole) = (self.one_of_a_shape(own), self.one_of_a_shape(whole));
+        let whole = self.best(join::whole(fleet, &whole), refusals);
+        let own = self.together_at(&own, refusals).map(|found| self.lowered(found, own, refusals));
+        match (own, whole) {
+            (Some(own), Some(whole)) => Some(self.better(own, whole)),
+            (own, whole) => own.or(whole),
         }
     }
 
-    /// Returns true if a claim says the same about the machines of another fleet because of these,
-    /// which include them.
-    fn agrees_with(&self, fewer: &Self) -> bool {
-        self.nic_class == fewer.nic_class
-            && self.granted == fewer.granted
-            && SharedGpus::is_same(self.shared_gpus.as_ref(), fewer.shared_gpus.as_ref())
-            && self.machines.len() >= fewer.machines.len()
-            && self.machines.iter().zip(&fewer.machines).all(|(machine, known)| {
-                machine.nodes == known.nodes
-                    && machine.devices.gpus.keys().eq(known.devices.gpus.keys())
-                    && machine.devices.nics.keys().eq(known.devices.nics.keys())
-            })
+    /// The nearest levels that a machine could serve if it were the only one.
+    pub(super) fn alone(&self, machine: &'q Machine<'m>, refusals: &mut Refusals<'m>) -> Alone {
+        let alone = Self { fleet: self.fleet.alone(machine), ..*self };
+        let levels = alone.fleet.levels(machine);
+        let at = |level: &Nearness| Levels::all(alone.fleet.machines, *level);
+        Alone {
+            own: levels.iter().copied().find(|level| {
+                let mut candidates = join::required(alone.fleet, &at(level), WAYS_MAX);
+                alone.with_together(&mut candidates);
+                alone.has_one(&candidates, refusals)
+            }),
+            whole: levels
+                .iter()
+                .copied()
+                .find(|level| alone.has_one(&join::whole(alone.fleet, &at(level)), refusals)),
+        }
     }
-}
 
-impl<'a> Prepared<'a> {
-    /// The fleet with all remembered machines, or with those that each agree with the present ones.
-    fn with_remembered(&self, intent: &Intent, view: &ClusterView) -> Option<Fleet<'a>> {
-        self.with(&self.remembered, intent, view).or_else(|| {
-            let mut agreeing = self.remembered.clone();
-            agreeing.retain(|one| self.with(slice::from_ref(one), intent, view).is_some());
-            self.with(&agreeing, intent, view)
+    /// Whether one of these candidates becomes a claim.
+    fn has_one(&self, candidates: &[Candidate<'m>], refusals: &mut Refusals<'m>) -> bool {
+        candidates.iter().any(|it| self.cheapest(it, refusals).is_some())
+    }
+
+    /// Gives machines of one shape one level, that of the machine with most nodes: a claim cannot
+    /// distinguish them.
+    pub(super) fn one_of_a_shape(&self, mut levels: Levels<'m>) -> Levels<'m> {
+        let mut known: BTreeMap<ShapeHash, Nearness> = BTreeMap::new();
+        for machine in self.fleet.machines {
+            let Some(own) = levels.on(machine) else { continue };
+            let of_shape = machine.shapes.iter().find_map(|shape| known.get(shape)).copied();
+            let level = of_shape.unwrap_or(own);
+            let fits = of_shape.is_none() || self.fleet.demand().fits(&level.cells(machine));
+            levels.set(machine, fits.then_some(level));
+            if fits {
+                known.extend(machine.shapes.iter().map(|shape| (*shape, level)));
+            }
+        }
+        levels
+    }
+
+    /// The best claim with these levels. If a claim has no room for all machines, or would take too
+    /// long, leaves out those with the fewest nodes.
+    fn together_at(&self, levels: &Levels<'m>, refusals: &mut Refusals<'m>) -> Option<Chosen<'m>> {
+        let machines = self.fleet.machines;
+        let mut best: Option<Chosen<'m>> = None;
+        for room in (1..=WAYS_MAX).rev() {
+            let mut candidates = join::required(self.fleet, levels, room);
+            self.with_together(&mut candidates);
+            let Some(most) = candidates.iter().map(|it| it.nodes(machines)).max() else { break };
+            let has = best.as_ref().map(|best| best.candidate.nodes(machines));
+            if has.is_some_and(|has| has >= most) {
+                break;
+            }
+            let found = self.best(candidates, refusals);
+            best = found
+                .filter(|found| has.is_none_or(|has| found.candidate.nodes(machines) > has))
+                .or(best);
+        }
+        best
+    }
+
+    /// Tries farther levels for machines that the claim leaves out although they could serve it. No
+    /// other machine loses anything.
+    fn lowered(
+        &self,
+        mut best: Chosen<'m>,
+        mut levels: Levels<'m>,
+        refusals: &mut Refusals<'m>,
+    ) -> Chosen<'m> {
+        let machines = self.fleet.machines;
+        let is_served = |chosen: &Chosen<'_>, machine: &Machine<'_>| {
+            chosen.candidate.promises.on(machine).is_served()
+        };
+        let left_out = machines.iter().filter(|machine| !is_served(&best, machine));
+        let left_out = left_out.filter_map(|machine| Some((machine, levels.on(machine)?)));
+        let left_out: Vec<(&Machine<'m>, Nearness)> = left_out.take(LOWERED_MAX).collect();
+        for (machine, nearest) in left_out {
+            let farther = self.fleet.levels(machine).into_iter().filter(|level| *level > nearest);
+            for level in farther {
+                let mut tried = levels.clone();
+                tried.set(machine, Some(level));
+                let Some(other) = self.together_at(&tried, refusals) else { continue };
+                let mut had = machines.iter().filter(|machine| is_served(&best, machine));
+                if is_served(&other, machine) && had.all(|machine| is_served(&other, machine)) {
+                    (best, levels) = (other, tried);
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    /// The claim that gives more nodes nearer devices, otherwise the one with fewer steps.
+    fn better(&self, own: Chosen<'m>, whole: Chosen<'m>) -> Chosen<'m> {
+        let rank =
+            |one: &Chosen<'m>, other: &Chosen<'m>| (Reverse(self.nearer(one, other)), one.steps);
+        if rank(&whole, &own) < rank(&own, &whole) { whole } else { own }
+    }
+
+    /// How many nodes, present and all, one claim gives nearer devices than another one.
+    fn nearer(&self, one: &Chosen<'_>, other: &Chosen<'_>) -> (usize, usize) {
+        // Machines that are served come first, then the nearest.
+        let rank = |chosen: &Chosen<'_>, machine: &Machine<'_>| {
+            let promise = chosen.candidate.promises.on(machine);
+            (!promise.is_served(), promise.nearness())
+        };
+        let machines = self.fleet.machines.iter();
+        machines
+            .filter(|machine| rank(one, machine) < rank(other, machine))
+            .map(Machine::weight)
+            .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+    }
+
+    /// Adds the candidates with merged blocks.
+    pub(super) fn with_together(&self, candidates: &mut Vec<Candidate<'m>>) {
+        let together: Vec<_> = candidates.iter().filter_map(|it| self.together(it)).collect();
+        candidates.extend(together);
+    }
+
+    /// The candidate with merged blocks, if near means in the same cell.
+    pub(super) fn together(&self, candidate: &Candidate<'m>) -> Option<Candidate<'m>> {
+        if candidate.form.apart != Apart::Kind {
+            return None;
+        }
+        let near = self
+            .fleet
+            .machines
+            .iter()
+            .filter_map(|machine| Some((machine, candidate.promises.on(machine).nearness()?)));
+        let cells: Option<Vec<_>> = near
+            .map(|(machine, level)| (level != Nearness::Partner).then(|| level.cells(machine)))
+            .collect();
+        let demand = candidate.demand.together(&self.fleet.intent.shares, &cells?)?;
+        Some(Candidate { demand, ..candidate.clone() })
+    }
+
+    /// The first candidate that is cheap enough; those with the best ladders come first. Merged
+    /// blocks come last, since they allow only the weakest level.
+    fn preferred(&self, refusals: &mut Refusals<'m>) -> Option<Chosen<'m>> {
+        let fleet = self.fleet;
+        let weakest = Nearness::weakest(fleet.machines);
+        if fleet.machines.iter().all(|machine| !fleet.demand().fits(&weakest.cells(machine))) {
+            return self.unaligned(refusals);
+        }
+        let Preferred { complete, whole, partial } = join::preferred(fleet);
+        let weakest_only = complete.iter().chain(&whole).filter(|it| self.is_weakest(it));
+        let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
+        let candidates = complete.into_iter().chain(whole).chain(together).chain(partial);
+        let mut candidates = candidates.into_iter();
+        candidates.find_map(|candidate| self.best(vec![candidate], refusals))
+    }
+
+    /// Returns true if the candidate tries only the weakest level of each machine.
+    pub(super) fn is_weakest(&self, candidate: &Candidate<'_>) -> bool {
+        self.fleet.machines.iter().all(|machine| {
+            let level = candidate.promises.on(machine).nearness();
+            level.is_none_or(|level| level >= Nearness::weakest(slice::from_ref(machine)))
         })
     }
 
-    /// The fleet with these machines too; `None` if the claim would say something else.
-    fn with(
-        &self,
-        added: &[Machine<'a>],
-        intent: &Intent,
-        view: &ClusterView,
-    ) -> Option<Fleet<'a>> {
-        let machines = self.present.iter().chain(added).cloned().collect();
-        let all = Fleet::new(intent, &self.selected, machines, view).ok()?;
-        all.agrees_with(&self.fleet).then_some(all)
+    /// Any devices.
+    fn unaligned(&self, refusals: &mut Refusals<'m>) -> Option<Chosen<'m>> {
+        let weakest = Nearness::weakest(self.fleet.machines);
+        self.best(vec![join::unaligned(self.fleet, weakest)], refusals)
     }
-}
 
-/// The plan with remembered machines, as far as present ones lose nothing.
-pub(super) fn with_remembered(
-    plan: Plan,
-    intent: &Intent,
-    prepared: Prepared<'_>,
-    all: &Among<'_>,
-    policy: &Policy,
-) -> Plan {
-    let view = all.view;
-    let Some(all) = prepared.with_remembered(intent, view) else { return plan };
-    let Prepared { selected, choice, .. } = prepared;
-    let question = all.question(&selected);
-    let classes = selected.classes();
-    let chooser = Chooser { intent, question, classes: &classes, view, policy };
-    let Choice { best, pins, unfit } = choice;
-    let choice = if pins.is_empty() {
-        Choice { best: chooser.extended(&best), pins, unfit }
-    } else {
-        let pins = pins.iter().map(|pin| chooser.padded(pin)).collect();
-        Choice { best: chooser.padded(&best), pins, unfit }
-    };
-    complete(intent, question, choice, view.settings())
-}
-
-fn complete(intent: &Intent, question: Question<'_>, choice: Choice, settings: &Settings) -> Plan {
-    let machines = question.machines;
-    let planned = (0..machines.len()).map(|index| planned(intent, question, &choice, index));
-    let planned: Vec<PlannedMachine> = planned.collect();
-    let Choice { best, pins, unfit: _ } = choice;
-    let Chosen { candidate, claim, nic_requests, steps, shares_ports, .. } = best;
-    let shared_gpus =
-        question.shared_gpus.and_then(|it| it.warning(&candidate.demand, &planned, settings));
-    let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
-    let outline = Outline {
-        driver: question.driver,
-        nic_driver: question.nic_class.driver(),
-        join: candidate.join,
-        nearness: candidate.nearness,
-        why: candidate.why,
-        far_because: candidate.far_because,
-        machines: planned,
-    };
-    let grants = candidate.demand.grants(&intent.shares);
-    Plan {
-        shares_ports,
-        shared_gpus,
-        place: candidate.form.place(),
-        node_label: candidate.form.node_label(),
-        rails: question.rails.to_vec(),
-        pins,
-        ..Plan::new(intent, outline, Written { claim, nic_requests, grants, steps })
-    }
-}
-
-fn complete_pin(intent: &Intent, chosen: Chosen) -> Pin {
-    let Chosen { candidate, claim, nic_requests, steps, .. } = chosen;
-    let claim = with_config(claim, intent, &nic_requests);
-    let template = template::build(&claim).metadata.name.unwrap_or_default();
-    let node_label = candidate.form.node_label();
-    Pin { place: candidate.form.place(), node_label, claim, template, steps, nic_requests }
-}
-
-fn planned(
-    intent: &Intent,
-    question: Question<'_>,
-    choice: &Choice,
-    index: usize,
-) -> PlannedMachine {
-    let machine = &question.machines[index];
-    let all = || std::iter::once(&choice.best).chain(&choice.pins).map(|it| &it.candidate);
-    let level = match (intent.policy, intent.level) {
-        (AlignmentPolicy::Required, Some(level)) => Nearness::Level(level),
-        _ => Nearness::weakest(slice::from_ref(machine)),
-    };
-    let is_unfit = choice.unfit.contains(machine.devices.node);
-    PlannedMachine {
-        nodes: some_nodes(machine),
-        present: machine.live_nodes(),
-        is_served: all().any(|candidate| candidate.serves[index]),
-        could: !is_unfit && question.demand.fits(&level.cells(machine)),
-        nearness: all().filter_map(|candidate| candidate.levels[index]).min(),
-        is_unfit,
+    /// Claims for named cells of the nearest level of each machine type, and for preferred
+    /// alignment also one for any devices.
+    fn pinned(&self, refusals: &mut Refusals<'m>) -> Vec<Chosen<'m>> {
+        let fleet = self.fleet;
+        let is_required = fleet.intent.policy == AlignmentPolicy::Required;
+        let mut found = Vec::new();
+        for (of, machine) in join::machine_types(fleet) {
+            let strand = fleet.pairs_strand(machine);
+            let own = slice::from_ref(machine);
+            let asked = fleet.asked(Nearness::weakest(own));
+            let levels = Nearness::levels(own).filter(|level| match asked {
+                Some(asked) if is_required => *level == asked,
+                Some(asked) => *level >= asked,
+                None => !(strand && *level == Nearness::Partner),
+            });
+            let mut best: ((usize, usize), Vec<Chosen<'m>>) = ((0, 0), Vec::new());
+            for level in levels {
+                let candidates = join::pinned(fleet, &of, level).into_iter();
+                let pins: Vec<_> =
+                    candidates.filter_map(|it| self.cheapest(&it, refusals)).collect();
+                let nodes = pins.iter().map(|it| it.candidate.nodes(fleet.machines));
+                let nodes = nodes.max().unwrap_or_default();
+                if nodes > best.0 {
+                    best = (nodes, pins);
+                }
+            }
+            found.extend(best.1);
+        }
+        if !is_required && let Some(first) = found.first() {
+            let any = join::unaligned(fleet, first.candidate.nearness);
+            found.extend(self.cheapest(&any, refusals));
+        }
+        found
     }
 }

@@ -1,8 +1,7 @@
 //! Describes a plan in one sentence, for the pod's annotation and for users.
 
 use super::planned::named;
-use super::plugin::late;
-use super::{Plan, PlannedMachine};
+use super::{Plan, PlannedMachine, late};
 use crate::intent::{AlignmentPolicy, Pairing};
 use crate::nearness::Nearness;
 use crate::wording::{count, nodes};

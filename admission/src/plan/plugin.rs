@@ -3,23 +3,18 @@
 //! takes all GPUs of its node. Then no constraint is needed: the graph of the node's type says which
 //! NICs are near which GPU. With preferred alignment a pod that takes a part gets any NICs.
 
-pub(super) mod late;
 mod nics;
 
 use super::among::Among;
-use super::decided::Rest;
-use super::selection;
-use super::{Outline, Plan, PlannedMachine, Policy, Written, choice, nic_checks};
-use crate::claim::{CLAIM_PARTS_MAX, ClaimParts, match_attribute};
-use crate::cost::{self, Empty};
-use crate::demand::{Demand, Grant};
+use super::found::Found;
+use super::selection::Selected;
+use super::{Policy, late, nic_checks, selection};
 use crate::denial::Denial;
+use crate::fleet::{Fleet, GpuSource};
 use crate::intent::{AlignmentPolicy, GpuResource, Intent};
-use crate::join::{self, Question};
+use crate::join::{Candidate, FAR, UNALIGNED};
 use crate::nearness::Nearness;
-use crate::nic_class::NicClass;
-use crate::ports::PortsApart;
-use crate::supply::{self, Unfit};
+use crate::promise::Promises;
 use crate::wishes::NicShare;
 use crate::wording::count;
 use cluster_model::machines::{Machine, NicSelection};
@@ -32,10 +27,9 @@ use cluster_model::plugin_machines::{
 };
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use nics::NicPlan;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::Level;
 
 /// The name of the join.
@@ -72,69 +66,80 @@ pub(super) fn resource<'i>(
     None
 }
 
-pub(super) fn plan(
+/// The machines all of whose GPUs the pod takes, or else those that bind NICs late.
+pub(super) fn find<'m>(
     intent: &Intent,
     resource: &GpuResource,
-    among: &Among<'_>,
+    among: &Among<'m>,
     policy: &Policy,
-) -> Result<(Plan, Rest<'static>), Denial> {
+) -> Result<Found<'m>, Denial> {
     let (view, placement) = (among.view, among.placement());
     check_beside(intent, resource)?;
     let (nic_driver, nic_class) = selection::nics(intent, among, policy)?;
     nic_checks::check_driver(intent, nic_driver)?;
-    let selected = (nic_driver, &*nic_class);
-    let (named, left_out) = match machines(intent, resource, selected, among) {
+    let nics = (nic_driver, &*nic_class);
+    let (named, remembered) = match machines(intent, resource, nics, among) {
         Ok(found) => {
-            let (named, left_out) = among.split(found);
-            (Ok(named), left_out)
+            let (named, remembered) = among.split(found);
+            (Ok(named), remembered)
         }
         Err(denial) => (Err(denial), Vec::new()),
     };
-    if !named.as_ref().is_ok_and(|named| takes_all(intent, named)) {
-        let late = late::machines(intent, resource, selected, placement, view);
-        let (late, left_out) = among.split(late);
-        if !late.is_empty() {
-            check_staying(intent, resource)?;
-            let plan = late::plan(intent, resource, &late, selected, (view, policy))?;
-            return Ok((plan, rest(&left_out)));
-        }
+    let late = if named.as_ref().is_ok_and(|named| takes_all(intent, named)) {
+        Vec::new()
+    } else {
+        late::machines(intent, resource, nics, placement, view)
+    };
+    let (late, late_remembered) = among.split(late);
+    let driver = resource.driver;
+    let selected = Selected { driver, gpu_class: None, nic_driver, nic_class };
+    if !late.is_empty() {
+        check_staying(intent, resource)?;
+        let within = late::within(intent, &late);
+        return Ok(Found {
+            intent: late::spread(intent),
+            selected,
+            gpu_source: GpuSource::PluginLate(within),
+            machines: late,
+            remembered: late_remembered,
+        });
     }
-    let mut machines = named?;
+    let machines = named?;
     if machines.is_empty() {
         return Err(intent.deny("no present node can serve the pod"));
     }
-    nic_checks::keep_distinct(intent, nic_driver, &mut machines)?;
-    let demand = Demand::of(intent);
-    intent.wishes.keep_near(&demand, view, &mut machines)?;
-    let nics = NicClass::new(nic_driver, intent.nic_role, &machines);
-    let asked = (intent.policy, intent.level);
-    let granted = intent.wishes.keep_granting(&demand, asked, view.settings(), &mut machines)?;
-    let question = Question {
-        demand: &demand,
-        counts: None,
-        driver: resource.driver,
-        machines: &machines,
-        rails: &granted.rails,
-        nic_class: &nics,
-        capacity: granted.capacity.as_ref(),
-        shared_gpus: None,
-    };
-    let chosen =
-        NicPlan::new(intent, question, |machine| choice::levels(intent, question, machine));
-    if !chosen.serves.contains(&true) {
-        return Err(supply::shortage(intent, question));
-    }
-    let apart = PortsApart::new(nic_driver, &demand, &machines, &chosen.serves, view.settings());
-    let mut parts = written(intent, question, &chosen, &nic_class.name);
-    apart.constrain(&mut parts);
-    let shares_ports = apart.why_not(nic_driver, &parts, view.settings());
-    let plan = complete(intent, resource, question, &chosen, parts, (view, policy))?;
-    Ok((Plan { shares_ports, ..plan }, rest(&left_out)))
+    let (intent, gpu_source) = (intent.clone(), GpuSource::Plugin);
+    Ok(Found { intent, selected, gpu_source, machines, remembered })
 }
 
-/// How these remembered machines are added to a plan.
-fn rest(left_out: &[Machine<'_>]) -> Rest<'static> {
-    if left_out.is_empty() { Rest::None } else { Rest::SamePromise }
+/// The claim: the NICs near the GPUs of each cell.
+pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>) -> Candidate<'m> {
+    let NicPlan { promises, form, demand } = NicPlan::new(fleet);
+    let is_whole = fleet.machines.iter().any(|machine| nics::is_whole(machine, fleet));
+    let (why, far_because) =
+        if is_whole { (WHOLE, FAR) } else { (PART, "the kubelet chooses the GPUs later") };
+    let join = if promises.are_near() { JOIN } else { UNALIGNED };
+    let nearness = nearness(fleet, &promises);
+    let candidate = Candidate::new(fleet, (join, why.to_owned()), form, promises);
+    Candidate { nearness, demand, far_because, ..candidate }
+}
+
+/// The nearness on most nodes; of equally many, the farthest.
+fn nearness(fleet: Fleet<'_, '_>, promises: &Promises<'_>) -> Nearness {
+    let mut nodes: BTreeMap<Nearness, usize> = BTreeMap::new();
+    for machine in fleet.machines {
+        if let Some(level) = promises.on(machine).nearness() {
+            *nodes.entry(level).or_default() += machine.live_nodes();
+        }
+    }
+    let most = nodes.into_iter().max_by_key(|(level, nodes)| (*nodes, *level));
+    most.map_or(Nearness::Level(Level::Numa), |(level, _)| level)
+}
+
+/// Whether the pod takes all GPUs of the machine, and has NICs near them.
+pub(super) fn has_near(fleet: Fleet<'_, '_>, machine: &Machine<'_>) -> bool {
+    let fits = |level: &Nearness| fleet.demand().fits(&level.cells(machine));
+    nics::is_whole(machine, fleet) && fleet.levels(machine).iter().any(fits)
 }
 
 /// The machines all of whose GPUs the pod takes; for preferred alignment also those of which it takes a
@@ -248,140 +253,4 @@ fn check_beside(intent: &Intent, resource: &GpuResource) -> Result<(), Denial> {
         resource.name
     );
     Err(Denial::new(name, "true", why).allowed("no such annotation"))
-}
-
-fn written(
-    intent: &Intent,
-    question: Question<'_>,
-    chosen: &NicPlan,
-    nic_class: &str,
-) -> ClaimParts {
-    let mut parts = chosen.write(intent, question, nic_class);
-    for attribute in choice::FABRIC_ATTRIBUTES {
-        let mut all = question.machines.iter().zip(&chosen.serves);
-        if all.all(|(machine, serves)| !serves || machine.nics_have(attribute)) {
-            parts.constraints.push(match_attribute(parts.nic_requests.clone(), attribute));
-        }
-    }
-    intent.wishes.add_to(question.demand, &mut parts);
-    question.nic_class.keep_equal(&mut parts, question.demand.all_nics());
-    parts
-}
-
-fn complete(
-    intent: &Intent,
-    resource: &GpuResource,
-    question: Question<'_>,
-    chosen: &NicPlan,
-    parts: ClaimParts,
-    (view, policy): (&ClusterView, &Policy),
-) -> Result<Plan, Denial> {
-    let Question { demand, machines, .. } = question;
-    if parts.requests.len() > CLAIM_PARTS_MAX {
-        return Err(supply::too_many_parts(intent, question));
-    }
-    if intent.wishes.could_repeat(&parts, view.settings()) {
-        let why = "before Kubernetes 1.37 the scheduler could give one NIC twice";
-        return Err(intent.deny(why));
-    }
-    let nearness = chosen.nearness(machines).unwrap_or(Nearness::Level(Level::Numa));
-    let levels = (chosen.levels.as_slice(), nearness);
-    let tried = tried(intent, question, parts, (&chosen.serves, levels), (view, policy))?;
-    let kept = chosen.only_where(&tried.served, &tried.near);
-    let nearness = kept.nearness(machines).unwrap_or(nearness);
-    let is_whole = machines.iter().any(|machine| nics::is_whole(machine, demand));
-    let (why, far_because) =
-        if is_whole { (WHOLE, join::FAR) } else { (PART, "the kubelet chooses the GPUs later") };
-    let join = if kept.is_near() { JOIN } else { join::UNALIGNED };
-    let planned =
-        (0..machines.len()).map(|index| planned(intent, question, (chosen, &kept), index));
-    let outline = Outline {
-        driver: resource.driver,
-        nic_driver: question.nic_class.driver(),
-        join,
-        nearness,
-        why: why.to_owned(),
-        far_because,
-        machines: planned.collect(),
-    };
-    Ok(finish(intent, resource, question, outline, tried))
-}
-
-/// A claim that was tried on all machines.
-struct Tried {
-    claim: ResourceClaimSpec,
-    nic_requests: Vec<String>,
-    steps: u64,
-    /// The machines that it is for and that it fits on, at least one.
-    served: Vec<bool>,
-    /// Those of them on which it gets more than the last resort.
-    near: Vec<bool>,
-}
-
-/// Tries a claim that is for some of the machines, with the nearness on each.
-fn tried(
-    intent: &Intent,
-    question: Question<'_>,
-    parts: ClaimParts,
-    (serves, levels): (&[bool], (&[Option<Nearness>], Nearness)),
-    (view, policy): (&ClusterView, &Policy),
-) -> Result<Tried, Denial> {
-    let Question { demand, machines, .. } = question;
-    let claim = choice::claim(&parts);
-    let trial = cost::trial(view, machines, demand, levels, &claim, policy.max_steps);
-    let trial = trial.map_err(|error| match error {
-        cost::CostError::OverBudget(budget) => supply::too_costly(intent, question, budget),
-        error => intent.deny(error.to_string()),
-    })?;
-    let counted = trial.only(serves, Empty::LastResort);
-    if !counted.contains(&true) {
-        return Err(match Unfit::new(machines, serves, claim) {
-            Some(unfit) => supply::unfit(intent, view, &unfit),
-            None => supply::shortage(intent, question),
-        });
-    }
-    let near = trial.only(serves, Empty::All);
-    Ok(Tried { claim, nic_requests: parts.nic_requests, steps: trial.steps, served: counted, near })
-}
-
-/// Writes the plan of a claim that was tried.
-fn finish(
-    intent: &Intent,
-    resource: &GpuResource,
-    question: Question<'_>,
-    outline: Outline,
-    tried: Tried,
-) -> Plan {
-    let Tried { claim, nic_requests, steps, .. } = tried;
-    let grants = intent
-        .shares
-        .iter()
-        .map(|share| Grant { container: share.container.clone(), requests: None })
-        .collect();
-    let written = Written { claim, nic_requests, grants, steps };
-    Plan {
-        plugin: Some(resource.name.clone()),
-        rails: question.rails.to_vec(),
-        ..Plan::new(intent, outline, written)
-    }
-}
-
-fn planned(
-    intent: &Intent,
-    question: Question<'_>,
-    (chosen, kept): (&NicPlan, &NicPlan),
-    index: usize,
-) -> PlannedMachine {
-    let machine = &question.machines[index];
-    let could = |level: &Nearness| question.demand.fits(&level.cells(machine));
-    let is_whole = nics::is_whole(machine, question.demand);
-    let is_unfit = chosen.serves[index] && !kept.serves[index];
-    PlannedMachine {
-        nodes: super::some_nodes(machine),
-        present: machine.live_nodes(),
-        is_served: kept.serves[index],
-        could: is_whole && !is_unfit && choice::levels(intent, question, machine).iter().any(could),
-        is_unfit,
-        nearness: kept.levels[index],
-    }
 }

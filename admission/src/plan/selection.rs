@@ -1,8 +1,9 @@
 //! Selects the GPU driver and the device classes of a plan.
 
+use super::Policy;
 use super::among::Among;
-use super::{Policy, Selected};
 use crate::denial::Denial;
+use crate::fleet::Classes;
 use crate::intent::Intent;
 use crate::wishes::{Cpus, Nvmes};
 use cluster_model::gpu_drivers::{self, GpuDriver};
@@ -14,6 +15,23 @@ use cluster_model::view::ClusterView;
 use dra_allocator::{AttributeValue, Class, Device, Settings};
 use std::sync::Arc;
 
+/// The drivers and the device classes of a plan.
+#[derive(Clone)]
+pub(crate) struct Selected {
+    pub(crate) driver: &'static GpuDriver,
+    /// The class of the GPUs, if the claim asks for any.
+    pub(crate) gpu_class: Option<Arc<Class>>,
+    pub(crate) nic_driver: &'static NicDriver,
+    pub(crate) nic_class: Arc<Class>,
+}
+
+impl Selected {
+    pub(crate) fn classes(&self) -> Classes {
+        let gpu = self.gpu_class.as_ref().map(|class| class.name.to_string());
+        Classes { gpu: gpu.unwrap_or_default(), nic: self.nic_class.name.to_string() }
+    }
+}
+
 /// The classes from the user, the operator or the cluster.
 pub(super) fn select(
     intent: &Intent,
@@ -22,7 +40,7 @@ pub(super) fn select(
 ) -> Result<Selected, Denial> {
     let (nic_driver, nic_class) = nics(intent, among, policy)?;
     let (driver, gpu_class) = gpus(intent, among, policy)?;
-    Ok(Selected { driver, gpu_class, nic_driver, nic_class })
+    Ok(Selected { driver, gpu_class: Some(gpu_class), nic_driver, nic_class })
 }
 
 /// The class of the NICs, and the driver of the NICs that it selects. If the operator's class selects
@@ -63,15 +81,15 @@ pub(super) fn nics(
 /// The devices that a claim may draw from.
 pub(super) fn devices<'s>(
     intent: &'s Intent,
-    (gpu_driver, gpu_class): (&'static GpuDriver, Option<&'s Class>),
-    nics: (&'static NicDriver, &'s Class),
+    selected: &'s Selected,
     view: &'s ClusterView,
 ) -> Selection<'s> {
+    let nics = (selected.nic_driver, &*selected.nic_class);
     let NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared } =
         nic_devices(intent, nics);
     Selection {
-        gpu_driver,
-        gpu_class,
+        gpu_driver: selected.driver,
+        gpu_class: selected.gpu_class.as_deref(),
         gpu_profile: intent.gpu_profile(),
         nic_driver,
         nic_class,

@@ -4,27 +4,24 @@
 //! partner GPU, which our NICs publish, and the standard NUMA attribute, which GPU drivers publish
 //! since Kubernetes 1.37.
 
-use super::{Outline, Plan, Policy, Written, choice, nic_checks, unseen};
-use crate::claim::ClaimParts;
+use super::choice::Chooser;
+use super::{Plan, Policy, complete, nic_checks, nics_only, unseen};
 use crate::demand::Demand;
 use crate::denial::Denial;
+use crate::fleet::{Fleet, GpuSource, Terms};
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join;
-use crate::join::form::{Apart, Form, Order, Source, Way};
-use crate::nearness::Nearness;
+use crate::join::Candidate;
+use crate::join::form::{Apart, Form, Way};
 use crate::nic_class::NicClass;
-use crate::wishes::{NicShare, SameRail};
+use crate::promise::Promises;
+use crate::wishes::{Granted, NicShare, SameRail};
 use cluster_model::gpu_drivers::{self, GpuDriver};
-use cluster_model::names::{alternative, attribute};
-use cluster_model::nic_drivers::NicDriver;
+use cluster_model::names::attribute;
 use cluster_model::node_devices::published;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use std::collections::BTreeSet;
 use topology_graph::Level;
-
-/// The driver of the GPUs, and that of the NICs.
-type Drivers = (&'static GpuDriver, &'static NicDriver);
 
 /// Why the claim has this join.
 const WHY: &str =
@@ -42,54 +39,41 @@ pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
 }
 
 pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
-    if intent.wishes.rail.is_some() {
-        return Err(SameRail::deny("no machine is known yet, so its rails are unknown"));
-    }
+    let gpu_source = match intent.gpus {
+        0 => GpuSource::Nowhere(nics_only::common(intent)?),
+        _ if intent.wishes.rail.is_some() => {
+            return Err(SameRail::deny("no machine is known yet, so its rails are unknown"));
+        }
+        _ => GpuSource::Claim,
+    };
     let selected = unseen::select(intent, view, policy)?;
     nic_checks::check_driver(intent, selected.nic_driver)?;
-    let demand = Demand::of(intent);
-    let ways = ways(intent, &demand, selected.driver);
-    let name = if ways.len() == 1 { "numa" } else { "mixed" };
-    let form = Form { ways, only: None, apart: Apart::Kind };
     let capacity = intent.wishes.share.as_ref().map(NicShare::unseen);
-    let source = Source {
+    let terms = Terms {
+        gpu_source,
+        demand: Demand::of(intent),
+        counts: None,
         driver: selected.driver,
-        gpu_profile: intent.gpu_profile(),
-        classes: &selected.classes(),
-        nic_class: &NicClass::unseen(selected.nic_driver, intent.nic_role),
-        without_interface: intent.host_network,
-        rails: &[],
-        capacity: capacity.as_ref(),
-        gpu_capacity: None,
-        gpu_addresses: &[],
-        last_resort: alternative::ANY,
+        classes: selected.classes(),
+        nic_class: NicClass::unseen(selected.nic_driver, intent.nic_role),
+        granted: Granted { capacity, rails: Vec::new() },
+        shared_gpus: None,
     };
-    let mut written = form.write(&demand, source, Order::NicThenGpu);
-    intent.wishes.add_to(&demand, &mut written);
-    let drivers = (selected.driver, selected.nic_driver);
-    Ok(untried(intent, &demand, written, (drivers, name, Level::Numa)))
-}
-
-/// The plan with this claim, which no machine was tried with: its drivers, its join and its level.
-pub(super) fn untried(
-    intent: &Intent,
-    demand: &Demand,
-    written: ClaimParts,
-    ((driver, nic_driver), join, level): (Drivers, &'static str, Level),
-) -> Plan {
-    let outline = Outline {
-        driver,
-        nic_driver,
-        join,
-        nearness: Nearness::Level(level),
-        why: WHY.to_owned(),
-        far_because: join::FAR,
-        machines: Vec::new(),
+    let fleet = Fleet { intent, terms: &terms, machines: &[] };
+    let candidate = match gpu_source {
+        GpuSource::Nowhere(common) => {
+            Candidate { join: common.join, ..nics_only::propose(fleet, common) }
+        }
+        GpuSource::Claim | GpuSource::Plugin | GpuSource::PluginLate(_) => {
+            let ways = ways(intent, &terms.demand, selected.driver);
+            let join = if ways.len() == 1 { "numa" } else { "mixed" };
+            let form = Form::new(ways, Apart::Kind);
+            Candidate::new(fleet, (join, String::new()), form, Promises::default())
+        }
     };
-    let claim = choice::claim(&written);
-    let grants = demand.grants(&intent.shares);
-    let written = Written { claim, nic_requests: written.nic_requests, grants, steps: 0 };
-    Plan::new(intent, outline, written)
+    let candidate = Candidate { why: WHY.to_owned(), ..candidate };
+    let chooser = Chooser { fleet, view, policy };
+    Ok(complete::untried(chooser, candidate))
 }
 
 /// The attributes that need no graph, near to far, and for preferred alignment any devices. Several

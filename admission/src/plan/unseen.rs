@@ -1,7 +1,7 @@
 //! Selects drivers and classes by names, and by what classes say, while no device is published.
 
-use super::selection::{class, excludes_rdma, one_part};
-use super::{Policy, Selected};
+use super::Policy;
+use super::selection::{Selected, class, excludes_rdma, one_part};
 use crate::denial::Denial;
 use crate::intent::Intent;
 use cluster_model::gpu_drivers::{self, GpuDriver};
@@ -18,7 +18,10 @@ pub(super) fn select(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Selected, Denial> {
-    let (driver, gpu_class) = gpus(intent, view, policy)?;
+    let (driver, gpu_class) = match intent.gpus {
+        0 => (gpu_drivers::NONE, None),
+        _ => gpus(intent, view, policy).map(|(driver, class)| (driver, Some(class)))?,
+    };
     let (nic_driver, nic_class) = nics(intent, view, policy)?;
     Ok(Selected { driver, gpu_class, nic_driver, nic_class })
 }
@@ -85,7 +88,7 @@ fn bare(driver: &GpuDriver) -> Device {
 }
 
 /// The driver and the class of the NICs.
-pub(super) fn nics(
+fn nics(
     intent: &Intent,
     view: &ClusterView,
     policy: &Policy,

@@ -1,10 +1,10 @@
 //! A denial because the allocator refuses a claim that the graphs of machines allow.
 
-use super::demand;
+use super::asked;
 use crate::cost;
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::wording::count;
+use crate::join::Candidate;
 use cluster_model::machines::Machine;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -19,13 +19,14 @@ pub(crate) struct Unfit {
 }
 
 impl Unfit {
-    /// A claim for some of these machines; `None` if it is for none.
+    /// A candidate's claim for some of these machines; `None` if it is for none.
     pub(crate) fn new(
         machines: &[Machine<'_>],
-        serves: &[bool],
+        candidate: &Candidate<'_>,
         claim: ResourceClaimSpec,
     ) -> Option<Self> {
-        let (machine, _) = machines.iter().zip(serves).find(|(_, serves)| **serves)?;
+        let mut machines = machines.iter();
+        let machine = machines.find(|machine| candidate.promises.on(machine).is_served())?;
         let node = machine.devices.node.to_owned();
         let name = || machine.type_name.clone().unwrap_or_else(|| "unknown type".to_owned());
         let remembered = (machine.live_nodes() == 0).then(name);
@@ -35,17 +36,14 @@ impl Unfit {
 
 /// Denies a pod whose claims fit nowhere, with what the allocator says.
 pub(crate) fn unfit(intent: &Intent, view: &ClusterView, unfit: &Unfit) -> Denial {
-    let asked = match (intent.gpus, intent.nics) {
-        (0, nics) => count(nics as usize, "NIC"),
-        (gpus, nics) => demand(gpus, nics),
-    };
     let place = match &unfit.remembered {
         Some(name) => format!("on a remembered machine ({name})"),
         None => format!("on node {}", unfit.node),
     };
     let reason = cost::reason(view, &unfit.node, &unfit.claim);
     intent.deny(format!(
-        "no claim for {asked} fits on any node, even with nothing in use; {place}: {}",
+        "no claim for {} fits on any node, even with nothing in use; {place}: {}",
+        asked(intent),
         reason.as_deref().unwrap_or("no choice of devices satisfies the claim")
     ))
 }

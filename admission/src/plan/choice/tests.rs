@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::cluster::{self, A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
-use crate::demand::Demand;
 use crate::intent::{self, GpuResources};
-use crate::nic_class::NicClass;
+use crate::join;
+use crate::join::form::WAYS_MAX;
 use crate::plan::among::Among;
-use crate::plan::selection;
-use cluster_model::machines::{Selection, machines};
-use cluster_model::nic_drivers;
+use crate::plan::gpus;
+use crate::promise::Levels;
 use cluster_model::placement::Placement;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -46,49 +45,28 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let intent = intent::read(&pod, &GpuResources::default()).unwrap().unwrap();
     let policy = Policy::default();
     let anywhere = Placement::default();
-    let selected = selection::select(&intent, &Among::all(&view, &anywhere), &policy).unwrap();
-    let demand = Demand::of(&intent);
-    let counts = demand.as_counts(&intent.shares);
-    let selection = Selection {
-        nic_role: intent.nic_role,
-        only_shared: false,
-        gpu_driver: selected.driver,
-        nic_driver: nic_drivers::OURS,
-        gpu_class: Some(&selected.gpu_class),
-        gpu_profile: None,
-        nic_class: &selected.nic_class,
-        without_interface: false,
-        cpu_class: None,
-        nvme_class: None,
-    };
-    let machines = machines(&view, &selection, |_| true);
-    let question = Question {
-        demand: &demand,
-        counts: counts.as_ref(),
-        driver: selected.driver,
-        machines: &machines,
-        rails: &[],
-        nic_class: &NicClass::unseen(nic_drivers::OURS, intent.nic_role),
-        capacity: None,
-        shared_gpus: None,
-    };
-    let (classes, view, policy) = (&selected.classes(), &view, &policy);
-    let chooser = Chooser { intent: &intent, question, classes, view, policy };
-    let chosen = chooser.required(&mut Refusals::default()).unwrap();
-    let levels = &chosen.candidate.levels;
-    let mut candidates = join::required(question, levels, WAYS_MAX);
-    candidates.extend(join::whole(question, levels));
-    let together: Vec<_> = candidates.iter().filter_map(|it| chooser.together(it)).collect();
-    candidates.extend(together);
-    let as_many = chosen.candidate.nodes(&machines);
-    candidates.retain(|candidate| candidate.nodes(&machines) == as_many);
+    let found = gpus::find(&intent, &Among::all(&view, &anywhere), &policy).unwrap();
+    let servable = found.servable(found.machines.clone(), &view).unwrap();
+    let fleet = servable.fleet();
+    let machines = fleet.machines;
+    let chooser = Chooser { fleet, view: &view, policy: &policy };
+    let chosen = chooser.choose(&intent).unwrap().best;
+    let mut levels = Levels::default();
+    for machine in machines {
+        levels.set(machine, chosen.candidate.promises.on(machine).nearness());
+    }
+    let mut candidates = join::required(fleet, &levels, WAYS_MAX);
+    candidates.extend(join::whole(fleet, &levels));
+    chooser.with_together(&mut candidates);
+    let as_many = chosen.candidate.nodes(machines);
+    candidates.retain(|candidate| candidate.nodes(machines) == as_many);
     // Lists of shapes are a last resort.
-    let lists = |it: &Candidate| it.needs_shapes() && it.join != "whole";
-    candidates.retain(|candidate| lists(candidate) == lists(&chosen.candidate));
+    candidates.retain(|it| it.lists_shapes() == chosen.candidate.lists_shapes());
     let mut all = Vec::new();
     for candidate in &candidates {
-        for order in Order::all(&candidate.demand, &candidate.form) {
-            let trial = chooser.trial(candidate, &chooser.write(candidate, order));
+        for order in Order::all(&candidate.demand, &candidate.form, GpuSource::Claim) {
+            let (_, written) = chooser.write(candidate, order);
+            let trial = chooser.trial(candidate, &written.claim());
             let steps = trial.map_or(u64::MAX, |trial| trial.steps);
             all.push((candidate.join, order, steps));
         }

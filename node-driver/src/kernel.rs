@@ -4,6 +4,7 @@
 pub mod attach;
 pub(crate) mod generic;
 pub mod memlock;
+pub(crate) mod net_sysfs;
 pub(crate) mod netlink;
 pub(crate) mod route_socket;
 pub mod sriov;

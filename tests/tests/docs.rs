@@ -11,6 +11,7 @@ use std::{
 };
 
 use cluster_model::names::annotation::{self, Purpose};
+use node_driver::kernel::attach::settings;
 use tests::{
     binaries,
     documents::{self, parts},
@@ -306,6 +307,16 @@ fn every_annotation_is_documented() {
         let there = purposes.iter().flat_map(|purpose| annotation::with_purpose(*purpose));
         assert_same(&first_cells(text), &there.map(str::to_owned).collect(), page);
     }
+}
+
+#[test]
+fn every_setting_of_interfaces_is_documented() {
+    let page = "docs/reference/network-configuration.md";
+    let text = read(page);
+    let (_, table) = section(&text, "What is restored").split_once("|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" |").next());
+    let there: Vec<_> = settings::names().collect();
+    assert_eq!(rows.collect::<Vec<_>>(), there, "{page}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::facts::held::Claims;
 use crate::facts::ports::KnownPorts;
 use crate::facts::seen::Seen;
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, functions as settings};
+use crate::kernel::attach::{AttachError, virtual_function_settings};
 use crate::kernel::sriov;
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::Faults;
@@ -357,7 +357,7 @@ impl fmt::Debug for Functions {
 }
 
 fn give_guids(link: &str, guids: &[u64]) -> Result<(), AttachError> {
-    settings::set_guids(&NetNs::current()?, link, guids)
+    virtual_function_settings::set_guids(&NetNs::current()?, link, guids)
 }
 
 /// The name of a physical function in logs and events.

@@ -7,30 +7,38 @@
 //! plugin](crate::runtime::nri). Back to the host: by the driver, when the claim is
 //! unprepared. This module only carries out the plan; it decides nothing.
 
-mod carried;
+mod addresses;
+mod attributes;
 mod children;
 mod configure;
 pub mod dhcp;
 mod ebpf;
 pub mod enter;
 pub mod ethtool;
-pub mod functions;
+mod flags;
 pub mod hook;
 pub mod host_links;
 mod identity;
+mod ip_settings;
 pub mod known;
 pub mod leave;
 pub mod link;
+mod names;
 pub mod namespaces;
 mod napi;
+mod neighbors;
 pub mod netns;
 pub mod rdma;
 pub mod record;
+mod routes;
 mod same_network;
-mod settings;
+mod setting;
+pub mod settings;
 mod shaping;
 mod sysctl;
+mod up;
 mod uplink;
+pub mod virtual_function_settings;
 
 use crate::facts::network::kernel::NetworkError;
 use crate::kernel::attach::dhcp::LeaseError;

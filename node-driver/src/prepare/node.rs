@@ -21,7 +21,7 @@ use crate::kernel::attach::host_links::{HostNetwork, withheld};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
-use crate::kernel::attach::{AttachError, ethtool, functions, rdma};
+use crate::kernel::attach::{AttachError, ethtool, rdma, virtual_function_settings};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::model::plan::Plan;
 use crate::prepare::checkpoint::{Checkpoint, Phase};
@@ -304,7 +304,7 @@ impl Node {
         let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
         let inventory =
             inventory.with_functions(&asking, machine, &self.host, |link: &str, index: u32| {
-                functions::read(&host, link, index)
+                virtual_function_settings::read(&host, link, index)
             })?;
         self.check_answers(claim, &inventory)?;
         let netdev =

@@ -14,9 +14,8 @@ pub(super) fn with_uppers(mut network: NetworkFacts, checkpoint: &Checkpoint) ->
         let Some(lower) = lower.map(|lower| lower.index) else { continue };
         network.in_pods.insert(name.clone());
         if network.interface(name).is_none() {
-            let kind = identity.as_ref().and_then(|identity| identity.kind.clone());
-            let upper =
-                Interface { name: name.clone(), kind, lower: Some(lower), ..Interface::default() };
+            let (name, kind) = (name.clone(), identity.kind.clone());
+            let upper = Interface { name, kind, lower: Some(lower), ..Interface::default() };
             network.interfaces.push(upper);
         }
     }

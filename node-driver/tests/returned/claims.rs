@@ -24,7 +24,8 @@ pub(crate) fn an_interface_that_comes_back_late_is_restored() {
     let mut plan = stage.plan(json!({"interface": {"name": RAIL}}));
     // As an adapter's interface, which outlives its namespace.
     let host = &mut plan.devices[0].link.as_mut().unwrap().host;
-    (host.parent, host.identity) = (Some("0000:99:00.0".to_owned()), None);
+    host.parent = Some("0000:99:00.0".to_owned());
+    host.identity.index = 0;
     stage.on_host("ip link set rail0 name hidden mtu 1400");
     let sandbox = attached(&node, &stage, &plan);
     in_namespace(&stage, || node.stop_sandbox(&sandbox).unwrap());

@@ -5,9 +5,10 @@
 //! the kernel silently ignores what it cannot change (`net/ethtool/features.c`). The
 //! decision is pure; `netlink` talks to the kernel.
 
+pub(super) mod features;
 mod names;
 mod netlink;
-pub(super) mod tuning;
+pub(super) mod numbers;
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
@@ -228,13 +229,6 @@ pub(super) fn apply(link: &str, asked: &EthtoolConfig) -> Result<(), AttachError
     let settings = before.resolve(link, asked)?;
     set(link, &before.missing(&settings))?;
     Ok(read()?.check(link, &settings)?)
-}
-
-/// Restores what the interface still supports: another interface may have taken its
-/// place.
-pub(super) fn restore(link: &str, former: &EthtoolConfig) -> Result<(), AttachError> {
-    let now = netlink::read(link).map_err(|source| AttachError::system(READ, source))?;
-    set(link, &now.missing(former))
 }
 
 fn set(link: &str, settings: &EthtoolConfig) -> Result<(), AttachError> {

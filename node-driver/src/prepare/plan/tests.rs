@@ -10,7 +10,7 @@ use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::model::host_link::HostLink;
-use crate::model::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
+use crate::model::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes};
 use crate::model::plan::{CharDevice, Child, Plan, PlannedDevice, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
@@ -26,7 +26,7 @@ use process::chain::Chain;
 use publication::cloud::CloudNic;
 use publication::network::Withheld;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::slice;
 
 /// A policy that allows pods everything.
@@ -97,16 +97,7 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
             seconds: None,
         }],
         routes,
-        identity: None,
-        neighbors: vec![],
-        rules: vec![],
-        settings: LinkSettings::default(),
-        router: None,
-        ethtool: None,
-        carried: None,
-        napi: None,
-        tuning: None,
-        disciplines: BTreeSet::new(),
+        ..HostLink::default()
     }
 }
 

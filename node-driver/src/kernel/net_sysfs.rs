@@ -1,4 +1,4 @@
-//! Polling settings of interfaces, in sysfs (`Documentation/ABI/testing/sysfs-class-net`).
+//! Files of interfaces in sysfs (`Documentation/ABI/testing/sysfs-class-net`).
 //!
 //! A sysfs shows the interfaces of the namespace in which it was mounted, and a container may not
 //! write to its own. So this is a new sysfs of the calling thread's namespace, which is mounted
@@ -11,18 +11,15 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// The files: number of polls, nanoseconds, and 1 for a thread.
-const FILES: [&str; 3] = ["napi_defer_hard_irqs", "gro_flush_timeout", "threaded"];
-
 /// The interfaces of a namespace.
 #[derive(Debug)]
-pub(super) struct Interfaces {
+pub(crate) struct Interfaces {
     sysfs: OwnedFd,
 }
 
 impl Interfaces {
     /// Those of the calling thread's namespace. Needs `CAP_SYS_ADMIN` there.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -32,9 +29,9 @@ impl Interfaces {
         Ok(Self { sysfs })
     }
 
-    /// The settings of an interface that this kernel has, by file.
-    pub(super) fn read(&self, name: &str) -> BTreeMap<String, u64> {
-        FILES
+    /// The numbers in those of these files that this kernel has.
+    pub(crate) fn read(&self, name: &str, files: &[&str]) -> BTreeMap<String, u64> {
+        files
             .iter()
             .filter_map(|file| {
                 let mut text = String::new();
@@ -44,8 +41,8 @@ impl Interfaces {
             .collect()
     }
 
-    /// Sets one, for all instances of the interface.
-    pub(super) fn write(&self, name: &str, file: &str, value: u64) -> io::Result<()> {
+    /// Writes a number to one.
+    pub(crate) fn write(&self, name: &str, file: &str, value: u64) -> io::Result<()> {
         self.file(name, file, OFlags::WRONLY)?.write_all(value.to_string().as_bytes())
     }
 

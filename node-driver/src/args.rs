@@ -157,6 +157,16 @@ pub enum Cloud {
     Provider(CloudProvider),
 }
 
+impl Cloud {
+    /// The given cloud, if any.
+    pub fn provider(self) -> Option<CloudProvider> {
+        match self {
+            Self::Auto => None,
+            Self::Provider(provider) => Some(provider),
+        }
+    }
+}
+
 impl ValueEnum for Cloud {
     fn value_variants<'a>() -> &'a [Self] {
         &[

@@ -4,6 +4,7 @@
 pub(crate) mod binding;
 pub(crate) mod look;
 pub(crate) mod modules;
+pub(crate) mod network_data;
 pub mod vendor_driver;
 pub mod versions;
 pub mod virtual_functions;

@@ -11,7 +11,6 @@ mod vendor_driver;
 use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
 use crate::decide::look::{self, History, Look, Outcome, Settings};
-use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::errors;
 use crate::facts::held::Claims;
@@ -19,17 +18,17 @@ use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::modules::KernelFacts;
 use crate::facts::network::changes::Changes;
-use crate::facts::network::kernel::{Kernel, NetworkError};
+use crate::facts::network::kernel::Kernel;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::KnownObjects;
+use crate::kernel::network::NetworkError;
 use crate::kubelet;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
-use crate::prepare::durable;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
@@ -37,6 +36,9 @@ use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use functions::Functions;
 use kube::Client;
+use node_files::boot;
+use node_files::boot_file::BootFile;
+use node_files::durable;
 use process::chain::Chain;
 use process::client::Server;
 use publication::cloud::CloudMetadata;
@@ -76,7 +78,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
     // The order matters: the plugin's requirements are waited for before anything is published.
-    let plugin = beside(&args, &client, &host, &shared, &readiness);
+    let node = (&client, args.node_name.as_str());
+    let plugin = beside(&args.plugin, node, &host, &shared, &readiness);
     let publication = publish_steadily(&args, &host, &client, (&server, &shared), operations);
     tokio::try_join!(plugin, publication)?;
     Ok(())
@@ -134,7 +137,7 @@ impl Start<'_> {
             VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|it| it.reaching(servers.clone()).remembering(uplinks));
-        let source = CloudSource::new(args, host);
+        let source = CloudSource::new(args.cloud.provider(), args.imds_url.clone(), host);
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
@@ -153,7 +156,7 @@ impl Start<'_> {
             binding: NicBinding::new(args, &node),
             late,
             kubelet_config: KubeletConfig::at(args.kubelet_config.clone()),
-            settings: Settings::from(args),
+            settings: settings(args),
             mode: args.mode,
             run_dir: args.plugin.run_dir.clone(),
             publisher: Publisher::new(client, node),
@@ -171,6 +174,18 @@ impl Start<'_> {
     }
 }
 
+/// What the flags say about publication.
+fn settings(args: &Args) -> Settings {
+    Settings {
+        filter: args.filter.clone(),
+        nic_role: args.nic_role.clone(),
+        nic_rail: args.nic_rail.clone(),
+        sharing: args.sharing.clone(),
+        taints: args.taints,
+        locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
+    }
+}
+
 fn host_root(args: &Args) -> HostRoot {
     let host = HostRoot::at(&args.root);
     match &args.nccl_topo_file {
@@ -182,7 +197,7 @@ fn host_root(args: &Args) -> HostRoot {
 /// Opens the kernel's sockets if the root is the machine that this process runs on; a
 /// recorded machine has no kernel to ask.
 fn open_kernel(host: &HostRoot) -> Result<Option<(Kernel, Changes)>, NetworkError> {
-    if host::is_this_machine(host) {
+    if boot::is_this_machine(host) {
         return Kernel::open().map(Some);
     }
     tracing::info!("The root is not this machine; continuing without network interfaces");

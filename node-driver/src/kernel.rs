@@ -2,9 +2,12 @@
 //! sets the number of virtual functions.
 
 pub mod attach;
+pub(crate) mod dump;
 pub(crate) mod generic;
 pub mod memlock;
 pub(crate) mod net_sysfs;
 pub(crate) mod netlink;
+pub mod network;
+pub(crate) mod nldev;
 pub(crate) mod route_socket;
 pub mod sriov;

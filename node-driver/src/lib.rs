@@ -7,6 +7,8 @@
 //! `driver` runs all of it. [`model`] has the values that stages hand to each other.
 
 pub mod args;
+pub mod claims;
+pub mod command;
 pub mod decide;
 mod driver;
 pub mod facts;

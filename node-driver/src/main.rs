@@ -1,10 +1,10 @@
 //! Entry point of the node driver's binary.
 
+use node_driver::command::Command;
 use node_driver::inspect;
-use node_driver::kernel::attach::hook;
-use node_driver::kubelet::command::Command;
 use node_driver::modules;
 use node_driver::probe;
+use node_driver::runtime::hook;
 use node_driver::vendor_driver;
 use std::process::ExitCode;
 

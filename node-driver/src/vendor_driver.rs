@@ -21,16 +21,16 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::facts::boot_file::BootFile;
 use crate::facts::held::Claims;
-use crate::facts::host;
 use crate::facts::network::kernel::Kernel;
-use crate::kubelet::install::install;
-use crate::prepare::paths::Paths;
-use crate::prepare::turn;
 use anyhow::Context;
 use attempt::{Attempt, AttemptFile};
 use cluster_model::names::DRIVER;
+use node_files::boot;
+use node_files::boot_file::BootFile;
+use node_files::install::install;
+use node_files::paths::Paths;
+use node_files::turn;
 use plan::{Step, Users};
 use publication::network::NetworkFacts;
 use rustix::process::{Pid, Signal, kill_process};
@@ -168,7 +168,7 @@ impl Loader {
         };
         let attempts = AttemptFile::new(&paths.plugin());
         let host = HostRoot::at(&args.state.root);
-        let boot_id = host::boot_id(&host).unwrap_or_default();
+        let boot_id = boot::boot_id(&host).unwrap_or_default();
         let grant = state::grant_file(&host);
         let network = NetworkFacts::default();
         Ok(Self { args, file, paths, attempts, boot_id, grant, network })
@@ -176,7 +176,7 @@ impl Loader {
 
     async fn run(mut self) -> anyhow::Result<()> {
         let stop = process::run::stop_on_signal()?;
-        let is_this_machine = host::is_this_machine(&HostRoot::at(&self.args.state.root));
+        let is_this_machine = boot::is_this_machine(&HostRoot::at(&self.args.state.root));
         loop {
             if is_this_machine {
                 self.network = Kernel::default().read().await?;
@@ -244,7 +244,7 @@ impl Loader {
     fn lacks_turn(&self) -> bool {
         let version = &self.args.state.version;
         let is_new_node = || {
-            let uptime = host::uptime(&HostRoot::at(&self.args.state.root));
+            let uptime = boot::uptime(&HostRoot::at(&self.args.state.root));
             uptime.is_some_and(|uptime| uptime < NEW_NODE)
         };
         let has_turn = || {

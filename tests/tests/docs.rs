@@ -338,7 +338,7 @@ fn every_reason_is_documented() {
         "node-driver/src/publish/events.rs",
         "node-driver/src/driver/too_old.rs",
         "node-driver/src/prepare/notices.rs",
-        "node-driver/src/prepare/pod_events.rs",
+        "node-driver/src/claims/pod_events.rs",
         "scheduler-ext/src/events.rs",
     ];
     for file in files {

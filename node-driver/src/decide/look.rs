@@ -1,7 +1,6 @@
 //! What follows from a look at the machine: what is published, and what the next look must know. Pure:
 //! the same facts, settings and history always give the same result.
 
-use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
 use crate::decide::modules;
 use crate::decide::vendor_driver::{self, Drain, VendorDriverDecision};
@@ -76,19 +75,6 @@ pub(crate) struct Settings {
     /// Whether containers with RDMA devices may lock all of their memory; `None` if the driver gives
     /// containers nothing.
     pub(crate) locked_memory: Option<bool>,
-}
-
-impl From<&Args> for Settings {
-    fn from(args: &Args) -> Self {
-        Self {
-            filter: args.filter.clone(),
-            nic_role: args.nic_role.clone(),
-            nic_rail: args.nic_rail.clone(),
-            sharing: args.sharing.clone(),
-            taints: args.taints,
-            locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
-        }
-    }
 }
 
 /// What earlier looks have left.

@@ -4,11 +4,11 @@
 use crate::args::VendorDriverArgs;
 use crate::decide::look::VendorLook;
 use crate::decide::vendor_driver::VendorDriverDecision;
-use crate::facts::boot_file::BootFile;
 use crate::facts::vendor_driver::VendorDriverFacts;
 use crate::vendor_driver::state::{self, Grant, VendorDriverState};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
+use node_files::boot_file::BootFile;
 use process::chain::Chain;
 use publication::nic::device_name;
 use serve::lease::Lease;

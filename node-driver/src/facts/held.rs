@@ -1,7 +1,7 @@
 //! Which devices pods have, according to the plugin's checkpoint. Only reads it, and
 //! never waits for it.
 
-use crate::prepare::checkpoint::Checkpoint;
+use crate::model::checkpoint::Checkpoint;
 use publication::held::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -2,7 +2,6 @@
 //! the API server's objects. Each source is a task that wakes the main loop; many changes
 //! at once wake it once.
 
-use crate::facts::boot_file::BootFile;
 use crate::facts::held::Claims;
 use crate::facts::network::changes::Changes;
 use crate::facts::ports::{self, Ports};
@@ -15,6 +14,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
+use node_files::boot_file::BootFile;
 use process::chain::Chain;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;

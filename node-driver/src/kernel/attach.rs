@@ -16,7 +16,6 @@ mod ebpf;
 pub mod enter;
 pub mod ethtool;
 mod flags;
-pub mod hook;
 pub mod host_links;
 mod identity;
 mod ip_settings;
@@ -40,14 +39,14 @@ mod up;
 mod uplink;
 pub mod virtual_function_settings;
 
-use crate::facts::network::kernel::NetworkError;
 use crate::kernel::attach::dhcp::LeaseError;
 use crate::kernel::attach::ethtool::EthtoolError;
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::network::NetworkError;
 use crate::model::claim::ClaimRef;
 use crate::model::plan::{Plan, PlannedLink};
-use crate::prepare::durable::FileError;
 use cluster_model::network_config::{IpPrefix, LinkName};
+use node_files::durable::FileError;
 use std::io;
 
 /// The kernel's network settings of the calling thread's namespace; read-only in most

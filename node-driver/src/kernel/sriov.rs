@@ -1,7 +1,7 @@
 //! Sets the number of virtual functions of a physical function
 //! (`Documentation/PCI/pci-iov-howto.rst`).
 
-use crate::prepare::durable::FileError;
+use node_files::durable::FileError;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

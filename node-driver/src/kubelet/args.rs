@@ -3,8 +3,8 @@
 use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::kernel::attach::{AttachMode, SYSCTL};
 use crate::prepare::effects::Faults;
-use crate::prepare::paths::Paths;
 use crate::prepare::plan::Policy;
+use node_files::paths::Paths;
 use std::path::PathBuf;
 
 /// Where the kubelet and the container runtime are.

@@ -1,10 +1,10 @@
 //! The socket on which attach hooks hand over the namespaces of their pods.
 
+use crate::claims::preparer::Preparer;
 use crate::kubelet::PluginError;
-use crate::kubelet::metrics::Method;
 use crate::kubelet::socket::Published;
+use crate::prepare::metrics::Method;
 use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
 use crate::publish::claim_status::Progress;
 use process::chain::Chain;
 use std::sync::Arc;

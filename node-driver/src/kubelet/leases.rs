@@ -1,8 +1,8 @@
 //! Updates claim statuses for interfaces that are already in pods: at start, because
 //! hooks work while no driver runs, and when a DHCP server gives another address.
 
+use crate::claims::preparer::Preparer;
 use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
 use crate::publish::claim_status::Progress;
 use process::chain::Chain;
 use std::collections::BTreeSet;

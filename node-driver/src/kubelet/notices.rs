@@ -1,7 +1,7 @@
 //! Reports on the Node what people must know about its claims and interfaces.
 
+use crate::claims::preparer::Preparer;
 use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 

@@ -2,10 +2,10 @@
 //! missing or have old kernel names, and the installation of the hook. Looks for claims that nobody
 //! will unprepare.
 
-use crate::kubelet::install;
+use crate::claims::preparer::Preparer;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use node_files::install;
 use process::chain::Chain;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -33,7 +33,7 @@ const CHOICES: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Assigns addresses to the claim's devices whose configuration names a range.
-pub(super) async fn reserve(
+pub(crate) async fn reserve(
     client: &Client,
     driver: &str,
     claim: &mut AllocatedClaim,

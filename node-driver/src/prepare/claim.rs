@@ -337,7 +337,7 @@ fn overlay(below: Option<Value>, above: Value) -> Value {
 }
 
 /// The pods that a claim is reserved for.
-pub(super) fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
+pub(crate) fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
     let consumers = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
     consumers
         .into_iter()

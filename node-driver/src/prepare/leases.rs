@@ -3,8 +3,8 @@
 
 use crate::kernel::attach::dhcp::keeper::Kept;
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::checkpoint::Checkpoint;
 use crate::model::plan::Plan;
-use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use process::chain::Chain;

@@ -5,9 +5,9 @@
 //! Kubernetes documentation: a stream with the same object once per version, newest
 //! first.
 
+use crate::decide::network_data::network_data;
 use crate::model::plan::{Plan, PlannedDevice};
 use crate::prepare::claim::base_request;
-use crate::publish::claim_status::network_data;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Compares the checkpoint with the machine at start. Pure decisions; the effects are
 //! those of preparing and unpreparing.
 
+use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::{Plan, PlannedDevice};
-use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::inventory::Inventory;
 use std::collections::BTreeSet;
 

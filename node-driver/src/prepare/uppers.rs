@@ -1,8 +1,8 @@
 //! The host's interfaces in pods that are on top of others of the host, such as a VLAN. The kernel no
 //! longer lists them on the host, and the interfaces below must stay there all the same.
 
+use crate::model::checkpoint::Checkpoint;
 use crate::model::host_link::HostLink;
-use crate::prepare::checkpoint::Checkpoint;
 use publication::network::{Interface, NetworkFacts};
 
 /// Adds those that claims have to the interfaces of the host.

@@ -2,7 +2,7 @@
 //! modules were replaced would otherwise die again after each reboot. It also tells which version the
 //! node has loaded before.
 
-use crate::prepare::durable::{self, FileError};
+use node_files::durable::{self, FileError};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};

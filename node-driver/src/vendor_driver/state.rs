@@ -1,6 +1,6 @@
 //! What became of the vendor's driver in this boot.
 
-use crate::facts::boot_file::BootFile;
+use node_files::boot_file::BootFile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,9 +3,9 @@
 use super::plan::{Step, Users, next};
 use super::state::{LoadedModule, Modules};
 use super::*;
+use crate::model::checkpoint::{Checkpoint, Phase, Record};
 use crate::model::claim::ClaimRef;
 use crate::model::plan::{Plan, Wiring};
-use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
 use publication::network::Interface;
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;

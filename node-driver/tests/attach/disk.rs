@@ -5,7 +5,7 @@ use crate::node::node;
 use crate::stage::{RAIL, Stage, claim};
 use nix::sched::{CloneFlags, unshare};
 use node_driver::kernel::attach::AttachMode;
-use node_driver::prepare::checkpoint::Checkpoint;
+use node_driver::model::checkpoint::Checkpoint;
 use node_driver::prepare::published::Published;
 use serde_json::json;
 use std::fs::{self, File};

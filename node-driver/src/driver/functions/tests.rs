@@ -3,7 +3,7 @@
 use super::*;
 use crate::decide::virtual_functions::tests::{GUID, Known, PHYSICAL};
 use crate::fake_server::{CLAIMS, FakeServer};
-use crate::prepare::checkpoint::Checkpoint;
+use crate::model::checkpoint::Checkpoint;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
 use std::fs::{self, File};

@@ -1,13 +1,13 @@
 //! Reads the host's interfaces completely: the input of a pod's plan, and the state to
 //! restore on the host later. Follows `rtnetlink(7)`.
 
-use crate::facts::network::dump::{self, dump};
-use crate::facts::network::kernel::Dump;
 use crate::kernel::attach::identity::{at_home, has_foreign_parent, identity, name_of};
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::setting::{Found, Sources};
 use crate::kernel::attach::{AttachError, settings};
+use crate::kernel::dump::{self, dump};
+use crate::kernel::network::Dump;
 use crate::model::host_link::{HostLink, HostRule};
 use cluster_model::network_config::IpPrefix;
 use netlink_packet_route::RouteNetlinkMessage;

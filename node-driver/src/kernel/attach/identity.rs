@@ -1,7 +1,7 @@
 //! Finds a claim's interface by what the kernel reports about it, never by a name that a
 //! pod can change. Pure.
 
-use crate::facts::network::kernel::kind;
+use crate::kernel::network::kind;
 use crate::model::host_link::{HostLink, LinkIdentity};
 use crate::model::plan::{Child, MARK, PlannedLink};
 use cluster_model::network_config::{LinkName, MacAddress};

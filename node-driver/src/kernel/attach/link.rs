@@ -1,8 +1,8 @@
 //! Finds and changes single interfaces by rtnetlink. Follows `rtnetlink(7)`.
 
-use crate::facts::network::dump::{dump, dump_each};
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::dump::{dump, dump_each};
 use crate::model::host_link::SegmentSizes;
 use cluster_model::network_config::MacAddress;
 use futures::TryStreamExt;

@@ -1,11 +1,11 @@
 //! A setting of a host's interface that a pod's use may change: it is read before the pod gets the
 //! interface, and restored afterwards. [`settings`](super::settings) lists all of them.
 
-use crate::facts::network::kernel::Dump;
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::name_of;
 use crate::kernel::generic::Family;
 use crate::kernel::net_sysfs::Interfaces;
+use crate::kernel::network::Dump;
 use crate::model::host_link::HostLink;
 use crate::model::plan::PlannedLink;
 use futures::future::LocalBoxFuture;

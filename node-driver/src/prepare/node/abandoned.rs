@@ -3,8 +3,8 @@
 //! NICs.
 
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::checkpoint::Phase;
 use crate::model::claim::ClaimRef;
-use crate::prepare::checkpoint::Phase;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::notices::Subject;
@@ -28,7 +28,7 @@ impl Abandoned {
     }
 
     /// Forgets a claim that was undone, or whose object exists.
-    pub(in crate::prepare) fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 }

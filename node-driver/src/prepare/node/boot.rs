@@ -1,15 +1,15 @@
 //! Repairs the state at start.
 
-use crate::facts::host;
 use crate::kernel::attach::record::AttachRecord;
-use crate::prepare::checkpoint::{Checkpoint, Record};
-use crate::prepare::durable::{self, FileError};
+use crate::model::checkpoint::{Checkpoint, Record};
 use crate::prepare::error::PrepareError;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::node::Node;
 use crate::prepare::notices::Subject;
 use crate::prepare::reconcile::{Step, holds, steps};
 use crate::prepare::reserve;
+use node_files::boot::boot_id;
+use node_files::durable::{self, FileError};
 use process::chain::Chain;
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ impl Node {
     /// Claims that were planned in an earlier boot. Records the current boot in the
     /// others.
     fn stale(&self, checkpoint: &mut Checkpoint) -> Result<BTreeSet<String>, PrepareError> {
-        let boot = host::boot_id(&self.host);
+        let boot = boot_id(&self.host);
         let mut plans = checkpoint.claims.values().map(|record| &record.plan);
         let inventory = if plans.all(|plan| plan.boot_id.is_some() && boot.is_some()) {
             Inventory::default()
@@ -98,7 +98,7 @@ impl Node {
     /// Restores virtual functions of claims that ended before this start. After a reboot there
     /// is nothing to restore.
     fn restore_former(&self, checkpoint: &mut Checkpoint) -> Result<(), PrepareError> {
-        let (before, boot) = (checkpoint.unrestored.len(), host::boot_id(&self.host));
+        let (before, boot) = (checkpoint.unrestored.len(), boot_id(&self.host));
         checkpoint.unrestored.retain(|it| it.boot_id == boot);
         self.restore_functions(checkpoint)?;
         if checkpoint.unrestored.len() == before { Ok(()) } else { self.store(checkpoint) }

@@ -1,8 +1,8 @@
 //! Chooses the NICs of claims that name none.
 
 use crate::facts::pod_resources::PodDevices;
+use crate::model::checkpoint::Checkpoint;
 use crate::model::plan::{Plan, PluginGpu};
-use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::claim::AllocatedClaim;
 use crate::prepare::error::PrepareError;
 use crate::prepare::late::{self, Bound, Facts, KnownGpus, has_places};

@@ -1,12 +1,12 @@
 //! Keeps the kernel names and numbers in prepared claims right.
 
+use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::Plan;
-use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::current::{Currency, RdmaDevices};
-use crate::prepare::durable;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::notices::Subject;
+use node_files::durable;
 use std::collections::BTreeSet;
 
 impl Node {

@@ -1,11 +1,12 @@
 //! State of the driver's claims on disk: the checkpoint, and the turn to change it.
 
+use crate::model::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
 use crate::model::claim::is_safe_uid;
 use crate::model::plan::Plan;
-use crate::prepare::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
-use crate::prepare::{reserve, turn};
+use crate::prepare::reserve;
+use node_files::turn;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;

@@ -4,9 +4,9 @@
 use crate::kernel::attach::host_links;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::host_link::HostLink;
 use crate::model::plan::Plan;
-use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::notices::Subject;

@@ -12,16 +12,16 @@ use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::model::host_link::HostLink;
 use crate::model::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes};
 use crate::model::plan::{CharDevice, Child, Plan, PlannedDevice, PlannedLink};
+use crate::prepare::cdi;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
 use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
-use crate::prepare::paths::Paths;
-use crate::runtime::cdi;
 use cluster_model::names::capacity;
 use cluster_model::network_config::{
     EthtoolConfig, Guid, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
 };
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
+use node_files::paths::Paths;
 use process::chain::Chain;
 use publication::cloud::CloudNic;
 use publication::network::Withheld;

@@ -1,8 +1,8 @@
 //! Which plans are valid after a boot, and what follows.
 
 use super::*;
+use crate::model::checkpoint::Record;
 use crate::model::plan::CharDevice;
-use crate::prepare::checkpoint::Record;
 use crate::prepare::inventory::{NicFacts, RdmaFacts};
 use serde_json::json;
 

@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::kernel::attach::AttachMode;
+use crate::prepare::cdi;
 use crate::prepare::metadata;
-use crate::prepare::paths::Paths;
-use crate::runtime::cdi;
+use node_files::paths::Paths;
 use publication::live;
 use serde_json::{Value, json};
 use topology_graph::fixture::{machine, plant};

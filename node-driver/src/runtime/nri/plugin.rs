@@ -2,15 +2,15 @@
 //! only the events of pod sandboxes, and the creation of containers, because a claim may
 //! be prepared for a pod only then.
 
+use crate::claims::preparer::Preparer;
 use crate::kernel::memlock;
-use crate::kubelet::metrics::Method;
 use crate::model::plan::Plan;
+use crate::prepare::cdi;
 use crate::prepare::error::PrepareError;
+use crate::prepare::metrics::Method;
 use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
 use crate::prepare::sandboxes::{Inside, Sandbox};
 use crate::publish::claim_status::Progress;
-use crate::runtime::cdi;
 use crate::runtime::nri::session::{Answer, Call};
 use crate::runtime::nri::wire::nri::{
     ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, CreateContainerRequest,

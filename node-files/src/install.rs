@@ -2,7 +2,7 @@
 //! hook. It is replaced by rename, so that a container that starts during an upgrade runs
 //! either the old or the new binary.
 
-use crate::prepare::durable::FileError;
+use crate::durable::FileError;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ const NO_EXEC: &str =
     "its file system is mounted `noexec`; mount it without, or choose another --kubelet-dir";
 
 /// Copies the running binary to `target`, unless it is there.
-pub(crate) fn install(target: &Path) -> Result<(), FileError> {
+pub fn install(target: &Path) -> Result<(), FileError> {
     install_from(Path::new("/proc/self/exe"), target)
 }
 

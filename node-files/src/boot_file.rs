@@ -1,8 +1,8 @@
 //! A file that is valid for one boot of one machine. The driver finds its content again
 //! after a restart; after a reboot the content no longer counts.
 
-use crate::facts::host;
-use crate::prepare::durable::{self, FileError};
+use crate::boot;
+use crate::durable::{self, FileError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -13,7 +13,7 @@ use topology_graph::HostRoot;
 
 /// The file; it holds a value of one type.
 #[derive(Debug)]
-pub(crate) struct BootFile<T> {
+pub struct BootFile<T> {
     path: PathBuf,
     boot: String,
     /// The version of the content's format.
@@ -38,13 +38,13 @@ impl<T> Clone for BootFile<T> {
 
 impl<T: Serialize + DeserializeOwned> BootFile<T> {
     /// Opens the file of this name for this boot; `None` if the root has no boot ID.
-    pub(crate) fn new(host: &HostRoot, name: &str, version: u32) -> Option<Self> {
+    pub fn new(host: &HostRoot, name: &str, version: u32) -> Option<Self> {
         let path = host.run().join("dranet").join(name);
-        Some(Self { path, boot: host::boot_id(host)?, version, content: PhantomData })
+        Some(Self { path, boot: boot::boot_id(host)?, version, content: PhantomData })
     }
 
     /// Loads what was stored during this boot, if anything.
-    pub(crate) fn load(&self) -> Option<T> {
+    pub fn load(&self) -> Option<T> {
         let text = fs::read_to_string(&self.path).ok()?;
         let content: Content<T> = serde_json::from_str(&text).ok()?;
         let is_current = content.version == self.version && content.boot_id == self.boot;
@@ -52,12 +52,12 @@ impl<T: Serialize + DeserializeOwned> BootFile<T> {
     }
 
     /// Differs where the file was written in between.
-    pub(crate) fn stamp(&self) -> Option<SystemTime> {
+    pub fn stamp(&self) -> Option<SystemTime> {
         fs::metadata(&self.path).ok()?.modified().ok()
     }
 
     /// Stores the data for this boot.
-    pub(crate) fn store(&self, data: &T) -> Result<(), FileError> {
+    pub fn store(&self, data: &T) -> Result<(), FileError> {
         let content = Content { version: self.version, boot_id: self.boot.clone(), data };
         let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
         durable::create_dir(directory)?;

@@ -1,11 +1,11 @@
 //! The exclusive right to change the state of claims, across all instances of the driver.
 
-use crate::prepare::durable::FileError;
-use crate::prepare::paths::Paths;
+use crate::durable::FileError;
+use crate::paths::Paths;
 use std::fs::{self, File};
 
 /// Waits for the right and takes it. It ends when the file is dropped.
-pub(crate) fn take(paths: &Paths) -> Result<File, FileError> {
+pub fn take(paths: &Paths) -> Result<File, FileError> {
     let path = paths.lock();
     let open = || {
         fs::create_dir_all(paths.plugin())?;

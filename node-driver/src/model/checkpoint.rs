@@ -6,7 +6,7 @@
 
 use crate::model::claim::ClaimRef;
 use crate::model::plan::{Plan, PlannedDevice, PlannedFunction};
-use crate::prepare::durable::{self, FileError};
+use node_files::durable::{self, FileError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

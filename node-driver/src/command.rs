@@ -2,9 +2,9 @@
 
 use crate::args::Args;
 use crate::inspect::InspectArgs;
-use crate::kernel::attach::hook::AttachArgs;
 use crate::modules::ModulesArgs;
 use crate::probe::ProbeArgs;
+use crate::runtime::hook::AttachArgs;
 use crate::vendor_driver::VendorDriverCommand;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};

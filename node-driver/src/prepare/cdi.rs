@@ -5,13 +5,14 @@
 //! runtime itself injects the devices into each container, so a container does not start
 //! without them.
 
-use super::mappings;
+mod mappings;
+
 use crate::kernel::attach::AttachMode;
 use crate::model::plan::{CharDevice, Plan, PlannedDevice, PlannedRdma};
 use crate::prepare::claim::base_request;
 use crate::prepare::metadata;
-use crate::prepare::paths::Paths;
 use cluster_model::network_config::RdmaConfig;
+use node_files::paths::Paths;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,17 +1,17 @@
 //! Prepares and unprepares claims: [`Node`] does the machine's part, [`Preparer`] gets
 //! the claim from the API server.
 
+use crate::claims::pod_events::PodEvents;
 use crate::facts::node::get_node;
 use crate::facts::pod_resources::{self, PodDevices};
-use crate::kubelet::metrics::PluginMetrics;
 use crate::model::claim::ClaimRef;
 use crate::model::plan::Plan;
 use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError};
 use crate::prepare::error::{API_PATIENCE, PrepareError};
 use crate::prepare::late::has_places;
+use crate::prepare::metrics::PluginMetrics;
 use crate::prepare::node::{Node, PreparedDevice};
-use crate::prepare::pod_events::PodEvents;
 use crate::prepare::pools;
 use crate::prepare::published::Published;
 use crate::publish::claim_status::{Progress, StatusWriter};

@@ -27,25 +27,25 @@ pub(crate) const INDEX: u16 = 1;
 pub(crate) const NAME: u16 = 2;
 /// `RDMA_NLDEV_ATTR_PORT_INDEX`, 32 bits: the number of a port, or a device's number of
 /// ports.
-pub(super) const PORT: u16 = 3;
+pub(crate) const PORT: u16 = 3;
 /// `RDMA_NLDEV_ATTR_NODE_GUID`, 64 bits in the host's order.
-pub(super) const NODE_GUID: u16 = 6;
+pub(crate) const NODE_GUID: u16 = 6;
 /// `RDMA_NLDEV_ATTR_SYS_IMAGE_GUID`, 64 bits in the host's order.
-pub(super) const SYS_IMAGE_GUID: u16 = 7;
+pub(crate) const SYS_IMAGE_GUID: u16 = 7;
 /// `RDMA_NLDEV_ATTR_PORT_STATE`, 8 bits.
-pub(super) const PORT_STATE: u16 = 12;
+pub(crate) const PORT_STATE: u16 = 12;
 /// `RDMA_NLDEV_ATTR_NDEV_NAME`, text: the port's interface, if it is in the caller's
 /// network namespace.
-pub(super) const NETDEV: u16 = 51;
+pub(crate) const NETDEV: u16 = 51;
 /// `RDMA_NLDEV_SYS_ATTR_NETNS_MODE`, 8 bits.
 pub(crate) const NETNS_MODE: u16 = 66;
 /// `RDMA_NLDEV_ATTR_DEV_PROTOCOL`, text.
-pub(super) const PROTOCOL: u16 = 67;
+pub(crate) const PROTOCOL: u16 = 67;
 /// `RDMA_NLDEV_NET_NS_FD`, 32 bits.
 pub(crate) const NETNS_FD: u16 = 68;
 /// `RDMA_NLDEV_SYS_ATTR_MONITOR_MODE`, 8 bits: not zero if the kernel sends
 /// notifications.
-pub(super) const MONITOR_MODE: u16 = 103;
+pub(crate) const MONITOR_MODE: u16 = 103;
 
 /// An attribute of a request; all of them have 32 bits.
 pub(crate) type Asked = (u16, [u8; 4]);
@@ -94,7 +94,7 @@ pub(crate) fn has_no_rdma(error: &io::Error) -> bool {
 }
 
 /// Appends the replies of a datagram; returns true if it contains the last one.
-pub(super) fn collect(datagram: &[u8], replies: &mut Vec<Reply>) -> io::Result<bool> {
+pub(crate) fn collect(datagram: &[u8], replies: &mut Vec<Reply>) -> io::Result<bool> {
     let mut payloads = Vec::new();
     let ended = netlink::collect(datagram, &mut payloads);
     replies.extend(payloads.into_iter().map(Reply));
@@ -117,7 +117,7 @@ impl Reply {
     }
 
     /// An attribute of 64 bits.
-    pub(super) fn long(&self, kind: u16) -> Option<u64> {
+    pub(crate) fn long(&self, kind: u16) -> Option<u64> {
         Some(u64::from_ne_bytes(self.attribute(kind)?.try_into().ok()?))
     }
 

@@ -152,16 +152,10 @@ fn request(
     let all = facts.topology.gpus().iter().map(|gpu| gpu.address);
     let rest = all.filter(|gpu| !own.contains(gpu) && !taken.contains(gpu)).collect();
     let free: Vec<PciAddress> = free.map(|nic| nic.address).collect();
-    let nics = one_of_each_port(&free, facts.topology);
+    let nics: Vec<_> = facts.topology.one_of_each_port(free.iter().copied()).collect();
     // Preferred nearness takes what there is.
     let nics = if nics.len() < count && within.is_none() { free } else { nics };
     NearestRequest { gpus: own.into_iter().collect(), nics, count, within, rest }
-}
-
-/// The functions of a port share its link, so a pod gets one of them.
-fn one_of_each_port(free: &[PciAddress], topology: &Topology) -> Vec<PciAddress> {
-    let mut ports = BTreeSet::new();
-    free.iter().copied().filter(|nic| ports.insert(topology.port_of(*nic))).collect()
 }
 
 /// Says which NICs are free and how far each is.
@@ -198,10 +192,11 @@ mod tests {
         let (topology, _) = Topology::build(&machine, None);
         let functions = machine.pci.iter().filter(|it| it.physical_function.is_some());
         let functions: Vec<PciAddress> = functions.map(|function| function.address).collect();
-        let chosen = one_of_each_port(&functions, &topology);
-        assert_eq!((chosen.len(), functions.len()), (12, 24));
+        let chosen = topology.one_of_each_port(functions.iter().copied());
+        assert_eq!((chosen.count(), functions.len()), (12, 24));
         let physical: Vec<PciAddress> = machine.rdma.iter().filter_map(|it| it.pci).collect();
         let physical: Vec<_> = physical.into_iter().filter(|it| !functions.contains(it)).collect();
-        assert_eq!(one_of_each_port(&physical, &topology).len(), physical.len());
+        let chosen = topology.one_of_each_port(physical.iter().copied());
+        assert_eq!(chosen.count(), physical.len());
     }
 }

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The version that is written. It and older versions are read.
+/// The version of the format.
 pub const VERSION: u32 = 2;
 
 /// The number of damaged files that are kept.
@@ -98,7 +98,7 @@ pub enum CheckpointError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The file is from a newer driver.
-    #[error("checkpoint `{}` has version {version}, this driver reads up to {VERSION}; run the newer driver again, or drain the node and remove the file", path.display())]
+    #[error("checkpoint `{}` has version {version}, this driver reads {VERSION}; run the newer driver again, or drain the node and remove the file", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -145,7 +145,7 @@ impl Checkpoint {
         }
     }
 
-    /// Reads the text of a file of this version or an older one.
+    /// Reads the text of a file.
     pub fn from_text(text: &str) -> Option<Self> {
         parse(text).ok()
     }
@@ -198,8 +198,6 @@ fn parse(text: &str) -> Result<Checkpoint, Problem> {
     let damaged = |error: serde_json::Error| Problem::Damaged(error.to_string());
     let Version { version } = serde_json::from_str(text).map_err(damaged)?;
     match version {
-        // Version 1 had no checksum and no phases; all its claims were prepared.
-        1 => upgrade_first(text).map_err(damaged),
         VERSION => {
             let file: File = serde_json::from_str(text).map_err(damaged)?;
             if file.checksum != checksum(file.data.get()) {
@@ -207,22 +205,9 @@ fn parse(text: &str) -> Result<Checkpoint, Problem> {
             }
             serde_json::from_str(file.data.get()).map_err(damaged)
         }
-        0 => Err(Problem::Damaged("it has version 0".to_owned())),
-        newer => Err(Problem::Newer(newer)),
+        newer if newer > VERSION => Err(Problem::Newer(newer)),
+        unknown => Err(Problem::Damaged(format!("it has version {unknown}"))),
     }
-}
-
-fn upgrade_first(text: &str) -> serde_json::Result<Checkpoint> {
-    #[derive(Deserialize)]
-    struct First {
-        claims: BTreeMap<String, Plan>,
-    }
-    let First { claims } = serde_json::from_str(text)?;
-    let claims = claims.into_iter().map(|(uid, plan)| {
-        let phase = Phase::Prepared;
-        (uid, Record { phase, plan })
-    });
-    Ok(Checkpoint { claims: claims.collect(), ..Checkpoint::default() })
 }
 
 fn checksum(data: &str) -> String {

@@ -3,10 +3,8 @@
 
 mod arrival;
 mod binding;
-mod functions;
 mod steady;
 mod too_old;
-mod vendor_driver;
 
 use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
@@ -29,12 +27,13 @@ use crate::kernel::network::NetworkError;
 use crate::kubelet;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
+use crate::model::setup::SetUp;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
+use crate::setup::{self, HostSetup, Machine};
 use binding::NicBinding;
 use cluster_model::names::DRIVER;
-use functions::Functions;
 use kube::Client;
 use node_files::boot;
 use node_files::boot_file::BootFile;
@@ -47,7 +46,7 @@ use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
 use publication::node::NodeIdentity;
 use publication::rails::KnownRails;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +55,6 @@ use steady::{Operations, Surroundings};
 use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 use topology_graph::{HostRoot, PciAddress, Snapshot};
-use vendor_driver::VendorDriver;
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -74,7 +72,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return Start { args, host, client, server, shared, node }.once().await;
     }
     let uplinks = Uplinks::new(&host, args.host_nics.clone());
-    let shared = Shared { uplinks, ..Shared::default() };
+    let loading = setup::loading_driver();
+    let shared = Shared { uplinks, loading, ..Shared::default() };
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
     // The order matters: the plugin's requirements are waited for before anything is published.
@@ -131,10 +130,10 @@ impl Start<'_> {
         let Shared { servers, uplinks, ports, health, late, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         let wake = Arc::new(Notify::new());
-        // Of a recorded machine it is unknown which interfaces the host needs.
-        let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &ports, &wake));
-        let vendor =
-            VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
+        let is_this_machine = kernel.is_some();
+        let setup =
+            setup::Start { args, client, host, ports: &ports, is_this_machine, wake: &wake };
+        let setup = setup::start(setup).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|it| it.reaching(servers.clone()).remembering(uplinks));
         let source = CloudSource::new(args.cloud.provider(), args.imds_url.clone(), host);
@@ -150,8 +149,7 @@ impl Start<'_> {
             device_health: health,
             history: files.load(),
             files,
-            functions,
-            vendor,
+            setup,
             claims: Claims::new(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             binding: NicBinding::new(args, &node),
             late,
@@ -216,10 +214,8 @@ struct Driver {
     /// What the looks so far have left.
     history: History,
     files: Files,
-    /// Virtual functions, if there are policies for them.
-    functions: Option<Functions>,
-    /// A vendor's driver of the NICs, where the operator has said that a container loads one.
-    vendor: Option<VendorDriver>,
+    /// What prepares the host.
+    setup: Option<Box<dyn HostSetup>>,
     claims: Claims,
     binding: NicBinding,
     /// The NICs that are bound late.
@@ -302,17 +298,20 @@ impl Driver {
         let Reading { snapshot, namespaces, link_errors } = self.machine().await?;
         let network = self.network().await?;
         let now = Instant::now();
-        let not_ready = match &mut self.functions {
-            Some(functions) => functions.look(&snapshot, &network, &self.history.seen, now).await,
-            None => BTreeSet::new(),
-        };
         let held = self.claims.held();
-        let vendor = self.vendor.as_ref().map(|vendor| vendor.facts(&snapshot, !held.is_empty()));
+        let setup = match &mut self.setup {
+            Some(setup) => {
+                let (snapshot, network, seen) = (&snapshot, &network, &self.history.seen);
+                let (is_known, has_claims) = (&|device: &str| seen.has(device), !held.is_empty());
+                setup.look(Machine { snapshot, network, is_known, has_claims, now }).await
+            }
+            None => SetUp::default(),
+        };
         let (cloud, rails) = (self.cloud.clone(), rails_file(&self.run_dir));
         Ok(Look {
             machine: Facts { snapshot, network, cloud, rails },
             namespaces,
-            kernel: KernelFacts::read(&self.host, &self.run_dir),
+            kernel: KernelFacts::read(&self.host),
             held,
             places: self.claims.places(),
             given: self.claims.given(),
@@ -320,16 +319,15 @@ impl Driver {
             unresponsive: self.ports.unresponsive(),
             port_errors: self.ports.errors(),
             link_errors,
-            not_ready,
             topology_policy: self.kubelet_config.topology_policy(),
-            vendor,
+            setup,
             now: Instant::now(),
         })
     }
 
     /// Passes on and stores what was decided; returns what is to be published.
     fn keep(&mut self, outcome: Outcome) -> Decision {
-        let Outcome { decision, history, binding, late, vendor } = outcome;
+        let Outcome { decision, history, binding, late } = outcome;
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
         }
@@ -339,9 +337,6 @@ impl Driver {
         }
         self.files.store(&self.history, &history);
         self.history = history;
-        if let (Some(driver), Some(decision)) = (&mut self.vendor, vendor) {
-            driver.heed(&decision);
-        }
         match late {
             Some(nics) => self.late.set(nics),
             None => self.late.set_named(),
@@ -392,8 +387,8 @@ impl Driver {
 
     /// Records that the server has the result of the last look.
     fn said(&mut self) {
-        if let Some(functions) = &mut self.functions {
-            functions.published(Instant::now());
+        if let Some(setup) = &mut self.setup {
+            setup.published(Instant::now());
         }
     }
 

@@ -17,5 +17,4 @@ pub mod rdma;
 pub mod reads;
 pub mod seen;
 pub(crate) mod uevents;
-pub mod vendor_driver;
 pub(crate) mod watch;

@@ -1,5 +1,4 @@
-//! Changes the machine: moves interfaces and RDMA devices into pods and back by netlink, and
-//! sets the number of virtual functions.
+//! Changes the machine: moves interfaces and RDMA devices into pods and back by netlink.
 
 pub mod attach;
 pub(crate) mod dump;
@@ -10,4 +9,3 @@ pub(crate) mod netlink;
 pub mod network;
 pub(crate) mod nldev;
 pub(crate) mod route_socket;
-pub mod sriov;

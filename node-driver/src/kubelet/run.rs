@@ -9,6 +9,7 @@ use crate::kernel::attach::namespaces::Namespaces;
 use crate::kubelet::args::PluginArgs;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::{Awaited, Plugin, capabilities};
+use crate::model::setup::LoadingDriver;
 use crate::prepare::Abandoned;
 use crate::prepare::cdi;
 use crate::prepare::effects::Effects;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub ports: KnownPorts,
     /// The devices' health, as publication observes it.
     pub health: Sender<Vec<DeviceHealth>>,
+    /// Whether a vendor's driver is being loaded.
+    pub loading: LoadingDriver,
     /// The NICs that are bound late, as publication sees them.
     pub late: LateNics,
 }
@@ -82,7 +85,7 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let leases = Keepers::default();
     let notices = Notices::default();
     let effects = Effects { paths, settings, namespaces, leases, notices, faults };
-    let Shared { metrics, servers, uplinks, ports, late, .. } = shared.clone();
+    let Shared { metrics, servers, uplinks, ports, loading, late, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
     let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());
     Node {
@@ -90,6 +93,7 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
         ports,
         servers,
         uplinks,
+        loading,
         policy,
         network_namespaces,
         effects,

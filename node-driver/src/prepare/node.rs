@@ -24,6 +24,7 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::kernel::attach::{AttachError, ethtool, rdma, virtual_function_settings};
 use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::Plan;
+use crate::model::setup::LoadingDriver;
 use crate::prepare::cdi;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
@@ -38,8 +39,6 @@ use crate::prepare::plan::{Facts, Policy, plan};
 use crate::prepare::published::Published;
 use crate::prepare::uppers::with_uppers;
 use crate::prepare::wiring::wiring;
-use crate::vendor_driver;
-use crate::vendor_driver::state::Stage;
 pub use abandoned::Abandoned;
 use cluster_model::drivers::accelerators;
 use late::BoundClaim;
@@ -76,6 +75,8 @@ pub struct Node {
     pub servers: ApiServers,
     /// Interfaces that were uplinks in this boot, and the operator's choice.
     pub uplinks: Uplinks,
+    /// Whether a vendor's driver is being loaded.
+    pub loading: LoadingDriver,
     /// What the administrator allows pods to get.
     pub policy: Policy,
     /// Namespaces whose claims may use settings with effects beyond their pods.
@@ -149,13 +150,10 @@ impl Node {
     /// Prepares nothing while a vendor's driver replaces modules. It records this under the same
     /// lock, after it has seen that no claim is prepared.
     fn check_vendor_driver(&self, claim: &AllocatedClaim) -> Result<(), PrepareError> {
-        let state = vendor_driver::state::file(&self.host).and_then(|file| file.load());
-        match state {
-            Some(state) if state.stage == Stage::Loading => Err(PrepareError::VendorDriver {
-                claim: claim.claim.clone(),
-                version: state.version,
-            }),
-            _ => Ok(()),
+        let claim = || claim.claim.clone();
+        match self.loading.version(&self.host) {
+            Some(version) => Err(PrepareError::VendorDriver { claim: claim(), version }),
+            None => Ok(()),
         }
     }
 

@@ -3,8 +3,6 @@
 //!
 //! [`event`] also creates the events on other objects.
 
-use crate::decide::modules::KERNEL_MODULES;
-use crate::decide::vendor_driver::{VENDOR_DRIVER, reason};
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -18,7 +16,6 @@ use publication::health::{Problem, Problems};
 use publication::node::NodeIdentity;
 use publication::withheld::WithheldNic;
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::HostCondition;
 
 /// Namespace for events on cluster-scoped objects, as the kubelet uses it.
 const NAMESPACE: &str = "default";
@@ -70,15 +67,6 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
     notices
 }
 
-/// The event for missing kernel modules, if it differs from the one before. `before` stores it.
-pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Option<Notice> {
-    let lacking = host.iter().find(|it| it.kind == KERNEL_MODULES && !it.holds);
-    let now = lacking.map(|condition| condition.message.clone()).unwrap_or_default();
-    let is_new = now != *before && !now.is_empty();
-    before.clone_from(&now);
-    is_new.then(|| Notice::warning("KernelModulesLacking", &now))
-}
-
 /// The event for a node that publishes no NIC although it has some, if what is withheld has
 /// changed.
 pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Option<Notice> {
@@ -94,25 +82,6 @@ pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Opt
         })
         .collect();
     Some(Notice::warning("NoNICPublished", &reasons.join("; ")))
-}
-
-/// What is to be said of a vendor's driver where it was something else before, which is
-/// remembered.
-pub(crate) fn vendor_driver_notice(
-    before: &mut Option<HostCondition>,
-    host: &[HostCondition],
-) -> Option<Notice> {
-    let now = host.iter().find(|it| it.kind == VENDOR_DRIVER);
-    let is_new = now.map(|it| it.reason) != before.as_ref().map(|it| it.reason);
-    *before = now.cloned();
-    let HostCondition { reason: of_condition, message, .. } = now.filter(|_| is_new)?;
-    match *of_condition {
-        reason::LOADED => Some(Notice::normal("VendorDriverLoaded", message)),
-        reason::FAILED => Some(Notice::warning("VendorDriverFailed", message)),
-        reason::DRAINING => Some(Notice::normal("VendorDriverDraining", message)),
-        reason::WAITING => Some(Notice::normal("VendorDriverWaiting", message)),
-        _ => None,
-    }
 }
 
 fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
@@ -272,50 +241,6 @@ mod tests {
         Normal NICPortSteady a: the port has been steady for two minutes
         Normal NICLinkRestored c: the PCIe link runs at full speed
         ");
-    }
-
-    #[test]
-    fn missing_modules_are_reported_once() {
-        let condition = |holds, message: &str| HostCondition {
-            kind: KERNEL_MODULES,
-            holds,
-            reason: "Absent",
-            message: message.to_owned(),
-            entries: vec![],
-        };
-        let mut before = String::new();
-        let mut said =
-            |host: &[HostCondition]| modules_notice(&mut before, host).map(|notice| notice.note);
-        assert_eq!(said(&[]), None);
-        assert_eq!(said(&[condition(true, "ib_umad loaded")]), None);
-        let lacking = condition(false, "irdma is absent");
-        assert_eq!(said(std::slice::from_ref(&lacking)).as_deref(), Some("irdma is absent"));
-        assert_eq!(said(std::slice::from_ref(&lacking)), None);
-        assert_eq!(said(&[condition(true, "irdma loaded")]), None);
-        assert_eq!(said(&[lacking]).as_deref(), Some("irdma is absent"));
-    }
-
-    #[test]
-    fn each_stage_of_a_vendors_driver_is_told_once() {
-        let condition = |reason| HostCondition {
-            kind: VENDOR_DRIVER,
-            holds: reason == "Loaded",
-            reason,
-            message: "version 1".to_owned(),
-            entries: vec![],
-        };
-        let mut before = None;
-        let mut said = |host: &[HostCondition]| {
-            vendor_driver_notice(&mut before, host).map(|notice| notice.reason)
-        };
-        assert_eq!(said(&[]), None);
-        assert_eq!(said(&[condition("Expected")]), None);
-        assert_eq!(said(&[condition("Waiting")]), Some("VendorDriverWaiting"));
-        assert_eq!(said(&[condition("Waiting")]), None);
-        assert_eq!(said(&[condition("Draining")]), Some("VendorDriverDraining"));
-        assert_eq!(said(&[condition("Failed")]), Some("VendorDriverFailed"));
-        assert_eq!(said(&[condition("Loaded")]), Some("VendorDriverLoaded"));
-        assert_eq!(said(&[]), None);
     }
 
     #[test]

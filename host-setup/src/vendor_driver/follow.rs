@@ -1,11 +1,9 @@
 //! The driver's part where a vendor's NIC driver comes in a container: follows its state, and the
 //! cluster's turns in which nodes are drained.
 
+use super::state::{self, Grant, VendorDriverState};
+use super::verdict::{VendorDriverDecision, VendorDriverFacts, decide};
 use crate::args::VendorDriverArgs;
-use crate::decide::look::VendorLook;
-use crate::decide::vendor_driver::VendorDriverDecision;
-use crate::facts::vendor_driver::VendorDriverFacts;
-use crate::vendor_driver::state::{self, Grant, VendorDriverState};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use node_files::boot_file::BootFile;
@@ -16,7 +14,7 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -35,7 +33,7 @@ const LABELS_PERIOD: Duration = Duration::from_secs(10);
 
 /// What is followed.
 #[derive(Debug)]
-pub(super) struct VendorDriver {
+pub(crate) struct VendorDriver {
     args: VendorDriverArgs,
     file: Option<BootFile<VendorDriverState>>,
     is_selected: Arc<AtomicBool>,
@@ -47,7 +45,7 @@ pub(super) struct VendorDriver {
 
 impl VendorDriver {
     /// Starts to follow it; `None` where no node has one.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         args: &VendorDriverArgs,
         (client, node): (&Client, &str),
         host: &HostRoot,
@@ -76,26 +74,29 @@ impl VendorDriver {
         })
     }
 
-    /// Reads its state, and which devices it drives.
-    pub(super) fn facts(&self, snapshot: &Snapshot, has_claims: bool) -> VendorLook {
+    /// Reads its state and decides; asks for a turn, or gives it back. Also returns the devices that it
+    /// drives.
+    pub(crate) fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        has_claims: bool,
+    ) -> (VendorDriverDecision, BTreeSet<String>) {
         let facts = VendorDriverFacts {
             state: self.file.as_ref().and_then(BootFile::load),
             is_selected: self.is_selected.load(Ordering::Relaxed),
             has_claims,
             has_turn: self.turn.has.load(Ordering::Relaxed),
         };
-        VendorLook { facts, drain: self.args.drain, devices: self.devices(snapshot) }
-    }
-
-    /// Asks for a turn, or gives it back, as decided.
-    pub(super) fn heed(&mut self, decision: &VendorDriverDecision) {
+        let decision = decide(&facts, self.args.drain);
         self.turn.set(decision.wants_turn);
         self.grant.set(decision.grants.as_deref().unwrap_or_default());
+        (decision, self.devices(snapshot))
     }
 
-    /// The file that the vendor's container writes.
-    pub(super) fn file(&self) -> Option<BootFile<VendorDriverState>> {
-        self.file.clone()
+    /// When the vendor's container has written its state last.
+    pub(crate) fn stamp(&self) -> impl Fn() -> Option<SystemTime> + Send + 'static {
+        let file = self.file.clone();
+        move || file.as_ref().and_then(BootFile::stamp)
     }
 
     /// The devices that it drives.

@@ -1,8 +1,7 @@
 //! What a vendor's driver that comes in a container means for the node's NICs: whether they are
 //! published, whether pods that use them are evicted, and what is said of it. Pure.
 
-use crate::facts::vendor_driver::VendorDriverFacts;
-use crate::vendor_driver::state::Stage;
+use super::state::{Stage, VendorDriverState};
 use topology_graph::HostCondition;
 
 /// Whether the vendor's driver is loaded, on nodes where it comes in a container.
@@ -16,6 +15,19 @@ pub(crate) mod reason {
     pub(crate) const LOADING: &str = "Loading";
     pub(crate) const FAILED: &str = "Failed";
     pub(crate) const LOADED: &str = "Loaded";
+}
+
+/// What is found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VendorDriverFacts {
+    /// What the vendor's container recorded in this boot.
+    pub(crate) state: Option<VendorDriverState>,
+    /// Whether the node's labels say that there will be such a container.
+    pub(crate) is_selected: bool,
+    /// Whether claims have NICs of this node.
+    pub(crate) has_claims: bool,
+    /// Whether this node is the one of the cluster that may be drained.
+    pub(crate) has_turn: bool,
 }
 
 /// What happens to pods that use a NIC when its driver is replaced.
@@ -112,7 +124,6 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vendor_driver::state::VendorDriverState;
 
     fn facts(stage: Option<Stage>) -> VendorDriverFacts {
         let recorded = stage.map(|stage| VendorDriverState {

@@ -1,55 +1,17 @@
-//! NodeTopology conditions about kernel modules. Pure.
+//! The NodeTopology condition about GPU memory. Pure.
 
 use crate::facts::modules::KernelFacts;
-use crate::modules::{Outcome, takes_dma_buf};
+use cluster_model::peer_memory::{exports_dma_buf, takes_dma_buf};
 use topology_graph::HostCondition;
-
-/// Condition type: whether all kernel modules that the init container was asked for are
-/// available.
-pub(crate) const KERNEL_MODULES: &str = "KernelModules";
 
 /// Condition type: whether NICs can reach GPU memory.
 pub(crate) const PEER_MEMORY: &str = "PeerMemory";
 
-/// Part of the version text by which NVIDIA's open driver is recognized.
-const OPEN: &str = "Open Kernel Module";
-
-/// The conditions; none if no modules were asked for and no GPU driver is loaded.
-pub(crate) fn conditions(facts: &KernelFacts) -> Vec<HostCondition> {
-    [modules(facts), peer_memory(facts)].into_iter().flatten().collect()
-}
-
-fn modules(facts: &KernelFacts) -> Option<HostCondition> {
-    let report = facts.report.as_ref()?;
-    let first = report.lacking().next();
-    let lines: Vec<_> = report.modules.iter().map(ToString::to_string).collect();
-    Some(HostCondition {
-        kind: KERNEL_MODULES,
-        holds: first.is_none(),
-        reason: first.map_or("AllThere", |module| word(module.outcome)),
-        message: lines.join("; "),
-        entries: Vec::new(),
-    })
-}
-
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Loaded => "Loaded",
-        Outcome::AlreadyLoaded => "AlreadyLoaded",
-        Outcome::BuiltIn => "BuiltIn",
-        Outcome::NotNeeded => "NotNeeded",
-        Outcome::Waiting => "Waiting",
-        Outcome::Absent => "Absent",
-        Outcome::Forbidden => "Forbidden",
-        Outcome::Failed => "Failed",
-    }
-}
-
 /// NVIDIA needs a separate module or the open driver's dma-buf, AMD needs dma-buf. dma-buf
 /// needs RDMA drivers that import it: Linux has them since 5.12, a vendor's may do so earlier.
-fn peer_memory(facts: &KernelFacts) -> Option<HostCondition> {
+pub(crate) fn condition(facts: &KernelFacts) -> Option<HostCondition> {
     let of_driver = match &facts.nvidia {
-        Some(version) if version.contains(OPEN) => Some("NVIDIA's open driver exports it"),
+        Some(version) if exports_dma_buf(version) => Some("NVIDIA's open driver exports it"),
         Some(_) => None,
         None if facts.amdgpu => Some("AMD's driver exports it"),
         None => return None,
@@ -85,12 +47,11 @@ fn peer_memory(facts: &KernelFacts) -> Option<HostCondition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modules::{ModuleReport, ModulesReport};
 
     fn said(facts: &KernelFacts) -> Vec<String> {
         let said =
             |it: HostCondition| format!("{} {} {}: {}", it.kind, it.holds, it.reason, it.message);
-        conditions(facts).into_iter().map(said).collect()
+        condition(facts).into_iter().map(said).collect()
     }
 
     #[test]
@@ -127,29 +88,5 @@ mod tests {
         PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 5.12.0 imports it
         PeerMemory true DmaBuf: dma-buf: AMD's driver exports it, and Linux 6.8.0 imports it
         ");
-    }
-
-    #[test]
-    fn the_first_missing_module_is_the_reason() {
-        let module = |name: &str, outcome, detail: &str| ModuleReport {
-            name: name.to_owned(),
-            outcome,
-            detail: detail.to_owned(),
-        };
-        let report = |modules| {
-            let report = Some(ModulesReport { kernel: "6.8.0".to_owned(), modules });
-            said(&KernelFacts { report, ..KernelFacts::default() })
-        };
-        let well = module("ib_umad", Outcome::Loaded, "with ib_core");
-        assert_eq!(
-            report(vec![well.clone()]),
-            ["KernelModules true AllThere: ib_umad loaded: with ib_core"]
-        );
-        let lacking = module("irdma", Outcome::Absent, "no such module in /lib/modules/6.8.0");
-        assert_eq!(
-            report(vec![well, lacking]),
-            ["KernelModules false Absent: ib_umad loaded: with ib_core; irdma is absent: no such \
-              module in /lib/modules/6.8.0"]
-        );
     }
 }

@@ -1,23 +1,21 @@
-//! Uses a planted sysfs and an in-process API server.
+//! Uses a planted sysfs.
 
 use super::*;
-use crate::decide::virtual_functions::tests::{GUID, Known, PHYSICAL};
-use crate::fake_server::{CLAIMS, FakeServer};
-use crate::model::checkpoint::Checkpoint;
+use crate::fake::FakeDriver;
+use crate::virtual_functions::tests::{GUID, Known, PHYSICAL};
+use cluster_model::names::DRIVER;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
-use serde_json::json;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use tempfile::TempDir;
 
-const NODE: &str = "node-1";
 const POLICY: &str = "numVfs=4,vendor=15b3";
 
 /// The virtual functions of a machine with one physical function.
 struct Stage {
-    server: FakeServer,
+    driver: Arc<FakeDriver>,
     folder: TempDir,
     functions: Functions,
     wake: Arc<Notify>,
@@ -26,7 +24,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let (server, folder) = (FakeServer::with_node(NODE), tempfile::tempdir().unwrap());
+        let (driver, folder) = (Arc::new(FakeDriver::new()), tempfile::tempdir().unwrap());
         let place = Place {
             sysfs: folder.path().join("sys"),
             paths: Paths {
@@ -37,15 +35,13 @@ impl Stage {
                 netns: folder.path().join("netns"),
                 sysctl: folder.path().join("sysctl"),
             },
-            faults: Faults::default(),
-            ports: KnownPorts::default(),
-            give_guids: |link, _| Err(AttachError::Gone { link: link.to_owned() }),
+            driver: Arc::<FakeDriver>::clone(&driver),
         };
         fs::create_dir_all(place.paths.plugin()).unwrap();
         let wake = Arc::new(Notify::new());
         let policies = vec![POLICY.parse().unwrap()];
-        let functions = Functions::new(policies, place, server.client(), NODE, &wake);
-        let stage = Self { server, folder, functions, wake, begin: Instant::now() };
+        let functions = Functions::new(policies, place, &wake);
+        let stage = Self { driver, folder, functions, wake, begin: Instant::now() };
         fs::create_dir_all(stage.file().parent().unwrap()).unwrap();
         fs::write(stage.file(), "old").unwrap();
         stage
@@ -63,7 +59,7 @@ impl Stage {
     /// Looks this many seconds after the beginning and returns the notices.
     async fn look(&mut self, known: &Known, seconds: u64) -> Vec<Notice> {
         let now = self.begin + Duration::from_secs(seconds);
-        self.functions.look(&known.snapshot, &known.network, &Seen::default(), now).await;
+        self.functions.look(&known.snapshot, &known.network, |_| false, now).await;
         self.functions.published(now);
         self.functions.notices()
     }
@@ -74,39 +70,23 @@ impl Stage {
         timeout(patience, self.wake.notified()).await.expect("a write is in progress");
     }
 
-    fn claim(&self, name: &str, pool: &str) {
-        let device = json!({
-            "request": "nic", "driver": DRIVER, "pool": pool, "device": "pci-0000-86-10-2",
-        });
-        let claim = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": "jobs", "uid": name},
-            "status": {"allocation": {"devices": {"results": [device]}}},
-        });
-        self.server.edit(|objects| {
-            objects.insert(format!("{CLAIMS}/{name}"), claim);
-        });
+    /// Allocates a virtual function of this node to a claim.
+    fn claim(&self, name: &str) {
+        let device = "pci-0000-86-10-2".to_owned();
+        self.driver.said().allocated.insert(device, format!("jobs/{name}"));
     }
 
-    fn no_claim(&self, name: &str) {
-        self.server.edit(|objects| {
-            objects.remove(&format!("{CLAIMS}/{name}"));
-        });
+    fn no_claim(&self) {
+        self.driver.said().allocated.clear();
     }
 
     /// Prepares a claim with this device on this node.
     fn hold(&self, device: &str) {
-        let planned = json!({
-            "request": "nic", "pool": NODE, "device": device, "pciBusId": "", "rdma": null,
-            "link": null,
-        });
-        let claim = json!({"namespace": "jobs", "name": "job", "uid": "c-1"});
-        let plan =
-            json!({"claim": claim, "pods": [], "devices": [planned], "rdmaCm": null, "others": []});
-        let record = json!({"phase": "prepared", "plan": plan});
-        let checkpoint: Checkpoint =
-            serde_json::from_value(json!({"claims": {"c-1": record}})).unwrap();
-        checkpoint.store(&self.functions.place.paths.checkpoint()).unwrap();
+        self.driver.said().held = Some([device.to_owned()].into());
+    }
+
+    fn give_guids(&self, give: fn(&str, &[u64]) -> Result<(), DriverError>) {
+        self.driver.said().give_guids = give;
     }
 }
 
@@ -135,24 +115,22 @@ async fn functions_are_created_at_once_and_reported() {
 async fn functions_are_replaced_when_no_claim_has_one() {
     let mut stage = Stage::new();
     let known = Known::with(2);
-    // A claim for another node's device does not matter.
-    stage.claim("elsewhere", "node-2");
-    stage.claim("mine", NODE);
+    stage.claim("mine");
     let notices = texts(&stage.look(&known, 0).await);
     let expected = "0000:86:00.0 (rail3) has 2 virtual functions instead of 4: \
         claim `jobs/mine` has `pci-0000-86-10-2`; drain the node, or wait until that ends";
     assert!(notices.contains(expected), "{notices}");
     assert!(stage.functions.withheld.is_empty());
     assert!(stage.look(&known, 59).await.is_empty(), "said once");
-    stage.no_claim("mine");
+    stage.no_claim();
     assert!(stage.look(&known, 61).await.is_empty());
     assert_eq!(stage.functions.withheld.len(), 3, "withdrawn, with their physical function");
     // A scheduler that had not seen the withdrawal yet.
-    stage.claim("late", NODE);
+    stage.claim("late");
     let notices = texts(&stage.look(&known, 72).await);
     assert!(notices.contains("claim `jobs/late` has"), "{notices}");
     assert!(stage.functions.withheld.is_empty(), "published again");
-    stage.no_claim("late");
+    stage.no_claim();
     stage.look(&known, 140).await;
     stage.look(&known, 145).await;
     assert_eq!(stage.written(), "old");
@@ -223,11 +201,11 @@ fn read(mut pipe: &File) -> String {
 async fn infiniband_functions_get_guids_and_are_recreated() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
-    stage.functions.place.give_guids = |link, guids| {
+    stage.give_guids(|link, guids| {
         let expected: Vec<_> = (0..4).map(|it| guid::derive(GUID, it)).collect();
         assert_eq!((link, guids), ("rail3", &expected[..]));
         Ok(())
-    };
+    });
     let mut known = Known::with(0);
     known.infiniband(&[]);
     stage.look(&known, 0).await;
@@ -243,16 +221,16 @@ async fn infiniband_functions_get_guids_and_are_recreated() {
 async fn functions_without_guids_are_recreated_once_when_unclaimed() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
-    stage.functions.place.give_guids = |_, _| Ok(());
+    stage.give_guids(|_, _| Ok(()));
     let mut known = Known::with(2);
     known.infiniband(&[0, 0]);
     known.snapshot.pci[0].sriov_num_vfs = Some(4);
-    stage.claim("mine", NODE);
+    stage.claim("mine");
     let notices = texts(&stage.look(&known, 0).await);
     let expected = "virtual functions of 0000:86:00.0 (rail3) must be recreated to get GUIDs: \
         claim `jobs/mine` has `pci-0000-86-10-2`";
     assert!(notices.contains(expected), "{notices}");
-    stage.no_claim("mine");
+    stage.no_claim();
     for seconds in [61, 72] {
         stage.look(&known, seconds).await;
     }
@@ -270,7 +248,7 @@ async fn functions_without_guids_are_recreated_once_when_unclaimed() {
 async fn a_claim_that_has_a_new_function_keeps_it() {
     let mut stage = Stage::new();
     let numbers = pipe(&stage.file());
-    stage.functions.place.give_guids = |_, _| Ok(());
+    stage.give_guids(|_, _| Ok(()));
     let link = stage.file().with_file_name("virtfn0");
     symlink("../0000:86:10.0", link).unwrap();
     stage.hold("pci-0000-86-10-0");
@@ -307,11 +285,10 @@ async fn functions_that_cannot_get_guids_stay_and_are_reported() {
 #[tokio::test]
 async fn a_damaged_checkpoint_prevents_changes() {
     let mut stage = Stage::new();
-    fs::write(stage.functions.place.paths.checkpoint(), "{").unwrap();
+    stage.driver.said().held = None;
     for known in [Known::with(0), Known::with(2)] {
         stage.look(&known, 0).await;
         stage.look(&known, 100).await;
     }
     assert_eq!(stage.written(), "old");
-    assert!(stage.functions.place.paths.checkpoint().exists(), "the plugin sets it aside");
 }

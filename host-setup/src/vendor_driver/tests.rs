@@ -3,9 +3,7 @@
 use super::plan::{Step, Users, next};
 use super::state::{LoadedModule, Modules};
 use super::*;
-use crate::model::checkpoint::{Checkpoint, Phase, Record};
-use crate::model::claim::ClaimRef;
-use crate::model::plan::{Plan, Wiring};
+use crate::fake::FakeDriver;
 use publication::network::Interface;
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -82,11 +80,11 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
 }
 
 /// A machine with one module of which nothing is open, and one claim.
-struct Machine(TempDir);
+struct Machine(TempDir, Arc<FakeDriver>);
 
 impl Machine {
     fn new() -> Self {
-        let machine = Self(tempfile::tempdir().unwrap());
+        let machine = Self(tempfile::tempdir().unwrap(), Arc::new(FakeDriver::new()));
         machine.write("proc/sys/kernel/random/boot_id", "1b1c2d3e-0000-4000-8000-000000000001\n");
         machine.write("sys/module/mlx5_ib/refcnt", "2\n");
         machine.write("sys/module/mlx5_ib/srcversion", "533BB7E5866E52F63B9ACCB\n");
@@ -106,28 +104,9 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
-    /// Records that a claim is prepared, or that none is.
+    /// Prepares these claims, and no others.
     fn set_claims(&self, names: &[&str]) {
-        let record = |name: &&str| {
-            let claim =
-                ClaimRef { namespace: "team".into(), name: (*name).into(), uid: (*name).into() };
-            let plan = Plan {
-                claim,
-                pods: vec![],
-                devices: vec![],
-                rdma_cm: None,
-                plugin_gpus: Vec::new(),
-                others: vec![],
-                pod_claim_name: None,
-                wiring: Wiring::default(),
-                boot_id: None,
-            };
-            ((*name).to_owned(), Record { phase: Phase::Prepared, plan })
-        };
-        let claims = names.iter().map(record).collect();
-        let path = self.path("kubelet/plugins/dra.net/checkpoint.json");
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        Checkpoint { claims, ..Checkpoint::default() }.store(&path).unwrap();
+        self.1.said().claims = names.iter().map(|name| format!("team/{name}")).collect();
     }
 
     fn loader(&self, version: &str, script: &str) -> Loader {
@@ -141,7 +120,8 @@ impl Machine {
             first_load_in_turn: false,
             command: ["sh", "-c", script, "sh", &ready].map(str::to_owned).to_vec(),
         };
-        Loader::new(args).unwrap()
+        let node = Arc::<FakeDriver>::clone(&self.1);
+        Loader::new(args, |_| node).unwrap()
     }
 
     fn state(&self) -> Option<VendorDriverState> {

@@ -16,7 +16,7 @@ const LINK: &str = "virtfn";
 
 /// Sets the number, below a writable sysfs. Returns when the kernel has created the virtual
 /// functions and bound each to a driver, if one is loaded. Many functions take seconds.
-pub fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileError> {
+pub(super) fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileError> {
     let path = sysfs.join(function).join(NUMBER);
     let file = OpenOptions::new().write(true).open(&path);
     let written = file.and_then(|mut file| file.write_all(number.to_string().as_bytes()));
@@ -24,7 +24,7 @@ pub fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileE
 }
 
 /// The virtual functions of a physical function.
-pub fn functions(sysfs: &Path, function: &str) -> io::Result<BTreeSet<PciAddress>> {
+pub(super) fn functions(sysfs: &Path, function: &str) -> io::Result<BTreeSet<PciAddress>> {
     let mut functions = BTreeSet::new();
     for entry in fs::read_dir(sysfs.join(function))? {
         let entry = entry?;

@@ -10,19 +10,20 @@
 //! person. A version that the node has not loaded before is loaded on one node at a time.
 //!
 //! What it does is in a file that lasts until the next boot (module `state`). The driver reads it,
-//! evicts pods, withholds NICs and publishes a condition (`crate::decide::vendor_driver`).
+//! evicts pods, withholds NICs and publishes a condition ([`verdict`]).
 
 mod attempt;
+pub(crate) mod follow;
 mod functions;
 mod loaded;
 mod plan;
-pub(crate) mod state;
+pub mod state;
+pub mod verdict;
 
 #[cfg(test)]
 mod tests;
 
-use crate::facts::held::Claims;
-use crate::facts::network::kernel::Kernel;
+use crate::node::Node;
 use anyhow::Context;
 use attempt::{Attempt, AttemptFile};
 use cluster_model::names::DRIVER;
@@ -36,6 +37,7 @@ use publication::network::NetworkFacts;
 use rustix::process::{Pid, Signal, kill_process};
 use state::{Grant, Stage, VendorDriverState};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 use tokio::process::{Child, Command};
@@ -115,15 +117,18 @@ pub struct RunArgs {
     pub command: Vec<String>,
 }
 
-/// Runs the subcommand to its end.
+/// Runs the subcommand to its end; `node` knows what is in these directories.
 ///
 /// # Errors
 /// The program cannot be copied, the version is not loaded, or the image's entry point failed.
-pub async fn run(command: VendorDriverCommand) -> anyhow::Result<()> {
+pub async fn run(
+    command: VendorDriverCommand,
+    node: impl FnOnce(&Paths) -> Arc<dyn Node>,
+) -> anyhow::Result<()> {
     match command.action {
         Action::Install { directory } => Ok(install(&directory.join("node-driver"))?),
         Action::Ready(args) => is_ready(&args),
-        Action::Run(args) => Loader::new(args)?.run().await,
+        Action::Run(args) => Loader::new(args, node)?.run().await,
     }
 }
 
@@ -150,12 +155,13 @@ struct Loader {
     boot_id: String,
     /// The node's turn, which the driver grants.
     grant: Option<BootFile<Grant>>,
+    node: Arc<dyn Node>,
     /// The interfaces of the host; none for a recorded machine.
     network: NetworkFacts,
 }
 
 impl Loader {
-    fn new(args: RunArgs) -> anyhow::Result<Self> {
+    fn new(args: RunArgs, node: impl FnOnce(&Paths) -> Arc<dyn Node>) -> anyhow::Result<Self> {
         let file = file(&args.state.root)?;
         let run = args.state.root.join("run/dranet");
         let paths = Paths {
@@ -170,8 +176,8 @@ impl Loader {
         let host = HostRoot::at(&args.state.root);
         let boot_id = boot::boot_id(&host).unwrap_or_default();
         let grant = state::grant_file(&host);
-        let network = NetworkFacts::default();
-        Ok(Self { args, file, paths, attempts, boot_id, grant, network })
+        let (node, network) = (node(&paths), NetworkFacts::default());
+        Ok(Self { args, file, paths, attempts, boot_id, grant, node, network })
     }
 
     async fn run(mut self) -> anyhow::Result<()> {
@@ -179,7 +185,7 @@ impl Loader {
         let is_this_machine = boot::is_this_machine(&HostRoot::at(&self.args.state.root));
         loop {
             if is_this_machine {
-                self.network = Kernel::default().read().await?;
+                self.network = self.node.network().await.map_err(|error| anyhow::anyhow!(error))?;
             }
             match self.step()? {
                 Step::Keep => {
@@ -258,8 +264,7 @@ impl Loader {
     }
 
     fn users(&self) -> anyhow::Result<Users> {
-        let claims = Claims::new(Some(self.paths.checkpoint()));
-        let claims = claims.claims().context("failed to read which claims are prepared")?;
+        let claims = self.node.claims().context("failed to read which claims are prepared")?;
         let RunArgs { state, modules, force, .. } = &self.args;
         let others = if *force {
             Vec::new()

@@ -7,7 +7,7 @@ use std::fmt;
 use topology_graph::HostRoot;
 
 /// Name of the file, below the host's `run/dranet`.
-pub(crate) const FILE: &str = "vendor-driver.json";
+pub const FILE: &str = "vendor-driver.json";
 
 /// Name of the file with the node's turn, beside it.
 const GRANT_FILE: &str = "vendor-driver-turn.json";
@@ -17,30 +17,30 @@ const VERSION: u32 = 1;
 
 /// The state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct VendorDriverState {
+pub struct VendorDriverState {
     /// Version of the vendor's driver.
-    pub(crate) version: String,
+    pub version: String,
     /// How far it is.
-    pub(crate) stage: Stage,
+    pub stage: Stage,
     /// The builds of the modules that were loaded then, by name.
-    pub(crate) modules: BTreeMap<String, String>,
+    pub modules: BTreeMap<String, String>,
     /// Why it waits or failed; otherwise empty.
-    pub(crate) detail: String,
+    pub detail: String,
     /// Whether it waits only for the node's turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) waits_for_turn: bool,
+    pub waits_for_turn: bool,
 }
 
 /// The version that the node may load in its turn. The driver writes it while it has the turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Grant {
+pub struct Grant {
     /// Empty if it is not the node's turn.
-    pub(crate) version: String,
+    pub version: String,
 }
 
 /// How far the vendor's driver is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// Something uses the modules that it replaces.
     Waiting,
     /// The vendor's image runs; no claim is prepared.
@@ -53,23 +53,30 @@ pub(crate) enum Stage {
 
 /// A loaded module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LoadedModule {
+pub struct LoadedModule {
     /// Differs between two builds of the module.
-    pub(crate) build: String,
+    pub build: String,
     /// References that are not those of other modules: open devices, mostly.
-    pub(crate) openers: u32,
+    pub openers: u32,
 }
 
 /// Loaded modules by name.
-pub(crate) type Modules = BTreeMap<String, LoadedModule>;
+pub type Modules = BTreeMap<String, LoadedModule>;
 
 /// The file; `None` if the root has no boot ID.
-pub(crate) fn file(host: &HostRoot) -> Option<BootFile<VendorDriverState>> {
+pub fn file(host: &HostRoot) -> Option<BootFile<VendorDriverState>> {
     BootFile::new(host, FILE, VERSION)
 }
 
+/// The version that is being loaded now on the machine with this root, if any. No claim is prepared then: this
+/// is recorded in the driver's turn, after it was seen that none is.
+pub fn loading(host: &HostRoot) -> Option<String> {
+    let state = file(host)?.load()?;
+    (state.stage == Stage::Loading).then_some(state.version)
+}
+
 /// The file with the [`Grant`]; `None` if the root has no boot ID.
-pub(crate) fn grant_file(host: &HostRoot) -> Option<BootFile<Grant>> {
+pub fn grant_file(host: &HostRoot) -> Option<BootFile<Grant>> {
     BootFile::new(host, GRANT_FILE, VERSION)
 }
 

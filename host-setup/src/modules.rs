@@ -8,13 +8,13 @@
 //! requested one needs, and so are options on the kernel's command line.
 //!
 //! The result for each module is stored in a file until the next boot. The driver publishes it
-//! (`crate::facts::modules`).
+//! ([`condition`]).
 
+pub mod condition;
 mod plan;
 mod report;
 mod tree;
 
-pub(crate) use plan::takes_dma_buf;
 pub use report::{ModuleReport, ModulesReport, Outcome, ReportError};
 
 use anyhow::Context;

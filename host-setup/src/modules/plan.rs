@@ -2,19 +2,11 @@
 
 use super::report::Outcome;
 use super::tree::{ModuleTree, module_of};
+use cluster_model::peer_memory::{self, exports_dma_buf, takes_dma_buf};
 use std::path::Path;
 
 /// NVIDIA's module that gives NICs access to GPU memory.
-pub(super) const PEER_MEMORY: &str = "nvidia_peermem";
-
-/// That module and its predecessors before NVIDIA's driver 465.
-const PEER_MEMORY_MODULES: [&str; 3] = [PEER_MEMORY, "nv_peer_mem", "ib_peer_mem"];
-
-/// Part of the version text by which the open driver is recognized.
-const OPEN: &str = "Open Kernel Module";
-
-/// The first kernel whose RDMA drivers import dma-buf (`ib_umem_dmabuf_get`).
-const DMA_BUF_SINCE: (u32, u32) = (5, 12);
+pub(super) const PEER_MEMORY: &str = peer_memory::MODULES[0];
 
 /// What to do for a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +80,7 @@ pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
 /// never loads it: the choice of that driver is the administrator's.
 pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
     let settled = |outcome, detail: &str| Decision::Settled(outcome, detail.to_owned());
-    if let Some(loaded) = PEER_MEMORY_MODULES.iter().find(|name| tree.loaded.contains(**name)) {
+    if let Some(loaded) = peer_memory::MODULES.iter().find(|name| tree.loaded.contains(**name)) {
         let detail = if *loaded == PEER_MEMORY { "" } else { loaded };
         return settled(Outcome::AlreadyLoaded, detail);
     }
@@ -100,16 +92,9 @@ pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
             Outcome::Waiting,
             "no GPU driver is loaded yet; restart this pod when it is, or load the module together with it",
         ),
-        Some(version) if version.contains(OPEN) && takes_dma_buf(&tree.release) => {
+        Some(version) if exports_dma_buf(version) && takes_dma_buf(&tree.release) => {
             settled(Outcome::NotNeeded, "NVIDIA's open driver exports dma-buf")
         }
         Some(_) => decide(tree, PEER_MEMORY),
     }
-}
-
-/// Whether RDMA drivers of this kernel import dma-buf; a vendor's kernel may do so earlier.
-pub(crate) fn takes_dma_buf(release: &str) -> bool {
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().ok());
-    let version = numbers.next().flatten().zip(numbers.next().flatten());
-    version.is_some_and(|version| version >= DMA_BUF_SINCE)
 }

@@ -10,9 +10,11 @@
 //! function's driver keeps the GUIDs (`sriov_restore_guids`,
 //! `drivers/net/ethernet/mellanox/mlx5/core/sriov.c`).
 
+pub(crate) mod create;
 pub mod guid;
 pub mod policy;
 mod progress;
+mod sriov;
 
 use policy::{Candidate, SriovPolicy};
 pub use progress::{Action, Progress};

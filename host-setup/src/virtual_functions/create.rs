@@ -1,22 +1,11 @@
 //! Creates virtual functions according to the policies, and withholds those that are not
 //! ready to be published.
 
-use crate::args::Args;
-use crate::decide::virtual_functions::policy::SriovPolicy;
-use crate::decide::virtual_functions::{
-    Action, Judged, Obstacle, Progress, User, Verdict, VfFacts, guid, judge,
-};
-use crate::facts::claims;
-use crate::facts::held::Claims;
-use crate::facts::ports::KnownPorts;
-use crate::facts::seen::Seen;
-use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, virtual_function_settings};
-use crate::kernel::sriov;
-use crate::prepare::effects::Faults;
-use crate::publish::events::Notice;
-use cluster_model::names::DRIVER;
-use kube::Client;
+use super::policy::SriovPolicy;
+use super::sriov;
+use super::{Action, Judged, Obstacle, Progress, User, Verdict, VfFacts, guid, judge};
+use crate::node::{Driver, DriverError};
+use crate::notice::Notice;
 use node_files::durable::FileError;
 use node_files::paths::Paths;
 use node_files::turn;
@@ -44,12 +33,9 @@ const NOT_MADE: &str = "VirtualFunctionsNotCreated";
 const WITHOUT_GUIDS: &str = "VirtualFunctionsWithoutGUIDs";
 
 /// The virtual functions of one machine.
-pub(super) struct Functions {
+pub(crate) struct Functions {
     policies: Vec<SriovPolicy>,
     place: Place,
-    client: Client,
-    /// The pool of the devices.
-    pool: String,
     progress: Progress,
     judged: BTreeMap<PciAddress, Judged>,
     withheld: BTreeSet<String>,
@@ -65,14 +51,10 @@ pub(super) struct Functions {
 
 /// Where numbers are written, and where prepared claims are recorded.
 #[derive(Clone, Debug)]
-struct Place {
-    sysfs: PathBuf,
-    paths: Paths,
-    faults: Faults,
-    /// Reads of the machine, which leave out a function that is being changed.
-    ports: KnownPorts,
-    /// Sets the GUIDs of the virtual functions of the physical function with this interface.
-    give_guids: fn(&str, &[u64]) -> Result<(), AttachError>,
+pub(crate) struct Place {
+    pub(crate) sysfs: PathBuf,
+    pub(crate) paths: Paths,
+    pub(crate) driver: Arc<dyn Driver>,
 }
 
 /// What to write for one physical function.
@@ -98,7 +80,7 @@ enum Guids {
     /// Each virtual function has one.
     Given,
     /// The kernel refused them.
-    Refused(AttachError),
+    Refused(DriverError),
 }
 
 /// How a write ended.
@@ -124,35 +106,11 @@ enum WriteError {
 }
 
 impl Functions {
-    /// Creates it from the flags; `None` if they hold no policies, if claims are not prepared,
-    /// or with `--once`.
-    pub(super) fn of(
-        args: &Args,
-        client: &Client,
-        ports: &KnownPorts,
-        wake: &Arc<Notify>,
-    ) -> Option<Self> {
-        let paths = args.plugin.paths(DRIVER)?;
-        let sysfs = args.plugin.sysfs_dir.clone().unwrap_or_else(|| args.root.join("sys"));
-        let (faults, ports) = (args.plugin.faults(), ports.clone());
-        let place = Place { sysfs, paths, faults, ports, give_guids };
-        let policies = args.plugin.virtual_functions.clone();
-        let functions = Self::new(policies, place, client.clone(), &args.node_name, wake);
-        (!args.once && !functions.policies.is_empty()).then_some(functions)
-    }
-
-    fn new(
-        policies: Vec<SriovPolicy>,
-        place: Place,
-        client: Client,
-        pool: &str,
-        wake: &Arc<Notify>,
-    ) -> Self {
+    /// Creates functions by these policies.
+    pub(crate) fn new(policies: Vec<SriovPolicy>, place: Place, wake: &Arc<Notify>) -> Self {
         Self {
             policies,
             place,
-            client,
-            pool: pool.to_owned(),
             progress: Progress::default(),
             judged: BTreeMap::new(),
             withheld: BTreeSet::new(),
@@ -166,15 +124,15 @@ impl Functions {
     }
 
     /// Does what is due and returns the devices that must not be published now.
-    pub(super) async fn look(
+    pub(crate) async fn look(
         &mut self,
         snapshot: &Snapshot,
         network: &NetworkFacts,
-        seen: &Seen,
+        is_known: impl Fn(&str) -> bool,
         now: Instant,
     ) -> BTreeSet<String> {
         self.take_in(now);
-        let held = match self.place.claims().names() {
+        let held = match self.place.driver.held() {
             Ok(held) => held,
             // Without the claims nothing is changed, and withheld devices stay withheld.
             Err(error) => {
@@ -189,34 +147,34 @@ impl Functions {
             self.act(action, &mut judged, now).await;
         }
         self.tell_obstacles(&judged);
-        self.withheld = self.progress.withheld(&judged, machine, |device| seen.has(device), now);
+        self.withheld = self.progress.withheld(&judged, machine, is_known, now);
         self.judged = judged;
         self.withheld.clone()
     }
 
     /// Records that the result of the last look has been published.
-    pub(super) fn published(&mut self, now: Instant) {
+    pub(crate) fn published(&mut self, now: Instant) {
         self.progress.published(now);
     }
 
     /// Whether the first publication must wait: slices from before a reboot contain the virtual
     /// functions that are being created now.
-    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+    pub(crate) fn is_awaited(&self, now: Instant) -> bool {
         now < self.began + FIRST && self.progress.is_making(now)
     }
 
     /// When to look again without an event.
-    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_change(&self, now: Instant) -> Option<Instant> {
         self.progress.next_change(now)
     }
 
     /// Takes the notices since the last call.
-    pub(super) fn notices(&mut self) -> Vec<Notice> {
+    pub(crate) fn notices(&mut self) -> Vec<Notice> {
         mem::take(&mut self.notices)
     }
 
     /// The number of virtual functions that are wanted but missing.
-    pub(super) fn missing(&self) -> i64 {
+    pub(crate) fn missing(&self) -> i64 {
         self.judged.values().map(|it| i64::from(it.wanted.saturating_sub(it.present))).sum()
     }
 
@@ -258,10 +216,10 @@ impl Functions {
         physical: PciAddress,
         judged: &Judged,
     ) -> Result<Option<Obstacle>, String> {
-        let asked = timeout(PATIENCE, claims::allocated(&self.client, &self.pool)).await;
+        let asked = timeout(PATIENCE, self.place.driver.allocated()).await;
         let allocated = asked
             .map_err(|_| format!("no answer to `list resourceclaims` within {PATIENCE:?}"))?
-            .map_err(|error| Chain(&error).to_string())?;
+            .map_err(|error| Chain(&*error).to_string())?;
         Ok(judged.functions.iter().chain([&device_name(physical)]).find_map(|device| {
             let user = User::Allocated(allocated.get(device)?.clone());
             Some(Obstacle::InUse { device: device.clone(), user })
@@ -303,7 +261,7 @@ impl Functions {
                     }
                     match guids {
                         Guids::Refused(error) => {
-                            let note = format!("{note} without GUIDs: {}", Chain(&error));
+                            let note = format!("{note} without GUIDs: {}", Chain(&*error));
                             Notice::warning(WITHOUT_GUIDS, &note)
                         }
                         Guids::Needless | Guids::Given => Notice::normal(MADE, &note),
@@ -356,10 +314,6 @@ impl fmt::Debug for Functions {
     }
 }
 
-fn give_guids(link: &str, guids: &[u64]) -> Result<(), AttachError> {
-    virtual_function_settings::set_guids(&NetNs::current()?, link, guids)
-}
-
 /// The name of a physical function in logs and events.
 fn name(physical: PciAddress, judged: &Judged) -> String {
     match &judged.interface {
@@ -369,16 +323,12 @@ fn name(physical: PciAddress, judged: &Judged) -> String {
 }
 
 impl Place {
-    fn claims(&self) -> Claims {
-        Claims::new(Some(self.paths.checkpoint()))
-    }
-
     /// Writes the number. InfiniBand functions are created, get GUIDs and are recreated, because
     /// their driver reads a GUID only when it starts.
     fn write(&self, order: &Order) -> Result<Guids, WriteError> {
         let Order { path, removed, present, number, guids } = order;
-        let _changing = self.ports.reads().change(path);
-        self.faults.reached("functions:before");
+        let _changing = self.driver.changing(path);
+        self.driver.reached("functions:before");
         if present != number {
             if let Some(removed) = removed {
                 self.remove(path, removed)?;
@@ -389,29 +339,29 @@ impl Place {
             Some((link, guids)) => self.give(link, guids, order)?,
             None => Guids::Needless,
         };
-        self.faults.reached("functions:after");
+        self.driver.reached("functions:after");
         Ok(given)
     }
 
     /// Removes these devices. No claim can be prepared meanwhile.
     fn remove(&self, path: &str, devices: &BTreeSet<String>) -> Result<(), WriteError> {
         let _turn = turn::take(&self.paths)?;
-        let held = self.claims().names().map_err(WriteError::Unknown)?;
+        let held = self.driver.held().map_err(WriteError::Unknown)?;
         if let Some(device) = devices.intersection(&held).next() {
             return Err(WriteError::InUse(device.clone()));
         }
         sriov::set_number(&self.sysfs, path, 0)?;
-        self.faults.reached("functions:removed");
+        self.driver.reached("functions:removed");
         Ok(())
     }
 
     /// Gives GUIDs to the existing functions and recreates them. If a claim from before a reboot
     /// already has one, they stay, and the next attempt follows later.
     fn give(&self, link: &str, guids: &[u64], order: &Order) -> Result<Guids, WriteError> {
-        if let Err(error) = (self.give_guids)(link, guids) {
+        if let Err(error) = self.driver.give_guids(link, guids) {
             return Ok(Guids::Refused(error));
         }
-        self.faults.reached("functions:guids");
+        self.driver.reached("functions:guids");
         let there = sriov::functions(&self.sysfs, &order.path).map_err(WriteError::Unread)?;
         let there = there.into_iter().map(device_name);
         self.remove(&order.path, &there.collect())?;

@@ -1,0 +1,164 @@
+//! The setup's part of the driver: at each look at the machine it does what is due, and says what that means
+//! for the NICs.
+
+use crate::args::SetupArgs;
+use crate::modules::{ModulesReport, REPORT, condition};
+use crate::node::Driver;
+use crate::notice::{self, Notice};
+use crate::vendor_driver::follow::VendorDriver;
+use crate::virtual_functions::create::{Functions, Place};
+use kube::Client;
+use node_files::paths::Paths;
+use process::chain::Chain;
+use publication::network::NetworkFacts;
+use std::collections::BTreeSet;
+use std::mem;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+use tokio::sync::Notify;
+use topology_graph::{HostCondition, HostRoot, Snapshot};
+
+/// The setup of one host.
+#[derive(Debug)]
+pub struct HostSetup {
+    /// The directory with the init container's report on modules.
+    run_dir: PathBuf,
+    /// Virtual functions, if there are policies for them.
+    functions: Option<Functions>,
+    /// A vendor's driver of the NICs, where the operator has said that a container loads one.
+    vendor_driver: Option<VendorDriver>,
+    /// The last report of missing modules.
+    lacking: String,
+    /// What was said last of the vendor's driver.
+    said: Option<&'static str>,
+    notices: Vec<Notice>,
+}
+
+/// Everything needed to start it.
+#[expect(missing_debug_implementations, reason = "a client has none")]
+pub struct Start<'a> {
+    /// The flags.
+    pub args: &'a SetupArgs,
+    /// A client, and the node's name.
+    pub node: (&'a Client, &'a str),
+    /// The machine.
+    pub host: &'a HostRoot,
+    /// The directory with the init container's report on modules.
+    pub run_dir: PathBuf,
+    /// Where virtual functions can be created; `None` if claims are not prepared, or the machine is a
+    /// recorded one.
+    pub place: Option<(Paths, Arc<dyn Driver>)>,
+    /// Woken when something has changed.
+    pub wake: &'a Arc<Notify>,
+}
+
+/// What is known at a look.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine<'a> {
+    /// Its PCI functions, interfaces and RDMA devices.
+    pub snapshot: &'a Snapshot,
+    /// The host's interfaces.
+    pub network: &'a NetworkFacts,
+    /// Whether claims have NICs of the node.
+    pub has_claims: bool,
+    /// The time.
+    pub now: Instant,
+}
+
+/// What the setup means for NICs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetUp {
+    /// Whether the kernel modules that were asked for are there.
+    pub modules: Option<HostCondition>,
+    /// Whether the vendor's driver is loaded.
+    pub vendor_driver: Option<HostCondition>,
+    /// Devices whose virtual functions are being created.
+    pub not_ready: BTreeSet<String>,
+    /// Devices that are not published because their driver is being loaded.
+    pub withheld: BTreeSet<String>,
+    /// Devices whose pods are evicted, so that their driver can be loaded.
+    pub evicted: BTreeSet<String>,
+}
+
+impl HostSetup {
+    /// Starts it.
+    pub async fn start(Start { args, node, host, run_dir, place, wake }: Start<'_>) -> Self {
+        let policies = Some(args.virtual_functions.clone()).filter(|it| !it.is_empty());
+        let functions = policies.zip(place).map(|(policies, (paths, driver))| {
+            let sysfs = args.sysfs_dir.clone().unwrap_or_else(|| host.sys());
+            Functions::new(policies, Place { sysfs, paths, driver }, wake)
+        });
+        let vendor_driver = VendorDriver::start(&args.vendor_driver, node, host, wake).await;
+        let (lacking, notices) = (String::new(), Vec::new());
+        Self { run_dir, functions, vendor_driver, lacking, said: None, notices }
+    }
+
+    /// Does what is due. `is_known` tells the devices that were published before.
+    pub async fn look(&mut self, machine: Machine<'_>, is_known: impl Fn(&str) -> bool) -> SetUp {
+        let Machine { snapshot, network, has_claims, now } = machine;
+        let mut setup = SetUp { modules: self.modules(), ..SetUp::default() };
+        self.notices.extend(notice::of_modules(&mut self.lacking, setup.modules.as_ref()));
+        if let Some(vendor) = &mut self.vendor_driver {
+            let (decision, devices) = vendor.look(snapshot, has_claims);
+            if decision.withholds {
+                setup.withheld.clone_from(&devices);
+            }
+            if decision.evicts {
+                setup.evicted = devices;
+            }
+            setup.vendor_driver = decision.condition;
+        }
+        self.notices.extend(notice::of_vendor_driver(&mut self.said, setup.vendor_driver.as_ref()));
+        if let Some(functions) = &mut self.functions {
+            setup.not_ready = functions.look(snapshot, network, is_known, now).await;
+            self.notices.extend(functions.notices());
+        }
+        setup
+    }
+
+    /// The condition by the init container's report; `None` if it was not asked to load modules.
+    fn modules(&self) -> Option<HostCondition> {
+        let report = ModulesReport::read(&self.run_dir.join(REPORT)).unwrap_or_else(|error| {
+            tracing::warn!(error = %Chain(&error), "Continuing without the report on modules");
+            None
+        });
+        report.as_ref().map(condition::condition)
+    }
+
+    /// Records that the result of the last look has been published.
+    pub fn published(&mut self, now: Instant) {
+        if let Some(functions) = &mut self.functions {
+            functions.published(now);
+        }
+    }
+
+    /// Whether the first publication must wait: slices from before a reboot contain the virtual
+    /// functions that are being created now.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        self.functions.as_ref().is_some_and(|functions| functions.is_awaited(now))
+    }
+
+    /// When to look again without an event.
+    pub fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.functions.as_ref().and_then(|functions| functions.next_change(now))
+    }
+
+    /// Takes the notices since the last call.
+    pub fn notices(&mut self) -> Vec<Notice> {
+        mem::take(&mut self.notices)
+    }
+
+    /// The number of virtual functions that are wanted but missing.
+    pub fn missing_functions(&self) -> i64 {
+        self.functions.as_ref().map_or(0, Functions::missing)
+    }
+
+    /// When something outside the driver has changed last, to be asked again and again.
+    pub fn stamp(&self) -> Box<dyn Fn() -> Option<SystemTime> + Send> {
+        match &self.vendor_driver {
+            Some(vendor) => Box::new(vendor.stamp()),
+            None => Box::new(|| None),
+        }
+    }
+}

@@ -31,7 +31,7 @@ use crate::model::setup::SetUp;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
-use crate::setup::{self, HostSetup, Machine};
+use crate::setup::{self, HostSetup, SetupMachine};
 use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use kube::Client;
@@ -132,7 +132,7 @@ impl Start<'_> {
         let wake = Arc::new(Notify::new());
         let is_this_machine = kernel.is_some();
         let setup =
-            setup::Start { args, client, host, ports: &ports, is_this_machine, wake: &wake };
+            setup::SetupStart { args, client, host, ports: &ports, is_this_machine, wake: &wake };
         let setup = setup::start(setup).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|it| it.reaching(servers.clone()).remembering(uplinks));
@@ -303,7 +303,7 @@ impl Driver {
             Some(setup) => {
                 let (snapshot, network, seen) = (&snapshot, &network, &self.history.seen);
                 let (is_known, has_claims) = (&|device: &str| seen.has(device), !held.is_empty());
-                setup.look(Machine { snapshot, network, is_known, has_claims, now }).await
+                setup.look(SetupMachine { snapshot, network, is_known, has_claims, now }).await
             }
             None => SetUp::default(),
         };

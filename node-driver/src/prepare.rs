@@ -18,9 +18,9 @@ mod interfaces;
 pub mod inventory;
 pub mod late;
 mod leases;
+pub mod local;
 pub mod metadata;
 pub mod metrics;
-pub mod node;
 pub mod notices;
 pub mod plan;
 pub mod pools;
@@ -31,4 +31,4 @@ pub mod sandboxes;
 mod uppers;
 pub mod wiring;
 
-pub use node::{Abandoned, PreparedDevice};
+pub use local::{Abandoned, PreparedDevice};

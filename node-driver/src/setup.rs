@@ -23,7 +23,7 @@ pub(crate) use built_in::ProgramNode;
 /// Prepares the host.
 pub(crate) trait HostSetup: Debug + Send + Sync {
     /// Does what is due, and says what it means for NICs.
-    fn look<'a>(&'a mut self, machine: Machine<'a>) -> BoxFuture<'a, SetUp>;
+    fn look<'a>(&'a mut self, machine: SetupMachine<'a>) -> BoxFuture<'a, SetUp>;
 
     /// Records that the result of the last look has been published.
     fn published(&mut self, now: Instant);
@@ -46,7 +46,7 @@ pub(crate) trait HostSetup: Debug + Send + Sync {
 
 /// What is known at a look.
 #[derive(Clone, Copy)]
-pub(crate) struct Machine<'a> {
+pub(crate) struct SetupMachine<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) network: &'a NetworkFacts,
     /// Whether a device was published before.
@@ -57,7 +57,7 @@ pub(crate) struct Machine<'a> {
 }
 
 /// What the setup is started with.
-pub(crate) struct Start<'a> {
+pub(crate) struct SetupStart<'a> {
     pub(crate) args: &'a Args,
     pub(crate) client: &'a Client,
     pub(crate) host: &'a HostRoot,
@@ -69,14 +69,14 @@ pub(crate) struct Start<'a> {
 
 /// Starts the setup that is built in.
 #[cfg(feature = "host-setup")]
-pub(crate) async fn start(start: Start<'_>) -> Option<Box<dyn HostSetup>> {
+pub(crate) async fn start(start: SetupStart<'_>) -> Option<Box<dyn HostSetup>> {
     Some(Box::new(built_in::start(start).await))
 }
 
 /// Starts nothing.
 #[cfg(not(feature = "host-setup"))]
 #[expect(clippy::unused_async, reason = "as with the feature")]
-pub(crate) async fn start(_: Start<'_>) -> Option<Box<dyn HostSetup>> {
+pub(crate) async fn start(_: SetupStart<'_>) -> Option<Box<dyn HostSetup>> {
     None
 }
 

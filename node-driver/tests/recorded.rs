@@ -18,7 +18,7 @@ use model::checkpoint::{Checkpoint, Phase, Record};
 use node_driver::{kernel, model, prepare};
 use node_files::paths::Paths;
 use prepare::cdi;
-use prepare::published::Published;
+use prepare::published::SliceDevices;
 use prepare::wiring::wiring;
 use process::chain::Chain;
 use publication::live;
@@ -53,8 +53,8 @@ fn prepared(root: &Path, network: Option<&NetworkFacts>) -> String {
 
 /// The checkpoint with this plan alone, and its CDI file.
 fn files(mut plan: Plan, topology: &Topology) -> String {
-    plan.wiring = wiring(&plan, "dra.net", topology, &Published::default());
-    let settings = cdi::Settings {
+    plan.wiring = wiring(&plan, "dra.net", topology, &SliceDevices::default());
+    let settings = cdi::SpecSettings {
         runtime_root: "/".into(),
         attach: AttachMode::Hook,
         environment: cdi::Environment::default(),

@@ -1,4 +1,4 @@
-//! Prepares and unprepares claims: [`Node`] does the machine's part, [`Preparer`] gets
+//! Prepares and unprepares claims: [`LocalPreparer`] does the machine's part, [`Preparer`] gets
 //! the claim from the API server.
 
 use crate::claims::pod_events::PodEvents;
@@ -10,10 +10,10 @@ use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError};
 use crate::prepare::error::{API_PATIENCE, PrepareError};
 use crate::prepare::late::has_places;
+use crate::prepare::local::{LocalPreparer, PreparedDevice};
 use crate::prepare::metrics::PluginMetrics;
-use crate::prepare::node::{Node, PreparedDevice};
 use crate::prepare::pools;
-use crate::prepare::published::Published;
+use crate::prepare::published::SliceDevices;
 use crate::publish::claim_status::{Progress, StatusWriter};
 use crate::publish::events::{NodeEvents, Notice};
 use futures::future::{self, Either};
@@ -34,20 +34,20 @@ const SLICES_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Preparer {
     client: Client,
     name: String,
-    node: Arc<Node>,
+    node: Arc<LocalPreparer>,
     events: PodEvents,
     statuses: StatusWriter,
 }
 
 /// What is read of the machine and the pod beside the claim. An error counts only if the claim is valid.
 struct Read {
-    facts: Result<(Published, Snapshot), PrepareError>,
+    facts: Result<(SliceDevices, Snapshot), PrepareError>,
     pod_devices: Result<Option<PodDevices>, PrepareError>,
 }
 
 impl Preparer {
     /// Creates the preparer for the node of this name.
-    pub fn new(client: Client, name: impl Into<String>, node: Arc<Node>) -> Self {
+    pub fn new(client: Client, name: impl Into<String>, node: Arc<LocalPreparer>) -> Self {
         let name = name.into();
         let events = PodEvents::new(client.clone(), &name);
         let statuses = StatusWriter::new(client.clone(), &node.effects.paths.driver);
@@ -120,7 +120,7 @@ impl Preparer {
 
     async fn prepare_on_node(
         &self,
-        facts: &Arc<(AllocatedClaim, Published, Snapshot, Option<PodDevices>)>,
+        facts: &Arc<(AllocatedClaim, SliceDevices, Snapshot, Option<PodDevices>)>,
     ) -> Result<Plan, PrepareError> {
         let facts = Arc::clone(facts);
         self.on_node(move |node| {
@@ -182,7 +182,7 @@ impl Preparer {
     /// Undoes all claims that nobody will unprepare. Asks only about those that no sandbox is known
     /// to use.
     pub async fn undo_abandoned(&self) -> Result<(), PrepareError> {
-        for claim in self.on_node(Node::without_sandbox).await? {
+        for claim in self.on_node(LocalPreparer::without_sandbox).await? {
             self.undo_if_abandoned(&claim).await?;
         }
         Ok(())
@@ -190,11 +190,11 @@ impl Preparer {
 
     /// Facts that the claim is checked against. Read while the API server looks up the
     /// claim.
-    async fn facts(&self) -> Result<(Published, Snapshot), PrepareError> {
+    async fn facts(&self) -> Result<(SliceDevices, Snapshot), PrepareError> {
         // From the API server's cache. The latest state would make it ask etcd and wait until its
         // cache is as new, which takes up to 100 ms while other objects of any kind change.
         let published = async { Ok(self.published(ListParams::default().match_any()).await) };
-        tokio::try_join!(published, self.on_node(Node::read))
+        tokio::try_join!(published, self.on_node(LocalPreparer::read))
     }
 
     /// Writes the claim's status in the background.
@@ -222,15 +222,15 @@ impl Preparer {
 
     /// The slices of this node. If they cannot be read, the claim is still prepared, with
     /// less information in its files.
-    async fn published(&self, params: ListParams) -> Published {
+    async fn published(&self, params: ListParams) -> SliceDevices {
         let slices: Api<ResourceSlice> = Api::all(self.client.clone());
         let of_node = params.fields(&format!("spec.nodeName={}", self.name));
         match tokio::time::timeout(SLICES_PATIENCE, slices.list(&of_node)).await {
-            Ok(Ok(list)) => return Published::new(list.items),
+            Ok(Ok(list)) => return SliceDevices::new(list.items),
             Ok(Err(error)) => tracing::warn!(%error, "Failed to read ResourceSlices"),
             Err(_) => tracing::warn!("Failed to read ResourceSlices in time"),
         }
-        Published::default()
+        SliceDevices::default()
     }
 
     /// The plugin's metrics.
@@ -249,7 +249,7 @@ impl Preparer {
     /// Runs work on files and interfaces, which blocks, outside the runtime's workers.
     pub(crate) async fn on_node<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Node) -> Result<T, PrepareError> + Send + 'static,
+        work: impl FnOnce(&LocalPreparer) -> Result<T, PrepareError> + Send + 'static,
     ) -> Result<T, PrepareError> {
         let node = Arc::clone(&self.node);
         let work = tokio::task::spawn_blocking(move || work(&node));

@@ -16,17 +16,13 @@ pub(crate) fn condition(facts: &KernelFacts) -> Option<HostCondition> {
         None if facts.amdgpu => Some("AMD's driver exports it"),
         None => return None,
     };
-    let condition = |holds, reason, message| {
-        let entries = Vec::new();
-        Some(HostCondition { kind: PEER_MEMORY, holds, reason, message, entries })
-    };
     let release = &facts.release;
-    match (facts.peer_memory, of_driver) {
-        (Some(module), _) => condition(true, "Module", format!("module {module} is loaded")),
+    let (holds, reason, message) = match (facts.peer_memory, of_driver) {
+        (Some(module), _) => (true, "Module", format!("module {module} is loaded")),
         (None, Some(driver)) if takes_dma_buf(release) => {
-            condition(true, "DmaBuf", format!("dma-buf: {driver}, and Linux {release} imports it"))
+            (true, "DmaBuf", format!("dma-buf: {driver}, and Linux {release} imports it"))
         }
-        (None, Some(driver)) => condition(
+        (None, Some(driver)) => (
             false,
             "OldKernel",
             format!(
@@ -34,14 +30,16 @@ pub(crate) fn condition(facts: &KernelFacts) -> Option<HostCondition> {
                  this is {release}; load nvidia_peermem, or use a newer kernel"
             ),
         ),
-        (None, None) => condition(
+        (None, None) => (
             false,
             "NoModule",
             "NVIDIA's proprietary driver exports no dma-buf, and nvidia_peermem is not loaded; \
              load it, or install NVIDIA's open kernel modules"
                 .to_owned(),
         ),
-    }
+    };
+    let entries = Vec::new();
+    Some(HostCondition { kind: PEER_MEMORY, holds, reason, message, entries })
 }
 
 #[cfg(test)]

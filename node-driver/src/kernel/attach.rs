@@ -44,7 +44,7 @@ use crate::kernel::attach::ethtool::EthtoolError;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::network::NetworkError;
 use crate::model::claim::ClaimRef;
-use crate::model::plan::{Plan, PlannedLink};
+use crate::model::plan::Plan;
 use cluster_model::network_config::{IpPrefix, LinkName};
 use node_files::durable::FileError;
 use std::io;
@@ -202,12 +202,9 @@ impl AttachMode {
     /// attaches the whole claim: only the claim's own container waits for it.
     #[must_use]
     pub fn of(self, plan: &Plan) -> Self {
-        let needs_hook = |link: &PlannedLink| {
-            let interface = &link.config.interface;
-            interface.dhcp == Some(true) || sysctl::has_any(interface)
-        };
-        let mut links = plan.devices.iter().filter_map(|device| device.link.as_ref());
-        if links.any(needs_hook) { Self::Hook } else { self }
+        let mut interfaces = plan.links().map(|link| &link.config.interface);
+        let needs_hook = interfaces.any(|it| it.dhcp == Some(true) || sysctl::has_any(it));
+        if needs_hook { Self::Hook } else { self }
     }
 }
 

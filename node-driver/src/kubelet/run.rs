@@ -14,8 +14,8 @@ use crate::prepare::Abandoned;
 use crate::prepare::cdi;
 use crate::prepare::effects::Effects;
 use crate::prepare::late::LateNics;
+use crate::prepare::local::{Ended, LocalPreparer};
 use crate::prepare::metrics::PluginMetrics;
-use crate::prepare::node::{Ended, Node};
 use crate::prepare::notices::Notices;
 use anyhow::Context;
 use cluster_model::names::DRIVER;
@@ -67,7 +67,7 @@ pub async fn beside(
 }
 
 /// Builds the machine's part of preparation from the flags.
-fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Node {
+fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> LocalPreparer {
     let environment = cdi::Environment {
         nccl_ib_hca: args.nccl_ib_hca,
         ucx_net_devices: args.ucx_net_devices,
@@ -81,14 +81,14 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let namespaces = Arc::new(Namespaces::new(&paths.netns));
     let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
     let locked_memory = args.locked_memory;
-    let settings = cdi::Settings { runtime_root, attach, environment, locked_memory };
+    let settings = cdi::SpecSettings { runtime_root, attach, environment, locked_memory };
     let leases = Keepers::default();
     let notices = Notices::default();
     let effects = Effects { paths, settings, namespaces, leases, notices, faults };
     let Shared { metrics, servers, uplinks, ports, loading, late, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
     let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());
-    Node {
+    LocalPreparer {
         host,
         ports,
         servers,

@@ -19,8 +19,8 @@ use crate::prepare::Abandoned;
 use crate::prepare::cdi;
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::late::LateNics;
+use crate::prepare::local::Ended;
 use crate::prepare::metrics::PluginMetrics;
-use crate::prepare::node::Ended;
 use crate::prepare::notices::Notices;
 use crate::prepare::plan::Policy;
 use axum::Router;
@@ -74,9 +74,9 @@ impl Bench {
         bench
     }
 
-    fn node(folder: &TempDir) -> Node {
+    fn node(folder: &TempDir) -> LocalPreparer {
         let paths = paths(folder);
-        let settings = cdi::Settings {
+        let settings = cdi::SpecSettings {
             runtime_root: folder.path().join("root"),
             attach: AttachMode::Hook,
             environment: cdi::Environment::default(),
@@ -92,7 +92,7 @@ impl Bench {
             faults: Faults::default(),
         };
         let host = HostRoot::at(folder.path().join("root"));
-        Node {
+        LocalPreparer {
             host,
             ports: KnownPorts::default(),
             servers: ApiServers::default(),

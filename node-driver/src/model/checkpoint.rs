@@ -107,18 +107,22 @@ pub enum CheckpointError {
     },
 }
 
+impl Unrestored {
+    /// The virtual function of a device, if the plan sets any of it.
+    fn of(device: &PlannedDevice, plan: &Plan) -> Option<Self> {
+        Some(Self {
+            claim: plan.claim.clone(),
+            device: device.device.clone(),
+            function: device.function.clone()?,
+            boot_id: plan.boot_id.clone(),
+        })
+    }
+}
+
 impl Checkpoint {
     /// Records that the settings of the plan's virtual functions must be restored.
     pub fn add_unrestored(&mut self, plan: &Plan) {
-        let unrestored = |device: &PlannedDevice| {
-            Some(Unrestored {
-                claim: plan.claim.clone(),
-                device: device.device.clone(),
-                function: device.function.clone()?,
-                boot_id: plan.boot_id.clone(),
-            })
-        };
-        for it in plan.devices.iter().filter_map(unrestored) {
+        for it in plan.devices.iter().filter_map(|device| Unrestored::of(device, plan)) {
             if !self.unrestored.contains(&it) {
                 self.unrestored.push(it);
             }
@@ -189,21 +193,26 @@ enum Problem {
     Damaged(String),
 }
 
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
 fn parse(text: &str) -> Result<Checkpoint, Problem> {
-    let damaged = |error: serde_json::Error| Problem::Damaged(error.to_string());
-    let Version { version } = serde_json::from_str(text).map_err(damaged)?;
+    let Version { version } = serde_json::from_str(text)?;
     match version {
         VERSION => {
-            let file: File = serde_json::from_str(text).map_err(damaged)?;
+            let file: File = serde_json::from_str(text)?;
             if file.checksum != checksum(file.data.get()) {
                 return Err(Problem::Damaged("its checksum is wrong".to_owned()));
             }
-            serde_json::from_str(file.data.get()).map_err(damaged)
+            Ok(serde_json::from_str(file.data.get())?)
         }
         newer if newer > VERSION => Err(Problem::Newer(newer)),
         unknown => Err(Problem::Damaged(format!("it has version {unknown}"))),

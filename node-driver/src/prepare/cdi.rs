@@ -128,9 +128,9 @@ struct Hook {
     timeout: u32,
 }
 
-/// Settings for all specs.
+/// SpecSettings for all specs.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SpecSettings {
     /// Root below which the runtime finds `dev`.
     pub runtime_root: PathBuf,
     /// How interfaces get into pods.
@@ -173,7 +173,7 @@ fn mount(host_path: PathBuf, container_path: impl Into<String>) -> Mount {
 }
 
 /// The spec of one claim.
-pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
+pub fn spec(plan: &Plan, paths: &Paths, settings: &SpecSettings) -> Spec {
     // Two shares of one device are one CDI device.
     let mut seen = BTreeSet::new();
     let mut told = BTreeSet::new();
@@ -210,14 +210,14 @@ fn own_variable(device: &PlannedDevice) -> String {
     format!("DRANET_{name}={place}")
 }
 
-fn device_nodes(rdma: Option<&PlannedRdma>, settings: &Settings) -> Vec<DeviceNode> {
+fn device_nodes(rdma: Option<&PlannedRdma>, settings: &SpecSettings) -> Vec<DeviceNode> {
     rdma.into_iter()
         .flat_map(|rdma| &rdma.chars)
         .map(|char| node(INFINIBAND, char, settings))
         .collect()
 }
 
-fn node(folder: &str, char: &CharDevice, settings: &Settings) -> DeviceNode {
+fn node(folder: &str, char: &CharDevice, settings: &SpecSettings) -> DeviceNode {
     let path = format!("{folder}/{}", char.name);
     let host_path = settings.runtime_root.join(path.trim_start_matches('/'));
     let (major, minor) = (char.major, char.minor);
@@ -229,7 +229,7 @@ fn metadata_mount<'p>(
     plan: &'p Plan,
     device: &'p PlannedDevice,
     paths: &Paths,
-    settings: &Settings,
+    settings: &SpecSettings,
     told: &mut BTreeSet<&'p str>,
 ) -> Vec<Mount> {
     let request = base_request(&device.request);
@@ -245,7 +245,7 @@ fn metadata_mount<'p>(
 }
 
 /// The edits that any device of the claim brings, once per container.
-fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
+fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &SpecSettings) -> Edits {
     let uid = &plan.claim.uid;
     let moves = plan.devices.iter().any(PlannedDevice::moves);
     let mode = settings.attach.of(plan);
@@ -268,7 +268,7 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
 
 /// The hook moves interfaces, checks the numbers of RDMA devices and lifts the limit of locked
 /// memory.
-fn hook(plan: &Plan, paths: &Paths, settings: &Settings) -> Hook {
+fn hook(plan: &Plan, paths: &Paths, settings: &SpecSettings) -> Hook {
     let mut args = vec![
         "node-driver".to_owned(),
         "attach".to_owned(),
@@ -310,22 +310,24 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     .collect()
 }
 
+/// The value of a parameter, if all NICs have the same.
+fn agreed(rdma: &[&PlannedRdma], value: fn(&RdmaConfig) -> Option<u8>) -> Option<u8> {
+    let first = value(&rdma.first()?.parameters)?;
+    rdma.iter().all(|rdma| value(&rdma.parameters) == Some(first)).then_some(first)
+}
+
 /// Connection parameters, if the NICs of all the pod's claims agree. NCCL finds the GID
 /// for a RoCE version by itself; UCX has no such variable.
 fn parameters(rdma: &[&PlannedRdma], environment: Environment) -> Vec<String> {
-    let all = |value: fn(&RdmaConfig) -> Option<u8>| {
-        let first = value(&rdma.first()?.parameters)?;
-        rdma.iter().all(|rdma| value(&rdma.parameters) == Some(first)).then_some(first)
-    };
     let Environment { nccl_ib_hca: nccl, ucx_net_devices: ucx, .. } = environment;
     [
-        (nccl, "NCCL_IB_GID_INDEX", all(|it| it.gid_index)),
-        (nccl, "NCCL_IB_ROCE_VERSION_NUM", all(|it| it.roce_version)),
-        (nccl, "NCCL_IB_TC", all(|it| it.traffic_class)),
-        (nccl, "NCCL_IB_SL", all(|it| it.service_level)),
-        (ucx, "UCX_IB_GID_INDEX", all(|it| it.gid_index)),
-        (ucx, "UCX_IB_TRAFFIC_CLASS", all(|it| it.traffic_class)),
-        (ucx, "UCX_IB_SL", all(|it| it.service_level)),
+        (nccl, "NCCL_IB_GID_INDEX", agreed(rdma, |it| it.gid_index)),
+        (nccl, "NCCL_IB_ROCE_VERSION_NUM", agreed(rdma, |it| it.roce_version)),
+        (nccl, "NCCL_IB_TC", agreed(rdma, |it| it.traffic_class)),
+        (nccl, "NCCL_IB_SL", agreed(rdma, |it| it.service_level)),
+        (ucx, "UCX_IB_GID_INDEX", agreed(rdma, |it| it.gid_index)),
+        (ucx, "UCX_IB_TRAFFIC_CLASS", agreed(rdma, |it| it.traffic_class)),
+        (ucx, "UCX_IB_SL", agreed(rdma, |it| it.service_level)),
     ]
     .into_iter()
     .filter_map(|(is_on, name, value)| Some(format!("{name}={}", value.filter(|_| is_on)?)))

@@ -50,7 +50,7 @@ pub struct Effects {
     /// Where files go.
     pub paths: Paths,
     /// Settings of the CDI specs.
-    pub settings: cdi::Settings,
+    pub settings: cdi::SpecSettings,
     /// The pods' network namespaces.
     pub namespaces: Arc<Namespaces>,
     /// Renews and releases DHCP leases of interfaces in them.

@@ -22,7 +22,7 @@ pub mod trunk;
 pub mod wire;
 
 use crate::claims::preparer::Preparer;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use crate::runtime::nri::plugin::SandboxPlugin;
 use crate::runtime::nri::session::{Incoming, Session};
 use process::chain::Chain;
@@ -121,7 +121,7 @@ impl Registered {
         Self { readiness, wait }
     }
 
-    fn set(&mut self, is_registered: bool, node: &Node) {
+    fn set(&mut self, is_registered: bool, node: &LocalPreparer) {
         node.metrics.nri.set(is_registered.into());
         if is_registered {
             self.wait = None;
@@ -134,7 +134,7 @@ impl Registered {
 /// Serves the container runtime across its restarts, until told to stop.
 pub(crate) async fn serve(
     socket: PathBuf,
-    node: Arc<Node>,
+    node: Arc<LocalPreparer>,
     preparer: Preparer,
     mut registered: Registered,
     stop: CancellationToken,

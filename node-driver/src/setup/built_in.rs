@@ -1,6 +1,6 @@
 //! Crate `host-setup` in the driver, and what it asks of the driver.
 
-use super::{HostSetup, Machine, Start};
+use super::{HostSetup, SetupMachine, SetupStart};
 use crate::facts::claims;
 use crate::facts::held::Claims;
 use crate::facts::network::kernel::Kernel;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use std::{fmt, io};
 
-pub(super) async fn start(start: Start<'_>) -> host_setup::HostSetup {
-    let Start { args, client, host, ports, is_this_machine, wake } = start;
+pub(super) async fn start(start: SetupStart<'_>) -> host_setup::HostSetup {
+    let SetupStart { args, client, host, ports, is_this_machine, wake } = start;
     let paths = args.plugin.paths(DRIVER).filter(|_| is_this_machine && !args.once);
     let place = paths.map(|paths| {
         let (client, pool) = (client.clone(), args.node_name.clone());
@@ -38,8 +38,8 @@ pub(super) async fn start(start: Start<'_>) -> host_setup::HostSetup {
 }
 
 impl HostSetup for host_setup::HostSetup {
-    fn look<'a>(&'a mut self, machine: Machine<'a>) -> BoxFuture<'a, SetUp> {
-        let Machine { snapshot, network, is_known, has_claims, now } = machine;
+    fn look<'a>(&'a mut self, machine: SetupMachine<'a>) -> BoxFuture<'a, SetUp> {
+        let SetupMachine { snapshot, network, is_known, has_claims, now } = machine;
         let machine = host_setup::Machine { snapshot, network, has_claims, now };
         Box::pin(async move {
             let setup = self.look(machine, is_known).await;

@@ -11,8 +11,8 @@ use node_driver::prepare::Abandoned;
 use node_driver::prepare::cdi;
 use node_driver::prepare::effects::{Effects, Faults};
 use node_driver::prepare::late::LateNics;
+use node_driver::prepare::local::{Ended, LocalPreparer};
 use node_driver::prepare::metrics::PluginMetrics;
-use node_driver::prepare::node::{Ended, Node};
 use node_driver::prepare::notices::Notices;
 use node_driver::prepare::plan::Policy;
 use node_files::paths::Paths;
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use topology_graph::HostRoot;
 
-pub(crate) fn node(folder: &Path, attach: AttachMode) -> Node {
+pub(crate) fn node(folder: &Path, attach: AttachMode) -> LocalPreparer {
     let paths = Paths {
         kubelet: folder.join("kubelet"),
         driver: "dra.net".into(),
@@ -29,7 +29,7 @@ pub(crate) fn node(folder: &Path, attach: AttachMode) -> Node {
         netns: folder.join("netns"),
         sysctl: SYSCTL.into(),
     };
-    let settings = cdi::Settings {
+    let settings = cdi::SpecSettings {
         runtime_root: folder.join("root"),
         attach,
         environment: cdi::Environment::default(),
@@ -43,7 +43,7 @@ pub(crate) fn node(folder: &Path, attach: AttachMode) -> Node {
         notices: Notices::default(),
         faults: Faults::default(),
     };
-    Node {
+    LocalPreparer {
         host: HostRoot::at(folder.join("root")),
         ports: KnownPorts::default(),
         servers: ApiServers::default(),

@@ -24,8 +24,8 @@ use node_driver::prepare::Abandoned;
 use node_driver::prepare::cdi;
 use node_driver::prepare::effects::{Effects, Faults, devices_file};
 use node_driver::prepare::late::LateNics;
+use node_driver::prepare::local::{Ended, LocalPreparer};
 use node_driver::prepare::metrics::PluginMetrics;
-use node_driver::prepare::node::{Ended, Node};
 use node_driver::prepare::notices::Notices;
 use node_driver::prepare::plan::Policy;
 use node_driver::publish::claim_status::{Progress, render};
@@ -100,7 +100,7 @@ pub(crate) struct Stage {
     /// Places of claims, by claim name.
     allocated: BTreeMap<String, Vec<String>>,
     uuids: BTreeMap<PciAddress, String>,
-    node: Arc<Node>,
+    node: Arc<LocalPreparer>,
     preparer: Preparer,
     kubelet: JoinHandle<()>,
 }
@@ -332,9 +332,9 @@ fn driver(
     folder: &Path,
     late: &LateNics,
     claims: &Arc<Mutex<BTreeMap<String, Value>>>,
-) -> (Arc<Node>, Preparer) {
+) -> (Arc<LocalPreparer>, Preparer) {
     let paths = paths(folder);
-    let settings = cdi::Settings {
+    let settings = cdi::SpecSettings {
         runtime_root: folder.join("root"),
         attach: AttachMode::Hook,
         environment: cdi::Environment {
@@ -354,7 +354,7 @@ fn driver(
         notices: Notices::default(),
         faults: Faults::default(),
     };
-    let node = Arc::new(Node {
+    let node = Arc::new(LocalPreparer {
         host: HostRoot::at(folder.join("root")),
         ports: KnownPorts::default(),
         servers: ApiServers::default(),

@@ -242,9 +242,8 @@ async fn add_routes(
 /// Whether a route of the pod is this one of the host. A configuration has no metric and no MTU of
 /// a route; an inherited route has the host's.
 fn is_inherited(route: &RouteConfig, former: &HostRoute) -> bool {
-    let table = |table: u32| if table == TABLE_MAIN { 0 } else { table };
     (former.destination, former.gateway) == (route.destination, route.gateway)
-        && table(former.table) == table(route.table)
+        && former.table == route.table_id()
 }
 
 async fn join_vrf(

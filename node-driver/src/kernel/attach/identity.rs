@@ -46,12 +46,11 @@ pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
 /// Finds the host's interface in the host's namespace. An interface without a device is
 /// identified by its kind and its index or name, because the host controls names there.
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
-    let has_name = |link: &&LinkMessage| name_of(link) == host.name;
     let identity = &host.identity;
     let candidates = || links.iter().filter(|link| identity.is(&self::identity(link)));
     let nearest = candidates()
         .find(|link| link.header.index == identity.index)
-        .or_else(|| candidates().find(has_name));
+        .or_else(|| candidates().find(|link| name_of(link) == host.name));
     nearest.or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
 }
 
@@ -83,10 +82,10 @@ fn on_the_hosts<'l>(
     child: Child,
 ) -> Option<&'l LinkMessage> {
     let parent = link.host.identity.index;
-    let is_parent = |found: &LinkMessage| {
+    let has_parent = links.iter().any(|found| {
         found.header.index == parent && identity(found).kind.as_deref() == Some(IPOIB)
-    };
-    if child == Child::IpoIb && links.iter().any(is_parent) {
+    });
+    if child == Child::IpoIb && has_parent {
         return None;
     }
     links.iter().find(|found| is_unmarked_on(found, child, parent))

@@ -51,9 +51,9 @@ impl Setting for Routes {
 /// Direct routes first, because gateways of the others are reached by them. Routes of the
 /// host's DHCP client are left out; they come back with its lease.
 fn in_order(routes: &[HostRoute]) -> impl Iterator<Item = &HostRoute> {
-    let kept = || routes.iter().filter(|route| route.protocol != PROTOCOL_DHCP);
-    let direct = kept().filter(|route| route.is_direct());
-    direct.chain(kept().filter(|route| !route.is_direct()))
+    let kept = routes.iter().filter(|route| route.protocol != PROTOCOL_DHCP);
+    let (direct, via): (Vec<_>, Vec<_>) = kept.partition(|route| route.is_direct());
+    direct.into_iter().chain(via)
 }
 
 /// A route that was configured. The kernel's own routes come back with the addresses, and

@@ -79,17 +79,19 @@ impl Nexthops {
             route.attributes.extend(nexthop.gateway.and_then(|it| gateway(it, family)));
             return;
         }
-        let hop = |(number, weight): &(u32, u8)| {
-            let member = self.0.get(number)?;
-            let mut hop = RouteNextHop::default();
-            hop.hops = *weight;
-            hop.interface_index = member.interface?;
-            hop.attributes =
-                member.gateway.and_then(|it| gateway(it, family)).into_iter().collect();
-            Some(hop)
-        };
-        let hops = nexthop.group.iter().filter_map(hop).collect();
-        route.attributes.push(RouteAttribute::MultiPath(hops));
+        let hops = nexthop.group.iter();
+        let hops = hops.filter_map(|(number, weight)| self.hop(*number, *weight, family));
+        route.attributes.push(RouteAttribute::MultiPath(hops.collect()));
+    }
+
+    /// A member of a group.
+    fn hop(&self, number: u32, weight: u8, family: AddressFamily) -> Option<RouteNextHop> {
+        let member = self.0.get(&number)?;
+        let mut hop = RouteNextHop::default();
+        hop.hops = weight;
+        hop.interface_index = member.interface?;
+        hop.attributes = member.gateway.and_then(|it| gateway(it, family)).into_iter().collect();
+        Some(hop)
     }
 }
 

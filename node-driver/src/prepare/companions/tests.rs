@@ -65,7 +65,7 @@ fn told(plan: &Plan) -> (Value, Value) {
         netns: "/n".into(),
         sysctl: "/proc/sys/net".into(),
     };
-    let settings = cdi::Settings {
+    let settings = cdi::SpecSettings {
         runtime_root: "/".into(),
         attach: AttachMode::Hook,
         environment: cdi::Environment::default(),

@@ -210,9 +210,9 @@ fn paths() -> Paths {
     }
 }
 
-fn settings(attach: AttachMode) -> cdi::Settings {
+fn settings(attach: AttachMode) -> cdi::SpecSettings {
     let environment = cdi::Environment::default();
-    cdi::Settings { runtime_root: "/".into(), attach, environment, locked_memory: true }
+    cdi::SpecSettings { runtime_root: "/".into(), attach, environment, locked_memory: true }
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn every_part_of_the_environment_is_switchable() {
         devices_file: false,
         device_metadata: false,
     };
-    let settings = cdi::Settings { environment, ..settings(AttachMode::Hook) };
+    let settings = cdi::SpecSettings { environment, ..settings(AttachMode::Hook) };
     let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
     for absent in ["NCCL_IB_HCA", "UCX_NET_DEVICES", "NCCL_TOPO_FILE", "mounts"] {
         assert!(!text.contains(absent), "{text}");

@@ -123,8 +123,8 @@ fn bits(set: &[u8]) -> BTreeMap<&str, bool> {
 /// The kernel lists all features in the hardware bit set, with a value for whether they
 /// can be changed; the other bit sets list only the bits that are set.
 fn features_of(answer: &[u8]) -> impl Iterator<Item = (&str, Feature)> {
-    let set = |kind| find(answer, kind).map(bits).unwrap_or_default();
-    let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE].map(set);
+    let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE]
+        .map(|kind| find(answer, kind).map(bits).unwrap_or_default());
     let is_set = |set: &BTreeMap<&str, bool>, name: &str| set.get(name).copied().unwrap_or(false);
     hardware.into_iter().map(move |(name, changeable)| {
         let changeable = changeable && !is_set(&fixed, name);

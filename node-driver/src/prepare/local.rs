@@ -36,7 +36,7 @@ use crate::prepare::late::LateNics;
 use crate::prepare::metrics::PluginMetrics;
 use crate::prepare::notices::Subject;
 use crate::prepare::plan::{Facts, Policy, plan};
-use crate::prepare::published::Published;
+use crate::prepare::published::SliceDevices;
 use crate::prepare::uppers::with_uppers;
 use crate::prepare::wiring::wiring;
 pub use abandoned::Abandoned;
@@ -66,7 +66,7 @@ pub struct PreparedDevice {
 
 /// The machine's part of preparation: files, interfaces, checkpoint.
 #[derive(Debug)]
-pub struct Node {
+pub struct LocalPreparer {
     /// The root below which the machine is read.
     pub host: HostRoot,
     /// The ports of RDMA devices that do not answer.
@@ -118,7 +118,7 @@ impl Ended {
     }
 }
 
-impl Node {
+impl LocalPreparer {
     /// Returns the devices of a claim that is already prepared, after rewriting files that are
     /// missing, differ, or have kernel names of before.
     pub fn prepared(&self, uid: &str) -> Result<Option<Vec<PreparedDevice>>, PrepareError> {
@@ -150,9 +150,10 @@ impl Node {
     /// Prepares nothing while a vendor's driver replaces modules. It records this under the same
     /// lock, after it has seen that no claim is prepared.
     fn check_vendor_driver(&self, claim: &AllocatedClaim) -> Result<(), PrepareError> {
-        let claim = || claim.claim.clone();
         match self.loading.version(&self.host) {
-            Some(version) => Err(PrepareError::VendorDriver { claim: claim(), version }),
+            Some(version) => {
+                Err(PrepareError::VendorDriver { claim: claim.claim.clone(), version })
+            }
             None => Ok(()),
         }
     }
@@ -161,7 +162,7 @@ impl Node {
     pub fn prepare(
         &self,
         claim: &AllocatedClaim,
-        published: &Published,
+        published: &SliceDevices,
         machine: &Snapshot,
     ) -> Result<Plan, PrepareError> {
         self.prepare_for(claim, published, machine, None)
@@ -172,7 +173,7 @@ impl Node {
     pub fn prepare_for(
         &self,
         claim: &AllocatedClaim,
-        published: &Published,
+        published: &SliceDevices,
         machine: &Snapshot,
         devices: Option<&PodDevices>,
     ) -> Result<Plan, PrepareError> {
@@ -188,8 +189,7 @@ impl Node {
         check_restored(&bound.claim, &checkpoint)?;
         let planned = self.plan(&bound, machine, &checkpoint);
         // The snapshot may lack a device that another claim has given back since.
-        let again = |_| self.plan(&bound, &self.read()?, &checkpoint);
-        let (plan, changed) = planned.or_else(again)?;
+        let (plan, changed) = planned.or_else(|_| self.plan(&bound, &self.read()?, &checkpoint))?;
         self.effects.faults.reached("prepare:checkpoint:before");
         // All else is files, and those without a record are removed at start.
         if plan.functions().next().is_some() {

@@ -4,7 +4,7 @@ use crate::kernel::attach::record::AttachRecord;
 use crate::model::checkpoint::{Checkpoint, Record};
 use crate::prepare::error::PrepareError;
 use crate::prepare::inventory::Inventory;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use crate::prepare::notices::Subject;
 use crate::prepare::reconcile::{Step, holds, steps};
 use crate::prepare::reserve;
@@ -13,7 +13,7 @@ use node_files::durable::{self, FileError};
 use process::chain::Chain;
 use std::collections::BTreeSet;
 
-impl Node {
+impl LocalPreparer {
     /// Makes the checkpoint and the machine consistent: at the start and, as nothing else works
     /// meanwhile, at any time. What fails for one claim is reported and does not stop the others;
     /// nothing that a claim does may end the driver.

@@ -4,12 +4,12 @@ use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::Plan;
 use crate::prepare::current::{Currency, RdmaDevices};
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use crate::prepare::notices::Subject;
 use node_files::durable;
 use std::collections::BTreeSet;
 
-impl Node {
+impl LocalPreparer {
     /// Compares a prepared claim with the machine. Writes its files again if names or numbers have
     /// changed; returns what has.
     ///
@@ -56,14 +56,16 @@ impl Node {
     /// Renews all claims. Returns those that have lost a device.
     pub(super) fn renew_all(&self, checkpoint: &mut Checkpoint) -> BTreeSet<String> {
         let uids: Vec<String> = checkpoint.claims.keys().cloned().collect();
-        let renewed = |uid: &String| {
-            let renewed = self.renew(checkpoint, uid);
-            let is_lost = matches!(renewed, Err(PrepareError::Lost { .. }));
-            // Not the UID alone: what else fails for the claim is told separately.
-            self.tell(&format!("RDMA numbers of {uid}"), renewed);
-            is_lost
-        };
-        uids.into_iter().filter(renewed).collect()
+        uids.into_iter().filter(|uid| self.is_lost(checkpoint, uid)).collect()
+    }
+
+    /// Renews a claim. Returns whether it has lost a device.
+    fn is_lost(&self, checkpoint: &mut Checkpoint, uid: &str) -> bool {
+        let renewed = self.renew(checkpoint, uid);
+        let is_lost = matches!(renewed, Err(PrepareError::Lost { .. }));
+        // Not the UID alone: what else fails for the claim is told separately.
+        self.tell(&format!("RDMA numbers of {uid}"), renewed);
+        is_lost
     }
 
     fn rdma_devices(&self) -> RdmaDevices {

@@ -4,14 +4,14 @@ use crate::model::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Recor
 use crate::model::claim::is_safe_uid;
 use crate::model::plan::Plan;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use crate::prepare::reserve;
 use node_files::turn;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-impl Node {
+impl LocalPreparer {
     /// Records the phase of a claim. Does not wait for the disk, which can take longer than all
     /// else: what is written survives the end of this process. After a power failure, claims of the
     /// boot before are planned again when the kubelet asks, whether the checkpoint has them or not,

@@ -8,10 +8,10 @@ use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::host_link::HostLink;
 use crate::model::plan::Plan;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use crate::prepare::notices::Subject;
 
-impl Node {
+impl LocalPreparer {
     /// Reports the interfaces that have left their pods. The next container of the pod gets them
     /// again.
     pub(super) fn tell_strayed(&self, checkpoint: &Checkpoint) -> Result<(), PrepareError> {

@@ -5,28 +5,28 @@ use crate::model::checkpoint::Checkpoint;
 use crate::model::plan::{Plan, PluginGpu};
 use crate::prepare::claim::AllocatedClaim;
 use crate::prepare::error::PrepareError;
-use crate::prepare::late::{self, Bound, Facts, KnownGpus, has_places};
-use crate::prepare::node::Node;
-use crate::prepare::published::Published;
+use crate::prepare::late::{self, Bound, KnownGpus, LateFacts, has_places};
+use crate::prepare::local::LocalPreparer;
+use crate::prepare::published::SliceDevices;
 use topology_graph::{Snapshot, Topology};
 
 /// A claim that names NICs, and what is known about them.
 pub(super) struct BoundClaim {
     pub(super) claim: AllocatedClaim,
     /// The node's slices, and the chosen NICs.
-    pub(super) published: Published,
+    pub(super) published: SliceDevices,
     /// The pod's GPUs of device plugins, if NICs were chosen for them.
     pub(super) gpus: Vec<PluginGpu>,
     /// The graph that they were chosen in.
     pub(super) topology: Option<Topology>,
 }
 
-impl Node {
+impl LocalPreparer {
     /// Chooses a NIC for each place of the claim. A claim without places is returned as it is.
     pub(super) fn bind(
         &self,
         claim: &AllocatedClaim,
-        published: &Published,
+        published: &SliceDevices,
         machine: &Snapshot,
         (checkpoint, devices): (&Checkpoint, Option<&PodDevices>),
     ) -> Result<BoundClaim, PrepareError> {
@@ -40,7 +40,7 @@ impl Node {
         let none = PodDevices::default();
         let topology = self.topology(machine);
         let held: Vec<&Plan> = checkpoint.claims.values().map(|record| &record.plan).collect();
-        let facts = Facts {
+        let facts = LateFacts {
             topology: &topology,
             known: &KnownGpus::new(&topology, machine),
             devices: devices.unwrap_or(&none),

@@ -6,7 +6,7 @@ use crate::kernel::attach::record::AttachRecord;
 use crate::model::checkpoint::Phase;
 use crate::model::claim::ClaimRef;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use crate::prepare::notices::Subject;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -33,7 +33,7 @@ impl Abandoned {
     }
 }
 
-impl Node {
+impl LocalPreparer {
     /// The prepared claims that no sandbox is known to use.
     pub fn without_sandbox(&self) -> Result<Vec<ClaimRef>, PrepareError> {
         let _turn = self.turn()?;

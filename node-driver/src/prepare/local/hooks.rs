@@ -6,13 +6,13 @@ use crate::kernel::attach::netns::NetNsId;
 use crate::kernel::attach::record::AttachRecord;
 use crate::model::plan::Plan;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use node_files::durable::FileError;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-impl Node {
+impl LocalPreparer {
     /// Answers one hook: holds its namespace, and takes back what an earlier sandbox of
     /// the same pod still has. Returns the plan of a claim whose interfaces are now in
     /// the pod.

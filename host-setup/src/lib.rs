@@ -2,7 +2,7 @@
 //! vendor's NIC driver that comes in a container ([`vendor_driver`]), and virtual functions
 //! ([`virtual_functions`]).
 //!
-//! [`HostSetup`] is the part that runs in the node's driver. It says at each look which devices cannot be
+//! [`Setup`] is the part that runs in the node's driver. It says at each look which devices cannot be
 //! published yet. What it must know of claims, it asks by the traits in [`node`].
 
 pub mod args;
@@ -11,8 +11,8 @@ mod fake;
 mod look;
 pub mod modules;
 pub mod node;
-pub mod notice;
+mod notice;
 pub mod vendor_driver;
 pub mod virtual_functions;
 
-pub use look::{HostSetup, Machine, SetUp, Start};
+pub use look::{Setup, Start};

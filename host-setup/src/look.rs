@@ -3,25 +3,25 @@
 
 use crate::args::SetupArgs;
 use crate::modules::{ModulesReport, REPORT, condition};
-use crate::node::Driver;
-use crate::notice::{self, Notice};
+use crate::node::{Driver, Node};
+use crate::notice;
 use crate::vendor_driver::follow::VendorDriver;
 use crate::virtual_functions::create::{Functions, Place};
 use kube::Client;
 use node_files::paths::Paths;
 use process::chain::Chain;
-use publication::network::NetworkFacts;
-use std::collections::BTreeSet;
+use publication::host_setup::{HostSetup, Looked, Machine, SetUp};
+use publication::notice::Notice;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use tokio::sync::Notify;
-use topology_graph::{HostCondition, HostRoot, Snapshot};
+use topology_graph::{HostCondition, HostRoot};
 
 /// The setup of one host.
 #[derive(Debug)]
-pub struct HostSetup {
+pub struct Setup {
     /// The directory with the init container's report on modules.
     run_dir: PathBuf,
     /// Virtual functions, if there are policies for them.
@@ -48,55 +48,27 @@ pub struct Start<'a> {
     pub run_dir: PathBuf,
     /// Where virtual functions can be created; `None` if claims are not prepared, or the machine is a
     /// recorded one.
-    pub place: Option<(Paths, Arc<dyn Driver>)>,
+    pub place: Option<(Paths, Arc<dyn Node>, Arc<dyn Driver>)>,
     /// Woken when something has changed.
     pub wake: &'a Arc<Notify>,
 }
 
-/// What is known at a look.
-#[derive(Clone, Copy, Debug)]
-pub struct Machine<'a> {
-    /// Its PCI functions, interfaces and RDMA devices.
-    pub snapshot: &'a Snapshot,
-    /// The host's interfaces.
-    pub network: &'a NetworkFacts,
-    /// Whether claims have NICs of the node.
-    pub has_claims: bool,
-    /// The time.
-    pub now: Instant,
-}
-
-/// What the setup means for NICs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetUp {
-    /// Whether the kernel modules that were asked for are there.
-    pub modules: Option<HostCondition>,
-    /// Whether the vendor's driver is loaded.
-    pub vendor_driver: Option<HostCondition>,
-    /// Devices whose virtual functions are being created.
-    pub not_ready: BTreeSet<String>,
-    /// Devices that are not published because their driver is being loaded.
-    pub withheld: BTreeSet<String>,
-    /// Devices whose pods are evicted, so that their driver can be loaded.
-    pub evicted: BTreeSet<String>,
-}
-
-impl HostSetup {
+impl Setup {
     /// Starts it.
     pub async fn start(Start { args, node, host, run_dir, place, wake }: Start<'_>) -> Self {
         let policies = Some(args.virtual_functions.clone()).filter(|it| !it.is_empty());
-        let functions = policies.zip(place).map(|(policies, (paths, driver))| {
+        let functions = policies.zip(place).map(|(policies, (paths, node, driver))| {
             let sysfs = args.sysfs_dir.clone().unwrap_or_else(|| host.sys());
-            Functions::new(policies, Place { sysfs, paths, driver }, wake)
+            Functions::new(policies, Place { sysfs, paths, node, driver }, wake)
         });
         let vendor_driver = VendorDriver::start(&args.vendor_driver, node, host, wake).await;
         let (lacking, notices) = (String::new(), Vec::new());
         Self { run_dir, functions, vendor_driver, lacking, said: None, notices }
     }
 
-    /// Does what is due. `is_known` tells the devices that were published before.
-    pub async fn look(&mut self, machine: Machine<'_>, is_known: impl Fn(&str) -> bool) -> SetUp {
-        let Machine { snapshot, network, has_claims, now } = machine;
+    /// Does what is due.
+    async fn look_at(&mut self, machine: Machine<'_>) -> SetUp {
+        let Machine { snapshot, network, is_known, has_claims, now } = machine;
         let mut setup = SetUp { modules: self.modules(), ..SetUp::default() };
         self.notices.extend(notice::of_modules(&mut self.lacking, setup.modules.as_ref()));
         if let Some(vendor) = &mut self.vendor_driver {
@@ -125,37 +97,36 @@ impl HostSetup {
         });
         report.as_ref().map(condition::condition)
     }
+}
 
-    /// Records that the result of the last look has been published.
-    pub fn published(&mut self, now: Instant) {
+impl HostSetup for Setup {
+    fn look<'a>(&'a mut self, machine: Machine<'a>) -> Looked<'a> {
+        Box::pin(self.look_at(machine))
+    }
+
+    fn published(&mut self, now: Instant) {
         if let Some(functions) = &mut self.functions {
             functions.published(now);
         }
     }
 
-    /// Whether the first publication must wait: slices from before a reboot contain the virtual
-    /// functions that are being created now.
-    pub fn is_awaited(&self, now: Instant) -> bool {
+    fn is_awaited(&self, now: Instant) -> bool {
         self.functions.as_ref().is_some_and(|functions| functions.is_awaited(now))
     }
 
-    /// When to look again without an event.
-    pub fn next_change(&self, now: Instant) -> Option<Instant> {
+    fn next_change(&self, now: Instant) -> Option<Instant> {
         self.functions.as_ref().and_then(|functions| functions.next_change(now))
     }
 
-    /// Takes the notices since the last call.
-    pub fn notices(&mut self) -> Vec<Notice> {
+    fn notices(&mut self) -> Vec<Notice> {
         mem::take(&mut self.notices)
     }
 
-    /// The number of virtual functions that are wanted but missing.
-    pub fn missing_functions(&self) -> i64 {
+    fn missing_functions(&self) -> i64 {
         self.functions.as_ref().map_or(0, Functions::missing)
     }
 
-    /// When something outside the driver has changed last, to be asked again and again.
-    pub fn stamp(&self) -> Box<dyn Fn() -> Option<SystemTime> + Send> {
+    fn stamp(&self) -> Box<dyn Fn() -> Option<SystemTime> + Send> {
         match &self.vendor_driver {
             Some(vendor) => Box::new(vendor.stamp()),
             None => Box::new(|| None),

@@ -30,7 +30,7 @@ pub trait Node: Debug + Send + Sync {
 }
 
 /// The driver, of which the setup is a part.
-pub trait Driver: Node {
+pub trait Driver: Debug + Send + Sync {
     /// The devices of this node that are allocated in the cluster, each with its claim, `namespace/name`.
     fn allocated(&self) -> BoxFuture<'_, Result<BTreeMap<String, String>, DriverError>>;
 

@@ -1,30 +1,8 @@
 //! What people must know about the setup of the host: events on the Node.
 
 use crate::vendor_driver::verdict::reason;
+use publication::notice::Notice;
 use topology_graph::HostCondition;
-
-/// An event before it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Whether it may need action by an administrator.
-    pub is_warning: bool,
-    /// The reason of the event.
-    pub reason: &'static str,
-    /// The text.
-    pub note: String,
-}
-
-impl Notice {
-    /// An event that may need action by an administrator.
-    pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
-        Self { is_warning: true, reason, note: note.to_owned() }
-    }
-
-    /// An event that needs no action.
-    pub(crate) fn normal(reason: &'static str, note: &str) -> Self {
-        Self { is_warning: false, reason, note: note.to_owned() }
-    }
-}
 
 /// The event for missing kernel modules, if it differs from the one before. `before` stores it.
 pub(crate) fn of_modules(before: &mut String, now: Option<&HostCondition>) -> Option<Notice> {

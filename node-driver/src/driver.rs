@@ -27,11 +27,10 @@ use crate::kernel::network::NetworkError;
 use crate::kubelet;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
-use crate::model::setup::SetUp;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
-use crate::setup::{self, HostSetup, SetupMachine};
+use crate::setup;
 use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use kube::Client;
@@ -42,6 +41,7 @@ use process::chain::Chain;
 use process::client::Server;
 use publication::cloud::CloudMetadata;
 use publication::decision::{Decision, Facts};
+use publication::host_setup::{HostSetup, Machine, SetUp};
 use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
 use publication::node::NodeIdentity;
@@ -72,8 +72,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return Start { args, host, client, server, shared, node }.once().await;
     }
     let uplinks = Uplinks::new(&host, args.host_nics.clone());
-    let loading = setup::loading_driver();
-    let shared = Shared { uplinks, loading, ..Shared::default() };
+    let shared = Shared { uplinks, loading: setup::LOADING, ..Shared::default() };
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
     // The order matters: the plugin's requirements are waited for before anything is published.
@@ -303,7 +302,7 @@ impl Driver {
             Some(setup) => {
                 let (snapshot, network, seen) = (&snapshot, &network, &self.history.seen);
                 let (is_known, has_claims) = (&|device: &str| seen.has(device), !held.is_empty());
-                setup.look(SetupMachine { snapshot, network, is_known, has_claims, now }).await
+                setup.look(Machine { snapshot, network, is_known, has_claims, now }).await
             }
             None => SetUp::default(),
         };

@@ -4,4 +4,3 @@ pub mod checkpoint;
 pub mod claim;
 pub mod host_link;
 pub mod plan;
-pub mod setup;

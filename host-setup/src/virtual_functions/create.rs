@@ -4,14 +4,14 @@
 use super::policy::SriovPolicy;
 use super::sriov;
 use super::{Action, Judged, Obstacle, Progress, User, Verdict, VfFacts, guid, judge};
-use crate::node::{Driver, DriverError};
-use crate::notice::Notice;
+use crate::node::{Driver, DriverError, Node};
 use node_files::durable::FileError;
 use node_files::paths::Paths;
 use node_files::turn;
 use process::chain::Chain;
 use publication::network::NetworkFacts;
 use publication::nic::device_name;
+use publication::notice::Notice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +54,7 @@ pub(crate) struct Functions {
 pub(crate) struct Place {
     pub(crate) sysfs: PathBuf,
     pub(crate) paths: Paths,
+    pub(crate) node: Arc<dyn Node>,
     pub(crate) driver: Arc<dyn Driver>,
 }
 
@@ -132,7 +133,7 @@ impl Functions {
         now: Instant,
     ) -> BTreeSet<String> {
         self.take_in(now);
-        let held = match self.place.driver.held() {
+        let held = match self.place.node.held() {
             Ok(held) => held,
             // Without the claims nothing is changed, and withheld devices stay withheld.
             Err(error) => {
@@ -346,7 +347,7 @@ impl Place {
     /// Removes these devices. No claim can be prepared meanwhile.
     fn remove(&self, path: &str, devices: &BTreeSet<String>) -> Result<(), WriteError> {
         let _turn = turn::take(&self.paths)?;
-        let held = self.driver.held().map_err(WriteError::Unknown)?;
+        let held = self.node.held().map_err(WriteError::Unknown)?;
         if let Some(device) = devices.intersection(&held).next() {
             return Err(WriteError::InUse(device.clone()));
         }

@@ -14,7 +14,6 @@ use crate::kubelet::wire::registration_v1::registration_client::RegistrationClie
 use crate::kubelet::wire::registration_v1::{InfoRequest, RegistrationStatus};
 use crate::model::checkpoint::Checkpoint;
 use crate::model::claim::ClaimRef;
-use crate::model::setup::LoadingDriver;
 use crate::prepare::Abandoned;
 use crate::prepare::cdi;
 use crate::prepare::effects::{Effects, Faults};
@@ -97,7 +96,7 @@ impl Bench {
             ports: KnownPorts::default(),
             servers: ApiServers::default(),
             uplinks: Uplinks::default(),
-            loading: LoadingDriver::default(),
+            loading: None,
             policy: Policy::default(),
             network_namespaces: Vec::new(),
             ended: Ended::default(),

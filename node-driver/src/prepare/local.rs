@@ -24,7 +24,6 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::kernel::attach::{AttachError, ethtool, rdma, virtual_function_settings};
 use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::Plan;
-use crate::model::setup::LoadingDriver;
 use crate::prepare::cdi;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
@@ -63,6 +62,10 @@ pub struct PreparedDevice {
     /// The CDI device that the runtime injects.
     pub cdi_id: String,
 }
+
+/// Tells the version of a vendor's driver that is being loaded now on the machine with this root, if any is ever
+/// loaded. No claim is prepared then.
+pub type LoadingDriver = Option<fn(&HostRoot) -> Option<String>>;
 
 /// The machine's part of preparation: files, interfaces, checkpoint.
 #[derive(Debug)]
@@ -150,7 +153,7 @@ impl LocalPreparer {
     /// Prepares nothing while a vendor's driver replaces modules. It records this under the same
     /// lock, after it has seen that no claim is prepared.
     fn check_vendor_driver(&self, claim: &AllocatedClaim) -> Result<(), PrepareError> {
-        match self.loading.version(&self.host) {
+        match self.loading.and_then(|loading| loading(&self.host)) {
             Some(version) => {
                 Err(PrepareError::VendorDriver { claim: claim.claim.clone(), version })
             }

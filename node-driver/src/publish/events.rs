@@ -14,39 +14,12 @@ use process::chain::Chain;
 use publication::decision::Decision;
 use publication::health::{Problem, Problems};
 use publication::node::NodeIdentity;
+pub(crate) use publication::notice::Notice;
 use publication::withheld::WithheldNic;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Namespace for events on cluster-scoped objects, as the kubelet uses it.
 const NAMESPACE: &str = "default";
-
-/// Longest note that the API accepts (`NoteLengthLimit` of `events.k8s.io/v1`), in bytes.
-const NOTE_MAX: usize = 1024;
-
-/// An event before it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
-    is_warning: bool,
-    reason: &'static str,
-    note: String,
-}
-
-impl Notice {
-    /// An event that may need action by an administrator.
-    pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
-        Self { is_warning: true, reason, note: cut(note) }
-    }
-
-    /// An event that needs no action.
-    pub(crate) fn normal(reason: &'static str, note: &str) -> Self {
-        Self { is_warning: false, reason, note: cut(note) }
-    }
-}
-
-/// Cuts the note to the API's limit.
-fn cut(note: &str) -> String {
-    note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
-}
 
 /// The events for a change from one set of problems to another: one per kind of change,
 /// naming the NICs.
@@ -57,8 +30,8 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
         let (came, went) = words(problem);
         let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
             if !devices.is_empty() {
-                let note = cut(&format!("{}: {text}", devices.join(", ")));
-                notices.push(Notice { is_warning, reason, note });
+                let notice = if is_warning { Notice::warning } else { Notice::normal };
+                notices.push(notice(reason, &format!("{}: {text}", devices.join(", "))));
             }
         };
         notice(true, came, is.difference(&was).copied().collect());
@@ -206,6 +179,7 @@ pub(crate) fn event(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use publication::notice::NOTE_MAX;
 
     fn problems(all: &[(&str, &[Problem])]) -> Problems {
         let own = |(device, problems): &(&str, &[Problem])| {

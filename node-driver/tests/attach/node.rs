@@ -6,7 +6,6 @@ use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::dhcp::keeper::Keepers;
 use node_driver::kernel::attach::namespaces::Namespaces;
 use node_driver::kernel::attach::{AttachMode, SYSCTL};
-use node_driver::model::setup::LoadingDriver;
 use node_driver::prepare::Abandoned;
 use node_driver::prepare::cdi;
 use node_driver::prepare::effects::{Effects, Faults};
@@ -48,7 +47,7 @@ pub(crate) fn node(folder: &Path, attach: AttachMode) -> LocalPreparer {
         ports: KnownPorts::default(),
         servers: ApiServers::default(),
         uplinks: Uplinks::default(),
-        loading: LoadingDriver::default(),
+        loading: None,
         policy: Policy::default(),
         network_namespaces: Vec::new(),
         effects,

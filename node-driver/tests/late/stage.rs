@@ -19,7 +19,6 @@ use node_driver::kernel::attach::namespaces::Namespaces;
 use node_driver::model::checkpoint::Checkpoint;
 use node_driver::model::claim::ClaimRef;
 use node_driver::model::plan::Plan;
-use node_driver::model::setup::LoadingDriver;
 use node_driver::prepare::Abandoned;
 use node_driver::prepare::cdi;
 use node_driver::prepare::effects::{Effects, Faults, devices_file};
@@ -359,7 +358,7 @@ fn driver(
         ports: KnownPorts::default(),
         servers: ApiServers::default(),
         uplinks: Uplinks::default(),
-        loading: LoadingDriver::default(),
+        loading: None,
         policy: Policy::default(),
         network_namespaces: Vec::new(),
         effects,

@@ -35,6 +35,7 @@ impl Stage {
                 netns: folder.path().join("netns"),
                 sysctl: folder.path().join("sysctl"),
             },
+            node: Arc::<FakeDriver>::clone(&driver),
             driver: Arc::<FakeDriver>::clone(&driver),
         };
         fs::create_dir_all(place.paths.plugin()).unwrap();

@@ -16,3 +16,4 @@ pub mod vendor_driver;
 pub mod virtual_functions;
 
 pub use look::{Setup, Start};
+pub use virtual_functions::create::Place;

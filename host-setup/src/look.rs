@@ -3,12 +3,10 @@
 
 use crate::args::SetupArgs;
 use crate::modules::{ModulesReport, REPORT, condition};
-use crate::node::{Driver, Node};
 use crate::notice;
 use crate::vendor_driver::follow::VendorDriver;
 use crate::virtual_functions::create::{Functions, Place};
 use kube::Client;
-use node_files::paths::Paths;
 use process::chain::Chain;
 use publication::host_setup::{HostSetup, Looked, Machine, SetUp};
 use publication::notice::Notice;
@@ -48,7 +46,7 @@ pub struct Start<'a> {
     pub run_dir: PathBuf,
     /// Where virtual functions can be created; `None` if claims are not prepared, or the machine is a
     /// recorded one.
-    pub place: Option<(Paths, Arc<dyn Node>, Arc<dyn Driver>)>,
+    pub place: Option<Place>,
     /// Woken when something has changed.
     pub wake: &'a Arc<Notify>,
 }
@@ -57,10 +55,8 @@ impl Setup {
     /// Starts it.
     pub async fn start(Start { args, node, host, run_dir, place, wake }: Start<'_>) -> Self {
         let policies = Some(args.virtual_functions.clone()).filter(|it| !it.is_empty());
-        let functions = policies.zip(place).map(|(policies, (paths, node, driver))| {
-            let sysfs = args.sysfs_dir.clone().unwrap_or_else(|| host.sys());
-            Functions::new(policies, Place { sysfs, paths, node, driver }, wake)
-        });
+        let functions = policies.zip(place);
+        let functions = functions.map(|(policies, place)| Functions::new(policies, place, wake));
         let vendor_driver = VendorDriver::start(&args.vendor_driver, node, host, wake).await;
         let (lacking, notices) = (String::new(), Vec::new());
         Self { run_dir, functions, vendor_driver, lacking, said: None, notices }

@@ -7,6 +7,8 @@ mod built_in;
 use crate::args::Args;
 use crate::facts::ports::KnownPorts;
 use crate::prepare::local::LoadingDriver;
+#[cfg(feature = "host-setup")]
+use host_setup::vendor_driver::state::loading;
 use kube::Client;
 use publication::host_setup::HostSetup;
 use std::sync::Arc;
@@ -42,7 +44,7 @@ pub(crate) async fn start(_: SetupStart<'_>) -> Option<Box<dyn HostSetup>> {
 
 /// Tells whether a vendor's driver is being loaded.
 #[cfg(feature = "host-setup")]
-pub(crate) const LOADING: LoadingDriver = Some(host_setup::vendor_driver::state::loading);
+pub(crate) const LOADING: LoadingDriver = Some(loading);
 
 /// No driver is ever loaded.
 #[cfg(not(feature = "host-setup"))]

@@ -51,11 +51,15 @@ pub(crate) struct Functions {
 
 /// Where numbers are written, and where prepared claims are recorded.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) sysfs: PathBuf,
-    pub(crate) paths: Paths,
-    pub(crate) node: Arc<dyn Node>,
-    pub(crate) driver: Arc<dyn Driver>,
+pub struct Place {
+    /// The writable mount of sysfs.
+    pub sysfs: PathBuf,
+    /// The driver's files.
+    pub paths: Paths,
+    /// Who knows the node's claims.
+    pub node: Arc<dyn Node>,
+    /// The driver.
+    pub driver: Arc<dyn Driver>,
 }
 
 /// What to write for one physical function.

@@ -128,7 +128,7 @@ struct Hook {
     timeout: u32,
 }
 
-/// SpecSettings for all specs.
+/// Settings for all specs.
 #[derive(Clone, Debug)]
 pub struct SpecSettings {
     /// Root below which the runtime finds `dev`.

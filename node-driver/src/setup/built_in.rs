@@ -10,6 +10,7 @@ use crate::kernel::attach::virtual_function_settings;
 use crate::prepare::effects::Faults;
 use cluster_model::names::DRIVER;
 use futures::future::BoxFuture;
+use host_setup::Place;
 use host_setup::node::{Driver, DriverError, Node};
 use kube::Client;
 use node_files::paths::Paths;
@@ -27,7 +28,8 @@ pub(super) async fn start(start: SetupStart<'_>) -> host_setup::Setup {
         let (ports, faults) = (ports.clone(), args.plugin.faults());
         let node: Arc<dyn Node> = Arc::new(ProgramNode::new(&paths));
         let driver: Arc<dyn Driver> = Arc::new(SetupDriver { client, pool, ports, faults });
-        (paths, node, driver)
+        let sysfs = args.setup.sysfs_dir.clone().unwrap_or_else(|| host.sys());
+        Place { sysfs, paths, node, driver }
     });
     let node = (client, args.node_name.as_str());
     let (args, run_dir) = (&args.setup, args.plugin.run_dir.clone());

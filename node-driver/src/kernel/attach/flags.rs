@@ -12,7 +12,7 @@ pub(super) struct Flags {
 }
 
 struct Flag {
-    flag: LinkFlags,
+    bit: LinkFlags,
     /// Whether the state has its opposite.
     is_inverse: bool,
     /// The flag in the state.
@@ -22,20 +22,20 @@ struct Flag {
 pub(super) const RECEIVE_ALL: Flags = Flags {
     name: "Promiscuous modes",
     flags: &[
-        Flag { flag: LinkFlags::Promisc, is_inverse: false, of: |it| &mut it.promiscuous },
-        Flag { flag: LinkFlags::Allmulti, is_inverse: false, of: |it| &mut it.all_multicast },
+        Flag { bit: LinkFlags::Promisc, is_inverse: false, of: |it| &mut it.promiscuous },
+        Flag { bit: LinkFlags::Allmulti, is_inverse: false, of: |it| &mut it.all_multicast },
     ],
 };
 
 pub(super) const ARP: Flags = Flags {
     name: "ARP",
-    flags: &[Flag { flag: LinkFlags::Noarp, is_inverse: true, of: |it| &mut it.modes.arp }],
+    flags: &[Flag { bit: LinkFlags::Noarp, is_inverse: true, of: |it| &mut it.modes.arp }],
 };
 
 pub(super) const MULTICAST: Flags = Flags {
     name: "Multicast",
     flags: &[Flag {
-        flag: LinkFlags::Multicast,
+        bit: LinkFlags::Multicast,
         is_inverse: false,
         of: |it| &mut it.modes.multicast,
     }],
@@ -47,8 +47,8 @@ impl Setting for Flags {
     }
 
     fn read(&self, found: &Found<'_>, host: &mut HostLink) {
-        for Flag { flag, is_inverse, of } in self.flags {
-            *of(&mut host.carried) = found.link.header.flags.contains(*flag) != *is_inverse;
+        for Flag { bit, is_inverse, of } in self.flags {
+            *of(&mut host.carried) = found.link.header.flags.contains(*bit) != *is_inverse;
         }
     }
 
@@ -56,11 +56,11 @@ impl Setting for Flags {
         Box::pin(async {
             let mut former = home.former().carried.clone();
             let mut message = LinkUnspec::new_with_index(home.index()).build();
-            for Flag { flag, is_inverse, of } in self.flags {
+            for Flag { bit, is_inverse, of } in self.flags {
                 let was_set = *of(&mut former) != *is_inverse;
-                if was_set != home.found.header.flags.contains(*flag) {
-                    message.header.flags.set(*flag, was_set);
-                    message.header.change_mask |= *flag;
+                if was_set != home.found.header.flags.contains(*bit) {
+                    message.header.flags.set(*bit, was_set);
+                    message.header.change_mask |= *bit;
                 }
             }
             if message.header.change_mask.is_empty() {

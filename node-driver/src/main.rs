@@ -1,6 +1,6 @@
 //! Entry point of the node driver's binary.
 
-use node_driver::command::{self, Command};
+use node_driver::command::Command;
 use node_driver::inspect;
 use node_driver::probe;
 use node_driver::runtime::hook;
@@ -15,6 +15,8 @@ fn main() -> ExitCode {
         Command::Modules(args) => process::exit::end(host_setup::modules::run(&args)),
         Command::Probe(args) => process::exit::end(probe::run(&args)),
         #[cfg(feature = "host-setup")]
-        Command::VendorDriver(command) => process::run::run_small(command::vendor_driver(command)),
+        Command::VendorDriver(command) => {
+            process::run::run_small(node_driver::command::vendor_driver(command))
+        }
     }
 }

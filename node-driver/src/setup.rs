@@ -2,6 +2,8 @@
 //! driver without it finds a host that is prepared.
 
 #[cfg(feature = "host-setup")]
+mod allocated;
+#[cfg(feature = "host-setup")]
 mod built_in;
 
 use crate::args::Args;
@@ -19,6 +21,7 @@ use topology_graph::HostRoot;
 pub(crate) use built_in::ProgramNode;
 
 /// What the setup is started with.
+#[cfg_attr(not(feature = "host-setup"), expect(dead_code, reason = "nothing is started"))]
 pub(crate) struct SetupStart<'a> {
     pub(crate) args: &'a Args,
     pub(crate) client: &'a Client,

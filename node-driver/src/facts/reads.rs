@@ -68,6 +68,10 @@ struct State {
 }
 
 /// A function that is being changed, until the value is dropped.
+#[cfg_attr(
+    not(feature = "host-setup"),
+    expect(dead_code, reason = "only the setup changes functions")
+)]
 #[derive(Debug)]
 pub(crate) struct Changing {
     reads: Reads,
@@ -136,6 +140,10 @@ impl Reads {
     }
 
     /// Leaves out the files of a function that this driver changes. The directory is below sysfs.
+    #[cfg_attr(
+        not(feature = "host-setup"),
+        expect(dead_code, reason = "only the setup changes functions")
+    )]
     pub(crate) fn change(&self, directory: &str) -> Changing {
         let directory = format!("sys/{directory}");
         self.lock().changing.insert(directory.clone());

@@ -1,7 +1,6 @@
 //! Crate `host-setup` in the driver, and what it asks of the driver.
 
-use super::SetupStart;
-use crate::facts::claims;
+use super::{SetupStart, allocated};
 use crate::facts::held::Claims;
 use crate::facts::network::kernel::Kernel;
 use crate::facts::ports::KnownPorts;
@@ -52,11 +51,13 @@ impl ProgramNode {
 
 impl Node for ProgramNode {
     fn claims(&self) -> io::Result<BTreeSet<String>> {
-        self.claims.claims()
+        let records = self.claims.read()?.claims.into_values();
+        Ok(records.map(|record| record.plan.claim.to_string()).collect())
     }
 
     fn held(&self) -> io::Result<BTreeSet<String>> {
-        self.claims.names()
+        let plans = self.claims.read()?.claims.into_values().map(|record| record.plan);
+        Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
     }
 
     fn network(&self) -> BoxFuture<'_, Result<NetworkFacts, DriverError>> {
@@ -80,7 +81,7 @@ impl fmt::Debug for SetupDriver {
 
 impl Driver for SetupDriver {
     fn allocated(&self) -> BoxFuture<'_, Result<BTreeMap<String, String>, DriverError>> {
-        Box::pin(async { Ok(claims::allocated(&self.client, &self.pool).await?) })
+        Box::pin(async { Ok(allocated::allocated(&self.client, &self.pool).await?) })
     }
 
     fn changing(&self, directory: &str) -> Box<dyn Any + Send> {

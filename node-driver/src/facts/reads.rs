@@ -68,10 +68,6 @@ struct State {
 }
 
 /// A function that is being changed, until the value is dropped.
-#[cfg_attr(
-    not(feature = "host-setup"),
-    expect(dead_code, reason = "only the setup changes functions")
-)]
 #[derive(Debug)]
 pub(crate) struct Changing {
     reads: Reads,

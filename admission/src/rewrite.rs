@@ -75,7 +75,7 @@ pub(crate) fn without_note(mut pod: Value) -> Value {
 }
 
 /// Returns true if the annotations of a rewritten pod differ from those that its claim was planned
-/// from: it is an edited copy. A pod without the hash, from an earlier version, counts as unedited.
+/// from: it is an edited copy. A pod without the hash counts as unedited.
 pub fn was_edited(pod: &Value) -> bool {
     let planned = pod["metadata"]["annotations"][annotation::REQUEST_HASH].as_str();
     planned.is_some_and(|planned| planned != request_hash(pod))

@@ -105,8 +105,7 @@ impl<'a> LateNode<'a> {
         let free = nics
             .map(|nic| nic.address)
             .filter(|nic| !held.contains(nic) && !view.is_port_down(node, *nic));
-        let mut ports = BTreeSet::new();
-        let free_nics = free.filter(|nic| ports.insert(topology.port_of(*nic))).collect();
+        let free_nics = topology.one_of_each_port(free).collect();
         let taken = places.iter().filter(|place| in_use.is_taken(place.id())).count();
         let known: usize = claims.iter().map(|claim| claim.places).sum();
         let policy = view.topology_policy(node);

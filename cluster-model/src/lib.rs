@@ -20,6 +20,8 @@ pub mod nic_drivers;
 pub mod nic_plugins;
 pub mod nic_pool;
 pub mod node_devices;
+pub mod node_labels;
+pub mod peer_memory;
 pub mod placement;
 pub mod plugin_machines;
 pub mod pod_containers;

@@ -1,10 +1,12 @@
 //! The policy of a kubelet's topology manager, which decides on which NUMA nodes a pod gets the GPUs of a
 //! device plugin.
 //!
-//! Follows Kubernetes 1.37.1: `pkg/kubelet/cm/topologymanager` (`HintMerger`, the policies) and
-//! `pkg/kubelet/cm/devicemanager/topology_hints.go`. Other resources of the pod are not known here, so
-//! the GPUs alone decide.
+//! Follows Kubernetes 1.37.1: `pkg/kubelet/cm/topologymanager`. Other resources of the pod are not known
+//! here, so the GPUs alone decide.
 
+pub mod hints;
+
+use hints::{DevicesByNode, merge};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -101,23 +103,14 @@ impl GpuGroups {
     /// The groups of which a pod gets `count` GPUs, by number, if so many of each are free; `None` if the
     /// kubelet refuses the pod.
     pub fn chosen(&self, free: &[usize], count: usize) -> Option<Vec<usize>> {
-        let sizes: Vec<usize> = self.groups.iter().map(BTreeSet::len).collect();
-        // In the order in which the kubelet prefers them: the narrowest, then the lowest.
-        let mut sets: Vec<u32> = (1..1_u32 << self.groups.len()).collect();
-        sets.sort_by_key(|set| (set.count_ones(), *set));
-        let has = |amounts: &[usize], set: u32| {
-            let own = amounts.iter().enumerate().filter(|(group, _)| set >> group & 1 == 1);
-            own.map(|(_, amount)| amount).sum::<usize>() >= count
-        };
-        let narrowest = sets.iter().find(|set| has(&sizes, **set))?.count_ones();
-        let chosen = *sets.iter().find(|set| has(free, **set))?;
-        let width = chosen.count_ones();
+        let all = self.groups.iter().map(BTreeSet::len).collect();
+        let hint = merge(&[DevicesByNode { all, free: free.to_vec() }], count)?;
         let is_accepted = match self.policy {
             TopologyPolicy::None | TopologyPolicy::BestEffort => true,
-            TopologyPolicy::Restricted => width == narrowest,
-            TopologyPolicy::SingleNumaNode => width == 1,
+            TopologyPolicy::Restricted => hint.is_preferred,
+            TopologyPolicy::SingleNumaNode => hint.width() == 1,
         };
-        let groups = (0..self.groups.len()).filter(|group| chosen >> group & 1 == 1);
+        let groups = (0..self.groups.len()).filter(|group| hint.nodes >> group & 1 == 1);
         is_accepted.then(|| groups.collect())
     }
 

@@ -6,17 +6,17 @@ use std::path::{Component, Path};
 use cluster_model::network_config::NetworkConfig;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use node_driver::kernel::attach::AttachMode;
+use node_driver::model::checkpoint::Checkpoint;
 use node_driver::model::claim::{ClaimRef, is_safe_uid};
 use node_driver::model::plan::Plan;
-use node_driver::prepare::checkpoint::Checkpoint;
+use node_driver::prepare::cdi::{Environment, SpecSettings, spec};
 use node_driver::prepare::claim::AllocatedClaim;
 use node_driver::prepare::effects::devices_file;
 use node_driver::prepare::metadata;
-use node_driver::prepare::paths::Paths;
-use node_driver::runtime::cdi::{Environment, Settings, spec};
 use node_driver::runtime::nri::ProtocolError;
 use node_driver::runtime::nri::session::{Incoming, Session};
 use node_driver::runtime::nri::trunk::{PLUGIN, TrunkReader};
+use node_files::paths::Paths;
 
 /// The parser accepts or rejects any text; an accepted configuration round-trips.
 pub(crate) fn network_config(bytes: &[u8]) {
@@ -68,7 +68,7 @@ pub(crate) fn cdi(bytes: &[u8]) {
     for attach in [AttachMode::Hook, AttachMode::Nri] {
         let environment = Environment::default();
         let settings =
-            Settings { runtime_root: "/".into(), attach, environment, locked_memory: true };
+            SpecSettings { runtime_root: "/".into(), attach, environment, locked_memory: true };
         let spec = serde_json::to_value(spec(&plan, &paths, &settings)).expect("a text");
         let edits = spec["devices"].as_array().into_iter().flatten();
         let edits = edits.map(|device| &device["containerEdits"]).chain([&spec["containerEdits"]]);

@@ -1,11 +1,10 @@
 //! The command line.
 
-use crate::decide::vendor_driver::Drain;
 use crate::facts::cloud::CloudProvider;
-use crate::facts::node::NodeLabels;
 use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
+use cluster_model::node_labels::NodeLabels;
 use process::args::{KubeArgs, LogArgs};
 use publication::filter::{self, Filter};
 use publication::health::taint::TaintArgs;
@@ -14,7 +13,6 @@ use publication::network::HostNics;
 use publication::sharing::SharingArgs;
 use serve::args::OperationsArgs;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Publish the RDMA NICs of this node as ResourceSlices, and the distances
 /// between its GPUs and NICs as a NodeTopology
@@ -98,45 +96,16 @@ pub struct Args {
     /// The kubelet and the container runtime
     #[command(flatten)]
     pub plugin: PluginArgs,
-    /// A vendor's NIC driver in a container
+    /// How the host is prepared
+    #[cfg(feature = "host-setup")]
     #[command(flatten)]
-    pub vendor_driver: VendorDriverArgs,
+    pub setup: host_setup::args::SetupArgs,
     /// Health and metrics
     #[command(flatten)]
     pub operations: OperationsArgs,
     /// Logging
     #[command(flatten)]
     pub log: LogArgs,
-}
-
-/// Nodes whose NIC driver comes in a container.
-#[derive(clap::Args, Clone, Debug)]
-pub struct VendorDriverArgs {
-    /// Labels of nodes on which a container loads the NICs' driver, as comma-separated KEY=VALUE
-    /// that all must be there; repeatable, one of them selects a node. Its NICs are published when
-    /// that driver is loaded
-    #[arg(long = "vendor-driver-nodes", value_name = "LABELS", requires = "kubelet_dir")]
-    pub nodes: Vec<NodeLabels>,
-    /// PCI vendor ID of its NICs
-    #[arg(long = "vendor-driver-pci-vendor", value_name = "ID", default_value = "15b3")]
-    pub pci_vendor: PciVendor,
-    /// What happens to pods that use a NIC when its driver is replaced: they are evicted, on one node at
-    /// a time, or the new driver waits until they have ended
-    #[arg(long = "vendor-driver-drain", value_name = "MODE", value_enum, default_value_t = Drain::Evict)]
-    pub drain: Drain,
-}
-
-/// A PCI vendor ID, four hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PciVendor(pub(crate) u16);
-
-impl FromStr for PciVendor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let id = u16::from_str_radix(text, 16).ok().filter(|_| text.len() == 4);
-        id.map(Self).ok_or_else(|| "must be four hexadecimal digits, for example 15b3".to_owned())
-    }
 }
 
 /// What to publish.
@@ -155,6 +124,16 @@ pub enum Cloud {
     Auto,
     /// A given cloud.
     Provider(CloudProvider),
+}
+
+impl Cloud {
+    /// The given cloud, if any.
+    pub fn provider(self) -> Option<CloudProvider> {
+        match self {
+            Self::Auto => None,
+            Self::Provider(provider) => Some(provider),
+        }
+    }
 }
 
 impl ValueEnum for Cloud {

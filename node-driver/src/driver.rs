@@ -3,15 +3,12 @@
 
 mod arrival;
 mod binding;
-mod functions;
 mod steady;
 mod too_old;
-mod vendor_driver;
 
 use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
 use crate::decide::look::{self, History, Look, Outcome, Settings};
-use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::errors;
 use crate::facts::held::Claims;
@@ -19,33 +16,37 @@ use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::modules::KernelFacts;
 use crate::facts::network::changes::Changes;
-use crate::facts::network::kernel::{Kernel, NetworkError};
+use crate::facts::network::kernel::Kernel;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::KnownObjects;
+use crate::kernel::network::NetworkError;
 use crate::kubelet;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::run::{Shared, beside};
-use crate::prepare::durable;
 use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
+use crate::setup;
 use binding::NicBinding;
 use cluster_model::names::DRIVER;
-use functions::Functions;
 use kube::Client;
+use node_files::boot;
+use node_files::boot_file::BootFile;
+use node_files::durable;
 use process::chain::Chain;
 use process::client::Server;
 use publication::cloud::CloudMetadata;
 use publication::decision::{Decision, Facts};
+use publication::host_setup::{HostSetup, Machine, SetUp};
 use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
 use publication::node::NodeIdentity;
 use publication::rails::KnownRails;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,7 +55,6 @@ use steady::{Operations, Surroundings};
 use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 use topology_graph::{HostRoot, PciAddress, Snapshot};
-use vendor_driver::VendorDriver;
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -72,11 +72,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return Start { args, host, client, server, shared, node }.once().await;
     }
     let uplinks = Uplinks::new(&host, args.host_nics.clone());
-    let shared = Shared { uplinks, ..Shared::default() };
+    let shared = Shared { uplinks, loading: setup::LOADING, ..Shared::default() };
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
     // The order matters: the plugin's requirements are waited for before anything is published.
-    let plugin = beside(&args, &client, &host, &shared, &readiness);
+    let node = (&client, args.node_name.as_str());
+    let plugin = beside(&args.plugin, node, &host, &shared, &readiness);
     let publication = publish_steadily(&args, &host, &client, (&server, &shared), operations);
     tokio::try_join!(plugin, publication)?;
     Ok(())
@@ -128,13 +129,13 @@ impl Start<'_> {
         let Shared { servers, uplinks, ports, health, late, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         let wake = Arc::new(Notify::new());
-        // Of a recorded machine it is unknown which interfaces the host needs.
-        let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &ports, &wake));
-        let vendor =
-            VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
+        let is_this_machine = kernel.is_some();
+        let setup =
+            setup::SetupStart { args, client, host, ports: &ports, is_this_machine, wake: &wake };
+        let setup = setup::start(setup).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|it| it.reaching(servers.clone()).remembering(uplinks));
-        let source = CloudSource::new(args, host);
+        let source = CloudSource::new(args.cloud.provider(), args.imds_url.clone(), host);
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
@@ -147,13 +148,12 @@ impl Start<'_> {
             device_health: health,
             history: files.load(),
             files,
-            functions,
-            vendor,
+            setup,
             claims: Claims::new(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             binding: NicBinding::new(args, &node),
             late,
             kubelet_config: KubeletConfig::at(args.kubelet_config.clone()),
-            settings: Settings::from(args),
+            settings: settings(args),
             mode: args.mode,
             run_dir: args.plugin.run_dir.clone(),
             publisher: Publisher::new(client, node),
@@ -171,6 +171,18 @@ impl Start<'_> {
     }
 }
 
+/// What the flags say about publication.
+fn settings(args: &Args) -> Settings {
+    Settings {
+        filter: args.filter.clone(),
+        nic_role: args.nic_role.clone(),
+        nic_rail: args.nic_rail.clone(),
+        sharing: args.sharing.clone(),
+        taints: args.taints,
+        locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
+    }
+}
+
 fn host_root(args: &Args) -> HostRoot {
     let host = HostRoot::at(&args.root);
     match &args.nccl_topo_file {
@@ -182,7 +194,7 @@ fn host_root(args: &Args) -> HostRoot {
 /// Opens the kernel's sockets if the root is the machine that this process runs on; a
 /// recorded machine has no kernel to ask.
 fn open_kernel(host: &HostRoot) -> Result<Option<(Kernel, Changes)>, NetworkError> {
-    if host::is_this_machine(host) {
+    if boot::is_this_machine(host) {
         return Kernel::open().map(Some);
     }
     tracing::info!("The root is not this machine; continuing without network interfaces");
@@ -201,10 +213,8 @@ struct Driver {
     /// What the looks so far have left.
     history: History,
     files: Files,
-    /// Virtual functions, if there are policies for them.
-    functions: Option<Functions>,
-    /// A vendor's driver of the NICs, where the operator has said that a container loads one.
-    vendor: Option<VendorDriver>,
+    /// What prepares the host.
+    setup: Option<Box<dyn HostSetup>>,
     claims: Claims,
     binding: NicBinding,
     /// The NICs that are bound late.
@@ -287,17 +297,20 @@ impl Driver {
         let Reading { snapshot, namespaces, link_errors } = self.machine().await?;
         let network = self.network().await?;
         let now = Instant::now();
-        let not_ready = match &mut self.functions {
-            Some(functions) => functions.look(&snapshot, &network, &self.history.seen, now).await,
-            None => BTreeSet::new(),
-        };
         let held = self.claims.held();
-        let vendor = self.vendor.as_ref().map(|vendor| vendor.facts(&snapshot, !held.is_empty()));
+        let setup = match &mut self.setup {
+            Some(setup) => {
+                let (snapshot, network, seen) = (&snapshot, &network, &self.history.seen);
+                let (is_known, has_claims) = (&|device: &str| seen.has(device), !held.is_empty());
+                setup.look(Machine { snapshot, network, is_known, has_claims, now }).await
+            }
+            None => SetUp::default(),
+        };
         let (cloud, rails) = (self.cloud.clone(), rails_file(&self.run_dir));
         Ok(Look {
             machine: Facts { snapshot, network, cloud, rails },
             namespaces,
-            kernel: KernelFacts::read(&self.host, &self.run_dir),
+            kernel: KernelFacts::read(&self.host),
             held,
             places: self.claims.places(),
             given: self.claims.given(),
@@ -305,16 +318,15 @@ impl Driver {
             unresponsive: self.ports.unresponsive(),
             port_errors: self.ports.errors(),
             link_errors,
-            not_ready,
             topology_policy: self.kubelet_config.topology_policy(),
-            vendor,
+            setup,
             now: Instant::now(),
         })
     }
 
     /// Passes on and stores what was decided; returns what is to be published.
     fn keep(&mut self, outcome: Outcome) -> Decision {
-        let Outcome { decision, history, binding, late, vendor } = outcome;
+        let Outcome { decision, history, binding, late } = outcome;
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
         }
@@ -324,9 +336,6 @@ impl Driver {
         }
         self.files.store(&self.history, &history);
         self.history = history;
-        if let (Some(driver), Some(decision)) = (&mut self.vendor, vendor) {
-            driver.heed(&decision);
-        }
         match late {
             Some(nics) => self.late.set(nics),
             None => self.late.set_named(),
@@ -377,8 +386,8 @@ impl Driver {
 
     /// Records that the server has the result of the last look.
     fn said(&mut self) {
-        if let Some(functions) = &mut self.functions {
-            functions.published(Instant::now());
+        if let Some(setup) = &mut self.setup {
+            setup.published(Instant::now());
         }
     }
 

@@ -1,7 +1,6 @@
 //! Reads the facts: the machine from sysfs, netlink and uevents, its cloud, and the devices
 //! that pods have. Nothing here decides.
 
-pub(crate) mod boot_file;
 pub(crate) mod claims;
 pub mod cloud;
 pub mod errors;
@@ -18,5 +17,4 @@ pub mod rdma;
 pub mod reads;
 pub mod seen;
 pub(crate) mod uevents;
-pub mod vendor_driver;
 pub(crate) mod watch;

@@ -3,7 +3,6 @@
 
 mod report;
 
-use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::source;
 use crate::facts::held::Claims;
 use crate::facts::host;
@@ -13,9 +12,11 @@ use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
 use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
-use crate::prepare::paths::Paths;
 use cluster_model::drivers;
 use cluster_model::names::DRIVER;
+use node_files::boot;
+use node_files::boot_file::BootFile;
+use node_files::paths::Paths;
 use publication::decision::{Facts, NicExpressions, decide_with};
 use publication::filter::{self, Filter};
 use publication::health::Health;
@@ -99,7 +100,7 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     let InspectArgs { root, filter, nic_role, nic_rail, host_nics, .. } = args;
     let host = HostRoot::at(root);
     let paths = paths(args.kubelet_dir.clone());
-    let is_this_machine = host::is_this_machine(&host);
+    let is_this_machine = boot::is_this_machine(&host);
     let network = if is_this_machine {
         let uplinks = Uplinks::new(&host, host_nics.clone()).unsaved();
         Kernel::default().remembering(uplinks).read().await?

@@ -8,13 +8,10 @@
 pub mod args;
 mod authority;
 mod capabilities;
-pub mod command;
 mod dra;
 pub mod health;
 mod hooks;
-pub(crate) mod install;
 mod leases;
-pub mod metrics;
 mod notices;
 mod registration;
 pub mod run;
@@ -22,16 +19,16 @@ pub(crate) mod socket;
 mod upkeep;
 pub mod wire;
 
+use crate::claims::preparer::Preparer;
 use crate::kubelet::dra::DraService;
 use crate::kubelet::health::{HealthService, Watched};
 use crate::kubelet::registration::RegistrationService;
 use crate::kubelet::socket::{Socket, name, remove_dead};
 use crate::kubelet::wire::{dra_v1, health_v1, health_v1alpha1, registration_v1};
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
-use crate::prepare::paths::Paths;
-use crate::prepare::preparer::Preparer;
+use crate::prepare::local::LocalPreparer;
 use crate::runtime::nri;
+use node_files::paths::Paths;
 use process::chain::Chain;
 use serve::readiness::{Readiness, Wait};
 use std::path::PathBuf;
@@ -80,7 +77,7 @@ pub struct Plugin {
     /// The container runtime's NRI socket, if interfaces are attached by NRI.
     pub nri: Option<PathBuf>,
     /// The machine's part of preparation.
-    pub node: Arc<Node>,
+    pub node: Arc<LocalPreparer>,
     /// Prepares and unprepares claims.
     pub preparer: Preparer,
     /// The devices' health.
@@ -170,7 +167,7 @@ impl Plugin {
 }
 
 /// Remembers them in the background: a device that does not answer may block the reading.
-fn remember_interfaces(node: &Arc<Node>) {
+fn remember_interfaces(node: &Arc<LocalPreparer>) {
     let node = Arc::clone(node);
     tokio::task::spawn_blocking(move || {
         if let Err(error) = node.remember_interfaces() {
@@ -202,7 +199,7 @@ async fn first_failure(tasks: &mut JoinSet<Result<(), PluginError>>) -> Result<(
 }
 
 async fn serve_dra(
-    socket: socket::Published,
+    socket: socket::PublishedSocket,
     preparer: Preparer,
     health: Watched,
     stop: CancellationToken,
@@ -225,7 +222,7 @@ async fn serve_dra(
 }
 
 async fn serve_registration(
-    socket: socket::Published,
+    socket: socket::PublishedSocket,
     registrar: RegistrationService,
     stop: CancellationToken,
 ) -> Result<(), PluginError> {

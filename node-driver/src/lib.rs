@@ -1,12 +1,15 @@
 //! Finds the RDMA NICs of a node, publishes them and the node's topology, and prepares
 //! them for the containers of claims.
 //!
-//! One module per stage. Publishing: [`facts`] → crate [`publication`] and [`decide`] → [`publish`]. Preparing a
-//! claim: the [`kubelet`] asks, [`prepare`] plans and writes, [`kernel`] moves
-//! interfaces, and the container [`runtime`] starts the hook or calls the NRI plugin.
-//! `driver` runs all of it. [`model`] has the values that stages hand to each other.
+//! One module per stage, from the bottom: [`model`] has the values that stages hand to each other, [`kernel`]
+//! reads and changes namespaces and interfaces, [`facts`] reads the machine, and [`decide`], with crate
+//! [`publication`], decides. [`publish`] writes to the API server; [`prepare`] plans and writes what a claim
+//! gets. [`claims`] serves those who ask for claims: the container [`runtime`], by a hook or NRI, and the
+//! [`kubelet`]. `driver` runs all of it; `setup` prepares the host.
 
 pub mod args;
+pub mod claims;
+pub mod command;
 pub mod decide;
 mod driver;
 pub mod facts;
@@ -16,11 +19,10 @@ pub mod inspect;
 pub mod kernel;
 pub mod kubelet;
 pub mod model;
-pub mod modules;
 pub mod prepare;
 pub mod probe;
 pub mod publish;
 pub mod runtime;
-pub mod vendor_driver;
+mod setup;
 
 pub use driver::run;

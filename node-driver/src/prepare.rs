@@ -6,34 +6,29 @@
 //! idempotent, as the kubelet requires: a restarted kubelet or driver may repeat either call
 //! after a failure.
 
-mod addresses;
+pub(crate) mod addresses;
 pub mod capacities;
-pub mod checkpoint;
+pub mod cdi;
 pub mod claim;
 pub mod companions;
 pub mod current;
-pub mod durable;
 pub mod effects;
 pub mod error;
 mod interfaces;
 pub mod inventory;
 pub mod late;
 mod leases;
+pub mod local;
 pub mod metadata;
-pub mod node;
+pub mod metrics;
 pub mod notices;
-pub mod paths;
 pub mod plan;
-mod pod_events;
 pub mod pools;
-pub mod preparer;
 pub mod published;
 mod reconcile;
 mod reserve;
 pub mod sandboxes;
-pub(crate) mod turn;
 mod uppers;
 pub mod wiring;
 
-pub use node::{Abandoned, PreparedDevice};
-pub use preparer::Preparer;
+pub use local::{Abandoned, PreparedDevice};

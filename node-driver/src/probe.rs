@@ -7,7 +7,7 @@
 //! line; it is empty when the instance is ready.
 
 use crate::kubelet::SocketError;
-use crate::kubelet::socket::{Published, Socket, name};
+use crate::kubelet::socket::{PublishedSocket, Socket, name};
 use anyhow::Context;
 use serve::progress::Progress;
 use serve::readiness::Readiness;
@@ -35,7 +35,7 @@ pub struct ProbeArgs {
     /// its devices and if the kubelet and, with --attach=nri, the container runtime have registered
     /// it
     #[arg(value_enum)]
-    pub question: Question,
+    pub question: ProbeKind,
     /// The driver's --run-dir
     #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
     pub run_dir: PathBuf,
@@ -46,7 +46,7 @@ pub struct ProbeArgs {
 
 /// What a probe asks.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum ProbeKind {
     /// Whether the instance answers and its main loop makes progress.
     Live,
     /// Whether it has started completely.
@@ -54,13 +54,13 @@ pub enum Question {
 }
 
 /// The socket of an instance.
-pub(crate) fn socket(run: &Path, instance: &str) -> Result<Published, SocketError> {
+pub(crate) fn socket(run: &Path, instance: &str) -> Result<PublishedSocket, SocketError> {
     Socket::bind(run, &name("probe", Some(instance)))?.publish()
 }
 
 /// Answers until told to stop.
 pub(crate) async fn serve(
-    socket: Published,
+    socket: PublishedSocket,
     readiness: Readiness,
     progress: Progress,
     stop: CancellationToken,
@@ -96,7 +96,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
     let (stuck, waiting) = (starting_with(STUCK), starting_with(WAITING));
     anyhow::ensure!(stuck.is_empty(), "instance `{instance}` is stuck: {}", stuck.join(", "));
     anyhow::ensure!(
-        *question == Question::Live || waiting.is_empty(),
+        *question == ProbeKind::Live || waiting.is_empty(),
         "instance `{instance}` still waits for {}",
         waiting.join(", ")
     );
@@ -135,29 +135,29 @@ mod tests {
             let asked = tokio::task::spawn_blocking(move || super::run(&args));
             asked.await.unwrap().map_err(|error| error.to_string())
         };
-        assert_eq!(probe("old", Question::Ready).await, Ok(()));
-        assert_eq!(probe("new", Question::Live).await, Ok(()));
+        assert_eq!(probe("old", ProbeKind::Ready).await, Ok(()));
+        assert_eq!(probe("new", ProbeKind::Live).await, Ok(()));
         assert_eq!(
-            probe("new", Question::Ready).await.unwrap_err(),
+            probe("new", ProbeKind::Ready).await.unwrap_err(),
             "instance `new` still waits for the first publication, the kubelet's registration"
         );
         drop((publication, registration));
-        assert_eq!(probe("new", Question::Ready).await, Ok(()));
+        assert_eq!(probe("new", ProbeKind::Ready).await, Ok(()));
         let long_ago = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         progress.expect_within(Duration::from_secs(1), long_ago);
-        for question in [Question::Live, Question::Ready] {
+        for question in [ProbeKind::Live, ProbeKind::Ready] {
             let error = probe("new", question).await.unwrap_err();
             let expected = "instance `new` is stuck: the main loop has not turned for";
             assert!(error.starts_with(expected), "{error}");
         }
         progress.turned(Instant::now());
-        assert_eq!(probe("new", Question::Live).await, Ok(()));
-        let error = probe("third", Question::Live).await.unwrap_err();
+        assert_eq!(probe("new", ProbeKind::Live).await, Ok(()));
+        let error = probe("third", ProbeKind::Live).await.unwrap_err();
         assert!(error.starts_with("instance `third` does not answer on"), "{error}");
         stop.cancel();
         for task in tasks {
             task.await.unwrap();
         }
-        assert!(probe("old", Question::Live).await.is_err(), "its socket is removed");
+        assert!(probe("old", ProbeKind::Live).await.is_err(), "its socket is removed");
     }
 }

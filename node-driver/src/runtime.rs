@@ -1,5 +1,4 @@
 //! The interface to the container runtime: CDI specs and NRI calls.
 
-pub mod cdi;
-mod mappings;
+pub mod hook;
 pub mod nri;

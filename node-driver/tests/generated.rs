@@ -24,7 +24,7 @@ const RUNTIME: [&str; 2] = ["nri-v1alpha1/api.proto", "ttrpc/request.proto"];
 #[test]
 fn generated_code_is_current() {
     is_current(&KUBELET, "src/kubelet/generated");
-    is_current(&POD_RESOURCES, "src/kubelet/generated/podresources");
+    is_current(&POD_RESOURCES, "src/facts/pod_resources/generated");
     is_current(&DEVICE_PLUGIN, "../tests/src/node/device_plugin");
     is_current(&RUNTIME, "src/runtime/nri/generated");
 }

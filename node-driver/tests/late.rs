@@ -16,7 +16,7 @@ use late::dice::Dice;
 use late::kubelet::PodList;
 use late::nearest;
 use late::stage::{Pod, Stage};
-use node_driver::prepare::checkpoint::{Checkpoint, Phase};
+use node_driver::model::checkpoint::{Checkpoint, Phase};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use topology_graph::Level;

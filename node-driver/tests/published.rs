@@ -9,7 +9,7 @@ use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use node_driver::prepare::published::Published;
+use node_driver::prepare::published::SliceDevices;
 use publication::cloud::CloudMetadata;
 use publication::decision::{Facts, decide};
 use publication::network::NetworkFacts;
@@ -130,7 +130,7 @@ fn compared(
     (topology, view): &(Topology, ClusterView),
     slices: Vec<ResourceSlice>,
 ) -> BTreeMap<String, Option<PciAddress>> {
-    let published = Published::new(slices);
+    let published = SliceDevices::new(slices);
     let devices = view.inventory().slices().flat_map(|slice| &slice.devices);
     let places = devices.map(|device| {
         let id = device.id();

@@ -14,15 +14,15 @@ use kernel::attach::AttachMode;
 use machine::planned;
 use model::plan::Plan;
 // The crate's own tests name these by `crate`.
-use node_driver::{kernel, model, prepare, runtime};
-use prepare::checkpoint::{Checkpoint, Phase, Record};
-use prepare::paths::Paths;
-use prepare::published::Published;
+use model::checkpoint::{Checkpoint, Phase, Record};
+use node_driver::{kernel, model, prepare};
+use node_files::paths::Paths;
+use prepare::cdi;
+use prepare::published::SliceDevices;
 use prepare::wiring::wiring;
 use process::chain::Chain;
 use publication::live;
 use publication::network::NetworkFacts;
-use runtime::cdi;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -53,8 +53,8 @@ fn prepared(root: &Path, network: Option<&NetworkFacts>) -> String {
 
 /// The checkpoint with this plan alone, and its CDI file.
 fn files(mut plan: Plan, topology: &Topology) -> String {
-    plan.wiring = wiring(&plan, "dra.net", topology, &Published::default());
-    let settings = cdi::Settings {
+    plan.wiring = wiring(&plan, "dra.net", topology, &SliceDevices::default());
+    let settings = cdi::SpecSettings {
         runtime_root: "/".into(),
         attach: AttachMode::Hook,
         environment: cdi::Environment::default(),

@@ -13,6 +13,7 @@ mod fabric;
 pub mod filter;
 pub mod health;
 pub mod held;
+pub mod host_setup;
 pub mod lag;
 pub mod late;
 #[cfg(feature = "fixture")]
@@ -22,6 +23,7 @@ pub mod network;
 pub mod nic;
 mod nic_conditions;
 pub mod node;
+pub mod notice;
 mod order;
 mod pci_names;
 pub mod rails;

@@ -18,8 +18,9 @@ use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 use serde_json::{Value, json};
 use topology_graph::{PathKind, PlanRequest};
 
-use crate::kubelet::{self, TopologyPolicy};
+use crate::kubelet;
 use crate::machine::{Devices, SimulatedMachine};
+use cluster_model::topology_policy::TopologyPolicy;
 
 /// The namespace of all pods.
 pub const NAMESPACE: &str = "default";

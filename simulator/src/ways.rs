@@ -14,11 +14,11 @@ use crate::args::SceneArgs;
 use crate::claims::{Alignment, ClaimError, Claims, Placer};
 use crate::cluster::pods;
 use crate::compare::{CompareError, Observer, Run, Scene, replays};
-use crate::kubelet::TopologyPolicy;
 use crate::machine::{Devices, SimulatedMachine};
 use crate::measures::{Comparison, Measures};
 use crate::policies::PolicyKind;
 use crate::trace::Trace;
+use cluster_model::topology_policy::TopologyPolicy;
 
 /// Number of orders in which the GPUs of nodes are published; see
 /// [`SimulatedMachine::with_gpus_in_other_order`].

@@ -11,6 +11,7 @@ use std::{
 };
 
 use cluster_model::names::annotation::{self, Purpose};
+use node_driver::kernel::attach::settings;
 use tests::{
     binaries,
     documents::{self, parts},
@@ -309,6 +310,16 @@ fn every_annotation_is_documented() {
 }
 
 #[test]
+fn every_setting_of_interfaces_is_documented() {
+    let page = "docs/reference/network-configuration.md";
+    let text = read(page);
+    let (_, table) = section(&text, "What is restored").split_once("|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" |").next());
+    let there: Vec<_> = settings::names().collect();
+    assert_eq!(rows.collect::<Vec<_>>(), there, "{page}");
+}
+
+#[test]
 fn every_reason_is_documented() {
     let page = "docs/reference/events.md";
     let documented = first_cells(&read(page));
@@ -323,11 +334,12 @@ fn every_reason_is_documented() {
         "admission/src/server/writer.rs",
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
-        "node-driver/src/driver/functions.rs",
+        "host-setup/src/notice.rs",
+        "host-setup/src/virtual_functions/create.rs",
         "node-driver/src/publish/events.rs",
         "node-driver/src/driver/too_old.rs",
         "node-driver/src/prepare/notices.rs",
-        "node-driver/src/prepare/pod_events.rs",
+        "node-driver/src/claims/pod_events.rs",
         "scheduler-ext/src/events.rs",
     ];
     for file in files {
@@ -342,6 +354,7 @@ fn every_reason_is_documented() {
         "admission",
         "cluster-model",
         "fabric-controller",
+        "host-setup",
         "node-driver",
         "publication",
         "scheduler-ext",

@@ -102,6 +102,16 @@ impl Topology {
         self.physical_function(nic).unwrap_or(nic)
     }
 
+    /// The first function of each port among these NICs: the functions of a port share its link, so a pod
+    /// gets one of them.
+    pub fn one_of_each_port(
+        &self,
+        nics: impl IntoIterator<Item = PciAddress>,
+    ) -> impl Iterator<Item = PciAddress> {
+        let mut ports = BTreeSet::new();
+        nics.into_iter().filter(move |nic| ports.insert(self.port_of(*nic)))
+    }
+
     /// The physical function of a virtual one, if the machine has both.
     pub fn physical_function(&self, nic: PciAddress) -> Option<PciAddress> {
         match self.graph.vertex(Place::Function(nic))?.physical_function? {

@@ -1,14 +1,11 @@
 //! What follows from a look at the machine: what is published, and what the next look must know. Pure:
 //! the same facts, settings and history always give the same result.
 
-use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
-use crate::decide::modules;
-use crate::decide::vendor_driver::{self, Drain, VendorDriverDecision};
+use crate::decide::peer_memory;
 use crate::facts::held::GivenNics;
 use crate::facts::modules::KernelFacts;
 use crate::facts::seen::Seen;
-use crate::facts::vendor_driver::VendorDriverFacts;
 use cluster_model::topology_policy::TopologyPolicy;
 use publication::decision::{Decision, Facts, NicExpressions, decide_with};
 use publication::filter::Filter;
@@ -16,6 +13,7 @@ use publication::health::PortErrors;
 use publication::health::taint::TaintArgs;
 use publication::health::{Health, Problems};
 use publication::held::Held;
+use publication::host_setup::SetUp;
 use publication::late::{BindNics, LateNic};
 use publication::netns_mode::NetnsMode;
 use publication::rails::KnownRails;
@@ -47,22 +45,11 @@ pub(crate) struct Look {
     pub(crate) port_errors: BTreeMap<String, PortErrors>,
     /// Corrected errors of the NICs' `PCIe` links.
     pub(crate) link_errors: BTreeMap<PciAddress, u64>,
-    /// Devices whose virtual functions are being created.
-    pub(crate) not_ready: BTreeSet<String>,
     /// How the kubelet chooses the NUMA nodes of GPUs of device plugins, if known.
     pub(crate) topology_policy: Option<TopologyPolicy>,
-    /// The vendor's driver, where a container loads one.
-    pub(crate) vendor: Option<VendorLook>,
+    /// What prepares the host.
+    pub(crate) setup: SetUp,
     pub(crate) now: Instant,
-}
-
-/// What is found of a vendor's driver.
-#[derive(Clone, Debug)]
-pub(crate) struct VendorLook {
-    pub(crate) facts: VendorDriverFacts,
-    pub(crate) drain: Drain,
-    /// The devices that it drives.
-    pub(crate) devices: BTreeSet<String>,
 }
 
 /// The administrator's settings.
@@ -76,19 +63,6 @@ pub(crate) struct Settings {
     /// Whether containers with RDMA devices may lock all of their memory; `None` if the driver gives
     /// containers nothing.
     pub(crate) locked_memory: Option<bool>,
-}
-
-impl From<&Args> for Settings {
-    fn from(args: &Args) -> Self {
-        Self {
-            filter: args.filter.clone(),
-            nic_role: args.nic_role.clone(),
-            nic_rail: args.nic_rail.clone(),
-            sharing: args.sharing.clone(),
-            taints: args.taints,
-            locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
-        }
-    }
 }
 
 /// What earlier looks have left.
@@ -116,8 +90,6 @@ pub(crate) struct Outcome {
     pub(crate) binding: Binding,
     /// The NICs behind the places, if NICs are bound late.
     pub(crate) late: Option<Vec<LateNic>>,
-    /// What the vendor's driver may do, if there is one.
-    pub(crate) vendor: Option<VendorDriverDecision>,
 }
 
 /// Decides what to publish.
@@ -126,7 +98,7 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
     history.seen.complete(&mut facts, &held);
     let expressions = NicExpressions { role: &settings.nic_role, rail: &settings.nic_rail };
     let mut decision = decide_with(&facts, expressions, &history.rails)
-        .without(&look.not_ready, &WithheldReason::NotReady)
+        .without(&look.setup.not_ready, &WithheldReason::NotReady)
         .with_rdma_namespaces(look.namespaces, &facts.snapshot);
     let gone = history.seen.gone(&facts.snapshot, &held);
     let mut seen = history.seen.clone();
@@ -146,19 +118,15 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
         decision = decision.shared(&settings.sharing);
     }
     decision = decision
-        .with_host(modules::conditions(&look.kernel))
+        .with_host(look.setup.modules.iter().cloned().collect())
+        .with_host(peer_memory::condition(&look.kernel).into_iter().collect())
         .with_locked_memory(settings.locked_memory)
         .with_topology_policy(look.topology_policy);
     let mut health = history.health.clone();
     health.observe(&decision.vitals, now);
     let problems = health.problems(now);
     decision = decision.tainted(&problems, settings.taints);
-    let vendor = look
-        .vendor
-        .map(|vendor| (vendor_driver::decide(&vendor.facts, vendor.drain), vendor.devices));
-    if let Some((vendor, devices)) = &vendor {
-        decision = heed(decision, vendor, devices);
-    }
+    decision = heed(decision, &look.setup);
     decision = decision.with_nic_conditions(&problems);
     decision.host.extend(binding.condition());
     let (decision, late) = if binding.now == BindNics::Late {
@@ -170,23 +138,13 @@ pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outc
     };
     let rails = decision.rails.clone();
     let history = History { seen, rails, health, problems, binding: Some(binding.now) };
-    Outcome { decision, history, binding, late, vendor: vendor.map(|(vendor, _)| vendor) }
+    Outcome { decision, history, binding, late }
 }
 
 /// Withholds NICs whose driver is being loaded, and has pods evicted that it waits for.
-fn heed(
-    mut decision: Decision,
-    vendor: &VendorDriverDecision,
-    devices: &BTreeSet<String>,
-) -> Decision {
-    decision.host.extend(vendor.condition.clone());
-    if vendor.withholds {
-        decision = decision.without(devices, &WithheldReason::VendorDriver);
-    }
-    if vendor.evicts {
-        decision = decision.evicting(devices);
-    }
-    decision
+fn heed(mut decision: Decision, setup: &SetUp) -> Decision {
+    decision.host.extend(setup.vendor_driver.clone());
+    decision.without(&setup.withheld, &WithheldReason::VendorDriver).evicting(&setup.evicted)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! How this node is set to bind its NICs: by the flags, and by the node's labels.
 
 use crate::args::Args;
-use crate::facts::node::{NodeLabels, get_node};
+use crate::facts::node::get_node;
+use cluster_model::node_labels::NodeLabels;
 use kube::Client;
 use process::chain::Chain;
 use publication::late::BindNics;

@@ -5,9 +5,7 @@ mod code;
 
 use super::Driver;
 use super::binding::LABELS_PERIOD;
-use super::functions::Functions;
 use super::too_old;
-use super::vendor_driver::VendorDriver;
 use crate::args::Args;
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::held::Claims;
@@ -17,9 +15,7 @@ use crate::facts::ports::Ports;
 use crate::facts::watch::{self, KnownObjects};
 use crate::kubelet::run::Shared;
 use crate::probe;
-use crate::publish::events::{
-    NodeEvents, modules_notice, nothing_notice, notices, vendor_driver_notice,
-};
+use crate::publish::events::{NodeEvents, nothing_notice, notices};
 use crate::publish::metrics::Metrics;
 use crate::publish::nic_counters::NicCounters;
 use crate::publish::pace::Pace;
@@ -45,7 +41,6 @@ use tokio::sync::{Notify, watch as value};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use topology_graph::HostCondition;
 
 /// How long changes are collected before the machine is read. They come in bursts, and a
 /// pod's start must not wait long.
@@ -143,8 +138,8 @@ pub(super) async fn run(
         watch::kernel(&mut tasks, changes, &wake);
     }
     let ports = Ports::new(&driver.host, driver.ports.clone());
-    let vendor_driver = driver.vendor.as_ref().and_then(VendorDriver::file);
-    watch::polled(&mut tasks, ports, driver.claims.clone(), vendor_driver, &wake);
+    let setup = driver.setup.as_ref().map(|setup| setup.stamp());
+    watch::polled(&mut tasks, ports, driver.claims.clone(), setup, &wake);
     let (sender, metadata) = value::channel(driver.cloud.clone());
     if !cloud_answered {
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
@@ -156,7 +151,6 @@ pub(super) async fn run(
     let known = watch::objects(&mut tasks, &client, &args.node_name, &wake, &looked);
     let events = NodeEvents::new(&client, driver.publisher.node().clone());
     let (first, metrics) = (operations.first.take(), operations.metrics.clone());
-    let lacking = String::new();
     let steady = Steady {
         driver,
         metadata,
@@ -167,8 +161,6 @@ pub(super) async fn run(
         failures: 0,
         retry: None,
         metrics,
-        lacking,
-        vendor_driver: None,
         progress: operations.progress.clone(),
         client: client.clone(),
         withheld: Vec::new(),
@@ -225,10 +217,6 @@ struct Steady {
     /// When to try again after a failure.
     retry: Option<Instant>,
     metrics: Metrics,
-    /// The last report of missing modules.
-    lacking: String,
-    /// What was said last of the vendor's driver.
-    vendor_driver: Option<HostCondition>,
     progress: Progress,
     client: Client,
     /// What was withheld at the last look.
@@ -272,9 +260,9 @@ impl Steady {
     /// Waits until the next turn is due; false when told to stop.
     async fn due(&self, wake: &Notify, tick: &mut Interval, stop: &CancellationToken) -> bool {
         let now = Instant::now();
-        let functions = self.driver.functions.as_ref().and_then(|it| it.next_change(now));
+        let setup = self.driver.setup.as_ref().and_then(|it| it.next_change(now));
         let health = self.driver.history.health.next_change(now);
-        let next = [functions, health, self.retry].into_iter().flatten().min();
+        let next = [setup, health, self.retry].into_iter().flatten().min();
         let later = async {
             match next {
                 Some(at) => sleep_until(at.into()).await,
@@ -317,11 +305,9 @@ impl Steady {
         let nothing = nothing_notice(&self.withheld, &decision);
         self.tell_withheld(&decision);
         let mut notices = notices(&before, &self.driver.history.problems);
-        notices.extend(modules_notice(&mut self.lacking, &decision.host));
-        notices.extend(vendor_driver_notice(&mut self.vendor_driver, &decision.host));
         notices.extend(nothing);
-        if let Some(functions) = &mut self.driver.functions {
-            notices.extend(functions.notices());
+        if let Some(setup) = &mut self.driver.setup {
+            notices.extend(setup.notices());
         }
         self.metrics.notices.inc_by(u64::try_from(notices.len()).unwrap_or(u64::MAX));
         let published = if self.is_early() { Ok(0) } else { self.publish(&decision).await };
@@ -332,8 +318,8 @@ impl Steady {
 
     /// Whether the first publication waits for virtual functions that are being created.
     fn is_early(&self) -> bool {
-        let functions = self.driver.functions.as_ref().filter(|_| self.first.is_some());
-        functions.is_some_and(|functions| functions.is_awaited(Instant::now()))
+        let setup = self.driver.setup.as_ref().filter(|_| self.first.is_some());
+        setup.is_some_and(|setup| setup.is_awaited(Instant::now()))
     }
 
     async fn publish(&mut self, decision: &Decision) -> anyhow::Result<usize> {
@@ -384,8 +370,8 @@ impl Steady {
         self.metrics.tainted_devices.set(gauge(tainted));
         self.metrics.anomalies.set(gauge(decision.anomalies.len()));
         self.metrics.count_withheld(decision.withheld.iter().map(|nic| nic.reason.word()));
-        let functions = self.driver.functions.as_ref();
-        self.metrics.missing_functions.set(functions.map_or(0, Functions::missing));
+        let missing = self.driver.setup.as_ref().map_or(0, |setup| setup.missing_functions());
+        self.metrics.missing_functions.set(missing);
         for problem in Problem::ALL {
             let having = self.driver.history.problems.values().filter(|all| all.contains(&problem));
             self.metrics.problems_of(problem).set(gauge(having.count()));

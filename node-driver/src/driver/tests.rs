@@ -6,7 +6,7 @@ use crate::facts::node::get_node;
 use crate::facts::ports::Ports;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::kubelet::health::HealthState;
-use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
+use crate::model::checkpoint::{Checkpoint, Phase, Record};
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
 use publication::late::BindNics;
@@ -36,8 +36,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         device_health: Sender::default(),
         history: files.load(),
         files,
-        functions: None,
-        vendor: None,
+        setup: None,
         claims: Claims::new(Some(checkpoint)),
         binding: NicBinding::default(),
         late: LateNics::default(),

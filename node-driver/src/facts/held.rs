@@ -1,7 +1,7 @@
 //! Which devices pods have, according to the plugin's checkpoint. Only reads it, and
 //! never waits for it.
 
-use crate::prepare::checkpoint::Checkpoint;
+use crate::model::checkpoint::Checkpoint;
 use publication::held::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -99,24 +99,11 @@ impl Claims {
         held
     }
 
-    /// The names of all devices that claims have in any way, shared and monitored ones included.
+    /// Reads the checkpoint.
     ///
     /// # Errors
-    /// The checkpoint cannot be read. The caller may remove devices, so an unreadable
-    /// checkpoint must not look like one without claims.
-    pub(crate) fn names(&self) -> io::Result<BTreeSet<String>> {
-        let plans = self.read()?.claims.into_values().map(|record| record.plan);
-        Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
-    }
-
-    /// The claims that are prepared or on their way, as `namespace/name`; an error where it cannot
-    /// be told.
-    pub(crate) fn claims(&self) -> io::Result<BTreeSet<String>> {
-        let records = self.read()?.claims.into_values();
-        Ok(records.map(|record| record.plan.claim.to_string()).collect())
-    }
-
-    fn read(&self) -> io::Result<Checkpoint> {
+    /// It cannot be read, which must not look like one without claims.
+    pub(crate) fn read(&self) -> io::Result<Checkpoint> {
         let Some(path) = &self.checkpoint else { return Ok(Checkpoint::default()) };
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

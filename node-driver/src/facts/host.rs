@@ -1,35 +1,14 @@
-//! Identifies the machine and boot that a root belongs to, and reads facts from its kernel.
+//! Reads the facts of a machine's kernel.
 
 use crate::facts::ports::KnownPorts;
 use crate::facts::rdma;
 use crate::facts::reads::{MachineError, RDMA_NETLINK, Watched};
+use crate::kernel::attach::rdma::netns_mode;
+use node_files::boot::is_this_machine;
 use process::chain::Chain;
 use publication::netns_mode::NetnsMode;
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use topology_graph::{HostRoot, ReadError, ReadObserver, Snapshot};
-
-/// Below procfs: a UUID that the kernel generates at every boot.
-const BOOT_ID: &str = "sys/kernel/random/boot_id";
-
-/// The boot ID of the machine with this root; `None` for a recorded machine.
-pub(crate) fn boot_id(host: &HostRoot) -> Option<String> {
-    read(&host.proc())
-}
-
-/// Time since the machine booted, from `proc/uptime`.
-pub(crate) fn uptime(host: &HostRoot) -> Option<Duration> {
-    let text = fs::read_to_string(host.proc().join("uptime")).ok()?;
-    Duration::try_from_secs_f64(text.split(' ').next()?.parse().ok()?).ok()
-}
-
-/// Whether the root is the machine that this process runs on, so that its kernel can be
-/// asked.
-pub(crate) fn is_this_machine(host: &HostRoot) -> bool {
-    boot_id(host).is_some_and(|boot| read(Path::new("/proc")) == Some(boot))
-}
 
 /// Reads a machine from sysfs and, if the root is this machine, from RDMA netlink. Devices that
 /// do not answer keep the facts that were read last. Blocks, with a limit.
@@ -69,12 +48,7 @@ pub(crate) fn rdma_namespaces(host: &HostRoot) -> Option<NetnsMode> {
     if !is_this_machine(host) {
         return None;
     }
-    rdma::netns_mode()
+    netns_mode()
         .map_err(|error| tracing::warn!(error = %Chain(&error), "RDMA namespace mode is unknown"))
         .ok()
-}
-
-fn read(proc: &Path) -> Option<String> {
-    let text = fs::read_to_string(proc.join(BOOT_ID)).ok()?;
-    Some(text.trim().to_owned()).filter(|boot| !boot.is_empty())
 }

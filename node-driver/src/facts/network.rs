@@ -2,8 +2,6 @@
 //! rtnetlink.
 
 pub mod changes;
-pub(crate) mod dump;
 pub mod kernel;
-mod nexthops;
 pub mod server;
 pub mod uplinks;

@@ -7,10 +7,11 @@
 //! (`pkg/kubelet` of Kubernetes 1.34 to 1.37).
 
 mod connection;
+pub mod wire;
 
-use crate::kubelet::wire::podresources_v1::ListPodResourcesRequest;
-use crate::kubelet::wire::podresources_v1::PodResources;
-use crate::kubelet::wire::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use crate::facts::pod_resources::wire::v1::ListPodResourcesRequest;
+use crate::facts::pod_resources::wire::v1::PodResources;
+use crate::facts::pod_resources::wire::v1::pod_resources_lister_client::PodResourcesListerClient;
 use connection::Connection;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,7 +142,7 @@ fn devices(pods: Vec<PodResources>) -> Vec<PluginDevice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubelet::wire::podresources_v1::{ContainerDevices, ContainerResources};
+    use crate::facts::pod_resources::wire::v1::{ContainerDevices, ContainerResources};
 
     fn pod(namespace: &str, name: &str, ids: &[&str]) -> PodResources {
         let devices = ContainerDevices {

@@ -8,12 +8,9 @@
 
 mod devices;
 pub(crate) mod monitor;
-mod netns;
-pub(crate) mod wire;
 
 pub(crate) use devices::read;
 pub use devices::{Port, RdmaLink, devices_in};
-pub(crate) use netns::netns_mode;
 
 use topology_graph::{PciAddress, RdmaDevice, RdmaPort, Snapshot};
 

@@ -136,6 +136,10 @@ impl Reads {
     }
 
     /// Leaves out the files of a function that this driver changes. The directory is below sysfs.
+    #[cfg_attr(
+        not(feature = "host-setup"),
+        expect(dead_code, reason = "only the setup changes functions")
+    )]
     pub(crate) fn change(&self, directory: &str) -> Changing {
         let directory = format!("sys/{directory}");
         self.lock().changing.insert(directory.clone());

@@ -2,13 +2,11 @@
 //! the API server's objects. Each source is a task that wakes the main loop; many changes
 //! at once wake it once.
 
-use crate::facts::boot_file::BootFile;
 use crate::facts::held::Claims;
 use crate::facts::network::changes::Changes;
 use crate::facts::ports::{self, Ports};
 use crate::facts::rdma::monitor::Monitor;
 use crate::facts::uevents::Uevents;
-use crate::vendor_driver::state::VendorDriverState;
 use cluster_model::names::DRIVER;
 use futures::StreamExt;
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -21,7 +19,7 @@ use std::fmt::Debug;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -188,15 +186,15 @@ async fn announce<L: Listener>(mut listener: L, wake: &Notify) -> io::Error {
 }
 
 /// Starts polling facts without change events: the ports of RDMA devices, which devices pods
-/// have, and how far a vendor's driver is.
+/// have, and what prepares the host.
 pub(crate) fn polled(
     tasks: &mut JoinSet<()>,
     mut ports: Ports,
     claims: Claims,
-    vendor_driver: Option<BootFile<VendorDriverState>>,
+    setup: Option<Box<dyn Fn() -> Option<SystemTime> + Send>>,
     wake: &Arc<Notify>,
 ) {
-    let stamps = move || (claims.stamp(), vendor_driver.as_ref().and_then(BootFile::stamp));
+    let stamps = move || (claims.stamp(), setup.as_ref().and_then(|stamp| stamp()));
     let (mut last, wake) = (stamps(), Arc::clone(wake));
     tasks.spawn(async move {
         let mut tick = tokio::time::interval(ports::PERIOD);

@@ -7,39 +7,46 @@
 //! plugin](crate::runtime::nri). Back to the host: by the driver, when the claim is
 //! unprepared. This module only carries out the plan; it decides nothing.
 
-mod carried;
+mod addresses;
+mod attributes;
 mod children;
 mod configure;
 pub mod dhcp;
 mod ebpf;
 pub mod enter;
 pub mod ethtool;
-pub mod functions;
-pub mod hook;
+mod flags;
 pub mod host_links;
 mod identity;
+mod ip_settings;
 pub mod known;
 pub mod leave;
 pub mod link;
+mod names;
 pub mod namespaces;
 mod napi;
+mod neighbors;
 pub mod netns;
 pub mod rdma;
 pub mod record;
+mod routes;
 mod same_network;
-mod settings;
+mod setting;
+pub mod settings;
 mod shaping;
 mod sysctl;
+mod up;
 mod uplink;
+pub mod virtual_function_settings;
 
-use crate::facts::network::kernel::NetworkError;
 use crate::kernel::attach::dhcp::LeaseError;
 use crate::kernel::attach::ethtool::EthtoolError;
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::network::NetworkError;
 use crate::model::claim::ClaimRef;
-use crate::model::plan::{Plan, PlannedLink};
-use crate::prepare::durable::FileError;
+use crate::model::plan::Plan;
 use cluster_model::network_config::{IpPrefix, LinkName};
+use node_files::durable::FileError;
 use std::io;
 
 /// The kernel's network settings of the calling thread's namespace; read-only in most
@@ -195,12 +202,9 @@ impl AttachMode {
     /// attaches the whole claim: only the claim's own container waits for it.
     #[must_use]
     pub fn of(self, plan: &Plan) -> Self {
-        let needs_hook = |link: &PlannedLink| {
-            let interface = &link.config.interface;
-            interface.dhcp == Some(true) || sysctl::has_any(interface)
-        };
-        let mut links = plan.devices.iter().filter_map(|device| device.link.as_ref());
-        if links.any(needs_hook) { Self::Hook } else { self }
+        let mut interfaces = plan.links().map(|link| &link.config.interface);
+        let needs_hook = interfaces.any(|it| it.dhcp == Some(true) || sysctl::has_any(it));
+        if needs_hook { Self::Hook } else { self }
     }
 }
 

@@ -1,10 +1,9 @@
 //! The flags of the kubelet plugin.
 
-use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::kernel::attach::{AttachMode, SYSCTL};
 use crate::prepare::effects::Faults;
-use crate::prepare::paths::Paths;
 use crate::prepare::plan::Policy;
+use node_files::paths::Paths;
 use std::path::PathBuf;
 
 /// Where the kubelet and the container runtime are.
@@ -35,19 +34,6 @@ pub struct PluginArgs {
     /// Directory with the host's /proc/sys/net, writable; in a container, where it is mounted
     #[arg(long, value_name = "DIR", default_value = SYSCTL)]
     pub sysctl_dir: PathBuf,
-    /// Number of virtual functions for selected physical functions: comma-separated numVfs=NUMBER
-    /// with at least one of vendor=ID, deviceID=ID, pfName=NAME (`*` for any text) and
-    /// rootDevice=ADDRESS, which must all match; repeatable, the first policy that selects a
-    /// physical function applies. If the number differs, virtual functions are removed and
-    /// recreated once none is in use. Physical functions that carry the node's own traffic need
-    /// allowUplink=true
-    #[arg(long = "virtual-functions", value_name = "POLICY", requires = "kubelet_dir")]
-    pub virtual_functions: Vec<SriovPolicy>,
-    /// Writable directory of the kernel's devices and drivers, for --virtual-functions: in a
-    /// container, the directory that has the host's /sys/devices mounted as `devices`; defaults to
-    /// sys below --root
-    #[arg(long, value_name = "DIR")]
-    pub sysfs_dir: Option<PathBuf>,
     /// Directory in which the container runtime finds the host's dev
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub runtime_root: PathBuf,

@@ -1,12 +1,12 @@
 //! The DRA service (`dra/v1`, since Kubernetes 1.34). Every requested claim gets its own
 //! answer, devices or an error; a failed claim never affects the others.
 
-use crate::kubelet::metrics::Method;
+use crate::claims::preparer::Preparer;
 use crate::kubelet::wire::dra_v1;
 use crate::kubelet::wire::dra_v1::dra_plugin_server::DraPlugin;
 use crate::model::claim::ClaimRef;
-use crate::prepare::node::PreparedDevice;
-use crate::prepare::preparer::Preparer;
+use crate::prepare::local::PreparedDevice;
+use crate::prepare::metrics::Method;
 use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,10 +1,10 @@
 //! The socket on which attach hooks hand over the namespaces of their pods.
 
+use crate::claims::preparer::Preparer;
 use crate::kubelet::PluginError;
-use crate::kubelet::metrics::Method;
-use crate::kubelet::socket::Published;
-use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use crate::kubelet::socket::PublishedSocket;
+use crate::prepare::local::LocalPreparer;
+use crate::prepare::metrics::Method;
 use crate::publish::claim_status::Progress;
 use process::chain::Chain;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Answers hooks one after the other until told to stop.
 pub(super) async fn serve(
-    socket: Published,
-    node: Arc<Node>,
+    socket: PublishedSocket,
+    node: Arc<LocalPreparer>,
     preparer: Preparer,
     stop: CancellationToken,
 ) -> Result<(), PluginError> {

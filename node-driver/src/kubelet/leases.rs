@@ -1,8 +1,8 @@
 //! Updates claim statuses for interfaces that are already in pods: at start, because
 //! hooks work while no driver runs, and when a DHCP server gives another address.
 
-use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use crate::claims::preparer::Preparer;
+use crate::prepare::local::LocalPreparer;
 use crate::publish::claim_status::Progress;
 use process::chain::Chain;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Updates statuses until told to stop.
-pub(super) async fn serve(node: Arc<Node>, preparer: Preparer, stop: CancellationToken) {
+pub(super) async fn serve(node: Arc<LocalPreparer>, preparer: Preparer, stop: CancellationToken) {
     let mut uids = node.namespaces().claims();
     loop {
         write_statuses(&preparer, uids).await;

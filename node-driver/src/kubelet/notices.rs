@@ -1,12 +1,12 @@
 //! Reports on the Node what people must know about its claims and interfaces.
 
-use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use crate::claims::preparer::Preparer;
+use crate::prepare::local::LocalPreparer;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Reports until told to stop.
-pub(super) async fn serve(node: Arc<Node>, preparer: Preparer, stop: CancellationToken) {
+pub(super) async fn serve(node: Arc<LocalPreparer>, preparer: Preparer, stop: CancellationToken) {
     loop {
         let notices = tokio::select! {
             () = stop.cancelled() => return,

@@ -1,6 +1,6 @@
 //! Runs the plugin beside the publication of devices, in one process.
 
-use crate::args::Args;
+use crate::claims::preparer::Preparer;
 use crate::facts::network::server::ApiServers;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
@@ -8,19 +8,18 @@ use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kubelet::args::PluginArgs;
 use crate::kubelet::health::DeviceHealth;
-use crate::kubelet::metrics::PluginMetrics;
 use crate::kubelet::{Awaited, Plugin, capabilities};
 use crate::prepare::Abandoned;
+use crate::prepare::cdi;
 use crate::prepare::effects::Effects;
 use crate::prepare::late::LateNics;
-use crate::prepare::node::{Ended, Node};
+use crate::prepare::local::{Ended, LoadingDriver, LocalPreparer};
+use crate::prepare::metrics::PluginMetrics;
 use crate::prepare::notices::Notices;
-use crate::prepare::paths::Paths;
-use crate::prepare::preparer::Preparer;
-use crate::runtime::cdi;
 use anyhow::Context;
 use cluster_model::names::DRIVER;
 use kube::Client;
+use node_files::paths::Paths;
 use serve::readiness::Readiness;
 use std::sync::Arc;
 use tokio::sync::watch::Sender;
@@ -39,33 +38,35 @@ pub struct Shared {
     pub ports: KnownPorts,
     /// The devices' health, as publication observes it.
     pub health: Sender<Vec<DeviceHealth>>,
+    /// Whether a vendor's driver is being loaded.
+    pub loading: LoadingDriver,
     /// The NICs that are bound late, as publication sees them.
     pub late: LateNics,
 }
 
 /// Serves the kubelet until a signal; does nothing if no kubelet is configured.
 pub async fn beside(
-    args: &Args,
-    client: &Client,
+    args: &PluginArgs,
+    (client, name): (&Client, &str),
     host: &HostRoot,
     shared: &Shared,
     readiness: &Readiness,
 ) -> anyhow::Result<()> {
-    let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
-    let nri = args.plugin.nri();
+    let Some(paths) = args.paths(DRIVER) else { return Ok(()) };
+    let nri = args.nri();
     let awaited = Awaited::new(readiness, nri.is_some());
     capabilities::check().context("failed to read this process's capabilities")?;
     let stop = process::run::stop_on_signal()?;
-    let node = Arc::new(node(&args.plugin, host.clone(), paths.clone(), shared));
+    let node = Arc::new(node(args, host.clone(), paths.clone(), shared));
     let health = shared.health.subscribe();
-    let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
-    let instance = args.plugin.instance.clone();
+    let preparer = Preparer::new(client.clone(), name, Arc::clone(&node));
+    let instance = args.instance.clone();
     Plugin { paths, instance, nri, node, preparer, health, awaited }.serve(stop).await?;
     Ok(())
 }
 
 /// Builds the machine's part of preparation from the flags.
-fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Node {
+fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> LocalPreparer {
     let environment = cdi::Environment {
         nccl_ib_hca: args.nccl_ib_hca,
         ucx_net_devices: args.ucx_net_devices,
@@ -79,18 +80,19 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
     let namespaces = Arc::new(Namespaces::new(&paths.netns));
     let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
     let locked_memory = args.locked_memory;
-    let settings = cdi::Settings { runtime_root, attach, environment, locked_memory };
+    let settings = cdi::SpecSettings { runtime_root, attach, environment, locked_memory };
     let leases = Keepers::default();
     let notices = Notices::default();
     let effects = Effects { paths, settings, namespaces, leases, notices, faults };
-    let Shared { metrics, servers, uplinks, ports, late, .. } = shared.clone();
+    let Shared { metrics, servers, uplinks, ports, loading, late, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
     let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());
-    Node {
+    LocalPreparer {
         host,
         ports,
         servers,
         uplinks,
+        loading,
         policy,
         network_namespaces,
         effects,

@@ -44,7 +44,7 @@ pub(crate) struct Socket {
 }
 
 /// A socket at its final path, removed when dropped.
-pub(crate) struct Published {
+pub(crate) struct PublishedSocket {
     listener: UnixListener,
     path: PathBuf,
     inode: Option<u64>,
@@ -78,17 +78,17 @@ impl Socket {
     }
 
     /// Moves it to its final path, replacing a stale socket.
-    pub(crate) fn publish(self) -> Result<Published, SocketError> {
+    pub(crate) fn publish(self) -> Result<PublishedSocket, SocketError> {
         let Self { listener, temporary, path } = self;
         if let Err(source) = fs::rename(&temporary, &path) {
             return Err(SocketError::Listen { path, source });
         }
         let inode = inode(&path);
-        Ok(Published { listener, path, inode })
+        Ok(PublishedSocket { listener, path, inode })
     }
 }
 
-impl Published {
+impl PublishedSocket {
     /// The connections, and the guard that removes the socket.
     pub(crate) fn into_incoming(self) -> (UnixListenerStream, Removal) {
         let Self { listener, path, inode } = self;

@@ -8,20 +8,20 @@ use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kubelet::health::{DeviceHealth, HealthState};
-use crate::kubelet::metrics::PluginMetrics;
 use crate::kubelet::wire::dra_v1::dra_plugin_client::DraPluginClient as ClientV1;
 use crate::kubelet::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
 use crate::kubelet::wire::registration_v1::registration_client::RegistrationClient;
 use crate::kubelet::wire::registration_v1::{InfoRequest, RegistrationStatus};
+use crate::model::checkpoint::Checkpoint;
 use crate::model::claim::ClaimRef;
 use crate::prepare::Abandoned;
-use crate::prepare::checkpoint::Checkpoint;
+use crate::prepare::cdi;
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::late::LateNics;
-use crate::prepare::node::Ended;
+use crate::prepare::local::Ended;
+use crate::prepare::metrics::PluginMetrics;
 use crate::prepare::notices::Notices;
 use crate::prepare::plan::Policy;
-use crate::runtime::cdi;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -73,9 +73,9 @@ impl Bench {
         bench
     }
 
-    fn node(folder: &TempDir) -> Node {
+    fn node(folder: &TempDir) -> LocalPreparer {
         let paths = paths(folder);
-        let settings = cdi::Settings {
+        let settings = cdi::SpecSettings {
             runtime_root: folder.path().join("root"),
             attach: AttachMode::Hook,
             environment: cdi::Environment::default(),
@@ -91,11 +91,12 @@ impl Bench {
             faults: Faults::default(),
         };
         let host = HostRoot::at(folder.path().join("root"));
-        Node {
+        LocalPreparer {
             host,
             ports: KnownPorts::default(),
             servers: ApiServers::default(),
             uplinks: Uplinks::default(),
+            loading: None,
             policy: Policy::default(),
             network_namespaces: Vec::new(),
             ended: Ended::default(),

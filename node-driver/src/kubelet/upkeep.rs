@@ -2,10 +2,10 @@
 //! missing or have old kernel names, and the installation of the hook. Looks for claims that nobody
 //! will unprepare.
 
-use crate::kubelet::install;
+use crate::claims::preparer::Preparer;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use crate::prepare::local::LocalPreparer;
+use node_files::install;
 use process::chain::Chain;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ const TURNS_PER_SEARCH: u32 = 20;
 
 /// Repairs what an earlier run left, and installs the hook. What fails for one claim, or because
 /// the disk is full, is reported and tried again later.
-pub(super) fn repair(node: &Node) -> Result<(), PrepareError> {
+pub(super) fn repair(node: &LocalPreparer) -> Result<(), PrepareError> {
     node.reconcile()?;
     let hook = node.effects.paths.hook();
     let installed = node.alone(|| install::install(&hook))?;

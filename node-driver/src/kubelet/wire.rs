@@ -30,7 +30,3 @@ pub mod health_v1alpha1;
 #[rustfmt::skip]
 #[path = "generated/pluginregistration.rs"]
 pub mod registration_v1;
-/// `k8s.io/kubelet/pkg/apis/podresources/v1`.
-#[rustfmt::skip]
-#[path = "generated/podresources/v1.rs"]
-pub mod podresources_v1;

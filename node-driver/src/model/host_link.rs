@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// One interface of the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostLink {
     /// Its name.
@@ -29,10 +29,9 @@ pub struct HostLink {
     pub addresses: Vec<HostAddress>,
     /// Its routes, without those that the kernel adds by itself.
     pub routes: Vec<HostRoute>,
-    /// The properties that identify it; absent in plans of older drivers, which did not
-    /// record them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<LinkIdentity>,
+    /// The properties that identify it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub identity: LinkIdentity,
     /// Permanent neighbours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbors: Vec<NeighborConfig>,
@@ -53,9 +52,9 @@ pub struct HostLink {
     /// their filters when it moves.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub disciplines: BTreeSet<String>,
-    /// Properties that it takes into the pod and back; absent in plans of older drivers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Carried>,
+    /// Properties that it takes into the pod and back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub carried: Carried,
     /// How the kernel polls it for packets. It takes that into the pod and back, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi: Option<Napi>,
@@ -123,11 +122,9 @@ pub struct Carried {
     pub promiscuous: bool,
     /// Whether an administrator made it receive all multicast packets.
     pub all_multicast: bool,
-    /// How it is used; absent in plans of older drivers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub modes: Option<LinkModes>,
-    /// IDs of its eBPF programs (XDP, TCX); unknown if the kernel did not tell, and in plans of older
-    /// drivers.
+    /// How it is used.
+    pub modes: LinkModes,
+    /// IDs of its eBPF programs (XDP, TCX); unknown if the kernel did not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<BTreeSet<u32>>,
     /// Those of XDP.
@@ -181,6 +178,10 @@ pub struct LinkIdentity {
     /// Its port on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl LinkIdentity {

@@ -34,8 +34,8 @@ pub struct Plan {
     /// The topology of its devices, for the files in the container.
     #[serde(default)]
     pub wiring: Wiring,
-    /// The boot for which its kernel names and device numbers are valid. Absent in plans
-    /// of older drivers, and if the machine has no boot ID.
+    /// The boot for which its kernel names and device numbers are valid. Absent if the machine
+    /// has no boot ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
 }

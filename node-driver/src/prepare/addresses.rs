@@ -33,7 +33,7 @@ const CHOICES: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Assigns addresses to the claim's devices whose configuration names a range.
-pub(super) async fn reserve(
+pub(crate) async fn reserve(
     client: &Client,
     driver: &str,
     claim: &mut AllocatedClaim,
@@ -88,12 +88,11 @@ async fn choose(
 /// Index and configuration of the devices with a range. The plan rejects malformed
 /// configurations.
 fn wanted(claim: &AllocatedClaim) -> Vec<(usize, NetworkConfig)> {
-    let config = |device: &AllocatedDevice| {
+    let devices = claim.devices.iter().enumerate().filter_map(|(index, device)| {
         let config = NetworkConfig::parse(device.parameters.as_ref()?).ok()?;
-        config.interface.address_range.is_some().then_some(config)
-    };
-    let devices = claim.devices.iter().enumerate();
-    devices.filter_map(|(index, device)| Some((index, config(device)?))).collect()
+        config.interface.address_range.is_some().then_some((index, config))
+    });
+    devices.collect()
 }
 
 /// Writes the choice into the claim's status before it is used. Returns the claim's new

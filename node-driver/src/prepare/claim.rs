@@ -5,7 +5,7 @@
 
 use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::capacities::{Capacities, amounts, bandwidth};
-use crate::prepare::published::Published;
+use crate::prepare::published::SliceDevices;
 use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
@@ -63,7 +63,7 @@ impl AllocatedClaim {
     /// Whether slices from the API server's cache, which may be old, suffice: they contain every
     /// device, including those of other drivers, and no device is shared, since the capacity of a
     /// shared device must be the latest.
-    pub fn is_served_by(&self, published: &Published, driver: &str) -> bool {
+    pub fn is_served_by(&self, published: &SliceDevices, driver: &str) -> bool {
         let knows = |driver: &str, pool: &str, device: &str| {
             published.device(driver, pool, device).is_some()
         };
@@ -193,7 +193,7 @@ impl AllocatedClaim {
     ///
     /// # Errors
     /// The node's slices could not be read.
-    pub fn mark_whole(&mut self, driver: &str, published: &Published) -> Result<(), ClaimError> {
+    pub fn mark_whole(&mut self, driver: &str, published: &SliceDevices) -> Result<(), ClaimError> {
         for device in self.devices.iter_mut().filter(|device| !device.consumed.is_empty()) {
             if !published.is_read() {
                 let (claim, device) = (Box::new(self.claim.clone()), device.device.clone());
@@ -227,7 +227,7 @@ impl AllocatedClaim {
         driver: &str,
         node: &str,
     ) -> Result<Vec<AllocatedDevice>, ClaimError> {
-        let device = |result: &DeviceRequestAllocationResult| {
+        let devices = ours.into_iter().map(|result| {
             if result.pool != node {
                 return Err(ClaimError::OtherNode {
                     claim: Box::new(asked.clone()),
@@ -250,8 +250,8 @@ impl AllocatedClaim {
                 claimed,
                 address: None,
             })
-        };
-        ours.into_iter().map(device).collect()
+        });
+        devices.collect()
     }
 }
 
@@ -283,21 +283,22 @@ struct Parameters {
     claimed: Option<Value>,
 }
 
+/// Whether a configuration applies to a request: one that names no requests applies to all of them.
+fn applies(config: &DeviceAllocationConfiguration, request: &str) -> bool {
+    let requests = config.requests.as_deref().unwrap_or_default();
+    requests.is_empty()
+        || requests.iter().any(|name| name == request || name == base_request(request))
+}
+
 impl Parameters {
     /// Of several configurations of a claim the last one counts. Each field that the class sets
-    /// takes precedence over the claim's. A configuration that names no requests applies to all
-    /// of them.
+    /// takes precedence over the claim's.
     fn new(allocation: &AllocationResult, driver: &str, request: &str) -> Self {
         let devices = allocation.devices.as_ref();
         let configs = devices.and_then(|devices| devices.config.as_ref()).into_iter().flatten();
-        let applies = |config: &&DeviceAllocationConfiguration| {
-            let requests = config.requests.as_deref().unwrap_or_default();
-            requests.is_empty()
-                || requests.iter().any(|name| name == request || name == base_request(request))
-        };
         let mut parameters = Self::default();
         let mut class = None;
-        for config in configs.filter(applies) {
+        for config in configs.filter(|config| applies(config, request)) {
             let Some(opaque) = config.opaque.as_ref().filter(|it| it.driver == driver) else {
                 continue;
             };
@@ -337,7 +338,7 @@ fn overlay(below: Option<Value>, above: Value) -> Value {
 }
 
 /// The pods that a claim is reserved for.
-pub(super) fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
+pub(crate) fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
     let consumers = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
     consumers
         .into_iter()

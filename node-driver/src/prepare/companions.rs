@@ -5,8 +5,8 @@
 //! result is the same. The variables `DRANET_…`, one per device, show which devices a
 //! container really has.
 
+use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::{Companion, Plan, Wiring};
-use crate::prepare::checkpoint::{Checkpoint, Phase};
 
 /// Returns the new plan and the plans of the pod's other claims, each with the common
 /// description. A claim that several pods share is described alone, because those pods do

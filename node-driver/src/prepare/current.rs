@@ -96,9 +96,11 @@ impl RdmaDevices {
                 now.chars.extend(char_device(&self.dev, &name));
             }
         }
-        let kind = |char: &CharDevice| KINDS.iter().position(|kind| char.name.starts_with(kind));
         for now in all.values_mut() {
-            now.chars.sort_by_key(|char| (kind(char), char.name.len(), char.name.clone()));
+            now.chars.sort_by_key(|char| {
+                let kind = KINDS.iter().position(|kind| char.name.starts_with(kind));
+                (kind, char.name.len(), char.name.clone())
+            });
         }
         all.into_iter().collect()
     }

@@ -5,20 +5,20 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::keeper::Keepers;
-use crate::kernel::attach::functions;
 use crate::kernel::attach::leave::{KERNEL_RETURN, Patience, Returned, leave, restore};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::AttachRecord;
+use crate::kernel::attach::virtual_function_settings;
+use crate::model::checkpoint::Unrestored;
 use crate::model::claim::{ClaimRef, OtherDevice};
 use crate::model::plan::{Plan, PlannedDevice, PlannedGpu, PlannedLink, Wiring};
-use crate::prepare::checkpoint::Unrestored;
-use crate::prepare::durable::{self, FileError};
+use crate::prepare::cdi;
 use crate::prepare::metadata;
 use crate::prepare::notices::{Notices, Subject};
-use crate::prepare::paths::Paths;
-use crate::runtime::cdi;
 use cluster_model::network_config::RdmaConfig;
+use node_files::durable::{self, FileError};
+use node_files::paths::Paths;
 use process::chain::Chain;
 use serde::Serialize;
 use std::fs;
@@ -50,7 +50,7 @@ pub struct Effects {
     /// Where files go.
     pub paths: Paths,
     /// Settings of the CDI specs.
-    pub settings: cdi::Settings,
+    pub settings: cdi::SpecSettings,
     /// The pods' network namespaces.
     pub namespaces: Arc<Namespaces>,
     /// Renews and releases DHCP leases of interfaces in them.
@@ -181,7 +181,7 @@ impl Effects {
             return Ok(());
         }
         let told = || self.faults.reached("prepare:function:set");
-        Ok(functions::set(&NetNs::current()?, plan.functions(), &told)?)
+        Ok(virtual_function_settings::set(&NetNs::current()?, plan.functions(), &told)?)
     }
 
     /// Restores the settings of virtual functions. Returns those whose physical functions are
@@ -196,7 +196,7 @@ impl Effects {
         let functions = unrestored.iter().map(|it| &it.function);
         let told = || self.faults.reached("unprepare:function:set");
         let mut left = Vec::new();
-        let outcomes = functions::restore(&NetNs::current()?, functions, &told)?;
+        let outcomes = virtual_function_settings::restore(&NetNs::current()?, functions, &told)?;
         for (it, outcome) in unrestored.iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {
@@ -339,8 +339,8 @@ impl Effects {
         match returned {
             Returned::Home(lacking) => {
                 tracing::info!(%claim, netdev, "Interface is back on the host");
-                for error in lacking {
-                    let error = Chain(&error).to_string();
+                for setting in lacking {
+                    let error = Chain(&setting).to_string();
                     tracing::warn!(%claim, netdev, error, "Failed to restore the interface");
                     let text = format!(
                         "the interface was not fully restored after claim `{claim}`: {error}"

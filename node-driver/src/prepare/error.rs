@@ -3,18 +3,18 @@
 use crate::facts::pod_resources::PodResourcesError;
 use crate::facts::reads::MachineError;
 use crate::kernel::attach::AttachError;
+use crate::model::checkpoint::{CheckpointError, Unrestored};
 use crate::model::claim::ClaimRef;
-use crate::prepare::checkpoint::{CheckpointError, Unrestored};
 use crate::prepare::claim::ClaimError;
-use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;
 use crate::prepare::late::LateError;
 use crate::prepare::plan::PlanError;
 use crate::prepare::pools::PoolError;
+use node_files::durable::FileError;
 use std::time::Duration;
 
 /// Longest wait for the API server; well below the kubelet's limit of 45 s.
-pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const API_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A claim could not be prepared or unprepared.
 #[derive(Debug, thiserror::Error)]

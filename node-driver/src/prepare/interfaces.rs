@@ -2,9 +2,9 @@
 //! a pod or a network plugin, or it never had any, as with EFA and eRDMA; what the host shows of
 //! both is the same.
 
-use crate::prepare::checkpoint::Checkpoint;
-use crate::prepare::durable::{self, FileError};
+use crate::model::checkpoint::Checkpoint;
 use crate::prepare::inventory::Inventory;
+use node_files::durable::{self, FileError};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -21,11 +21,11 @@ use topology_graph::{Level, NearestRequest, PciAddress, Topology};
 
 /// The NICs that this node binds late, as publication sees them. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct LateNics(Arc<Mutex<Choice>>);
+pub struct LateNics(Arc<Mutex<LateState>>);
 
 /// What preparation can choose from.
 #[derive(Clone, Debug, Default)]
-enum Choice {
+enum LateState {
     /// Publication has not read the NICs yet.
     #[default]
     Unread,
@@ -38,12 +38,12 @@ enum Choice {
 impl LateNics {
     /// Replaces the NICs.
     pub fn set(&self, nics: Vec<LateNic>) {
-        self.replace(Choice::Late(Arc::new(nics)));
+        self.replace(LateState::Late(Arc::new(nics)));
     }
 
     /// Records that the node binds its NICs by name.
     pub fn set_named(&self) {
-        self.replace(Choice::Named);
+        self.replace(LateState::Named);
     }
 
     /// The NICs.
@@ -52,20 +52,20 @@ impl LateNics {
     /// There are none to choose from.
     pub fn get(&self) -> Result<Arc<Vec<LateNic>>, LateError> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Choice::Unread => Err(LateError::NotRead),
-            Choice::Named => Err(LateError::Named),
-            Choice::Late(nics) => Ok(Arc::clone(nics)),
+            LateState::Unread => Err(LateError::NotRead),
+            LateState::Named => Err(LateError::Named),
+            LateState::Late(nics) => Ok(Arc::clone(nics)),
         }
     }
 
-    fn replace(&self, choice: Choice) {
+    fn replace(&self, choice: LateState) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = choice;
     }
 }
 
 /// Inputs of the choice besides the claim.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct LateFacts<'a> {
     /// The machine.
     pub topology: &'a Topology,
     /// How device plugins name its GPUs.
@@ -93,7 +93,7 @@ pub fn has_places(claim: &AllocatedClaim) -> bool {
 }
 
 /// Chooses the NICs of a claim.
-pub fn bind(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Bound, LateError> {
+pub fn bind(claim: &AllocatedClaim, facts: &LateFacts<'_>) -> Result<Bound, LateError> {
     let places: Vec<&AllocatedDevice> =
         claim.devices.iter().filter(|device| is_place(&device.device)).collect();
     if claim.pods.len() != 1 {
@@ -140,7 +140,7 @@ fn request(
     gpus: &[PluginGpu],
     count: usize,
     within: Option<Level>,
-    facts: &Facts<'_>,
+    facts: &LateFacts<'_>,
 ) -> NearestRequest {
     let held = facts.held.iter().flat_map(|plan| &plan.devices);
     let held: BTreeSet<&str> = held.map(|device| device.device.as_str()).collect();
@@ -152,20 +152,14 @@ fn request(
     let all = facts.topology.gpus().iter().map(|gpu| gpu.address);
     let rest = all.filter(|gpu| !own.contains(gpu) && !taken.contains(gpu)).collect();
     let free: Vec<PciAddress> = free.map(|nic| nic.address).collect();
-    let nics = one_of_each_port(&free, facts.topology);
+    let nics: Vec<_> = facts.topology.one_of_each_port(free.iter().copied()).collect();
     // Preferred nearness takes what there is.
     let nics = if nics.len() < count && within.is_none() { free } else { nics };
     NearestRequest { gpus: own.into_iter().collect(), nics, count, within, rest }
 }
 
-/// The functions of a port share its link, so a pod gets one of them.
-fn one_of_each_port(free: &[PciAddress], topology: &Topology) -> Vec<PciAddress> {
-    let mut ports = BTreeSet::new();
-    free.iter().copied().filter(|nic| ports.insert(topology.port_of(*nic))).collect()
-}
-
 /// Says which NICs are free and how far each is.
-fn too_far(request: &NearestRequest, facts: &Facts<'_>) -> LateError {
+fn too_far(request: &NearestRequest, facts: &LateFacts<'_>) -> LateError {
     LateError::TooFar {
         wanted: request.count,
         within: request.within.unwrap_or(Level::Numa),
@@ -175,7 +169,7 @@ fn too_far(request: &NearestRequest, facts: &Facts<'_>) -> LateError {
 }
 
 /// A NIC with its shortest path to one of the GPUs.
-fn distance(nic: PciAddress, gpus: &[PciAddress], facts: &Facts<'_>) -> String {
+fn distance(nic: PciAddress, gpus: &[PciAddress], facts: &LateFacts<'_>) -> String {
     let named = facts.nics.iter().find(|it| it.address == nic);
     let name = named.map(|it| it.device.name.as_str()).unwrap_or_default();
     match gpus.iter().map(|gpu| (facts.topology.path(*gpu, nic), gpu)).min() {
@@ -198,10 +192,11 @@ mod tests {
         let (topology, _) = Topology::build(&machine, None);
         let functions = machine.pci.iter().filter(|it| it.physical_function.is_some());
         let functions: Vec<PciAddress> = functions.map(|function| function.address).collect();
-        let chosen = one_of_each_port(&functions, &topology);
-        assert_eq!((chosen.len(), functions.len()), (12, 24));
+        let chosen = topology.one_of_each_port(functions.iter().copied());
+        assert_eq!((chosen.count(), functions.len()), (12, 24));
         let physical: Vec<PciAddress> = machine.rdma.iter().filter_map(|it| it.pci).collect();
         let physical: Vec<_> = physical.into_iter().filter(|it| !functions.contains(it)).collect();
-        assert_eq!(one_of_each_port(&physical, &topology).len(), physical.len());
+        let chosen = topology.one_of_each_port(physical.iter().copied());
+        assert_eq!(chosen.count(), physical.len());
     }
 }

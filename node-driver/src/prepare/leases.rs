@@ -3,13 +3,13 @@
 
 use crate::kernel::attach::dhcp::keeper::Kept;
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::checkpoint::Checkpoint;
 use crate::model::plan::Plan;
-use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
+use crate::prepare::local::LocalPreparer;
 use process::chain::Chain;
 
-impl Node {
+impl LocalPreparer {
     /// The plan of a claim whose interfaces are in the pod now, with their leased
     /// addresses.
     pub(super) fn attached(&self, checkpoint: &Checkpoint, uid: &str) -> Option<Plan> {

@@ -5,9 +5,9 @@
 //! Kubernetes documentation: a stream with the same object once per version, newest
 //! first.
 
+use crate::decide::network_data::network_data;
 use crate::model::plan::{Plan, PlannedDevice};
 use crate::prepare::claim::base_request;
-use crate::publish::claim_status::network_data;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ pub fn stream(plan: &Plan, driver: &str, request: &str) -> String {
             None => requests.push(json!({"name": device.request, "devices": [entry]})),
         }
     }
-    let object = |version: &&str| {
+    let objects = VERSIONS.iter().map(|version| {
         let mut object = json!({
             "kind": "DeviceMetadata",
             "apiVersion": format!("metadata.resource.k8s.io/{version}"),
@@ -65,8 +65,8 @@ pub fn stream(plan: &Plan, driver: &str, request: &str) -> String {
             object["podClaimName"] = json!(name);
         }
         format!("{object:#}\n")
-    };
-    VERSIONS.iter().map(object).collect()
+    });
+    objects.collect()
 }
 
 fn entry(plan: &Plan, driver: &str, device: &PlannedDevice) -> Value {

@@ -13,11 +13,11 @@ mod error;
 
 pub use error::PoolError;
 
-use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
+use crate::prepare::claim::AllocatedClaim;
 
 use crate::model::claim::ClaimRef;
 use crate::prepare::error::PrepareError;
-use choice::{Choice, Reserved, Step};
+use choice::{AddressSearch, Reserved, SearchStep};
 use cluster_model::names::label;
 use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use cluster_model::nic_pool::{
@@ -61,14 +61,10 @@ type Wanted = (usize, String, NetworkConfig);
 
 /// Devices with a pool. The plan rejects malformed configurations.
 fn wanted(claim: &AllocatedClaim) -> impl Iterator<Item = Wanted> {
-    let config = |device: &AllocatedDevice| {
-        let config = NetworkConfig::parse(device.parameters.as_ref()?).ok()?;
-        Some((config.interface.pool.clone()?, config))
-    };
     let devices = claim.devices.iter().enumerate().filter(|(_, device)| !device.admin_access);
-    devices.filter_map(move |(index, device)| {
-        let (pool, config) = config(device)?;
-        Some((index, pool, config))
+    devices.filter_map(|(index, device)| {
+        let config = NetworkConfig::parse(device.parameters.as_ref()?).ok()?;
+        Some((index, config.interface.pool.clone()?, config))
     })
 }
 
@@ -179,18 +175,18 @@ impl<'a> Reservation<'a> {
         family: &Addresses,
         device: &str,
     ) -> Result<IpPrefix, PoolError> {
-        let mut choice = Choice::new(family, format!("{}/{device}", self.claim.uid));
+        let mut choice = AddressSearch::new(family, format!("{}/{device}", self.claim.uid));
         loop {
             match choice.step() {
-                Step::Create(address) if self.create(pool, address, device).await? => {
+                SearchStep::Create(address) if self.create(pool, address, device).await? => {
                     return Ok(address);
                 }
-                Step::Create(address) => choice.is_taken(address.address),
-                Step::List => {
+                SearchStep::Create(address) => choice.is_taken(address.address),
+                SearchStep::List => {
                     let listed = self.list(&format!("{}={pool}", label::NIC_POOL)).await?;
                     choice.are_taken(listed.iter().map(|it| it.spec.address.address));
                 }
-                Step::Full => {
+                SearchStep::Full => {
                     let size = family.count();
                     return Err(PoolError::Full { pool: pool.to_owned(), size });
                 }

@@ -13,14 +13,14 @@ use topology_graph::{PciAddress, Topology};
 
 /// The devices of this node's slices, by driver, pool and name.
 #[derive(Clone, Debug, Default)]
-pub struct Published {
+pub struct SliceDevices {
     devices: BTreeMap<[String; 3], Device>,
     /// Capacities of the devices; claims can share those that have any.
     capacities: BTreeMap<[String; 3], Capacities>,
     is_read: bool,
 }
 
-impl Published {
+impl SliceDevices {
     /// The devices of these slices. Of two generations of a pool, the newer one counts.
     pub fn new(mut slices: Vec<ResourceSlice>) -> Self {
         slices.sort_by_key(|slice| slice.spec.pool.generation);

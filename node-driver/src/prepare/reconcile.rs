@@ -1,8 +1,8 @@
 //! Compares the checkpoint with the machine at start. Pure decisions; the effects are
 //! those of preparing and unpreparing.
 
+use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::{Plan, PlannedDevice};
-use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::inventory::Inventory;
 use std::collections::BTreeSet;
 
@@ -80,15 +80,16 @@ pub(super) fn holds(
 }
 
 fn is_as_planned(plan: &Plan, inventory: &Inventory) -> bool {
-    let is_there = |device: &PlannedDevice| {
-        let Some(rdma) = &device.rdma else { return true };
-        let there = inventory.devices.get(&device.device).and_then(|nic| nic.rdma.as_ref());
-        there.is_some_and(|there| {
-            there.name == rdma.name && rdma.chars.iter().all(|char| there.chars.contains(char))
-        })
-    };
     plan.rdma_cm.as_ref().is_none_or(|char| inventory.rdma_cm.as_ref() == Some(char))
-        && plan.devices.iter().all(is_there)
+        && plan.devices.iter().all(|device| is_there(device, inventory))
+}
+
+fn is_there(device: &PlannedDevice, inventory: &Inventory) -> bool {
+    let Some(rdma) = &device.rdma else { return true };
+    let there = inventory.devices.get(&device.device).and_then(|nic| nic.rdma.as_ref());
+    there.is_some_and(|there| {
+        there.name == rdma.name && rdma.chars.iter().all(|char| there.chars.contains(char))
+    })
 }
 
 #[cfg(test)]

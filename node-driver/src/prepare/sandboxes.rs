@@ -5,13 +5,13 @@ use crate::kernel::attach::enter::are_inside;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::{AttachRecord, attach_recorded};
 use crate::kernel::attach::{AttachMode, is_separate};
+use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::{Plan, PlannedDevice};
-use crate::prepare::checkpoint::{Checkpoint, Phase};
-use crate::prepare::durable::{self, FileError};
+use crate::prepare::cdi;
 use crate::prepare::effects::Effects;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
-use crate::runtime::cdi;
+use crate::prepare::local::LocalPreparer;
+use node_files::durable::{self, FileError};
 use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -92,7 +92,7 @@ fn is_for(plan: &Plan, pod_uid: &str) -> bool {
     plan.pods.iter().any(|pod| pod.uid == pod_uid)
 }
 
-impl Node {
+impl LocalPreparer {
     /// Moves interfaces of the pod's claims into a starting sandbox, all or none. Returns
     /// the plans whose interfaces moved.
     pub fn run_sandbox(&self, sandbox: &Sandbox) -> Result<Vec<Plan>, PrepareError> {
@@ -117,9 +117,12 @@ impl Node {
             ids.any(|id| cdi_devices.contains(&id))
         };
         let named = checkpoint.claims.values().map(|record| &record.plan).filter(is_named);
-        let has_rdma = |plan: &Plan| plan.devices.iter().any(|device| device.rdma.is_some());
-        let (uids, with_rdma): (Vec<String>, Vec<bool>) =
-            named.map(|plan| (plan.claim.uid.clone(), has_rdma(plan))).unzip();
+        let (uids, with_rdma): (Vec<String>, Vec<bool>) = named
+            .map(|plan| {
+                let has_rdma = plan.devices.iter().any(|device| device.rdma.is_some());
+                (plan.claim.uid.clone(), has_rdma)
+            })
+            .unzip();
         for uid in &uids {
             self.check_numbers(&mut checkpoint, uid)?;
         }
@@ -198,11 +201,10 @@ impl Node {
                 Err(error) => {
                     // Report the first error; what cannot go back now goes back when the
                     // claim is unprepared.
-                    let is_here = |plan: &&Plan| {
-                        self.sandbox_of(&plan.claim.uid).as_deref() == Some(&sandbox.id)
-                    };
-                    for plan in entered.iter().chain([&plan]).filter(is_here) {
-                        let _ = self.leave(plan);
+                    for plan in entered.iter().chain([&plan]) {
+                        if self.sandbox_of(&plan.claim.uid).as_deref() == Some(&sandbox.id) {
+                            let _ = self.leave(plan);
+                        }
                     }
                     return Err(error);
                 }

@@ -1,8 +1,8 @@
 //! The host's interfaces in pods that are on top of others of the host, such as a VLAN. The kernel no
 //! longer lists them on the host, and the interfaces below must stay there all the same.
 
+use crate::model::checkpoint::Checkpoint;
 use crate::model::host_link::HostLink;
-use crate::prepare::checkpoint::Checkpoint;
 use publication::network::{Interface, NetworkFacts};
 
 /// Adds those that claims have to the interfaces of the host.
@@ -14,9 +14,8 @@ pub(super) fn with_uppers(mut network: NetworkFacts, checkpoint: &Checkpoint) ->
         let Some(lower) = lower.map(|lower| lower.index) else { continue };
         network.in_pods.insert(name.clone());
         if network.interface(name).is_none() {
-            let kind = identity.as_ref().and_then(|identity| identity.kind.clone());
-            let upper =
-                Interface { name: name.clone(), kind, lower: Some(lower), ..Interface::default() };
+            let (name, kind) = (name.clone(), identity.kind.clone());
+            let upper = Interface { name, kind, lower: Some(lower), ..Interface::default() };
             network.interfaces.push(upper);
         }
     }

@@ -3,13 +3,13 @@
 //! function of the plan, the topology and the slices.
 
 use crate::model::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
-use crate::prepare::published::Published;
+use crate::prepare::published::SliceDevices;
 use cluster_model::gpu_drivers;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
 
 /// Determines the topology of the plan's devices.
-pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Published) -> Wiring {
+pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &SliceDevices) -> Wiring {
     let (mut gpus, places) = gpus(plan, topology, published);
     let nics: BTreeMap<PciAddress, &PlannedDevice> = plan
         .devices
@@ -23,13 +23,13 @@ pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Publis
     }
     let shown = if gpus.is_empty() { all_gpus(topology) } else { held };
     let devices: BTreeSet<PciAddress> = shown.into_iter().chain(nics.keys().copied()).collect();
-    let attributes = |device: &PlannedDevice| {
+    let attributes = plan.devices.iter().map(|device| {
         (device.device.clone(), published.json(driver, &device.pool, &device.device))
-    };
+    });
     Wiring {
         gpus,
         nccl: nccl_xml_of(topology, &devices),
-        attributes: plan.devices.iter().map(attributes).collect(),
+        attributes: attributes.collect(),
         beside: Vec::new(),
     }
 }
@@ -46,7 +46,7 @@ fn all_gpus(topology: &Topology) -> Vec<PciAddress> {
 fn gpus(
     plan: &Plan,
     topology: &Topology,
-    published: &Published,
+    published: &SliceDevices,
 ) -> (Vec<PlannedGpu>, Vec<Option<PciAddress>>) {
     let gpus = plan.others.iter().filter_map(|other| {
         let key = [other.driver.as_str(), other.pool.as_str(), other.device.as_str()];

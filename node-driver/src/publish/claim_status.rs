@@ -6,7 +6,8 @@ mod writer;
 
 pub(crate) use writer::StatusWriter;
 
-use crate::model::plan::{Plan, PlannedDevice, PlannedLink};
+use crate::decide::network_data::network_data;
+use crate::model::plan::{Plan, PlannedDevice};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -88,16 +89,4 @@ fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec
         })
     });
     conditions.collect()
-}
-
-/// An interface as the API's `NetworkDeviceData`.
-pub(crate) fn network_data(link: &PlannedLink) -> Value {
-    let interface = &link.config.interface;
-    let address = interface.hardware_addr.as_ref().or(link.host.hardware_addr.as_ref());
-    let ips: Vec<_> = interface.addresses.iter().map(ToString::to_string).collect();
-    let mut data = json!({"interfaceName": link.name, "ips": ips});
-    if let Some(address) = address {
-        data["hardwareAddress"] = json!(address);
-    }
-    data
 }

@@ -3,8 +3,6 @@
 //!
 //! [`event`] also creates the events on other objects.
 
-use crate::decide::modules::KERNEL_MODULES;
-use crate::decide::vendor_driver::{VENDOR_DRIVER, reason};
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -16,40 +14,12 @@ use process::chain::Chain;
 use publication::decision::Decision;
 use publication::health::{Problem, Problems};
 use publication::node::NodeIdentity;
+pub(crate) use publication::notice::Notice;
 use publication::withheld::WithheldNic;
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::HostCondition;
 
 /// Namespace for events on cluster-scoped objects, as the kubelet uses it.
 const NAMESPACE: &str = "default";
-
-/// Longest note that the API accepts (`NoteLengthLimit` of `events.k8s.io/v1`), in bytes.
-const NOTE_MAX: usize = 1024;
-
-/// An event before it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
-    is_warning: bool,
-    reason: &'static str,
-    note: String,
-}
-
-impl Notice {
-    /// An event that may need action by an administrator.
-    pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
-        Self { is_warning: true, reason, note: cut(note) }
-    }
-
-    /// An event that needs no action.
-    pub(crate) fn normal(reason: &'static str, note: &str) -> Self {
-        Self { is_warning: false, reason, note: cut(note) }
-    }
-}
-
-/// Cuts the note to the API's limit.
-fn cut(note: &str) -> String {
-    note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
-}
 
 /// The events for a change from one set of problems to another: one per kind of change,
 /// naming the NICs.
@@ -60,23 +30,14 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
         let (came, went) = words(problem);
         let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
             if !devices.is_empty() {
-                let note = cut(&format!("{}: {text}", devices.join(", ")));
-                notices.push(Notice { is_warning, reason, note });
+                let notice = if is_warning { Notice::warning } else { Notice::normal };
+                notices.push(notice(reason, &format!("{}: {text}", devices.join(", "))));
             }
         };
         notice(true, came, is.difference(&was).copied().collect());
         notice(false, went, was.difference(&is).copied().collect());
     }
     notices
-}
-
-/// The event for missing kernel modules, if it differs from the one before. `before` stores it.
-pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Option<Notice> {
-    let lacking = host.iter().find(|it| it.kind == KERNEL_MODULES && !it.holds);
-    let now = lacking.map(|condition| condition.message.clone()).unwrap_or_default();
-    let is_new = now != *before && !now.is_empty();
-    before.clone_from(&now);
-    is_new.then(|| Notice::warning("KernelModulesLacking", &now))
 }
 
 /// The event for a node that publishes no NIC although it has some, if what is withheld has
@@ -94,25 +55,6 @@ pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Opt
         })
         .collect();
     Some(Notice::warning("NoNICPublished", &reasons.join("; ")))
-}
-
-/// What is to be said of a vendor's driver where it was something else before, which is
-/// remembered.
-pub(crate) fn vendor_driver_notice(
-    before: &mut Option<HostCondition>,
-    host: &[HostCondition],
-) -> Option<Notice> {
-    let now = host.iter().find(|it| it.kind == VENDOR_DRIVER);
-    let is_new = now.map(|it| it.reason) != before.as_ref().map(|it| it.reason);
-    *before = now.cloned();
-    let HostCondition { reason: of_condition, message, .. } = now.filter(|_| is_new)?;
-    match *of_condition {
-        reason::LOADED => Some(Notice::normal("VendorDriverLoaded", message)),
-        reason::FAILED => Some(Notice::warning("VendorDriverFailed", message)),
-        reason::DRAINING => Some(Notice::normal("VendorDriverDraining", message)),
-        reason::WAITING => Some(Notice::normal("VendorDriverWaiting", message)),
-        _ => None,
-    }
 }
 
 fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
@@ -237,6 +179,7 @@ pub(crate) fn event(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use publication::notice::NOTE_MAX;
 
     fn problems(all: &[(&str, &[Problem])]) -> Problems {
         let own = |(device, problems): &(&str, &[Problem])| {
@@ -272,50 +215,6 @@ mod tests {
         Normal NICPortSteady a: the port has been steady for two minutes
         Normal NICLinkRestored c: the PCIe link runs at full speed
         ");
-    }
-
-    #[test]
-    fn missing_modules_are_reported_once() {
-        let condition = |holds, message: &str| HostCondition {
-            kind: KERNEL_MODULES,
-            holds,
-            reason: "Absent",
-            message: message.to_owned(),
-            entries: vec![],
-        };
-        let mut before = String::new();
-        let mut said =
-            |host: &[HostCondition]| modules_notice(&mut before, host).map(|notice| notice.note);
-        assert_eq!(said(&[]), None);
-        assert_eq!(said(&[condition(true, "ib_umad loaded")]), None);
-        let lacking = condition(false, "irdma is absent");
-        assert_eq!(said(std::slice::from_ref(&lacking)).as_deref(), Some("irdma is absent"));
-        assert_eq!(said(std::slice::from_ref(&lacking)), None);
-        assert_eq!(said(&[condition(true, "irdma loaded")]), None);
-        assert_eq!(said(&[lacking]).as_deref(), Some("irdma is absent"));
-    }
-
-    #[test]
-    fn each_stage_of_a_vendors_driver_is_told_once() {
-        let condition = |reason| HostCondition {
-            kind: VENDOR_DRIVER,
-            holds: reason == "Loaded",
-            reason,
-            message: "version 1".to_owned(),
-            entries: vec![],
-        };
-        let mut before = None;
-        let mut said = |host: &[HostCondition]| {
-            vendor_driver_notice(&mut before, host).map(|notice| notice.reason)
-        };
-        assert_eq!(said(&[]), None);
-        assert_eq!(said(&[condition("Expected")]), None);
-        assert_eq!(said(&[condition("Waiting")]), Some("VendorDriverWaiting"));
-        assert_eq!(said(&[condition("Waiting")]), None);
-        assert_eq!(said(&[condition("Draining")]), Some("VendorDriverDraining"));
-        assert_eq!(said(&[condition("Failed")]), Some("VendorDriverFailed"));
-        assert_eq!(said(&[condition("Loaded")]), Some("VendorDriverLoaded"));
-        assert_eq!(said(&[]), None);
     }
 
     #[test]

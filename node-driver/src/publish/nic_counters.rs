@@ -166,7 +166,7 @@ impl Collector for NicCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepare::checkpoint::Checkpoint;
+    use crate::model::checkpoint::Checkpoint;
     use prometheus_client::encoding::text::encode;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use serde_json::json;

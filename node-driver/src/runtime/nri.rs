@@ -1,5 +1,5 @@
 //! Attaches interfaces as an NRI plugin, the alternative to the
-//! [hook](crate::kernel::attach::hook). containerd and CRI-O tell their plugins about
+//! [hook](crate::runtime::hook). containerd and CRI-O tell their plugins about
 //! each sandbox that starts or stops, and wait for the answer.
 //!
 //! Implements the published protocol: [frames on one socket](trunk) contain ttrpc
@@ -10,7 +10,7 @@
 //! NRI lets a pod start even if a plugin is down or late. So the CDI spec mounts a link
 //! that is dangling until the interfaces are in the sandbox: a container without them
 //! does not start, and the kubelet tries again
-//! ([`Paths::ready`](crate::prepare::paths::Paths)). Containers with a user namespace need mounts
+//! ([`Paths::ready`](node_files::paths::Paths)). Containers with a user namespace need mounts
 //! with mapped user IDs, but the kernel cannot map those of a network namespace. The plugin
 //! removes the mount from these containers when it answers the runtime, after the interfaces are
 //! in the sandbox. Without its answer the mount stays, and the container does not start.
@@ -21,8 +21,8 @@ pub mod session;
 pub mod trunk;
 pub mod wire;
 
-use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use crate::claims::preparer::Preparer;
+use crate::prepare::local::LocalPreparer;
 use crate::runtime::nri::plugin::SandboxPlugin;
 use crate::runtime::nri::session::{Incoming, Session};
 use process::chain::Chain;
@@ -121,7 +121,7 @@ impl Registered {
         Self { readiness, wait }
     }
 
-    fn set(&mut self, is_registered: bool, node: &Node) {
+    fn set(&mut self, is_registered: bool, node: &LocalPreparer) {
         node.metrics.nri.set(is_registered.into());
         if is_registered {
             self.wait = None;
@@ -134,7 +134,7 @@ impl Registered {
 /// Serves the container runtime across its restarts, until told to stop.
 pub(crate) async fn serve(
     socket: PathBuf,
-    node: Arc<Node>,
+    node: Arc<LocalPreparer>,
     preparer: Preparer,
     mut registered: Registered,
     stop: CancellationToken,

@@ -5,8 +5,8 @@ use crate::node::node;
 use crate::stage::{RAIL, Stage, claim};
 use nix::sched::{CloneFlags, unshare};
 use node_driver::kernel::attach::AttachMode;
-use node_driver::prepare::checkpoint::Checkpoint;
-use node_driver::prepare::published::Published;
+use node_driver::model::checkpoint::Checkpoint;
+use node_driver::prepare::published::SliceDevices;
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::Write;
@@ -41,7 +41,7 @@ fn end_on_a_full_disk() {
     let claim = claim(vec![RAIL.to_owned()], &json!({}), None);
     for has_room in [true, false] {
         let machine = node.read().unwrap();
-        node.prepare(&claim, &Published::default(), &machine).unwrap();
+        node.prepare(&claim, &SliceDevices::default(), &machine).unwrap();
         let paths = &node.effects.paths;
         assert!(paths.reserve().exists());
         if !has_room {

@@ -6,20 +6,20 @@ use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::dhcp::keeper::Keepers;
 use node_driver::kernel::attach::namespaces::Namespaces;
 use node_driver::kernel::attach::{AttachMode, SYSCTL};
-use node_driver::kubelet::metrics::PluginMetrics;
 use node_driver::prepare::Abandoned;
+use node_driver::prepare::cdi;
 use node_driver::prepare::effects::{Effects, Faults};
 use node_driver::prepare::late::LateNics;
-use node_driver::prepare::node::{Ended, Node};
+use node_driver::prepare::local::{Ended, LocalPreparer};
+use node_driver::prepare::metrics::PluginMetrics;
 use node_driver::prepare::notices::Notices;
-use node_driver::prepare::paths::Paths;
 use node_driver::prepare::plan::Policy;
-use node_driver::runtime::cdi;
+use node_files::paths::Paths;
 use std::path::Path;
 use std::sync::Arc;
 use topology_graph::HostRoot;
 
-pub(crate) fn node(folder: &Path, attach: AttachMode) -> Node {
+pub(crate) fn node(folder: &Path, attach: AttachMode) -> LocalPreparer {
     let paths = Paths {
         kubelet: folder.join("kubelet"),
         driver: "dra.net".into(),
@@ -28,7 +28,7 @@ pub(crate) fn node(folder: &Path, attach: AttachMode) -> Node {
         netns: folder.join("netns"),
         sysctl: SYSCTL.into(),
     };
-    let settings = cdi::Settings {
+    let settings = cdi::SpecSettings {
         runtime_root: folder.join("root"),
         attach,
         environment: cdi::Environment::default(),
@@ -42,11 +42,12 @@ pub(crate) fn node(folder: &Path, attach: AttachMode) -> Node {
         notices: Notices::default(),
         faults: Faults::default(),
     };
-    Node {
+    LocalPreparer {
         host: HostRoot::at(folder.join("root")),
         ports: KnownPorts::default(),
         servers: ApiServers::default(),
         uplinks: Uplinks::default(),
+        loading: None,
         policy: Policy::default(),
         network_namespaces: Vec::new(),
         effects,

@@ -1,8 +1,8 @@
 //! Settings of a pod's configuration, read back from the kernel.
 
 use crate::stage::{RAIL, Stage, link, set};
-use node_driver::kernel::attach::functions;
 use node_driver::kernel::attach::netns::NetNs;
+use node_driver::kernel::attach::virtual_function_settings;
 use process::chain::Chain;
 use publication::cloud::CloudNic;
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -196,7 +196,8 @@ fn segment_sizes_are_set_in_the_pod_and_then_restored() {
 /// message: a malformed message would be invalid or out of range.
 fn the_kernel_reads_guids_of_virtual_functions() {
     let stage = Stage::with(&[]);
-    let error = functions::set_guids(&stage.host, RAIL, &[0x0e42_a103_0065_4c3e]).unwrap_err();
+    let error = virtual_function_settings::set_guids(&stage.host, RAIL, &[0x0e42_a103_0065_4c3e])
+        .unwrap_err();
     let text = Chain(&error).to_string();
     assert!(text.contains("failed to set the node GUID of virtual function 0"), "{text}");
     assert!(text.contains("Operation not supported"), "{text}");

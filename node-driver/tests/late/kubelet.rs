@@ -1,6 +1,6 @@
 //! The kubelet's list of pods and their devices, served on its socket.
 
-use node_driver::kubelet::wire::podresources_v1 as wire;
+use node_driver::facts::pod_resources::wire::v1 as wire;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::net::UnixListener;

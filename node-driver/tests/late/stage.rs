@@ -9,25 +9,26 @@ use axum::http::{Request, StatusCode};
 use cluster_model::published_device::is_place;
 use k8s_openapi::api::resource::v1::DeviceTaint;
 use kube::Client;
+use node_driver::claims::preparer::Preparer;
 use node_driver::facts::network::server::ApiServers;
 use node_driver::facts::network::uplinks::Uplinks;
 use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::AttachMode;
 use node_driver::kernel::attach::dhcp::keeper::Keepers;
 use node_driver::kernel::attach::namespaces::Namespaces;
-use node_driver::kubelet::metrics::PluginMetrics;
+use node_driver::model::checkpoint::Checkpoint;
 use node_driver::model::claim::ClaimRef;
 use node_driver::model::plan::Plan;
-use node_driver::prepare::checkpoint::Checkpoint;
+use node_driver::prepare::Abandoned;
+use node_driver::prepare::cdi;
 use node_driver::prepare::effects::{Effects, Faults, devices_file};
 use node_driver::prepare::late::LateNics;
-use node_driver::prepare::node::{Ended, Node};
+use node_driver::prepare::local::{Ended, LocalPreparer};
+use node_driver::prepare::metrics::PluginMetrics;
 use node_driver::prepare::notices::Notices;
-use node_driver::prepare::paths::Paths;
 use node_driver::prepare::plan::Policy;
-use node_driver::prepare::{Abandoned, Preparer};
 use node_driver::publish::claim_status::{Progress, render};
-use node_driver::runtime::cdi;
+use node_files::paths::Paths;
 use process::chain::Chain;
 use publication::cloud::CloudMetadata;
 use publication::decision::{Decision, Facts, decide};
@@ -98,7 +99,7 @@ pub(crate) struct Stage {
     /// Places of claims, by claim name.
     allocated: BTreeMap<String, Vec<String>>,
     uuids: BTreeMap<PciAddress, String>,
-    node: Arc<Node>,
+    node: Arc<LocalPreparer>,
     preparer: Preparer,
     kubelet: JoinHandle<()>,
 }
@@ -330,9 +331,9 @@ fn driver(
     folder: &Path,
     late: &LateNics,
     claims: &Arc<Mutex<BTreeMap<String, Value>>>,
-) -> (Arc<Node>, Preparer) {
+) -> (Arc<LocalPreparer>, Preparer) {
     let paths = paths(folder);
-    let settings = cdi::Settings {
+    let settings = cdi::SpecSettings {
         runtime_root: folder.join("root"),
         attach: AttachMode::Hook,
         environment: cdi::Environment {
@@ -352,11 +353,12 @@ fn driver(
         notices: Notices::default(),
         faults: Faults::default(),
     };
-    let node = Arc::new(Node {
+    let node = Arc::new(LocalPreparer {
         host: HostRoot::at(folder.join("root")),
         ports: KnownPorts::default(),
         servers: ApiServers::default(),
         uplinks: Uplinks::default(),
+        loading: None,
         policy: Policy::default(),
         network_namespaces: Vec::new(),
         effects,

@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::fake_server::{FakeServer, NODES, SLICES, TEAM_CLAIMS};
 use crate::kubelet::Listed;
 use node_driver::kubelet::wire::dra_v1 as wire;
-use node_driver::prepare::checkpoint::{Checkpoint, Phase};
+use node_driver::model::checkpoint::{Checkpoint, Phase};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -3,7 +3,7 @@
 use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, PodRef};
-use crate::model::host_link::{HostLink, LinkSettings, SegmentSizes};
+use crate::model::host_link::HostLink;
 use crate::model::plan::Plan;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::Inventory;
@@ -11,7 +11,7 @@ use crate::prepare::plan::{Facts, PlanError, Policy, plan};
 use publication::network::{Interface, NetworkFacts};
 use publication::nic::{Nic, nics};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -52,24 +52,10 @@ pub(crate) fn interfaces(snapshot: &Snapshot) -> NetworkFacts {
 pub(crate) fn host_link(interface: &Interface) -> HostLink {
     HostLink {
         name: interface.name.clone(),
-        parent: None,
-        lower: None,
         hardware_addr: interface.mac.as_deref().and_then(|mac| mac.parse().ok()),
         mtu: interface.mtu.unwrap_or(1500),
         up: true,
-        sizes: SegmentSizes::default(),
-        addresses: vec![],
-        routes: vec![],
-        identity: None,
-        neighbors: vec![],
-        rules: vec![],
-        settings: LinkSettings::default(),
-        router: None,
-        ethtool: None,
-        disciplines: BTreeSet::new(),
-        carried: None,
-        napi: None,
-        tuning: None,
+        ..HostLink::default()
     }
 }
 

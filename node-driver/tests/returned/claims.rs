@@ -5,11 +5,11 @@ use crate::node::node;
 use crate::stage::{RAIL, Stage, claim, link};
 use node_driver::kernel::attach::AttachMode;
 use node_driver::kernel::attach::record::AttachRecord;
+use node_driver::model::checkpoint::{Checkpoint, Phase, Record};
 use node_driver::model::plan::Plan;
-use node_driver::prepare::checkpoint::{Checkpoint, Phase, Record};
 use node_driver::prepare::claim::AllocatedClaim;
-use node_driver::prepare::node::Node;
-use node_driver::prepare::published::Published;
+use node_driver::prepare::local::LocalPreparer;
+use node_driver::prepare::published::SliceDevices;
 use node_driver::prepare::sandboxes::Sandbox;
 use process::chain::Chain;
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -24,7 +24,8 @@ pub(crate) fn an_interface_that_comes_back_late_is_restored() {
     let mut plan = stage.plan(json!({"interface": {"name": RAIL}}));
     // As an adapter's interface, which outlives its namespace.
     let host = &mut plan.devices[0].link.as_mut().unwrap().host;
-    (host.parent, host.identity) = (Some("0000:99:00.0".to_owned()), None);
+    host.parent = Some("0000:99:00.0".to_owned());
+    host.identity.index = 0;
     stage.on_host("ip link set rail0 name hidden mtu 1400");
     let sandbox = attached(&node, &stage, &plan);
     in_namespace(&stage, || node.stop_sandbox(&sandbox).unwrap());
@@ -50,7 +51,7 @@ pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
         let mut claim: AllocatedClaim = claim(vec![device.to_owned()], &parameters, None);
         uid.clone_into(&mut claim.claim.uid);
         in_namespace(&stage, || {
-            let prepared = node.prepare(&claim, &Published::default(), &node.read().unwrap());
+            let prepared = node.prepare(&claim, &SliceDevices::default(), &node.read().unwrap());
             prepared.map_err(|error| Chain(&error).to_string())
         })
     };
@@ -64,7 +65,7 @@ pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
 }
 
 /// A claim as the driver has recorded it: its sandbox had the interfaces, and its namespace is gone.
-fn attached(node: &Node, stage: &Stage, plan: &Plan) -> Sandbox {
+fn attached(node: &LocalPreparer, stage: &Stage, plan: &Plan) -> Sandbox {
     let paths = &node.effects.paths;
     let uid = plan.claim.uid.clone();
     let record = Record { phase: Phase::Prepared, plan: plan.clone() };

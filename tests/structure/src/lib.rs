@@ -69,6 +69,23 @@ pub fn without_parents(mut imports: Vec<Import>) -> Vec<Import> {
     imports
 }
 
+/// The imports that do not lead down a crate's folders. `order` lists them from the bottom: what is in a row
+/// uses what is in rows before it, and nothing else of its own row. A file outside these folders is above
+/// all of them.
+pub fn upward(imports: &[Import], order: &[&[&str]]) -> Vec<Import> {
+    let place = |file: &Path| {
+        let folder = file.with_extension("");
+        let folder = folder.iter().next().unwrap_or_default().to_owned();
+        let row = order.iter().position(|row| row.iter().any(|name| folder == *name));
+        (row.unwrap_or(order.len()), folder)
+    };
+    let is_upward = |import: &&Import| {
+        let ((from, folder), (to, other)) = (place(&import.from), place(&import.to));
+        folder != other && to >= from && from < order.len()
+    };
+    imports.iter().filter(is_upward).cloned().collect()
+}
+
 /// The circles in these imports; for each, the imports between its files.
 pub fn circles(imports: &[Import]) -> Vec<Vec<Import>> {
     let mut graph = DiGraph::<&Path, ()>::new();

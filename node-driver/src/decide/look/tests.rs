@@ -1,7 +1,6 @@
 //! Looks at planted machines, without a driver.
 
 use super::*;
-use crate::vendor_driver::state::VendorDriverState;
 use publication::decision::VENDOR_DRIVER_TAINT;
 use publication::filter;
 use publication::health::Problem;
@@ -34,9 +33,8 @@ fn look(now: Instant) -> Look {
         unresponsive: BTreeSet::new(),
         port_errors: BTreeMap::new(),
         link_errors: BTreeMap::new(),
-        not_ready: BTreeSet::new(),
         topology_policy: None,
-        vendor: None,
+        setup: SetUp::default(),
         now,
     }
 }
@@ -89,12 +87,8 @@ fn patches_keep_what_others_have_written() {
 #[test]
 fn nics_of_an_expected_driver_are_withheld() {
     let mut look = look(Instant::now());
-    let facts = VendorDriverFacts { is_selected: true, ..VendorDriverFacts::default() };
-    assert_eq!(facts.state, None::<VendorDriverState>);
-    let devices = BTreeSet::from([NIC.to_owned()]);
-    look.vendor = Some(VendorLook { facts, drain: Drain::Evict, devices });
+    look.setup.withheld = BTreeSet::from([NIC.to_owned()]);
     let outcome = decide(look, &settings(), &History::default());
-    assert!(outcome.vendor.unwrap().withholds);
     let withheld: Vec<_> = outcome.decision.withheld.iter().map(|nic| nic.reason.word()).collect();
     assert_eq!(withheld, ["vendor-driver"]);
 }

@@ -2,8 +2,7 @@
 
 use super::http::{MetadataError, Patience};
 use super::{CloudMetadata, CloudProvider, dmi, read};
-use crate::args::{Args, Cloud};
-use crate::facts::boot_file::BootFile;
+use node_files::boot_file::BootFile;
 use process::chain::Chain;
 use topology_graph::HostRoot;
 
@@ -28,13 +27,11 @@ pub struct CloudSource {
 }
 
 impl CloudSource {
-    /// Selects the cloud that the flags name, otherwise the one that the firmware names.
-    pub fn new(args: &Args, host: &HostRoot) -> Self {
-        let provider = match args.cloud {
-            Cloud::Auto => dmi::detect(host),
-            Cloud::Provider(provider) => provider,
-        };
-        let base = args.imds_url.clone().unwrap_or_else(|| provider.metadata_url().to_owned());
+    /// Selects this cloud, otherwise the one that the firmware names, and this address of its metadata
+    /// service, otherwise its own.
+    pub fn new(cloud: Option<CloudProvider>, url: Option<String>, host: &HostRoot) -> Self {
+        let provider = cloud.unwrap_or_else(|| dmi::detect(host));
+        let base = url.unwrap_or_else(|| provider.metadata_url().to_owned());
         let has_any = provider != CloudProvider::None;
         let kept = has_any.then(|| BootFile::new(host, KEPT, KEPT_VERSION)).flatten();
         Self { provider, base, kept }
@@ -80,7 +77,7 @@ mod tests {
     use super::*;
     use axum::Router;
     use axum::routing::get;
-    use clap::Parser;
+
     use futures::FutureExt;
     use std::fs;
     use std::path::Path;
@@ -98,8 +95,8 @@ mod tests {
     }
 
     fn source(root: &Path, url: &str) -> CloudSource {
-        let args = ["node-driver", "--node-name", "n", "--cloud", "azure", "--imds-url", url];
-        CloudSource::new(&Args::parse_from(args), &HostRoot::at(root))
+        let (azure, url) = (Some(CloudProvider::Azure), Some(url.to_owned()));
+        CloudSource::new(azure, url, &HostRoot::at(root))
     }
 
     fn boot(root: &Path, id: &str) {

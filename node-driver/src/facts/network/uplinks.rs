@@ -2,7 +2,7 @@
 //! route can be absent for a moment, for example while a DHCP lease is renewed; an interface that
 //! moved into a pod then would take the node offline.
 
-use crate::facts::boot_file::BootFile;
+use node_files::boot_file::BootFile;
 use process::chain::Chain;
 use publication::network::{HostNics, NetworkFacts};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Converts RDMA netlink replies into devices and their ports.
 
-use super::wire::{self, Nldev, Reply};
+use crate::kernel::nldev::{self, Nldev, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use topology_graph::{LinkLayer, PortState};
@@ -35,20 +35,20 @@ pub struct Port {
 /// no RDMA.
 pub(crate) fn read(unread_ports: &BTreeSet<String>) -> io::Result<Vec<RdmaLink>> {
     match replies(unread_ports) {
-        Err(error) if wire::has_no_rdma(&error) => Ok(Vec::new()),
+        Err(error) if nldev::has_no_rdma(&error) => Ok(Vec::new()),
         replies => Ok(devices(&replies?)),
     }
 }
 
 fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
     let nldev = Nldev::open()?;
-    let mut replies = nldev.dump(wire::GET, &[])?;
+    let mut replies = nldev.dump(nldev::GET, &[])?;
     let read = replies
         .iter()
-        .filter(|reply| reply.text(wire::NAME).is_none_or(|name| !unread_ports.contains(name)));
-    let indices: Vec<u32> = read.filter_map(|reply| reply.number(wire::INDEX)).collect();
+        .filter(|reply| reply.text(nldev::NAME).is_none_or(|name| !unread_ports.contains(name)));
+    let indices: Vec<u32> = read.filter_map(|reply| reply.number(nldev::INDEX)).collect();
     for index in indices {
-        match nldev.dump(wire::PORT_GET, &[(wire::INDEX, index.to_ne_bytes())]) {
+        match nldev.dump(nldev::PORT_GET, &[(nldev::INDEX, index.to_ne_bytes())]) {
             Ok(ports) => replies.extend(ports),
             // The device has gone meanwhile, which a separate event announces.
             Err(error) => {
@@ -64,7 +64,7 @@ fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
 pub fn devices_in(bytes: &[u8]) -> Vec<RdmaLink> {
     let mut replies = Vec::new();
     // Replies before an error count.
-    let _ = wire::collect(bytes, &mut replies);
+    let _ = nldev::collect(bytes, &mut replies);
     devices(&replies)
 }
 
@@ -72,7 +72,7 @@ pub fn devices_in(bytes: &[u8]) -> Vec<RdmaLink> {
 fn devices(replies: &[Reply]) -> Vec<RdmaLink> {
     let mut by_index: BTreeMap<u32, RdmaLink> = BTreeMap::new();
     for reply in replies {
-        let Some(index) = reply.number(wire::INDEX) else { continue };
+        let Some(index) = reply.number(nldev::INDEX) else { continue };
         if let Some(port) = port(reply) {
             by_index.entry(index).and_modify(|device| device.ports.push(port));
         } else if let Some(device) = device(reply) {
@@ -92,10 +92,10 @@ fn devices(replies: &[Reply]) -> Vec<RdmaLink> {
 /// Parses the attributes that `fill_dev_info` writes.
 fn device(reply: &Reply) -> Option<RdmaLink> {
     Some(RdmaLink {
-        name: reply.text(wire::NAME)?.to_owned(),
-        node_guid: reply.long(wire::NODE_GUID).map(guid),
-        sys_image_guid: reply.long(wire::SYS_IMAGE_GUID).filter(|guid| *guid != 0).map(guid),
-        link_layer: reply.text(wire::PROTOCOL).and_then(link_layer),
+        name: reply.text(nldev::NAME)?.to_owned(),
+        node_guid: reply.long(nldev::NODE_GUID).map(guid),
+        sys_image_guid: reply.long(nldev::SYS_IMAGE_GUID).filter(|guid| *guid != 0).map(guid),
+        link_layer: reply.text(nldev::PROTOCOL).and_then(link_layer),
         ports: Vec::new(),
     })
 }
@@ -103,11 +103,11 @@ fn device(reply: &Reply) -> Option<RdmaLink> {
 /// Parses the attributes that `fill_port_info` writes; a reply about a device has no port
 /// state.
 fn port(reply: &Reply) -> Option<Port> {
-    let state = reply.byte(wire::PORT_STATE)?;
+    let state = reply.byte(nldev::PORT_STATE)?;
     Some(Port {
-        number: reply.number(wire::PORT)?,
+        number: reply.number(nldev::PORT)?,
         state: port_state(state),
-        netdev: reply.text(wire::NETDEV).map(str::to_owned),
+        netdev: reply.text(nldev::NETDEV).map(str::to_owned),
     })
 }
 

@@ -2,7 +2,7 @@
 //! group `RDMA_NL_GROUP_NOTIFY`, which exists since Linux 6.12 (`rdma_nl_notify_event` in
 //! `drivers/infiniband/core/nldev.c`).
 
-use super::wire::{MONITOR_MODE, Nldev, Reply, SYSTEM_GET, has_no_rdma};
+use crate::kernel::nldev::{MONITOR_MODE, Nldev, Reply, SYSTEM_GET, has_no_rdma};
 use bytes::BytesMut;
 use netlink_sys::protocols::NETLINK_RDMA;
 use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
@@ -54,8 +54,8 @@ fn notifies(replies: &[Reply]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::rdma::wire::{NETNS_MODE, collect};
     use crate::kernel::netlink::tests::message;
+    use crate::kernel::nldev::{NETNS_MODE, collect};
 
     #[test]
     fn kernels_report_whether_they_send_notifications() {

@@ -1,12 +1,12 @@
 //! Facts from netlink complete those from sysfs, and never replace them.
 
-use super::wire::{
-    GET, INDEX, NAME, NETDEV, NODE_GUID, PORT, PORT_GET, PORT_STATE, PROTOCOL, SYS_IMAGE_GUID,
-};
 use super::*;
 use crate::facts::host;
 use crate::facts::ports::KnownPorts;
 use crate::kernel::netlink::tests::message;
+use crate::kernel::nldev::{
+    GET, INDEX, NAME, NETDEV, NODE_GUID, PORT, PORT_GET, PORT_STATE, PROTOCOL, SYS_IMAGE_GUID,
+};
 use publication::live;
 use std::collections::BTreeSet;
 use std::fs;

@@ -18,7 +18,7 @@ use crate::kernel::attach::identity::{
 use crate::kernel::attach::link::{all, inside};
 use crate::kernel::attach::netns::NetNs;
 use crate::model::plan::{Child, MARK, PlannedLink};
-use cluster_model::network_config::{MacAddress, MacvlanMode, PartitionKey};
+use cluster_model::network_config::{MacvlanMode, PartitionKey};
 use netlink_packet_route::link::{
     InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkMessage, MacVlanMode,
 };
@@ -135,23 +135,13 @@ fn is_the_claims(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool 
 /// Whether it is on the claim's NIC. An IPoIB child that the kernel moved to the host is in the
 /// namespace of its parent; others have their parent in another namespace.
 fn is_on_the_nic(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool {
-    let Some(identity) = &link.host.identity else { return true };
-    is_on(found, identity.index) && (child == Child::IpoIb || has_foreign_parent(found))
+    is_on(found, link.host.identity.index) && (child == Child::IpoIb || has_foreign_parent(found))
 }
 
-/// Whether it has the claim's mark. Plans of older drivers have none for macvlan and ipvlan; a
-/// macvlan then has the claim's hardware address.
+/// Whether it has the claim's mark.
 fn has_mark(found: &LinkMessage, link: &PlannedLink) -> bool {
-    let Some(mark) = &link.mark else {
-        let own = link.config.interface.hardware_addr.as_ref();
-        return name_of(found) == link.name.as_str()
-            && own.is_none_or(|address| found.attributes.contains(&address_attribute(address)));
-    };
-    name_of(found) == mark.as_str() || has_alias(found, mark.as_str())
-}
-
-fn address_attribute(address: &MacAddress) -> LinkAttribute {
-    LinkAttribute::Address(address.bytes().to_vec())
+    let mark = link.mark.as_ref();
+    mark.is_some_and(|mark| name_of(found) == mark.as_str() || has_alias(found, mark.as_str()))
 }
 
 /// Whether an interface in the pod is the claim's child of this kind on the interface with this

@@ -2,17 +2,17 @@
 //! order that the kernel requires. Every step first checks whether it is already done,
 //! because the hook runs again for each container of the pod and for each restart of one.
 
+use crate::kernel::attach::addresses::{add_address, has_lease};
 use crate::kernel::attach::dhcp::{Lease, Leases};
 use crate::kernel::attach::identity::{in_pod, name_of};
 use crate::kernel::attach::known::{BeforeAttach, Indices};
-use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, by_index, by_name, has_lease, inside, metrics_of,
-    properties, set_attributes,
-};
+use crate::kernel::attach::link::{by_index, by_name, inside, properties, set_attributes};
+use crate::kernel::attach::neighbors::add_neighbor;
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::routes::{add_route, metrics_of};
 use crate::kernel::attach::same_network::{self, Apart};
 use crate::kernel::attach::{
-    AttachError, dhcp, ebpf, ethtool, host_links, settings, shaping, sysctl,
+    AttachError, dhcp, ebpf, ethtool, host_links, ip_settings, shaping, sysctl,
 };
 use crate::model::host_link::{HostAddress, HostRoute, SegmentSizes, TABLE_MAIN};
 use crate::model::plan::{Plan, PlannedLink};
@@ -88,7 +88,7 @@ async fn separate_leased(
         let Some(found) = in_pod(&inside, link, links).filter(|_| before != now) else { continue };
         let Some(found) = by_index(handle, found.header.index).await? else { continue };
         let (name, NetworkConfig { routes, rules, .. }) = (name_of(&found), &now.config);
-        settings::set_ipv4(handle, name, &found, &now.ipv4).await?;
+        ip_settings::set_ipv4(handle, name, &found, &now.ipv4).await?;
         add_routes(handle, link, found.header.index, routes).await?;
         add_rules(handle, name, rules).await?;
     }
@@ -111,7 +111,7 @@ async fn configure_link(
     }
     set_properties(handle, link, found).await?;
     ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name, asked))?;
-    settings::set_ipv4(handle, name, found, ipv4).await?;
+    ip_settings::set_ipv4(handle, name, found, ipv4).await?;
     sysctl::apply(name, interface)?;
     if let Some(vrf) = &interface.vrf {
         join_vrf(handle, name, index, vrf).await?;
@@ -151,7 +151,7 @@ fn possible(
 ) -> Result<NetworkConfig, AttachError> {
     let addresses = &config.interface.addresses;
     let mut of_ipv6 = addresses.iter().filter(|prefix| prefix.address.is_ipv6()).peekable();
-    if of_ipv6.peek().is_none() || settings::enable_ipv6(name, sysctl) {
+    if of_ipv6.peek().is_none() || ip_settings::enable_ipv6(name, sysctl) {
         return Ok(config.clone());
     }
     let is_the_hosts =
@@ -242,9 +242,8 @@ async fn add_routes(
 /// Whether a route of the pod is this one of the host. A configuration has no metric and no MTU of
 /// a route; an inherited route has the host's.
 fn is_inherited(route: &RouteConfig, former: &HostRoute) -> bool {
-    let table = |table: u32| if table == TABLE_MAIN { 0 } else { table };
     (former.destination, former.gateway) == (route.destination, route.gateway)
-        && table(former.table) == table(route.table)
+        && former.table == route.table_id()
 }
 
 async fn join_vrf(

@@ -9,8 +9,10 @@
 pub mod keeper;
 
 use crate::kernel::attach::AttachError;
+use crate::kernel::attach::addresses::add_address;
 use crate::kernel::attach::identity::name_of;
-use crate::kernel::attach::link::{add_address, add_route, by_index};
+use crate::kernel::attach::link::by_index;
+use crate::kernel::attach::routes::add_route;
 use crate::model::host_link::{HostAddress, HostRoute, TABLE_MAIN};
 use crate::model::plan::PlannedLink;
 use cluster_model::network_config::{IpPrefix, LinkName, VrfConfig};

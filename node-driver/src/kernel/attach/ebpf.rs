@@ -11,7 +11,8 @@
 mod bpf;
 
 use crate::kernel::attach::AttachError;
-use crate::model::host_link::{Carried, XdpProgram};
+use crate::kernel::attach::setting::{Found, Home, Restored, Setting};
+use crate::model::host_link::{HostLink, XdpProgram};
 use bpf::{TcxHook, XDP_LINK};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
 use rtnetlink::{Handle, LinkUnspec};
@@ -41,7 +42,7 @@ pub(super) async fn detach_all(
 
 /// The IDs of the programs of an interface of the calling thread's namespace; `None` if the kernel does
 /// not tell this process.
-pub(super) fn programs(found: &LinkMessage) -> Option<BTreeSet<u32>> {
+fn programs(found: &LinkMessage) -> Option<BTreeSet<u32>> {
     let mut programs: BTreeSet<u32> = xdp_programs(found).iter().map(|xdp| xdp.id).collect();
     for hook in HOOKS {
         let tcx = bpf::query(found.header.index, hook).ok()?;
@@ -69,55 +70,66 @@ pub(super) async fn detach_others(
     Ok(())
 }
 
-/// Attaches the host's XDP programs again that a pod has replaced or detached. Returns the result of
-/// each, and an error that names the programs that the host does not have any more.
-pub(super) async fn restore(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    [former, now]: [&Carried; 2],
-) -> Vec<Result<(), AttachError>> {
-    let (Some(before), Some(after)) = (&former.programs, &now.programs) else { return Vec::new() };
+/// The programs of an interface.
+pub(super) struct Programs;
+
+impl Setting for Programs {
+    fn name(&self) -> &'static str {
+        "eBPF programs"
+    }
+
+    fn read(&self, found: &Found<'_>, host: &mut HostLink) {
+        host.carried.programs = programs(found.link);
+        host.carried.xdp = xdp_programs(found.link);
+    }
+
+    fn restore<'a>(&'a self, home: &'a Home<'a>) -> Restored<'a> {
+        Box::pin(restore(home))
+    }
+}
+
+/// Attaches the host's XDP programs again that a pod has replaced or detached without asking. Returns the
+/// result of each, and an error that names the programs that the host does not have any more.
+///
+/// A pod's programs were detached before the interface left it. If the kernel has returned the interface by
+/// itself, nobody knows whether a new program is the pod's or the host's own.
+async fn restore(home: &Home<'_>) -> Vec<Result<(), AttachError>> {
+    let former = &home.former().carried;
+    let (Some(before), Some(after)) = (&former.programs, programs(home.found)) else {
+        return Vec::new();
+    };
+    let link = home.name().to_owned();
     if !after.is_subset(before) {
-        // Nobody knows whose the new ones are.
+        return vec![Err(AttachError::NewPrograms { link })];
+    }
+    if home.link.config.interface.disable_ebpf_programs == Some(true) {
         return Vec::new();
     }
-    let mut lost: BTreeSet<u32> = before.difference(after).copied().collect();
+    let mut lost: BTreeSet<u32> = before.difference(&after).copied().collect();
     let mut outcomes = Vec::new();
     for xdp in &former.xdp {
         let program = bpf::program(xdp.id).ok().filter(|_| lost.remove(&xdp.id));
         if let Some(program) = program {
-            outcomes.push(attach_xdp(handle, name, index, xdp.mode, &program).await);
+            outcomes.push(attach_xdp(home, xdp.mode, &program).await);
         }
     }
     if !lost.is_empty() {
         let ids = lost.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        outcomes.push(Err(AttachError::LostPrograms { link: name.to_owned(), ids }));
+        outcomes.push(Err(AttachError::LostPrograms { link, ids }));
     }
     outcomes
 }
 
 /// Attaches a program where there is none.
-async fn attach_xdp(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    mode: u32,
-    program: &OwnedFd,
-) -> Result<(), AttachError> {
+async fn attach_xdp(home: &Home<'_>, mode: u32, program: &OwnedFd) -> Result<(), AttachError> {
     let flags = LinkXdp::Flags(mode | IF_NONE);
     let xdp = LinkAttribute::Xdp(vec![LinkXdp::Fd(program.as_raw_fd()), flags]);
-    let message = LinkUnspec::new_with_index(index).append_extra_attribute(xdp).build();
-    handle
-        .link()
-        .set(message)
-        .execute()
-        .await
-        .map_err(|source| AttachError::netlink(name, "attach its XDP program again", source))
+    let message = LinkUnspec::new_with_index(home.index()).append_extra_attribute(xdp).build();
+    home.set(message, "attach its XDP program again").await
 }
 
 /// The XDP programs of an interface.
-pub(super) fn xdp_programs(link: &LinkMessage) -> Vec<XdpProgram> {
+fn xdp_programs(link: &LinkMessage) -> Vec<XdpProgram> {
     let xdp = link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::Xdp(xdp) => Some(xdp.as_slice()),
         _ => None,

@@ -5,9 +5,10 @@
 //! the kernel silently ignores what it cannot change (`net/ethtool/features.c`). The
 //! decision is pure; `netlink` talks to the kernel.
 
+pub(super) mod features;
 mod names;
 mod netlink;
-pub(super) mod tuning;
+pub(super) mod numbers;
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
@@ -210,31 +211,23 @@ pub fn read_all(
         return Ok(BTreeMap::new());
     }
     namespace.run(async move |_| {
-        let read = |link: String| netlink::read(&link).map(|abilities| (link.clone(), abilities));
-        links
-            .into_iter()
-            .map(|link| read(link).map_err(|source| AttachError::system(READ, source)))
-            .collect()
+        links.into_iter().map(|link| read(&link).map(|abilities| (link, abilities))).collect()
     })
 }
-
-const READ: &str = "read the features of an interface (ethtool netlink)";
 
 /// Sets the features on an interface of the calling thread's namespace, unless they are
 /// already set, and checks the result.
 pub(super) fn apply(link: &str, asked: &EthtoolConfig) -> Result<(), AttachError> {
-    let read = || netlink::read(link).map_err(|source| AttachError::system(READ, source));
-    let before = read()?;
+    let before = read(link)?;
     let settings = before.resolve(link, asked)?;
     set(link, &before.missing(&settings))?;
-    Ok(read()?.check(link, &settings)?)
+    Ok(read(link)?.check(link, &settings)?)
 }
 
-/// Restores what the interface still supports: another interface may have taken its
-/// place.
-pub(super) fn restore(link: &str, former: &EthtoolConfig) -> Result<(), AttachError> {
-    let now = netlink::read(link).map_err(|source| AttachError::system(READ, source))?;
-    set(link, &now.missing(former))
+fn read(link: &str) -> Result<Abilities, AttachError> {
+    netlink::read(link).map_err(|source| {
+        AttachError::system("read the features of an interface (ethtool netlink)", source)
+    })
 }
 
 fn set(link: &str, settings: &EthtoolConfig) -> Result<(), AttachError> {

@@ -1,48 +1,25 @@
 //! Reads the host's interfaces completely: the input of a pod's plan, and the state to
 //! restore on the host later. Follows `rtnetlink(7)`.
 
-use crate::facts::network::dump::{self, dump};
-use crate::facts::network::kernel::Dump;
-use crate::kernel::attach::ethtool::tuning;
 use crate::kernel::attach::identity::{at_home, has_foreign_parent, identity, name_of};
 use crate::kernel::attach::link::all;
-use crate::kernel::attach::napi::Reader;
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, carried, settings};
-use crate::model::host_link::{
-    HostAddress, HostLink, HostRoute, HostRule, SegmentSizes, TABLE_MAIN,
-};
-use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
-use netlink_packet_core::Emitable;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
-};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
-    RouteType, RouteVia,
-};
+use crate::kernel::attach::setting::{Found, Sources};
+use crate::kernel::attach::{AttachError, settings};
+use crate::kernel::dump::{self, dump};
+use crate::kernel::network::Dump;
+use crate::model::host_link::{HostLink, HostRule};
+use cluster_model::network_config::IpPrefix;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use publication::network::{NetworkFacts, Withheld, is_upper};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-/// `IFA_F_NODAD`, `IFA_F_HOMEADDRESS`, `IFA_F_NOPREFIXROUTE`, `IFA_F_MCAUTOJOIN`: flags
-/// that an administrator sets; the others are kernel state.
-const SETTABLE_ADDRESS_FLAGS: u32 = 0x02 | 0x10 | 0x200 | 0x400;
-/// `IFA_F_TEMPORARY`: a privacy address, which the kernel replaces over time.
-const TEMPORARY: u32 = 0x01;
-/// `IFA_F_PERMANENT`.
-const PERMANENT: u32 = 0x80;
-/// `IFAPROT_KERNEL_LO`, `IFAPROT_KERNEL_RA`, `IFAPROT_KERNEL_LL`.
-const KERNEL_ADDRESS_PROTOCOLS: [u8; 3] = [1, 2, 3];
-/// `RT_SCOPE_LINK`; for an IPv6 address, `fe80::/10`.
-const SCOPE_LINK: u8 = 253;
 /// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN`, `RT_TABLE_LOCAL`: the tables of the kernel's own
 /// rules.
 const KERNEL_TABLES: [u32; 3] = [253, 254, 255];
@@ -86,20 +63,33 @@ impl HostNetwork {
     /// The interfaces of these names.
     pub fn links(&self, host: &NetNs, names: &[String]) -> Result<HostLinks, AttachError> {
         host.run(async move |_| {
-            let (polling, tuning) = (Reader::open(), tuning::Reader::open());
+            let sources = Sources::default();
             let links = self
                 .dump
                 .links
                 .iter()
                 .filter(|link| names.iter().any(|name| name == name_of(link)))
-                .map(|link| {
-                    let mut host = host_link(link, self);
-                    host.napi = polling.read(&host.name, link.header.index);
-                    host.tuning = tuning.read(&host.name);
-                    (host.name.clone(), host)
-                });
+                .map(|link| (name_of(link).to_owned(), self.host_link(link, &sources)));
             Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
         })
+    }
+
+    /// Reads one interface. Must run on a thread in the host's namespace.
+    fn host_link(&self, link: &LinkMessage, sources: &Sources) -> HostLink {
+        let Self { dump, rules, neighbors, disciplines } = self;
+        let index = link.header.index;
+        let mut host = HostLink {
+            parent: identity(link).parent,
+            lower: lower(link, &dump.links).map(|lower| name_of(lower).to_owned()),
+            identity: identity(link),
+            disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
+            ..HostLink::default()
+        };
+        settings::read(&Found { link, dump, neighbors, sources }, &mut host);
+        let rules = rules.iter();
+        let rules = rules.filter(|rule| host.routes.iter().any(|route| route.table == rule.table));
+        host.rules = rules.cloned().collect();
+        host
     }
 }
 
@@ -118,51 +108,6 @@ pub(crate) fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
     links.filter_map(|link| Some((link.name.clone(), withheld.get(&link.index)?.clone()))).collect()
 }
 
-/// Reads one interface. Must run on a thread in the host's namespace.
-fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
-    let HostNetwork { dump, rules, neighbors, disciplines } = network;
-    let index = link.header.index;
-    let routes: Vec<_> = dump.routes.iter().filter_map(|route| host_route(route, index)).collect();
-    let mut host = HostLink {
-        name: name_of(link).to_owned(),
-        parent: None,
-        lower: lower(link, &dump.links).map(|lower| name_of(lower).to_owned()),
-        hardware_addr: None,
-        mtu: 0,
-        up: link.header.flags.contains(LinkFlags::Up),
-        sizes: SegmentSizes::default(),
-        addresses: dump.addresses.iter().filter_map(|it| host_address(it, index)).collect(),
-        rules: rules
-            .iter()
-            .filter(|rule| routes.iter().any(|route| route.table == rule.table))
-            .cloned()
-            .collect(),
-        routes,
-        neighbors: neighbors.iter().filter_map(|it| permanent(it, index)).collect(),
-        identity: Some(identity(link)),
-        settings: settings::read(link),
-        router: dump.routes.iter().find_map(|route| ipv6_router(route, index)),
-        ethtool: None,
-        carried: Some(carried::read(link)),
-        napi: None,
-        tuning: None,
-        disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
-    };
-    for attribute in &link.attributes {
-        match attribute {
-            LinkAttribute::ParentDevName(name) => host.parent = Some(name.clone()),
-            LinkAttribute::Address(bytes) => host.hardware_addr = MacAddress::from_bytes(bytes),
-            LinkAttribute::Mtu(mtu) => host.mtu = *mtu,
-            LinkAttribute::GsoMaxSize(size) => host.sizes.gso = Some(*size),
-            LinkAttribute::GroMaxSize(size) => host.sizes.gro = Some(*size),
-            LinkAttribute::GsoIpv4MaxSize(size) => host.sizes.gso_ipv4 = Some(*size),
-            LinkAttribute::GroIpv4MaxSize(size) => host.sizes.gro_ipv4 = Some(*size),
-            _ => {}
-        }
-    }
-    host
-}
-
 /// The interface below it in its namespace, without which it reaches nothing.
 fn lower<'l>(link: &LinkMessage, all: &'l [LinkMessage]) -> Option<&'l LinkMessage> {
     identity(link).kind.filter(|kind| is_upper(kind))?;
@@ -171,135 +116,6 @@ fn lower<'l>(link: &LinkMessage, all: &'l [LinkMessage]) -> Option<&'l LinkMessa
         _ => None,
     })?;
     all.iter().find(|lower| lower.header.index == index && index != link.header.index)
-}
-
-/// An address of this interface that was configured, permanently or with a lifetime.
-fn host_address(message: &AddressMessage, index: u32) -> Option<HostAddress> {
-    if message.header.index != index {
-        return None;
-    }
-    let (mut address, mut local, mut broadcast, mut label) = (None, None, None, None);
-    let mut flags = u32::from(message.header.flags.bits());
-    let (mut by_kernel, mut lifetime) = (false, None);
-    for attribute in &message.attributes {
-        match attribute {
-            AddressAttribute::Address(ip) => address = Some(*ip),
-            AddressAttribute::Local(ip) => local = Some(*ip),
-            AddressAttribute::Broadcast(ip) => broadcast = Some(*ip),
-            AddressAttribute::Label(text) => label = Some(text.clone()),
-            AddressAttribute::Flags(all) => flags = all.bits(),
-            AddressAttribute::CacheInfo(cache) => lifetime = Some(cache.ifa_valid),
-            AddressAttribute::Protocol(protocol) => {
-                by_kernel = KERNEL_ADDRESS_PROTOCOLS.contains(&u8::from(*protocol));
-            }
-            _ => {}
-        }
-    }
-    let own = local.or(address)?;
-    let scope = u8::from(message.header.scope);
-    let link_local_v6 = own.is_ipv6() && scope == SCOPE_LINK;
-    if by_kernel || link_local_v6 || flags & TEMPORARY != 0 && own.is_ipv6() {
-        return None;
-    }
-    Some(HostAddress {
-        prefix: IpPrefix { address: own, prefix_len: message.header.prefix_len },
-        scope,
-        peer: address.filter(|address| *address != own),
-        broadcast,
-        label,
-        flags: flags & SETTABLE_ADDRESS_FLAGS,
-        seconds: (flags & PERMANENT == 0).then(|| lifetime.unwrap_or_default()),
-    })
-}
-
-/// A route that was configured. The kernel's own routes come back with the addresses, and
-/// those of a router with its next advertisement.
-fn host_route(message: &RouteMessage, index: u32) -> Option<HostRoute> {
-    let header = &message.header;
-    let automatic = matches!(
-        header.protocol,
-        RouteProtocol::Kernel | RouteProtocol::Ra | RouteProtocol::IcmpRedirect
-    );
-    if automatic || header.kind != RouteType::Unicast {
-        return None;
-    }
-    let unspecified = match header.address_family {
-        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        _ => return None,
-    };
-    let destination =
-        IpPrefix { address: unspecified, prefix_len: header.destination_prefix_length };
-    let mut route = HostRoute {
-        destination,
-        gateway: None,
-        source: None,
-        priority: None,
-        table: header.table.into(),
-        scope: header.scope.into(),
-        protocol: header.protocol.into(),
-        onlink: header.flags.contains(RouteFlags::Onlink),
-        message: hexadecimal(message),
-    };
-    let mut leads_here = false;
-    for attribute in &message.attributes {
-        match attribute {
-            RouteAttribute::Oif(found) => leads_here |= *found == index,
-            RouteAttribute::MultiPath(hops) => {
-                let hop = hops.iter().find(|hop| hop.interface_index == index);
-                leads_here |= hop.is_some();
-                route.onlink |=
-                    hop.is_some_and(|hop| hop.flags.contains(RouteNextHopFlags::Onlink));
-                let mut gateway = hop.into_iter().flat_map(|hop| &hop.attributes);
-                route.gateway = gateway.find_map(gateway_in).or(route.gateway);
-            }
-            RouteAttribute::Destination(address) => {
-                route.destination.address = ip(address).unwrap_or(unspecified);
-            }
-            RouteAttribute::PrefSource(address) => route.source = ip(address),
-            RouteAttribute::Priority(priority) => route.priority = Some(*priority),
-            RouteAttribute::Table(table) => route.table = *table,
-            other => route.gateway = gateway_in(other).or(route.gateway),
-        }
-    }
-    leads_here.then_some(route)
-}
-
-/// The gateway of an IPv6 default route in the main table through this interface.
-fn ipv6_router(message: &RouteMessage, index: u32) -> Option<IpAddr> {
-    let header = &message.header;
-    let is_default = header.address_family == AddressFamily::Inet6
-        && header.destination_prefix_length == 0
-        && header.kind == RouteType::Unicast
-        && u32::from(header.table) == TABLE_MAIN;
-    let leads_here = message.attributes.contains(&RouteAttribute::Oif(index));
-    message.attributes.iter().filter(|_| is_default && leads_here).find_map(gateway_in)
-}
-
-fn gateway_in(attribute: &RouteAttribute) -> Option<IpAddr> {
-    match attribute {
-        RouteAttribute::Gateway(address) => ip(address),
-        RouteAttribute::Via(RouteVia::Inet6(address)) => Some(IpAddr::V6(*address)),
-        RouteAttribute::Via(RouteVia::Inet(address)) => Some(IpAddr::V4(*address)),
-        _ => None,
-    }
-}
-
-/// The whole message in hexadecimal.
-fn hexadecimal(message: &RouteMessage) -> Option<String> {
-    let mut bytes = vec![0; message.buffer_len()];
-    message.emit(&mut bytes);
-    let mut text = String::with_capacity(2 * bytes.len());
-    bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}")).ok()?;
-    Some(text)
-}
-
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
-        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
-        _ => None,
-    }
 }
 
 /// Rules of the thread's namespace that a pod's configuration can express.
@@ -387,28 +203,4 @@ fn configured(message: &TcMessage, index: u32) -> Option<String> {
         TcAttribute::Kind(kind) => Some(kind.clone()),
         _ => None,
     })
-}
-
-/// A permanent neighbour of this interface that was configured.
-fn permanent(message: &NeighbourMessage, index: u32) -> Option<NeighborConfig> {
-    let header = &message.header;
-    if header.ifindex != index || header.state != NeighbourState::Permanent {
-        return None;
-    }
-    let (mut destination, mut hardware_addr) = (None, None);
-    for attribute in &message.attributes {
-        match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
-                destination = Some(IpAddr::V4(*address));
-            }
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
-                destination = Some(IpAddr::V6(*address));
-            }
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                hardware_addr = MacAddress::from_bytes(bytes);
-            }
-            _ => {}
-        }
-    }
-    Some(NeighborConfig { destination: destination?, hardware_addr: hardware_addr? })
 }

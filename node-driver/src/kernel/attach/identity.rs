@@ -1,7 +1,7 @@
 //! Finds a claim's interface by what the kernel reports about it, never by a name that a
 //! pod can change. Pure.
 
-use crate::facts::network::kernel::kind;
+use crate::kernel::network::kind;
 use crate::model::host_link::{HostLink, LinkIdentity};
 use crate::model::plan::{Child, MARK, PlannedLink};
 use cluster_model::network_config::{LinkName, MacAddress};
@@ -46,27 +46,16 @@ pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
 /// Finds the host's interface in the host's namespace. An interface without a device is
 /// identified by its kind and its index or name, because the host controls names there.
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
-    let has_name = |link: &&LinkMessage| name_of(link) == host.name;
-    let Some(identity) = &host.identity else {
-        return links
-            .iter()
-            .find(|link| identity_of_parent(link, host))
-            .or_else(|| links.iter().find(has_name));
-    };
+    let identity = &host.identity;
     let candidates = || links.iter().filter(|link| identity.is(&self::identity(link)));
     let nearest = candidates()
         .find(|link| link.header.index == identity.index)
-        .or_else(|| candidates().find(has_name));
+        .or_else(|| candidates().find(|link| name_of(link) == host.name));
     nearest.or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
 }
 
-fn identity_of_parent(link: &LinkMessage, host: &HostLink) -> bool {
-    host.parent.is_some() && identity(link).parent == host.parent
-}
-
-/// Finds the claim's interface among those of the pod's namespace: by hardware and recorded
-/// index, or by its first name if an earlier driver recorded no identity. A child is found by its
-/// mark or, if the pod has removed it, by its parent interface; without a mark, by its name.
+/// Finds the claim's interface among those of the pod's namespace, by hardware and recorded index. A
+/// child is found by its mark or, if the pod has removed it, by its parent interface.
 pub(super) fn in_pod<'l>(
     links: &'l [LinkMessage],
     link: &PlannedLink,
@@ -76,10 +65,7 @@ pub(super) fn in_pod<'l>(
         let marked = links.iter().find(|found| has_alias(found, mark.as_str()));
         return marked.or_else(|| on_the_hosts(links, link, child));
     }
-    let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
-    let Some(identity) = identity else {
-        return links.iter().find(|found| name_of(found) == link.name.as_str());
-    };
+    let identity = &link.host.identity;
     let index = indices.get(&link.name).copied();
     let candidates = || links.iter().filter(|found| identity.is(&self::identity(found)));
     candidates()
@@ -95,11 +81,11 @@ fn on_the_hosts<'l>(
     link: &PlannedLink,
     child: Child,
 ) -> Option<&'l LinkMessage> {
-    let parent = link.host.identity.as_ref()?.index;
-    let is_parent = |found: &LinkMessage| {
+    let parent = link.host.identity.index;
+    let has_parent = links.iter().any(|found| {
         found.header.index == parent && identity(found).kind.as_deref() == Some(IPOIB)
-    };
-    if child == Child::IpoIb && links.iter().any(is_parent) {
+    });
+    if child == Child::IpoIb && has_parent {
         return None;
     }
     links.iter().find(|found| is_unmarked_on(found, child, parent))

@@ -1,21 +1,17 @@
-//! Moves interfaces back to the host and restores the name, MTU, hardware address,
-//! features, settings, addresses, routes, neighbours and up/down state that the plan
-//! recorded.
+//! Moves interfaces back to the host and restores the settings that the plan recorded.
 //!
 //! An interface that could not be moved back is an error and is tried again. Once it is
 //! back, nothing waits for the restore; what could not be restored is reported.
 
-use crate::kernel::attach::ethtool::tuning;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, name_of};
 use crate::kernel::attach::known::Indices;
-use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, all, by_index, inside, properties, set_attributes,
-    to_namespace,
-};
-use crate::kernel::attach::napi::Reader;
+use crate::kernel::attach::link::{all, by_index, inside, to_namespace};
+use crate::kernel::attach::names::{added_names, remove_names};
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, carried, children, ebpf, ethtool, rdma, settings};
-use crate::model::host_link::{HostLink, HostRoute};
+use crate::kernel::attach::setting::{Home, Sources};
+use crate::kernel::attach::settings::NotRestored;
+use crate::kernel::attach::{AttachError, children, ebpf, rdma, settings};
+use crate::model::host_link::HostLink;
 use crate::model::plan::{Child, PlannedDevice, PlannedLink};
 use netlink_packet_route::link::LinkMessage;
 use rtnetlink::{Handle, LinkUnspec};
@@ -44,8 +40,8 @@ pub struct Patience {
 /// What happened to an interface.
 #[derive(Debug)]
 pub enum Returned {
-    /// The host has it. The errors say what could not be restored.
-    Home(Vec<AttachError>),
+    /// The host has it, without these settings.
+    Home(Vec<NotRestored>),
     /// It was created for the pod and is removed.
     Removed,
     /// It no longer exists: it was unplugged, or it was virtual and ended with its
@@ -118,13 +114,13 @@ async fn move_home(
     let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
     handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
     // What stays attached is reported after the move.
-    if let Some(kept) = former.carried.as_ref().and_then(|carried| carried.programs.as_ref()) {
+    if let Some(kept) = &former.carried.programs {
         let _ = ebpf::detach_others(handle, name, found, kept).await;
     }
-    let added = carried::added_names(former.carried.as_ref(), found);
+    let added = added_names(former, found);
     // If one stays, the last attempt removes all.
-    let _ = carried::remove_names(handle, found, &added).await;
-    let former_index = former.identity.as_ref().map(|it| it.index);
+    let _ = remove_names(handle, found, &added).await;
+    let former_index = Some(former.identity.index);
     let mut moved = Ok(());
     for (name, new_index, with_names) in [
         (former.name.as_str(), former_index, true),
@@ -134,7 +130,7 @@ async fn move_home(
     ] {
         if !with_names {
             let names: Vec<_> = alternative_names(found).into_iter().collect();
-            let _ = carried::remove_names(handle, found, &names).await;
+            let _ = remove_names(handle, found, &names).await;
         }
         let message = to_namespace(index, host, name, new_index);
         moved = handle.link().set(message).execute().await;
@@ -159,7 +155,7 @@ pub fn restore(
     let now = Instant::now();
     let (hardware, created) = (now + patience.hardware, now + patience.created);
     host.run(async |handle| {
-        let readers = Readers::open(devices);
+        let sources = &Sources::default();
         for link in devices.iter().filter_map(|device| device.link.as_ref()) {
             let returned = match link.child {
                 Some(child) => {
@@ -170,7 +166,9 @@ pub fn restore(
                     Some(found) => {
                         // If that fails, the restore says so.
                         let _ = free_name(&handle, devices, &link.host, &found).await;
-                        Returned::Home(restore_one(&handle, link, &found, &readers, sysctl).await)
+                        let (handle, found) = (&handle, &found);
+                        let home = Home { handle, link, found, sources, sysctl };
+                        Returned::Home(settings::restore(&home).await)
                     }
                     None => Returned::Gone,
                 },
@@ -179,25 +177,6 @@ pub fn restore(
         }
         Ok(())
     })
-}
-
-/// Readers of drivers' settings, for all interfaces of a claim: each has a socket.
-struct Readers {
-    tuning: Option<tuning::Reader>,
-    polling: Option<Reader>,
-}
-
-impl Readers {
-    /// Opens those that the plan has settings for. Must run on a thread in the host's namespace.
-    fn open(devices: &[&PlannedDevice]) -> Self {
-        let hosts = || devices.iter().filter_map(|device| Some(&device.link.as_ref()?.host));
-        let has_tuning = hosts().any(|host| host.tuning.is_some());
-        let has_polling = hosts().any(|host| host.napi.is_some());
-        Self {
-            tuning: has_tuning.then(tuning::Reader::open),
-            polling: has_polling.then(Reader::open),
-        }
-    }
 }
 
 /// Removes a child that the kernel may have moved to the host when its namespace ended,
@@ -237,76 +216,6 @@ async fn find(
     }
 }
 
-/// Restores one interface. Returns the errors of what could not be restored.
-async fn restore_one(
-    handle: &Handle,
-    link: &PlannedLink,
-    found: &LinkMessage,
-    readers: &Readers,
-    sysctl: &Path,
-) -> Vec<AttachError> {
-    let (host, index) = (&link.host, found.header.index);
-    let mut lacking = Vec::new();
-    let mut tried = |outcome: Result<(), AttachError>| lacking.extend(outcome.err());
-    // First, because one of them may be the interface's former name.
-    let added = carried::added_names(host.carried.as_ref(), found);
-    tried(carried::remove_names(handle, found, &added).await);
-    tried(rename(handle, host, found).await);
-    if let Some(former) = &host.carried {
-        for outcome in carried::restore(handle, &host.name, former, found).await {
-            tried(outcome);
-        }
-        if link.config.interface.disable_ebpf_programs != Some(true) {
-            let programs = [former, &carried::read(found)];
-            for outcome in ebpf::restore(handle, &host.name, index, programs).await {
-                tried(outcome);
-            }
-        }
-    }
-    for outcome in set_properties(handle, host, found).await {
-        tried(outcome);
-    }
-    if let Some(former) = &host.ethtool {
-        tried(ethtool::restore(&host.name, former));
-    }
-    // Before the instances of polling, which are those of the channels.
-    if let Some((reader, former)) = readers.tuning.as_ref().zip(host.tuning.as_ref()) {
-        for outcome in reader.restore(&host.name, former) {
-            tried(outcome);
-        }
-    }
-    for outcome in settings::restore(handle, host, found, sysctl).await {
-        tried(outcome);
-    }
-    for address in host.addresses.iter().filter(|address| address.seconds.is_none()) {
-        tried(add_address(handle, &host.name, index, address).await);
-    }
-    if host.up {
-        let up = LinkUnspec::new_with_index(index).up().build();
-        tried(
-            handle
-                .link()
-                .set(up)
-                .execute()
-                .await
-                .map_err(|source| AttachError::netlink(&host.name, "set it up", source)),
-        );
-        for route in in_order(&host.routes) {
-            tried(add_route(handle, &host.name, index, route, Vec::new()).await);
-        }
-    }
-    for neighbor in &host.neighbors {
-        tried(add_neighbor(handle, &host.name, index, neighbor).await);
-    }
-    // Last, because instances exist only while the interface is up.
-    if let Some((reader, former)) = readers.polling.as_ref().zip(host.napi.as_ref()) {
-        for outcome in reader.restore(&host.name, index, former) {
-            tried(outcome);
-        }
-    }
-    lacking
-}
-
 /// Takes an interface's former name from another interface of the claim, which gets its own later: when
 /// the pod's namespace ends, the kernel returns interfaces under the names that they had there.
 async fn free_name(
@@ -327,38 +236,3 @@ async fn free_name(
     let renamed = handle.link().set(other.build()).execute().await;
     renamed.map_err(|source| AttachError::netlink(&host.name, "free its name", source))
 }
-
-async fn rename(handle: &Handle, host: &HostLink, found: &LinkMessage) -> Result<(), AttachError> {
-    let name = name_of(found);
-    if name == host.name {
-        return Ok(());
-    }
-    let verb = format!("rename it to `{}`", host.name);
-    let rename = LinkUnspec::new_with_index(found.header.index).down().name(&host.name).build();
-    handle
-        .link()
-        .set(rename)
-        .execute()
-        .await
-        .map_err(|source| AttachError::netlink(name, verb, source))
-}
-
-async fn set_properties(
-    handle: &Handle,
-    host: &HostLink,
-    found: &LinkMessage,
-) -> Vec<Result<(), AttachError>> {
-    let attributes = properties(Some(host.mtu), host.hardware_addr.as_ref(), host.sizes);
-    set_attributes(handle, &host.name, found, attributes).await
-}
-
-/// Direct routes first, because gateways of the others are reached by them. Routes of the
-/// host's DHCP client are left out; they come back with its lease.
-fn in_order(routes: &[HostRoute]) -> impl Iterator<Item = &HostRoute> {
-    let kept = || routes.iter().filter(|route| route.protocol != PROTOCOL_DHCP);
-    let direct = kept().filter(|route| route.is_direct());
-    direct.chain(kept().filter(|route| !route.is_direct()))
-}
-
-/// `RTPROT_DHCP`.
-const PROTOCOL_DHCP: u8 = 16;

@@ -1,37 +1,22 @@
 //! Finds and changes single interfaces by rtnetlink. Follows `rtnetlink(7)`.
 
-use crate::facts::network::dump::{dump, dump_each};
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::NetNs;
-use crate::model::host_link::{HostAddress, HostRoute, SegmentSizes};
-use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
+use crate::kernel::dump::{dump, dump_each};
+use crate::model::host_link::SegmentSizes;
+use cluster_model::network_config::MacAddress;
 use futures::TryStreamExt;
-use netlink_packet_core::{DecodeError, Parseable};
-use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, CacheInfo,
-};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage};
-use netlink_packet_route::neighbour::NeighbourState;
-use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteVia,
-};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
-use std::fmt;
-use std::io;
 use std::mem;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of `struct rtmsg`.
-const ROUTE_HEADER: usize = 12;
 /// The alternative names of a pod's interfaces that are kept, of up to 127 bytes each.
 const NAMES_MAX: usize = 4_096;
 /// `ENODEV`.
 const NO_DEVICE: i32 = 19;
-/// `ESRCH`.
-const NO_ROUTE: i32 = 3;
 
 /// The interface of this name.
 pub(super) async fn by_name(
@@ -122,179 +107,6 @@ fn identifying(attribute: LinkAttribute, names: &AtomicUsize) -> Option<LinkAttr
     }
 }
 
-/// Adds an address, unless it is already there.
-pub(super) async fn add_address(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    address: &HostAddress,
-) -> Result<(), AttachError> {
-    let HostAddress { prefix, scope, peer, broadcast, label, flags, seconds } = address;
-    let mut request = handle.address().add(index, prefix.address, prefix.prefix_len).replace();
-    let message = request.message_mut();
-    message.header.scope = (*scope).into();
-    message.attributes.retain(|attribute| !matches!(attribute, AddressAttribute::Broadcast(_)));
-    message.attributes.extend(broadcast.map(AddressAttribute::Broadcast));
-    message.attributes.extend(label.clone().map(AddressAttribute::Label));
-    if let Some(peer) = peer {
-        message.attributes.retain(|attribute| !matches!(attribute, AddressAttribute::Address(_)));
-        message.attributes.push(AddressAttribute::Address(*peer));
-    }
-    if *flags != 0 {
-        message.attributes.push(AddressAttribute::Flags(AddressFlags::from_bits_retain(*flags)));
-    }
-    if let Some(seconds) = seconds {
-        let mut lifetime = CacheInfo::default();
-        (lifetime.ifa_valid, lifetime.ifa_preferred) = (*seconds, *seconds);
-        message.attributes.push(AddressAttribute::CacheInfo(lifetime));
-    }
-    request
-        .execute()
-        .await
-        .map_err(|source| AttachError::netlink(name, format!("add address `{prefix}`"), source))
-}
-
-/// Removes an IPv4 address, if the interface has it with this prefix.
-pub(super) async fn del_address(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    prefix: IpPrefix,
-) -> Result<(), AttachError> {
-    let local = AddressAttribute::Local(prefix.address);
-    let wrap = |source| AttachError::netlink(name, format!("remove address `{prefix}`"), source);
-    let mut addresses = handle.address().get().set_link_index_filter(index).execute();
-    while let Some(address) = addresses.try_next().await.map_err(wrap)? {
-        let is_it = address.header.prefix_len == prefix.prefix_len;
-        if is_it && address.attributes.contains(&local) {
-            handle.address().del(address).execute().await.map_err(wrap)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether the interface has a configured IPv4 address with a lifetime.
-pub(super) async fn has_lease(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-) -> Result<bool, AttachError> {
-    let addresses = handle.address().get().set_link_index_filter(index).execute();
-    addresses
-        .try_any(|address| async move {
-            let is_v4 = address.header.family == AddressFamily::Inet;
-            is_v4 && !address.header.flags.contains(AddressHeaderFlags::Permanent)
-        })
-        .await
-        .map_err(|source| AttachError::netlink(name, "read its addresses", source))
-}
-
-/// Adds a route, unless it is already there.
-pub(super) async fn add_route(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    route: &HostRoute,
-    metrics: Vec<RouteAttribute>,
-) -> Result<(), AttachError> {
-    let mut message = route_message(index, route)?;
-    message.attributes.extend(metrics);
-    handle.route().add(message).replace().execute().await.map_err(|source| {
-        AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
-    })
-}
-
-/// The metrics of a recorded route, such as its MTU (`RTA_METRICS`).
-pub(super) fn metrics_of(route: &HostRoute) -> Vec<RouteAttribute> {
-    let message = route.message.as_deref().and_then(|text| parsed(text).ok());
-    let attributes = message.map(|message| message.attributes).unwrap_or_default();
-    attributes.into_iter().filter(|it| matches!(it, RouteAttribute::Metrics(_))).collect()
-}
-
-/// Removes a route, if it is there.
-pub(super) async fn del_route(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    route: &HostRoute,
-) -> Result<(), AttachError> {
-    match handle.route().del(route_message(index, route)?).execute().await {
-        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_ROUTE => Ok(()),
-        other => other.map_err(|source| {
-            let verb = format!("remove the route to `{}`", route.destination);
-            AttachError::netlink(name, verb, source)
-        }),
-    }
-}
-
-fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachError> {
-    if let Some(text) = &route.message {
-        return recorded(index, text).map_err(|error| invalid(route, &error));
-    }
-    let mut message = RouteMessageBuilder::<IpAddr>::new()
-        .destination_prefix(route.destination.address, route.destination.prefix_len)
-        .map_err(|error| invalid(route, &error))?
-        .output_interface(index)
-        .table_id(route.table)
-        .scope(route.scope.into())
-        .protocol(route.protocol.into());
-    let via = route.gateway.filter(|it| it.is_ipv6() && route.destination.address.is_ipv4());
-    if let Some(gateway) = route.gateway.filter(|_| via.is_none()) {
-        message = message.gateway(gateway).map_err(|error| invalid(route, &error))?;
-    }
-    if let Some(source) = route.source {
-        message = message.pref_source(source).map_err(|error| invalid(route, &error))?;
-    }
-    if let Some(priority) = route.priority {
-        message = message.priority(priority);
-    }
-    let mut message = message.build();
-    if let Some(IpAddr::V6(gateway)) = via {
-        message.attributes.push(RouteAttribute::Via(RouteVia::Inet6(gateway)));
-    }
-    message.header.flags.set(RouteFlags::Onlink, route.onlink);
-    Ok(message)
-}
-
-/// Converts the kernel's recorded message into a request for the interface with this
-/// index.
-fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
-    let mut message = parsed(text)?;
-    // The other flags are state from when the route was read.
-    message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
-    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
-    let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
-    let is_explicit =
-        |it: &RouteAttribute| is_only(it) || matches!(it, RouteAttribute::MultiPath(_));
-    // The nexthop object went with the interface, and the kernel takes one or the other.
-    if message.attributes.iter().any(is_explicit) {
-        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::NhId(_)));
-    }
-    if message.attributes.iter().any(is_only) {
-        message.attributes.retain(|attribute| !is_only(attribute));
-        message.attributes.push(RouteAttribute::Oif(index));
-    }
-    for attribute in &mut message.attributes {
-        if let RouteAttribute::MultiPath(hops) = attribute {
-            for hop in hops {
-                hop.flags &= RouteNextHopFlags::Onlink | RouteNextHopFlags::Pervasive;
-            }
-        }
-    }
-    Ok(message)
-}
-
-fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
-    let digits: Vec<u8> = text.bytes().collect();
-    let bytes: Option<Vec<u8>> = digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok())
-        .collect();
-    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
-    let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
-    RouteMessage::parse(bytes.as_slice())
-}
-
 /// The properties that are given, in the order in which they are set.
 pub(super) fn properties(
     mtu: Option<u32>,
@@ -361,30 +173,4 @@ fn is_size(attribute: &LinkAttribute) -> bool {
 /// that was equal before may no longer be.
 fn is_ipv4_size(attribute: &LinkAttribute) -> bool {
     matches!(attribute, LinkAttribute::GsoIpv4MaxSize(_) | LinkAttribute::GroIpv4MaxSize(_))
-}
-
-/// Adds a permanent neighbour, or replaces it.
-pub(super) async fn add_neighbor(
-    handle: &Handle,
-    name: &str,
-    index: u32,
-    neighbor: &NeighborConfig,
-) -> Result<(), AttachError> {
-    let NeighborConfig { destination, hardware_addr } = neighbor;
-    let wrap =
-        |source| AttachError::netlink(name, format!("add neighbour `{destination}`"), source);
-    handle
-        .neighbours()
-        .add(index, *destination)
-        .link_layer_address(hardware_addr.bytes())
-        .state(NeighbourState::Permanent)
-        .replace()
-        .execute()
-        .await
-        .map_err(wrap)
-}
-
-fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {
-    let source = io::Error::other(error.to_string());
-    AttachError::system(format!("build the route to `{}`", route.destination), source)
 }

@@ -2,79 +2,77 @@
 //! interface and of each of its NAPI instances, which it takes into a pod and back. A pod that may
 //! administer its network may set them, and the next user of the NIC must not find them.
 //!
-//! An interface's settings are files in sysfs ([`sysfs`]); those of an instance exist since Linux
+//! An interface's settings are files in sysfs; those of an instance exist since Linux
 //! 6.13 and are set by netlink ([`netlink`]). A kernel without either has nothing to restore.
 
 mod netlink;
-mod sysfs;
 
 use crate::kernel::attach::AttachError;
-use crate::model::host_link::{Napi, NapiInstance};
+use crate::kernel::attach::setting::{Found, Home, Restored, Setting, Sources};
+use crate::model::host_link::{HostLink, Napi, NapiInstance};
 use netlink::Instance;
 use std::collections::BTreeMap;
-use sysfs::Interfaces;
+use std::future::ready;
 
-/// Reads the settings of interfaces in the calling thread's namespace.
-#[derive(Debug)]
-pub(super) struct Reader {
-    interfaces: Option<Interfaces>,
-    instances: Option<netlink::Instances>,
+/// The files of an interface: number of polls, nanoseconds, and 1 for a thread.
+const FILES: [&str; 3] = ["napi_defer_hard_irqs", "gro_flush_timeout", "threaded"];
+
+/// How an interface and its instances are polled. Instances exist only while it is up.
+pub(super) struct Polling;
+
+impl Setting for Polling {
+    fn name(&self) -> &'static str {
+        "Polling"
+    }
+
+    fn read(&self, found: &Found<'_>, host: &mut HostLink) {
+        let interface = found.sources.sysfs().map(|it| it.read(found.name(), &FILES));
+        let interface = interface.unwrap_or_default();
+        let instances = own(&interface, &list(found.sources, found.index()));
+        let napi = Napi { interface, instances };
+        host.napi = (napi != Napi::default()).then_some(napi);
+    }
+
+    fn restore<'a>(&'a self, home: &'a Home<'a>) -> Restored<'a> {
+        let Some(former) = &home.former().napi else { return Box::pin(ready(Vec::new())) };
+        let mut outcomes = restore_files(home, &former.interface);
+        // Each setting of the interface overwrites those of its instances.
+        outcomes.extend(restore_instances(home, former));
+        Box::pin(ready(outcomes))
+    }
 }
 
-impl Reader {
-    pub(super) fn open() -> Self {
-        Self { interfaces: Interfaces::open().ok(), instances: netlink::Instances::open().ok() }
-    }
+/// The instances of an interface, in the order of its queues. None while it is down.
+fn list(sources: &Sources, index: u32) -> Vec<Instance> {
+    sources.netdev().and_then(|it| netlink::list(it, index).ok()).unwrap_or_default()
+}
 
-    /// The settings of an interface; `None` if it has none.
-    pub(super) fn read(&self, name: &str, index: u32) -> Option<Napi> {
-        let interface = self.interfaces.as_ref().map(|it| it.read(name)).unwrap_or_default();
-        let found = self.list(index);
-        let instances = own(&interface, &found);
-        let napi = Napi { interface, instances };
-        (napi != Napi::default()).then_some(napi)
-    }
+fn restore_files(home: &Home<'_>, former: &BTreeMap<String, u64>) -> Vec<Result<(), AttachError>> {
+    let Some(sysfs) = home.sources.sysfs() else { return Vec::new() };
+    let (name, now) = (home.name(), sysfs.read(home.name(), &FILES));
+    former
+        .iter()
+        .filter(|(file, value)| now.get(*file).is_some_and(|now| now != *value))
+        .map(|(file, value)| {
+            sysfs.write(name, file, *value).map_err(|source| {
+                let verb = format!("set `{file}` of interface `{name}` to {value}");
+                AttachError::system(verb, source)
+            })
+        })
+        .collect()
+}
 
-    /// The instances of an interface, in the order of its queues. None while it is down.
-    fn list(&self, index: u32) -> Vec<Instance> {
-        self.instances.as_ref().and_then(|it| it.list(index).ok()).unwrap_or_default()
-    }
-
-    /// Restores what differs, on an interface that is as on the host otherwise: instances exist only
-    /// while it is up. Returns the result of each write.
-    pub(super) fn restore(
-        &self,
-        name: &str,
-        index: u32,
-        former: &Napi,
-    ) -> Vec<Result<(), AttachError>> {
-        let mut outcomes = Vec::new();
-        if let Some(interfaces) = &self.interfaces {
-            let now = interfaces.read(name);
-            let differ = former
-                .interface
-                .iter()
-                .filter(|(file, value)| now.get(*file).is_some_and(|now| now != *value));
-            for (file, value) in differ {
-                let written = interfaces.write(name, file, *value);
-                outcomes.push(written.map_err(|source| {
-                    AttachError::system(
-                        format!("set `{file}` of interface `{name}` to {value}"),
-                        source,
-                    )
-                }));
-            }
-        }
-        // Each setting of the interface overwrites those of its instances.
-        for (instance, settings) in changed(former, &self.list(index)) {
-            let Some(instances) = &self.instances else { break };
-            let written = instances.write(instance, &settings);
-            outcomes.push(written.map_err(|source| {
-                AttachError::system(format!("restore how interface `{name}` is polled"), source)
-            }));
-        }
-        outcomes
-    }
+fn restore_instances(home: &Home<'_>, former: &Napi) -> Vec<Result<(), AttachError>> {
+    let Some(netdev) = home.sources.netdev() else { return Vec::new() };
+    changed(former, &list(home.sources, home.index()))
+        .into_iter()
+        .map(|(instance, settings)| {
+            netlink::write(netdev, instance, &settings).map_err(|source| {
+                let verb = format!("restore how interface `{}` is polled", home.name());
+                AttachError::system(verb, source)
+            })
+        })
+        .collect()
 }
 
 /// The instances whose settings are not those of their interface.

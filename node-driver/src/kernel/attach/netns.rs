@@ -32,7 +32,7 @@ pub struct NetNs {
 pub struct NetNsId {
     device: u64,
     inode: u64,
-    /// Absent on kernels before 5.14, and in records of older drivers.
+    /// Absent on kernels before 5.14.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cookie: Option<u64>,
 }

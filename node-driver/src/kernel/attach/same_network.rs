@@ -69,8 +69,9 @@ fn addresses(device: &PlannedDevice) -> Vec<IpPrefix> {
 /// The IPv4 settings of an interface: the host's and, if it must answer for itself only, at least
 /// what that needs. Configured ones are written later.
 fn settings_of(config: &NetworkConfig, host: &[i32], is_apart: bool) -> BTreeMap<u16, i32> {
-    let value = |number: &u16| Some((*number, *host.get(usize::from(*number) - 1)?));
-    let mut settings: BTreeMap<u16, i32> = CARRIED.iter().filter_map(value).collect();
+    let carried = CARRIED.iter();
+    let carried = carried.filter_map(|it| Some((*it, *host.get(usize::from(*it) - 1)?)));
+    let mut settings: BTreeMap<u16, i32> = carried.collect();
     for (number, least) in [(IGNORE, 1), (ANNOUNCE, 2)] {
         let value = settings.entry(number).or_default();
         *value = if is_apart { least.max(*value) } else { *value };

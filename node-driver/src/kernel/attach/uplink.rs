@@ -1,8 +1,8 @@
 //! Refuses to move an interface that the node has begun to use since its claim was prepared: its
 //! default route can be absent for a moment, just when the machine is read.
 
-use crate::facts::network::kernel::Dump;
 use crate::kernel::attach::AttachError;
+use crate::kernel::network::Dump;
 use crate::model::host_link::{HostLink, HostRoute};
 use std::collections::BTreeSet;
 

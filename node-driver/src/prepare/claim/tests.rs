@@ -171,7 +171,7 @@ fn the_bandwidth_is_the_consumed_capacity() {
 }
 
 /// A driver's slice of one NIC with these capacities.
-fn published(capacity: &Value) -> Published {
+fn published(capacity: &Value) -> SliceDevices {
     let capacity: serde_json::Map<_, _> = capacity
         .as_object()
         .unwrap()
@@ -183,7 +183,7 @@ fn published(capacity: &Value) -> Published {
         "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "pci-1", "allowMultipleAllocations": true, "capacity": capacity}],
     }});
-    Published::new(vec![serde_json::from_value(slice).expect("a slice")])
+    SliceDevices::new(vec![serde_json::from_value(slice).expect("a slice")])
 }
 
 #[test]
@@ -210,13 +210,13 @@ fn a_claim_that_consumes_all_capacity_has_the_whole_device() {
     assert!(!is_whole(json!({}), by("4", "400G")), "no capacity is published");
     let mut claim = with(by("4", "400G"));
     insta::assert_snapshot!(
-        claim.mark_whole("dra.net", &Published::default()).expect_err("not read"),
+        claim.mark_whole("dra.net", &SliceDevices::default()).expect_err("not read"),
         @"claim `team/nics`: the ResourceSlices of this node could not be read, so it is not known whether the claim has all of device `pci-1`; the driver tries again"
     );
     // A device that cannot be shared needs no slice.
     read(allocated())
         .expect("allocated here")
-        .mark_whole("dra.net", &Published::default())
+        .mark_whole("dra.net", &SliceDevices::default())
         .expect("known");
 }
 
@@ -236,7 +236,7 @@ fn old_slices_suffice_if_they_have_all_devices_and_none_is_shared() {
     let claim = read(allocated()).expect("allocated here");
     let suffices = |slices: &[&ResourceSlice], claim: &AllocatedClaim| {
         let slices = slices.iter().map(|slice| (*slice).clone()).collect();
-        claim.is_served_by(&Published::new(slices), "dra.net")
+        claim.is_served_by(&SliceDevices::new(slices), "dra.net")
     };
     assert!(suffices(&[&nics, &gpus], &claim));
     assert!(!suffices(&[&nics], &claim), "the GPU is new");

@@ -1,12 +1,12 @@
 use super::*;
 use crate::kernel::attach::AttachMode;
+use crate::model::checkpoint::Record;
 use crate::model::claim::{ClaimRef, PodRef};
 use crate::model::plan::{PlannedDevice, PlannedRdma};
-use crate::prepare::checkpoint::Record;
+use crate::prepare::cdi;
 use crate::prepare::effects::devices_file;
-use crate::prepare::paths::Paths;
-use crate::runtime::cdi;
 use cluster_model::network_config::RdmaConfig;
+use node_files::paths::Paths;
 use serde_json::Value;
 
 fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
@@ -65,7 +65,7 @@ fn told(plan: &Plan) -> (Value, Value) {
         netns: "/n".into(),
         sysctl: "/proc/sys/net".into(),
     };
-    let settings = cdi::Settings {
+    let settings = cdi::SpecSettings {
         runtime_root: "/".into(),
         attach: AttachMode::Hook,
         environment: cdi::Environment::default(),

@@ -10,23 +10,23 @@ use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::model::host_link::HostLink;
-use crate::model::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
+use crate::model::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes};
 use crate::model::plan::{CharDevice, Child, Plan, PlannedDevice, PlannedLink};
+use crate::prepare::cdi;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
 use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
-use crate::prepare::paths::Paths;
-use crate::runtime::cdi;
 use cluster_model::names::capacity;
 use cluster_model::network_config::{
     EthtoolConfig, Guid, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
 };
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
+use node_files::paths::Paths;
 use process::chain::Chain;
 use publication::cloud::CloudNic;
 use publication::network::Withheld;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::slice;
 
 /// A policy that allows pods everything.
@@ -97,16 +97,7 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
             seconds: None,
         }],
         routes,
-        identity: None,
-        neighbors: vec![],
-        rules: vec![],
-        settings: LinkSettings::default(),
-        router: None,
-        ethtool: None,
-        carried: None,
-        napi: None,
-        tuning: None,
-        disciplines: BTreeSet::new(),
+        ..HostLink::default()
     }
 }
 
@@ -219,9 +210,9 @@ fn paths() -> Paths {
     }
 }
 
-fn settings(attach: AttachMode) -> cdi::Settings {
+fn settings(attach: AttachMode) -> cdi::SpecSettings {
     let environment = cdi::Environment::default();
-    cdi::Settings { runtime_root: "/".into(), attach, environment, locked_memory: true }
+    cdi::SpecSettings { runtime_root: "/".into(), attach, environment, locked_memory: true }
 }
 
 #[test]
@@ -269,7 +260,7 @@ fn every_part_of_the_environment_is_switchable() {
         devices_file: false,
         device_metadata: false,
     };
-    let settings = cdi::Settings { environment, ..settings(AttachMode::Hook) };
+    let settings = cdi::SpecSettings { environment, ..settings(AttachMode::Hook) };
     let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
     for absent in ["NCCL_IB_HCA", "UCX_NET_DEVICES", "NCCL_TOPO_FILE", "mounts"] {
         assert!(!text.contains(absent), "{text}");

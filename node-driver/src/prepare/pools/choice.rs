@@ -12,7 +12,7 @@ const BLIND: usize = 4;
 
 /// The search of one claim for an address of a pool.
 #[derive(Debug)]
-pub(super) struct Choice<'a> {
+pub(super) struct AddressSearch<'a> {
     family: &'a Addresses,
     seed: String,
     taken: BTreeSet<IpAddr>,
@@ -21,7 +21,7 @@ pub(super) struct Choice<'a> {
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SearchStep {
     /// Create the object of this address.
     Create(IpPrefix),
     /// List the addresses of the pool.
@@ -30,18 +30,18 @@ pub(super) enum Step {
     Full,
 }
 
-impl<'a> Choice<'a> {
+impl<'a> AddressSearch<'a> {
     pub(super) fn new(family: &'a Addresses, seed: String) -> Self {
         Self { family, seed, taken: BTreeSet::new(), is_listed: false }
     }
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> SearchStep {
         let address = self.family.choose(&self.seed, &self.taken);
         match address {
             // An address of a list may have been given back since.
-            None => Step::Full,
-            Some(_) if self.taken.len() >= BLIND && !self.is_listed => Step::List,
-            Some(address) => Step::Create(address),
+            None => SearchStep::Full,
+            Some(_) if self.taken.len() >= BLIND && !self.is_listed => SearchStep::List,
+            Some(address) => SearchStep::Create(address),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Which plans are valid after a boot, and what follows.
 
 use super::*;
+use crate::model::checkpoint::Record;
 use crate::model::plan::CharDevice;
-use crate::prepare::checkpoint::Record;
 use crate::prepare::inventory::{NicFacts, RdmaFacts};
 use serde_json::json;
 
@@ -55,9 +55,9 @@ fn a_plan_is_valid_for_its_boot() {
         ("this boot, regardless of the machine's devices", first, first, false, 1, true),
         ("another boot with the same numbers", first, second, false, 0, false),
         ("another boot, and a record that outlived it", first, second, true, 0, false),
-        ("an older driver's, and all is as planned", None, second, false, 0, true),
-        ("an older driver's, and another NIC has the name", None, second, false, 1, false),
-        ("an older driver's, and its pod runs", None, second, true, 1, true),
+        ("the plan has no boot ID, and all is as planned", None, second, false, 0, true),
+        ("the plan has no boot ID, and another NIC has the name", None, second, false, 1, false),
+        ("the plan has no boot ID, and its pod runs", None, second, true, 1, true),
         ("the machine has no boot ID", first, None, false, 0, true),
         ("the machine has no boot ID, and other numbers", first, None, false, 1, false),
     ] {

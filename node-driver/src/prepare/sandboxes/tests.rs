@@ -1,7 +1,7 @@
 use super::*;
+use crate::model::checkpoint::Record;
 use crate::model::claim::{ClaimRef, PodRef};
 use crate::model::plan::{PlannedRdma, Wiring};
-use crate::prepare::checkpoint::Record;
 use cluster_model::network_config::RdmaConfig;
 
 /// A claim of one pod, with an RDMA device that moves or does not.

@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::kernel::attach::AttachMode;
+use crate::prepare::cdi;
 use crate::prepare::metadata;
-use crate::prepare::paths::Paths;
-use crate::runtime::cdi;
+use node_files::paths::Paths;
 use publication::live;
 use serde_json::{Value, json};
 use topology_graph::fixture::{machine, plant};
@@ -20,7 +20,7 @@ fn topology() -> Topology {
 }
 
 /// GPUs 0 and 1 are near NICs 0101 and 0102, GPUs 2 and 3 near 0103 and 0104.
-fn published() -> Published {
+fn published() -> SliceDevices {
     let gpu = |(number, address): (usize, &str)| {
         json!({"name": format!("gpu-{number}"), "attributes": {
             "type": {"string": "gpu"},
@@ -38,7 +38,7 @@ fn published() -> Published {
         }});
         serde_json::from_value(slice).unwrap()
     };
-    Published::new(vec![
+    SliceDevices::new(vec![
         slice("gpu.nvidia.com", json!(gpus)),
         slice("dra.net", serde_json::to_value(nics).unwrap()),
     ])
@@ -89,8 +89,8 @@ fn paths() -> Paths {
     }
 }
 
-fn settings() -> cdi::Settings {
-    cdi::Settings {
+fn settings() -> cdi::SpecSettings {
+    cdi::SpecSettings {
         runtime_root: "/".into(),
         attach: AttachMode::Hook,
         environment: cdi::Environment::default(),
@@ -164,7 +164,7 @@ fn a_partition_gets_the_nics_near_its_gpu() {
                 "type": {"string": kind}, attribute: {"string": gpu.to_string()},
             }}],
         }});
-        let published = Published::new(vec![serde_json::from_value(slice).unwrap()]);
+        let published = SliceDevices::new(vec![serde_json::from_value(slice).unwrap()]);
         let mut plan = plan(&[1], &[1]);
         plan.devices[0].pci_bus_id = nic.to_string();
         plan.others[0].driver = "gpu.amd.com".to_owned();
@@ -198,7 +198,7 @@ fn the_nccl_file_of_a_claim_without_gpus_has_all_gpus() {
 #[test]
 fn an_unpublished_gpu_is_named_without_its_address() {
     let plan = plan(&[1], &[0]);
-    let wiring = wiring(&plan, "dra.net", &topology(), &Published::default());
+    let wiring = wiring(&plan, "dra.net", &topology(), &SliceDevices::default());
     assert_eq!((map(&wiring), &wiring.gpus[0].pci_bus_id), (vec!["gpu-0: ".to_owned()], &None));
     assert_eq!(wiring.attributes["pci-0101-00-00-0"].len(), 0);
 }
@@ -215,7 +215,7 @@ fn a_gpu_without_a_published_address_is_found_by_its_uuid() {
         "driver": "gpu.nvidia.com", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "gpu-0", "attributes": {"uuid": {"string": uuid}}}],
     }});
-    let published = Published::new(vec![serde_json::from_value(slice).unwrap()]);
+    let published = SliceDevices::new(vec![serde_json::from_value(slice).unwrap()]);
     let place = published.place(["gpu.nvidia.com", "p", "gpu-0"], &topology);
     assert_eq!(place, (Some(address), Some(uuid)));
 }

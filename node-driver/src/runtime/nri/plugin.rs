@@ -2,15 +2,15 @@
 //! only the events of pod sandboxes, and the creation of containers, because a claim may
 //! be prepared for a pod only then.
 
+use crate::claims::preparer::Preparer;
 use crate::kernel::memlock;
-use crate::kubelet::metrics::Method;
 use crate::model::plan::Plan;
+use crate::prepare::cdi;
 use crate::prepare::error::PrepareError;
-use crate::prepare::node::Node;
-use crate::prepare::preparer::Preparer;
+use crate::prepare::local::LocalPreparer;
+use crate::prepare::metrics::Method;
 use crate::prepare::sandboxes::{Inside, Sandbox};
 use crate::publish::claim_status::Progress;
-use crate::runtime::cdi;
 use crate::runtime::nri::session::{Answer, Call};
 use crate::runtime::nri::wire::nri::{
     ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, CreateContainerRequest,
@@ -30,7 +30,7 @@ const EVENTS: [Event; 4] =
 
 /// The plugin's state in one session.
 pub(super) struct SandboxPlugin {
-    node: Arc<Node>,
+    node: Arc<LocalPreparer>,
     preparer: Preparer,
     /// The parts of a sandbox list received so far.
     listed: Vec<Sandbox>,
@@ -39,7 +39,7 @@ pub(super) struct SandboxPlugin {
 }
 
 impl SandboxPlugin {
-    pub(super) fn new(node: Arc<Node>, preparer: Preparer) -> Self {
+    pub(super) fn new(node: Arc<LocalPreparer>, preparer: Preparer) -> Self {
         Self { node, preparer, listed: Vec::new(), due: None }
     }
 
@@ -142,7 +142,7 @@ impl SandboxPlugin {
     async fn timed<T: Send + 'static>(
         &self,
         method: Method,
-        work: impl FnOnce(&Node) -> Result<T, PrepareError> + Send + 'static,
+        work: impl FnOnce(&LocalPreparer) -> Result<T, PrepareError> + Send + 'static,
     ) -> Result<T, String> {
         let begin = Instant::now();
         let done = self.on_node(work).await;
@@ -155,7 +155,7 @@ impl SandboxPlugin {
 
     async fn on_node<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Node) -> Result<T, PrepareError> + Send + 'static,
+        work: impl FnOnce(&LocalPreparer) -> Result<T, PrepareError> + Send + 'static,
     ) -> Result<T, String> {
         self.preparer.on_node(work).await.map_err(|error| Chain(&error).to_string())
     }

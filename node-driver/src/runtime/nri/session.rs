@@ -97,14 +97,10 @@ impl Session {
 
     /// Encodes the answer to a call.
     pub fn answer(call: &Call, answer: Answer) -> Vec<u8> {
-        let error = |code, message| Response {
-            status: Some(Status { code, message }),
-            payload: Vec::new(),
-        };
         let response = match answer {
-            _ if call.method.is_empty() => error(UNIMPLEMENTED, "no such service".to_owned()),
+            _ if call.method.is_empty() => refusal(UNIMPLEMENTED, "no such service".to_owned()),
             Ok(payload) => Response { status: None, payload },
-            Err(message) => error(UNKNOWN, message),
+            Err(message) => refusal(UNKNOWN, message),
         };
         let data = Bytes::from(response.encode_to_vec());
         let message = Message { stream: call.stream, kind: MessageKind::Response, flags: 0, data };
@@ -139,6 +135,10 @@ fn outcome(message: &Message) -> Result<Incoming, ProtocolError> {
     let response = Response::decode(&message.data[..])?;
     let refusal = response.status.filter(|status| status.code != 0);
     Ok(refusal.map_or(Incoming::Registered, |status| Incoming::Refused(status.message)))
+}
+
+fn refusal(code: i32, message: String) -> Response {
+    Response { status: Some(Status { code, message }), payload: Vec::new() }
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 //! interfaces are recognized as the claim's.
 
 use super::*;
-use crate::model::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
+use crate::model::host_link::{HostLink, LinkIdentity};
 use cluster_model::network_config::NetworkConfig;
 use netlink_packet_core::Emitable;
 use netlink_packet_route::link::LinkInfo;
 use serde_json::json;
-use std::collections::BTreeSet;
 
 const MARK: &str = "dranet012345678";
 /// Index of the NIC's interface.
@@ -16,24 +15,10 @@ const PARENT: u32 = 7;
 fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
     let host = HostLink {
         name: "ib0".into(),
-        parent: None,
-        lower: None,
-        hardware_addr: None,
         mtu: 2044,
         up: true,
-        sizes: SegmentSizes::default(),
-        addresses: vec![],
-        routes: vec![],
-        identity: Some(LinkIdentity { index: PARENT, ..LinkIdentity::default() }),
-        neighbors: vec![],
-        rules: vec![],
-        settings: LinkSettings::default(),
-        router: None,
-        ethtool: None,
-        carried: None,
-        napi: None,
-        tuning: None,
-        disciplines: BTreeSet::new(),
+        identity: LinkIdentity { index: PARENT, ..LinkIdentity::default() },
+        ..HostLink::default()
     };
     let mark = Some(MARK.parse().unwrap());
     let config = NetworkConfig::parse(config).unwrap();
@@ -129,18 +114,5 @@ fn the_claims_child_is_recognized_among_others() {
             let found = found(name, kind.clone(), alias, parent);
             assert_eq!(is_the_claims(&found, &planned, child), expected, "{found:?}");
         }
-    }
-}
-
-/// Plans of older drivers have no mark.
-#[test]
-fn a_macvlan_without_a_mark_has_the_claims_address() {
-    let config = json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}});
-    let planned = PlannedLink { mark: None, ..link(Child::MacVlan, &config) };
-    let address = |last| LinkAttribute::Address(vec![2, 0, 0, 0, 0, last]);
-    for (last, expected) in [(1, true), (2, false)] {
-        let mut found = found("net1", InfoKind::MacVlan, None, PARENT);
-        found.attributes.push(address(last));
-        assert_eq!(is_the_claims(&found, &planned, Child::MacVlan), expected, "{last}");
     }
 }

@@ -21,7 +21,7 @@ use exchange::exchange;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use mozim::{DhcpError, DhcpV4Client, DhcpV4Lease, DhcpV4State};
-use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
+use netlink_packet_route::neighbour::NeighbourState;
 use process::chain::Chain;
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,11 +199,11 @@ impl One<'_> {
         loop {
             look.tick().await;
             let neighbors = self.handle.neighbours().get().execute();
-            let waits = |neighbor: NeighbourMessage| async move {
+            let waiting = neighbors.try_any(|neighbor| async move {
                 let of_link = neighbor.header.ifindex == index;
                 of_link && neighbor.header.state == NeighbourState::Incomplete
-            };
-            if !neighbors.try_any(waits).await.unwrap_or(false) {
+            });
+            if !waiting.await.unwrap_or(false) {
                 return;
             }
         }

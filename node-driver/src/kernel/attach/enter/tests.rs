@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::claim::ClaimRef;
-use crate::model::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
+use crate::model::host_link::{HostLink, LinkIdentity};
 use crate::model::plan::{PlannedRdma, Wiring};
 use cluster_model::network_config::{NetworkConfig, RdmaConfig};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
@@ -11,24 +11,10 @@ use process::chain::Chain;
 fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> PlannedLink {
     let host = HostLink {
         name: host.into(),
-        parent: None,
-        lower: None,
-        hardware_addr: None,
         mtu: 1500,
         up: true,
-        sizes: SegmentSizes::default(),
-        addresses: vec![],
-        routes: vec![],
-        identity: Some(LinkIdentity { index, ..LinkIdentity::default() }),
-        neighbors: vec![],
-        rules: vec![],
-        settings: LinkSettings::default(),
-        router: None,
-        ethtool: None,
-        carried: None,
-        napi: None,
-        tuning: None,
-        disciplines: BTreeSet::new(),
+        identity: LinkIdentity { index, ..LinkIdentity::default() },
+        ..HostLink::default()
     };
     let (name, config) = (name.parse().unwrap(), NetworkConfig::default());
     PlannedLink { host, child, mark: None, rate: None, name, config }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// `ETHTOOL_GENL_NAME`.
-pub(super) const FAMILY: &str = "ethtool";
+const FAMILY: &str = "ethtool";
 
 /// `ETHTOOL_MSG_…`.
 const FEATURES_GET: u8 = 11;
@@ -48,16 +48,18 @@ const NOT_SUPPORTED: i32 = 95;
 /// Reads the features and private flags of an interface.
 pub(super) fn read(link: &str) -> io::Result<Abilities> {
     let ethtool = Family::open(FAMILY)?;
-    let features = features(&ethtool, link)?;
-    let private_flags = match ethtool.ask(PRIVFLAGS_GET, &[header(link, 0)]) {
-        Err(error) if error.raw_os_error() == Some(NOT_SUPPORTED) => BTreeMap::new(),
-        answer => {
-            let answer = answer?;
-            let flags = find(&answer, PRIVATE_FLAGS).map(bits).into_iter().flatten();
-            flags.map(|(name, on)| (name.to_owned(), on)).collect()
-        }
-    };
+    let (features, private_flags) = (features(&ethtool, link)?, private_flags(&ethtool, link)?);
     Ok(Abilities { features, private_flags })
+}
+
+/// Reads the private flags of an interface.
+pub(super) fn private_flags(ethtool: &Family, link: &str) -> io::Result<BTreeMap<String, bool>> {
+    let answer = match ethtool.ask(PRIVFLAGS_GET, &[header(link, 0)]) {
+        Err(error) if error.raw_os_error() == Some(NOT_SUPPORTED) => return Ok(BTreeMap::new()),
+        answer => answer?,
+    };
+    let flags = find(&answer, PRIVATE_FLAGS).map(bits).into_iter().flatten();
+    Ok(flags.map(|(name, on)| (name.to_owned(), on)).collect())
 }
 
 /// Reads the features of an interface.
@@ -121,8 +123,8 @@ fn bits(set: &[u8]) -> BTreeMap<&str, bool> {
 /// The kernel lists all features in the hardware bit set, with a value for whether they
 /// can be changed; the other bit sets list only the bits that are set.
 fn features_of(answer: &[u8]) -> impl Iterator<Item = (&str, Feature)> {
-    let set = |kind| find(answer, kind).map(bits).unwrap_or_default();
-    let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE].map(set);
+    let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE]
+        .map(|kind| find(answer, kind).map(bits).unwrap_or_default());
     let is_set = |set: &BTreeMap<&str, bool>, name: &str| set.get(name).copied().unwrap_or(false);
     hardware.into_iter().map(move |(name, changeable)| {
         let changeable = changeable && !is_set(&fixed, name);

@@ -87,16 +87,6 @@ fn on_the_host_links_are_found_by_hardware_or_kind_and_name() {
     assert_eq!(found(at_home(&two, &host(&function))), Some(7), "one port of two");
 }
 
-#[test]
-fn plans_of_earlier_drivers_are_found_by_device_or_name() {
-    let function = link(7, "rail0", Some("0101:00:00.0"));
-    let earlier = HostLink { identity: None, ..host(&function) };
-    let renamed = [link(9, "net1", Some("0101:00:00.0"))];
-    assert_eq!(found(at_home(&renamed, &earlier)), Some(9));
-    assert_eq!(claims(&renamed, earlier.clone(), None), Some(9));
-    assert_eq!(claims(&[link(9, "net2", Some("0101:00:00.0"))], earlier, None), None);
-}
-
 /// An IPoIB child on the interface with this index.
 fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
     let mut link = LinkMessage::default();

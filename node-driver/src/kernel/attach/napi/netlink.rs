@@ -6,9 +6,6 @@ use crate::kernel::netlink::{attribute, attributes, find};
 use std::collections::BTreeMap;
 use std::io;
 
-/// `NETDEV_FAMILY_NAME`.
-const FAMILY: &str = "netdev";
-
 /// `NETDEV_CMD_NAPI_GET`, `NETDEV_CMD_NAPI_SET`.
 const GET: u8 = 11;
 const SET: u8 = 14;
@@ -40,33 +37,26 @@ pub(super) fn file_of(setting: &str) -> Option<&'static str> {
     SETTINGS.iter().find(|(_, name, _)| *name == setting).and_then(|(_, _, file)| *file)
 }
 
-/// The instances of a namespace.
-#[derive(Debug)]
-pub(super) struct Instances(Family);
+/// The instances of an interface, in the order in which the kernel numbered them, which is that of the
+/// queues. Fails on a kernel before 6.8.
+pub(super) fn list(netdev: &Family, index: u32) -> io::Result<Vec<Instance>> {
+    let replies = netdev.list(GET, &[attribute(INTERFACE, &index.to_ne_bytes())])?;
+    let mut instances: Vec<_> = replies.iter().filter_map(|reply| instance(reply)).collect();
+    instances.sort_by_key(|instance| instance.number);
+    Ok(instances)
+}
 
-impl Instances {
-    /// Fails on a kernel before 6.3.
-    pub(super) fn open() -> io::Result<Self> {
-        Family::open(FAMILY).map(Self)
+/// Sets these settings of an instance.
+pub(super) fn write(
+    netdev: &Family,
+    number: u32,
+    settings: &BTreeMap<String, u64>,
+) -> io::Result<()> {
+    let mut parts = vec![attribute(NUMBER, &number.to_ne_bytes())];
+    for (kind, name, _) in SETTINGS {
+        parts.extend(settings.get(name).map(|value| number_attribute(kind, *value)));
     }
-
-    /// The instances of an interface, in the order in which the kernel numbered them, which is that of
-    /// the queues. Fails on a kernel before 6.8.
-    pub(super) fn list(&self, index: u32) -> io::Result<Vec<Instance>> {
-        let replies = self.0.list(GET, &[attribute(INTERFACE, &index.to_ne_bytes())])?;
-        let mut instances: Vec<_> = replies.iter().filter_map(|reply| instance(reply)).collect();
-        instances.sort_by_key(|instance| instance.number);
-        Ok(instances)
-    }
-
-    /// Sets these settings of an instance.
-    pub(super) fn write(&self, number: u32, settings: &BTreeMap<String, u64>) -> io::Result<()> {
-        let mut parts = vec![attribute(NUMBER, &number.to_ne_bytes())];
-        for (kind, name, _) in SETTINGS {
-            parts.extend(settings.get(name).map(|value| number_attribute(kind, *value)));
-        }
-        self.0.send(SET, &parts)
-    }
+    netdev.send(SET, &parts)
 }
 
 /// The kernel takes a number of 32 bits for each, and one of 64 bits for times (type `uint`).

@@ -3,8 +3,8 @@
 //! A socket belongs to the namespace of the thread that opened it, so every function here
 //! works on the calling thread's namespace.
 
-use crate::facts::rdma::wire::has_no_rdma;
-use crate::facts::rdma::wire::{GET, INDEX, NAME, NETNS_FD, Nldev, SET};
+use crate::kernel::nldev::has_no_rdma;
+use crate::kernel::nldev::{GET, INDEX, NAME, NETNS_FD, Nldev, SET};
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 

@@ -121,21 +121,21 @@ fn forged_addresses_are_not_used() {
 #[test]
 fn the_pool_is_listed_only_after_failed_attempts() {
     let family = addresses("10.0.0.0/24");
-    let mut choice = Choice::new(&family, "u/d".to_owned());
+    let mut choice = AddressSearch::new(&family, "u/d".to_owned());
     let mut tried = BTreeSet::new();
     for _ in 0..BLIND {
-        let Step::Create(address) = choice.step() else { panic!("{:?}", choice.step()) };
+        let SearchStep::Create(address) = choice.step() else { panic!("{:?}", choice.step()) };
         assert!(tried.insert(address));
         choice.is_taken(address.address);
     }
-    assert_eq!(choice.step(), Step::List);
+    assert_eq!(choice.step(), SearchStep::List);
     let mut left = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
     let left = left.rfind(|it| tried.iter().all(|tried| tried.address != *it)).unwrap();
     let all = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
     choice.are_taken(all.filter(|it| *it != left));
-    assert_eq!(choice.step(), Step::Create(IpPrefix { address: left, prefix_len: 24 }));
+    assert_eq!(choice.step(), SearchStep::Create(IpPrefix { address: left, prefix_len: 24 }));
     choice.is_taken(left);
-    assert_eq!(choice.step(), Step::Full);
+    assert_eq!(choice.step(), SearchStep::Full);
 }
 
 /// The API server's state: an object can be created only once.
@@ -158,13 +158,13 @@ impl Server {
 /// A claim, its node, and its driver's progress.
 struct Pod<'a> {
     node: usize,
-    choice: Option<Choice<'a>>,
+    choice: Option<AddressSearch<'a>>,
     has: Option<IpAddr>,
     is_gone: bool,
 }
 
 fn start(family: &Addresses, claim: usize, node: usize) -> Pod<'_> {
-    let choice = Choice::new(family, format!("claim-{claim}/nic"));
+    let choice = AddressSearch::new(family, format!("claim-{claim}/nic"));
     Pod { node, choice: Some(choice), has: None, is_gone: false }
 }
 
@@ -172,15 +172,15 @@ fn start(family: &Addresses, claim: usize, node: usize) -> Pod<'_> {
 fn step(server: &mut Server, pod: &mut Pod<'_>, claim: usize) {
     let Some(choice) = &mut pod.choice else { return };
     match choice.step() {
-        Step::Create(address) => {
+        SearchStep::Create(address) => {
             if server.create(claim, address.address) {
                 (pod.has, pod.choice) = (Some(address.address), None);
             } else {
                 choice.is_taken(address.address);
             }
         }
-        Step::List => choice.are_taken(server.objects.values().map(|(_, address)| *address)),
-        Step::Full => pod.choice = None,
+        SearchStep::List => choice.are_taken(server.objects.values().map(|(_, address)| *address)),
+        SearchStep::Full => pod.choice = None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Replaces one lease by another on an interface that is in use.
 
 use crate::kernel::attach::AttachError;
+use crate::kernel::attach::addresses::{add_address, del_address};
 use crate::kernel::attach::dhcp::{Lease, routes_for, set};
-use crate::kernel::attach::link::{add_address, del_address, del_route};
+use crate::kernel::attach::routes::del_route;
 use crate::model::plan::PlannedLink;
 use rtnetlink::Handle;
 

@@ -1,0 +1,258 @@
+//! Routes of an interface. Follows `rtnetlink(7)`.
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::setting::{Found, Home, Restored, Setting};
+use crate::model::host_link::{HostLink, HostRoute, TABLE_MAIN};
+use cluster_model::network_config::IpPrefix;
+use netlink_packet_core::{DecodeError, Emitable, Parseable};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
+    RouteType, RouteVia,
+};
+use rtnetlink::{Handle, RouteMessageBuilder};
+use std::fmt::{self, Write};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes of `struct rtmsg`.
+const ROUTE_HEADER: usize = 12;
+/// `ESRCH`.
+const NO_ROUTE: i32 = 3;
+/// `RTPROT_DHCP`.
+const PROTOCOL_DHCP: u8 = 16;
+
+/// The routes that were configured. An interface that is down has none.
+pub(super) struct Routes;
+
+impl Setting for Routes {
+    fn name(&self) -> &'static str {
+        "Routes"
+    }
+
+    fn read(&self, found: &Found<'_>, host: &mut HostLink) {
+        let (routes, index) = (&found.dump.routes, found.index());
+        host.routes = routes.iter().filter_map(|it| host_route(it, index)).collect();
+        host.router = routes.iter().find_map(|it| ipv6_router(it, index));
+    }
+
+    fn restore<'a>(&'a self, home: &'a Home<'a>) -> Restored<'a> {
+        Box::pin(async {
+            let mut outcomes = Vec::new();
+            for route in in_order(&home.former().routes).filter(|_| home.former().up) {
+                let added = add_route(home.handle, home.name(), home.index(), route, Vec::new());
+                outcomes.push(added.await);
+            }
+            outcomes
+        })
+    }
+}
+
+/// Direct routes first, because gateways of the others are reached by them. Routes of the
+/// host's DHCP client are left out; they come back with its lease.
+fn in_order(routes: &[HostRoute]) -> impl Iterator<Item = &HostRoute> {
+    let kept = routes.iter().filter(|route| route.protocol != PROTOCOL_DHCP);
+    let (direct, via): (Vec<_>, Vec<_>) = kept.partition(|route| route.is_direct());
+    direct.into_iter().chain(via)
+}
+
+/// A route that was configured. The kernel's own routes come back with the addresses, and
+/// those of a router with its next advertisement.
+fn host_route(message: &RouteMessage, index: u32) -> Option<HostRoute> {
+    let header = &message.header;
+    let automatic = matches!(
+        header.protocol,
+        RouteProtocol::Kernel | RouteProtocol::Ra | RouteProtocol::IcmpRedirect
+    );
+    if automatic || header.kind != RouteType::Unicast {
+        return None;
+    }
+    let unspecified = match header.address_family {
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return None,
+    };
+    let destination =
+        IpPrefix { address: unspecified, prefix_len: header.destination_prefix_length };
+    let mut route = HostRoute {
+        destination,
+        gateway: None,
+        source: None,
+        priority: None,
+        table: header.table.into(),
+        scope: header.scope.into(),
+        protocol: header.protocol.into(),
+        onlink: header.flags.contains(RouteFlags::Onlink),
+        message: hexadecimal(message),
+    };
+    let mut leads_here = false;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(found) => leads_here |= *found == index,
+            RouteAttribute::MultiPath(hops) => {
+                let hop = hops.iter().find(|hop| hop.interface_index == index);
+                leads_here |= hop.is_some();
+                route.onlink |=
+                    hop.is_some_and(|hop| hop.flags.contains(RouteNextHopFlags::Onlink));
+                let mut gateway = hop.into_iter().flat_map(|hop| &hop.attributes);
+                route.gateway = gateway.find_map(gateway_in).or(route.gateway);
+            }
+            RouteAttribute::Destination(address) => {
+                route.destination.address = ip(address).unwrap_or(unspecified);
+            }
+            RouteAttribute::PrefSource(address) => route.source = ip(address),
+            RouteAttribute::Priority(priority) => route.priority = Some(*priority),
+            RouteAttribute::Table(table) => route.table = *table,
+            other => route.gateway = gateway_in(other).or(route.gateway),
+        }
+    }
+    leads_here.then_some(route)
+}
+
+/// The gateway of an IPv6 default route in the main table through this interface.
+fn ipv6_router(message: &RouteMessage, index: u32) -> Option<IpAddr> {
+    let header = &message.header;
+    let is_default = header.address_family == AddressFamily::Inet6
+        && header.destination_prefix_length == 0
+        && header.kind == RouteType::Unicast
+        && u32::from(header.table) == TABLE_MAIN;
+    let leads_here = message.attributes.contains(&RouteAttribute::Oif(index));
+    message.attributes.iter().filter(|_| is_default && leads_here).find_map(gateway_in)
+}
+
+fn gateway_in(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some(IpAddr::V6(*address)),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some(IpAddr::V4(*address)),
+        _ => None,
+    }
+}
+
+/// The whole message in hexadecimal.
+fn hexadecimal(message: &RouteMessage) -> Option<String> {
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    let mut text = String::with_capacity(2 * bytes.len());
+    bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}")).ok()?;
+    Some(text)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
+        _ => None,
+    }
+}
+
+/// Adds a route, unless it is already there.
+pub(super) async fn add_route(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    route: &HostRoute,
+    metrics: Vec<RouteAttribute>,
+) -> Result<(), AttachError> {
+    let mut message = route_message(index, route)?;
+    message.attributes.extend(metrics);
+    handle.route().add(message).replace().execute().await.map_err(|source| {
+        AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
+    })
+}
+
+/// The metrics of a recorded route, such as its MTU (`RTA_METRICS`).
+pub(super) fn metrics_of(route: &HostRoute) -> Vec<RouteAttribute> {
+    let message = route.message.as_deref().and_then(|text| parsed(text).ok());
+    let attributes = message.map(|message| message.attributes).unwrap_or_default();
+    attributes.into_iter().filter(|it| matches!(it, RouteAttribute::Metrics(_))).collect()
+}
+
+/// Removes a route, if it is there.
+pub(super) async fn del_route(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    route: &HostRoute,
+) -> Result<(), AttachError> {
+    match handle.route().del(route_message(index, route)?).execute().await {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_ROUTE => Ok(()),
+        other => other.map_err(|source| {
+            let verb = format!("remove the route to `{}`", route.destination);
+            AttachError::netlink(name, verb, source)
+        }),
+    }
+}
+
+fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachError> {
+    if let Some(text) = &route.message {
+        return recorded(index, text).map_err(|error| invalid(route, &error));
+    }
+    let mut message = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(route.destination.address, route.destination.prefix_len)
+        .map_err(|error| invalid(route, &error))?
+        .output_interface(index)
+        .table_id(route.table)
+        .scope(route.scope.into())
+        .protocol(route.protocol.into());
+    let via = route.gateway.filter(|it| it.is_ipv6() && route.destination.address.is_ipv4());
+    if let Some(gateway) = route.gateway.filter(|_| via.is_none()) {
+        message = message.gateway(gateway).map_err(|error| invalid(route, &error))?;
+    }
+    if let Some(source) = route.source {
+        message = message.pref_source(source).map_err(|error| invalid(route, &error))?;
+    }
+    if let Some(priority) = route.priority {
+        message = message.priority(priority);
+    }
+    let mut message = message.build();
+    if let Some(IpAddr::V6(gateway)) = via {
+        message.attributes.push(RouteAttribute::Via(RouteVia::Inet6(gateway)));
+    }
+    message.header.flags.set(RouteFlags::Onlink, route.onlink);
+    Ok(message)
+}
+
+/// Converts the kernel's recorded message into a request for the interface with this
+/// index.
+fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
+    let mut message = parsed(text)?;
+    // The other flags are state from when the route was read.
+    message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
+    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
+    let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
+    let is_explicit =
+        |it: &RouteAttribute| is_only(it) || matches!(it, RouteAttribute::MultiPath(_));
+    // The nexthop object went with the interface, and the kernel takes one or the other.
+    if message.attributes.iter().any(is_explicit) {
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::NhId(_)));
+    }
+    if message.attributes.iter().any(is_only) {
+        message.attributes.retain(|attribute| !is_only(attribute));
+        message.attributes.push(RouteAttribute::Oif(index));
+    }
+    for attribute in &mut message.attributes {
+        if let RouteAttribute::MultiPath(hops) = attribute {
+            for hop in hops {
+                hop.flags &= RouteNextHopFlags::Onlink | RouteNextHopFlags::Pervasive;
+            }
+        }
+    }
+    Ok(message)
+}
+
+fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
+    let digits: Vec<u8> = text.bytes().collect();
+    let bytes: Option<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok())
+        .collect();
+    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
+    let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
+    RouteMessage::parse(bytes.as_slice())
+}
+
+fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {
+    let source = io::Error::other(error.to_string());
+    AttachError::system(format!("build the route to `{}`", route.destination), source)
+}

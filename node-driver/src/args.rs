@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use process::args::{KubeArgs, LogArgs};
 use publication::filter::{self, Filter};
 use publication::health::taint::TaintArgs;
-use publication::late::BindNics;
+use publication::judge::BindNics;
 use publication::network::HostNics;
 use publication::sharing::SharingArgs;
 use serve::args::OperationsArgs;

@@ -10,11 +10,11 @@ mod vendor_driver;
 
 use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
-use crate::decide::look::{self, History, Look, Outcome, Settings};
-use crate::facts::boot_file::BootFile;
+use crate::decide::look::{self, Look, Outcome, Settings};
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::errors;
 use crate::facts::held::Claims;
+use crate::facts::history::HistoryFiles;
 use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::modules::KernelFacts;
@@ -24,29 +24,26 @@ use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
-use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::KnownObjects;
-use crate::kubelet;
-use crate::kubelet::health::DeviceHealth;
+use crate::kubelet::health::{self, DeviceHealth};
 use crate::kubelet::run::{Shared, beside};
-use crate::prepare::durable;
-use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
 use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use functions::Functions;
 use kube::Client;
-use process::chain::Chain;
 use process::client::Server;
 use publication::cloud::CloudMetadata;
-use publication::decision::{Decision, Facts};
+use publication::decision::Decision;
+use publication::history::History;
+use publication::judge::BindNics;
+use publication::machine::{Facts, Usage};
 use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
+use publication::nic;
 use publication::node::NodeIdentity;
-use publication::rails::KnownRails;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -138,7 +135,7 @@ impl Start<'_> {
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
-        let files = Files::new(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
+        let files = HistoryFiles::new(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
         let driver = Driver {
             host: host.clone(),
             kernel,
@@ -200,7 +197,8 @@ struct Driver {
     device_health: Sender<Vec<DeviceHealth>>,
     /// What the looks so far have left.
     history: History,
-    files: Files,
+    /// Where these are kept.
+    files: HistoryFiles,
     /// Virtual functions, if there are policies for them.
     functions: Option<Functions>,
     /// A vendor's driver of the NICs, where the operator has said that a container loads one.
@@ -216,50 +214,6 @@ struct Driver {
     /// The directory with the init container's report on modules.
     run_dir: PathBuf,
     publisher: Publisher,
-}
-
-/// Where the history is kept: NICs as they were before pods got them, which survives restarts of the
-/// driver, and the NICs that the machine has had, which survives reboots.
-#[derive(Debug)]
-struct Files {
-    seen: Option<BootFile<Seen>>,
-    rails: Option<PathBuf>,
-}
-
-impl Files {
-    fn new(host: &HostRoot, rails: Option<PathBuf>) -> Self {
-        Self { seen: BootFile::new(host, SEEN, SEEN_VERSION), rails }
-    }
-
-    /// The history that an earlier driver left.
-    fn load(&self) -> History {
-        let seen = self.seen.as_ref().and_then(BootFile::load).unwrap_or_default();
-        let rails = self.rails.as_ref().and_then(|file| fs::read(file).ok());
-        // An unreadable file is the same as none: the NICs are counted as they are.
-        let rails = rails.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        History { seen, rails, ..History::default() }
-    }
-
-    /// Stores what has changed.
-    fn store(&self, before: &History, after: &History) {
-        if before.rails != after.rails {
-            self.store_rails(&after.rails);
-        }
-        if before.seen != after.seen
-            && let Some(Err(error)) = self.seen.as_ref().map(|file| file.store(&after.seen))
-        {
-            let error = Chain(&error);
-            tracing::warn!(%error, "State of NICs not saved for a restart");
-        }
-    }
-
-    fn store_rails(&self, rails: &KnownRails) {
-        let Some(file) = &self.rails else { return };
-        let stored = file.parent().map_or(Ok(()), durable::create_dir);
-        if let Err(error) = stored.and_then(|()| durable::write_json(file, rails)) {
-            tracing::warn!(error = %Chain(&error), "Rails not saved for a reboot");
-        }
-    }
 }
 
 /// What is read of the machine at each look.
@@ -296,16 +250,17 @@ impl Driver {
         let (cloud, rails) = (self.cloud.clone(), rails_file(&self.run_dir));
         Ok(Look {
             machine: Facts { snapshot, network, cloud, rails },
+            usage: Usage {
+                held,
+                not_ready,
+                unresponsive: self.ports.unresponsive(),
+                port_errors: self.ports.errors(),
+                link_errors,
+            },
             namespaces,
             kernel: KernelFacts::read(&self.host, &self.run_dir),
-            held,
-            places: self.claims.places(),
             given: self.claims.given(),
             bind_nics: self.binding.wanted(),
-            unresponsive: self.ports.unresponsive(),
-            port_errors: self.ports.errors(),
-            link_errors,
-            not_ready,
             topology_policy: self.kubelet_config.topology_policy(),
             vendor,
             now: Instant::now(),
@@ -314,7 +269,7 @@ impl Driver {
 
     /// Passes on and stores what was decided; returns what is to be published.
     fn keep(&mut self, outcome: Outcome) -> Decision {
-        let Outcome { decision, history, binding, late, vendor } = outcome;
+        let Outcome { decision, history, binding, vendor } = outcome;
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
         }
@@ -327,9 +282,9 @@ impl Driver {
         if let (Some(driver), Some(decision)) = (&mut self.vendor, vendor) {
             driver.heed(&decision);
         }
-        match late {
-            Some(nics) => self.late.set(nics),
-            None => self.late.set_named(),
+        match binding.now {
+            BindNics::Late => self.late.set(decision.late.clone()),
+            BindNics::Named => self.late.set_named(),
         }
         decision
     }
@@ -346,14 +301,13 @@ impl Driver {
         .await?
     }
 
-    /// Reports each device's health to the kubelet.
+    /// Reports the health of each NIC that the host has to the kubelet.
     fn tell_health(&self, look: &Look) {
-        let inventory = Inventory::with(&look.machine.snapshot, &self.host);
+        let nics = nic::nics(&look.machine.snapshot, &look.machine.network);
         let pool = &self.publisher.node().name;
-        let list =
-            kubelet::health::device_health(&inventory, &look.unresponsive, pool, SystemTime::now());
-        let list = kubelet::health::with_places(list, &look.places);
-        self.device_health.send_replace(list);
+        let list = health::device_health(&nics, &look.usage.unresponsive, pool, SystemTime::now());
+        let places = look.given.iter().flat_map(|given| &given.places);
+        self.device_health.send_replace(health::with_places(list, places));
     }
 
     /// Reads the interfaces; a recorded machine has none, because its kernel cannot be asked.

@@ -13,10 +13,13 @@ mod fabric;
 pub mod filter;
 pub mod health;
 pub mod held;
+pub mod history;
+pub mod judge;
 pub mod lag;
 pub mod late;
 #[cfg(feature = "fixture")]
 pub mod live;
+pub mod machine;
 pub mod netns_mode;
 pub mod network;
 pub mod nic;
@@ -27,4 +30,3 @@ mod pci_names;
 pub mod rails;
 pub mod sharing;
 pub mod slices;
-pub mod withheld;

@@ -8,13 +8,13 @@
 )]
 
 use crate::cloud::CloudMetadata;
-use crate::decision::Facts;
+use crate::machine::Facts;
 use crate::network::NetworkFacts;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use topology_graph::{HostRoot, fixture};
+use topology_graph::{HostRoot, LinkLayer, PciFunction, PortState, RdmaDevice, RdmaPort, fixture};
 
 /// The machines.
 pub const MACHINES: [&str; 4] = ["aks-gb300", "aks-mi300x", "eks-p4d", "oke-gb200"];
@@ -60,6 +60,58 @@ pub fn published_by_upstream(machine: &str) -> Vec<Device> {
         .and_then(|list| list.items.into_iter().next())
         .unwrap_or_else(|| serde_saphyr::from_str(&text).unwrap());
     slice.spec.devices.unwrap()
+}
+
+/// A network controller of NVIDIA's at this address, which its kernel driver has.
+pub fn function(address: &str) -> PciFunction {
+    PciFunction {
+        address: address.parse().unwrap(),
+        path: format!("devices/pci0000:00/{address}"),
+        root: None,
+        bridges: Vec::new(),
+        class: 0x02_0000,
+        vendor: 0x15b3,
+        device: 0x1021,
+        subsystem_vendor: None,
+        subsystem_device: None,
+        driver: Some("mlx5_core".to_owned()),
+        numa_node: None,
+        local_cpus: None,
+        physical_function: None,
+        sriov_total_vfs: None,
+        sriov_num_vfs: None,
+        iommu_group: None,
+        iommu_mode: None,
+        acs: None,
+        ats_enabled: None,
+        vpd_v3: None,
+        manages_switches: false,
+        current_link: None,
+        max_link: None,
+    }
+}
+
+/// An RDMA device with one active port, and with these character devices.
+pub fn rdma_device(name: &str, layer: LinkLayer, chars: [&str; 3]) -> RdmaDevice {
+    let [uverbs, umad, issm] = chars.map(|name| vec![name.to_owned()]);
+    let port = RdmaPort {
+        number: 1,
+        state: Some(PortState::Active),
+        rate_megabits: None,
+        link_layer: Some(layer),
+        subnet: None,
+    };
+    RdmaDevice {
+        name: name.to_owned(),
+        pci: None,
+        part: None,
+        node_guid: None,
+        sys_image_guid: None,
+        ports: vec![port],
+        uverbs,
+        umad,
+        issm,
+    }
 }
 
 #[derive(serde::Deserialize)]

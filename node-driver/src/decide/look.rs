@@ -7,48 +7,30 @@ use crate::decide::modules;
 use crate::decide::vendor_driver::{self, Drain, VendorDriverDecision};
 use crate::facts::held::GivenNics;
 use crate::facts::modules::KernelFacts;
-use crate::facts::seen::Seen;
 use crate::facts::vendor_driver::VendorDriverFacts;
 use cluster_model::topology_policy::TopologyPolicy;
-use publication::decision::{Decision, Facts, NicExpressions, decide_with};
-use publication::filter::Filter;
-use publication::health::PortErrors;
-use publication::health::taint::TaintArgs;
-use publication::health::{Health, Problems};
-use publication::held::Held;
-use publication::late::{BindNics, LateNic};
+use publication::decision::Decision;
+use publication::history::History;
+use publication::judge::{BindNics, Rules};
+use publication::machine::{Facts, Usage};
 use publication::netns_mode::NetnsMode;
-use publication::rails::KnownRails;
-use publication::sharing::SharingArgs;
-use publication::withheld::WithheldReason;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
-use topology_graph::PciAddress;
 
 /// What a look finds.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     /// The machine, without what pods have of it.
     pub(crate) machine: Facts,
+    /// What pods have of it, and what else is known of its NICs.
+    pub(crate) usage: Usage,
     /// The mode of its RDMA subsystem.
     pub(crate) namespaces: Option<NetnsMode>,
     pub(crate) kernel: KernelFacts,
-    /// The devices that pods have.
-    pub(crate) held: Held,
-    /// The NICs that were chosen for places, by the name of the place.
-    pub(crate) places: BTreeMap<String, String>,
     /// What claims hold; `None` if that cannot be read.
     pub(crate) given: Option<GivenNics>,
     /// How flags and the node's labels say that NICs are bound.
     pub(crate) bind_nics: BindNics,
-    /// RDMA devices that do not answer.
-    pub(crate) unresponsive: BTreeSet<String>,
-    /// Errors of ports, by RDMA device.
-    pub(crate) port_errors: BTreeMap<String, PortErrors>,
-    /// Corrected errors of the NICs' `PCIe` links.
-    pub(crate) link_errors: BTreeMap<PciAddress, u64>,
-    /// Devices whose virtual functions are being created.
-    pub(crate) not_ready: BTreeSet<String>,
     /// How the kubelet chooses the NUMA nodes of GPUs of device plugins, if known.
     pub(crate) topology_policy: Option<TopologyPolicy>,
     /// The vendor's driver, where a container loads one.
@@ -68,11 +50,7 @@ pub(crate) struct VendorLook {
 /// The administrator's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) filter: Filter,
-    pub(crate) nic_role: Filter,
-    pub(crate) nic_rail: Filter,
-    pub(crate) sharing: SharingArgs,
-    pub(crate) taints: TaintArgs,
+    pub(crate) rules: Rules,
     /// Whether containers with RDMA devices may lock all of their memory; `None` if the driver gives
     /// containers nothing.
     pub(crate) locked_memory: Option<bool>,
@@ -81,28 +59,20 @@ pub(crate) struct Settings {
 impl From<&Args> for Settings {
     fn from(args: &Args) -> Self {
         Self {
-            filter: args.filter.clone(),
-            nic_role: args.nic_role.clone(),
-            nic_rail: args.nic_rail.clone(),
-            sharing: args.sharing.clone(),
-            taints: args.taints,
+            rules: Rules {
+                filter: args.filter.clone(),
+                nic_role: args.nic_role.clone(),
+                nic_rail: args.nic_rail.clone(),
+                sharing: args.sharing.clone(),
+                // As each look finds.
+                bind_nics: BindNics::Named,
+                taints: Some(args.taints),
+                one_function_per_port: true,
+                something_to_give: true,
+            },
             locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
         }
     }
-}
-
-/// What earlier looks have left.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct History {
-    /// NICs as they were before pods got them.
-    pub(crate) seen: Seen,
-    /// The NICs that rails are counted over.
-    pub(crate) rails: KnownRails,
-    pub(crate) health: Health,
-    /// The problems at the last look.
-    pub(crate) problems: Problems,
-    /// How NICs were bound at the last look; `None` before the first.
-    pub(crate) binding: Option<BindNics>,
 }
 
 /// What follows from a look.
@@ -114,79 +84,34 @@ pub(crate) struct Outcome {
     pub(crate) history: History,
     /// How NICs are bound until the next look.
     pub(crate) binding: Binding,
-    /// The NICs behind the places, if NICs are bound late.
-    pub(crate) late: Option<Vec<LateNic>>,
     /// What the vendor's driver may do, if there is one.
     pub(crate) vendor: Option<VendorDriverDecision>,
 }
 
 /// Decides what to publish.
 pub(crate) fn decide(look: Look, settings: &Settings, history: &History) -> Outcome {
-    let Look { machine: mut facts, held, now, .. } = look;
-    history.seen.complete(&mut facts, &held);
-    let expressions = NicExpressions { role: &settings.nic_role, rail: &settings.nic_rail };
-    let mut decision = decide_with(&facts, expressions, &history.rails)
-        .without(&look.not_ready, &WithheldReason::NotReady)
-        .with_rdma_namespaces(look.namespaces, &facts.snapshot);
-    let gone = history.seen.gone(&facts.snapshot, &held);
-    let mut seen = history.seen.clone();
-    seen.remember(&decision.devices, &facts, &held);
-    seen.name_interfaces(&mut decision.topology.identities);
-    decision = decision
-        .with_unresponsive(&look.unresponsive, &facts.snapshot)
-        .with_errors(&look.port_errors, &look.link_errors, &facts.snapshot)
-        .with_gone(gone)
-        .filtered(&settings.filter)
-        .with_something_to_give(&facts.snapshot, &held)
-        .one_function_per_port(&facts.snapshot, &held);
+    let Look { machine: mut facts, usage, .. } = look;
+    let rules = &settings.rules;
+    let (mut machine, mut history) = history.look(&mut facts, &usage, rules, look.now);
+    let mode = look.namespaces.filter(|_| !facts.snapshot.rdma.is_empty());
+    machine.topology.rdma_namespace_mode = mode.map(|mode| mode.name().to_owned());
+    machine.topology.locked_memory = settings.locked_memory;
+    machine.topology.topology_manager_policy = look.topology_policy.map(|it| it.to_string());
     let given = look.given.as_ref();
-    let binding = Binding::decide(history.binding, look.bind_nics, given, &decision.devices);
-    // A NIC that is bound late is for one pod.
-    if binding.now == BindNics::Named {
-        decision = decision.shared(&settings.sharing);
-    }
-    decision = decision
-        .with_host(modules::conditions(&look.kernel))
-        .with_locked_memory(settings.locked_memory)
-        .with_topology_policy(look.topology_policy);
-    let mut health = history.health.clone();
-    health.observe(&decision.vitals, now);
-    let problems = health.problems(now);
-    decision = decision.tainted(&problems, settings.taints);
-    let vendor = look
-        .vendor
-        .map(|vendor| (vendor_driver::decide(&vendor.facts, vendor.drain), vendor.devices));
-    if let Some((vendor, devices)) = &vendor {
-        decision = heed(decision, vendor, devices);
-    }
-    decision = decision.with_nic_conditions(&problems);
+    let binding = Binding::decide(history.binding, look.bind_nics, given, machine.given(rules));
+    history.binding = Some(binding.now);
+    machine.host.extend(modules::conditions(&look.kernel));
+    let vendor = look.vendor.map(|vendor| {
+        let decision = vendor_driver::decide(&vendor.facts, vendor.drain);
+        machine.host.extend(decision.condition.clone());
+        machine.replace_driver(&vendor.devices, decision.withholds, decision.evicts);
+        decision
+    });
+    let rules = Rules { bind_nics: binding.now, ..rules.clone() };
+    let places = look.given.map(|given| given.places).unwrap_or_default();
+    let mut decision = machine.decide(&rules, &places);
     decision.host.extend(binding.condition());
-    let (decision, late) = if binding.now == BindNics::Late {
-        let taken = held.into_keys().collect();
-        let (decision, nics) = decision.bound_late(&look.places, &taken);
-        (decision, Some(nics))
-    } else {
-        (decision, None)
-    };
-    let rails = decision.rails.clone();
-    let history = History { seen, rails, health, problems, binding: Some(binding.now) };
-    Outcome { decision, history, binding, late, vendor: vendor.map(|(vendor, _)| vendor) }
-}
-
-/// Withholds NICs whose driver is being loaded, and has pods evicted that it waits for.
-fn heed(
-    mut decision: Decision,
-    vendor: &VendorDriverDecision,
-    devices: &BTreeSet<String>,
-) -> Decision {
-    decision.host.extend(vendor.condition.clone());
-    if vendor.withholds {
-        decision = decision.without(devices, &WithheldReason::VendorDriver);
-    }
-    if vendor.evicts {
-        decision = decision.evicting(devices);
-    }
-    decision
+    Outcome { decision, history, binding, vendor }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::facts::node::{NodeLabels, get_node};
 use kube::Client;
 use process::chain::Chain;
-use publication::late::BindNics;
+use publication::judge::BindNics;
 use publication::node::NodeIdentity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

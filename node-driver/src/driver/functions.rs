@@ -9,7 +9,6 @@ use crate::decide::virtual_functions::{
 use crate::facts::claims;
 use crate::facts::held::Claims;
 use crate::facts::ports::KnownPorts;
-use crate::facts::seen::Seen;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, functions as settings};
 use crate::kernel::sriov;
@@ -21,6 +20,7 @@ use crate::publish::events::Notice;
 use cluster_model::names::DRIVER;
 use kube::Client;
 use process::chain::Chain;
+use publication::history::Seen;
 use publication::network::NetworkFacts;
 use publication::nic::device_name;
 use std::collections::{BTreeMap, BTreeSet};

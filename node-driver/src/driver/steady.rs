@@ -33,7 +33,7 @@ use prometheus_client::registry::Registry;
 use publication::cloud::CloudMetadata;
 use publication::decision::Decision;
 use publication::health::Problem;
-use publication::withheld::WithheldNic;
+use publication::judge::WithheldNic;
 use serve::http::{Bound, ServeError};
 use serve::operations;
 use serve::progress::Progress;

@@ -45,6 +45,7 @@ use cluster_model::drivers::accelerators;
 use late::BoundClaim;
 use process::chain::Chain;
 use publication::cloud::CloudMetadata;
+use publication::network::NetworkFacts;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
@@ -140,7 +141,7 @@ impl Node {
     pub fn remember_interfaces(&self) -> Result<(), PrepareError> {
         let machine = self.read()?;
         let _turn = self.turn()?;
-        let inventory = Inventory::with(&machine, &self.host);
+        let inventory = Inventory::new(&machine, &NetworkFacts::default(), &self.host);
         interfaces::remember(&self.effects.paths.interfaces(), &inventory, &self.load()?)?;
         Ok(())
     }
@@ -292,23 +293,18 @@ impl Node {
         let host = NetNs::current()?;
         let network = HostNetwork::read(&host, &self.servers.now())?;
         let interfaces = self.uplinks.complete(network.facts());
-        let inventory = Inventory::with(machine, &self.host)
-            .with_virtual(&interfaces)
-            .with_bonds(machine, &interfaces)
-            .with_physical_mtus(machine, &interfaces);
-        let former =
+        let mut inventory = Inventory::new(machine, &interfaces, &self.host);
+        inventory.had_interface =
             interfaces::remember(&self.effects.paths.interfaces(), &inventory, checkpoint)?;
-        let inventory = inventory.with_former_interfaces(&former);
         self.effects.faults.reached("prepare:interfaces:after");
         let asking = claim.devices.iter().filter(|device| device.asks_for("virtualFunction"));
         let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
-        let inventory =
-            inventory.with_functions(&asking, machine, &self.host, |link: &str, index: u32| {
-                functions::read(&host, link, index)
-            })?;
+        inventory.find_functions(&asking, &self.host, |link: &str, index: u32| {
+            functions::read(&host, link, index)
+        })?;
         self.check_answers(claim, &inventory)?;
         let netdev =
-            |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
+            |device: &AllocatedDevice| Some(inventory.nic(&device.device)?.link_name()?.to_owned());
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
         let mut links = network.links(&host, &names)?;
         links.withheld = withheld(&with_uppers(interfaces.clone(), checkpoint));
@@ -352,7 +348,7 @@ impl Node {
     ) -> Result<(), PrepareError> {
         let unresponsive = self.ports.unresponsive();
         for device in &claim.devices {
-            let nic = inventory.devices.get(&device.device);
+            let nic = inventory.nic(&device.device);
             let rdma = nic.and_then(|nic| nic.rdma.as_ref());
             if let Some(rdma) = rdma.filter(|rdma| unresponsive.contains(&rdma.name)) {
                 return Err(PrepareError::Unresponsive {

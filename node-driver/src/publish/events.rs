@@ -14,9 +14,10 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use process::chain::Chain;
 use publication::decision::Decision;
+use publication::health::problem::Words;
 use publication::health::{Problem, Problems};
+use publication::judge::WithheldNic;
 use publication::node::NodeIdentity;
-use publication::withheld::WithheldNic;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::HostCondition;
 
@@ -57,7 +58,7 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
     let mut notices = Vec::new();
     for problem in Problem::ALL {
         let (was, is) = (with(before, problem), with(now, problem));
-        let (came, went) = words(problem);
+        let Words { came, went, .. } = problem.words();
         let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
             if !devices.is_empty() {
                 let note = cut(&format!("{}: {text}", devices.join(", ")));
@@ -118,58 +119,6 @@ pub(crate) fn vendor_driver_notice(
 fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
     let has = problems.iter().filter(|(_, problems)| problems.contains(&problem));
     has.map(|(device, _)| device.as_str()).collect()
-}
-
-/// Reason and text for a problem that appeared, and for one that disappeared.
-fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'static str)) {
-    match problem {
-        Problem::PortDown => (
-            (
-                "NICPortDown",
-                "no port is active; check the cable, the switch and the subnet manager",
-            ),
-            ("NICPortUp", "a port is active again"),
-        ),
-        Problem::PortFlapping => (
-            ("NICPortFlapping", "the port goes down repeatedly; check the cable and the switch"),
-            ("NICPortSteady", "the port has been steady for two minutes"),
-        ),
-        Problem::PortErrors => (
-            (
-                "NICPortErrors",
-                "the port has many errors or loses its link often; check the cable and the switch",
-            ),
-            ("NICPortErrorsEnded", "the port has had few errors for ten minutes"),
-        ),
-        Problem::PcieErrors => (
-            (
-                "NICPCIeErrors",
-                "the PCIe link has many errors that the hardware corrects; check slot and riser",
-            ),
-            ("NICPCIeErrorsEnded", "the PCIe link has had few errors for ten minutes"),
-        ),
-        Problem::LinkDegraded => (
-            (
-                "NICLinkDegraded",
-                "the PCIe link runs slower or narrower than the NIC supports; check slot and riser",
-            ),
-            ("NICLinkRestored", "the PCIe link runs at full speed"),
-        ),
-        Problem::Unresponsive => (
-            (
-                "NICUnresponsive",
-                "the RDMA device does not answer the kernel; check the kernel's log, reset the device",
-            ),
-            ("NICResponsive", "the RDMA device answers again"),
-        ),
-        Problem::Gone => (
-            (
-                "NICGone",
-                "a pod has it, but it has vanished from the machine; check the kernel's log, delete the pod",
-            ),
-            ("NICGoneNoMore", "it is back, or no pod has it any more"),
-        ),
-    }
 }
 
 /// Sends events on one Node.

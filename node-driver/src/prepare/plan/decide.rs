@@ -5,9 +5,10 @@ use super::names::PodNames;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::plan::{CharDevice, Plan, PlannedDevice, PlannedFunction, PlannedRdma, Wiring};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::inventory::NicFacts;
+use crate::prepare::inventory::{char_names, is_virtual_function};
 use crate::prepare::plan::{Facts, PlanError, Policy};
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
+use publication::nic::NicState;
 
 /// Decides what the claim's pod gets. [`wiring`](crate::prepare::wiring::wiring) then
 /// adds the topology.
@@ -25,7 +26,7 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         claim: claim.claim.clone(),
         pods: claim.pods.clone(),
         devices,
-        rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
+        rdma_cm: facts.inventory.rdma_cm().filter(|_| has_rdma).cloned(),
         plugin_gpus: Vec::new(),
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),
@@ -41,7 +42,7 @@ fn planned(
     facts: &Facts<'_>,
     names: &mut PodNames,
 ) -> Result<PlannedDevice, PlanError> {
-    let nic = facts.inventory.devices.get(&device.device).ok_or_else(|| unknown(device, facts))?;
+    let nic = facts.inventory.nic(&device.device).ok_or_else(|| unknown(device, facts))?;
     refuse_held(device, facts.held)?;
     Ok(PlannedDevice {
         request: device.request.clone(),
@@ -51,15 +52,17 @@ fn planned(
         share_id: device.share_id.clone(),
         is_whole: device.is_whole,
         admin_access: device.admin_access,
-        pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
+        pci_bus_id: nic.address().map(|address| address.to_string()).unwrap_or_default(),
         rdma: rdma(claim, device, nic, &config, facts)?,
-        function: function(device, nic, &config)?,
+        function: function(device, &config, facts)?,
         link: link(claim, device, nic, config, facts, names)?,
     })
 }
 
 fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
-    let names: Vec<_> = facts.inventory.devices.keys().map(|name| format!("`{name}`")).collect();
+    let mut names: Vec<_> =
+        facts.inventory.devices().map(|nic| format!("`{}`", nic.name)).collect();
+    names.sort();
     let present = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     PlanError::UnknownDevice { device: device.device.clone(), present }
 }
@@ -98,7 +101,7 @@ fn with_address(device: &AllocatedDevice, mut config: NetworkConfig) -> NetworkC
 fn rdma(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
-    nic: &NicFacts,
+    nic: &NicState,
     config: &NetworkConfig,
     facts: &Facts<'_>,
 ) -> Result<Option<PlannedRdma>, PlanError> {
@@ -118,22 +121,26 @@ fn rdma(
         });
     }
     // Only `uverbs` is required for RDMA; the other devices are for management.
-    let missing = rdma.missing.iter().find(|name| name.starts_with("uverbs"));
+    let mut names = rdma.uverbs.iter();
+    let missing = names.find(|name| !facts.inventory.chars.contains_key(*name));
     missing.map_or(Ok(()), |missing| {
         let (device, missing) = (device.device.clone(), missing.clone());
         Err(PlanError::NoCharDevice { device, missing })
     })?;
-    let chars =
-        rdma.chars.iter().filter(|char| is_given(char, nic, facts.policy)).cloned().collect();
-    let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
+    let chars = char_names(rdma)
+        .filter_map(|name| facts.inventory.chars.get(name))
+        .filter(|char| is_given(char, nic, facts.policy))
+        .cloned()
+        .collect();
+    let (name, ports) = (rdma.name.clone(), rdma.ports.iter().map(|port| port.number).collect());
     let parameters = config.rdma.unwrap_or_default();
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
 }
 
 /// A physical function's management devices can manage the whole subnet. Management datagrams of a
 /// virtual function are confined to it.
-fn is_given(char: &CharDevice, nic: &NicFacts, policy: Policy) -> bool {
-    let is_confined = nic.is_virtual_function && char.name.starts_with("umad");
+fn is_given(char: &CharDevice, nic: &NicState, policy: Policy) -> bool {
+    let is_confined = is_virtual_function(nic) && char.name.starts_with("umad");
     policy.management_devices || is_confined || char.name.starts_with("uverbs")
 }
 
@@ -141,8 +148,8 @@ fn is_given(char: &CharDevice, nic: &NicFacts, policy: Policy) -> bool {
 /// and claims with admin access set none.
 fn function(
     device: &AllocatedDevice,
-    nic: &NicFacts,
     config: &NetworkConfig,
+    facts: &Facts<'_>,
 ) -> Result<Option<PlannedFunction>, PlanError> {
     let asked = config.virtual_function.filter(|it| *it != VirtualFunctionConfig::default());
     let Some(asked) = asked.filter(|_| !device.admin_access) else { return Ok(None) };
@@ -150,7 +157,7 @@ fn function(
     if device.is_shared() {
         return Err(PlanError::SharedFunction { device: name() });
     }
-    let Some(function) = &nic.function else {
+    let Some(function) = facts.inventory.functions.get(&device.device) else {
         return Err(PlanError::NoVirtualFunction { device: name() });
     };
     let physical = function.physical.to_string();

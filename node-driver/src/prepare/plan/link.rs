@@ -5,7 +5,6 @@ use super::names::PodNames;
 use crate::model::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::model::plan::{Child, MARK, Plan, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::inventory::NicFacts;
 use crate::prepare::plan::cloud::with_policy_routes;
 use crate::prepare::plan::{Facts, PlanError};
 use cluster_model::network_config::{
@@ -13,8 +12,10 @@ use cluster_model::network_config::{
     RouteConfig, RuleConfig,
 };
 use publication::network::Withheld;
+use publication::nic::NicState;
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
+use topology_graph::LinkLayer;
 
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
@@ -23,7 +24,7 @@ const SCOPE_LINK: u8 = 253;
 pub(super) fn link(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
-    nic: &NicFacts,
+    nic: &NicState,
     mut config: NetworkConfig,
     facts: &Facts<'_>,
     names: &mut PodNames,
@@ -32,13 +33,13 @@ pub(super) fn link(
     if device.admin_access {
         return Ok(None);
     }
-    let host = nic.netdev.as_ref().and_then(|netdev| facts.links.links.get(netdev));
+    let host = nic.link_name().and_then(|name| facts.links.links.get(name));
     // A child leaves the host's interface in place.
     let is_child = config.interface.kind == Some(InterfaceKind::IpoIb);
     let may_have = facts.policy.move_ib_interfaces || is_child;
     let host = host.filter(|host| may_have || !is_infiniband(host));
     let Some(host) = host else {
-        if !needs_no_link(nic) {
+        if !needs_no_link(nic, facts) {
             return Err(PlanError::NoLink { device: name() });
         }
         return config
@@ -48,7 +49,7 @@ pub(super) fn link(
     };
     let child = child(device, host, &config)?;
     refuse_withheld(device, host, child, facts)?;
-    if nic.is_bond && child.is_none() {
+    if nic.lag.is_some() && child.is_none() {
         return config
             .check_rdma_only()
             .map(|()| None)
@@ -63,7 +64,7 @@ pub(super) fn link(
     if config.interface.dhcp == Some(true) && is_infiniband(host) {
         return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
     }
-    refuse_larger_mtu(device, nic, &config)?;
+    refuse_larger_mtu(device, &config, facts.inventory.physical_mtu(nic))?;
     let pod_name = names.choose(host, &config);
     // Drivers of earlier versions know no patterns, and read this plan after a rollback.
     config.interface.name = config.interface.name.map(|_| pod_name.clone().into());
@@ -83,19 +84,24 @@ pub(super) fn link(
 /// Whether a device without a usable interface can be given: its ports are InfiniBand, or it has
 /// only an RDMA device, as those of EFA and eRDMA. The link layer of those says nothing: it is
 /// unspecified, or Ethernet without an interface on the function.
-fn needs_no_link(nic: &NicFacts) -> bool {
-    let never_had_one = nic.netdev.is_none() && !nic.had_interface;
-    nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband || never_had_one)
+fn needs_no_link(nic: &NicState, facts: &Facts<'_>) -> bool {
+    let has_one = nic.link_name().is_some() || facts.inventory.had_interface.contains(&nic.name);
+    nic.rdma.as_ref().is_some_and(|rdma| {
+        let mut layers = rdma.ports.iter().map(|port| port.link_layer);
+        let is_infiniband =
+            !rdma.ports.is_empty() && layers.all(|layer| layer == Some(LinkLayer::InfiniBand));
+        is_infiniband || !has_one
+    })
 }
 
 /// Refuses an MTU larger than the physical function's: drivers of virtual functions
 /// accept it, but the packets are lost.
 fn refuse_larger_mtu(
     device: &AllocatedDevice,
-    nic: &NicFacts,
     config: &NetworkConfig,
+    physical: Option<u32>,
 ) -> Result<(), PlanError> {
-    match (config.interface.mtu, nic.physical_mtu) {
+    match (config.interface.mtu, physical) {
         (Some(mtu), Some(physical)) if mtu > physical => {
             Err(PlanError::LargerMtu { device: device.device.clone(), mtu, physical })
         }

@@ -14,7 +14,7 @@ use crate::model::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, Se
 use crate::model::plan::{CharDevice, Child, Plan, PlannedDevice, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
-use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
+use crate::prepare::inventory::{FunctionFacts, Inventory};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
 use cluster_model::names::capacity;
@@ -24,10 +24,13 @@ use cluster_model::network_config::{
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use process::chain::Chain;
 use publication::cloud::CloudNic;
-use publication::network::Withheld;
+use publication::live::{function, rdma_device};
+use publication::network::{Interface, Withheld};
+use publication::nic::NicState;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
+use topology_graph::{LinkLayer, Netdev, RdmaDevice};
 
 /// A policy that allows pods everything.
 const POLICY: Policy = Policy { move_ib_interfaces: true, management_devices: true };
@@ -36,45 +39,46 @@ fn char(name: &str, minor: u32) -> CharDevice {
     CharDevice { name: name.into(), major: 231, minor }
 }
 
-fn rdma(number: u32, is_infiniband: bool) -> RdmaFacts {
-    RdmaFacts {
-        name: format!("mlx5_{number}"),
-        ports: vec![1],
-        inactive: vec![],
-        is_infiniband,
-        chars: vec![
-            char(&format!("uverbs{number}"), 192 + number),
-            char(&format!("umad{number}"), number),
-            char(&format!("issm{number}"), 64 + number),
-        ],
-        missing: vec![],
-    }
+/// The character devices of an RDMA device.
+fn chars(number: u32) -> [CharDevice; 3] {
+    [
+        char(&format!("uverbs{number}"), 192 + number),
+        char(&format!("umad{number}"), number),
+        char(&format!("issm{number}"), 64 + number),
+    ]
+}
+
+fn rdma(number: u32, layer: LinkLayer) -> RdmaDevice {
+    let chars = chars(number);
+    rdma_device(&format!("mlx5_{number}"), layer, [0, 1, 2].map(|index| chars[index].name.as_str()))
 }
 
 fn inventory() -> Inventory {
-    let nic = |bus: &str, rdma, netdev: Option<&str>| NicFacts {
-        address: Some(format!("{bus}:00:00.0").parse().expect("an address")),
+    let nic = |name: &str, bus: &str, rdma, netdev: Option<&str>| NicState {
+        name: name.to_owned(),
+        function: Some(function(&format!("{bus}:00:00.0"))),
         rdma,
-        netdev: netdev.map(str::to_owned),
-        had_interface: true,
-        is_bond: false,
-        is_virtual_function: false,
-        physical_mtu: None,
-        function: None,
+        netdev: netdev.map(|name| Netdev { name: name.to_owned(), pci: None, part: None }),
+        ..NicState::default()
     };
-    let devices = [
-        ("ib-0", nic("0101", Some(rdma(0, true)), None)),
-        ("ib-1", nic("0102", Some(rdma(1, true)), None)),
-        ("eth-0", nic("0103", Some(rdma(2, false)), Some("rail0"))),
-        ("eth-1", nic("0104", None, Some("rail1"))),
-        ("eth-away", nic("0105", Some(rdma(3, false)), None)),
-        ("eth-up", nic("0106", None, Some("uplink"))),
-        ("eth-slave", nic("0108", None, Some("slave"))),
-        ("ipoib", nic("0107", Some(rdma(4, true)), Some("ibp7"))),
+    let infiniband = |number| Some(rdma(number, LinkLayer::InfiniBand));
+    let ethernet = |number| Some(rdma(number, LinkLayer::Ethernet));
+    let nics = vec![
+        nic("ib-0", "0101", infiniband(0), None),
+        nic("ib-1", "0102", infiniband(1), None),
+        nic("eth-0", "0103", ethernet(2), Some("rail0")),
+        nic("eth-1", "0104", None, Some("rail1")),
+        nic("eth-away", "0105", ethernet(3), None),
+        nic("eth-up", "0106", None, Some("uplink")),
+        nic("eth-slave", "0108", None, Some("slave")),
+        nic("ipoib", "0107", infiniband(4), Some("ibp7")),
     ];
+    let chars = (0..5).flat_map(chars).chain([char("rdma_cm", 58)]);
     Inventory {
-        devices: devices.into_iter().map(|(name, nic)| (name.to_owned(), nic)).collect(),
-        rdma_cm: Some(char("rdma_cm", 58)),
+        had_interface: nics.iter().map(|nic| nic.name.clone()).collect(),
+        chars: chars.map(|char| (char.name.clone(), char)).collect(),
+        nics,
+        ..Inventory::default()
     }
 }
 

@@ -252,7 +252,7 @@ fn virtual_function_settings_record_the_former_values() {
         let (mut inventory, links) = (inventory(), links());
         let physical = "0103:00:00.7".parse().expect("an address");
         let function = FunctionFacts { physical, index: 3, seen };
-        inventory.devices.get_mut("eth-0").expect("it is there").function = Some(function);
+        inventory.functions.insert("eth-0".to_owned(), function);
         let facts = Facts {
             inventory: &inventory,
             links: &links,
@@ -302,7 +302,14 @@ fn virtual_function_settings_record_the_former_values() {
 fn a_virtual_function_has_at_most_the_mtu_of_its_physical_function() {
     let decide = |mtu: u32| {
         let (mut inventory, links) = (inventory(), links());
-        inventory.devices.get_mut("eth-0").expect("it is there").physical_mtu = Some(4200);
+        let physical = function("0103:00:00.7");
+        for function in inventory.nics.iter_mut().filter(|nic| nic.name == "eth-0") {
+            let function = function.function.as_mut().expect("it has one");
+            function.physical_function = Some(physical.address);
+        }
+        let interface = Some(Interface { mtu: Some(4200), ..Interface::default() });
+        let function = Some(physical);
+        inventory.nics.push(NicState { function, interface, ..NicState::default() });
         let facts = Facts {
             inventory: &inventory,
             links: &links,

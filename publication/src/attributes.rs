@@ -90,7 +90,7 @@ fn is_of_cloud(name: &str) -> bool {
 
 /// All attributes of a NIC.
 pub fn attributes(nic: &NicState) -> Attributes {
-    let of_table = table(nic.link_type).filter_map(|(name, value)| Some((*name, value(nic)?)));
+    let of_table = table(nic.link_type).filter_map(|(name, _, value)| Some((*name, value(nic)?)));
     let of_cloud = nic.machine.cloud.iter();
     let of_cloud = of_cloud.map(|(name, text)| (name.clone(), Value::Text(text.clone())));
     let own = of_table.chain(joins(nic)).map(|(name, value)| (name.to_owned(), value));

@@ -11,10 +11,11 @@ use crate::cloud::CloudMetadata;
 use crate::machine::Facts;
 use crate::network::NetworkFacts;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use topology_graph::{HostRoot, LinkLayer, PciFunction, PortState, RdmaDevice, RdmaPort, fixture};
+use topology_graph::{HostRoot, LinkLayer, PciFunction, RdmaDevice, fixture};
 
 /// The machines.
 pub const MACHINES: [&str; 4] = ["aks-gb300", "aks-mi300x", "eks-p4d", "oke-gb200"];
@@ -64,54 +65,20 @@ pub fn published_by_upstream(machine: &str) -> Vec<Device> {
 
 /// A network controller of NVIDIA's at this address, which its kernel driver has.
 pub fn function(address: &str) -> PciFunction {
-    PciFunction {
-        address: address.parse().unwrap(),
-        path: format!("devices/pci0000:00/{address}"),
-        root: None,
-        bridges: Vec::new(),
-        class: 0x02_0000,
-        vendor: 0x15b3,
-        device: 0x1021,
-        subsystem_vendor: None,
-        subsystem_device: None,
-        driver: Some("mlx5_core".to_owned()),
-        numa_node: None,
-        local_cpus: None,
-        physical_function: None,
-        sriov_total_vfs: None,
-        sriov_num_vfs: None,
-        iommu_group: None,
-        iommu_mode: None,
-        acs: None,
-        ats_enabled: None,
-        vpd_v3: None,
-        manages_switches: false,
-        current_link: None,
-        max_link: None,
-    }
+    let path = format!("devices/pci0000:00/{address}");
+    let function = json!({
+        "address": address, "path": path, "bridges": [], "class": 0x02_0000, "vendor": 0x15b3,
+        "device": 0x1021, "driver": "mlx5_core", "managesSwitches": false,
+    });
+    serde_json::from_value(function).unwrap()
 }
 
 /// An RDMA device with one active port, and with these character devices.
-pub fn rdma_device(name: &str, layer: LinkLayer, chars: [&str; 3]) -> RdmaDevice {
-    let [uverbs, umad, issm] = chars.map(|name| vec![name.to_owned()]);
-    let port = RdmaPort {
-        number: 1,
-        state: Some(PortState::Active),
-        rate_megabits: None,
-        link_layer: Some(layer),
-        subnet: None,
-    };
-    RdmaDevice {
-        name: name.to_owned(),
-        pci: None,
-        part: None,
-        node_guid: None,
-        sys_image_guid: None,
-        ports: vec![port],
-        uverbs,
-        umad,
-        issm,
-    }
+pub fn rdma_device(name: &str, layer: LinkLayer, [uverbs, umad, issm]: [&str; 3]) -> RdmaDevice {
+    let port = json!({"number": 1, "state": "active", "linkLayer": layer});
+    let device =
+        json!({"name": name, "ports": [port], "uverbs": [uverbs], "umad": [umad], "issm": [issm]});
+    serde_json::from_value(device).unwrap()
 }
 
 #[derive(serde::Deserialize)]

@@ -9,7 +9,7 @@ mod link;
 mod names;
 
 pub use decide::plan;
-pub use error::PlanError;
+pub use error::{PlanError, Refusal};
 pub use facts::{Facts, Policy};
 
 #[cfg(test)]

@@ -10,10 +10,12 @@
 use super::values;
 use crate::attribute::Value;
 use crate::nic::{LinkType, NicState};
+use crate::pci_names;
 use cluster_model::names::attribute::{self, dranet};
+use std::net::IpAddr;
 
-/// An attribute: its name, and its value of a NIC that has one.
-type Slot = (&'static str, fn(&NicState) -> Option<Value>);
+/// An attribute: its name, the link types that have it, and its value of a NIC.
+type Slot = (&'static str, &'static [LinkType], fn(&NicState) -> Option<Value>);
 
 /// Every function.
 const FUNCTION: &[LinkType] = &[LinkType::InfiniBand, LinkType::Ethernet, LinkType::Verbs];
@@ -26,44 +28,50 @@ const VIRTUAL: &[LinkType] = &[LinkType::Virtual];
 const ALL: &[LinkType] =
     &[LinkType::InfiniBand, LinkType::Ethernet, LinkType::Verbs, LinkType::Virtual];
 
-const TABLE: &[(Slot, &[LinkType])] = &[
-    ((dranet::IF_NAME, values::if_name), INTERFACE),
-    ((dranet::MAC, values::mac), INTERFACE),
-    ((dranet::MTU, values::mtu), INTERFACE),
-    ((dranet::ENCAPSULATION, values::encapsulation), INTERFACE),
-    ((dranet::ALIAS, values::alias), VIRTUAL),
-    ((dranet::STATE, values::state), INTERFACE),
-    ((dranet::TYPE, values::link_type), INTERFACE),
-    ((dranet::IPV4, values::ipv4), INTERFACE),
-    ((dranet::IPV6, values::ipv6), INTERFACE),
-    ((dranet::VIRTUAL, |nic| Some(Value::Bool(nic.function.is_none()))), INTERFACE),
-    ((dranet::SRIOV, values::sriov), ETHERNET),
-    ((dranet::SRIOV_VFS, values::sriov_vfs), ETHERNET),
-    ((dranet::IS_SRIOV_VF, values::is_sriov_vf), FUNCTION),
-    ((dranet::PCI_ADDRESS, values::pci_address), FUNCTION),
-    ((dranet::PCI_VENDOR, values::pci_vendor), FUNCTION),
-    ((dranet::PCI_DEVICE, values::pci_device), FUNCTION),
-    ((dranet::PCI_SUBSYSTEM, values::pci_subsystem), FUNCTION),
-    ((dranet::NUMA_NODE, values::numa_node), FUNCTION),
-    ((dranet::RDMA, |nic| Some(Value::Bool(nic.rdma.is_some()))), ALL),
-    ((dranet::RDMA_DEVICE, |nic| Value::text(&nic.rdma.as_ref()?.name)), FUNCTION),
-    ((dranet::IB_ONLY, values::ib_only), DEVICE),
-    ((attribute::PCI_BUS_ID, values::pci_bus_id), FUNCTION),
-    ((attribute::PCIE_ROOT, values::pcie_root), FUNCTION),
-    ((attribute::NUMA_NODE, |nic| Some(Value::Int(nic.numa?.0))), FUNCTION),
-    ((attribute::SHAPE, |nic| Value::text(&nic.machine.shape)), FUNCTION),
-    ((attribute::PCIE_SWITCH, |nic| Value::text(nic.switch.as_ref()?)), DEVICE),
-    ((attribute::ROLE, |nic| Value::text(&nic.role?.to_string())), FUNCTION),
-    ((attribute::LINK_TYPE, values::link_layer), FUNCTION),
-    ((attribute::RAIL, |nic| nic.rail.map(Value::Int)), FUNCTION),
-    ((attribute::PORT, values::port_function), FUNCTION),
-    ((attribute::FABRIC, |nic| Value::text(nic.machine.fabric.as_ref()?)), DEVICE),
-    ((attribute::PORT_STATE, values::port_state), DEVICE),
-    ((attribute::RATE_GBPS, |nic| nic.rate_gbps().map(Value::Int)), FUNCTION),
-    ((attribute::DEGRADED, |nic| nic.link_degraded.map(Value::Bool)), DEVICE),
+const TABLE: &[Slot] = &[
+    (dranet::IF_NAME, INTERFACE, |nic| Value::text(&nic.own_interface()?.name)),
+    (dranet::MAC, INTERFACE, |nic| Value::text(nic.own_interface()?.mac.as_ref()?)),
+    (dranet::MTU, INTERFACE, |nic| nic.own_interface()?.mtu.map(Value::Int)),
+    (dranet::ENCAPSULATION, INTERFACE, |nic| {
+        Value::text(nic.own_interface()?.encapsulation.word()?)
+    }),
+    (dranet::ALIAS, VIRTUAL, |nic| Value::text(nic.own_interface()?.alias.as_ref()?)),
+    (dranet::STATE, INTERFACE, |nic| Value::text(nic.own_interface()?.state.as_ref()?)),
+    (dranet::TYPE, INTERFACE, values::link_type),
+    (dranet::IPV4, INTERFACE, |nic| values::addresses(nic, IpAddr::is_ipv4)),
+    (dranet::IPV6, INTERFACE, |nic| values::addresses(nic, IpAddr::is_ipv6)),
+    (dranet::VIRTUAL, INTERFACE, |nic| Some(Value::Bool(nic.function.is_none()))),
+    (dranet::SRIOV, ETHERNET, values::sriov),
+    (dranet::SRIOV_VFS, ETHERNET, values::sriov_vfs),
+    (dranet::IS_SRIOV_VF, FUNCTION, |nic| nic.physical_function().map(|_| Value::Bool(true))),
+    (dranet::PCI_ADDRESS, FUNCTION, |nic| Value::text(&nic.address()?.to_string())),
+    (dranet::PCI_VENDOR, FUNCTION, |nic| {
+        Value::text(pci_names::vendor(nic.function.as_ref()?.vendor)?)
+    }),
+    (dranet::PCI_DEVICE, FUNCTION, values::pci_device),
+    (dranet::PCI_SUBSYSTEM, FUNCTION, values::pci_subsystem),
+    (dranet::NUMA_NODE, FUNCTION, |nic| Some(Value::Int(nic.function.as_ref()?.numa_node?.0))),
+    (dranet::RDMA, ALL, |nic| Some(Value::Bool(nic.rdma.is_some()))),
+    (dranet::RDMA_DEVICE, FUNCTION, |nic| Value::text(&nic.rdma.as_ref()?.name)),
+    (dranet::IB_ONLY, DEVICE, |nic| {
+        nic.rdma.as_ref().map(|_| Value::Bool(nic.own_interface().is_none()))
+    }),
+    (attribute::PCI_BUS_ID, FUNCTION, values::pci_bus_id),
+    (attribute::PCIE_ROOT, FUNCTION, values::pcie_root),
+    (attribute::NUMA_NODE, FUNCTION, |nic| Some(Value::Int(nic.numa?.0))),
+    (attribute::SHAPE, FUNCTION, |nic| Value::text(&nic.machine.shape)),
+    (attribute::PCIE_SWITCH, DEVICE, |nic| Value::text(nic.switch.as_ref()?)),
+    (attribute::ROLE, FUNCTION, |nic| Value::text(&nic.role?.to_string())),
+    (attribute::LINK_TYPE, FUNCTION, values::link_layer),
+    (attribute::RAIL, FUNCTION, |nic| nic.rail.map(Value::Int)),
+    (attribute::PORT, FUNCTION, values::port_function),
+    (attribute::FABRIC, DEVICE, |nic| Value::text(nic.machine.fabric.as_ref()?)),
+    (attribute::PORT_STATE, DEVICE, values::port_state),
+    (attribute::RATE_GBPS, FUNCTION, |nic| nic.rate_gbps().map(Value::Int)),
+    (attribute::DEGRADED, DEVICE, |nic| nic.link_degraded.map(Value::Bool)),
 ];
 
 /// The attributes of a link type.
 pub(super) fn table(link_type: LinkType) -> impl Iterator<Item = &'static Slot> {
-    TABLE.iter().filter(move |(_, types)| types.contains(&link_type)).map(|(slot, _)| slot)
+    TABLE.iter().filter(move |(_, types, _)| types.contains(&link_type))
 }

@@ -227,7 +227,7 @@ fn every_table_leaves_room_for_clouds_and_joins() {
     for link_type in [LinkType::InfiniBand, LinkType::Ethernet, LinkType::Verbs, LinkType::Virtual]
     {
         let slots: Vec<_> = table(link_type).collect();
-        let names: BTreeSet<_> = slots.iter().map(|(name, _)| *name).collect();
+        let names: BTreeSet<_> = slots.iter().map(|(name, ..)| *name).collect();
         let has = |name| usize::from(names.contains(name));
         // A function is physical or virtual, has a rail or a port, and omits first what repeats the
         // link type.

@@ -4,18 +4,11 @@ use crate::attribute::{MAX_TEXT_BYTES, Value};
 use crate::nic::{LinkType, NicState};
 use crate::pci_names;
 use std::fmt::Display;
+use std::net::IpAddr;
 use topology_graph::{PciFunction, PortState};
 
 fn text(value: impl Display) -> Option<Value> {
     Value::text(&value.to_string())
-}
-
-pub(super) fn pci_address(nic: &NicState) -> Option<Value> {
-    text(nic.address()?)
-}
-
-pub(super) fn pci_vendor(nic: &NicState) -> Option<Value> {
-    text(pci_names::vendor(nic.function.as_ref()?.vendor)?)
 }
 
 pub(super) fn pci_device(nic: &NicState) -> Option<Value> {
@@ -28,53 +21,16 @@ pub(super) fn pci_subsystem(nic: &NicState) -> Option<Value> {
     text(format_args!("{:04x}", nic.function.as_ref()?.subsystem_device?))
 }
 
-/// Upstream publishes the NUMA node that firmware reports.
-pub(super) fn numa_node(nic: &NicState) -> Option<Value> {
-    Some(Value::Int(nic.function.as_ref()?.numa_node?.0))
-}
-
-pub(super) fn if_name(nic: &NicState) -> Option<Value> {
-    text(&nic.own_interface()?.name)
-}
-
-pub(super) fn mac(nic: &NicState) -> Option<Value> {
-    text(nic.own_interface()?.mac.as_ref()?)
-}
-
-pub(super) fn mtu(nic: &NicState) -> Option<Value> {
-    Some(Value::Int(nic.own_interface()?.mtu?))
-}
-
-pub(super) fn encapsulation(nic: &NicState) -> Option<Value> {
-    text(nic.own_interface()?.encapsulation.word()?)
-}
-
-pub(super) fn alias(nic: &NicState) -> Option<Value> {
-    text(nic.own_interface()?.alias.as_ref()?)
-}
-
-pub(super) fn state(nic: &NicState) -> Option<Value> {
-    text(nic.own_interface()?.state.as_ref()?)
-}
-
 /// As in upstream, an interface without a link kind has the type `device`.
 pub(super) fn link_type(nic: &NicState) -> Option<Value> {
     text(nic.own_interface()?.kind.as_deref().unwrap_or("device"))
 }
 
-pub(super) fn ipv4(nic: &NicState) -> Option<Value> {
-    addresses(nic, false)
-}
-
-pub(super) fn ipv6(nic: &NicState) -> Option<Value> {
-    addresses(nic, true)
-}
-
 /// Joins as many whole addresses as fit into one attribute.
-fn addresses(nic: &NicState, ipv6: bool) -> Option<Value> {
+pub(super) fn addresses(nic: &NicState, is_of_family: fn(&IpAddr) -> bool) -> Option<Value> {
     let addresses = nic.own_interface()?.addresses.iter();
     let mut sorted: Vec<String> = addresses
-        .filter(|cidr| cidr.address.is_ipv6() == ipv6 && cidr.is_global_unicast())
+        .filter(|cidr| is_of_family(&cidr.address) && cidr.is_global_unicast())
         .map(ToString::to_string)
         .collect();
     sorted.sort();
@@ -105,11 +61,6 @@ fn is_physical_function(function: &PciFunction) -> bool {
     function.sriov_total_vfs.is_some_and(|total| total > 0)
 }
 
-/// Present only on virtual functions whose physical function is on this machine.
-pub(super) fn is_sriov_vf(nic: &NicState) -> Option<Value> {
-    nic.physical_function().map(|_| Value::Bool(true))
-}
-
 /// The standard attribute allows only four-digit domains.
 pub(super) fn pci_bus_id(nic: &NicState) -> Option<Value> {
     text(nic.address().filter(|address| address.is_kubernetes_bus_id())?)
@@ -135,11 +86,6 @@ pub(super) fn link_layer(nic: &NicState) -> Option<Value> {
         LinkType::Ethernet => "ethernet",
         LinkType::Verbs | LinkType::Virtual => return None,
     })
-}
-
-/// True for an RDMA device that a pod gets without an interface.
-pub(super) fn ib_only(nic: &NicState) -> Option<Value> {
-    nic.rdma.as_ref().map(|_| Value::Bool(nic.own_interface().is_none()))
 }
 
 /// Port states as `ibstat` spells them.

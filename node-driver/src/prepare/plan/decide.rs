@@ -6,7 +6,7 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::plan::{CharDevice, Plan, PlannedDevice, PlannedFunction, PlannedRdma, Wiring};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::{char_names, is_virtual_function};
-use crate::prepare::plan::{Facts, PlanError, Policy};
+use crate::prepare::plan::{Facts, PlanError, Policy, Refusal};
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use publication::nic::NicState;
 
@@ -17,7 +17,10 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
     let mut names = PodNames::new(claim, &configs, facts.held);
     let devices = claim.devices.iter().zip(configs);
     let devices: Vec<PlannedDevice> = devices
-        .map(|(device, config)| planned(claim, device, config, facts, &mut names))
+        .map(|(device, config)| {
+            let planned = planned(claim, device, config, facts, &mut names);
+            planned.map_err(PlanError::of(&device.device))
+        })
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
     refuse_different_variables(&devices)?;
@@ -41,8 +44,8 @@ fn planned(
     config: NetworkConfig,
     facts: &Facts<'_>,
     names: &mut PodNames,
-) -> Result<PlannedDevice, PlanError> {
-    let nic = facts.inventory.nic(&device.device).ok_or_else(|| unknown(device, facts))?;
+) -> Result<PlannedDevice, Refusal> {
+    let nic = facts.inventory.nic(&device.device).ok_or_else(|| unknown(facts))?;
     refuse_held(device, facts.held)?;
     Ok(PlannedDevice {
         request: device.request.clone(),
@@ -59,16 +62,16 @@ fn planned(
     })
 }
 
-fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
+fn unknown(facts: &Facts<'_>) -> Refusal {
     let mut names: Vec<_> =
         facts.inventory.devices().map(|nic| format!("`{}`", nic.name)).collect();
     names.sort();
     let present = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    PlanError::UnknownDevice { device: device.device.clone(), present }
+    Refusal::UnknownDevice { present }
 }
 
 /// Refuses a device that another claim holds, except for shares and for admin access.
-fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
+fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), Refusal> {
     let holder = held.iter().find(|plan| {
         plan.devices.iter().any(|other| {
             let shares =
@@ -76,16 +79,13 @@ fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError
             other.device == device.device && !other.admin_access && !device.admin_access && !shares
         })
     });
-    holder.map_or(Ok(()), |plan| {
-        Err(PlanError::Held { device: device.device.clone(), holder: plan.claim.clone() })
-    })
+    holder.map_or(Ok(()), |plan| Err(Refusal::Held { holder: plan.claim.clone() }))
 }
 
 fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
     let Some(parameters) = &device.parameters else { return Ok(NetworkConfig::default()) };
-    let config = NetworkConfig::parse(parameters)
-        .map_err(|source| PlanError::Config { device: device.device.clone(), source })?;
-    Ok(with_address(device, config))
+    let config = NetworkConfig::parse(parameters).map_err(Refusal::Config);
+    Ok(with_address(device, config.map_err(PlanError::of(&device.device))?))
 }
 
 /// Treats the address that was reserved from a range like a configured one.
@@ -104,29 +104,22 @@ fn rdma(
     nic: &NicState,
     config: &NetworkConfig,
     facts: &Facts<'_>,
-) -> Result<Option<PlannedRdma>, PlanError> {
+) -> Result<Option<PlannedRdma>, Refusal> {
     let Some(rdma) = &nic.rdma else {
-        let is_asked = config.rdma.is_some();
-        let refused = PlanError::NoRdma { device: device.device.clone() };
-        return if is_asked { Err(refused) } else { Ok(None) };
+        return if config.rdma.is_some() { Err(Refusal::NoRdma) } else { Ok(None) };
     };
     let moves = facts.netns_mode == NetnsMode::Exclusive && !device.admin_access;
     if moves && device.is_shared() {
-        return Err(PlanError::ExclusiveShare { device: device.device.clone() });
+        return Err(Refusal::ExclusiveShare);
     }
     if moves && claim.pods.len() > 1 {
-        return Err(PlanError::ExclusiveRdma {
-            device: device.device.clone(),
-            pods: claim.pods.len(),
-        });
+        return Err(Refusal::ExclusiveRdma { pods: claim.pods.len() });
     }
     // Only `uverbs` is required for RDMA; the other devices are for management.
     let mut names = rdma.uverbs.iter();
-    let missing = names.find(|name| !facts.inventory.chars.contains_key(*name));
-    missing.map_or(Ok(()), |missing| {
-        let (device, missing) = (device.device.clone(), missing.clone());
-        Err(PlanError::NoCharDevice { device, missing })
-    })?;
+    if let Some(missing) = names.find(|name| !facts.inventory.chars.contains_key(*name)) {
+        return Err(Refusal::NoCharDevice { missing: missing.clone() });
+    }
     let chars = char_names(rdma)
         .filter_map(|name| facts.inventory.chars.get(name))
         .filter(|char| is_given(char, nic, facts.policy))
@@ -150,22 +143,20 @@ fn function(
     device: &AllocatedDevice,
     config: &NetworkConfig,
     facts: &Facts<'_>,
-) -> Result<Option<PlannedFunction>, PlanError> {
+) -> Result<Option<PlannedFunction>, Refusal> {
     let asked = config.virtual_function.filter(|it| *it != VirtualFunctionConfig::default());
     let Some(asked) = asked.filter(|_| !device.admin_access) else { return Ok(None) };
-    let name = || device.device.clone();
     if device.is_shared() {
-        return Err(PlanError::SharedFunction { device: name() });
+        return Err(Refusal::SharedFunction);
     }
-    let Some(function) = facts.inventory.functions.get(&device.device) else {
-        return Err(PlanError::NoVirtualFunction { device: name() });
-    };
+    let function = facts.inventory.functions.get(&device.device);
+    let function = function.ok_or(Refusal::NoVirtualFunction)?;
     let physical = function.physical.to_string();
     let Some((link, former)) = function.seen.clone() else {
-        return Err(PlanError::NoPhysicalFunction { device: name(), physical });
+        return Err(Refusal::NoPhysicalFunction { physical });
     };
     if asked.port_guid.is_some() && former.port_guid.is_none() {
-        return Err(PlanError::NoFormerGuid { device: name(), physical });
+        return Err(Refusal::NoFormerGuid { physical });
     }
     Ok(Some(PlannedFunction { physical, link, index: function.index, asked, former }))
 }

@@ -63,12 +63,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = get_node(&client, &args.node_name).await?;
-        let uplinks = Uplinks::new(&host, args.host_nics.clone());
+        let uplinks = Uplinks::new(&host, args.nics.host_nics.clone());
         let shared = &Shared { uplinks, ..Shared::default() };
         let (args, host, client, server) = (&args, &host, &client, &server);
         return Start { args, host, client, server, shared, node }.once().await;
     }
-    let uplinks = Uplinks::new(&host, args.host_nics.clone());
+    let uplinks = Uplinks::new(&host, args.nics.host_nics.clone());
     let shared = Shared { uplinks, ..Shared::default() };
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();

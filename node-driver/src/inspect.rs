@@ -3,6 +3,7 @@
 
 mod report;
 
+use crate::args::NicArgs;
 use crate::decide::look::{self, Look, Settings};
 use crate::facts::cloud::source;
 use crate::facts::held::Claims;
@@ -17,10 +18,8 @@ use crate::facts::rails::rails_file;
 use crate::prepare::paths::Paths;
 use cluster_model::drivers;
 use cluster_model::names::DRIVER;
-use publication::filter::{self, Filter};
-use publication::judge::{BindNics, Rules};
 use publication::machine::{Facts, Usage};
-use publication::network::{HostNics, NetworkFacts};
+use publication::network::NetworkFacts;
 use report::Report;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -38,24 +37,12 @@ pub struct InspectArgs {
     /// Directory that contains the host's sys, proc, dev, run and etc
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Which NICs the driver publishes: its --filter
-    #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
-    pub filter: Filter,
-    /// What NICs are for: the driver's --nic-role
-    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
-    pub nic_role: Filter,
-    /// Rails of compute NICs: the driver's --nic-rail
-    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
-    pub nic_rail: Filter,
     /// Drivers of accelerators and NICs that are not built in: the driver's --drivers
     #[arg(long, value_name = "FILE")]
     pub drivers: Option<PathBuf>,
-    /// NICs of the host and of pods
+    /// What is published of the NICs
     #[command(flatten)]
-    pub host_nics: HostNics,
-    /// How pods get compute NICs: the driver's --bind-nics; `late` also for nodes that --late-nodes selects
-    #[arg(long, value_enum, default_value_t = BindNics::Named)]
-    pub bind_nics: BindNics,
+    pub nics: NicArgs,
     /// Kubelet's configuration file: the driver's --kubelet-config
     #[arg(long, value_name = "FILE")]
     pub kubelet_config: Option<PathBuf>,
@@ -94,7 +81,7 @@ pub async fn run(args: InspectArgs) -> anyhow::Result<()> {
 }
 
 async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
-    let InspectArgs { root, filter, nic_role, nic_rail, host_nics, .. } = args;
+    let (root, host_nics) = (&args.root, &args.nics.host_nics);
     let host = HostRoot::at(root);
     let paths = paths(args.kubelet_dir.clone());
     let is_this_machine = host::is_this_machine(&host);
@@ -116,21 +103,13 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
         namespaces: None,
         kernel: KernelFacts::default(),
         given: claims.given(),
-        bind_nics: args.bind_nics,
+        bind_nics: args.nics.bind_nics,
         topology_policy: KubeletConfig::at(args.kubelet_config.clone()).topology_policy(),
         vendor: None,
         now: Instant::now(),
     };
-    let rules = Rules {
-        filter: filter.clone(),
-        nic_role: nic_role.clone(),
-        nic_rail: nic_rail.clone(),
-        // The driver's flags decide which problems are taints.
-        taints: None,
-        one_function_per_port: true,
-        something_to_give: true,
-        ..Rules::default()
-    };
+    // Without taints: the driver's flags decide which problems are taints.
+    let rules = args.nics.rules();
     let settings = Settings { rules, locked_memory: None };
     let history = HistoryFiles::new(&host, Some(paths.rails())).load();
     let first = look::decide(look.clone(), &settings, &history);

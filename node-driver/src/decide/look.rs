@@ -60,15 +60,9 @@ impl From<&Args> for Settings {
     fn from(args: &Args) -> Self {
         Self {
             rules: Rules {
-                filter: args.filter.clone(),
-                nic_role: args.nic_role.clone(),
-                nic_rail: args.nic_rail.clone(),
                 sharing: args.sharing.clone(),
-                // As each look finds.
-                bind_nics: BindNics::Named,
                 taints: Some(args.taints),
-                one_function_per_port: true,
-                something_to_give: true,
+                ..args.nics.rules()
             },
             locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
         }

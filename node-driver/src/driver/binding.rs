@@ -27,7 +27,7 @@ impl NicBinding {
     /// The setting of a node with these labels.
     pub(super) fn new(args: &Args, node: &NodeIdentity) -> Self {
         let binding = Self {
-            by_default: args.bind_nics,
+            by_default: args.nics.bind_nics,
             late_nodes: args.late_nodes.clone(),
             ..Self::default()
         };

@@ -59,7 +59,9 @@ impl Inventory {
     /// The NICs of a machine, with their existing character devices.
     pub fn new(snapshot: &Snapshot, network: &NetworkFacts, host: &HostRoot) -> Self {
         let dev = host.dev().join(INFINIBAND);
-        let nics = nics(snapshot, network);
+        let mut nics = nics(snapshot, network);
+        // What a pod has is known for the sake of the interface below it.
+        nics.retain(|nic| nic.interface.as_ref().is_none_or(|interface| interface.index != 0));
         let rdma = nics.iter().filter_map(|nic| nic.rdma.as_ref());
         let names = rdma.flat_map(char_names).map(String::as_str).chain([RDMA_CM]);
         let chars = names.filter_map(|name| Some((name.to_owned(), char_device(&dev, name)?)));

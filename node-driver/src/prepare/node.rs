@@ -17,7 +17,7 @@ use crate::facts::network::server::ApiServers;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::pod_resources::PodDevices;
 use crate::facts::ports::KnownPorts;
-use crate::kernel::attach::host_links::{HostNetwork, withheld};
+use crate::kernel::attach::host_links::HostNetwork;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
@@ -292,7 +292,7 @@ impl Node {
         let BoundClaim { claim, published, .. } = bound;
         let host = NetNs::current()?;
         let network = HostNetwork::read(&host, &self.servers.now())?;
-        let interfaces = self.uplinks.complete(network.facts());
+        let interfaces = with_uppers(self.uplinks.complete(network.facts()), checkpoint);
         let mut inventory = Inventory::new(machine, &interfaces, &self.host);
         inventory.had_interface =
             interfaces::remember(&self.effects.paths.interfaces(), &inventory, checkpoint)?;
@@ -306,10 +306,9 @@ impl Node {
         let netdev =
             |device: &AllocatedDevice| Some(inventory.nic(&device.device)?.link_name()?.to_owned());
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
-        let mut links = network.links(&host, &names)?;
-        links.withheld = withheld(&with_uppers(interfaces.clone(), checkpoint));
+        let links = network.links(&host, &names)?;
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
-        let asking = asking.filter_map(netdev).filter(|name| links.links.contains_key(name));
+        let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let netns_mode = self.netns_mode()?;

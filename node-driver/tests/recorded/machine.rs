@@ -1,6 +1,5 @@
 //! Claims on recorded machines. The crate's own tests have this file too.
 
-use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, PodRef};
 use crate::model::host_link::{HostLink, LinkSettings, SegmentSizes};
@@ -111,7 +110,7 @@ pub(crate) fn planned(
     let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
     let facts = Facts {
         inventory: &inventory,
-        links: &HostLinks { links, withheld: BTreeMap::new() },
+        links: &links,
         abilities: &BTreeMap::new(),
         netns_mode: NetnsMode::Shared,
         held: &[],

@@ -32,7 +32,7 @@ pub(super) fn link(
     if device.admin_access {
         return Ok(None);
     }
-    let host = nic.link_name().and_then(|name| facts.links.links.get(name));
+    let host = nic.link_name().and_then(|name| facts.links.get(name));
     // A child leaves the host's interface in place.
     let is_child = config.interface.kind == Some(InterfaceKind::IpoIb);
     let may_have = facts.policy.move_ib_interfaces || is_child;
@@ -44,7 +44,7 @@ pub(super) fn link(
         return config.check_rdma_only().map(|()| None).map_err(Refusal::Config);
     };
     let child = child(device, host, &config)?;
-    refuse_withheld(host, child, facts)?;
+    refuse_kept(nic, host, child)?;
     if nic.lag.is_some() && child.is_none() {
         let bond = |_| Refusal::Bond { link: host.name.clone() };
         return config.check_rdma_only().map(|()| None).map_err(bond);
@@ -159,13 +159,9 @@ fn digest(claim: &AllocatedClaim, device: &AllocatedDevice) -> [u8; 32] {
 
 /// Refuses interfaces that the host needs. A child is allowed on the host's uplink, but
 /// not on a member of another interface, because that one handles the member's traffic.
-fn refuse_withheld(
-    host: &HostLink,
-    child: Option<Child>,
-    facts: &Facts<'_>,
-) -> Result<(), Refusal> {
+fn refuse_kept(nic: &NicState, host: &HostLink, child: Option<Child>) -> Result<(), Refusal> {
     let link = host.name.clone();
-    match facts.links.withheld.get(&host.name) {
+    match nic.kept.as_ref().map(|kept| &kept.reason) {
         Some(Withheld::Member(master)) => Err(Refusal::Member { link, master: master.clone() }),
         Some(Withheld::Uplink | Withheld::EarlierUplink) if child.is_none() => {
             Err(Refusal::Uplink { link })

@@ -1,8 +1,8 @@
 //! Prepares every device of every recorded machine that has an interface or an RDMA device.
 
 use super::*;
-use crate::kernel::attach::host_links::{self, HostLinks};
 use crate::kernel::attach::rdma::NetnsMode;
+use crate::model::host_link::HostLink;
 use crate::model::plan::{Child, PlannedDevice};
 use crate::prepare::inventory::Inventory;
 use machine::{claim, host_link, interfaces, planned, plant_characters};
@@ -70,7 +70,7 @@ fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
             inventory.had_interface = had_one.then(|| device.to_owned()).into_iter().collect();
             let facts = Facts {
                 inventory: &inventory,
-                links: &HostLinks::default(),
+                links: &BTreeMap::new(),
                 abilities: &BTreeMap::new(),
                 netns_mode: NetnsMode::Shared,
                 held: &[],
@@ -90,7 +90,7 @@ fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
 }
 
 /// A machine on which the ports of the first adapter are bonded.
-fn bonded() -> (Inventory, HostLinks) {
+fn bonded() -> (Inventory, BTreeMap<String, HostLink>) {
     let root = tempfile::tempdir().unwrap();
     fixture::plant(fixture::machine("x86-roce-lag").unwrap(), root.path()).unwrap();
     plant_characters(root.path());
@@ -108,7 +108,7 @@ fn bonded() -> (Inventory, HostLinks) {
     network.interfaces.push(bond);
     let inventory = Inventory::new(&snapshot, &network, &host);
     let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
-    (inventory, HostLinks { links, withheld: host_links::withheld(&network) })
+    (inventory, links)
 }
 
 /// What a claim with these parameters gets of a device of that machine.

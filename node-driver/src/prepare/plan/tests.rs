@@ -6,7 +6,6 @@ mod shares;
 use super::*;
 use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::ethtool::{Abilities, Feature};
-use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::model::host_link::HostLink;
@@ -26,7 +25,7 @@ use process::chain::Chain;
 use publication::cloud::CloudNic;
 use publication::live::{function, rdma_device};
 use publication::network::{Interface, Withheld};
-use publication::nic::NicState;
+use publication::nic::{Kept, NicState};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -63,14 +62,15 @@ fn inventory() -> Inventory {
     };
     let infiniband = |number| Some(rdma(number, LinkLayer::InfiniBand));
     let ethernet = |number| Some(rdma(number, LinkLayer::Ethernet));
+    let kept = |reason, nic| NicState { kept: Some(Kept { reason, interface: None }), ..nic };
     let nics = vec![
         nic("ib-0", "0101", infiniband(0), None),
         nic("ib-1", "0102", infiniband(1), None),
         nic("eth-0", "0103", ethernet(2), Some("rail0")),
         nic("eth-1", "0104", None, Some("rail1")),
         nic("eth-away", "0105", ethernet(3), None),
-        nic("eth-up", "0106", None, Some("uplink")),
-        nic("eth-slave", "0108", None, Some("slave")),
+        kept(Withheld::Uplink, nic("eth-up", "0106", None, Some("uplink"))),
+        kept(Withheld::Member("bond0".to_owned()), nic("eth-slave", "0108", None, Some("slave"))),
         nic("ipoib", "0107", infiniband(4), Some("ibp7")),
     ];
     let chars = (0..5).flat_map(chars).chain([char("rdma_cm", 58)]);
@@ -128,7 +128,7 @@ fn route(destination: &str, gateway: Option<&str>) -> HostRoute {
     }
 }
 
-fn links() -> HostLinks {
+fn links() -> BTreeMap<String, HostLink> {
     let routes = vec![route("10.2.0.0/16", Some("10.1.0.1"))];
     let uplink = vec![route("0.0.0.0/0", Some("10.0.0.1"))];
     let hardware_addr = MacAddress::from_bytes(&[7; 20]);
@@ -140,11 +140,7 @@ fn links() -> HostLinks {
         ("slave", host_link("slave", vec![])),
         ("ibp7", ipoib),
     ];
-    let withheld = [("uplink", Withheld::Uplink), ("slave", Withheld::Member("bond0".to_owned()))];
-    HostLinks {
-        links: links.map(|(name, link)| (name.to_owned(), link)).into(),
-        withheld: withheld.map(|(name, why)| (name.to_owned(), why)).into(),
-    }
+    links.map(|(name, link)| (name.to_owned(), link)).into()
 }
 
 /// `rail0` and `rail1` can change two features, one of which is on.

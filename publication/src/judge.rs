@@ -301,3 +301,6 @@ impl fmt::Display for WithheldReason {
 fn text<S: serde::Serializer>(reason: &WithheldReason, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(reason)
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,9 +76,9 @@ impl Machine {
             locate(&mut nics, &topology, cloud);
             number(&mut nics, &known.numbers());
             let given = nics.iter().filter(|nic| can_be_given(nic));
-            let roles = given
+            let said = given
                 .filter_map(|nic| Some((nic.address()?, rules.nic_role.role(&attributes(nic))?)));
-            topology = topology.with_roles(&roles.collect(), "--nic-role of node-driver says so");
+            topology = topology.with_roles(&said.collect(), "--nic-role of node-driver says so");
         }
         let fabric = fabric(snapshot, &topology, cloud).map(|fabric| fabric.to_string());
         topology = topology.on_fabric(fabric);
@@ -181,7 +181,8 @@ fn locate(nics: &mut [NicState], topology: &Topology, cloud: &CloudMetadata) {
 fn number(nics: &mut [NicState], numbers: &BTreeMap<PciAddress, u32>) {
     for nic in nics {
         let physical = nic.physical_function().filter(|_| nic.is_compute());
-        nic.rail = physical.or(nic.address()).and_then(|address| numbers.get(&address)).copied();
+        let address = physical.or_else(|| nic.address());
+        nic.rail = address.and_then(|address| numbers.get(&address)).copied();
     }
 }
 

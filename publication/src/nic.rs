@@ -4,6 +4,10 @@
 //!
 //! The link type comes from the ports: the interface of an Ethernet function may be in a pod's
 //! namespace.
+//!
+//! Other values are about a NIC for a reason of their own: an [`Interface`] is what rtnetlink says, also of what
+//! is no NIC; a `Device` is the form of the API; a [`LateNic`](crate::late::LateNic) hands a verdict to
+//! preparation. In node-driver a `HostLink` is what the host gets back, and a `PlannedDevice` what a claim has.
 
 use crate::attribute::Text;
 use crate::health::{PortErrors, Problem, Vitals};
@@ -132,6 +136,7 @@ pub struct Kept {
 
 /// What is so of a NIC at one look.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub struct NicNow {
     /// The parts that a pod has, if it is allocated.
     pub holding: Option<Holding>,

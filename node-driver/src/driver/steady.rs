@@ -17,9 +17,7 @@ use crate::facts::ports::Ports;
 use crate::facts::watch::{self, KnownObjects};
 use crate::kubelet::run::Shared;
 use crate::probe;
-use crate::publish::events::{
-    NodeEvents, modules_notice, nothing_notice, notices, vendor_driver_notice,
-};
+use crate::publish::events::{Findings, NodeEvents};
 use crate::publish::metrics::Metrics;
 use crate::publish::nic_counters::NicCounters;
 use crate::publish::pace::Pace;
@@ -45,7 +43,6 @@ use tokio::sync::{Notify, watch as value};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use topology_graph::HostCondition;
 
 /// How long changes are collected before the machine is read. They come in bursts, and a
 /// pod's start must not wait long.
@@ -156,7 +153,6 @@ pub(super) async fn run(
     let known = watch::objects(&mut tasks, &client, &args.node_name, &wake, &looked);
     let events = NodeEvents::new(&client, driver.publisher.node().clone());
     let (first, metrics) = (operations.first.take(), operations.metrics.clone());
-    let lacking = String::new();
     let steady = Steady {
         driver,
         metadata,
@@ -167,11 +163,9 @@ pub(super) async fn run(
         failures: 0,
         retry: None,
         metrics,
-        lacking,
-        vendor_driver: None,
         progress: operations.progress.clone(),
         client: client.clone(),
-        withheld: Vec::new(),
+        found: Findings::default(),
     };
     let (asking, node, speaker) = (client, args.node_name.clone(), steady.events.clone());
     let looked = steady.looked.clone();
@@ -225,14 +219,10 @@ struct Steady {
     /// When to try again after a failure.
     retry: Option<Instant>,
     metrics: Metrics,
-    /// The last report of missing modules.
-    lacking: String,
-    /// What was said last of the vendor's driver.
-    vendor_driver: Option<HostCondition>,
     progress: Progress,
     client: Client,
-    /// What was withheld at the last look.
-    withheld: Vec<WithheldNic>,
+    /// What the last look found.
+    found: Findings,
 }
 
 impl Steady {
@@ -311,15 +301,17 @@ impl Steady {
     }
 
     async fn look_and_publish(&mut self) -> anyhow::Result<usize> {
-        let before = self.driver.history.problems.clone();
         let decision = self.driver.look().await?;
         self.count(&decision);
-        let nothing = nothing_notice(&self.withheld, &decision);
-        self.tell_withheld(&decision);
-        let mut notices = notices(&before, &self.driver.history.problems);
-        notices.extend(modules_notice(&mut self.lacking, &decision.host));
-        notices.extend(vendor_driver_notice(&mut self.vendor_driver, &decision.host));
-        notices.extend(nothing);
+        let now = Findings {
+            problems: self.driver.history.problems.clone(),
+            host: decision.host.clone(),
+            withheld: decision.withheld.clone(),
+            has_devices: !decision.devices.is_empty(),
+        };
+        let mut notices = self.found.notices(&now);
+        log_withheld(&self.found.withheld, &now.withheld);
+        self.found = now;
         if let Some(functions) = &mut self.driver.functions {
             notices.extend(functions.notices());
         }
@@ -364,18 +356,6 @@ impl Steady {
         Ok(())
     }
 
-    /// Logs what is withheld, if that has changed.
-    fn tell_withheld(&mut self, decision: &Decision) {
-        if decision.withheld == self.withheld {
-            return;
-        }
-        for nic in decision.withheld.iter().filter(|nic| !self.withheld.contains(nic)) {
-            let WithheldNic { name, interface, reason } = nic;
-            tracing::info!(device = name, interface, %reason, "Not published");
-        }
-        self.withheld.clone_from(&decision.withheld);
-    }
-
     fn count(&self, decision: &Decision) {
         let tainted = decision.devices.iter().filter(|device| device.taints.is_some()).count();
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -390,6 +370,14 @@ impl Steady {
             let having = self.driver.history.problems.values().filter(|all| all.contains(&problem));
             self.metrics.problems_of(problem).set(gauge(having.count()));
         }
+    }
+}
+
+/// Logs what was not withheld before.
+fn log_withheld(before: &[WithheldNic], now: &[WithheldNic]) {
+    for nic in now.iter().filter(|nic| !before.contains(nic)) {
+        let WithheldNic { name, interface, reason } = nic;
+        tracing::info!(device = name, interface, %reason, "Not published");
     }
 }
 

@@ -13,7 +13,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use process::chain::Chain;
-use publication::decision::Decision;
 use publication::health::problem::Words;
 use publication::health::{Problem, Problems};
 use publication::judge::WithheldNic;
@@ -52,9 +51,34 @@ fn cut(note: &str) -> String {
     note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
 }
 
-/// The events for a change from one set of problems to another: one per kind of change,
-/// naming the NICs.
-pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
+/// What a look has found that people are told where it differs from the look before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// The problems of NICs.
+    pub(crate) problems: Problems,
+    /// The conditions of the node.
+    pub(crate) host: Vec<HostCondition>,
+    /// What is not published.
+    pub(crate) withheld: Vec<WithheldNic>,
+    /// Whether anything is published.
+    pub(crate) has_devices: bool,
+}
+
+impl Findings {
+    /// The events for a change from these findings to others.
+    pub(crate) fn notices(&self, now: &Self) -> Vec<Notice> {
+        let mut notices = of_problems(&self.problems, &now.problems);
+        notices.extend(of_modules(&self.host, &now.host));
+        notices.extend(of_vendor_driver(&self.host, &now.host));
+        if self.withheld != now.withheld && !now.withheld.is_empty() && !now.has_devices {
+            notices.push(nothing_published(&now.withheld));
+        }
+        notices
+    }
+}
+
+/// One event per kind of change, naming the NICs.
+fn of_problems(before: &Problems, now: &Problems) -> Vec<Notice> {
     let mut notices = Vec::new();
     for problem in Problem::ALL {
         let (was, is) = (with(before, problem), with(now, problem));
@@ -71,22 +95,18 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
     notices
 }
 
-/// The event for missing kernel modules, if it differs from the one before. `before` stores it.
-pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Option<Notice> {
-    let lacking = host.iter().find(|it| it.kind == KERNEL_MODULES && !it.holds);
-    let now = lacking.map(|condition| condition.message.clone()).unwrap_or_default();
-    let is_new = now != *before && !now.is_empty();
-    before.clone_from(&now);
-    is_new.then(|| Notice::warning("KernelModulesLacking", &now))
+/// Missing kernel modules.
+fn of_modules(before: &[HostCondition], now: &[HostCondition]) -> Option<Notice> {
+    let lacking = |host: &[HostCondition]| {
+        let lacking = host.iter().find(|it| it.kind == KERNEL_MODULES && !it.holds);
+        lacking.map(|condition| condition.message.clone()).filter(|text| !text.is_empty())
+    };
+    let now = lacking(now)?;
+    (lacking(before).as_ref() != Some(&now)).then(|| Notice::warning("KernelModulesLacking", &now))
 }
 
-/// The event for a node that publishes no NIC although it has some, if what is withheld has
-/// changed.
-pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Option<Notice> {
-    let Decision { devices, withheld, .. } = decision;
-    if !devices.is_empty() || withheld.is_empty() || before == withheld {
-        return None;
-    }
+/// A node that publishes no NIC although it has some.
+fn nothing_published(withheld: &[WithheldNic]) -> Notice {
     let reasons: Vec<_> = withheld
         .iter()
         .map(|WithheldNic { name, interface, reason }| match interface {
@@ -94,24 +114,22 @@ pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Opt
             None => format!("{name}: {reason}"),
         })
         .collect();
-    Some(Notice::warning("NoNICPublished", &reasons.join("; ")))
+    Notice::warning("NoNICPublished", &reasons.join("; "))
 }
 
-/// What is to be said of a vendor's driver where it was something else before, which is
-/// remembered.
-pub(crate) fn vendor_driver_notice(
-    before: &mut Option<HostCondition>,
-    host: &[HostCondition],
-) -> Option<Notice> {
-    let now = host.iter().find(|it| it.kind == VENDOR_DRIVER);
-    let is_new = now.map(|it| it.reason) != before.as_ref().map(|it| it.reason);
-    *before = now.cloned();
-    let HostCondition { reason: of_condition, message, .. } = now.filter(|_| is_new)?;
-    match *of_condition {
-        reason::LOADED => Some(Notice::normal("VendorDriverLoaded", message)),
-        reason::FAILED => Some(Notice::warning("VendorDriverFailed", message)),
-        reason::DRAINING => Some(Notice::normal("VendorDriverDraining", message)),
-        reason::WAITING => Some(Notice::normal("VendorDriverWaiting", message)),
+/// Another stage of a vendor's driver.
+fn of_vendor_driver(before: &[HostCondition], now: &[HostCondition]) -> Option<Notice> {
+    let condition =
+        |host: &[HostCondition]| host.iter().find(|it| it.kind == VENDOR_DRIVER).cloned();
+    let now = condition(now)?;
+    if condition(before).is_some_and(|before| before.reason == now.reason) {
+        return None;
+    }
+    match now.reason {
+        reason::LOADED => Some(Notice::normal("VendorDriverLoaded", &now.message)),
+        reason::FAILED => Some(Notice::warning("VendorDriverFailed", &now.message)),
+        reason::DRAINING => Some(Notice::normal("VendorDriverDraining", &now.message)),
+        reason::WAITING => Some(Notice::normal("VendorDriverWaiting", &now.message)),
         _ => None,
     }
 }
@@ -202,13 +220,13 @@ mod tests {
             ("c", &[Problem::PortDown, Problem::LinkDegraded]),
             ("d", &[Problem::PortDown]),
         ]);
-        assert!(notices(&now, &now).is_empty());
+        assert!(of_problems(&now, &now).is_empty());
         let said = |before, now| {
             let line = |notice: &Notice| {
                 let kind = if notice.is_warning { "Warning" } else { "Normal" };
                 format!("{kind} {} {}\n", notice.reason, notice.note)
             };
-            notices(before, now).iter().map(line).collect::<String>()
+            of_problems(before, now).iter().map(line).collect::<String>()
         };
         insta::assert_snapshot!(said(&before, &now), @"
         Warning NICPortDown c, d: no port is active; check the cable, the switch and the subnet manager
@@ -232,9 +250,13 @@ mod tests {
             message: message.to_owned(),
             entries: vec![],
         };
-        let mut before = String::new();
-        let mut said =
-            |host: &[HostCondition]| modules_notice(&mut before, host).map(|notice| notice.note);
+        let mut before = Findings::default();
+        let mut said = |host: &[HostCondition]| {
+            let now = Findings { host: host.to_vec(), ..Findings::default() };
+            let notice = before.notices(&now).pop();
+            before = now;
+            notice.map(|notice| notice.note)
+        };
         assert_eq!(said(&[]), None);
         assert_eq!(said(&[condition(true, "ib_umad loaded")]), None);
         let lacking = condition(false, "irdma is absent");
@@ -253,9 +275,12 @@ mod tests {
             message: "version 1".to_owned(),
             entries: vec![],
         };
-        let mut before = None;
+        let mut before = Findings::default();
         let mut said = |host: &[HostCondition]| {
-            vendor_driver_notice(&mut before, host).map(|notice| notice.reason)
+            let now = Findings { host: host.to_vec(), ..Findings::default() };
+            let notice = before.notices(&now).pop();
+            before = now;
+            notice.map(|notice| notice.reason)
         };
         assert_eq!(said(&[]), None);
         assert_eq!(said(&[condition("Expected")]), None);
@@ -272,7 +297,7 @@ mod tests {
         let names: Vec<_> = (0..64).map(|index| format!("pci-000{index:02}-00-00-0-ä")).collect();
         let down: Vec<_> =
             names.iter().map(|name| (name.as_str(), &[Problem::PortDown][..])).collect();
-        let notices = notices(&Problems::new(), &problems(&down));
+        let notices = of_problems(&Problems::new(), &problems(&down));
         assert_eq!(notices.len(), 1);
         assert!((NOTE_MAX - 3..=NOTE_MAX).contains(&notices[0].note.len()));
     }

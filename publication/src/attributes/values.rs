@@ -75,8 +75,8 @@ pub(super) fn pcie_root(nic: &NicState) -> Option<Value> {
 
 /// Where the NIC's port is, if no rail tells it apart from others.
 pub(super) fn port_function(nic: &NicState) -> Option<Value> {
-    let of_port = nic.physical_function().or(nic.address()).filter(|_| nic.rail.is_none());
-    text(of_port?)
+    let of_port = nic.physical_function().or_else(|| nic.address());
+    text(of_port.filter(|_| nic.rail.is_none())?)
 }
 
 /// `infiniband` or `ethernet`.

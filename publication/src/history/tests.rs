@@ -8,6 +8,7 @@ use crate::live;
 use crate::network::Withheld;
 use crate::nic::device_name;
 use k8s_openapi::api::resource::v1::Device;
+use std::slice;
 use topology_graph::PciAddress;
 
 /// A machine with Ethernet NICs, verbs on them, and GPUs.
@@ -112,7 +113,7 @@ fn a_function_that_is_gone_is_published_as_it_was() {
     now.snapshot.pci.retain(|function| device_name(function.address) != first.name);
     let mut now = without(&now, &all);
     let gone = seen.gone(&now.snapshot, &all).map(|nic| encode(&nic, &Given::default()));
-    assert_eq!(gone.collect::<Vec<_>>(), [first.clone()]);
+    assert_eq!(gone.collect::<Vec<_>>(), slice::from_ref(first));
     assert_eq!(seen.gone(&now.snapshot, &Held::new()).count(), 0, "no pod has it");
     seen.complete(&mut now, &all);
     assert_eq!(decide(&now).devices.len(), devices.len() - 1, "the graph does not have it");

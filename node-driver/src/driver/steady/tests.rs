@@ -37,7 +37,6 @@ async fn start_with(rescan: Duration) -> Running {
     let known = watch::objects(&mut tasks, &client, NODE, &wake, &looked);
     let first = Some(Readiness::default().wait_for("the first publication"));
     let metrics = Metrics::default();
-    let lacking = String::new();
     let steady = Steady {
         driver,
         metadata,
@@ -48,11 +47,9 @@ async fn start_with(rescan: Duration) -> Running {
         failures: 0,
         retry: None,
         metrics,
-        lacking,
-        vendor_driver: None,
         progress: Progress::default(),
         client: client.clone(),
-        withheld: Vec::new(),
+        found: Findings::default(),
     };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {

@@ -217,7 +217,10 @@ impl NicState {
     /// Whether the host has something of it that a pod can be given, as this device. The host may need it
     /// itself: whether a claim gets it then depends on what of it the claim asks for.
     pub fn can_be_prepared(&self) -> bool {
-        let Some(function) = &self.function else { return self.kept.is_none() };
+        let Some(function) = &self.function else {
+            let kept = self.kept.as_ref().map(|kept| &kept.reason);
+            return matches!(kept, None | Some(Withheld::Below(_)));
+        };
         let is_first = self.lag.as_ref().is_none_or(|lag| lag.first == function.address);
         is_usable(function) && is_first && (self.rdma.is_some() || self.netdev.is_some())
     }

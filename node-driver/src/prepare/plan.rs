@@ -13,6 +13,4 @@ pub use error::{PlanError, Refusal};
 pub use facts::{Facts, Policy};
 
 #[cfg(test)]
-mod machines;
-#[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Plans for a machine with several InfiniBand and Ethernet NICs.
 
 mod interfaces;
+mod machines;
 mod shares;
 
 use super::*;

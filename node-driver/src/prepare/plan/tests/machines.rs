@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use topology_graph::{HostRoot, fixture};
 
-#[path = "../../../tests/recorded/machine.rs"]
+#[path = "../../../../tests/recorded/machine.rs"]
 mod machine;
 
 /// Prepares each published device. Returns how many there are, and how many have no interface.

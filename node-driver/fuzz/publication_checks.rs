@@ -12,7 +12,9 @@ use node_driver::facts::cloud::{CloudProvider, read};
 use node_driver::facts::rdma::{complete, devices_in};
 use node_driver::kernel::network::{facts_in, received};
 use publication::cloud::CloudMetadata;
-use publication::decision::{Facts, decide};
+use publication::decision::{decide, decide_with};
+use publication::judge::Rules;
+use publication::machine::Facts;
 use publication::network::NetworkFacts;
 use publication::sharing::{Sharing, SharingArgs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -124,15 +126,13 @@ fn publish(mut network: NetworkFacts, cloud: CloudMetadata) {
     let devices = decide(&facts).devices;
     let names: BTreeSet<_> = devices.iter().map(|device| &device.name).collect();
     assert_eq!(names.len(), devices.len(), "every device has a name of its own");
-    let by_both = SharingArgs {
+    let sharing = SharingArgs {
         sharing: Sharing::Bandwidth,
         rdma_hca_max: NonZeroU32::new(8),
         ..SharingArgs::default()
     };
-    for device in devices {
-        let shared = by_both.apply(device.clone());
-        [device, shared].iter().for_each(is_taken);
-    }
+    let shared = decide_with(&facts, &Rules { sharing, ..Rules::default() }).devices;
+    devices.iter().chain(&shared).for_each(is_taken);
 }
 
 /// Asserts the limits of `resource.k8s.io/v1`, except the number of attributes, which a

@@ -8,7 +8,7 @@ use cluster_model::node_labels::NodeLabels;
 use process::args::{KubeArgs, LogArgs};
 use publication::filter::{self, Filter};
 use publication::health::taint::TaintArgs;
-use publication::late::BindNics;
+use publication::judge::{BindNics, Rules};
 use publication::network::HostNics;
 use publication::sharing::SharingArgs;
 use serve::args::OperationsArgs;
@@ -48,29 +48,12 @@ pub struct Args {
     /// What to publish: NICs and topology, or only the topology if another driver publishes the NICs
     #[arg(long, value_enum, default_value_t = Mode::Full)]
     pub mode: Mode,
-    /// Which NICs to publish: a CEL expression over `attributes`, a map of device attributes
-    /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
-    #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
-    pub filter: Filter,
-    /// What NICs are for: a CEL expression as for `--filter` whose result is `compute`, `storage` or
-    /// `management`; any other result, and an error, leaves the role that the driver finds
-    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
-    pub nic_role: Filter,
-    /// Rails of compute NICs: a CEL expression as for `--filter` whose result is the number of a rail; a
-    /// NIC with any other result, and one on which it fails, has no rail. The node's own file `rails` in
-    /// the directory of `--run-dir` comes first. Without both, NICs are numbered by PCI address
-    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
-    pub nic_rail: Filter,
-    /// NICs of the host and of pods
+    /// What is published of the NICs
     #[command(flatten)]
-    pub host_nics: HostNics,
+    pub nics: NicArgs,
     /// Which NICs claims can share
     #[command(flatten)]
     pub sharing: SharingArgs,
-    /// How pods get compute NICs: by name, as the scheduler chooses them, or late: the scheduler counts
-    /// them, and when a pod starts it gets the NICs nearest to the GPUs that a device plugin gave it
-    #[arg(long, value_enum, default_value_t = BindNics::Named)]
-    pub bind_nics: BindNics,
     /// Labels of nodes that bind NICs late in any case, as comma-separated KEY=VALUE that all must be
     /// there; repeatable, one of them selects a node. A node whose pods have NICs changes when these
     /// pods have ended
@@ -106,6 +89,45 @@ pub struct Args {
     /// Logging
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Which NICs are published, and what for.
+#[derive(clap::Args, Clone, Debug)]
+pub struct NicArgs {
+    /// Which NICs to publish: a CEL expression over `attributes`, a map of device attributes
+    /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
+    #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
+    pub filter: Filter,
+    /// What NICs are for: a CEL expression as for `--filter` whose result is `compute`, `storage` or
+    /// `management`; any other result, and an error, leaves the role that the driver finds
+    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
+    pub nic_role: Filter,
+    /// Rails of compute NICs: a CEL expression as for `--filter` whose result is the number of a rail; a
+    /// NIC with any other result, and one on which it fails, has no rail. The node's own file `rails` in
+    /// the directory of `--run-dir` comes first. Without both, NICs are numbered by PCI address
+    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
+    pub nic_rail: Filter,
+    /// NICs of the host and of pods
+    #[command(flatten)]
+    pub host_nics: HostNics,
+    /// How pods get compute NICs: by name, as the scheduler chooses them, or late: the scheduler counts
+    /// them, and when a pod starts it gets the NICs nearest to the GPUs that a device plugin gave it
+    #[arg(long, value_enum, default_value_t = BindNics::Named)]
+    pub bind_nics: BindNics,
+}
+
+impl NicArgs {
+    /// The rules that the operator and this driver have for NICs, without taints.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            filter: self.filter.clone(),
+            nic_role: self.nic_role.clone(),
+            nic_rail: self.nic_rail.clone(),
+            one_function_per_port: true,
+            something_to_give: true,
+            ..Rules::default()
+        }
+    }
 }
 
 /// What to publish.

@@ -8,10 +8,11 @@ mod too_old;
 
 use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
-use crate::decide::look::{self, History, Look, Outcome, Settings};
+use crate::decide::look::{self, Look, Outcome, Settings};
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::errors;
 use crate::facts::held::Claims;
+use crate::facts::history::HistoryFiles;
 use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
 use crate::facts::modules::KernelFacts;
@@ -21,13 +22,10 @@ use crate::facts::network::uplinks::Uplinks;
 use crate::facts::node::get_node;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
-use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use crate::facts::watch::KnownObjects;
 use crate::kernel::network::NetworkError;
-use crate::kubelet;
-use crate::kubelet::health::DeviceHealth;
+use crate::kubelet::health::{self, DeviceHealth};
 use crate::kubelet::run::{Shared, beside};
-use crate::prepare::inventory::Inventory;
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
 use crate::setup;
@@ -35,19 +33,18 @@ use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use kube::Client;
 use node_files::boot;
-use node_files::boot_file::BootFile;
-use node_files::durable;
-use process::chain::Chain;
 use process::client::Server;
 use publication::cloud::CloudMetadata;
-use publication::decision::{Decision, Facts};
+use publication::decision::Decision;
+use publication::history::History;
 use publication::host_setup::{HostSetup, Machine, SetUp};
+use publication::judge::BindNics;
+use publication::machine::{Facts, Usage};
 use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
+use publication::nic;
 use publication::node::NodeIdentity;
-use publication::rails::KnownRails;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -66,12 +63,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = get_node(&client, &args.node_name).await?;
-        let uplinks = Uplinks::new(&host, args.host_nics.clone());
+        let uplinks = Uplinks::new(&host, args.nics.host_nics.clone());
         let shared = &Shared { uplinks, ..Shared::default() };
         let (args, host, client, server) = (&args, &host, &client, &server);
         return Start { args, host, client, server, shared, node }.once().await;
     }
-    let uplinks = Uplinks::new(&host, args.host_nics.clone());
+    let uplinks = Uplinks::new(&host, args.nics.host_nics.clone());
     let shared = Shared { uplinks, loading: setup::LOADING, ..Shared::default() };
     let operations = Operations::start(&args, &shared)?;
     let readiness = operations.readiness.clone();
@@ -139,7 +136,7 @@ impl Start<'_> {
         // With --once there is no later publication that could correct this one.
         let (cloud, cloud_answered) =
             if args.once { source.read().await } else { source.recall().await };
-        let files = Files::new(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
+        let files = HistoryFiles::new(host, args.plugin.paths(DRIVER).map(|paths| paths.rails()));
         let driver = Driver {
             host: host.clone(),
             kernel,
@@ -153,7 +150,7 @@ impl Start<'_> {
             binding: NicBinding::new(args, &node),
             late,
             kubelet_config: KubeletConfig::at(args.kubelet_config.clone()),
-            settings: settings(args),
+            settings: Settings::from(args),
             mode: args.mode,
             run_dir: args.plugin.run_dir.clone(),
             publisher: Publisher::new(client, node),
@@ -168,18 +165,6 @@ impl Start<'_> {
             following: Box::pin(following),
         };
         Ok((driver, surroundings))
-    }
-}
-
-/// What the flags say about publication.
-fn settings(args: &Args) -> Settings {
-    Settings {
-        filter: args.filter.clone(),
-        nic_role: args.nic_role.clone(),
-        nic_rail: args.nic_rail.clone(),
-        sharing: args.sharing.clone(),
-        taints: args.taints,
-        locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
     }
 }
 
@@ -212,7 +197,8 @@ struct Driver {
     device_health: Sender<Vec<DeviceHealth>>,
     /// What the looks so far have left.
     history: History,
-    files: Files,
+    /// Where these are kept.
+    files: HistoryFiles,
     /// What prepares the host.
     setup: Option<Box<dyn HostSetup>>,
     claims: Claims,
@@ -226,50 +212,6 @@ struct Driver {
     /// The directory with the init container's report on modules.
     run_dir: PathBuf,
     publisher: Publisher,
-}
-
-/// Where the history is kept: NICs as they were before pods got them, which survives restarts of the
-/// driver, and the NICs that the machine has had, which survives reboots.
-#[derive(Debug)]
-struct Files {
-    seen: Option<BootFile<Seen>>,
-    rails: Option<PathBuf>,
-}
-
-impl Files {
-    fn new(host: &HostRoot, rails: Option<PathBuf>) -> Self {
-        Self { seen: BootFile::new(host, SEEN, SEEN_VERSION), rails }
-    }
-
-    /// The history that an earlier driver left.
-    fn load(&self) -> History {
-        let seen = self.seen.as_ref().and_then(BootFile::load).unwrap_or_default();
-        let rails = self.rails.as_ref().and_then(|file| fs::read(file).ok());
-        // An unreadable file is the same as none: the NICs are counted as they are.
-        let rails = rails.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        History { seen, rails, ..History::default() }
-    }
-
-    /// Stores what has changed.
-    fn store(&self, before: &History, after: &History) {
-        if before.rails != after.rails {
-            self.store_rails(&after.rails);
-        }
-        if before.seen != after.seen
-            && let Some(Err(error)) = self.seen.as_ref().map(|file| file.store(&after.seen))
-        {
-            let error = Chain(&error);
-            tracing::warn!(%error, "State of NICs not saved for a restart");
-        }
-    }
-
-    fn store_rails(&self, rails: &KnownRails) {
-        let Some(file) = &self.rails else { return };
-        let stored = file.parent().map_or(Ok(()), durable::create_dir);
-        if let Err(error) = stored.and_then(|()| durable::write_json(file, rails)) {
-            tracing::warn!(error = %Chain(&error), "Rails not saved for a reboot");
-        }
-    }
 }
 
 /// What is read of the machine at each look.
@@ -309,15 +251,17 @@ impl Driver {
         let (cloud, rails) = (self.cloud.clone(), rails_file(&self.run_dir));
         Ok(Look {
             machine: Facts { snapshot, network, cloud, rails },
+            usage: Usage {
+                held,
+                not_ready: setup.not_ready.clone(),
+                unresponsive: self.ports.unresponsive(),
+                port_errors: self.ports.errors(),
+                link_errors,
+            },
             namespaces,
             kernel: KernelFacts::read(&self.host),
-            held,
-            places: self.claims.places(),
             given: self.claims.given(),
             bind_nics: self.binding.wanted(),
-            unresponsive: self.ports.unresponsive(),
-            port_errors: self.ports.errors(),
-            link_errors,
             topology_policy: self.kubelet_config.topology_policy(),
             setup,
             now: Instant::now(),
@@ -326,7 +270,7 @@ impl Driver {
 
     /// Passes on and stores what was decided; returns what is to be published.
     fn keep(&mut self, outcome: Outcome) -> Decision {
-        let Outcome { decision, history, binding, late } = outcome;
+        let Outcome { decision, history, binding } = outcome;
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Machine data is inconsistent");
         }
@@ -336,9 +280,9 @@ impl Driver {
         }
         self.files.store(&self.history, &history);
         self.history = history;
-        match late {
-            Some(nics) => self.late.set(nics),
-            None => self.late.set_named(),
+        match binding.now {
+            BindNics::Late => self.late.set(decision.late.clone()),
+            BindNics::Named => self.late.set_named(),
         }
         decision
     }
@@ -355,14 +299,13 @@ impl Driver {
         .await?
     }
 
-    /// Reports each device's health to the kubelet.
+    /// Reports the health of each NIC that the host has to the kubelet.
     fn tell_health(&self, look: &Look) {
-        let inventory = Inventory::with(&look.machine.snapshot, &self.host);
+        let nics = nic::nics(&look.machine.snapshot, &look.machine.network);
         let pool = &self.publisher.node().name;
-        let list =
-            kubelet::health::device_health(&inventory, &look.unresponsive, pool, SystemTime::now());
-        let list = kubelet::health::with_places(list, &look.places);
-        self.device_health.send_replace(list);
+        let list = health::device_health(&nics, &look.usage.unresponsive, pool, SystemTime::now());
+        let places = look.given.iter().flat_map(|given| &given.places);
+        self.device_health.send_replace(health::with_places(list, places));
     }
 
     /// Reads the interfaces; a recorded machine has none, because its kernel cannot be asked.

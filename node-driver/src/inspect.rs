@@ -3,28 +3,26 @@
 
 mod report;
 
+use crate::args::NicArgs;
+use crate::decide::look::{self, Look, Settings};
 use crate::facts::cloud::source;
 use crate::facts::held::Claims;
+use crate::facts::history::HistoryFiles;
 use crate::facts::host;
 use crate::facts::kubelet_config::KubeletConfig;
+use crate::facts::modules::KernelFacts;
 use crate::facts::network::kernel::Kernel;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
-use crate::facts::seen::{SEEN, SEEN_VERSION, Seen};
 use cluster_model::drivers;
 use cluster_model::names::DRIVER;
 use node_files::boot;
-use node_files::boot_file::BootFile;
 use node_files::paths::Paths;
-use publication::decision::{Facts, NicExpressions, decide_with};
-use publication::filter::{self, Filter};
-use publication::health::Health;
-use publication::late::BindNics;
-use publication::network::{HostNics, NetworkFacts};
-use publication::rails::KnownRails;
+use publication::host_setup::SetUp;
+use publication::machine::{Facts, Usage};
+use publication::network::NetworkFacts;
 use report::Report;
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -41,24 +39,12 @@ pub struct InspectArgs {
     /// Directory that contains the host's sys, proc, dev, run and etc
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Which NICs the driver publishes: its --filter
-    #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
-    pub filter: Filter,
-    /// What NICs are for: the driver's --nic-role
-    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
-    pub nic_role: Filter,
-    /// Rails of compute NICs: the driver's --nic-rail
-    #[arg(long, value_name = "CEL", default_value = "", hide_default_value = true)]
-    pub nic_rail: Filter,
     /// Drivers of accelerators and NICs that are not built in: the driver's --drivers
     #[arg(long, value_name = "FILE")]
     pub drivers: Option<PathBuf>,
-    /// NICs of the host and of pods
+    /// What is published of the NICs
     #[command(flatten)]
-    pub host_nics: HostNics,
-    /// How pods get compute NICs: the driver's --bind-nics; `late` also for nodes that --late-nodes selects
-    #[arg(long, value_enum, default_value_t = BindNics::Named)]
-    pub bind_nics: BindNics,
+    pub nics: NicArgs,
     /// Kubelet's configuration file: the driver's --kubelet-config
     #[arg(long, value_name = "FILE")]
     pub kubelet_config: Option<PathBuf>,
@@ -97,7 +83,7 @@ pub async fn run(args: InspectArgs) -> anyhow::Result<()> {
 }
 
 async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
-    let InspectArgs { root, filter, nic_role, nic_rail, host_nics, .. } = args;
+    let (root, host_nics) = (&args.root, &args.nics.host_nics);
     let host = HostRoot::at(root);
     let paths = paths(args.kubelet_dir.clone());
     let is_this_machine = boot::is_this_machine(&host);
@@ -107,36 +93,32 @@ async fn inspect(args: &InspectArgs) -> anyhow::Result<Report> {
     } else {
         NetworkFacts { choice: host_nics.clone(), ..NetworkFacts::default() }
     };
-    let snapshot = host::snapshot(&host, &KnownPorts::default())?;
-    let cloud = source::kept(&host).unwrap_or_default();
-    let rails = rails_file(&args.run_dir);
-    let mut facts = Facts { snapshot, network, cloud, rails };
-    let seen: Option<Seen> = BootFile::new(&host, SEEN, SEEN_VERSION).and_then(|it| it.load());
     let claims = Claims::new(Some(paths.checkpoint()));
-    let held = claims.held();
-    let seen = seen.unwrap_or_default();
-    seen.complete(&mut facts, &held);
-    let rails = fs::read(paths.rails()).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let known: KnownRails = rails.unwrap_or_default();
-    let expressions = NicExpressions { role: nic_role, rail: nic_rail };
-    let decision = decide_with(&facts, expressions, &known)
-        .with_gone(seen.gone(&facts.snapshot, &held))
-        .filtered(filter)
-        .with_something_to_give(&facts.snapshot, &held)
-        .one_function_per_port(&facts.snapshot, &held);
+    let look = Look {
+        machine: Facts {
+            snapshot: host::snapshot(&host, &KnownPorts::default())?,
+            network,
+            cloud: source::kept(&host).unwrap_or_default(),
+            rails: rails_file(&args.run_dir),
+        },
+        usage: Usage { held: claims.held(), ..Usage::default() },
+        namespaces: None,
+        kernel: KernelFacts::default(),
+        given: claims.given(),
+        bind_nics: args.nics.bind_nics,
+        topology_policy: KubeletConfig::at(args.kubelet_config.clone()).topology_policy(),
+        setup: SetUp::default(),
+        now: Instant::now(),
+    };
+    // Without taints: the driver's flags decide which problems are taints.
+    let rules = args.nics.rules();
+    let settings = Settings { rules, locked_memory: None };
+    let history = HistoryFiles::new(&host, Some(paths.rails())).load();
+    let first = look::decide(look.clone(), &settings, &history);
     // What is wrong now, if it lasts.
-    let (mut health, now) = (Health::default(), Instant::now());
-    health.observe(&decision.vitals, now);
-    health.observe(&decision.vitals, now + LASTS);
-    let problems = health.problems(now + LASTS);
-    let policy = KubeletConfig::at(args.kubelet_config.clone()).topology_policy();
-    if args.bind_nics == BindNics::Named {
-        return Ok(Report::new(decision, problems, &held, is_this_machine).with_policy(policy));
-    }
-    let (places, taken) = (claims.places(), held.keys().cloned().collect());
-    let (decision, nics) = decision.bound_late(&places, &taken);
-    let report = Report::new(decision, problems, &held, is_this_machine);
-    Ok(report.with_policy(policy).with_late(nics))
+    let later = Look { now: look.now + LASTS, ..look.clone() };
+    let outcome = look::decide(later, &settings, &first.history);
+    Ok(Report::new(outcome, &look, is_this_machine))
 }
 
 fn paths(kubelet: PathBuf) -> Paths {

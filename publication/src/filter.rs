@@ -8,10 +8,10 @@
 //! it, and dropped if the result is not a boolean. CEL's time functions are left out: no
 //! attribute is a time, and they would add the time zone database to the binary.
 
+use crate::attribute::{self, Attributes};
 use cel::objects::{Key, Map};
 use cel::parser::{Expression, PrattParser};
 use cel::{Context, Env, Value};
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -50,67 +50,64 @@ impl Filter {
     }
 
     /// Whether the filter keeps a device. It does if the expression fails on the device.
-    pub fn keeps(&self, device: &Device) -> bool {
-        self.verdict(device).unwrap_or(true)
+    pub fn keeps(&self, nic: &Attributes) -> bool {
+        self.verdict(nic).unwrap_or(true)
     }
 
-    /// The role that the expression gives a device; `None` if there is no expression, if it
+    /// The role that the expression gives a NIC; `None` if there is no expression, if it
     /// fails, or if its result is no role.
-    pub fn role(&self, device: &Device) -> Option<NicRole> {
-        match self.compiled.as_ref()?.evaluate(device)? {
+    pub fn role(&self, nic: &Attributes) -> Option<NicRole> {
+        match self.compiled.as_ref()?.evaluate(nic)? {
             Value::String(text) => text.parse().ok(),
             _ => None,
         }
     }
 
-    /// The rail that the expression gives a device; `None` if there is no expression, if it fails, or
+    /// The rail that the expression gives a NIC; `None` if there is no expression, if it fails, or
     /// if its result is no number of a rail.
-    pub fn rail(&self, device: &Device) -> Option<u32> {
-        match self.compiled.as_ref()?.evaluate(device)? {
+    pub fn rail(&self, nic: &Attributes) -> Option<u32> {
+        match self.compiled.as_ref()?.evaluate(nic)? {
             Value::Int(number) => u32::try_from(number).ok(),
             Value::UInt(number) => u32::try_from(number).ok(),
             _ => None,
         }
     }
 
-    /// Whether the filter selects a device. It does not if the expression fails on the device.
-    pub fn selects(&self, device: &Device) -> bool {
-        self.verdict(device).unwrap_or(false)
+    /// Whether the filter selects a NIC. It does not if the expression fails on it.
+    pub fn selects(&self, nic: &Attributes) -> bool {
+        self.verdict(nic).unwrap_or(false)
     }
 
-    /// The expression's result for a device; `None` if it fails.
-    fn verdict(&self, device: &Device) -> Option<bool> {
+    /// The expression's result for a NIC; `None` if it fails.
+    fn verdict(&self, nic: &Attributes) -> Option<bool> {
         let Some(compiled) = &self.compiled else { return Some(true) };
-        Some(compiled.evaluate(device)? == Value::Bool(true))
+        Some(compiled.evaluate(nic)? == Value::Bool(true))
     }
 }
 
 impl Compiled {
-    /// The expression's value for a device; `None` if it fails.
-    fn evaluate(&self, device: &Device) -> Option<Value> {
+    /// The expression's value for a NIC; `None` if it fails.
+    fn evaluate(&self, nic: &Attributes) -> Option<Value> {
         let mut context = Context::with_env(Arc::clone(&self.functions));
-        context.add_variable_from_value("attributes", attributes(device));
+        context.add_variable_from_value("attributes", attributes(nic));
         Value::resolve(&self.expression, &context).ok()
     }
 }
 
-fn attributes(device: &Device) -> Value {
-    let attributes = device.attributes.iter().flatten();
-    map(attributes.map(|(name, attribute)| (name.as_str(), fields(attribute))))
+fn attributes(nic: &Attributes) -> Value {
+    map(nic.iter().map(|(name, value)| (name.as_str(), fields(value))))
 }
 
 /// Go's fields are pointers: an unset field is null.
-fn fields(attribute: &DeviceAttribute) -> Value {
-    let text = |text: &Option<String>| {
-        text.as_ref().map_or(Value::Null, |text| Value::String(Arc::new(text.clone())))
-    };
-    map([
-        ("StringValue", text(&attribute.string)),
-        ("VersionValue", text(&attribute.version)),
-        ("IntValue", attribute.int.map_or(Value::Null, Value::Int)),
-        ("BoolValue", attribute.bool.map_or(Value::Null, Value::Bool)),
-    ]
-    .into_iter())
+fn fields(value: &attribute::Value) -> Value {
+    let mut fields =
+        ["StringValue", "VersionValue", "IntValue", "BoolValue"].map(|field| (field, Value::Null));
+    match value {
+        attribute::Value::Text(text) => fields[0].1 = Value::String(Arc::new(text.as_str().into())),
+        attribute::Value::Int(number) => fields[2].1 = Value::Int((*number).into()),
+        attribute::Value::Bool(bool) => fields[3].1 = Value::Bool(*bool),
+    }
+    map(fields.into_iter())
 }
 
 fn map<'a>(entries: impl Iterator<Item = (&'a str, Value)>) -> Value {
@@ -143,13 +140,19 @@ impl fmt::Debug for Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::attributes;
     use crate::decision::decide;
     use crate::live;
+
+    /// The attributes of p4d's NICs.
+    fn nics() -> Vec<Attributes> {
+        decide(&live::facts("eks-p4d")).nics.iter().map(attributes).collect()
+    }
 
     /// How many of p4d's seven NICs (four EFA, three ENA on Ethernet) are kept.
     #[test]
     fn expressions_on_a_live_machine() {
-        let devices = decide(&live::facts("eks-p4d")).devices;
+        let nics = nics();
         for (expression, expected) in [
             (DEFAULT, 7),
             ("", 7),
@@ -174,17 +177,17 @@ mod tests {
             (r#""yes""#, 0),
         ] {
             let filter: Filter = expression.parse().unwrap();
-            let kept = devices.iter().filter(|device| filter.keeps(device)).count();
+            let kept = nics.iter().filter(|nic| filter.keeps(nic)).count();
             assert_eq!(kept, expected, "{expression}");
         }
     }
 
     #[test]
     fn an_expression_gives_roles() {
-        let devices = decide(&live::facts("eks-p4d")).devices;
+        let nics = nics();
         let roles = |expression: &str| {
             let filter: Filter = expression.parse().unwrap();
-            devices.iter().filter_map(|device| filter.role(device)).collect::<Vec<_>>()
+            nics.iter().filter_map(|nic| filter.role(nic)).collect::<Vec<_>>()
         };
         let numa = r#"attributes["dra.net/numaNode"].IntValue == 0 ? "storage" : """#;
         assert_eq!(roles(numa), [NicRole::Storage; 3]);

@@ -4,14 +4,15 @@
 //! An Ethernet port counts only while its interface is set up, and only after it has been
 //! down for a while: it goes down whenever its interface enters or leaves a pod.
 
+pub mod problem;
 mod rate;
 mod signal;
 pub mod taint;
 
+pub use problem::{PortErrors, Problem};
 use rate::Rate;
 use signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// How many errors within ten minutes are a problem. A link at the error rate that InfiniBand allows
@@ -25,34 +26,6 @@ const MANY_LINK_DOWNS: u64 = 10;
 /// interface has moved.
 const ETHERNET_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Errors of an RDMA device's ports since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortErrors {
-    /// Symbols and packets that arrived broken.
-    pub broken: u64,
-    /// How often a port has lost its link.
-    pub link_downs: u64,
-}
-
-/// What can be wrong with a NIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Problem {
-    /// No port is up, or none has been up for long enough.
-    PortDown,
-    /// A port goes down repeatedly.
-    PortFlapping,
-    /// A port receives many broken symbols or packets, or loses its link often.
-    PortErrors,
-    /// The `PCIe` link is slower or narrower than the function supports.
-    LinkDegraded,
-    /// The `PCIe` link has many errors that the hardware corrected.
-    PcieErrors,
-    /// The RDMA device does not answer the kernel.
-    Unresponsive,
-    /// A pod has the device, but the machine no longer has it.
-    Gone,
-}
-
 /// The problems of each NIC that has any, by device name.
 pub type Problems = BTreeMap<String, BTreeSet<Problem>>;
 
@@ -65,10 +38,8 @@ pub struct Vitals {
     pub is_ethernet: bool,
     /// Whether the `PCIe` link runs below its capability.
     pub link_degraded: Option<bool>,
-    /// Errors of its ports since the device started.
-    pub port_errors: Option<u64>,
-    /// How often its ports have lost their link.
-    pub link_downs: Option<u64>,
+    /// Errors of its ports.
+    pub port_errors: Option<PortErrors>,
     /// Corrected errors of its `PCIe` link.
     pub pcie_errors: Option<u64>,
     /// Whether the RDMA device does not answer.
@@ -96,38 +67,6 @@ struct Nic {
     gone: bool,
 }
 
-impl Problem {
-    /// All problems.
-    pub const ALL: [Self; 7] = [
-        Self::PortDown,
-        Self::PortFlapping,
-        Self::PortErrors,
-        Self::LinkDegraded,
-        Self::PcieErrors,
-        Self::Unresponsive,
-        Self::Gone,
-    ];
-
-    /// The problem's name in metrics and, after `dranet.io/`, in taint keys.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::PortDown => "port-down",
-            Self::PortFlapping => "port-flapping",
-            Self::PortErrors => "port-errors",
-            Self::LinkDegraded => "link-degraded",
-            Self::PcieErrors => "pcie-errors",
-            Self::Unresponsive => "unresponsive",
-            Self::Gone => "gone",
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
 impl Health {
     /// Records what is observed now; forgets NICs that are not in `seen`.
     pub fn observe(&mut self, seen: &BTreeMap<String, Vitals>, now: Instant) {
@@ -139,9 +78,10 @@ impl Health {
             let is_down = if is_ethernet { nic.down_for_long(is_down, now) } else { is_down };
             observe(&mut nic.port, is_down, now);
             observe(&mut nic.link, link_degraded, now);
+            let of_port = vitals.port_errors;
             for (rate, value, many) in [
-                (&mut nic.port_errors, vitals.port_errors, MANY_ERRORS),
-                (&mut nic.link_downs, vitals.link_downs, MANY_LINK_DOWNS),
+                (&mut nic.port_errors, of_port.map(|it| it.broken), MANY_ERRORS),
+                (&mut nic.link_downs, of_port.map(|it| it.link_downs), MANY_LINK_DOWNS),
                 (&mut nic.pcie_errors, vitals.pcie_errors, MANY_ERRORS),
             ] {
                 if let Some(value) = value {

@@ -7,6 +7,7 @@
 //! (`bond_setup` in `drivers/net/bonding/bond_main.c`).
 
 use crate::network::{Interface, NetworkFacts};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, Snapshot};
 
@@ -14,10 +15,10 @@ use topology_graph::{PciAddress, Snapshot};
 const KINDS: [&str; 2] = ["bond", "team"];
 
 /// A bond that is one NIC.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lag<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lag {
     /// The bond's interface.
-    pub bond: &'a Interface,
+    pub bond: Interface,
     /// The function with the RDMA device, by which the NIC is named.
     pub first: PciAddress,
     /// All functions whose ports it joins, by address.
@@ -25,7 +26,7 @@ pub struct Lag<'a> {
 }
 
 /// The bonds of a machine that are NICs.
-pub fn lags<'a>(snapshot: &Snapshot, network: &'a NetworkFacts) -> Vec<Lag<'a>> {
+pub(crate) fn lags(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<Lag> {
     network
         .interfaces
         .iter()
@@ -34,7 +35,7 @@ pub fn lags<'a>(snapshot: &Snapshot, network: &'a NetworkFacts) -> Vec<Lag<'a>> 
         .collect()
 }
 
-fn lag<'a>(bond: &'a Interface, snapshot: &Snapshot, network: &NetworkFacts) -> Option<Lag<'a>> {
+fn lag(bond: &Interface, snapshot: &Snapshot, network: &NetworkFacts) -> Option<Lag> {
     let members = network.interfaces.iter().filter(|it| it.master == Some(bond.index));
     // One that is no function of the adapter makes it an ordinary bond.
     let functions: BTreeSet<PciAddress> = members
@@ -49,7 +50,7 @@ fn lag<'a>(bond: &'a Interface, snapshot: &Snapshot, network: &NetworkFacts) -> 
     let [first] = with_rdma[..] else { return None };
     let first = *first;
     let is_lag = functions.len() > 1 && functions.iter().all(|it| it.slot() == adapter);
-    is_lag.then_some(Lag { bond, first, functions })
+    is_lag.then(|| Lag { bond: bond.clone(), first, functions })
 }
 
 #[cfg(test)]

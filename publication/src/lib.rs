@@ -1,8 +1,9 @@
 //! Derives what is published about a machine: its NICs with their attributes, taints and sharing, as
 //! ResourceSlices, and its topology.
 //!
-//! Facts → decision: [`decision::decide`] takes the facts of a machine, which a caller reads from the
-//! kernel or from a file, and [`slices`] plans the writes. The crate uses no client, no netlink, and no
+//! Facts → model → decision: [`machine`] takes the facts of a machine, which a caller reads from the
+//! kernel or from a file, and makes a [`nic::NicState`] of each NIC; [`judge`] decides on each; [`attributes`]
+//! writes the devices, and [`slices`] plans the writes. The crate uses no client, no netlink, and no
 //! clock. The node driver publishes with it, and the simulator derives nodes of recorded machines.
 
 pub mod attribute;
@@ -13,11 +14,14 @@ mod fabric;
 pub mod filter;
 pub mod health;
 pub mod held;
+pub mod history;
 pub mod host_setup;
+pub mod judge;
 pub mod lag;
 pub mod late;
 #[cfg(feature = "fixture")]
 pub mod live;
+pub mod machine;
 pub mod netns_mode;
 pub mod network;
 pub mod nic;
@@ -29,4 +33,3 @@ mod pci_names;
 pub mod rails;
 pub mod sharing;
 pub mod slices;
-pub mod withheld;

@@ -8,13 +8,14 @@
 )]
 
 use crate::cloud::CloudMetadata;
-use crate::decision::Facts;
+use crate::machine::Facts;
 use crate::network::NetworkFacts;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use topology_graph::{HostRoot, fixture};
+use topology_graph::{HostRoot, LinkLayer, PciFunction, RdmaDevice, fixture};
 
 /// The machines.
 pub const MACHINES: [&str; 4] = ["aks-gb300", "aks-mi300x", "eks-p4d", "oke-gb200"];
@@ -60,6 +61,24 @@ pub fn published_by_upstream(machine: &str) -> Vec<Device> {
         .and_then(|list| list.items.into_iter().next())
         .unwrap_or_else(|| serde_saphyr::from_str(&text).unwrap());
     slice.spec.devices.unwrap()
+}
+
+/// A network controller of NVIDIA's at this address, which its kernel driver has.
+pub fn function(address: &str) -> PciFunction {
+    let path = format!("devices/pci0000:00/{address}");
+    let function = json!({
+        "address": address, "path": path, "bridges": [], "class": 0x02_0000, "vendor": 0x15b3,
+        "device": 0x1021, "driver": "mlx5_core", "managesSwitches": false,
+    });
+    serde_json::from_value(function).unwrap()
+}
+
+/// An RDMA device with one active port, and with these character devices.
+pub fn rdma_device(name: &str, layer: LinkLayer, [uverbs, umad, issm]: [&str; 3]) -> RdmaDevice {
+    let port = json!({"number": 1, "state": "active", "linkLayer": layer});
+    let device =
+        json!({"name": name, "ports": [port], "uverbs": [uverbs], "umad": [umad], "issm": [issm]});
+    serde_json::from_value(device).unwrap()
 }
 
 #[derive(serde::Deserialize)]

@@ -1,19 +1,26 @@
-//! Finds the NICs of a machine that can be published, with their device name and link
-//! type. Pure; `attributes` derives their attributes.
+//! The NICs of a machine: functions and interfaces that pods could be given, with all that is known
+//! of each. Pure; [`judge`](crate::judge::judge) says which of them pods can get, and
+//! [`attributes`](crate::attributes) writes them as devices.
 //!
-//! The link type comes from the ports: the interface of an Ethernet function may be in a
-//! pod's namespace. NICs that the host itself needs are not published, nor those that no
-//! pod can get; each has a [reason](WithheldReason).
+//! The link type comes from the ports: the interface of an Ethernet function may be in a pod's
+//! namespace.
+//!
+//! Other values are about a NIC for a reason of their own: an [`Interface`] is what rtnetlink says, also of what
+//! is no NIC; a `Device` is the form of the API; a [`LateNic`](crate::late::LateNic) hands a verdict to
+//! preparation. In node-driver a `HostLink` is what the host gets back, and a `PlannedDevice` what a claim has.
 
+use crate::attribute::Text;
+use crate::health::{PortErrors, Problem, Vitals};
+use crate::held::Holding;
 use crate::lag::{Lag, lags};
 use crate::network::{Interface, NetworkFacts, Withheld};
-use crate::withheld::{WithheldNic, WithheldReason};
 use cluster_model::names::LATE_PLACE;
-use cluster_model::names::attribute::dranet;
-use k8s_openapi::api::resource::v1::Device;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use topology_graph::{LinkLayer, PciAddress, PciFunction, RdmaDevice, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::{
+    LinkLayer, Netdev, NicRole, NumaNode, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort,
+    Snapshot,
+};
 
 /// PCI base class of network controllers.
 const CLASS_NETWORK: u32 = 0x02;
@@ -46,7 +53,9 @@ const PLUGIN_PREFIXES: [&str; 12] = [
 ];
 
 /// The kind of link that a NIC has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum LinkType {
     /// InfiniBand, with or without IP over it.
     InfiniBand,
@@ -55,40 +64,208 @@ pub enum LinkType {
     /// Verbs over a fabric that is neither: EFA, eRDMA.
     Verbs,
     /// A network interface without a device.
+    #[default]
     Virtual,
 }
 
-/// One NIC.
-#[derive(Clone, Debug)]
-pub struct Nic<'a> {
+/// Something that could be a NIC of pods, with all that is known of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NicState {
     /// Name of the device in a slice.
     pub name: String,
     /// Its kind of link.
     pub link_type: LinkType,
     /// Its PCI function; `None` for a virtual interface.
-    pub function: Option<&'a PciFunction>,
+    pub function: Option<PciFunction>,
     /// Its RDMA device.
-    pub rdma: Option<&'a RdmaDevice>,
-    /// Its network interface, if that is in the host's namespace; the bond, if it joins its ports. IPoIB
-    /// interfaces do not count: they are created and removed independently of the NIC.
-    pub interface: Option<&'a Interface>,
-    /// Whether its link runs slower or narrower than both the NIC and the port above support.
+    pub rdma: Option<RdmaDevice>,
+    /// Its own network interface as sysfs has it, also if the kernel was not asked for interfaces.
+    pub netdev: Option<Netdev>,
+    /// Its own network interface, if that is in the host's namespace.
+    pub interface: Option<Interface>,
+    /// Name of the interface below that one, without which it reaches nothing.
+    pub lower: Option<String>,
+    /// The bond that joins its port with others.
+    pub lag: Option<Lag>,
+    /// Whether its PCIe link runs slower or narrower than both the NIC and the port above support.
     pub link_degraded: Option<bool>,
+    /// Why the host keeps it.
+    #[serde(skip)]
+    pub kept: Option<Kept>,
+    /// What it is for.
+    pub role: Option<NicRole>,
+    /// Its NUMA node: from firmware, or from what is known about the VM size.
+    pub numa: Option<NumaNode>,
+    /// The PCIe switch above it, by its name in the topology.
+    pub switch: Option<String>,
+    /// UUID of the GPU that the topology pairs with it alone.
+    pub partner: Option<String>,
+    /// The rail that it is cabled to: NICs of different machines with the same number are.
+    pub rail: Option<u32>,
+    /// What it shares with all NICs of its machine.
+    pub machine: MachineFacts,
+    /// What is so now. Nothing of it is remembered.
+    #[serde(skip)]
+    pub now: NicNow,
 }
 
-/// A function or interface that could be a NIC of pods.
-#[derive(Clone, Debug)]
-pub enum Offer<'a> {
-    /// Pods can get it.
-    Nic(Nic<'a>),
-    /// They cannot.
-    Withheld(WithheldNic),
+/// What all NICs of a machine have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineFacts {
+    /// The hash of the graph.
+    pub shape: String,
+    /// The fabric of the whole machine.
+    pub fabric: Option<String>,
+    /// The driver of the GPUs that are present. If there are several, the first known one: a table has
+    /// room for the join attributes of one driver.
+    pub gpu_driver: Option<String>,
+    /// The cloud's attributes.
+    pub cloud: BTreeMap<String, Text>,
 }
 
-impl Nic<'_> {
+/// Why the host keeps a NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The reason.
+    pub reason: Withheld,
+    /// The interface for which the host keeps it.
+    pub interface: Option<String>,
+}
+
+/// What is so of a NIC at one look.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
+pub struct NicNow {
+    /// The parts that a pod has, if it is allocated.
+    pub holding: Option<Holding>,
+    /// A pod has it, but the machine no longer does.
+    pub is_gone: bool,
+    /// The function of the same port that is given out instead.
+    pub other_function: Option<OtherFunction>,
+    /// Its virtual functions are being created, or it is one of them.
+    pub is_not_ready: bool,
+    /// The operator's filter drops it.
+    pub is_dropped: bool,
+    /// The operator lets claims share it.
+    pub is_shared: bool,
+    /// Its driver is being loaded from a vendor's container.
+    pub driver_is_loading: bool,
+    /// A vendor's container waits until no pod has it.
+    pub driver_is_awaited: bool,
+    /// Its RDMA device does not answer.
+    pub is_unresponsive: bool,
+    /// Errors of its ports.
+    pub port_errors: Option<PortErrors>,
+    /// Corrected errors of its PCIe link.
+    pub pcie_errors: Option<u64>,
+    /// What is wrong with it.
+    pub problems: BTreeSet<Problem>,
+}
+
+/// A function by which the port of a NIC is given out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherFunction {
+    /// A virtual function of it, as a device in a slice.
+    Virtual(String),
+    /// Its physical function, which a pod has, as a device in a slice.
+    Physical(String),
+}
+
+impl NicState {
     /// Its PCI address; `None` for a virtual interface.
     pub fn address(&self) -> Option<PciAddress> {
-        self.function.map(|function| function.address)
+        self.function.as_ref().map(|function| function.address)
+    }
+
+    /// Its physical function, if it is a virtual one and the machine has both.
+    pub fn physical_function(&self) -> Option<PciAddress> {
+        self.function.as_ref()?.physical_function
+    }
+
+    /// The interface that goes with it: the bond, if it joins its ports. IPoIB interfaces do not count:
+    /// they are created and removed independently of the NIC.
+    pub fn own_interface(&self) -> Option<&Interface> {
+        let bond = self.lag.as_ref().map(|lag| &lag.bond);
+        bond.or(self.interface.as_ref()).filter(|_| self.link_type != LinkType::InfiniBand)
+    }
+
+    /// The name of the interface by which the host reaches it, IPoIB included.
+    pub fn link_name(&self) -> Option<&str> {
+        let bond = self.lag.as_ref().map(|lag| &lag.bond.name);
+        let interface = self.interface.as_ref().map(|interface| &interface.name);
+        let netdev = self.netdev.as_ref().map(|netdev| &netdev.name);
+        bond.or(interface).or(netdev).map(String::as_str)
+    }
+
+    /// The first port. It represents the NIC if there are several.
+    pub fn port(&self) -> Option<&RdmaPort> {
+        self.rdma.as_ref()?.ports.first()
+    }
+
+    /// Whole gigabits per second.
+    pub fn rate_gbps(&self) -> Option<u32> {
+        Some(self.port()?.rate_megabits? / 1_000)
+    }
+
+    /// Whether it is a compute NIC with RDMA.
+    pub fn is_compute(&self) -> bool {
+        self.role == Some(NicRole::Compute) && self.rdma.is_some()
+    }
+
+    /// Whether the host has something of it that a pod can be given, as this device. The host may need it
+    /// itself: whether a claim gets it then depends on what of it the claim asks for.
+    pub fn can_be_prepared(&self) -> bool {
+        let Some(function) = &self.function else {
+            let kept = self.kept.as_ref().map(|kept| &kept.reason);
+            return matches!(kept, None | Some(Withheld::Below(_)));
+        };
+        let is_first = self.lag.as_ref().is_none_or(|lag| lag.first == function.address);
+        is_usable(function) && is_first && (self.rdma.is_some() || self.netdev.is_some())
+    }
+
+    /// Whether it is one end of a pair by which a network plugin connects a pod.
+    pub fn is_veth(&self) -> bool {
+        self.interface.as_ref().is_some_and(|it| it.kind.as_deref() == Some(VETH))
+    }
+
+    /// Whether an InfiniBand NIC has an active port, or an Ethernet NIC with verbs whose interface is
+    /// set up; `None` if no port state is known. An Ethernet port is down until somebody sets its
+    /// interface up.
+    fn port_up(&self) -> Option<bool> {
+        let is_judged = match self.link_type {
+            LinkType::InfiniBand => true,
+            LinkType::Ethernet => self.own_interface().is_some_and(|it| it.is_up == Some(true)),
+            LinkType::Verbs | LinkType::Virtual => false,
+        };
+        let rdma = self.rdma.as_ref().filter(|_| is_judged)?;
+        let mut states = rdma.ports.iter().filter_map(|port| port.state).peekable();
+        states.peek()?;
+        Some(states.any(|state| state == PortState::Active))
+    }
+
+    /// What is observed of its health.
+    pub(crate) fn vitals(&self) -> Vitals {
+        if self.now.is_gone {
+            return Vitals { gone: true, ..Vitals::default() };
+        }
+        let port_up = self.port_up();
+        Vitals {
+            port_up,
+            is_ethernet: port_up.is_some() && self.link_type == LinkType::Ethernet,
+            link_degraded: self.link_degraded,
+            port_errors: self.now.port_errors,
+            pcie_errors: self.now.pcie_errors,
+            unresponsive: self.now.is_unresponsive,
+            gone: false,
+        }
+    }
+
+    /// As the next look must know it.
+    #[must_use]
+    pub fn remembered(&self) -> Self {
+        Self { kept: None, now: NicNow::default(), ..self.clone() }
     }
 }
 
@@ -97,145 +274,122 @@ pub fn device_name(address: PciAddress) -> String {
     format!("pci-{}", address.to_string().replace([':', '.'], "-"))
 }
 
-/// The NICs of a machine: functions by address, then virtual interfaces by name.
-pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
-    offers(snapshot, network)
-        .into_iter()
-        .filter_map(|offer| match offer {
-            Offer::Nic(nic) => Some(nic),
-            Offer::Withheld(_) => None,
-        })
-        .collect()
+/// The driver that reserves a function for a virtual machine or a program.
+pub(crate) fn holder(function: &PciFunction) -> Option<&String> {
+    function.driver.as_ref().filter(|driver| HOLDERS.contains(&driver.as_str()))
 }
 
-/// The NICs of a machine, and what could be one but is withheld.
-pub fn offers<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Offer<'a>> {
-    let host = Host { network, withheld: network.withheld(), lags: lags(snapshot, network) };
-    let functions =
-        snapshot.pci.iter().filter_map(|function| of_function(snapshot, &host, function));
-    let interfaces =
-        network.interfaces.iter().filter_map(|interface| of_interface(interface, &host.withheld));
+/// Whether a driver is bound to the function that does not only reserve it.
+pub fn is_usable(function: &PciFunction) -> bool {
+    function.driver.is_some() && holder(function).is_none()
+}
+
+/// What could be NICs of pods, as far as the kernel tells: functions by address, then virtual
+/// interfaces by name.
+pub fn nics(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<NicState> {
+    let host =
+        Host { snapshot, network, withheld: network.withheld(), lags: lags(snapshot, network) };
+    let functions = snapshot.pci.iter().filter_map(|function| host.function(function));
+    let interfaces = network.interfaces.iter().filter_map(|interface| host.interface(interface));
     functions.chain(interfaces).collect()
 }
 
 /// What the host does with interfaces.
 struct Host<'a> {
+    snapshot: &'a Snapshot,
     network: &'a NetworkFacts,
     /// Why interfaces stay with it, by index.
     withheld: BTreeMap<u32, Withheld>,
-    lags: Vec<Lag<'a>>,
+    lags: Vec<Lag>,
 }
 
-impl<'a> Host<'a> {
-    /// The bond that joins the ports of this function's adapter.
-    fn lag(&self, function: PciAddress) -> Option<&Lag<'a>> {
-        self.lags.iter().find(|lag| lag.functions.contains(&function))
-    }
-
-    /// Why an interface stays with the host. A port of a bond that is a NIC is given as part of that.
-    fn keeps(&self, interface: &Interface, lag: Option<&Lag<'_>>) -> Option<&Withheld> {
-        let reason = self.withheld.get(&interface.index)?;
-        let is_port = lag.is_some_and(|lag| interface.master == Some(lag.bond.index));
-        if is_port && matches!(reason, Withheld::Member(_)) { None } else { Some(reason) }
-    }
-
-    /// Whether the operator keeps a function for the host, or another whose port is joined with its own.
-    fn is_kept(&self, function: PciAddress, lag: Option<&Lag<'_>>) -> bool {
-        let joined = lag.into_iter().flat_map(|lag| lag.functions.iter().copied());
-        let mut all = joined.chain([function]);
-        all.any(|function| self.network.is_for_host(&function.to_string()))
-    }
-}
-
-/// The functions that may be NICs for pods: network controllers and functions with an RDMA device, to
-/// which a driver is bound. Publication and preparation use this one rule.
-pub fn candidates(snapshot: &Snapshot) -> impl Iterator<Item = &PciFunction> {
-    snapshot.pci.iter().filter(|function| {
-        let has_rdma = snapshot.rdma_device(function.address).is_some();
-        is_usable(function) && (has_rdma || function.class >> 16 == CLASS_NETWORK)
-    })
-}
-
-fn of_function<'a>(
-    snapshot: &'a Snapshot,
-    host: &Host<'a>,
-    function: &'a PciFunction,
-) -> Option<Offer<'a>> {
-    let rdma = snapshot.rdma_device(function.address);
-    let is_network = function.class >> 16 == CLASS_NETWORK;
-    if !is_network && rdma.is_none() {
-        return None;
-    }
-    let lag = host.lag(function.address);
-    let mut interfaces = interfaces_of(snapshot, host.network, function.address);
-    interfaces.extend(lag.map(|lag| lag.bond));
-    let of_host = interfaces.iter().find_map(|it| Some((*it, host.keeps(it, lag)?)));
-    let reason = unusable(function).or_else(|| match of_host {
-        Some((_, reason)) => Some(WithheldReason::Host(reason.clone())),
-        None if host.is_kept(function.address, lag) => {
-            Some(WithheldReason::Host(Withheld::Operator))
+impl Host<'_> {
+    /// A network controller, or a function with an RDMA device.
+    fn function(&self, function: &PciFunction) -> Option<NicState> {
+        let address = function.address;
+        let rdma = self.snapshot.rdma_device(address);
+        if function.class >> 16 != CLASS_NETWORK && rdma.is_none() {
+            return None;
         }
-        None => part_of(lag, function.address),
-    });
-    if let Some(reason) = reason {
-        let interface =
-            of_host.map(|(interface, _)| interface).or_else(|| interfaces.first().copied());
-        return Some(Offer::Withheld(WithheldNic {
-            name: device_name(function.address),
-            interface: interface.map(|it| it.name.clone()),
-            reason,
-        }));
+        let lag = self.lags.iter().find(|lag| lag.functions.contains(&address));
+        let own = self.interfaces_of(address);
+        let interface = own.first().copied();
+        let netdev = self
+            .snapshot
+            .netdevs_of(address)
+            .find(|netdev| interface.is_none_or(|interface| interface.name == netdev.name));
+        Some(NicState {
+            name: device_name(address),
+            link_type: link_type(function, rdma),
+            function: Some(function.clone()),
+            rdma: rdma.cloned(),
+            netdev: netdev.cloned(),
+            interface: interface.cloned(),
+            lower: self.lower(interface),
+            link_degraded: self.snapshot.is_link_degraded(function),
+            kept: self.keeps(function, &own, lag),
+            lag: lag.cloned(),
+            ..NicState::default()
+        })
     }
-    let own = lag.map(|lag| lag.bond).or_else(|| interfaces.into_iter().next());
-    let link_type = link_type(function, rdma);
-    let has_interface = link_type != LinkType::InfiniBand;
-    Some(Offer::Nic(Nic {
-        name: device_name(function.address),
-        link_type,
-        function: Some(function),
-        rdma,
-        interface: own.filter(|_| has_interface),
-        link_degraded: snapshot.is_link_degraded(function),
-    }))
-}
 
-/// Of the functions of a bond, the NIC is the one with the RDMA device.
-fn part_of(lag: Option<&Lag<'_>>, function: PciAddress) -> Option<WithheldReason> {
-    let lag = lag.filter(|lag| lag.first != function)?;
-    let (bond, first) = (lag.bond.name.clone(), device_name(lag.first));
-    Some(WithheldReason::PortOfBond { bond, first })
-}
-
-/// Why no pod can get a function, as far as its driver shows.
-fn unusable(function: &PciFunction) -> Option<WithheldReason> {
-    let is_virtual = function.physical_function.is_some();
-    match &function.driver {
-        None => Some(WithheldReason::Unbound { is_virtual }),
-        Some(driver) if HOLDERS.contains(&driver.as_str()) => {
-            Some(WithheldReason::Reserved { driver: driver.clone() })
+    /// A virtual interface that a pod can be given.
+    fn interface(&self, interface: &Interface) -> Option<NicState> {
+        let kind = interface.kind.as_deref()?;
+        let is_plugin = PLUGIN_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix));
+        if !VIRTUAL_KINDS.contains(&kind) || is_plugin {
+            return None;
         }
-        Some(_) => None,
+        let reason = self.withheld.get(&interface.index);
+        // The host's end of a pod's own interface comes and goes with the pod, and nobody misses it.
+        if kind == VETH && matches!(reason, Some(Withheld::Member(_))) {
+            return None;
+        }
+        Some(NicState {
+            name: interface_device_name(&interface.name),
+            interface: Some(interface.clone()),
+            lower: self.lower(Some(interface)),
+            kept: reason.map(|reason| Kept {
+                reason: reason.clone(),
+                interface: Some(interface.name.clone()),
+            }),
+            ..NicState::default()
+        })
     }
-}
 
-/// The interfaces of a function. Sysfs links them to functions, but only by name. If sysfs
-/// shows another namespace than netlink, a pod's veth `eth0` must not count as the
-/// function's interface.
-fn interfaces_of<'a>(
-    snapshot: &'a Snapshot,
-    network: &'a NetworkFacts,
-    address: PciAddress,
-) -> Vec<&'a Interface> {
-    let names = snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
-    names
-        .filter_map(|name| network.interface(name))
-        .filter(|interface| matches!(interface.kind.as_deref(), None | Some("ipoib")))
-        .collect()
-}
+    fn lower(&self, interface: Option<&Interface>) -> Option<String> {
+        Some(self.network.lower_of(interface?)?.name.clone())
+    }
 
-/// Whether a driver is bound to the function that does not only reserve it.
-pub fn is_usable(function: &PciFunction) -> bool {
-    unusable(function).is_none()
+    /// The interfaces of a function. Sysfs links them to functions, but only by name. If sysfs
+    /// shows another namespace than netlink, a pod's veth `eth0` must not count as the
+    /// function's interface.
+    fn interfaces_of(&self, address: PciAddress) -> Vec<&Interface> {
+        let names = self.snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
+        names
+            .filter_map(|name| self.network.interface(name))
+            .filter(|interface| matches!(interface.kind.as_deref(), None | Some("ipoib")))
+            .collect()
+    }
+
+    /// Why a function with these interfaces stays with the host. A port of a bond that is a NIC is given
+    /// as part of that. The operator may also name a function whose port is joined with its own.
+    fn keeps(&self, function: &PciFunction, own: &[&Interface], lag: Option<&Lag>) -> Option<Kept> {
+        let bond = lag.map(|lag| &lag.bond);
+        let used = own.iter().copied().chain(bond).find_map(|interface| {
+            let reason = self.withheld.get(&interface.index)?;
+            let is_port = bond.is_some_and(|bond| interface.master == Some(bond.index))
+                && matches!(reason, Withheld::Member(_));
+            let interface = Some(interface.name.clone());
+            (!is_port).then(|| Kept { reason: reason.clone(), interface })
+        });
+        let joined = lag.into_iter().flat_map(|lag| &lag.functions).chain([&function.address]);
+        let is_named = || joined.into_iter().any(|it| self.network.is_for_host(&it.to_string()));
+        used.or_else(|| {
+            let interface = own.first().copied().or(bond).map(|it| it.name.clone());
+            is_named().then_some(Kept { reason: Withheld::Operator, interface })
+        })
+    }
 }
 
 /// The link type, from the ports; without an RDMA device, from the PCI class.
@@ -244,60 +398,14 @@ fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
         let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
         return if is_infiniband { LinkType::InfiniBand } else { LinkType::Ethernet };
     };
-    let layers = || rdma.ports.iter().map(|port| port.link_layer);
-    if layers().any(|layer| layer == Some(LinkLayer::Ethernet)) {
+    let has = |layer| rdma.ports.iter().any(|port| port.link_layer == Some(layer));
+    if has(LinkLayer::Ethernet) {
         LinkType::Ethernet
-    } else if layers().any(|layer| layer == Some(LinkLayer::InfiniBand)) {
+    } else if has(LinkLayer::InfiniBand) {
         LinkType::InfiniBand
     } else {
         LinkType::Verbs
     }
-}
-
-/// The virtual interfaces that a pod can be given, by device name in a slice.
-pub fn virtual_interfaces(network: &NetworkFacts) -> BTreeMap<String, &Interface> {
-    let withheld = network.withheld();
-    let nics = network.interfaces.iter().filter_map(|it| match of_interface(it, &withheld)? {
-        Offer::Nic(nic) => Some((nic.name, nic.interface?)),
-        Offer::Withheld(_) => None,
-    });
-    nics.collect()
-}
-
-fn of_interface<'a>(
-    interface: &'a Interface,
-    withheld: &BTreeMap<u32, Withheld>,
-) -> Option<Offer<'a>> {
-    let kind = interface.kind.as_deref()?;
-    let is_plugin = PLUGIN_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix));
-    if !VIRTUAL_KINDS.contains(&kind) || is_plugin {
-        return None;
-    }
-    let name = interface_device_name(&interface.name);
-    Some(match withheld.get(&interface.index) {
-        // The host's end of a pod's own interface comes and goes with the pod, and nobody misses it.
-        Some(Withheld::Member(_)) if kind == VETH => return None,
-        Some(reason) => Offer::Withheld(WithheldNic {
-            name,
-            interface: Some(interface.name.clone()),
-            reason: WithheldReason::Host(reason.clone()),
-        }),
-        None => Offer::Nic(Nic {
-            name,
-            link_type: LinkType::Virtual,
-            function: None,
-            rdma: None,
-            interface: Some(interface),
-            link_degraded: None,
-        }),
-    })
-}
-
-/// Whether a device is one end of a pair by which a network plugin connects a pod, as far as its
-/// attributes say.
-pub fn is_veth(device: &Device) -> bool {
-    let kind = device.attributes.as_ref().and_then(|attributes| attributes.get(dranet::TYPE));
-    kind.is_some_and(|kind| kind.string.as_deref() == Some(VETH))
 }
 
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,

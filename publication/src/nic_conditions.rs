@@ -4,12 +4,10 @@
 //! Each NIC has an entry with the time since when. A NIC that goes up and down all the time has one
 //! entry that stays, so that the object is not written at each change.
 
-use crate::decision::Decision;
-use crate::health::{Problem, Problems};
+use crate::health::Problem;
+use crate::judge::{Given, WithheldNic, WithheldReason};
 use crate::network::Withheld;
-use crate::withheld::WithheldReason;
-use cluster_model::names::attribute::dranet;
-use k8s_openapi::api::resource::v1::Device;
+use crate::nic::NicState;
 use std::collections::BTreeSet;
 use topology_graph::HostCondition;
 
@@ -19,35 +17,28 @@ const HEALTHY: &str = "NICsHealthy";
 /// Some NICs are not published. True on most nodes: one carries the node's own traffic.
 const WITHHELD: &str = "NICsWithheld";
 
-impl Decision {
-    /// Adds the conditions of the NICs, as they are published now.
-    #[must_use]
-    pub fn with_nic_conditions(mut self, problems: &Problems) -> Self {
-        let conditions = conditions(&self, problems);
-        self.host.extend(conditions);
-        self
-    }
+/// The conditions of these NICs.
+pub(crate) fn conditions(
+    given: &[(NicState, Given)],
+    withheld: &[WithheldNic],
+) -> [HostCondition; 2] {
+    [healthy(given), of_withheld(withheld)]
 }
 
-fn conditions(decision: &Decision, problems: &Problems) -> [HostCondition; 2] {
-    [healthy(decision, problems), withheld(decision)]
-}
-
-fn healthy(decision: &Decision, problems: &Problems) -> HostCondition {
-    let found: Vec<_> = decision
-        .devices
+fn healthy(given: &[(NicState, Given)]) -> HostCondition {
+    let found: Vec<_> = given
         .iter()
-        .flat_map(|device| {
-            let problems = problems.get(&device.name).map(shown).unwrap_or_default();
-            problems.into_iter().map(move |problem| (device, problem))
+        .flat_map(|given| {
+            let shown = shown(&given.0.now.problems).into_iter();
+            shown.map(move |problem| (given, problem))
         })
         .collect();
     HostCondition {
         kind: HEALTHY,
         holds: found.is_empty(),
-        reason: found.first().map_or("AllHealthy", |(_, problem)| word(*problem)),
+        reason: found.first().map_or("AllHealthy", |(_, problem)| problem.words().condition),
         message: String::new(),
-        entries: found.into_iter().map(|(device, problem)| entry(device, problem)).collect(),
+        entries: found.into_iter().map(|(nic, problem)| entry(nic, problem)).collect(),
     }
 }
 
@@ -59,15 +50,12 @@ fn shown(problems: &BTreeSet<Problem>) -> Vec<Problem> {
 }
 
 /// `mlx5_3 (pci-0101-00-00-0): port-down, taint NoSchedule`.
-fn entry(device: &Device, problem: Problem) -> String {
-    let text = |name| {
-        let value = device.attributes.as_ref()?.get(name)?;
-        value.string.as_deref()
-    };
-    let kernel_name = text(dranet::RDMA_DEVICE).or_else(|| text(dranet::IF_NAME));
-    let name = named(kernel_name, &device.name);
+fn entry((nic, given): &(NicState, Given), problem: Problem) -> String {
+    let rdma = nic.rdma.as_ref().map(|rdma| rdma.name.as_str());
+    let interface = nic.own_interface().map(|interface| interface.name.as_str());
+    let name = named(rdma.or(interface), &nic.name);
     let key = format!("dranet.io/{problem}");
-    let taint = device.taints.iter().flatten().find(|taint| taint.key == key);
+    let taint = given.taints.iter().find(|taint| taint.key == key);
     let taint = taint.map(|taint| format!(", taint {}", taint.effect)).unwrap_or_default();
     format!("{name}: {problem}{taint}")
 }
@@ -76,24 +64,21 @@ fn named(kernel_name: Option<&str>, device: &str) -> String {
     kernel_name.map_or_else(|| device.to_owned(), |name| format!("{name} ({device})"))
 }
 
-fn withheld(decision: &Decision) -> HostCondition {
-    let is_expected = decision.withheld.iter().all(|nic| is_expected(&nic.reason));
+fn of_withheld(withheld: &[WithheldNic]) -> HostCondition {
+    let is_expected = withheld.iter().all(|nic| nic.reason.is_expected());
+    let entries = withheld.iter().map(|nic| {
+        format!("{}: {}", named(nic.interface.as_deref(), &nic.name), steady(&nic.reason))
+    });
     HostCondition {
         kind: WITHHELD,
-        holds: !decision.withheld.is_empty(),
-        reason: match (decision.withheld.is_empty(), is_expected) {
+        holds: !withheld.is_empty(),
+        reason: match (withheld.is_empty(), is_expected) {
             (true, _) => "NoneWithheld",
             (false, true) => "Expected",
             (false, false) => "Unexpected",
         },
         message: String::new(),
-        entries: decision
-            .withheld
-            .iter()
-            .map(|nic| {
-                format!("{}: {}", named(nic.interface.as_deref(), &nic.name), steady(&nic.reason))
-            })
-            .collect(),
+        entries: entries.collect(),
     }
 }
 
@@ -107,46 +92,20 @@ fn steady(reason: &WithheldReason) -> &'static str {
     }
 }
 
-/// Whether the host, the operator or another function needs it, so that nobody has to do anything.
-fn is_expected(reason: &WithheldReason) -> bool {
-    match reason {
-        WithheldReason::Host(_)
-        | WithheldReason::Reserved { .. }
-        | WithheldReason::HasVirtualFunctions { .. }
-        | WithheldReason::PhysicalFunctionInPod { .. }
-        | WithheldReason::PortOfBond { .. }
-        | WithheldReason::Filter => true,
-        WithheldReason::Unbound { .. }
-        | WithheldReason::NothingToGive
-        | WithheldReason::NotReady
-        | WithheldReason::VendorDriver => false,
-    }
-}
-
-/// The reason of the condition.
-fn word(problem: Problem) -> &'static str {
-    match problem {
-        Problem::PortDown => "PortDown",
-        Problem::PortFlapping => "PortFlapping",
-        Problem::PortErrors => "PortErrors",
-        Problem::LinkDegraded => "LinkDegraded",
-        Problem::PcieErrors => "PCIeErrors",
-        Problem::Unresponsive => "Unresponsive",
-        Problem::Gone => "Gone",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::decide;
-    use crate::filter::{DEFAULT, Filter};
-    use crate::health::Health;
+    use crate::decision::{decide, decide_with};
+    use crate::filter::DEFAULT;
     use crate::health::taint::TaintArgs;
+    use crate::history::History;
+    use crate::judge::Rules;
     use crate::live::facts;
+    use crate::machine::Usage;
     use crate::network::Interface;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
     use k8s_openapi::jiff::Timestamp;
+    use std::collections::BTreeMap;
     use std::time::{Duration, Instant};
     use topology_graph::PortState;
 
@@ -155,7 +114,8 @@ mod tests {
     fn published(states: &[(u64, bool)]) -> (usize, Vec<Condition>) {
         let mut facts = facts("aks-gb300");
         let address = "0101:00:00.0".parse().unwrap();
-        let (start, mut health) = (Instant::now(), Health::default());
+        let (start, mut history) = (Instant::now(), History::default());
+        let rules = Rules { taints: Some(TaintArgs::default()), ..Rules::default() };
         let (mut writes, mut before) = (0, Vec::new());
         for (seconds, is_up) in states {
             for rdma in facts.snapshot.rdma.iter_mut().filter(|it| it.pci == Some(address)) {
@@ -163,14 +123,13 @@ mod tests {
                 rdma.ports.iter_mut().for_each(|port| port.state = Some(state));
             }
             let now = start + Duration::from_secs(*seconds);
-            let decision = decide(&facts);
-            health.observe(&decision.vitals, now);
-            let problems = health.problems(now);
-            let decision = decision.tainted(&problems, TaintArgs::default());
-            let host = conditions(&decision, &problems);
+            let (machine, next) = history.look(&mut facts.clone(), &Usage::default(), &rules, now);
+            history = next;
+            let decision = machine.decide(&rules, &BTreeMap::new());
             let at = i64::try_from(*seconds).unwrap();
             let time = Time(Timestamp::from_second(1_780_000_000 + at).unwrap());
-            let now = topology_graph::conditions(&decision.topology, &host, &before, &time);
+            let now =
+                topology_graph::conditions(&decision.topology, &decision.host, &before, &time);
             writes += usize::from(now != before);
             before = now;
         }
@@ -207,8 +166,12 @@ mod tests {
             ..Interface::default()
         };
         facts.network.interfaces.extend([of_pod(901, Some(900)), of_pod(902, None)]);
-        let decision = decide(&facts).filtered(&DEFAULT.parse::<Filter>().unwrap());
-        assert_eq!(withheld(&decision).entries, Vec::<String>::new());
+        let veths = decide(&facts).nics.iter().filter(|nic| nic.is_veth()).count();
+        assert_eq!(veths, 1, "one is a member");
+        let rules = Rules { filter: DEFAULT.parse().unwrap(), ..Rules::default() };
+        let decision = decide_with(&facts, &rules);
+        assert!(decision.nics.iter().all(|nic| !nic.is_veth()));
+        assert_eq!(of_withheld(&decision.withheld).entries, Vec::<String>::new());
     }
 
     #[test]

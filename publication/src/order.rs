@@ -2,7 +2,7 @@
 //! claim, in slice order. With near NICs side by side, small claims fill one cell before
 //! they break the next, and whole cells stay free for claims that need them. Pure.
 
-use crate::nic::Nic;
+use crate::nic::NicState;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use topology_graph::{Level, PciAddress, Topology};
@@ -12,11 +12,15 @@ const LEVELS: [Level; 4] = [Level::Numa, Level::Root, Level::RootPort, Level::Sw
 
 /// Sorts the NICs by role, compute NICs first; those of a role cell by cell; those of a cell
 /// by rate, fast ones first, and by address. NICs without a known cell follow; virtual
-/// interfaces come last, in their given order.
-pub(crate) fn by_cells<'a>(mut nics: Vec<Nic<'a>>, topology: &Topology) -> Vec<Nic<'a>> {
+/// interfaces come last, in their given order. Those that nobody can get come before all others, in
+/// their given order.
+pub(crate) fn by_cells(
+    nics: &mut [NicState],
+    topology: &Topology,
+    can_be_given: impl Fn(&NicState) -> bool,
+) {
     let cells = LEVELS.map(|level| cells(topology, level));
-    nics.sort_by_cached_key(|nic| place(nic, topology, &cells));
-    nics
+    nics.sort_by_cached_key(|nic| can_be_given(nic).then(|| place(nic, topology, &cells)));
 }
 
 /// Maps each NIC to the number of its cell.
@@ -27,13 +31,11 @@ fn cells(topology: &Topology, level: Level) -> BTreeMap<PciAddress, usize> {
 
 /// The sort key of a NIC. A virtual function has the place of its physical function.
 fn place(
-    nic: &Nic<'_>,
+    nic: &NicState,
     topology: &Topology,
     cells: &[BTreeMap<PciAddress, usize>],
 ) -> impl Ord + use<> {
-    let function = nic.function;
-    let own = function.map(|function| function.address);
-    let physical = function.and_then(|function| function.physical_function);
+    let (own, physical) = (nic.address(), nic.physical_function());
     let numbers = cells.iter().map(|cells| {
         let mut known = [own, physical].into_iter().flatten().filter_map(|it| cells.get(&it));
         // Unknown cells come last.
@@ -42,7 +44,7 @@ fn place(
     let numbers: Vec<usize> = numbers.collect();
     let known = own.and_then(|address| topology.nic(address));
     let rate = known.filter(|nic| nic.has_link()).and_then(|nic| nic.rate_megabits);
-    (function.is_none(), known.map(|nic| nic.role), numbers, Reverse(rate), own)
+    (own.is_none(), known.map(|nic| nic.role), numbers, Reverse(rate), own)
 }
 
 #[cfg(test)]

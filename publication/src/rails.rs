@@ -5,9 +5,9 @@
 pub mod file;
 mod known;
 
-use crate::attributes::{self, MachineFacts};
+use crate::attributes::attributes;
 use crate::filter::Filter;
-use crate::nic::{LinkType, Nic};
+use crate::nic::{LinkType, NicState};
 use crate::rails::file::RailsFile;
 use known::address_with_rail;
 use std::collections::BTreeMap;
@@ -41,16 +41,15 @@ struct Said {
 }
 
 impl Rails {
-    /// The rails of these NICs. The machine has the numbers by PCI address, which the expression sees.
+    /// The rails of these NICs. They have the numbers by PCI address, which the expression sees.
     pub(crate) fn new(
-        nics: &[Nic<'_>],
-        machine: &MachineFacts<'_>,
+        nics: &[NicState],
         known: &KnownRails,
         (file, expression): (Option<&RailsFile>, &Filter),
     ) -> Self {
-        let mut by_type: BTreeMap<LinkType, BTreeMap<PciAddress, &Nic<'_>>> = BTreeMap::new();
+        let mut by_type: BTreeMap<LinkType, BTreeMap<PciAddress, &NicState>> = BTreeMap::new();
         for nic in nics {
-            if let Some(address) = address_with_rail(nic, machine.topology()) {
+            if let Some(address) = address_with_rail(nic) {
                 by_type.entry(nic.link_type).or_default().insert(address, nic);
             }
         }
@@ -62,7 +61,7 @@ impl Rails {
         for nics in by_type.values() {
             let of_file = file.map(|file| Said { source: FILE, numbers: in_file(file, nics) });
             let by_expression = (!expression.is_empty())
-                .then(|| Said { source: EXPRESSION, numbers: Ok(by(expression, nics, machine)) });
+                .then(|| Said { source: EXPRESSION, numbers: Ok(by(expression, nics)) });
             rails.choose(nics, of_file.into_iter().chain(by_expression));
         }
         rails
@@ -71,7 +70,7 @@ impl Rails {
     /// Takes the numbers of the first source that can be used.
     fn choose(
         &mut self,
-        nics: &BTreeMap<PciAddress, &Nic<'_>>,
+        nics: &BTreeMap<PciAddress, &NicState>,
         sources: impl Iterator<Item = Said>,
     ) {
         let mut refused = Vec::new();
@@ -95,7 +94,7 @@ impl Rails {
         &mut self,
         source: &str,
         numbers: &BTreeMap<PciAddress, u32>,
-        nics: &BTreeMap<PciAddress, &Nic<'_>>,
+        nics: &BTreeMap<PciAddress, &NicState>,
     ) {
         for (address, nic) in nics {
             if let Some(number) = numbers.get(address) {
@@ -111,8 +110,8 @@ impl Rails {
     }
 
     /// The number of each physical NIC that has one.
-    pub(crate) fn numbers(&self) -> BTreeMap<PciAddress, u32> {
-        self.numbers.clone()
+    pub(crate) fn numbers(&self) -> &BTreeMap<PciAddress, u32> {
+        &self.numbers
     }
 
     /// With the rails and where they come from.
@@ -145,14 +144,14 @@ impl Rails {
 /// The rails that the file has for these NICs.
 fn in_file(
     file: &RailsFile,
-    nics: &BTreeMap<PciAddress, &Nic<'_>>,
+    nics: &BTreeMap<PciAddress, &NicState>,
 ) -> Result<BTreeMap<PciAddress, u32>, (&'static str, String)> {
     let entries = file.rails.as_ref().map_err(|why| ("Invalid", why.clone()))?;
     let mut numbers = BTreeMap::new();
     for (address, nic) in nics {
         let own = address.to_string();
-        let rdma = nic.rdma.map(|rdma| rdma.name.as_str());
-        let interface = nic.interface.map(|interface| interface.name.as_str());
+        let rdma = nic.rdma.as_ref().map(|rdma| rdma.name.as_str());
+        let interface = nic.own_interface().map(|interface| interface.name.as_str());
         let names = [Some(own.as_str()), rdma, interface].into_iter().flatten();
         let mut said = names.filter_map(|name| entries.get(name));
         let Some(number) = said.next() else { continue };
@@ -166,22 +165,16 @@ fn in_file(
 }
 
 /// The rails that the expression gives these NICs.
-fn by(
-    expression: &Filter,
-    nics: &BTreeMap<PciAddress, &Nic<'_>>,
-    machine: &MachineFacts<'_>,
-) -> BTreeMap<PciAddress, u32> {
+fn by(expression: &Filter, nics: &BTreeMap<PciAddress, &NicState>) -> BTreeMap<PciAddress, u32> {
     nics.iter()
-        .filter_map(|(address, nic)| {
-            Some((*address, expression.rail(&attributes::device(nic, machine))?))
-        })
+        .filter_map(|(address, nic)| Some((*address, expression.rail(&attributes(nic))?)))
         .collect()
 }
 
 /// The same numbers, if no two are alike.
 fn distinct(
     numbers: BTreeMap<PciAddress, u32>,
-    nics: &BTreeMap<PciAddress, &Nic<'_>>,
+    nics: &BTreeMap<PciAddress, &NicState>,
 ) -> Result<BTreeMap<PciAddress, u32>, (&'static str, String)> {
     let mut by_number = BTreeMap::new();
     for (address, number) in &numbers {
@@ -194,8 +187,8 @@ fn distinct(
 }
 
 /// What people call a NIC.
-fn name(nic: &Nic<'_>) -> String {
-    nic.rdma.map_or_else(|| nic.name.clone(), |rdma| rdma.name.clone())
+fn name(nic: &NicState) -> String {
+    nic.rdma.as_ref().map_or(&nic.name, |rdma| &rdma.name).clone()
 }
 
 #[cfg(test)]

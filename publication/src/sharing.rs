@@ -5,12 +5,12 @@
 //! whole NIC, so that a user who does not know of sharing shares with nobody. A NIC with an
 //! unknown rate cannot be shared by bandwidth.
 
-use crate::attribute::MAX_ENTRIES;
-use crate::attributes::drop_redundant;
+use crate::attribute::Attributes;
 use crate::filter::Filter;
-use cluster_model::names::{attribute, capacity};
+use crate::nic::NicState;
+use cluster_model::names::capacity;
 use k8s_openapi::api::resource::v1::{
-    CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity,
+    CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -45,6 +45,15 @@ pub struct SharingArgs {
     pub shared_nics: Filter,
 }
 
+/// What claims divide of a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Its bandwidth, in gigabits per second.
+    pub bandwidth: Option<u32>,
+    /// How many claims can have a part.
+    pub claims: Option<NonZeroU32>,
+}
+
 /// A flag about shared NICs is set, but no NIC can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -70,33 +79,35 @@ impl SharingArgs {
         Err(NothingShared { flag })
     }
 
-    /// Returns the device with its capacities, as it is published. The bandwidth capacity
-    /// replaces the rate attribute, so that the device stays within the limit of entries.
-    #[must_use]
-    pub fn apply(&self, mut device: Device) -> Device {
-        if self.sharing == Sharing::None || !self.shared_nics.selects(&device) {
-            return device;
-        }
-        let attributes = device.attributes.get_or_insert_default();
-        let rate = attributes.get(attribute::RATE_GBPS).and_then(|rate| rate.int);
-        let bandwidth = rate.filter(|rate| self.sharing == Sharing::Bandwidth && *rate > 0);
-        if self.sharing == Sharing::Bandwidth && bandwidth.is_none() {
-            return device;
-        }
-        let mut capacities = BTreeMap::new();
-        if let Some(rate) = bandwidth {
-            attributes.remove(attribute::RATE_GBPS);
+    /// Whether claims can share no NIC.
+    pub(crate) fn is_none(&self) -> bool {
+        self.sharing == Sharing::None
+    }
+
+    /// Whether claims can share a NIC with these attributes.
+    pub(crate) fn selects(&self, nic: &Attributes) -> bool {
+        !self.is_none() && self.shared_nics.selects(nic)
+    }
+
+    /// What claims divide of a NIC; `None` if they cannot share it.
+    pub(crate) fn shares(&self, nic: &NicState) -> Option<Shares> {
+        let is_divided = self.sharing == Sharing::Bandwidth;
+        let bandwidth = nic.rate_gbps().filter(|rate| is_divided && *rate > 0);
+        let can_be_shared = nic.now.is_shared && (bandwidth.is_some() || !is_divided);
+        can_be_shared.then_some(Shares { bandwidth, claims: self.rdma_hca_max })
+    }
+}
+
+impl Shares {
+    /// Its capacities by name.
+    pub(crate) fn capacities(self) -> BTreeMap<String, DeviceCapacity> {
+        let bandwidth = self.bandwidth.map(|rate| {
             let value = bits_per_second(rate);
-            let bandwidth = DeviceCapacity { value, request_policy: None };
-            capacities.insert(capacity::BANDWIDTH.to_owned(), bandwidth);
-        }
-        if let Some(max) = self.rdma_hca_max {
-            capacities.insert(capacity::SHARES.to_owned(), shares(max));
-        }
-        drop_redundant(attributes, MAX_ENTRIES - capacities.len());
-        device.allow_multiple_allocations = Some(true);
-        device.capacity = Some(capacities);
-        device
+            (capacity::BANDWIDTH, DeviceCapacity { value, request_policy: None })
+        });
+        let claims = self.claims.map(|max| (capacity::SHARES, shares(max)));
+        let all = bandwidth.into_iter().chain(claims);
+        all.map(|(name, capacity)| (name.to_owned(), capacity)).collect()
     }
 }
 
@@ -116,7 +127,7 @@ fn shares(max: NonZeroU32) -> DeviceCapacity {
 }
 
 /// The quantity as the API server normalizes it: the largest unit that leaves a whole number.
-fn bits_per_second(gigabits: i64) -> Quantity {
+fn bits_per_second(gigabits: u32) -> Quantity {
     Quantity(match gigabits % 1000 {
         0 => format!("{}T", gigabits / 1000),
         _ => format!("{gigabits}G"),
@@ -126,15 +137,19 @@ fn bits_per_second(gigabits: i64) -> Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::decide;
+    use crate::attribute::{MAX_ENTRIES, Text};
+    use crate::attributes::encode;
+    use crate::decision::{decide, decide_with};
+    use crate::judge::{Given, Rules};
     use crate::live;
     use crate::node::NodeIdentity;
     use crate::slices::{self, Memory};
     use dra_allocator::{
         AllocatedState, Claim, Inventory, Limits, MinorVersion, Outcome, Settings, allocate,
     };
-    use k8s_openapi::api::resource::v1::{DeviceAttribute, ResourceClaim};
+    use k8s_openapi::api::resource::v1::{Device, ResourceClaim};
     use serde_json::json;
+    use topology_graph::LinkLayer;
 
     const NODE: &str = "n1";
 
@@ -144,8 +159,8 @@ mod tests {
     }
 
     fn shared(machine: &str, by: &SharingArgs) -> Vec<Device> {
-        let devices = decide(&live::facts(machine)).devices.into_iter();
-        devices.map(|device| by.apply(device)).collect()
+        let rules = Rules { sharing: by.clone(), ..Rules::default() };
+        decide_with(&live::facts(machine), &rules).devices
     }
 
     #[test]
@@ -185,16 +200,22 @@ mod tests {
 
     #[test]
     fn a_full_device_makes_room_for_both_capacities() {
-        let attribute = |i: u32| (format!("cloud.example/a{i}"), DeviceAttribute::default());
-        let mut device =
-            Device { attributes: Some((0..30).map(attribute).collect()), ..Device::default() };
-        let attributes = device.attributes.get_or_insert_default();
-        let rate = DeviceAttribute { int: Some(400), ..DeviceAttribute::default() };
-        attributes.insert(attribute::RATE_GBPS.to_owned(), rate);
-        let ether =
-            DeviceAttribute { string: Some("ether".to_owned()), ..DeviceAttribute::default() };
-        attributes.insert(attribute::dranet::ENCAPSULATION.to_owned(), ether);
-        let device = by(Sharing::Bandwidth, Some(8)).apply(device);
+        let mut nic = decide(&live::facts("eks-p4d")).nics.pop().unwrap();
+        assert!(nic.own_interface().is_some_and(|it| it.encapsulation.word().is_some()));
+        let mut rdma = live::rdma_device("mlx5_0", LinkLayer::Ethernet, ["a", "b", "c"]);
+        rdma.ports[0].rate_megabits = Some(400_000);
+        nic.rdma = Some(rdma);
+        let full = |nic: &NicState| encode(nic, &Given::default()).attributes.unwrap().len();
+        for number in 0.. {
+            if full(&nic) == MAX_ENTRIES {
+                break;
+            }
+            let text = Text::new("x").unwrap();
+            nic.machine.cloud.insert(format!("cloud.example/a{number}"), text);
+        }
+        nic.now.is_shared = true;
+        let sharing = by(Sharing::Bandwidth, Some(8)).shares(&nic);
+        let device = encode(&nic, &Given { sharing, ..Given::default() });
         let (attributes, capacities) = (device.attributes.unwrap(), device.capacity.unwrap());
         assert_eq!((attributes.len(), capacities.len()), (30, 2));
     }

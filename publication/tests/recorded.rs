@@ -10,21 +10,22 @@
 mod record;
 
 use publication::cloud::CloudMetadata;
-use publication::decision::{Decision, Facts, decide};
-use publication::filter::Filter;
+use publication::decision::{Decision, decide, decide_with};
+use publication::health::Problem;
 use publication::health::taint::TaintArgs;
-use publication::health::{Problem, Problems};
-use publication::held::Held;
+use publication::judge::{BindNics, Rules};
 use publication::live;
+use publication::machine::{Facts, Machine, Usage};
 use publication::network::NetworkFacts;
 use publication::node::NodeIdentity;
+use publication::rails::KnownRails;
 use publication::sharing::{Sharing, SharingArgs};
 use publication::slices::{self, Memory};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
-use topology_graph::{HostRoot, NodeTopology, Snapshot, fixture};
+use topology_graph::{HostRoot, NodeTopology, fixture};
 
 /// The machines: those without network and cloud, those that were seen live, and some with virtual functions.
 fn facts(machine: &str) -> Facts {
@@ -47,31 +48,39 @@ fn facts(machine: &str) -> Facts {
     }
 }
 
-/// Every second NIC has these problems.
-fn problems(decision: &Decision) -> Problems {
-    let all = BTreeSet::from([Problem::PortDown, Problem::PortFlapping, Problem::LinkDegraded]);
-    let names = decision.devices.iter().step_by(2).map(|device| device.name.clone());
-    names.map(|name| (name, all.clone())).collect()
-}
-
 fn shared(sharing: Sharing, most: u32) -> SharingArgs {
     SharingArgs { sharing, rdma_hca_max: NonZeroU32::new(most), ..SharingArgs::default() }
 }
 
+/// The decision where every second NIC of the machine has problems.
+fn tainted(facts: &Facts, rules: Rules) -> Decision {
+    let all = decide(facts).nics.into_iter().step_by(2).map(|nic| nic.name);
+    let all: BTreeSet<_> = all.collect();
+    let mut machine = Machine::read(facts, &rules, &KnownRails::default());
+    machine.settle(&Usage::default(), &rules);
+    for nic in machine.nics.iter_mut().filter(|nic| all.contains(&nic.name)) {
+        nic.now.problems =
+            BTreeSet::from([Problem::PortDown, Problem::PortFlapping, Problem::LinkDegraded]);
+    }
+    let rules = Rules { taints: Some(TaintArgs::default()), ..rules };
+    machine.decide(&rules, &BTreeMap::new())
+}
+
 /// The decision with each setting, as the driver makes it.
-fn decisions(decision: &Decision, snapshot: &Snapshot) -> Vec<(&'static str, Decision)> {
-    let filter: Filter = r#"attributes["dra.net/rdma"].BoolValue"#.parse().unwrap();
-    let one = || decision.clone().one_function_per_port(snapshot, &Held::default());
-    let (late, _) = one().bound_late(&BTreeMap::new(), &BTreeSet::new());
+fn decisions(facts: &Facts) -> Vec<(&'static str, Decision)> {
+    let filter = r#"attributes["dra.net/rdma"].BoolValue"#.parse().unwrap();
+    let one = || Rules { one_function_per_port: true, ..Rules::default() };
+    let with = |rules| decide_with(facts, &rules);
+    let by = |sharing, most| with(Rules { sharing: shared(sharing, most), ..one() });
     vec![
-        ("all", decision.clone()),
-        ("one function of each port", one()),
-        ("with something to give", one().with_something_to_give(snapshot, &Held::default())),
-        ("filtered", one().filtered(&filter)),
-        ("by bandwidth", one().shared(&shared(Sharing::Bandwidth, 8))),
-        ("by number", one().shared(&shared(Sharing::Count, 4))),
-        ("tainted", one().tainted(&problems(decision), TaintArgs::default())),
-        ("late", late),
+        ("all", decide(facts)),
+        ("one function of each port", with(one())),
+        ("with something to give", with(Rules { something_to_give: true, ..one() })),
+        ("filtered", with(Rules { filter, ..one() })),
+        ("by bandwidth", by(Sharing::Bandwidth, 8)),
+        ("by number", by(Sharing::Count, 4)),
+        ("tainted", tainted(facts, one())),
+        ("late", with(Rules { bind_nics: BindNics::Late, ..one() })),
     ]
 }
 
@@ -83,7 +92,7 @@ fn published(machine: &str) -> String {
     for anomaly in &decided.anomalies {
         writeln!(text, "anomaly: {anomaly}").unwrap();
     }
-    for (name, decision) in decisions(&decided, &facts.snapshot) {
+    for (name, decision) in decisions(&facts) {
         let slices = slices::plan(&node, &decision.devices, &[], &Memory::default()).create;
         let topology = NodeTopology::new("node", decision.topology);
         writeln!(text, "{name}: {}", json!({ "slices": slices, "topology": topology })).unwrap();

@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use publication::attribute::Text;
 use publication::cloud::CloudMetadata;
-use publication::decision::{Facts, decide};
+use publication::decision::decide;
+use publication::machine::Facts;
 use publication::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::{

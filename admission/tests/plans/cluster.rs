@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use publication::attribute::Text;
 use publication::cloud::CloudMetadata;
-use publication::decision::{Facts, decide};
-use publication::health::Problems;
+use publication::decision::{decide, decide_with};
 use publication::health::taint::TaintArgs;
-use publication::held::Held;
+use publication::judge::{BindNics, Rules};
+use publication::machine::Facts;
 use publication::network::NetworkFacts;
 use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use topology_graph::fixture::{machine, plant, with_virtual_functions};
 use topology_graph::{
@@ -207,12 +207,15 @@ impl Built {
             cloud: cloud(machine),
             rails: None,
         };
-        let decision = decide(&facts).one_function_per_port(&snapshot, &Held::default());
-        let decision = decision.shared(sharing);
-        let mut decision = decision.tainted(&Problems::default(), TaintArgs::default());
-        if machine.gpus == Gpus::PluginLate {
-            (decision, _) = decision.bound_late(&BTreeMap::new(), &BTreeSet::new());
-        }
+        let is_late = machine.gpus == Gpus::PluginLate;
+        let rules = Rules {
+            sharing: sharing.clone(),
+            bind_nics: if is_late { BindNics::Late } else { BindNics::Named },
+            taints: Some(TaintArgs::default()),
+            one_function_per_port: true,
+            ..Rules::default()
+        };
+        let decision = decide_with(&facts, &rules);
         let topology = Topology::from_spec(&decision.topology).unwrap();
         let nics = serde_json::to_value(&decision.devices).unwrap();
         let gpus = gpus(&topology, &snapshot, machine.gpus);

@@ -6,8 +6,8 @@
 //! by it. The claims' own records say which way that is, so a restart changes nothing.
 
 use crate::facts::held::GivenNics;
-use k8s_openapi::api::resource::v1::Device;
-use publication::late::{BindNics, is_late};
+use publication::judge::BindNics;
+use publication::nic::NicState;
 use topology_graph::HostCondition;
 
 /// Whether the node binds its NICs as it is set to.
@@ -24,18 +24,18 @@ pub(crate) struct Binding {
 
 impl Binding {
     /// Decides. `before` is the way at the last look; `None` at the first. `given` is what claims hold
-    /// of `devices`; `None` if that cannot be read, and then nothing changes.
-    pub(crate) fn decide(
+    /// of these NICs; `None` if that cannot be read, and then nothing changes.
+    pub(crate) fn decide<'n>(
         before: Option<BindNics>,
         wanted: BindNics,
         given: Option<&GivenNics>,
-        devices: &[Device],
+        nics: impl Iterator<Item = &'n NicState>,
     ) -> Self {
+        let mut compute = nics.filter(|nic| nic.is_compute());
+        let named = given.map(|given| compute.any(|nic| given.named.contains(&nic.name)));
         let is_held = |way: BindNics| match (way, given) {
             (BindNics::Late, Some(given)) => !given.places.is_empty(),
-            (BindNics::Named, Some(given)) => {
-                devices.iter().any(|device| is_late(device) && given.named.contains(&device.name))
-            }
+            (BindNics::Named, Some(_)) => named == Some(true),
             (_, None) => before.is_some(),
         };
         let other = match wanted {
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_node_changes_when_no_claim_holds_a_nic_the_other_way() {
         use BindNics::{Late, Named};
-        let devices = decide(&facts("aks-gb300")).devices;
+        let nics = decide(&facts("aks-gb300")).nics;
         let (none, named) = (given(&[], &[]), given(&[NIC], &[]));
         let (late, both) = (given(&[], &[("late-0", NIC)]), given(&[NIC], &[("late-1", OTHER)]));
         for (before, wanted, given, expected) in [
@@ -121,7 +121,7 @@ mod tests {
             (Some(Late), Late, Some(&named), Late),
             (Some(Named), Named, Some(&late), Named),
         ] {
-            let now = Binding::decide(before, wanted, given, &devices).now;
+            let now = Binding::decide(before, wanted, given, nics.iter()).now;
             assert_eq!(now, expected, "{before:?}, set to {wanted:?}, {given:?}");
         }
     }

@@ -5,7 +5,7 @@ use crate::facts::node::get_node;
 use cluster_model::node_labels::NodeLabels;
 use kube::Client;
 use process::chain::Chain;
-use publication::late::BindNics;
+use publication::judge::BindNics;
 use publication::node::NodeIdentity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ impl NicBinding {
     /// The setting of a node with these labels.
     pub(super) fn new(args: &Args, node: &NodeIdentity) -> Self {
         let binding = Self {
-            by_default: args.bind_nics,
+            by_default: args.nics.bind_nics,
             late_nodes: args.late_nodes.clone(),
             ..Self::default()
         };

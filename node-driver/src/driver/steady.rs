@@ -15,7 +15,7 @@ use crate::facts::ports::Ports;
 use crate::facts::watch::{self, KnownObjects};
 use crate::kubelet::run::Shared;
 use crate::probe;
-use crate::publish::events::{NodeEvents, nothing_notice, notices};
+use crate::publish::events::{Findings, NodeEvents};
 use crate::publish::metrics::Metrics;
 use crate::publish::nic_counters::NicCounters;
 use crate::publish::pace::Pace;
@@ -29,7 +29,7 @@ use prometheus_client::registry::Registry;
 use publication::cloud::CloudMetadata;
 use publication::decision::Decision;
 use publication::health::Problem;
-use publication::withheld::WithheldNic;
+use publication::judge::WithheldNic;
 use serve::http::{Bound, ServeError};
 use serve::operations;
 use serve::progress::Progress;
@@ -163,7 +163,7 @@ pub(super) async fn run(
         metrics,
         progress: operations.progress.clone(),
         client: client.clone(),
-        withheld: Vec::new(),
+        found: Findings::default(),
     };
     let (asking, node, speaker) = (client, args.node_name.clone(), steady.events.clone());
     let looked = steady.looked.clone();
@@ -219,8 +219,8 @@ struct Steady {
     metrics: Metrics,
     progress: Progress,
     client: Client,
-    /// What was withheld at the last look.
-    withheld: Vec<WithheldNic>,
+    /// What the last look found.
+    found: Findings,
 }
 
 impl Steady {
@@ -299,13 +299,16 @@ impl Steady {
     }
 
     async fn look_and_publish(&mut self) -> anyhow::Result<usize> {
-        let before = self.driver.history.problems.clone();
         let decision = self.driver.look().await?;
         self.count(&decision);
-        let nothing = nothing_notice(&self.withheld, &decision);
-        self.tell_withheld(&decision);
-        let mut notices = notices(&before, &self.driver.history.problems);
-        notices.extend(nothing);
+        let now = Findings {
+            problems: self.driver.history.problems.clone(),
+            withheld: decision.withheld.clone(),
+            has_devices: !decision.devices.is_empty(),
+        };
+        let mut notices = self.found.notices(&now);
+        log_withheld(&self.found.withheld, &now.withheld);
+        self.found = now;
         if let Some(setup) = &mut self.driver.setup {
             notices.extend(setup.notices());
         }
@@ -350,18 +353,6 @@ impl Steady {
         Ok(())
     }
 
-    /// Logs what is withheld, if that has changed.
-    fn tell_withheld(&mut self, decision: &Decision) {
-        if decision.withheld == self.withheld {
-            return;
-        }
-        for nic in decision.withheld.iter().filter(|nic| !self.withheld.contains(nic)) {
-            let WithheldNic { name, interface, reason } = nic;
-            tracing::info!(device = name, interface, %reason, "Not published");
-        }
-        self.withheld.clone_from(&decision.withheld);
-    }
-
     fn count(&self, decision: &Decision) {
         let tainted = decision.devices.iter().filter(|device| device.taints.is_some()).count();
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -376,6 +367,14 @@ impl Steady {
             let having = self.driver.history.problems.values().filter(|all| all.contains(&problem));
             self.metrics.problems_of(problem).set(gauge(having.count()));
         }
+    }
+}
+
+/// Logs what was not withheld before.
+fn log_withheld(before: &[WithheldNic], now: &[WithheldNic]) {
+    for nic in now.iter().filter(|nic| !before.contains(nic)) {
+        let WithheldNic { name, interface, reason } = nic;
+        tracing::info!(device = name, interface, %reason, "Not published");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::kubelet::health::HealthState;
 use crate::model::checkpoint::{Checkpoint, Phase, Record};
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
-use publication::late::BindNics;
+use publication::judge::BindNics;
 use publication::live;
 use rustix::fs::{self as kernel_fs, CWD, FileType, mknodat};
 use serde_json::json;
@@ -27,7 +27,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
     let client = server.client();
     let node = get_node(&client, NODE).await.unwrap();
     let checkpoint = root.path().join(CHECKPOINT);
-    let files = Files::new(&HostRoot::at(root.path()), Some(root.path().join("rails.json")));
+    let files = HistoryFiles::new(&HostRoot::at(root.path()), Some(root.path().join("rails.json")));
     Driver {
         host: HostRoot::at(root.path()),
         kernel: None,

@@ -56,11 +56,6 @@ impl Claims {
         held
     }
 
-    /// The NICs that were chosen for places, by the name of the place.
-    pub(crate) fn places(&self) -> BTreeMap<String, String> {
-        self.given().unwrap_or_default().places
-    }
-
     /// The NICs that pods have now; `None` if the checkpoint cannot be read, which must not look like
     /// one without claims.
     pub(crate) fn given(&self) -> Option<GivenNics> {

@@ -1,13 +1,11 @@
 //! The report of `node-driver inspect`, as text and as JSON.
 
-use cluster_model::names::attribute::{self, dranet};
-use cluster_model::topology_policy::TopologyPolicy;
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use crate::decide::look::{Look, Outcome};
+use k8s_openapi::api::resource::v1::Device;
 use publication::decision::Decision;
-use publication::health::{Problem, Problems};
-use publication::held::Held;
-use publication::late::LateNic;
-use publication::withheld::WithheldNic;
+use publication::health::Problem;
+use publication::judge::{BindNics, WithheldNic};
+use publication::nic::NicState;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,66 +31,48 @@ pub(super) struct Report {
     /// Devices that claims on this node have.
     held: BTreeSet<String>,
     anomalies: Vec<Anomaly>,
+    #[serde(skip)]
+    nics: Vec<NicState>,
 }
 
 impl Report {
-    pub(super) fn new(
-        decision: Decision,
-        problems: Problems,
-        held: &Held,
-        has_network: bool,
-    ) -> Self {
-        let words = problems
-            .into_iter()
-            .map(|(device, problems)| (device, problems.into_iter().map(Problem::word).collect()));
-        let Decision { devices, withheld, anomalies, .. } = decision;
+    /// What follows from a look. `has_network` says whether it asked the machine's kernel.
+    pub(super) fn new(outcome: Outcome, look: &Look, has_network: bool) -> Self {
+        let Decision { devices, nics, late, withheld, anomalies, .. } = outcome.decision;
+        let is_late = outcome.binding.now == BindNics::Late;
+        let problems =
+            outcome.history.problems.into_iter().map(|(device, problems)| {
+                (device, problems.into_iter().map(Problem::word).collect())
+            });
         Self {
             has_network,
             published: devices,
-            behind_places: None,
-            topology_manager_policy: None,
+            behind_places: is_late.then(|| late.into_iter().map(|nic| nic.device).collect()),
+            topology_manager_policy: look.topology_policy.map(|policy| policy.to_string()),
             withheld,
-            problems: words.collect(),
-            held: held.keys().cloned().collect(),
+            problems: problems.collect(),
+            held: look.usage.held.keys().cloned().collect(),
             anomalies,
+            nics,
         }
     }
 
-    /// With the policy of the kubelet's topology manager, if that is known.
-    pub(super) fn with_policy(mut self, policy: Option<TopologyPolicy>) -> Self {
-        self.topology_manager_policy = policy.map(|policy| policy.to_string());
-        self
-    }
-
-    /// The report of a node that binds NICs late: these are the NICs behind its places.
-    pub(super) fn with_late(mut self, nics: Vec<LateNic>) -> Self {
-        self.behind_places = Some(nics.into_iter().map(|nic| nic.device).collect());
-        self
-    }
-
-    /// What a person wants to know of a published NIC.
+    /// What a person wants to know of a published NIC; the name of a place.
     fn line(&self, device: &Device) -> String {
-        let value = |name: &str| device.attributes.as_ref()?.get(name);
-        let text = |name: &str| value(name).and_then(shown);
-        let mut words = vec![device.name.clone()];
-        words.extend(text(dranet::IF_NAME));
-        words.extend(text(dranet::RDMA_DEVICE));
-        words.extend(text(attribute::RATE_GBPS).map(|rate| format!("{rate} Gbit/s")));
-        words.extend(text(attribute::RAIL).map(|rail| format!("rail {rail}")));
-        words.extend(text(attribute::NUMA_NODE).map(|node| format!("NUMA node {node}")));
-        let is_function = value(dranet::IS_SRIOV_VF).is_some_and(|it| it.bool == Some(true));
-        words.extend(is_function.then(|| "virtual function".to_owned()));
-        words.extend(self.held.contains(&device.name).then(|| "a claim has it".to_owned()));
-        words
-            .extend(self.problems.get(&device.name).into_iter().flatten().map(ToString::to_string));
+        let Some(nic) = self.nics.iter().find(|nic| nic.name == device.name) else {
+            return device.name.clone();
+        };
+        let mut words = vec![nic.name.clone()];
+        words.extend(nic.own_interface().map(|interface| interface.name.clone()));
+        words.extend(nic.rdma.as_ref().map(|rdma| rdma.name.clone()));
+        words.extend(nic.rate_gbps().map(|rate| format!("{rate} Gbit/s")));
+        words.extend(nic.rail.map(|rail| format!("rail {rail}")));
+        words.extend(nic.numa.map(|node| format!("NUMA node {}", node.0)));
+        words.extend(nic.physical_function().map(|_| "virtual function".to_owned()));
+        words.extend(nic.now.holding.map(|_| "a claim has it".to_owned()));
+        words.extend(nic.now.problems.iter().map(ToString::to_string));
         words.join(", ")
     }
-}
-
-/// An attribute's value as text.
-fn shown(attribute: &DeviceAttribute) -> Option<String> {
-    let number = attribute.int.map(|number| number.to_string());
-    attribute.string.clone().or(number).or_else(|| attribute.bool.map(|it| it.to_string()))
 }
 
 impl fmt::Display for Report {

@@ -3,6 +3,7 @@
 use super::*;
 use clap::Parser;
 use publication::live;
+use std::fs;
 use std::path::Path;
 
 async fn report(root: &Path, flags: &[&str]) -> Report {

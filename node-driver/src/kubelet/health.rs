@@ -3,8 +3,8 @@
 //! the task of device taints.
 
 use crate::kubelet::wire::{health_v1, health_v1alpha1};
-use crate::prepare::inventory::{Inventory, NicFacts};
-use std::collections::{BTreeMap, BTreeSet};
+use publication::nic::NicState;
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use tokio_stream::wrappers::{IntervalStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+use topology_graph::PortState;
 
 /// How often the list is repeated if nothing changes. The kubelet treats a device as
 /// unknown after 30 s without news (`DefaultHealthTimeout` in
@@ -48,45 +49,44 @@ pub enum HealthState {
     Unhealthy,
 }
 
-/// The health of all devices. A NIC is healthy while any of its ports is active, as for
+/// The health of all functions. A NIC is healthy while any of its ports is active, as for
 /// the taint `dranet.io/port-down`, and its RDMA device answers. The health of a NIC
 /// without RDMA is unknown.
 pub fn device_health(
-    inventory: &Inventory,
+    nics: &[NicState],
     unresponsive: &BTreeSet<String>,
     pool: &str,
     at: SystemTime,
 ) -> Vec<DeviceHealth> {
-    let devices = inventory.devices.iter().map(|(name, nic)| {
+    let functions = nics.iter().filter(|nic| nic.function.is_some() && nic.can_be_prepared());
+    let devices = functions.map(|nic| {
         let (state, message) = state(nic, unresponsive);
-        DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
+        DeviceHealth { pool: pool.to_owned(), device: nic.name.clone(), state, message, at }
     });
     devices.collect()
 }
 
-fn state(nic: &NicFacts, unresponsive: &BTreeSet<String>) -> (HealthState, String) {
-    match &nic.rdma {
-        None => (HealthState::Unknown, String::new()),
-        Some(rdma) if unresponsive.contains(&rdma.name) => {
-            (HealthState::Unhealthy, format!("{} does not answer", rdma.name))
-        }
-        Some(rdma) if rdma.inactive.is_empty() => (HealthState::Healthy, String::new()),
-        Some(rdma) => {
-            let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
-            let message = format!("{}: port {} is not active", rdma.name, ports.join(", "));
-            let is_down = rdma.inactive.len() == rdma.ports.len();
-            (if is_down { HealthState::Unhealthy } else { HealthState::Healthy }, message)
-        }
+fn state(nic: &NicState, unresponsive: &BTreeSet<String>) -> (HealthState, String) {
+    let Some(rdma) = &nic.rdma else { return (HealthState::Unknown, String::new()) };
+    if unresponsive.contains(&rdma.name) {
+        return (HealthState::Unhealthy, format!("{} does not answer", rdma.name));
     }
+    let inactive = rdma.ports.iter().filter(|port| port.state != Some(PortState::Active));
+    let inactive: Vec<_> = inactive.map(|port| port.number.to_string()).collect();
+    if inactive.is_empty() {
+        return (HealthState::Healthy, String::new());
+    }
+    let message = format!("{}: port {} is not active", rdma.name, inactive.join(", "));
+    let is_down = inactive.len() == rdma.ports.len();
+    (if is_down { HealthState::Unhealthy } else { HealthState::Healthy }, message)
 }
 
 /// Adds the health of places that stand for a NIC, which is that of the NIC.
-pub fn with_places(
+pub fn with_places<'p>(
     mut health: Vec<DeviceHealth>,
-    places: &BTreeMap<String, String>,
+    places: impl Iterator<Item = (&'p String, &'p String)>,
 ) -> Vec<DeviceHealth> {
     let of_places: Vec<_> = places
-        .iter()
         .filter_map(|(place, nic)| {
             let of_nic = health.iter().find(|health| health.device == *nic)?;
             Some(DeviceHealth { device: place.clone(), ..of_nic.clone() })
@@ -182,7 +182,8 @@ serve_version!(health_v1alpha1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepare::inventory::RdmaFacts;
+    use publication::live::{function, rdma_device};
+    use topology_graph::{LinkLayer, RdmaPort};
 
     #[test]
     fn a_nic_works_while_any_of_its_ports_is_active() {
@@ -191,30 +192,19 @@ mod tests {
             (&[2], HealthState::Healthy, "mlx4_0: port 2 is not active"),
             (&[1, 2], HealthState::Unhealthy, "mlx4_0: port 1, 2 is not active"),
         ] {
-            let rdma = RdmaFacts {
-                name: "mlx4_0".to_owned(),
-                ports: vec![1, 2],
-                inactive: inactive.to_vec(),
-                is_infiniband: true,
-                chars: vec![],
-                missing: vec![],
-            };
-            let nic = NicFacts {
-                address: None,
-                rdma: Some(rdma),
-                netdev: None,
-                had_interface: false,
-                is_bond: false,
-                is_virtual_function: false,
-                physical_mtu: None,
-                function: None,
-            };
-            let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
-            let health =
-                device_health(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
+            let mut rdma =
+                rdma_device("mlx4_0", LinkLayer::InfiniBand, ["uverbs0", "umad0", "issm0"]);
+            rdma.ports.push(RdmaPort { number: 2, ..rdma.ports[0].clone() });
+            for port in rdma.ports.iter_mut().filter(|port| inactive.contains(&port.number)) {
+                port.state = Some(PortState::Down);
+            }
+            let function = Some(function("0000:01:00.0"));
+            let nic = NicState { function, rdma: Some(rdma), ..NicState::default() };
+            let nics = [nic];
+            let health = device_health(&nics, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
             assert_eq!((health[0].state, health[0].message.as_str()), (expected, message));
             let silent = BTreeSet::from(["mlx4_0".to_owned()]);
-            let health = device_health(&inventory, &silent, "node", SystemTime::UNIX_EPOCH);
+            let health = device_health(&nics, &silent, "node", SystemTime::UNIX_EPOCH);
             assert_eq!(health[0].state, HealthState::Unhealthy);
             assert_eq!(health[0].message, "mlx4_0 does not answer");
         }

@@ -8,7 +8,7 @@ use crate::model::claim::ClaimRef;
 use crate::prepare::claim::ClaimError;
 use crate::prepare::effects::EffectError;
 use crate::prepare::late::LateError;
-use crate::prepare::plan::PlanError;
+use crate::prepare::plan::{PlanError, Refusal};
 use crate::prepare::pools::PoolError;
 use node_files::durable::FileError;
 use std::time::Duration;
@@ -193,7 +193,10 @@ impl PrepareError {
     /// The claim that holds a device of this one, if that is why it was not prepared.
     pub fn holder(&self) -> Option<&ClaimRef> {
         let Self::Plan { source, .. } = self else { return None };
-        if let PlanError::Held { holder, .. } = &**source { Some(holder) } else { None }
+        match &**source {
+            PlanError::Device { why: Refusal::Held { holder }, .. } => Some(holder),
+            _ => None,
+        }
     }
 
     /// Whether the disk is full.

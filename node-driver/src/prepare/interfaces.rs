@@ -18,8 +18,8 @@ pub(super) fn remember(
 ) -> Result<BTreeSet<String>, FileError> {
     let known: BTreeSet<String> =
         fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let with_interface = inventory.devices.iter().filter(|(_, nic)| nic.netdev.is_some());
-    let now = with_interface.map(|(name, _)| name.clone());
+    let with_interface = inventory.devices().filter(|nic| nic.link_name().is_some());
+    let now = with_interface.map(|nic| nic.name.clone());
     let plans = checkpoint.claims.values().map(|record| &record.plan);
     let held = plans.flat_map(|plan| &plan.devices).filter(|device| device.link.is_some());
     let held = held.map(|device| device.device.clone());

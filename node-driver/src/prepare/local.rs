@@ -17,7 +17,7 @@ use crate::facts::network::server::ApiServers;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::pod_resources::PodDevices;
 use crate::facts::ports::KnownPorts;
-use crate::kernel::attach::host_links::{HostNetwork, withheld};
+use crate::kernel::attach::host_links::HostNetwork;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
@@ -44,6 +44,7 @@ use late::BoundClaim;
 use node_files::boot::{boot_id, is_this_machine};
 use process::chain::Chain;
 use publication::cloud::CloudMetadata;
+use publication::network::NetworkFacts;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
@@ -145,7 +146,7 @@ impl LocalPreparer {
     pub fn remember_interfaces(&self) -> Result<(), PrepareError> {
         let machine = self.read()?;
         let _turn = self.turn()?;
-        let inventory = Inventory::with(&machine, &self.host);
+        let inventory = Inventory::new(&machine, &NetworkFacts::default(), &self.host);
         interfaces::remember(&self.effects.paths.interfaces(), &inventory, &self.load()?)?;
         Ok(())
     }
@@ -293,29 +294,23 @@ impl LocalPreparer {
         let BoundClaim { claim, published, .. } = bound;
         let host = NetNs::current()?;
         let network = HostNetwork::read(&host, &self.servers.now())?;
-        let interfaces = self.uplinks.complete(network.facts());
-        let inventory = Inventory::with(machine, &self.host)
-            .with_virtual(&interfaces)
-            .with_bonds(machine, &interfaces)
-            .with_physical_mtus(machine, &interfaces);
-        let former =
+        let interfaces = with_uppers(self.uplinks.complete(network.facts()), checkpoint);
+        let mut inventory = Inventory::new(machine, &interfaces, &self.host);
+        inventory.had_interface =
             interfaces::remember(&self.effects.paths.interfaces(), &inventory, checkpoint)?;
-        let inventory = inventory.with_former_interfaces(&former);
         self.effects.faults.reached("prepare:interfaces:after");
         let asking = claim.devices.iter().filter(|device| device.asks_for("virtualFunction"));
         let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
-        let inventory =
-            inventory.with_functions(&asking, machine, &self.host, |link: &str, index: u32| {
-                virtual_function_settings::read(&host, link, index)
-            })?;
+        inventory.find_functions(&asking, &self.host, |link: &str, index: u32| {
+            virtual_function_settings::read(&host, link, index)
+        })?;
         self.check_answers(claim, &inventory)?;
         let netdev =
-            |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
+            |device: &AllocatedDevice| Some(inventory.nic(&device.device)?.link_name()?.to_owned());
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
-        let mut links = network.links(&host, &names)?;
-        links.withheld = withheld(&with_uppers(interfaces.clone(), checkpoint));
+        let links = network.links(&host, &names)?;
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
-        let asking = asking.filter_map(netdev).filter(|name| links.links.contains_key(name));
+        let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let netns_mode = self.netns_mode()?;
@@ -354,7 +349,7 @@ impl LocalPreparer {
     ) -> Result<(), PrepareError> {
         let unresponsive = self.ports.unresponsive();
         for device in &claim.devices {
-            let nic = inventory.devices.get(&device.device);
+            let nic = inventory.nic(&device.device);
             let rdma = nic.and_then(|nic| nic.rdma.as_ref());
             if let Some(rdma) = rdma.filter(|rdma| unresponsive.contains(&rdma.name)) {
                 return Err(PrepareError::Unresponsive {

@@ -9,10 +9,8 @@ mod link;
 mod names;
 
 pub use decide::plan;
-pub use error::PlanError;
+pub use error::{PlanError, Refusal};
 pub use facts::{Facts, Policy};
 
-#[cfg(test)]
-mod machines;
 #[cfg(test)]
 mod tests;

@@ -15,8 +15,6 @@ use topology_graph::{PciAddress, Topology};
 #[derive(Clone, Debug, Default)]
 pub struct SliceDevices {
     devices: BTreeMap<[String; 3], Device>,
-    /// Capacities of the devices; claims can share those that have any.
-    capacities: BTreeMap<[String; 3], Capacities>,
     is_read: bool,
 }
 
@@ -24,21 +22,12 @@ impl SliceDevices {
     /// The devices of these slices. Of two generations of a pool, the newer one counts.
     pub fn new(mut slices: Vec<ResourceSlice>) -> Self {
         slices.sort_by_key(|slice| slice.spec.pool.generation);
-        let mut capacities = BTreeMap::new();
         let devices = slices.into_iter().flat_map(|slice| {
-            let spec = slice.spec;
-            let key = move |device: &Device| {
-                [spec.driver.clone(), spec.pool.name.clone(), device.name.clone()]
-            };
-            let devices = spec.devices.unwrap_or_default();
-            // A newer generation may have none.
-            for device in &devices {
-                capacities.insert(key(device), capacities_of(device));
-            }
-            devices.into_iter().map(move |device| (key(&device), device))
+            let (driver, pool) = (slice.spec.driver, slice.spec.pool.name);
+            let devices = slice.spec.devices.unwrap_or_default().into_iter();
+            devices.map(move |it| ([driver.clone(), pool.clone(), it.name.clone()], it))
         });
-        let devices = devices.collect();
-        Self { devices, capacities, is_read: true }
+        Self { devices: devices.collect(), is_read: true }
     }
 
     /// Adds devices that the slices do not have.
@@ -61,14 +50,15 @@ impl SliceDevices {
         self.is_read
     }
 
-    /// The capacities of a device; `None` if it is unknown.
-    pub fn capacities(&self, driver: &str, pool: &str, device: &str) -> Option<&Capacities> {
-        self.capacities.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()])
+    /// The capacities of a device, which claims can share if it has any; `None` if it is unknown.
+    pub fn capacities(&self, driver: &str, pool: &str, device: &str) -> Option<Capacities> {
+        let capacities = self.device(driver, pool, device)?.capacity.iter().flatten();
+        Some(amounts(capacities.map(|(name, capacity)| (name, &capacity.value))))
     }
 
     /// The bandwidth of a device that claims can share, in bits per second.
     pub fn bandwidth(&self, driver: &str, pool: &str, device: &str) -> Option<u64> {
-        bandwidth(self.capacities(driver, pool, device)?)
+        bandwidth(&self.capacities(driver, pool, device)?)
     }
 
     /// One device; `None` if it is unknown.
@@ -98,8 +88,4 @@ impl SliceDevices {
         let device = WireDevice { driver, device };
         (device.address_by(topology), device.uuid().map(str::to_owned))
     }
-}
-
-fn capacities_of(device: &Device) -> Capacities {
-    amounts(device.capacity.iter().flatten().map(|(name, capacity)| (name, &capacity.value)))
 }

@@ -3,7 +3,7 @@
 
 use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::{Plan, PlannedDevice};
-use crate::prepare::inventory::Inventory;
+use crate::prepare::inventory::{Inventory, char_names};
 use std::collections::BTreeSet;
 
 /// What to do for one claim.
@@ -80,15 +80,19 @@ pub(super) fn holds(
 }
 
 fn is_as_planned(plan: &Plan, inventory: &Inventory) -> bool {
-    plan.rdma_cm.as_ref().is_none_or(|char| inventory.rdma_cm.as_ref() == Some(char))
+    plan.rdma_cm.as_ref().is_none_or(|char| inventory.rdma_cm() == Some(char))
         && plan.devices.iter().all(|device| is_there(device, inventory))
 }
 
 fn is_there(device: &PlannedDevice, inventory: &Inventory) -> bool {
     let Some(rdma) = &device.rdma else { return true };
-    let there = inventory.devices.get(&device.device).and_then(|nic| nic.rdma.as_ref());
+    let there = inventory.nic(&device.device).and_then(|nic| nic.rdma.as_ref());
     there.is_some_and(|there| {
-        there.name == rdma.name && rdma.chars.iter().all(|char| there.chars.contains(char))
+        let names: Vec<_> = char_names(there).collect();
+        there.name == rdma.name
+            && rdma.chars.iter().all(|char| {
+                names.contains(&&char.name) && inventory.chars.get(&char.name) == Some(char)
+            })
     })
 }
 

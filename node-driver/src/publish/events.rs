@@ -11,23 +11,44 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use process::chain::Chain;
-use publication::decision::Decision;
+use publication::health::problem::Words;
 use publication::health::{Problem, Problems};
+use publication::judge::WithheldNic;
 use publication::node::NodeIdentity;
 pub(crate) use publication::notice::Notice;
-use publication::withheld::WithheldNic;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Namespace for events on cluster-scoped objects, as the kubelet uses it.
 const NAMESPACE: &str = "default";
 
-/// The events for a change from one set of problems to another: one per kind of change,
-/// naming the NICs.
-pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
+/// What a look has found that people are told where it differs from the look before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// The problems of NICs.
+    pub(crate) problems: Problems,
+    /// What is not published.
+    pub(crate) withheld: Vec<WithheldNic>,
+    /// Whether anything is published.
+    pub(crate) has_devices: bool,
+}
+
+impl Findings {
+    /// The events for a change from these findings to others.
+    pub(crate) fn notices(&self, now: &Self) -> Vec<Notice> {
+        let mut notices = of_problems(&self.problems, &now.problems);
+        if self.withheld != now.withheld && !now.withheld.is_empty() && !now.has_devices {
+            notices.push(nothing_published(&now.withheld));
+        }
+        notices
+    }
+}
+
+/// One event per kind of change, naming the NICs.
+fn of_problems(before: &Problems, now: &Problems) -> Vec<Notice> {
     let mut notices = Vec::new();
     for problem in Problem::ALL {
         let (was, is) = (with(before, problem), with(now, problem));
-        let (came, went) = words(problem);
+        let Words { came, went, .. } = problem.words();
         let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
             if !devices.is_empty() {
                 let notice = if is_warning { Notice::warning } else { Notice::normal };
@@ -40,13 +61,8 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
     notices
 }
 
-/// The event for a node that publishes no NIC although it has some, if what is withheld has
-/// changed.
-pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Option<Notice> {
-    let Decision { devices, withheld, .. } = decision;
-    if !devices.is_empty() || withheld.is_empty() || before == withheld {
-        return None;
-    }
+/// A node that publishes no NIC although it has some.
+fn nothing_published(withheld: &[WithheldNic]) -> Notice {
     let reasons: Vec<_> = withheld
         .iter()
         .map(|WithheldNic { name, interface, reason }| match interface {
@@ -54,64 +70,12 @@ pub(crate) fn nothing_notice(before: &[WithheldNic], decision: &Decision) -> Opt
             None => format!("{name}: {reason}"),
         })
         .collect();
-    Some(Notice::warning("NoNICPublished", &reasons.join("; ")))
+    Notice::warning("NoNICPublished", &reasons.join("; "))
 }
 
 fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
     let has = problems.iter().filter(|(_, problems)| problems.contains(&problem));
     has.map(|(device, _)| device.as_str()).collect()
-}
-
-/// Reason and text for a problem that appeared, and for one that disappeared.
-fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'static str)) {
-    match problem {
-        Problem::PortDown => (
-            (
-                "NICPortDown",
-                "no port is active; check the cable, the switch and the subnet manager",
-            ),
-            ("NICPortUp", "a port is active again"),
-        ),
-        Problem::PortFlapping => (
-            ("NICPortFlapping", "the port goes down repeatedly; check the cable and the switch"),
-            ("NICPortSteady", "the port has been steady for two minutes"),
-        ),
-        Problem::PortErrors => (
-            (
-                "NICPortErrors",
-                "the port has many errors or loses its link often; check the cable and the switch",
-            ),
-            ("NICPortErrorsEnded", "the port has had few errors for ten minutes"),
-        ),
-        Problem::PcieErrors => (
-            (
-                "NICPCIeErrors",
-                "the PCIe link has many errors that the hardware corrects; check slot and riser",
-            ),
-            ("NICPCIeErrorsEnded", "the PCIe link has had few errors for ten minutes"),
-        ),
-        Problem::LinkDegraded => (
-            (
-                "NICLinkDegraded",
-                "the PCIe link runs slower or narrower than the NIC supports; check slot and riser",
-            ),
-            ("NICLinkRestored", "the PCIe link runs at full speed"),
-        ),
-        Problem::Unresponsive => (
-            (
-                "NICUnresponsive",
-                "the RDMA device does not answer the kernel; check the kernel's log, reset the device",
-            ),
-            ("NICResponsive", "the RDMA device answers again"),
-        ),
-        Problem::Gone => (
-            (
-                "NICGone",
-                "a pod has it, but it has vanished from the machine; check the kernel's log, delete the pod",
-            ),
-            ("NICGoneNoMore", "it is back, or no pod has it any more"),
-        ),
-    }
 }
 
 /// Sends events on one Node.
@@ -196,13 +160,13 @@ mod tests {
             ("c", &[Problem::PortDown, Problem::LinkDegraded]),
             ("d", &[Problem::PortDown]),
         ]);
-        assert!(notices(&now, &now).is_empty());
+        assert!(of_problems(&now, &now).is_empty());
         let said = |before, now| {
             let line = |notice: &Notice| {
                 let kind = if notice.is_warning { "Warning" } else { "Normal" };
                 format!("{kind} {} {}\n", notice.reason, notice.note)
             };
-            notices(before, now).iter().map(line).collect::<String>()
+            of_problems(before, now).iter().map(line).collect::<String>()
         };
         insta::assert_snapshot!(said(&before, &now), @"
         Warning NICPortDown c, d: no port is active; check the cable, the switch and the subnet manager
@@ -222,7 +186,7 @@ mod tests {
         let names: Vec<_> = (0..64).map(|index| format!("pci-000{index:02}-00-00-0-ä")).collect();
         let down: Vec<_> =
             names.iter().map(|name| (name.as_str(), &[Problem::PortDown][..])).collect();
-        let notices = notices(&Problems::new(), &problems(&down));
+        let notices = of_problems(&Problems::new(), &problems(&down));
         assert_eq!(notices.len(), 1);
         assert!((NOTE_MAX - 3..=NOTE_MAX).contains(&notices[0].note.len()));
     }

@@ -13,9 +13,11 @@ use node_driver::kernel::attach::{AttachError, SYSCTL};
 use node_driver::model::claim::{ClaimRef, PodRef};
 use node_driver::model::plan::Plan;
 use node_driver::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use node_driver::prepare::inventory::{Inventory, NicFacts};
+use node_driver::prepare::inventory::Inventory;
 use node_driver::prepare::plan::{Facts, Policy, plan};
 use publication::cloud::CloudNic;
+use publication::network::Interface;
+use publication::nic::NicState;
 use rtnetlink::LinkUnspec;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::Value;
@@ -89,15 +91,11 @@ impl Stage {
         let network = HostNetwork::read(&self.host, &BTreeSet::new()).unwrap();
         let owned: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let links = network.links(&self.host, &owned).unwrap();
-        let mut inventory = Inventory::default().with_virtual(&network.facts());
-        for name in &owned {
-            // Kinds that are not published act as NICs too.
-            inventory.devices.entry(name.clone()).or_insert_with(|| nic(name));
-        }
-        let is_named = |name: &&String| {
-            inventory.devices[*name].netdev.as_ref().is_some_and(|it| owned.contains(it))
-        };
-        let devices = inventory.devices.keys().filter(is_named).cloned().collect();
+        // Kinds that are not published act as NICs too.
+        let nics = owned.iter().map(|name| nic(name)).collect();
+        let inventory = Inventory { nics, ..Inventory::default() };
+        let mut devices = owned;
+        devices.sort();
         let facts = Facts {
             inventory: &inventory,
             links: &links,
@@ -218,17 +216,9 @@ pub(crate) fn run(namespace: &NetNs, line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn nic(interface: &str) -> NicFacts {
-    NicFacts {
-        address: None,
-        rdma: None,
-        netdev: Some(interface.to_owned()),
-        had_interface: true,
-        is_bond: false,
-        is_virtual_function: false,
-        physical_mtu: None,
-        function: None,
-    }
+fn nic(name: &str) -> NicState {
+    let interface = Some(Interface { name: name.to_owned(), ..Interface::default() });
+    NicState { name: name.to_owned(), interface, ..NicState::default() }
 }
 
 pub(crate) fn claim(

@@ -7,7 +7,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use cluster_model::published_device::is_place;
-use k8s_openapi::api::resource::v1::DeviceTaint;
 use kube::Client;
 use node_driver::claims::preparer::Preparer;
 use node_driver::facts::network::server::ApiServers;
@@ -31,8 +30,13 @@ use node_driver::publish::claim_status::{Progress, render};
 use node_files::paths::Paths;
 use process::chain::Chain;
 use publication::cloud::CloudMetadata;
-use publication::decision::{Decision, Facts, decide};
+use publication::health::Problem;
+use publication::health::taint::TaintArgs;
+use publication::held::Holding;
+use publication::judge::{BindNics, Rules};
+use publication::machine::{Facts, Machine, Usage};
 use publication::network::NetworkFacts;
+use publication::rails::KnownRails;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -92,7 +96,7 @@ pub(crate) struct Stage {
     pub(crate) folder: TempDir,
     pub(crate) topology: Topology,
     pub(crate) list: Listed,
-    decision: Decision,
+    machine: Machine,
     broken: BTreeSet<String>,
     late: LateNics,
     claims: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -117,8 +121,8 @@ impl Stage {
         let snapshot = topology_graph::read(&HostRoot::at(&root)).unwrap();
         let (topology, _) = Topology::build(&snapshot, None);
         let network = NetworkFacts::default();
-        let decision =
-            decide(&Facts { snapshot, network, cloud: CloudMetadata::default(), rails: None });
+        let facts = Facts { snapshot, network, cloud: CloudMetadata::default(), rails: None };
+        let machine = Machine::read(&facts, &rules(), &KnownRails::default());
         let list = Listed::default();
         let kubelet = list.serve(&paths(folder.path()).kubelet);
         let late = LateNics::default();
@@ -135,7 +139,7 @@ impl Stage {
             folder,
             topology,
             list,
-            decision,
+            machine,
             broken,
             late,
             claims,
@@ -175,18 +179,15 @@ impl Stage {
     fn publish(&self) -> BTreeSet<String> {
         let plans = self.plans();
         let devices = || plans.iter().flat_map(|plan| plan.devices.clone());
-        let held = devices().filter_map(|it| Some((it.place?, it.device))).collect();
-        let taken = devices().map(|it| it.device).collect();
-        let mut decision = self.decision.clone();
-        for device in decision.devices.iter_mut().filter(|it| self.broken.contains(&it.name)) {
-            device.taints = Some(vec![DeviceTaint {
-                key: "dranet.io/port-down".to_owned(),
-                effect: "NoSchedule".to_owned(),
-                ..DeviceTaint::default()
-            }]);
+        let places = devices().filter_map(|it| Some((it.place?, it.device))).collect();
+        let held = devices().map(|it| (it.device, Holding::default())).collect();
+        let mut machine = self.machine.clone();
+        machine.settle(&Usage { held, ..Usage::default() }, &rules());
+        for nic in machine.nics.iter_mut().filter(|it| self.broken.contains(&it.name)) {
+            nic.now.problems = BTreeSet::from([Problem::PortDown]);
         }
-        let (decision, nics) = decision.bound_late(&held, &taken);
-        self.late.set(nics);
+        let decision = machine.decide(&rules(), &places);
+        self.late.set(decision.late);
         decision.devices.into_iter().map(|it| it.name).filter(|name| is_place(name)).collect()
     }
 
@@ -196,9 +197,10 @@ impl Stage {
             return;
         }
         self.broken.clear();
-        let devices = &self.decision.devices;
+        let rules = rules();
+        let nics: Vec<_> = self.machine.given(&rules).collect();
         for _ in 0..dice.below(3) {
-            self.broken.insert(devices[dice.below(devices.len())].name.clone());
+            self.broken.insert(nics[dice.below(nics.len())].name.clone());
         }
         self.publish();
     }
@@ -325,6 +327,12 @@ impl Stage {
         self.kubelet.abort();
         let _ = (&mut self.kubelet).await;
     }
+}
+
+/// The node binds its NICs late.
+fn rules() -> Rules {
+    let taints = Some(TaintArgs::default());
+    Rules { bind_nics: BindNics::Late, taints, ..Rules::default() }
 }
 
 fn driver(

@@ -1,6 +1,5 @@
 //! Claims on recorded machines. The crate's own tests have this file too.
 
-use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, PodRef};
 use crate::model::host_link::HostLink;
@@ -8,8 +7,9 @@ use crate::model::plan::Plan;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::Inventory;
 use crate::prepare::plan::{Facts, PlanError, Policy, plan};
+use publication::judge::{Rules, Verdict, judge};
 use publication::network::{Interface, NetworkFacts};
-use publication::nic::{Nic, nics};
+use publication::nic::NicState;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,18 +86,17 @@ pub(crate) fn planned(
     root: &Path,
     network: Option<NetworkFacts>,
     parameters: Option<&Value>,
-    mut take: impl FnMut(&Nic<'_>, Result<Plan, PlanError>),
+    mut take: impl FnMut(&NicState, Result<Plan, PlanError>),
 ) {
     plant_characters(root);
     let host = HostRoot::at(root);
     let snapshot = topology_graph::read(&host).unwrap();
     let network = network.unwrap_or_else(|| interfaces(&snapshot));
-    let inventory =
-        Inventory::with(&snapshot, &host).with_virtual(&network).with_bonds(&snapshot, &network);
+    let inventory = Inventory::new(&snapshot, &network, &host);
     let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
     let facts = Facts {
         inventory: &inventory,
-        links: &HostLinks { links, withheld: BTreeMap::new() },
+        links: &links,
         abilities: &BTreeMap::new(),
         netns_mode: NetnsMode::Shared,
         held: &[],
@@ -105,12 +104,9 @@ pub(crate) fn planned(
         boot_id: None,
         cloud_nics: &[],
     };
-    let mut published = nics(&snapshot, &network);
-    published.retain(|nic| match nic.address() {
-        Some(address) => nic.rdma.is_some() || snapshot.netdev(address).is_some(),
-        None => true,
-    });
-    for nic in &published {
+    let rules = Rules { something_to_give: true, ..Rules::default() };
+    let is_given = |nic: &&NicState| matches!(judge(nic, &rules), Verdict::Given(_));
+    for nic in inventory.nics.iter().filter(is_given) {
         let mut claim = claim(&nic.name);
         claim.devices[0].parameters = parameters.cloned();
         take(nic, plan(&claim, &facts));

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::attribute::{MAX_ENTRIES, Text};
-use crate::cloud::MAX_ATTRIBUTES;
-use crate::decision::{Facts, decide};
+use crate::cloud::{CloudMetadata, MAX_ATTRIBUTES};
+use crate::decision::decide;
 use crate::live;
+use crate::machine::Facts;
 use crate::network::{Cidr, NetworkFacts};
-use cluster_model::names::attribute::dranet;
-use k8s_openapi::api::resource::v1::DeviceAttribute;
+use crate::nic::LinkType;
+use cluster_model::gpu_drivers::GpuDriver;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use topology_graph::{HostRoot, fixture};
@@ -225,8 +226,8 @@ fn every_table_leaves_room_for_clouds_and_joins() {
     let joins = gpu_drivers::all().iter().map(joins).max().unwrap();
     for link_type in [LinkType::InfiniBand, LinkType::Ethernet, LinkType::Verbs, LinkType::Virtual]
     {
-        let slots = table(link_type);
-        let names: BTreeSet<_> = slots.iter().map(|slot| slot.name).collect();
+        let slots: Vec<_> = table(link_type).collect();
+        let names: BTreeSet<_> = slots.iter().map(|(name, ..)| *name).collect();
         let has = |name| usize::from(names.contains(name));
         // A function is physical or virtual, has a rail or a port, and omits first what repeats the
         // link type.

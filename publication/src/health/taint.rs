@@ -1,6 +1,6 @@
 //! Taints for NICs with problems, as the administrator has chosen them.
 
-use super::Problem;
+use super::problem::Problem;
 use k8s_openapi::api::resource::v1::DeviceTaint;
 use std::collections::BTreeSet;
 

@@ -1,10 +1,17 @@
 //! What a node publishes that binds NICs late.
 
 use super::*;
-use crate::decision::decide;
+use crate::decision::{Decision, decide};
+use crate::health::Problem;
+use crate::health::taint::{TaintArgs, TaintEffect};
+use crate::held::Holding;
+use crate::judge::{BindNics, Rules};
 use crate::live::facts;
+use crate::machine::{Machine, Usage};
+use crate::rails::KnownRails;
+use cluster_model::names::attribute::{self, dranet};
 use cluster_model::published_device::is_place;
-use k8s_openapi::api::resource::v1::DeviceTaint;
+use std::collections::BTreeSet;
 
 fn names(devices: &[Device]) -> Vec<&str> {
     devices.iter().map(|device| device.name.as_str()).collect()
@@ -16,12 +23,29 @@ fn held(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 const FIRST: &str = "pci-0101-00-00-0";
 
+/// A port that is down has pods evicted.
+fn rules() -> Rules {
+    let taints = TaintArgs { port_down_taint: TaintEffect::NoExecute, ..TaintArgs::default() };
+    Rules { bind_nics: BindNics::Late, taints: Some(taints), ..Rules::default() }
+}
+
+/// The machine while the port of one NIC is down, and pods have some, by their names or by places.
+fn bound(broken: Option<&str>, taken: &[&str], places: &[(&str, &str)]) -> Decision {
+    let mut machine = Machine::read(&facts("aks-gb300"), &rules(), &KnownRails::default());
+    let names = taken.iter().map(|name| ((*name).to_owned(), Holding::default()));
+    machine.settle(&Usage { held: names.collect(), ..Usage::default() }, &rules());
+    for nic in machine.nics.iter_mut().filter(|nic| Some(nic.name.as_str()) == broken) {
+        nic.now.problems = BTreeSet::from([Problem::PortDown]);
+    }
+    machine.decide(&rules(), &held(places))
+}
+
 #[test]
 fn places_stand_for_the_compute_nics() {
     let before = decide(&facts("aks-gb300"));
     let named = names(&before.devices).join(" ");
-    let (decision, nics) = before.clone().bound_late(&BTreeMap::new(), &BTreeSet::new());
-    assert_eq!(nics.len(), 4, "{named}");
+    let decision = bound(None, &[], &[]);
+    assert_eq!(decision.late.len(), 4, "{named}");
     assert_eq!(decision.devices.len(), before.devices.len(), "one place for each NIC");
     let places: Vec<_> = decision.devices.iter().filter(|it| is_place(&it.name)).collect();
     assert_eq!(
@@ -52,30 +76,24 @@ fn places_stand_for_the_compute_nics() {
 
 #[test]
 fn a_held_nic_keeps_its_place_and_a_broken_one_has_none() {
-    let mut decision = decide(&facts("aks-gb300"));
-    let taint = DeviceTaint {
-        key: "dranet.io/port-down".to_owned(),
-        effect: "NoExecute".to_owned(),
-        ..DeviceTaint::default()
-    };
-    decision.devices[0].taints = Some(vec![taint.clone()]);
-    let broken = decision.devices[0].name.clone();
-    let (free, nics) = decision.clone().bound_late(&BTreeMap::new(), &BTreeSet::new());
+    let nics = decide(&facts("aks-gb300")).nics;
+    let (broken, named) = (nics[0].name.as_str(), nics[1].name.as_str());
+    let free = bound(Some(broken), &[], &[]);
     assert_eq!(names(&free.devices), ["late-0", "late-1", "late-2"]);
-    assert_eq!(nics.iter().filter(|nic| nic.is_usable).count(), 3);
+    assert_eq!(free.late.iter().filter(|nic| nic.is_usable).count(), 3);
     assert!(free.devices.iter().all(|place| place.taints.is_none()));
 
-    let taken = BTreeSet::from([broken.clone()]);
-    let (used, _) = decision.clone().bound_late(&held(&[("late-2", &broken)]), &taken);
+    let used = bound(Some(broken), &[broken], &[("late-2", broken)]);
     assert_eq!(names(&used.devices), ["late-0", "late-1", "late-2", "late-3"]);
     let tainted: Vec<_> = used.devices.iter().filter(|it| it.taints.is_some()).collect();
     assert_eq!(names(&[tainted[0].clone()]), ["late-2"]);
-    assert_eq!(tainted[0].taints, Some(vec![taint]), "its pod is evicted as from the NIC");
+    let taints = tainted[0].taints.as_ref().unwrap().iter();
+    let taints: Vec<_> = taints.map(|it| format!("{}:{}", it.key, it.effect)).collect();
+    assert_eq!(taints, ["dranet.io/port-down:NoExecute"], "its pod is evicted as from the NIC");
     assert_eq!(tainted.len(), 1);
 
     // Before the node was set to late binding, a claim named a NIC.
-    let named = decision.devices[1].name.clone();
-    let (left, _) = decision.bound_late(&BTreeMap::new(), &BTreeSet::from([named]));
+    let left = bound(Some(broken), &[named], &[]);
     assert_eq!(names(&left.devices), ["late-0", "late-1"]);
 }
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::cloud::CloudMetadata;
-use crate::decision::{Facts, decide};
+use crate::decision::{Decision, decide};
+use crate::machine::Facts;
 use crate::network::DefaultRoute;
 use std::fmt::Write;
 use topology_graph::{HostRoot, fixture};
@@ -48,12 +49,26 @@ fn interface(index: u32, name: &str, kind: Option<&str>) -> Interface {
     }
 }
 
+/// What is published of a machine, and what is not.
+fn decided(snapshot: &Snapshot, network: &NetworkFacts) -> Decision {
+    let (snapshot, network) = (snapshot.clone(), network.clone());
+    decide(&Facts { snapshot, network, cloud: CloudMetadata::default(), rails: None })
+}
+
+/// The NICs that pods can get, in the order of the machine.
+fn given(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<NicState> {
+    let given = decided(snapshot, network).nics;
+    let mut all = nics(snapshot, network);
+    all.retain(|nic| given.iter().any(|given| given.name == nic.name));
+    all
+}
+
 /// `NAME: type [interface]` of each NIC.
 fn render(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
-    nics(snapshot, network)
+    given(snapshot, network)
         .into_iter()
         .map(|nic| {
-            let interface = nic.interface.map(|interface| format!(" {}", interface.name));
+            let interface = nic.own_interface().map(|interface| format!(" {}", interface.name));
             format!("{}: {:?}{}", nic.name, nic.link_type, interface.unwrap_or_default())
         })
         .collect()
@@ -212,8 +227,10 @@ fn a_link_is_degraded_if_both_ends_support_more() {
         (Some((fast, 16)), ("Unknown", 0), None),
     ] {
         let snapshot = in_slot(port, now);
-        let degraded: Vec<_> =
-            nics(&snapshot, &NetworkFacts::default()).iter().map(|nic| nic.link_degraded).collect();
+        let degraded: Vec<_> = given(&snapshot, &NetworkFacts::default())
+            .iter()
+            .map(|nic| nic.link_degraded)
+            .collect();
         assert_eq!(degraded, [expected], "{port:?} {now:?}");
     }
 }
@@ -244,8 +261,8 @@ fn a_functions_own_interface_and_rdma_device_are_used() {
     let interfaces = (2..).zip(names).map(|(index, name)| interface(index, name, None));
     let network = NetworkFacts { interfaces: interfaces.collect(), ..NetworkFacts::default() };
     let nic = nics(&snapshot, &network).remove(0);
-    assert_eq!(nic.interface.map(|interface| interface.name.as_str()), Some("own"));
-    assert_eq!(nic.rdma.map(|rdma| rdma.name.as_str()), Some("mlx5_10"));
+    assert_eq!(nic.own_interface().map(|interface| interface.name.as_str()), Some("own"));
+    assert_eq!(nic.rdma.map(|rdma| rdma.name).as_deref(), Some("mlx5_10"));
 
     let two = snapshot_of_two_rdma_devices();
     let names: Vec<_> = two.rdma_of(two.pci[0].address).map(|rdma| &rdma.name).collect();
@@ -278,15 +295,8 @@ fn bonded() -> (Snapshot, NetworkFacts) {
 
 /// Name, and reason and interface of each function that is not published.
 fn withheld_of(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
-    offers(snapshot, network)
-        .into_iter()
-        .filter_map(|offer| match offer {
-            Offer::Withheld(nic) => {
-                Some(format!("{} {} {:?}", nic.name, nic.reason.word(), nic.interface))
-            }
-            Offer::Nic(_) => None,
-        })
-        .collect()
+    let withheld = decided(snapshot, network).withheld.into_iter();
+    withheld.map(|nic| format!("{} {} {:?}", nic.name, nic.reason.word(), nic.interface)).collect()
 }
 
 #[test]
@@ -299,13 +309,7 @@ fn a_bond_of_both_ports_of_an_adapter_is_one_nic() {
     assert_eq!(withheld.len(), 8);
     assert_eq!(withheld[0], "pci-0000-1b-00-1 port-of-bond Some(\"port01\")");
 
-    let facts = Facts {
-        snapshot: snapshot.clone(),
-        network: network.clone(),
-        cloud: CloudMetadata::default(),
-        rails: None,
-    };
-    let decision = decide(&facts);
+    let decision = decided(&snapshot, &network);
     let bonded = decision.topology.nics.iter().filter(|nic| !nic.bonded.is_empty());
     let bonded: Vec<_> = bonded.map(|nic| format!("{} with {}", nic.at, nic.bonded[0])).collect();
     assert_eq!((bonded.len(), bonded[0].as_str()), (8, "0000:1b:00.0 with 0000:1b:00.1"));
@@ -365,6 +369,6 @@ fn the_device_for_subnet_managers_is_no_nic() {
     );
     let network = NetworkFacts::default();
     let nics = nics(&snapshot, &network);
-    let names: Vec<_> = nics.iter().map(|nic| nic.rdma.map(|rdma| rdma.name.as_str())).collect();
-    assert_eq!(names, [Some("train0")]);
+    let names: Vec<_> = nics.into_iter().map(|nic| nic.rdma.map(|rdma| rdma.name)).collect();
+    assert_eq!(names, [Some("train0".to_owned())]);
 }

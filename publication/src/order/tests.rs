@@ -1,5 +1,6 @@
-use crate::decision::{Decision, Facts, decide};
+use crate::decision::{Decision, decide};
 use crate::live;
+use crate::machine::Facts;
 use crate::node::NodeIdentity;
 use crate::slices::{self, Memory};
 use cluster_model::names::{DRIVER, attribute};

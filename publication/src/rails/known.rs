@@ -5,10 +5,10 @@
 //! different switches. The NICs that the machine has had are therefore remembered, across reboots.
 //! Pure.
 
-use crate::nic::{LinkType, Nic};
+use crate::nic::{LinkType, NicState};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{NicRole, PciAddress, Topology};
+use topology_graph::PciAddress;
 
 /// The physical NICs with verbs that the machine has, or has had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,10 +21,10 @@ impl KnownRails {
     /// With the NICs that are present now. A link type with at least as many NICs as before, or
     /// with most of them missing, is another machine and is counted anew.
     #[must_use]
-    pub fn with(&self, nics: &[Nic<'_>], topology: &Topology) -> Self {
+    pub fn with(&self, nics: &[NicState]) -> Self {
         let mut present: BTreeMap<LinkType, BTreeSet<PciAddress>> = BTreeMap::new();
-        for (link_type, address) in compute(nics, topology) {
-            present.entry(link_type).or_default().insert(address);
+        for nic in nics {
+            present.entry(nic.link_type).or_default().extend(address_with_rail(nic));
         }
         for (link_type, before) in &self.nics {
             let now = present.entry(*link_type).or_default();
@@ -43,23 +43,17 @@ impl KnownRails {
     }
 }
 
-/// Link type and address of each physical compute NIC with verbs.
-fn compute(nics: &[Nic<'_>], topology: &Topology) -> Vec<(LinkType, PciAddress)> {
-    nics.iter().filter_map(|nic| Some((nic.link_type, address_with_rail(nic, topology)?))).collect()
-}
-
 /// The address of a physical compute NIC with verbs; others have no rail of their own.
-pub(super) fn address_with_rail(nic: &Nic<'_>, topology: &Topology) -> Option<PciAddress> {
-    let function = nic.function.filter(|function| function.physical_function.is_none())?;
-    let is_compute = topology.nic_role(function.address) == Some(NicRole::Compute);
-    nic.rdma.filter(|_| is_compute).map(|_| function.address)
+pub(super) fn address_with_rail(nic: &NicState) -> Option<PciAddress> {
+    nic.address().filter(|_| nic.is_compute() && nic.physical_function().is_none())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::Rules;
     use crate::live;
-    use crate::nic::nics;
+    use crate::machine::Machine;
 
     /// The rails of a machine without the NICs at these places, in order of their addresses.
     fn rails(known: &mut KnownRails, missing: &[usize]) -> Vec<u32> {
@@ -68,13 +62,11 @@ mod tests {
         let is_there = |address: &PciAddress| !missing.iter().any(|place| all[*place] == *address);
         facts.snapshot.pci.retain(|function| is_there(&function.address));
         facts.snapshot.rdma.retain(|rdma| rdma.pci.as_ref().is_some_and(is_there));
-        let nics = nics(&facts.snapshot, &facts.network);
-        let (topology, _) = Topology::build(&facts.snapshot, None);
-        *known = known.with(&nics, &topology);
+        let machine = Machine::read(&facts, &Rules::default(), known);
+        *known = machine.rails;
         let numbers = known.numbers();
-        let mut addresses = compute(&nics, &topology);
-        addresses.sort();
-        addresses.iter().map(|(_, address)| numbers[address]).collect()
+        let addresses: BTreeSet<_> = machine.nics.iter().filter_map(address_with_rail).collect();
+        addresses.iter().map(|address| numbers[address]).collect()
     }
 
     #[test]

@@ -1,6 +1,8 @@
 use super::*;
-use crate::decision::{Decision, Facts, NicExpressions, decide_with};
+use crate::decision::{Decision, decide_with};
+use crate::judge::Rules;
 use crate::live;
+use crate::machine::Facts;
 use crate::nic::device_name;
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
@@ -13,8 +15,7 @@ fn decided(file: Option<&[(&str, u32)]>, expression: &str) -> Decision {
 }
 
 fn with(facts: &Facts, expression: &str) -> Decision {
-    let (role, rail) = (Filter::default(), expression.parse().unwrap());
-    decide_with(facts, NicExpressions { role: &role, rail: &rail }, &KnownRails::default())
+    decide_with(facts, &Rules { nic_rail: expression.parse().unwrap(), ..Rules::default() })
 }
 
 /// The published rails, in order of PCI addresses.

@@ -1,38 +1,36 @@
 //! Looks at planted machines, without a driver.
 
 use super::*;
-use publication::decision::VENDOR_DRIVER_TAINT;
 use publication::filter;
-use publication::health::Problem;
-use publication::held::Holding;
+use publication::health::taint::TaintArgs;
+use publication::held::{Held, Holding};
+use publication::history::Seen;
+use publication::judge::VENDOR_DRIVER_TAINT;
 use publication::live;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const NIC: &str = "pci-0101-00-00-0";
 
 pub(crate) fn settings() -> Settings {
-    Settings {
+    let rules = Rules {
         filter: filter::DEFAULT.parse().unwrap(),
-        nic_role: Filter::default(),
-        nic_rail: Filter::default(),
-        sharing: SharingArgs::default(),
-        taints: TaintArgs::default(),
-        locked_memory: Some(true),
-    }
+        taints: Some(TaintArgs::default()),
+        one_function_per_port: true,
+        something_to_give: true,
+        ..Rules::default()
+    };
+    Settings { rules, locked_memory: Some(true) }
 }
 
 fn look(now: Instant) -> Look {
     Look {
         machine: live::facts("aks-gb300"),
+        usage: Usage::default(),
         namespaces: None,
         kernel: KernelFacts::default(),
-        held: Held::new(),
-        places: BTreeMap::new(),
         given: None,
         bind_nics: BindNics::Named,
-        unresponsive: BTreeSet::new(),
-        port_errors: BTreeMap::new(),
-        link_errors: BTreeMap::new(),
         topology_policy: None,
         setup: SetUp::default(),
         now,
@@ -63,7 +61,7 @@ fn what_pods_have_comes_from_the_history() {
     let address = "0101:00:00.0".parse().unwrap();
     next.machine.snapshot.pci.retain(|function| function.address != address);
     next.machine.snapshot.rdma.retain(|device| device.pci != Some(address));
-    next.held = Held::from([(NIC.to_owned(), Holding::default())]);
+    next.usage.held = Held::from([(NIC.to_owned(), Holding::default())]);
     let unknown = decide(next.clone(), &settings(), &History::default());
     assert!(unknown.decision.devices.iter().all(|device| device.name != NIC));
     let known = decide(next, &settings(), &first.history);
@@ -72,15 +70,41 @@ fn what_pods_have_comes_from_the_history() {
 
 /// The vendor's driver has pods evicted from NICs that also have problems.
 #[test]
-fn patches_keep_what_others_have_written() {
-    let decision = decide(look(Instant::now()), &settings(), &History::default()).decision;
-    let names = BTreeSet::from([NIC.to_owned()]);
-    let problems = Problems::from([(NIC.to_owned(), BTreeSet::from([Problem::Unresponsive]))]);
-    let effects = TaintArgs::default();
-    let one = decision.clone().tainted(&problems, effects).evicting(&names);
-    let other = decision.evicting(&names).tainted(&problems, effects);
-    assert_eq!(taints(&one, NIC), ["dranet.io/unresponsive", VENDOR_DRIVER_TAINT]);
-    assert_eq!(one.devices, other.devices);
+fn a_nic_has_all_of_its_taints() {
+    let mut look = look(Instant::now());
+    look.usage.unresponsive = BTreeSet::from(["mlx5_0".to_owned()]);
+    let state = VendorDriverState {
+        stage: Stage::Waiting,
+        version: "25.04".to_owned(),
+        modules: BTreeMap::new(),
+        detail: "a claim is prepared".to_owned(),
+        waits_for_turn: false,
+    };
+    let facts = VendorDriverFacts {
+        state: Some(state),
+        is_selected: true,
+        has_claims: true,
+        has_turn: true,
+    };
+    let devices = BTreeSet::from([NIC.to_owned()]);
+    look.vendor = Some(VendorLook { facts, drain: Drain::Evict, devices });
+    let outcome = decide(look, &settings(), &History::default());
+    assert!(outcome.vendor.unwrap().evicts);
+    assert_eq!(taints(&outcome.decision, NIC), ["dranet.io/unresponsive", VENDOR_DRIVER_TAINT]);
+}
+
+#[test]
+fn the_rdma_namespace_mode_is_published_only_with_rdma_devices() {
+    let mode = |namespaces, has_rdma| {
+        let mut look = Look { namespaces, ..look(Instant::now()) };
+        look.machine.snapshot.rdma.retain(|_| has_rdma);
+        let outcome = decide(look, &settings(), &History::default());
+        outcome.decision.topology.rdma_namespace_mode
+    };
+    assert_eq!(mode(Some(NetnsMode::Exclusive), true).as_deref(), Some("exclusive"));
+    assert_eq!(mode(Some(NetnsMode::Shared), true).as_deref(), Some("shared"));
+    assert_eq!(mode(None, true), None, "a recorded machine has no kernel to ask");
+    assert_eq!(mode(Some(NetnsMode::Shared), false), None);
 }
 
 /// Until the vendor's container has said that it is loaded, its NICs are not published.

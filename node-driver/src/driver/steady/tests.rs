@@ -49,7 +49,7 @@ async fn start_with(rescan: Duration) -> Running {
         metrics,
         progress: Progress::default(),
         client: client.clone(),
-        withheld: Vec::new(),
+        found: Findings::default(),
     };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {

@@ -15,7 +15,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
-use publication::network::{NetworkFacts, Withheld, is_upper};
+use publication::network::{NetworkFacts, is_upper};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,15 +23,6 @@ use std::net::IpAddr;
 /// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN`, `RT_TABLE_LOCAL`: the tables of the kernel's own
 /// rules.
 const KERNEL_TABLES: [u32; 3] = [253, 254, 255];
-
-/// Interfaces of the host, and which of them must stay with it.
-#[derive(Clone, Debug, Default)]
-pub struct HostLinks {
-    /// By name, in the state to restore.
-    pub links: BTreeMap<String, HostLink>,
-    /// Why these interfaces stay with the host, by name.
-    pub withheld: BTreeMap<String, Withheld>,
-}
 
 /// The kernel's view of the host's namespace at one moment.
 #[derive(Debug)]
@@ -60,8 +51,12 @@ impl HostNetwork {
         self.dump.facts()
     }
 
-    /// The interfaces of these names.
-    pub fn links(&self, host: &NetNs, names: &[String]) -> Result<HostLinks, AttachError> {
+    /// The interfaces of these names, in the state to restore.
+    pub fn links(
+        &self,
+        host: &NetNs,
+        names: &[String],
+    ) -> Result<BTreeMap<String, HostLink>, AttachError> {
         host.run(async move |_| {
             let sources = Sources::default();
             let links = self
@@ -70,7 +65,7 @@ impl HostNetwork {
                 .iter()
                 .filter(|link| names.iter().any(|name| name == name_of(link)))
                 .map(|link| (name_of(link).to_owned(), self.host_link(link, &sources)));
-            Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
+            Ok(links.collect())
         })
     }
 
@@ -99,13 +94,6 @@ pub fn are_home(host: &NetNs, links: &[&HostLink]) -> Result<Vec<bool>, AttachEr
         let found = all(&handle).await?;
         Ok(links.iter().map(|link| at_home(&found, link).is_some()).collect())
     })
-}
-
-/// The interfaces that stay with the host, by name.
-pub(crate) fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
-    let withheld = network.withheld();
-    let links = network.interfaces.iter();
-    links.filter_map(|link| Some((link.name.clone(), withheld.get(&link.index)?.clone()))).collect()
 }
 
 /// The interface below it in its namespace, without which it reaches nothing.

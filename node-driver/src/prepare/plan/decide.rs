@@ -5,9 +5,10 @@ use super::names::PodNames;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::plan::{CharDevice, Plan, PlannedDevice, PlannedFunction, PlannedRdma, Wiring};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::inventory::NicFacts;
-use crate::prepare::plan::{Facts, PlanError, Policy};
+use crate::prepare::inventory::{char_names, is_virtual_function};
+use crate::prepare::plan::{Facts, PlanError, Policy, Refusal};
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
+use publication::nic::NicState;
 
 /// Decides what the claim's pod gets. [`wiring`](crate::prepare::wiring::wiring) then
 /// adds the topology.
@@ -16,7 +17,10 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
     let mut names = PodNames::new(claim, &configs, facts.held);
     let devices = claim.devices.iter().zip(configs);
     let devices: Vec<PlannedDevice> = devices
-        .map(|(device, config)| planned(claim, device, config, facts, &mut names))
+        .map(|(device, config)| {
+            let planned = planned(claim, device, config, facts, &mut names);
+            planned.map_err(PlanError::of(&device.device))
+        })
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
     refuse_different_variables(&devices)?;
@@ -25,7 +29,7 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         claim: claim.claim.clone(),
         pods: claim.pods.clone(),
         devices,
-        rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
+        rdma_cm: facts.inventory.rdma_cm().filter(|_| has_rdma).cloned(),
         plugin_gpus: Vec::new(),
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),
@@ -40,8 +44,8 @@ fn planned(
     config: NetworkConfig,
     facts: &Facts<'_>,
     names: &mut PodNames,
-) -> Result<PlannedDevice, PlanError> {
-    let nic = facts.inventory.devices.get(&device.device).ok_or_else(|| unknown(device, facts))?;
+) -> Result<PlannedDevice, Refusal> {
+    let nic = facts.inventory.nic(&device.device).ok_or_else(|| unknown(facts))?;
     refuse_held(device, facts.held)?;
     Ok(PlannedDevice {
         request: device.request.clone(),
@@ -51,21 +55,23 @@ fn planned(
         share_id: device.share_id.clone(),
         is_whole: device.is_whole,
         admin_access: device.admin_access,
-        pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
+        pci_bus_id: nic.address().map(|address| address.to_string()).unwrap_or_default(),
         rdma: rdma(claim, device, nic, &config, facts)?,
-        function: function(device, nic, &config)?,
+        function: function(device, &config, facts)?,
         link: link(claim, device, nic, config, facts, names)?,
     })
 }
 
-fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
-    let names: Vec<_> = facts.inventory.devices.keys().map(|name| format!("`{name}`")).collect();
+fn unknown(facts: &Facts<'_>) -> Refusal {
+    let mut names: Vec<_> =
+        facts.inventory.devices().map(|nic| format!("`{}`", nic.name)).collect();
+    names.sort();
     let present = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    PlanError::UnknownDevice { device: device.device.clone(), present }
+    Refusal::UnknownDevice { present }
 }
 
 /// Refuses a device that another claim holds, except for shares and for admin access.
-fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
+fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), Refusal> {
     let holder = held.iter().find(|plan| {
         plan.devices.iter().any(|other| {
             let shares =
@@ -73,16 +79,13 @@ fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError
             other.device == device.device && !other.admin_access && !device.admin_access && !shares
         })
     });
-    holder.map_or(Ok(()), |plan| {
-        Err(PlanError::Held { device: device.device.clone(), holder: plan.claim.clone() })
-    })
+    holder.map_or(Ok(()), |plan| Err(Refusal::Held { holder: plan.claim.clone() }))
 }
 
 fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
     let Some(parameters) = &device.parameters else { return Ok(NetworkConfig::default()) };
-    let config = NetworkConfig::parse(parameters)
-        .map_err(|source| PlanError::Config { device: device.device.clone(), source })?;
-    Ok(with_address(device, config))
+    let config = NetworkConfig::parse(parameters).map_err(Refusal::Config);
+    Ok(with_address(device, config.map_err(PlanError::of(&device.device))?))
 }
 
 /// Treats the address that was reserved from a range like a configured one.
@@ -98,42 +101,39 @@ fn with_address(device: &AllocatedDevice, mut config: NetworkConfig) -> NetworkC
 fn rdma(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
-    nic: &NicFacts,
+    nic: &NicState,
     config: &NetworkConfig,
     facts: &Facts<'_>,
-) -> Result<Option<PlannedRdma>, PlanError> {
+) -> Result<Option<PlannedRdma>, Refusal> {
     let Some(rdma) = &nic.rdma else {
-        let is_asked = config.rdma.is_some();
-        let refused = PlanError::NoRdma { device: device.device.clone() };
-        return if is_asked { Err(refused) } else { Ok(None) };
+        return if config.rdma.is_some() { Err(Refusal::NoRdma) } else { Ok(None) };
     };
     let moves = facts.netns_mode == NetnsMode::Exclusive && !device.admin_access;
     if moves && device.is_shared() {
-        return Err(PlanError::ExclusiveShare { device: device.device.clone() });
+        return Err(Refusal::ExclusiveShare);
     }
     if moves && claim.pods.len() > 1 {
-        return Err(PlanError::ExclusiveRdma {
-            device: device.device.clone(),
-            pods: claim.pods.len(),
-        });
+        return Err(Refusal::ExclusiveRdma { pods: claim.pods.len() });
     }
     // Only `uverbs` is required for RDMA; the other devices are for management.
-    let missing = rdma.missing.iter().find(|name| name.starts_with("uverbs"));
-    missing.map_or(Ok(()), |missing| {
-        let (device, missing) = (device.device.clone(), missing.clone());
-        Err(PlanError::NoCharDevice { device, missing })
-    })?;
-    let chars =
-        rdma.chars.iter().filter(|char| is_given(char, nic, facts.policy)).cloned().collect();
-    let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
+    let mut names = rdma.uverbs.iter();
+    if let Some(missing) = names.find(|name| !facts.inventory.chars.contains_key(*name)) {
+        return Err(Refusal::NoCharDevice { missing: missing.clone() });
+    }
+    let chars = char_names(rdma)
+        .filter_map(|name| facts.inventory.chars.get(name))
+        .filter(|char| is_given(char, nic, facts.policy))
+        .cloned()
+        .collect();
+    let (name, ports) = (rdma.name.clone(), rdma.ports.iter().map(|port| port.number).collect());
     let parameters = config.rdma.unwrap_or_default();
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
 }
 
 /// A physical function's management devices can manage the whole subnet. Management datagrams of a
 /// virtual function are confined to it.
-fn is_given(char: &CharDevice, nic: &NicFacts, policy: Policy) -> bool {
-    let is_confined = nic.is_virtual_function && char.name.starts_with("umad");
+fn is_given(char: &CharDevice, nic: &NicState, policy: Policy) -> bool {
+    let is_confined = is_virtual_function(nic) && char.name.starts_with("umad");
     policy.management_devices || is_confined || char.name.starts_with("uverbs")
 }
 
@@ -141,24 +141,22 @@ fn is_given(char: &CharDevice, nic: &NicFacts, policy: Policy) -> bool {
 /// and claims with admin access set none.
 fn function(
     device: &AllocatedDevice,
-    nic: &NicFacts,
     config: &NetworkConfig,
-) -> Result<Option<PlannedFunction>, PlanError> {
+    facts: &Facts<'_>,
+) -> Result<Option<PlannedFunction>, Refusal> {
     let asked = config.virtual_function.filter(|it| *it != VirtualFunctionConfig::default());
     let Some(asked) = asked.filter(|_| !device.admin_access) else { return Ok(None) };
-    let name = || device.device.clone();
     if device.is_shared() {
-        return Err(PlanError::SharedFunction { device: name() });
+        return Err(Refusal::SharedFunction);
     }
-    let Some(function) = &nic.function else {
-        return Err(PlanError::NoVirtualFunction { device: name() });
-    };
+    let function = facts.inventory.functions.get(&device.device);
+    let function = function.ok_or(Refusal::NoVirtualFunction)?;
     let physical = function.physical.to_string();
     let Some((link, former)) = function.seen.clone() else {
-        return Err(PlanError::NoPhysicalFunction { device: name(), physical });
+        return Err(Refusal::NoPhysicalFunction { physical });
     };
     if asked.port_guid.is_some() && former.port_guid.is_none() {
-        return Err(PlanError::NoFormerGuid { device: name(), physical });
+        return Err(Refusal::NoFormerGuid { physical });
     }
     Ok(Some(PlannedFunction { physical, link, index: function.index, asked, former }))
 }

@@ -1,8 +1,8 @@
 //! What the plan of a claim depends on besides the claim.
 
 use crate::kernel::attach::ethtool::Abilities;
-use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
+use crate::model::host_link::HostLink;
 use crate::model::plan::Plan;
 use crate::prepare::inventory::Inventory;
 use publication::cloud::CloudNic;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 /// Inputs of the decision besides the claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The devices of this node.
+    /// The NICs of this node.
     pub inventory: &'a Inventory,
-    /// Their interfaces by name, and which of them stay with the host.
-    pub links: &'a HostLinks,
+    /// Their interfaces by name.
+    pub links: &'a BTreeMap<String, HostLink>,
     /// Features of the interfaces for which a configuration requests some.
     pub abilities: &'a BTreeMap<String, Abilities>,
     /// Which processes may open an RDMA device.

@@ -5,16 +5,17 @@ use super::names::PodNames;
 use crate::model::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::model::plan::{Child, MARK, Plan, PlannedLink};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::inventory::NicFacts;
 use crate::prepare::plan::cloud::with_policy_routes;
-use crate::prepare::plan::{Facts, PlanError};
+use crate::prepare::plan::{Facts, Refusal};
 use cluster_model::network_config::{
     InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
     RouteConfig, RuleConfig,
 };
 use publication::network::Withheld;
+use publication::nic::NicState;
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
+use topology_graph::LinkLayer;
 
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
@@ -23,54 +24,48 @@ const SCOPE_LINK: u8 = 253;
 pub(super) fn link(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
-    nic: &NicFacts,
+    nic: &NicState,
     mut config: NetworkConfig,
     facts: &Facts<'_>,
     names: &mut PodNames,
-) -> Result<Option<PlannedLink>, PlanError> {
-    let name = || device.device.clone();
+) -> Result<Option<PlannedLink>, Refusal> {
     if device.admin_access {
         return Ok(None);
     }
-    let host = nic.netdev.as_ref().and_then(|netdev| facts.links.links.get(netdev));
+    let host = nic.link_name().and_then(|name| facts.links.get(name));
     // A child leaves the host's interface in place.
     let is_child = config.interface.kind == Some(InterfaceKind::IpoIb);
     let may_have = facts.policy.move_ib_interfaces || is_child;
     let host = host.filter(|host| may_have || !is_infiniband(host));
     let Some(host) = host else {
-        if !needs_no_link(nic) {
-            return Err(PlanError::NoLink { device: name() });
+        if !needs_no_link(nic, facts) {
+            return Err(Refusal::NoLink);
         }
-        return config
-            .check_rdma_only()
-            .map(|()| None)
-            .map_err(|source| PlanError::Config { device: name(), source });
+        return config.check_rdma_only().map(|()| None).map_err(Refusal::Config);
     };
     let child = child(device, host, &config)?;
-    refuse_withheld(device, host, child, facts)?;
-    if nic.is_bond && child.is_none() {
-        return config
-            .check_rdma_only()
-            .map(|()| None)
-            .map_err(|_| PlanError::Bond { device: name(), link: host.name.clone() });
+    refuse_kept(nic, host, child)?;
+    if nic.lag.is_some() && child.is_none() {
+        let bond = |_| Refusal::Bond { link: host.name.clone() };
+        return config.check_rdma_only().map(|()| None).map_err(bond);
     }
     if let Some(asked) = child {
         refuse_beside(device, &config, asked, facts.held)?;
     }
     if claim.pods.len() > 1 {
-        return Err(PlanError::ManyPods { device: name(), pods: claim.pods.len() });
+        return Err(Refusal::ManyPods { pods: claim.pods.len() });
     }
     if config.interface.dhcp == Some(true) && is_infiniband(host) {
-        return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
+        return Err(Refusal::DhcpOverInfiniBand { link: host.name.clone() });
     }
-    refuse_larger_mtu(device, nic, &config)?;
+    refuse_larger_mtu(&config, facts.inventory.physical_mtu(nic))?;
     let pod_name = names.choose(host, &config);
     // Drivers of earlier versions know no patterns, and read this plan after a rollback.
     config.interface.name = config.interface.name.map(|_| pod_name.clone().into());
     let (host, config) = match child {
         None => {
             let config = with_policy_routes(host, completed(host, config), facts.cloud_nics);
-            with_features(device, host.clone(), config, facts)?
+            with_features(host.clone(), config, facts)?
         }
         // A child's features are only known once it exists.
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
@@ -83,22 +78,21 @@ pub(super) fn link(
 /// Whether a device without a usable interface can be given: its ports are InfiniBand, or it has
 /// only an RDMA device, as those of EFA and eRDMA. The link layer of those says nothing: it is
 /// unspecified, or Ethernet without an interface on the function.
-fn needs_no_link(nic: &NicFacts) -> bool {
-    let never_had_one = nic.netdev.is_none() && !nic.had_interface;
-    nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband || never_had_one)
+fn needs_no_link(nic: &NicState, facts: &Facts<'_>) -> bool {
+    let has_one = nic.link_name().is_some() || facts.inventory.had_interface.contains(&nic.name);
+    nic.rdma.as_ref().is_some_and(|rdma| {
+        let mut layers = rdma.ports.iter().map(|port| port.link_layer);
+        let is_infiniband =
+            !rdma.ports.is_empty() && layers.all(|layer| layer == Some(LinkLayer::InfiniBand));
+        is_infiniband || !has_one
+    })
 }
 
 /// Refuses an MTU larger than the physical function's: drivers of virtual functions
 /// accept it, but the packets are lost.
-fn refuse_larger_mtu(
-    device: &AllocatedDevice,
-    nic: &NicFacts,
-    config: &NetworkConfig,
-) -> Result<(), PlanError> {
-    match (config.interface.mtu, nic.physical_mtu) {
-        (Some(mtu), Some(physical)) if mtu > physical => {
-            Err(PlanError::LargerMtu { device: device.device.clone(), mtu, physical })
-        }
+fn refuse_larger_mtu(config: &NetworkConfig, physical: Option<u32>) -> Result<(), Refusal> {
+    match (config.interface.mtu, physical) {
+        (Some(mtu), Some(physical)) if mtu > physical => Err(Refusal::LargerMtu { mtu, physical }),
         _ => Ok(()),
     }
 }
@@ -112,16 +106,13 @@ fn is_infiniband(host: &HostLink) -> bool {
 /// Translates the requested features to the kernel's names, and records the host's
 /// values.
 fn with_features(
-    device: &AllocatedDevice,
     mut host: HostLink,
     mut config: NetworkConfig,
     facts: &Facts<'_>,
-) -> Result<(HostLink, NetworkConfig), PlanError> {
+) -> Result<(HostLink, NetworkConfig), Refusal> {
     let abilities = facts.abilities.get(&host.name);
     if let Some((asked, abilities)) = config.ethtool.as_ref().zip(abilities) {
-        let resolved = abilities
-            .resolve(&host.name, asked)
-            .map_err(|source| PlanError::Ethtool { device: device.device.clone(), source })?;
+        let resolved = abilities.resolve(&host.name, asked).map_err(Refusal::Ethtool)?;
         host.ethtool = Some(abilities.former(&resolved));
         config.ethtool = Some(resolved);
     }
@@ -134,12 +125,12 @@ fn child(
     device: &AllocatedDevice,
     host: &HostLink,
     config: &NetworkConfig,
-) -> Result<Option<Child>, PlanError> {
+) -> Result<Option<Child>, Refusal> {
     let is_share = device.is_shared();
     let fits = if is_infiniband(host) { Child::IpoIb } else { Child::MacVlan };
     let asked = match config.interface.kind {
         Some(InterfaceKind::Passthrough) if is_share => {
-            return Err(PlanError::SharedLink { device: device.device.clone() });
+            return Err(Refusal::SharedLink);
         }
         Some(InterfaceKind::IpVlan) => Child::IpVlan,
         Some(InterfaceKind::MacVlan) => Child::MacVlan,
@@ -150,8 +141,7 @@ fn child(
     // The kernel creates macvlan and ipvlan only on Ethernet, and IPoIB only on
     // InfiniBand.
     if (asked == Child::IpoIb) != (fits == Child::IpoIb) {
-        let (device, link) = (device.device.clone(), host.name.clone());
-        return Err(PlanError::NoSuchChild { device, link, asked, fits });
+        return Err(Refusal::NoSuchChild { link: host.name.clone(), asked, fits });
     }
     Ok(Some(asked))
 }
@@ -169,22 +159,15 @@ fn digest(claim: &AllocatedClaim, device: &AllocatedDevice) -> [u8; 32] {
 
 /// Refuses interfaces that the host needs. A child is allowed on the host's uplink, but
 /// not on a member of another interface, because that one handles the member's traffic.
-fn refuse_withheld(
-    device: &AllocatedDevice,
-    host: &HostLink,
-    child: Option<Child>,
-    facts: &Facts<'_>,
-) -> Result<(), PlanError> {
-    let (device, link) = (device.device.clone(), host.name.clone());
-    match facts.links.withheld.get(&host.name) {
-        Some(Withheld::Member(master)) => {
-            Err(PlanError::Member { device, link, master: master.clone() })
-        }
+fn refuse_kept(nic: &NicState, host: &HostLink, child: Option<Child>) -> Result<(), Refusal> {
+    let link = host.name.clone();
+    match nic.kept.as_ref().map(|kept| &kept.reason) {
+        Some(Withheld::Member(master)) => Err(Refusal::Member { link, master: master.clone() }),
         Some(Withheld::Uplink | Withheld::EarlierUplink) if child.is_none() => {
-            Err(PlanError::Uplink { device, link })
+            Err(Refusal::Uplink { link })
         }
         Some(reason @ (Withheld::Below(_) | Withheld::OfOthers)) if child.is_none() => {
-            Err(PlanError::Used { device, link, reason: reason.clone() })
+            Err(Refusal::Used { link, reason: reason.clone() })
         }
         _ => Ok(()),
     }
@@ -197,22 +180,22 @@ fn refuse_beside(
     config: &NetworkConfig,
     asked: Child,
     held: &[&Plan],
-) -> Result<(), PlanError> {
+) -> Result<(), Refusal> {
     let children = held.iter().flat_map(|plan| {
         let same = plan.devices.iter().filter(|other| other.device == device.device);
         let links = same.filter_map(|other| other.link.as_ref());
         links.filter_map(move |link| Some((&plan.claim, link.child?, link)))
     });
     for (holder, theirs, link) in children {
-        let (device, holder) = (device.device.clone(), holder.clone());
+        let holder = holder.clone();
         if theirs != asked {
-            return Err(PlanError::OtherChild { device, holder, theirs, asked });
+            return Err(Refusal::OtherChild { holder, theirs, asked });
         }
         let theirs: Vec<IpAddr> =
             link.config.interface.addresses.iter().map(|prefix| prefix.address).collect();
         let mut own = config.interface.addresses.iter().map(|prefix| prefix.address);
         if let Some(address) = own.find(|address| theirs.contains(address)) {
-            return Err(PlanError::SameAddress { device, address, holder });
+            return Err(Refusal::SameAddress { address, holder });
         }
     }
     Ok(())

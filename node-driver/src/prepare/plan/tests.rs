@@ -1,12 +1,12 @@
 //! Plans for a machine with several InfiniBand and Ethernet NICs.
 
 mod interfaces;
+mod machines;
 mod shares;
 
 use super::*;
 use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::ethtool::{Abilities, Feature};
-use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
 use crate::model::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::model::host_link::HostLink;
@@ -15,7 +15,7 @@ use crate::model::plan::{CharDevice, Child, Plan, PlannedDevice, PlannedLink};
 use crate::prepare::cdi;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
-use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
+use crate::prepare::inventory::{FunctionFacts, Inventory};
 use cluster_model::names::capacity;
 use cluster_model::network_config::{
     EthtoolConfig, Guid, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
@@ -24,10 +24,13 @@ use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use node_files::paths::Paths;
 use process::chain::Chain;
 use publication::cloud::CloudNic;
-use publication::network::Withheld;
+use publication::live::{function, rdma_device};
+use publication::network::{Interface, Withheld};
+use publication::nic::{Kept, NicState};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::slice;
+use topology_graph::{LinkLayer, Netdev, RdmaDevice};
 
 /// A policy that allows pods everything.
 const POLICY: Policy = Policy { move_ib_interfaces: true, management_devices: true };
@@ -36,45 +39,47 @@ fn char(name: &str, minor: u32) -> CharDevice {
     CharDevice { name: name.into(), major: 231, minor }
 }
 
-fn rdma(number: u32, is_infiniband: bool) -> RdmaFacts {
-    RdmaFacts {
-        name: format!("mlx5_{number}"),
-        ports: vec![1],
-        inactive: vec![],
-        is_infiniband,
-        chars: vec![
-            char(&format!("uverbs{number}"), 192 + number),
-            char(&format!("umad{number}"), number),
-            char(&format!("issm{number}"), 64 + number),
-        ],
-        missing: vec![],
-    }
+/// The character devices of an RDMA device.
+fn chars(number: u32) -> [CharDevice; 3] {
+    [
+        char(&format!("uverbs{number}"), 192 + number),
+        char(&format!("umad{number}"), number),
+        char(&format!("issm{number}"), 64 + number),
+    ]
+}
+
+fn rdma(number: u32, layer: LinkLayer) -> RdmaDevice {
+    let chars = chars(number);
+    rdma_device(&format!("mlx5_{number}"), layer, [0, 1, 2].map(|index| chars[index].name.as_str()))
 }
 
 fn inventory() -> Inventory {
-    let nic = |bus: &str, rdma, netdev: Option<&str>| NicFacts {
-        address: Some(format!("{bus}:00:00.0").parse().expect("an address")),
+    let nic = |name: &str, bus: &str, rdma, netdev: Option<&str>| NicState {
+        name: name.to_owned(),
+        function: Some(function(&format!("{bus}:00:00.0"))),
         rdma,
-        netdev: netdev.map(str::to_owned),
-        had_interface: true,
-        is_bond: false,
-        is_virtual_function: false,
-        physical_mtu: None,
-        function: None,
+        netdev: netdev.map(|name| Netdev { name: name.to_owned(), pci: None, part: None }),
+        ..NicState::default()
     };
-    let devices = [
-        ("ib-0", nic("0101", Some(rdma(0, true)), None)),
-        ("ib-1", nic("0102", Some(rdma(1, true)), None)),
-        ("eth-0", nic("0103", Some(rdma(2, false)), Some("rail0"))),
-        ("eth-1", nic("0104", None, Some("rail1"))),
-        ("eth-away", nic("0105", Some(rdma(3, false)), None)),
-        ("eth-up", nic("0106", None, Some("uplink"))),
-        ("eth-slave", nic("0108", None, Some("slave"))),
-        ("ipoib", nic("0107", Some(rdma(4, true)), Some("ibp7"))),
+    let infiniband = |number| Some(rdma(number, LinkLayer::InfiniBand));
+    let ethernet = |number| Some(rdma(number, LinkLayer::Ethernet));
+    let kept = |reason, nic| NicState { kept: Some(Kept { reason, interface: None }), ..nic };
+    let nics = vec![
+        nic("ib-0", "0101", infiniband(0), None),
+        nic("ib-1", "0102", infiniband(1), None),
+        nic("eth-0", "0103", ethernet(2), Some("rail0")),
+        nic("eth-1", "0104", None, Some("rail1")),
+        nic("eth-away", "0105", ethernet(3), None),
+        kept(Withheld::Uplink, nic("eth-up", "0106", None, Some("uplink"))),
+        kept(Withheld::Member("bond0".to_owned()), nic("eth-slave", "0108", None, Some("slave"))),
+        nic("ipoib", "0107", infiniband(4), Some("ibp7")),
     ];
+    let chars = (0..5).flat_map(chars).chain([char("rdma_cm", 58)]);
     Inventory {
-        devices: devices.into_iter().map(|(name, nic)| (name.to_owned(), nic)).collect(),
-        rdma_cm: Some(char("rdma_cm", 58)),
+        had_interface: nics.iter().map(|nic| nic.name.clone()).collect(),
+        chars: chars.map(|char| (char.name.clone(), char)).collect(),
+        nics,
+        ..Inventory::default()
     }
 }
 
@@ -115,7 +120,7 @@ fn route(destination: &str, gateway: Option<&str>) -> HostRoute {
     }
 }
 
-fn links() -> HostLinks {
+fn links() -> BTreeMap<String, HostLink> {
     let routes = vec![route("10.2.0.0/16", Some("10.1.0.1"))];
     let uplink = vec![route("0.0.0.0/0", Some("10.0.0.1"))];
     let hardware_addr = MacAddress::from_bytes(&[7; 20]);
@@ -127,11 +132,7 @@ fn links() -> HostLinks {
         ("slave", host_link("slave", vec![])),
         ("ibp7", ipoib),
     ];
-    let withheld = [("uplink", Withheld::Uplink), ("slave", Withheld::Member("bond0".to_owned()))];
-    HostLinks {
-        links: links.map(|(name, link)| (name.to_owned(), link)).into(),
-        withheld: withheld.map(|(name, why)| (name.to_owned(), why)).into(),
-    }
+    links.map(|(name, link)| (name.to_owned(), link)).into()
 }
 
 /// `rail0` and `rail1` can change two features, one of which is on.

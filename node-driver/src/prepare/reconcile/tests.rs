@@ -3,8 +3,10 @@
 use super::*;
 use crate::model::checkpoint::Record;
 use crate::model::plan::CharDevice;
-use crate::prepare::inventory::{NicFacts, RdmaFacts};
+use publication::live::{function, rdma_device};
+use publication::nic::NicState;
 use serde_json::json;
+use topology_graph::LinkLayer;
 
 fn uverbs(number: u32) -> CharDevice {
     CharDevice { name: format!("uverbs{number}"), major: 231, minor: 192 + number }
@@ -25,26 +27,17 @@ fn plan(boot: Option<&str>, number: u32) -> Plan {
 
 /// A machine on which that NIC has this RDMA device.
 fn inventory(number: u32) -> Inventory {
-    let rdma = RdmaFacts {
-        name: format!("mlx5_{number}"),
-        ports: vec![1],
-        inactive: vec![],
-        is_infiniband: true,
-        chars: vec![uverbs(number)],
-        missing: vec![],
-    };
-    let address = Some("0101:00:00.0".parse().unwrap());
-    let nic = NicFacts {
-        address,
+    let char = uverbs(number);
+    let name = format!("mlx5_{number}");
+    let rdma = rdma_device(&name, LinkLayer::InfiniBand, [&char.name, "umad0", "issm0"]);
+    let nic = NicState {
+        name: "pci-0101-00-00-0".to_owned(),
+        function: Some(function("0101:00:00.0")),
         rdma: Some(rdma),
-        netdev: None,
-        had_interface: false,
-        is_bond: false,
-        is_virtual_function: false,
-        physical_mtu: None,
-        function: None,
+        ..NicState::default()
     };
-    Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None }
+    let chars = [(char.name.clone(), char)].into();
+    Inventory { nics: vec![nic], chars, ..Inventory::default() }
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn several_interfaces_have_distinct_names() {
 
     let mut links = links();
     for (link, name) in [("rail0", "eth0"), ("rail1", "a:1")] {
-        links.links.get_mut(link).expect("an interface").name = name.into();
+        links.get_mut(link).expect("an interface").name = name.into();
     }
     let facts = Facts {
         inventory: &inventory(),
@@ -139,7 +139,7 @@ fn rules_and_neighbours_are_inherited_and_a_vrf_has_its_table() {
     };
     let decide = |parameters: Option<Value>| {
         let (inventory, mut links) = (inventory(), links());
-        let rail = links.links.get_mut("rail0").expect("it is there");
+        let rail = links.get_mut("rail0").expect("it is there");
         rail.rules = vec![rule.clone()];
         rail.neighbors = vec![neighbor.clone()];
         rail.routes.push(route("0.0.0.0/0", Some("10.1.0.1")));
@@ -188,7 +188,7 @@ fn azure_metadata_becomes_rules_and_routes() {
     }];
     let decide = |parameters: Value, has_rules: bool| {
         let (inventory, mut links) = (inventory(), links());
-        let rail = links.links.get_mut("rail0").expect("it is there");
+        let rail = links.get_mut("rail0").expect("it is there");
         rail.router = Some("fe80::1".parse().expect("an address"));
         let source = Some("10.1.0.7/32".parse().expect("a prefix"));
         let rule = HostRule { priority: 1700, source, destination: None, table: 700 };
@@ -252,7 +252,7 @@ fn virtual_function_settings_record_the_former_values() {
         let (mut inventory, links) = (inventory(), links());
         let physical = "0103:00:00.7".parse().expect("an address");
         let function = FunctionFacts { physical, index: 3, seen };
-        inventory.devices.get_mut("eth-0").expect("it is there").function = Some(function);
+        inventory.functions.insert("eth-0".to_owned(), function);
         let facts = Facts {
             inventory: &inventory,
             links: &links,
@@ -302,7 +302,14 @@ fn virtual_function_settings_record_the_former_values() {
 fn a_virtual_function_has_at_most_the_mtu_of_its_physical_function() {
     let decide = |mtu: u32| {
         let (mut inventory, links) = (inventory(), links());
-        inventory.devices.get_mut("eth-0").expect("it is there").physical_mtu = Some(4200);
+        let physical = function("0103:00:00.7");
+        for function in inventory.nics.iter_mut().filter(|nic| nic.name == "eth-0") {
+            let function = function.function.as_mut().expect("it has one");
+            function.physical_function = Some(physical.address);
+        }
+        let interface = Some(Interface { mtu: Some(4200), ..Interface::default() });
+        let function = Some(physical);
+        inventory.nics.push(NicState { function, interface, ..NicState::default() });
         let facts = Facts {
             inventory: &inventory,
             links: &links,

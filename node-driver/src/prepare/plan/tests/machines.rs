@@ -1,8 +1,8 @@
 //! Prepares every device of every recorded machine that has an interface or an RDMA device.
 
 use super::*;
-use crate::kernel::attach::host_links::{self, HostLinks};
 use crate::kernel::attach::rdma::NetnsMode;
+use crate::model::host_link::HostLink;
 use crate::model::plan::{Child, PlannedDevice};
 use crate::prepare::inventory::Inventory;
 use machine::{claim, host_link, interfaces, planned, plant_characters};
@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use topology_graph::{HostRoot, fixture};
 
-#[path = "../../../tests/recorded/machine.rs"]
+#[path = "../../../../tests/recorded/machine.rs"]
 mod machine;
 
 /// Prepares each published device. Returns how many there are, and how many have no interface.
@@ -26,11 +26,11 @@ fn prepare_all(name: &str, root: &Path, network: Option<NetworkFacts>) -> (usize
         let made = made.unwrap_or_else(|error| panic!("{name} {}: {}", nic.name, Chain(&error)));
         let [device] = &made.devices[..] else { panic!("one device") };
         if nic.link_type != LinkType::InfiniBand {
-            assert_eq!(device.link.is_some(), nic.interface.is_some(), "{name} {}", nic.name);
+            assert_eq!(device.link.is_some(), nic.own_interface().is_some(), "{name} {}", nic.name);
         }
         let mut verbs = device.rdma.iter().flat_map(|rdma| &rdma.chars);
         let has_verbs = verbs.any(|char| char.name.starts_with("uverbs"));
-        let has_it = nic.rdma.is_none_or(|rdma| rdma.uverbs.is_empty() || has_verbs);
+        let has_it = nic.rdma.as_ref().is_none_or(|rdma| rdma.uverbs.is_empty() || has_verbs);
         assert!(has_it, "{name} {}", nic.name);
         number += 1;
         without += usize::from(device.link.is_none());
@@ -63,14 +63,14 @@ fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
         let port = root.path().join("sys/class/infiniband/rdmap16s27/ports/1/link_layer");
         fs::write(port, link_layer).unwrap();
         let host = HostRoot::at(root.path());
-        let inventory = Inventory::with(&topology_graph::read(&host).unwrap(), &host);
+        let snapshot = topology_graph::read(&host).unwrap();
+        let mut inventory = Inventory::new(&snapshot, &NetworkFacts::default(), &host);
         let device = "pci-0000-10-1b-0";
         for had_one in [false, true] {
-            let former = had_one.then(|| device.to_owned()).into_iter().collect();
-            let inventory = inventory.clone().with_former_interfaces(&former);
+            inventory.had_interface = had_one.then(|| device.to_owned()).into_iter().collect();
             let facts = Facts {
                 inventory: &inventory,
-                links: &HostLinks::default(),
+                links: &BTreeMap::new(),
                 abilities: &BTreeMap::new(),
                 netns_mode: NetnsMode::Shared,
                 held: &[],
@@ -90,7 +90,7 @@ fn a_function_without_an_interface_is_prepared_unless_it_had_one() {
 }
 
 /// A machine on which the ports of the first adapter are bonded.
-fn bonded() -> (Inventory, HostLinks) {
+fn bonded() -> (Inventory, BTreeMap<String, HostLink>) {
     let root = tempfile::tempdir().unwrap();
     fixture::plant(fixture::machine("x86-roce-lag").unwrap(), root.path()).unwrap();
     plant_characters(root.path());
@@ -106,9 +106,9 @@ fn bonded() -> (Inventory, HostLinks) {
         }
     }
     network.interfaces.push(bond);
-    let inventory = Inventory::with(&snapshot, &host).with_bonds(&snapshot, &network);
+    let inventory = Inventory::new(&snapshot, &network, &host);
     let links = network.interfaces.iter().map(|it| (it.name.clone(), host_link(it))).collect();
-    (inventory, HostLinks { links, withheld: host_links::withheld(&network) })
+    (inventory, links)
 }
 
 /// What a claim with these parameters gets of a device of that machine.

@@ -1,8 +1,15 @@
+//! NICs in pods stay published as they were.
+
 use super::*;
-use publication::decision::decide;
-use publication::live;
-use publication::network::Withheld;
+use crate::attributes::encode;
+use crate::decision::decide;
+use crate::judge::Given;
+use crate::live;
+use crate::network::Withheld;
+use crate::nic::device_name;
+use k8s_openapi::api::resource::v1::Device;
 use std::slice;
+use topology_graph::PciAddress;
 
 /// A machine with Ethernet NICs, verbs on them, and GPUs.
 const MACHINE: &str = "oke-gb200";
@@ -12,10 +19,10 @@ const BOTH: Holding = Holding { interface: true, rdma: true };
 /// The machine's facts, the published devices, and the remembered NICs.
 fn start() -> (Facts, Vec<Device>, Seen) {
     let facts = live::facts(MACHINE);
-    let devices = decide(&facts).devices;
+    let decision = decide(&facts);
     let mut seen = Seen::default();
-    seen.remember(&devices, &facts, &Held::new());
-    (facts, devices, seen)
+    seen.remember(&decision.nics, &Held::new());
+    (facts, decision.devices, seen)
 }
 
 fn held(devices: &[Device]) -> Held {
@@ -49,7 +56,7 @@ fn nics_in_pods_stay_published_unchanged() {
         assert_eq!(decision.devices, devices, "{held:?}");
         assert_eq!(decision.topology, decide(&facts).topology, "{held:?}");
         let mut later = seen.clone();
-        later.remember(&decision.devices, &now, &held);
+        later.remember(&decision.nics, &held);
         assert_eq!(later, seen, "{held:?}");
     }
 }
@@ -78,7 +85,7 @@ fn nics_without_a_pod_are_not_completed() {
     assert_eq!(now.network, bare.network);
     assert_eq!(now.snapshot, bare.snapshot);
     let mut later = seen;
-    later.remember(&decide(&bare).devices, &bare, &Held::new());
+    later.remember(&decide(&bare).nics, &Held::new());
     let mut now = bare.clone();
     later.complete(&mut now, &all);
     assert_eq!(now.snapshot, bare.snapshot, "a NIC that vanishes while no pod has it is forgotten");
@@ -100,13 +107,14 @@ fn an_interface_that_took_the_nics_name_is_left_alone() {
 fn a_function_that_is_gone_is_published_as_it_was() {
     let (facts, devices, seen) = start();
     let all = held(&devices);
-    assert!(seen.gone(&facts.snapshot, &all).is_empty());
+    assert_eq!(seen.gone(&facts.snapshot, &all).count(), 0);
     let mut now = facts.clone();
     let first = &devices[0];
     now.snapshot.pci.retain(|function| device_name(function.address) != first.name);
     let mut now = without(&now, &all);
-    assert_eq!(seen.gone(&now.snapshot, &all), slice::from_ref(first));
-    assert!(seen.gone(&now.snapshot, &Held::new()).is_empty(), "no pod has it");
+    let gone = seen.gone(&now.snapshot, &all).map(|nic| encode(&nic, &Given::default()));
+    assert_eq!(gone.collect::<Vec<_>>(), slice::from_ref(first));
+    assert_eq!(seen.gone(&now.snapshot, &Held::new()).count(), 0, "no pod has it");
     seen.complete(&mut now, &all);
     assert_eq!(decide(&now).devices.len(), devices.len() - 1, "the graph does not have it");
 }
@@ -131,10 +139,10 @@ fn a_nic_stays_with_the_host_while_a_pod_has_its_vlan() {
         ..Interface::default()
     };
     facts.network.interfaces.push(vlan);
-    let devices = decide(&facts).devices;
+    let nics = decide(&facts).nics;
     assert!(!facts.network.withheld().contains_key(&lower), "the host does not use the VLAN");
     let mut seen = Seen::default();
-    seen.remember(&devices, &facts, &Held::new());
+    seen.remember(&nics, &Held::new());
     let held = Held::from([("storage".to_owned(), Holding { interface: true, rdma: false })]);
     let mut now = facts.clone();
     now.network.interfaces.retain(|interface| interface.name != "storage");

@@ -18,6 +18,7 @@ const FREE_BUT_FOR_PARENTS: &[&str] = &[
     "kubectl-dranet",
     "migration",
     "node-driver",
+    "posted",
     "publication",
     "serve",
     "tests",

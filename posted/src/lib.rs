@@ -11,7 +11,7 @@ mod plain;
 
 use std::collections::BTreeMap;
 
-use crate::{PciAddress, PciFunction, PcieRoot, SNAPSHOT_VERSION, Snapshot};
+use topology_graph::{PciAddress, PciFunction, PcieRoot, SNAPSHOT_VERSION, Snapshot};
 
 pub use compare::{Comparison, Difference};
 pub use matrix::{PostedMatrix, PostedMatrixError};

@@ -379,8 +379,7 @@ impl NetworkConfig {
         config.checked()
     }
 
-    /// The same if its values are allowed, without fields that only repeat others. Drivers of
-    /// earlier versions, which read stored plans after a rollback, do not know these.
+    /// The same if its values are allowed, without fields that only repeat others.
     fn checked(mut self) -> Result<Self, ConfigError> {
         if self.interface.addressing == Some(Addressing::Dhcp) {
             self.interface.dhcp.get_or_insert(true);

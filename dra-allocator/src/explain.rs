@@ -5,14 +5,14 @@
 //! request alone can be satisfied, the reason is a constraint, or requests that compete for the
 //! same devices. This module makes no allocation decision; [`crate::allocate()`] does.
 
-mod question;
+mod inputs;
 mod relax;
 mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::question::{Question, full_name};
+use self::inputs::{AttemptInputs, full_name};
 use crate::allocate::{Attempt, Limits, Outcome, allocate, leaves_room};
 use crate::budget::Budget;
 use crate::cel::{CompileError, RuntimeError, Selector, conjuncts};
@@ -136,10 +136,10 @@ pub fn explain(
     let attempt = allocate(inventory, node, claims, state, settings, limits);
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
-    let question = Question { inventory, node, state, settings, limits, budget };
+    let inputs = AttemptInputs { inventory, node, state, settings, limits, budget };
     let fits = matches!(attempt.outcome, Outcome::Allocated(_));
-    let requests = question.reports(claims, fits)?;
-    let relaxations = if fits { Vec::new() } else { relax::relaxations(&question, claims) };
+    let requests = inputs.reports(claims, fits)?;
+    let relaxations = if fits { Vec::new() } else { relax::relaxations(&inputs, claims) };
     Ok(Explanation { attempt, requests, relaxations })
 }
 
@@ -155,10 +155,10 @@ pub fn failures(
 ) -> Result<Vec<RequestReport>, GatherError> {
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
-    Question { inventory, node, state, settings, limits, budget }.reports(claims, false)
+    AttemptInputs { inventory, node, state, settings, limits, budget }.reports(claims, false)
 }
 
-impl Question<'_> {
+impl AttemptInputs<'_> {
     /// One report per request or subrequest. `fits` says whether the claims fit.
     fn reports(&self, claims: &[Claim], fits: bool) -> Result<Vec<RequestReport>, GatherError> {
         let devices = self.inventory.devices_on(self.node, self.settings)?;
@@ -372,7 +372,7 @@ fn missing(expression: &str, devices: &[&Device]) -> Vec<String> {
 /// Explains a failure where each request alone can be satisfied: reports the first constraint
 /// without which the claims fit, or else that the requests do not fit together.
 fn blame_together(
-    question: &Question<'_>,
+    inputs: &AttemptInputs<'_>,
     claims: &[Claim],
     requests: &mut [RequestReport],
     devices: &[&Device],
@@ -381,7 +381,7 @@ fn blame_together(
         for (index, constraint) in claim.constraints.iter().enumerate() {
             let without = relax::without_constraint(claims, &claim.name, index);
             let Some(attribute) = constraint.kind.attribute() else { continue };
-            if !question.fits(&without, question.state) {
+            if !inputs.fits(&without, inputs.state) {
                 continue;
             }
             let of_claim = requests.iter().filter(|report| report.claim == claim.name);

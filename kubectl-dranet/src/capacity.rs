@@ -11,7 +11,7 @@ use crate::moves::fewest;
 use crate::predicted::{add_planned, nodes};
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         seen.kept.extend(pods.kept);
     }
     let in_use = seen.in_use()?;
-    let Seen { view, namespace, notes, .. } = seen;
+    let ReadCluster { view, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
     let closed: BTreeSet<&str> =

@@ -34,7 +34,7 @@ use crate::kinds::{LIMIT_RANGES, PODS, QUOTAS, Query};
 use crate::nodes::NodeState;
 use crate::settings;
 use crate::snapshot::of_installation;
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::text;
 use census::Census;
 use checks::Checklist;
@@ -138,7 +138,11 @@ fn queries(admission: &str) -> Vec<Query> {
 }
 
 /// Reads more pods of a cluster; of a snapshot, all were read.
-fn more_pods(source: &Source, queries: &[Query], seen: &mut Seen) -> anyhow::Result<Vec<Pod>> {
+fn more_pods(
+    source: &Source,
+    queries: &[Query],
+    seen: &mut ReadCluster,
+) -> anyhow::Result<Vec<Pod>> {
     if let Source::File(..) = source {
         return seen.pods(None);
     }

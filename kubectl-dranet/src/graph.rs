@@ -3,7 +3,7 @@
 mod shapes;
 
 use crate::args::{GraphArgs, LookArgs, MachineArgs};
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::{Output, text as tables};
 use anyhow::Context as _;
 use cluster_model::drivers::accelerators;
@@ -40,7 +40,7 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
             None => shown(&topology, args),
         };
     }
-    let Seen { view, notes: unread, .. } =
+    let ReadCluster { view, notes: unread, .. } =
         Source::open(&args.source)?.read(&source::of_view(), &[])?;
     notes.extend(unread);
     if let Some(file) = &args.compare {

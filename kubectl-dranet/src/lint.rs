@@ -5,7 +5,7 @@ use crate::answer::{Lint, LintFinding, Linted, Severity};
 use crate::args::{Form, LintArgs};
 use crate::kinds::{DEVICES, PODS};
 use crate::settings;
-use crate::source::{self, Seen};
+use crate::source::{self, ReadCluster};
 use crate::text::{self, counted};
 use admission::admit::{AdmitError, admit};
 use admission::lint::{self, Finding, lint};
@@ -60,7 +60,7 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let objects = source::objects(path)?;
     let seen = source::read_as_admission(&args.source, &args.admission, &[], &[])?;
     seen.must_know(&DEVICES)?;
-    let Seen { view, notes, .. } = seen;
+    let ReadCluster { view, notes, .. } = seen;
     let mut linted = Vec::new();
     for object in &objects {
         linted.extend(claim(object, &view, args.max_steps, false)?);

@@ -158,9 +158,8 @@ pub struct NicSpec {
     /// `redirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acs: Option<String>,
-    /// What it is for: `compute`, `storage` or `management`. Older drivers do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
+    /// What it is for: `compute`, `storage` or `management`.
+    pub role: String,
     /// Why it has this role. Not set for virtual functions, which have the role of their physical
     /// function.
     #[serde(default, skip_serializing_if = "Option::is_none")]

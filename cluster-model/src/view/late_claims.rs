@@ -18,8 +18,7 @@ pub struct LateClaim {
     pub wanted: LateBindingConfig,
     /// The NICs that the driver has chosen for it. Empty until its pod starts.
     pub nics: BTreeSet<PciAddress>,
-    /// The GPUs that its pod has from a device plugin. Empty until its pod starts, and if the driver is
-    /// older.
+    /// The GPUs that its pod has from a device plugin. Empty until its pod starts.
     pub gpus: BTreeSet<PciAddress>,
 }
 
@@ -35,7 +34,6 @@ pub(super) struct LateClaims {
 struct Chosen {
     #[serde(rename = "pciBusID")]
     pci_bus_id: String,
-    #[serde(default)]
     gpus: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::question::{Question, full_name};
+use super::inputs::{AttemptInputs, full_name};
 use crate::claim::{AllocationMode, Ask, Claim, RequestKind, Toleration};
 use crate::name::{ClaimName, DeviceId};
 use crate::state::AllocatedState;
@@ -68,13 +68,13 @@ pub enum Relaxation {
 }
 
 /// The changes that would make the claims fit, smallest first.
-pub(super) fn relaxations(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
+pub(super) fn relaxations(inputs: &AttemptInputs<'_>, claims: &[Claim]) -> Vec<Relaxation> {
     let mut found: Vec<Relaxation> = claim_changes(claims)
         .into_iter()
-        .filter(|(_, changed)| question.fits(changed, question.state))
+        .filter(|(_, changed)| inputs.fits(changed, inputs.state))
         .map(|(relaxation, _)| relaxation)
         .collect();
-    found.extend(freed(question, claims));
+    found.extend(freed(inputs, claims));
     found.sort_by_key(Relaxation::size);
     // For each request, only the largest count that fits is reported.
     let mut seen: Vec<(ClaimName, Arc<str>)> = Vec::new();
@@ -200,19 +200,19 @@ fn ask_changes(
 }
 
 /// The devices in use that would each suffice if released; or whether releasing all would.
-fn freed(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
-    let devices = question.inventory.devices_on(question.node, question.settings);
+fn freed(inputs: &AttemptInputs<'_>, claims: &[Claim]) -> Vec<Relaxation> {
+    let devices = inputs.inventory.devices_on(inputs.node, inputs.settings);
     let devices = devices.unwrap_or_default().into_iter().map(|device| &device.id);
-    let used: Vec<_> = devices.filter(|device| question.state.is_taken(device)).collect();
+    let used: Vec<_> = devices.filter(|device| inputs.state.is_taken(device)).collect();
     if used.is_empty() {
         return Vec::new();
     }
     let without = |freed: &[&DeviceId]| {
-        let mut state: AllocatedState = question.state.clone();
+        let mut state: AllocatedState = inputs.state.clone();
         for device in freed {
             state.remove(device);
         }
-        question.fits(claims, &state)
+        inputs.fits(claims, &state)
     };
     if !without(&used) {
         return Vec::new();
@@ -221,7 +221,7 @@ fn freed(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
     let mut found: Vec<_> = one
         .map(|device| Relaxation::Free {
             device: (*device).clone(),
-            holder: question.inventory.holder(device).cloned(),
+            holder: inputs.inventory.holder(device).cloned(),
         })
         .collect();
     if found.is_empty() {

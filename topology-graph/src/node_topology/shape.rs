@@ -88,7 +88,6 @@ pub struct VertexSpec {
 pub enum VertexRole {
     /// A root port if only a root bus is above it; otherwise a port of a switch.
     #[default]
-    #[serde(alias = "bridge")]
     Port,
     /// A whole switch whose ports are unknown, from an overlay.
     Switch,

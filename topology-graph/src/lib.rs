@@ -42,6 +42,7 @@ mod nvlink;
 mod overlay;
 mod pairs;
 mod path;
+mod resource;
 mod roles;
 mod route;
 mod shape;
@@ -67,14 +68,15 @@ pub use formats::{
 };
 pub use gdr::{Gdr, ParseGdrError};
 pub use graph::{Place, Role};
+pub use identity::DeviceIdentity;
 pub use link::PcieLink;
 pub use nccl::export::{nccl_xml, nccl_xml_of};
 pub use nccl::{NcclXml, NcclXmlError};
 pub use nic_role::{NicRole, ParseNicRoleError};
 pub use node_topology::{
-    CellSpec, DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec,
-    NicSpec, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec,
-    PairSpec, PathSpec, ShapeSpec, SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec,
+    CellSpec, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec, NicSpec,
+    NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, PairSpec,
+    PathSpec, ShapeSpec, SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec,
     conditions,
 };
 #[cfg(feature = "crd")]

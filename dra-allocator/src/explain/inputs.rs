@@ -21,8 +21,8 @@ pub(super) struct AttemptInputs<'a> {
 }
 
 impl AttemptInputs<'_> {
-    pub(super) fn fits(&self, claims: &[Claim], state: &AllocatedState) -> bool {
-        let Self { inventory, node, settings, limits, .. } = *self;
+    pub(super) fn fits(&self, claims: &[Claim]) -> bool {
+        let Self { inventory, node, state, settings, limits, .. } = *self;
         let attempt = allocate(inventory, node, claims, state, settings, limits);
         matches!(attempt.outcome, Outcome::Allocated(_))
     }

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "crd")]
-use super::{LINK, PLACE};
+use super::LINK;
+#[cfg(feature = "crd")]
+use crate::address::PLACE;
 
 /// The graph without identities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -29,13 +29,12 @@ mod webhook;
 
 use crate::Output;
 use crate::answer::Doctor;
-use crate::args::{DoctorArgs, Form};
+use crate::args::DoctorArgs;
 use crate::kinds::{LIMIT_RANGES, PODS, QUOTAS, Query};
 use crate::nodes::NodeState;
 use crate::settings;
 use crate::snapshot::of_installation;
 use crate::source::{self, ReadCluster, Source};
-use crate::text;
 use census::Census;
 use checks::Checklist;
 use k8s_openapi::api::core::v1::Pod;
@@ -114,11 +113,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
         checks,
         findings,
     };
-    let text = match args.output {
-        Form::Text => person(&answer)?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    };
+    let text = args.output.write(&answer, || person(&answer))?;
     add_new(notes, &mut seen.notes);
     Ok(Output { text, denied, notes: seen.notes })
 }

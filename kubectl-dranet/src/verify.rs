@@ -151,13 +151,13 @@ fn device_name(of: &BTreeMap<PciAddress, &Device>, address: PciAddress) -> Optio
 
 /// The name of a GPU in the graph: no driver publishes those of device plugins.
 fn gpu_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
-    let gpu = devices.topology.gpus().iter().find(|gpu| gpu.address == address);
+    let gpu = devices.topology.gpu(address);
     gpu.map_or_else(|| address.to_string(), |gpu| gpu.name.clone())
 }
 
 /// The name of a NIC in the graph: those that are bound late are published as places.
 fn nic_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
-    let nic = devices.topology.nics().iter().find(|nic| nic.address == address);
+    let nic = devices.topology.nic(address);
     nic.map_or_else(|| address.to_string(), |nic| nic.name.clone())
 }
 

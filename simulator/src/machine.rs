@@ -153,9 +153,8 @@ impl SimulatedMachine {
 
     /// The NUMA node of a GPU or NIC.
     pub fn numa(&self, address: PciAddress) -> Option<u32> {
-        let gpu = self.topology.gpus().iter().find(|gpu| gpu.address == address);
-        let nic = || self.topology.nics().iter().find(|nic| nic.address == address);
-        let node = gpu.map_or_else(|| nic().and_then(|nic| nic.numa), |gpu| gpu.numa);
+        let of_nic = || self.topology.nic(address)?.numa;
+        let node = self.topology.gpu(address).map_or_else(of_nic, |gpu| gpu.numa);
         node.map(|node| node.0)
     }
 

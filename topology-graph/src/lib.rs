@@ -89,8 +89,8 @@ pub use route::{Bottleneck, Connection, Hop, Route};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
     AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvmeController,
-    PciFunction, PortState, RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot, SocketFacts,
-    XgmiLink,
+    ParseLinkLayerError, ParsePortStateError, PciFunction, PortState, RdmaDevice, RdmaPort,
+    SNAPSHOT_VERSION, Snapshot, SocketFacts, XgmiLink,
 };
 pub use subnet::{ParseSubnetPrefixError, SubnetPrefix};
 #[cfg(feature = "archive")]

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{GpuDirectSpec, NicSpec};
-use super::value::{
-    SpecError, link_text, optional, port_state, port_state_text, unexpected, value,
-};
+use super::value::{SpecError, link_text, optional, unexpected, value};
 use crate::build::Verdicts;
 use crate::graph::Place;
 use crate::nic_role::{FactsOfNics, NicFacts, Verdict};
@@ -30,7 +28,7 @@ pub(super) fn spec(nic: &Nic, topology: &Topology) -> NicSpec {
         role: nic.role.to_string(),
         role_reason: Some(nic.role_reason.clone()).filter(|_| !is_virtual || is_decided),
         rate: nic.rate_megabits,
-        state: nic.port_state.map(|state| port_state_text(state).to_owned()),
+        state: nic.port_state.map(|state| state.to_string()),
         // No facts of the graph: the driver adds them.
         rail: None,
         rail_reason: None,
@@ -48,7 +46,7 @@ pub(super) fn facts(specs: &[NicSpec]) -> Result<FactsOfNics, SpecError> {
         let decided = spec.role_reason.clone().map(|reason| Verdict { role, reason });
         let facts = NicFacts {
             rate_megabits: spec.rate,
-            port_state: optional(spec.state.as_ref(), |text| port_state("nics.state", text))?,
+            port_state: optional(spec.state.as_ref(), |text| value("nics.state", text))?,
             decided,
             ..NicFacts::default()
         };

@@ -4,7 +4,7 @@ mod count;
 
 use crate::Output;
 use crate::answer::{Capacity, CapacityRoom, CapacityShape, ToMove};
-use crate::args::{CapacityArgs, Form};
+use crate::args::CapacityArgs;
 use crate::in_use::InUse;
 use crate::kinds::{PODS, USE};
 use crate::moves::fewest;
@@ -107,14 +107,11 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         }
         largest.push((gpus.driver, asked.largest(&gpus)?));
     }
-    let text = match args.output {
-        Form::Text => {
-            let tainted = tainted(&view, &in_use.nodes);
-            person(&answers, &largest)? + &left_out(&closed) + &tainted
-        }
-        Form::Json => text::answer(&program(answers, &largest), false)?,
-        Form::Yaml => text::answer(&program(answers, &largest), true)?,
-    };
+    let answer = program(answers, &largest);
+    let text = args.output.write(&answer, || {
+        let text = person(&answer.shapes, &largest)?;
+        Ok(text + &left_out(&closed) + &tainted(&view, &in_use.nodes))
+    })?;
     Ok(Output { notes, ..Output::from(text) })
 }
 

@@ -9,7 +9,7 @@ use topology_graph::{
     Snapshot, SocketFacts,
 };
 
-use crate::{Functions, PostedError, function, nothing};
+use crate::machine::{Functions, PostedError, function, nothing};
 
 /// The maximum number of XML nodes; a machine with thousands of CPUs has about a hundred thousand.
 const MOST_NODES: u32 = 4_000_000;

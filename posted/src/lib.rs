@@ -6,29 +6,15 @@
 mod compare;
 mod hwloc;
 mod lspci;
+mod machine;
 mod matrix;
 mod plain;
 
-use std::collections::BTreeMap;
-
-use topology_graph::{PciAddress, PciFunction, PcieRoot, SNAPSHOT_VERSION, Snapshot};
+use topology_graph::Snapshot;
 
 pub use compare::{Comparison, Difference};
+pub use machine::PostedError;
 pub use matrix::{PostedMatrix, PostedMatrixError};
-
-/// A text is not a listing of a machine.
-#[derive(Debug, thiserror::Error)]
-pub enum PostedError {
-    /// The text is not XML.
-    #[error("failed to read the listing as XML of hwloc")]
-    Xml(#[source] roxmltree::Error),
-    /// There is no PCI function in it.
-    #[error(
-        "found no PCI function; a listing is the output of `lspci -tv`, of `lspci -vvv` (also both, one \
-         after the other), or XML of hwloc (`lstopo --of xml`)"
-    )]
-    NoFunction,
-}
 
 /// Parses a listing: XML of hwloc, or the output of `lspci -tv`, `lspci -vvv`, or both.
 pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
@@ -39,58 +25,6 @@ pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
         return Err(PostedError::NoFunction);
     }
     Ok(snapshot)
-}
-
-/// Functions by address.
-type Functions = BTreeMap<PciAddress, PciFunction>;
-
-/// A function below these bridges, with nothing else known.
-fn function(address: PciAddress, root: Option<PcieRoot>, bridges: &[PciAddress]) -> PciFunction {
-    let above = bridges.iter().map(|bridge| format!("{bridge}/"));
-    let root_path = root.map(|root| format!("{root}/")).unwrap_or_default();
-    PciFunction {
-        address,
-        path: format!("devices/{root_path}{}{address}", above.collect::<String>()),
-        root,
-        bridges: bridges.to_vec(),
-        class: 0,
-        vendor: 0,
-        device: 0,
-        subsystem_vendor: None,
-        subsystem_device: None,
-        driver: None,
-        numa_node: None,
-        local_cpus: None,
-        physical_function: None,
-        sriov_total_vfs: None,
-        sriov_num_vfs: None,
-        iommu_group: None,
-        iommu_mode: None,
-        acs: None,
-        ats_enabled: None,
-        vpd_v3: None,
-        manages_switches: false,
-        current_link: None,
-        max_link: None,
-    }
-}
-
-/// A machine without facts.
-fn nothing() -> Snapshot {
-    Snapshot {
-        version: SNAPSHOT_VERSION,
-        pci: Vec::new(),
-        numa_nodes: Vec::new(),
-        sockets: Vec::new(),
-        gpus: Vec::new(),
-        xgmi: Vec::new(),
-        nvidia_peer_memory: None,
-        rdma: Vec::new(),
-        netdevs: Vec::new(),
-        nvme: Vec::new(),
-        nccl_file: None,
-        anomalies: Vec::new(),
-    }
 }
 
 #[cfg(test)]

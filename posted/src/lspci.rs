@@ -12,7 +12,7 @@ use topology_graph::{
     CpuSet, NumaNode, NumaNodeFacts, PciAddress, PciFunction, PcieRoot, Snapshot,
 };
 
-use crate::{Functions, function, nothing};
+use crate::machine::{Functions, function, nothing};
 use details::Details;
 
 pub(super) fn read(text: &str) -> Snapshot {

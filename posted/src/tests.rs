@@ -1,5 +1,5 @@
 use super::*;
-use topology_graph::{AcsControl, NumaNode, PathKind, PcieLink, Topology};
+use topology_graph::{AcsControl, NumaNode, PathKind, PciAddress, PcieLink, Topology};
 
 /// The host of `machines/a100-pcie-8gpu.machine` as its report has it, shortened.
 const TREE: &str = "\

@@ -1,0 +1,75 @@
+//! What the listings of all programs are read into.
+
+use std::collections::BTreeMap;
+
+use topology_graph::{PciAddress, PciFunction, PcieRoot, SNAPSHOT_VERSION, Snapshot};
+
+/// A text is not a listing of a machine.
+#[derive(Debug, thiserror::Error)]
+pub enum PostedError {
+    /// The text is not XML.
+    #[error("failed to read the listing as XML of hwloc")]
+    Xml(#[source] roxmltree::Error),
+    /// There is no PCI function in it.
+    #[error(
+        "found no PCI function; a listing is the output of `lspci -tv`, of `lspci -vvv` (also both, one \
+         after the other), or XML of hwloc (`lstopo --of xml`)"
+    )]
+    NoFunction,
+}
+
+/// Functions by address.
+pub(crate) type Functions = BTreeMap<PciAddress, PciFunction>;
+
+/// A function below these bridges, with nothing else known.
+pub(crate) fn function(
+    address: PciAddress,
+    root: Option<PcieRoot>,
+    bridges: &[PciAddress],
+) -> PciFunction {
+    let above = bridges.iter().map(|bridge| format!("{bridge}/"));
+    let root_path = root.map(|root| format!("{root}/")).unwrap_or_default();
+    PciFunction {
+        address,
+        path: format!("devices/{root_path}{}{address}", above.collect::<String>()),
+        root,
+        bridges: bridges.to_vec(),
+        class: 0,
+        vendor: 0,
+        device: 0,
+        subsystem_vendor: None,
+        subsystem_device: None,
+        driver: None,
+        numa_node: None,
+        local_cpus: None,
+        physical_function: None,
+        sriov_total_vfs: None,
+        sriov_num_vfs: None,
+        iommu_group: None,
+        iommu_mode: None,
+        acs: None,
+        ats_enabled: None,
+        vpd_v3: None,
+        manages_switches: false,
+        current_link: None,
+        max_link: None,
+    }
+}
+
+/// A machine without facts.
+pub(crate) fn nothing() -> Snapshot {
+    Snapshot {
+        version: SNAPSHOT_VERSION,
+        pci: Vec::new(),
+        numa_nodes: Vec::new(),
+        sockets: Vec::new(),
+        gpus: Vec::new(),
+        xgmi: Vec::new(),
+        nvidia_peer_memory: None,
+        rdma: Vec::new(),
+        netdevs: Vec::new(),
+        nvme: Vec::new(),
+        nccl_file: None,
+        anomalies: Vec::new(),
+    }
+}

@@ -3,10 +3,9 @@
 //! (kubernetes-sigs/dra-driver-nvidia-gpu, `api/nvidia.com/resource/v1beta1/computedomain.go`).
 
 use crate::names::label;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, NamespaceResourceScope, Resource};
-use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -113,38 +112,14 @@ pub fn predicted_template(namespace: &str, name: &str) -> Option<ResourceClaimTe
     serde_json::from_value(template).ok()
 }
 
-impl Resource for ComputeDomain {
-    const API_VERSION: &'static str = "resource.nvidia.com/v1beta1";
-    const GROUP: &'static str = "resource.nvidia.com";
-    const KIND: &'static str = "ComputeDomain";
-    const VERSION: &'static str = "v1beta1";
-    const URL_PATH_SEGMENT: &'static str = "computedomains";
-    type Scope = NamespaceResourceScope;
-}
-
-impl Metadata for ComputeDomain {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl Serialize for ComputeDomain {
-    /// Writes the form that the API server expects, with the type.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct(Self::KIND, 4)?;
-        object.serialize_field("apiVersion", Self::API_VERSION)?;
-        object.serialize_field("kind", Self::KIND)?;
-        object.serialize_field("metadata", &self.metadata)?;
-        object.serialize_field("spec", &self.spec)?;
-        object.end()
-    }
-}
+topology_graph::resource!(
+    ComputeDomain,
+    "resource.nvidia.com",
+    "v1beta1",
+    "computedomains",
+    NamespaceResourceScope,
+    written
+);
 
 #[cfg(test)]
 mod tests {

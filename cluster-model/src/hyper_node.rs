@@ -2,8 +2,8 @@
 //! switch. The lowest tier is nearest to the nodes (volcano-sh/volcano v1.15.1,
 //! `staging/src/volcano.sh/apis/pkg/apis/topology/v1alpha1/hypernode_types.go`).
 
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
 use serde::Deserialize;
 
 /// Nodes that are near each other.
@@ -67,23 +67,10 @@ pub struct RegexMatch {
     pub pattern: String,
 }
 
-impl Resource for HyperNode {
-    const API_VERSION: &'static str = "topology.volcano.sh/v1alpha1";
-    const GROUP: &'static str = "topology.volcano.sh";
-    const KIND: &'static str = "HyperNode";
-    const VERSION: &'static str = "v1alpha1";
-    const URL_PATH_SEGMENT: &'static str = "hypernodes";
-    type Scope = ClusterResourceScope;
-}
-
-impl Metadata for HyperNode {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+topology_graph::resource!(
+    HyperNode,
+    "topology.volcano.sh",
+    "v1alpha1",
+    "hypernodes",
+    ClusterResourceScope
+);

@@ -1,8 +1,8 @@
 //! Kueue's `Topology` (`kueue.x-k8s.io/v1beta2`): the node labels of the levels of a network, widest
 //! first (kubernetes-sigs/kueue v0.19.2, `apis/kueue/v1beta2/topology_types.go`; served since v0.15.0).
 
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
 use serde::Deserialize;
 
 /// The levels of a network.
@@ -32,23 +32,10 @@ pub struct TopologyLevel {
     pub node_label: String,
 }
 
-impl Resource for Topology {
-    const API_VERSION: &'static str = "kueue.x-k8s.io/v1beta2";
-    const GROUP: &'static str = "kueue.x-k8s.io";
-    const KIND: &'static str = "Topology";
-    const VERSION: &'static str = "v1beta2";
-    const URL_PATH_SEGMENT: &'static str = "topologies";
-    type Scope = ClusterResourceScope;
-}
-
-impl Metadata for Topology {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+topology_graph::resource!(
+    Topology,
+    "kueue.x-k8s.io",
+    "v1beta2",
+    "topologies",
+    ClusterResourceScope
+);

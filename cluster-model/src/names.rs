@@ -175,7 +175,7 @@ pub mod attribute {
     pub const PORT_STATE: &str = "dranet.io/portState";
     /// The rate of an RDMA port in whole gigabits per second.
     pub const RATE_GBPS: &str = "dranet.io/rateGbps";
-    /// What a NIC is for: `compute`, `storage`, `management`. Older drivers do not publish it.
+    /// What a NIC is for: `compute`, `storage`, `management`. Upstream DRANET does not publish it.
     pub const ROLE: &str = "dranet.io/role";
     /// The link type of a NIC: `infiniband`, `ethernet`.
     pub const LINK_TYPE: &str = "dranet.io/linkType";

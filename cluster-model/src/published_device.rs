@@ -5,7 +5,7 @@ use crate::gpu_drivers::{self, GpuDriver};
 use crate::names::{self, LATE_PLACE, PORT_ACTIVE, attribute};
 use crate::nic_drivers::{self, GraphName, NameSource, NicDriver, Rdma};
 use dra_allocator::device::DeviceTaint;
-use dra_allocator::{AttributeValue, Device};
+use dra_allocator::{AttributeValue, Device, DeviceId, Inventory};
 use k8s_openapi::api::resource::v1;
 use k8s_openapi::jiff::Timestamp;
 use topology_graph::{NicRole, PciAddress, Topology};
@@ -216,6 +216,15 @@ pub trait PublishedDevice {
         }
         self.timed_taints().find(|(taint, _)| taint.prevents_allocation()).map(Trouble::Tainted)
     }
+}
+
+/// Makes a device of an inventory one without [`trouble`](PublishedDevice::trouble): it has no taint, its
+/// port is active and its PCIe link is not degraded.
+pub(crate) fn recover(inventory: &mut Inventory, device: &DeviceId) {
+    let active = AttributeValue::String(PORT_ACTIVE.into());
+    let values =
+        [(attribute::PORT_STATE, active), (attribute::DEGRADED, AttributeValue::Bool(false))];
+    inventory.suppose(device, &values);
 }
 
 impl PublishedDevice for Device {

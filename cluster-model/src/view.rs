@@ -9,6 +9,7 @@ mod compute_domains;
 mod devices;
 mod foreign_topologies;
 mod graphs;
+mod grouped;
 mod known_machines;
 mod late_claims;
 mod limit_ranges;
@@ -35,13 +36,13 @@ use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
 use crate::topology_policy::TopologyPolicy;
 use claims::Claims;
-use dra_allocator::{Inventory, InventoryError, MinorVersion, Settings};
+use dra_allocator::{Inventory, InventoryError, Settings};
 use graphs::Graphs;
+use grouped::Grouped;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use late_claims::LateClaims;
-use plugin_pods::PluginPods;
+use plugin_pods::Units;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -154,15 +155,18 @@ pub struct Revision {
     pub levels: u64,
 }
 
-/// The indexed cluster. Large parts are behind pointers, so that copies are cheap.
-#[derive(Clone, Debug)]
+/// The indexed cluster, at first an empty one of the newest known version. Large parts are behind
+/// pointers, so that copies are cheap.
+#[derive(Clone, Debug, Default)]
 pub struct ClusterView {
     inventory: Inventory,
     settings: Settings,
     graphs: Graphs,
     claims: Claims,
-    late_claims: LateClaims,
-    plugin_pods: PluginPods,
+    /// Claims for places by pool.
+    late_claims: Grouped<LateClaim>,
+    /// Pods with GPUs of a device plugin by node.
+    plugin_pods: Grouped<Units>,
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
     limit_ranges: LimitRanges,
@@ -179,33 +183,6 @@ pub struct ClusterView {
     stand_ins: StandIns,
     revision: Revision,
     versions: Versions,
-}
-
-impl Default for ClusterView {
-    /// An empty cluster of the newest known version.
-    fn default() -> Self {
-        Self {
-            inventory: Inventory::new(),
-            settings: Settings::defaults_of(MinorVersion::V1_37),
-            graphs: Graphs::default(),
-            claims: Claims::default(),
-            late_claims: LateClaims::default(),
-            plugin_pods: PluginPods::default(),
-            templates: BTreeMap::new(),
-            quotas: Quotas::default(),
-            limit_ranges: LimitRanges::default(),
-            nic_pools: NicPools::default(),
-            pod_groups: PodGroups::default(),
-            compute_domains: ComputeDomains::default(),
-            foreign_topologies: ForeignTopologies::default(),
-            remembered: BTreeMap::new(),
-            extended: BTreeMap::new(),
-            plugins: BTreeMap::new(),
-            stand_ins: StandIns::default(),
-            revision: Revision::default(),
-            versions: Versions::default(),
-        }
-    }
 }
 
 impl ClusterView {
@@ -320,7 +297,7 @@ impl ClusterView {
 
     /// What a claim for places holds; `None` if it has no places.
     pub fn late_claim(&self, key: &ObjectKey) -> Option<&LateClaim> {
-        self.late_claims.get(key)
+        self.late_claims.get(key).map(|(_, claim)| claim)
     }
 
     /// The pods on a node with units of an extended resource of GPUs, and how many each has. Only programs
@@ -330,7 +307,8 @@ impl ClusterView {
         node: &str,
         resource: &str,
     ) -> impl Iterator<Item = (&ObjectKey, u64)> {
-        self.plugin_pods.on(node, resource)
+        let pods = self.plugin_pods.of(node);
+        pods.filter_map(move |(pod, units)| Some((pod, *units.get(resource)?)))
     }
 
     /// Returns true if any node has published a graph.

@@ -22,7 +22,6 @@ use crate::budget::Budget;
 use crate::claim::{Ask, Claim};
 use crate::device::Device;
 use crate::inventory::{Inventory, PoolHealth};
-use crate::node::Node;
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
@@ -59,13 +58,7 @@ pub fn allocate(
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
     let is_exact = settings.is_deterministic();
-    let unknown;
-    let node = if let Some(node) = inventory.node(node) {
-        &**node
-    } else {
-        unknown = Node::named(node);
-        &unknown
-    };
+    let node = &*inventory.node_or_named(node);
     let pools = match inventory.pools_on(node, settings) {
         Ok(pools) => pools,
         Err(error) => {

@@ -5,15 +5,14 @@
 //! request alone can be satisfied, the reason is a constraint, or requests that compete for the
 //! same devices. This module makes no allocation decision; [`crate::allocate()`] does.
 
-mod question;
+mod inputs;
 mod relax;
-mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::question::{Question, full_name};
-use crate::allocate::{Attempt, Limits, Outcome, allocate, leaves_room};
+use self::inputs::{AttemptInputs, full_name};
+use crate::allocate::{Limits, leaves_room};
 use crate::budget::Budget;
 use crate::cel::{CompileError, RuntimeError, Selector, conjuncts};
 use crate::claim::{AllocationMode, Ask, Claim, Constraint, Request};
@@ -24,15 +23,14 @@ use crate::settings::Settings;
 use crate::state::AllocatedState;
 
 pub use relax::Relaxation;
+pub(crate) use relax::short;
 
-/// The allocator's result and the reasons for it.
+/// Why claims do not fit.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The allocator's result.
-    pub attempt: Attempt,
     /// One report per request or subrequest, in order.
     pub requests: Vec<RequestReport>,
-    /// Changes that would each make the claims fit, smallest first; empty if they fit.
+    /// Changes that would each make the claims fit, smallest first.
     pub relaxations: Vec<Relaxation>,
 }
 
@@ -121,7 +119,7 @@ pub enum Failure {
     Together,
 }
 
-/// Explains the allocator's result for claims on a node.
+/// Explains why claims do not fit on a node.
 ///
 /// `limits` apply to each single search; an explanation takes several searches. Their budget is that
 /// of all searches together: once it is spent, the rest of the explanation is missing.
@@ -133,18 +131,14 @@ pub fn explain(
     settings: &Settings,
     limits: Limits<'_>,
 ) -> Result<Explanation, GatherError> {
-    let attempt = allocate(inventory, node, claims, state, settings, limits);
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
-    let question = Question { inventory, node, state, settings, limits, budget };
-    let fits = matches!(attempt.outcome, Outcome::Allocated(_));
-    let requests = question.reports(claims, fits)?;
-    let relaxations = if fits { Vec::new() } else { relax::relaxations(&question, claims) };
-    Ok(Explanation { attempt, requests, relaxations })
+    let inputs = AttemptInputs { inventory, node, state, settings, limits, budget };
+    let requests = inputs.reports(claims)?;
+    Ok(Explanation { requests, relaxations: relax::relaxations(&inputs, claims) })
 }
 
-/// Reports what fails for each request of claims that do not fit on a node, without what would make
-/// them fit.
+/// The same without what would make them fit.
 pub fn failures(
     inventory: &Inventory,
     node: &str,
@@ -155,12 +149,12 @@ pub fn failures(
 ) -> Result<Vec<RequestReport>, GatherError> {
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
-    Question { inventory, node, state, settings, limits, budget }.reports(claims, false)
+    AttemptInputs { inventory, node, state, settings, limits, budget }.reports(claims)
 }
 
-impl Question<'_> {
-    /// One report per request or subrequest. `fits` says whether the claims fit.
-    fn reports(&self, claims: &[Claim], fits: bool) -> Result<Vec<RequestReport>, GatherError> {
+impl AttemptInputs<'_> {
+    /// One report per request or subrequest of claims that do not fit.
+    fn reports(&self, claims: &[Claim]) -> Result<Vec<RequestReport>, GatherError> {
         let devices = self.inventory.devices_on(self.node, self.settings)?;
         let mut requests = Vec::new();
         for claim in claims {
@@ -169,7 +163,7 @@ impl Question<'_> {
                 requests.extend(asks.map(|ask| self.report(claim, request, ask, &devices)));
             }
         }
-        if !fits && requests.iter().all(|report| report.failure.is_none()) {
+        if requests.iter().all(|report| report.failure.is_none()) {
             blame_together(self, claims, &mut requests, &devices);
         }
         Ok(requests)
@@ -372,7 +366,7 @@ fn missing(expression: &str, devices: &[&Device]) -> Vec<String> {
 /// Explains a failure where each request alone can be satisfied: reports the first constraint
 /// without which the claims fit, or else that the requests do not fit together.
 fn blame_together(
-    question: &Question<'_>,
+    inputs: &AttemptInputs<'_>,
     claims: &[Claim],
     requests: &mut [RequestReport],
     devices: &[&Device],
@@ -381,7 +375,7 @@ fn blame_together(
         for (index, constraint) in claim.constraints.iter().enumerate() {
             let without = relax::without_constraint(claims, &claim.name, index);
             let Some(attribute) = constraint.kind.attribute() else { continue };
-            if !question.fits(&without, question.state) {
+            if !inputs.fits(&without) {
                 continue;
             }
             let of_claim = requests.iter().filter(|report| report.claim == claim.name);

@@ -1,9 +1,6 @@
 //! What fails for each request, in words for people.
 
-use crate::explain::{Failure, RequestReport};
-
-/// The most characters of an expression that are shown.
-const EXPRESSION: usize = 100;
+use crate::explain::{Failure, RequestReport, ValueCounts, short};
 
 /// One line for each request; alternatives that fail alike share one. Requests of a class without
 /// devices come first: while there are none, nothing else would help.
@@ -37,15 +34,6 @@ pub fn reasons(reports: &[RequestReport]) -> Vec<String> {
         .collect()
 }
 
-/// An expression on one line, cut if it is long.
-pub fn short(expression: &str) -> String {
-    let line = expression.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(EXPRESSION) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}
-
 /// The request's name, without that of the alternative.
 fn name(report: &RequestReport) -> &str {
     report.request.split('/').next().unwrap_or_default()
@@ -59,58 +47,75 @@ fn is_by_selector(report: &RequestReport) -> bool {
     matches!(report.failure, Some(Failure::Selector { .. }))
 }
 
-/// Leaves out what differs between equal nodes: which devices, and who holds them.
 fn reason(report: &RequestReport) -> String {
-    let needed = report.needed;
-    match &report.failure {
-        Some(Failure::InUse(devices)) => {
-            format!("needs {needed}; in use: {} of the suitable ones", devices.len())
+    let why = report.failure.as_ref().map(words).unwrap_or_default();
+    format!("needs {}; {why}", report.needed)
+}
+
+/// Leaves out what differs between equal nodes: which devices, and who holds them.
+fn words(failure: &Failure) -> String {
+    match failure {
+        Failure::NoClass(class) => format!("there is no device class `{class}`"),
+        Failure::NoDevices => "the node has too few devices".to_owned(),
+        Failure::InUse(devices) => format!("in use: {} of the suitable ones", devices.len()),
+        Failure::Capacity { left } => format!("{left} devices have the requested capacity"),
+        Failure::Constraint { attribute, values } => {
+            let values =
+                values.iter().map(|(request, of)| format!(" {request} has {}", counts(of)));
+            format!("constraint on `{attribute}` cannot be met:{}", values.collect::<String>())
         }
-        Some(Failure::Tainted(taints)) => {
+        Failure::Together => "can be satisfied alone, but not together with the others".to_owned(),
+        Failure::Tainted(taints) => {
             let mut texts: Vec<String> =
                 taints.iter().map(|(_, taint)| taint.to_string()).collect();
             texts.sort_unstable();
             texts.dedup();
             let has = if taints.len() == 1 { "has" } else { "have" };
-            format!("needs {needed}; {} {has} a taint: {}", taints.len(), texts.join(", "))
+            format!("{} {has} a taint: {}", taints.len(), texts.join(", "))
         }
-        Some(Failure::Class { class, left, .. }) => {
+        Failure::Class { class, left, .. } => {
             let is = if *left == 1 { "is" } else { "are" };
-            format!("needs {needed}; {} {is} of class `{class}`", devices(*left))
+            format!("{} {is} of class `{class}`", devices(*left))
         }
-        Some(Failure::Selector { expression, part, missing, left }) => {
+        Failure::Selector { expression, part, missing, left } => {
             let of_part = if part == expression { "" } else { "part of the " };
             let part = short(part);
             match (missing.as_slice(), left) {
                 ([], _) => {
                     let pass = if *left == 1 { "passes" } else { "pass" };
                     let devices = devices(*left);
-                    format!("needs {needed}; {devices} {pass} the {of_part}selector `{part}`")
+                    format!("{devices} {pass} the {of_part}selector `{part}`")
                 }
                 (missing, 0) => format!(
-                    "needs {needed}; no device has {}, which the selector requires: `{part}`",
+                    "no device has {}, which the selector requires: `{part}`",
                     missing.join(", ")
                 ),
                 (missing, left) => format!(
-                    "needs {needed}; {left} pass the {of_part}selector, and none of the others \
+                    "{left} pass the {of_part}selector, and none of the others \
                      has {}: `{part}`",
                     missing.join(", ")
                 ),
             }
         }
         // A parser shows the place on separate lines.
-        Some(Failure::Compile { expression, error }) => {
+        Failure::Compile { expression, error } => {
             let error = error.to_string();
             let error = error.lines().next().unwrap_or_default();
-            format!("needs {needed}; {error}, in the selector `{}`", short(expression))
+            format!("{error}, in the selector `{}`", short(expression))
         }
-        Some(Failure::Runtime { expression, device, error }) => format!(
-            "needs {needed}; {error}, on device {device}, in the selector `{}`",
-            short(expression)
-        ),
-        Some(failure) => format!("needs {needed}; {failure}"),
-        None => String::new(),
+        Failure::Runtime { expression, device, error } => {
+            format!("{error}, on device {device}, in the selector `{}`", short(expression))
+        }
     }
+}
+
+/// `[0 ×1, no such attribute ×2]`.
+fn counts(values: &ValueCounts) -> String {
+    let texts = values.iter().map(|(value, count)| match value {
+        Some(value) => format!("{value} ×{count}"),
+        None => format!("no such attribute ×{count}"),
+    });
+    format!("[{}]", texts.collect::<Vec<_>>().join(", "))
 }
 
 /// `1 device`, `2 devices`.

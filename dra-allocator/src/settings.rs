@@ -247,6 +247,13 @@ pub struct Settings {
     pub quirks: Quirks,
 }
 
+impl Default for Settings {
+    /// The newest known version with its default gates.
+    fn default() -> Self {
+        Self::defaults_of(MinorVersion::V1_37)
+    }
+}
+
 impl Settings {
     /// A version with its default gates.
     pub fn defaults_of(version: MinorVersion) -> Self {

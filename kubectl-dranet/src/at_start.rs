@@ -1,6 +1,7 @@
 //! What pods whose NICs are chosen when they start can expect, and what they got.
 
 use crate::answer::ExpectedAtStart;
+use crate::predicted::paired;
 use crate::text::{counted, listed};
 use cluster_model::late_node::{LateDemand, LateNode, place_count};
 use cluster_model::plugin_machines::places;
@@ -10,7 +11,7 @@ use dra_allocator::{Claim, ClaimAllocation};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use scheduler_ext::score::AtStart;
 use std::collections::BTreeMap;
-use topology_graph::{Level, PathKind, PciAddress};
+use topology_graph::{Level, PciAddress};
 
 /// What a running pod got for its places, or what it waits for.
 pub(crate) enum AtNode {
@@ -112,21 +113,14 @@ impl AtNode {
 
 /// `GPU0 with 0101:00:00.0 (PIX)`, for each GPU of the pod.
 fn got(view: &ClusterView, node: &str, claim: &LateClaim) -> String {
-    let nics: Vec<PciAddress> = claim.nics.iter().copied().collect();
-    let gpus: Vec<PciAddress> = claim.gpus.iter().copied().collect();
-    let Some(topology) = view.topology(node).filter(|_| !gpus.is_empty()) else {
-        return listed(&nics.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let nics: BTreeMap<PciAddress, String> =
+        claim.nics.iter().map(|nic| (*nic, nic.to_string())).collect();
+    let Some(topology) = view.topology(node).filter(|_| !claim.gpus.is_empty()) else {
+        return listed(&nics.into_values().collect::<Vec<_>>());
     };
-    let mut by_gpu: BTreeMap<PciAddress, (Vec<String>, Option<PathKind>)> = BTreeMap::new();
-    for pair in topology.pairs_of(&gpus, &nics) {
-        let (names, farthest) = by_gpu.entry(pair.gpu).or_default();
-        names.push(pair.nic.to_string());
-        *farthest = (*farthest).max(Some(pair.path));
-    }
-    let pairs = by_gpu.iter().map(|(gpu, (nics, path))| {
-        let gpu = topology.gpu(*gpu).map_or_else(|| gpu.to_string(), |known| known.name.clone());
-        let path = path.map(|path| format!(" ({path})")).unwrap_or_default();
-        format!("{gpu} with {}{path}", listed(nics))
-    });
-    pairs.collect::<Vec<_>>().join(", ")
+    let name = |gpu: PciAddress| {
+        topology.gpu(gpu).map_or_else(|| gpu.to_string(), |known| known.name.clone())
+    };
+    let gpus = claim.gpus.iter().map(|gpu| (*gpu, name(*gpu))).collect();
+    paired(topology, &gpus, &nics).join(", ")
 }

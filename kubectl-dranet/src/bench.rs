@@ -321,11 +321,7 @@ impl Bench {
 
 fn answered(args: &BenchArgs, answer: &Bench) -> anyhow::Result<Output> {
     let denied = answer.percent.is_some_and(|percent| percent < f64::from(args.at_least));
-    let text = match args.output {
-        Form::Text => person(args, answer)?,
-        Form::Json => text::answer(answer, false)?,
-        Form::Yaml => text::answer(answer, true)?,
-    };
+    let text = args.output.write(answer, || person(args, answer))?;
     Ok(Output { denied, ..Output::from(text) })
 }
 

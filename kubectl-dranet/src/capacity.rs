@@ -4,14 +4,14 @@ mod count;
 
 use crate::Output;
 use crate::answer::{Capacity, CapacityRoom, CapacityShape, ToMove};
-use crate::args::{CapacityArgs, Form};
+use crate::args::CapacityArgs;
 use crate::in_use::InUse;
 use crate::kinds::{PODS, USE};
 use crate::moves::fewest;
 use crate::predicted::{add_planned, nodes};
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         seen.kept.extend(pods.kept);
     }
     let in_use = seen.in_use()?;
-    let Seen { view, namespace, notes, .. } = seen;
+    let ReadCluster { view, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
     let closed: BTreeSet<&str> =
@@ -107,14 +107,11 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         }
         largest.push((gpus.driver, asked.largest(&gpus)?));
     }
-    let text = match args.output {
-        Form::Text => {
-            let tainted = tainted(&view, &in_use.nodes);
-            person(&answers, &largest)? + &left_out(&closed) + &tainted
-        }
-        Form::Json => text::answer(&program(answers, &largest), false)?,
-        Form::Yaml => text::answer(&program(answers, &largest), true)?,
-    };
+    let answer = program(answers, &largest);
+    let text = args.output.write(&answer, || {
+        let text = person(&answer.shapes, &largest)?;
+        Ok(text + &left_out(&closed) + &tainted(&view, &in_use.nodes))
+    })?;
     Ok(Output { notes, ..Output::from(text) })
 }
 

@@ -4,8 +4,8 @@ mod change;
 
 use crate::Output;
 use crate::answer::{ChangeKind, Diff, Different, FieldChange};
-use crate::args::{DiffArgs, Form};
-use crate::text::{self, counted};
+use crate::args::DiffArgs;
+use crate::text::counted;
 use change::changes;
 use cluster_model::snapshot::{Head, Text, gather};
 use cluster_model::view::ObjectKey;
@@ -44,11 +44,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Output> {
     let of_server = of_server(head_before.as_ref(), head_after.as_ref());
     found.splice(0..0, of_server);
     let answer = Diff { objects: found };
-    let text = match args.output {
-        Form::Text => person(&answer.objects)?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    };
+    let text = args.output.write(&answer, || person(&answer.objects))?;
     Ok(Output::from(text))
 }
 

@@ -29,13 +29,12 @@ mod webhook;
 
 use crate::Output;
 use crate::answer::Doctor;
-use crate::args::{DoctorArgs, Form};
+use crate::args::DoctorArgs;
 use crate::kinds::{LIMIT_RANGES, PODS, QUOTAS, Query};
 use crate::nodes::NodeState;
 use crate::settings;
 use crate::snapshot::of_installation;
-use crate::source::{self, Seen, Source};
-use crate::text;
+use crate::source::{self, ReadCluster, Source};
 use census::Census;
 use checks::Checklist;
 use k8s_openapi::api::core::v1::Pod;
@@ -114,11 +113,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
         checks,
         findings,
     };
-    let text = match args.output {
-        Form::Text => person(&answer)?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    };
+    let text = args.output.write(&answer, || person(&answer))?;
     add_new(notes, &mut seen.notes);
     Ok(Output { text, denied, notes: seen.notes })
 }
@@ -138,7 +133,11 @@ fn queries(admission: &str) -> Vec<Query> {
 }
 
 /// Reads more pods of a cluster; of a snapshot, all were read.
-fn more_pods(source: &Source, queries: &[Query], seen: &mut Seen) -> anyhow::Result<Vec<Pod>> {
+fn more_pods(
+    source: &Source,
+    queries: &[Query],
+    seen: &mut ReadCluster,
+) -> anyhow::Result<Vec<Pod>> {
     if let Source::File(..) = source {
         return seen.pods(None);
     }

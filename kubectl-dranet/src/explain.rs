@@ -18,7 +18,7 @@ use crate::in_use::InUse;
 use crate::kinds::USE;
 use crate::predicted::{add_planned, nodes, pools_of};
 use crate::settings;
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use crate::subject::{self, Subject};
 use crate::text::{self, counted, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
-    let Seen { view, notes, .. } = seen;
+    let ReadCluster { view, notes, .. } = seen;
     let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
     let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };
     let mut output = Output { notes, ..Output::from(String::new()) };

@@ -5,14 +5,14 @@ mod domains;
 
 use crate::Output;
 use crate::answer::{Fabric, Fabrics, MissingDomain, SourceConflict, WaitingGroup};
-use crate::args::{FabricArgs, Form};
+use crate::args::FabricArgs;
 use crate::fabric_condition::why_waiting;
 use crate::kinds::{DEPLOYMENTS, PODS, USE};
 use crate::nodes::NodeState;
 use crate::predicted::nodes;
 use crate::settings::{FABRIC_CONTROLLER, level_sources};
 use crate::source::{self, Source};
-use crate::text::{self, counted, table};
+use crate::text::{counted, table};
 use cluster_model::names::{annotation, label};
 use cluster_model::predict::budget;
 use cluster_model::room::Nodes;
@@ -83,11 +83,7 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
         compute_domains,
         conflicts: conflicts.iter().map(conflict).collect(),
     };
-    let text = match args.output {
-        Form::Text => person(&answer, &conflicts)?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    };
+    let text = args.output.write(&answer, || person(&answer, &conflicts))?;
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
 

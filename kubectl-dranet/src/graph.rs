@@ -3,16 +3,17 @@
 mod shapes;
 
 use crate::args::{GraphArgs, LookArgs, MachineArgs};
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::{Output, text as tables};
 use anyhow::Context as _;
 use cluster_model::drivers::accelerators;
 use cluster_model::view::ClusterView;
+use posted::{PostedMatrix, listing};
 use std::fs::{self, File};
 use std::path::Path;
 use topology_graph::{
-    Fold, Format, HostRoot, Identities, MatrixOptions, NcclXml, Overlay, PostedMatrix, Theme,
-    Topology, capture, diff, from_json, listing, matrix_with, route, svg,
+    Fold, Format, HostRoot, Identities, MatrixOptions, NcclXml, Overlay, Theme, Topology, capture,
+    diff, from_json, matrix_with, route, svg,
 };
 
 /// The start of a graph in JSON; no archive starts with it.
@@ -39,7 +40,7 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
             None => shown(&topology, args),
         };
     }
-    let Seen { view, notes: unread, .. } =
+    let ReadCluster { view, notes: unread, .. } =
         Source::open(&args.source)?.read(&source::of_view(), &[])?;
     notes.extend(unread);
     if let Some(file) = &args.compare {
@@ -125,7 +126,7 @@ fn compared(topology: &Topology, file: &Path) -> anyhow::Result<String> {
     let named = || format!("failed to read `{}`", file.display());
     let text = fs::read_to_string(file).with_context(named)?;
     let matrix = PostedMatrix::parse(&text).with_context(named)?;
-    Ok(topology.compare(&matrix).to_string())
+    Ok(matrix.compare(topology).to_string())
 }
 
 fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {

@@ -2,11 +2,11 @@
 
 use crate::Output;
 use crate::answer::{Lint, LintFinding, Linted, Severity};
-use crate::args::{Form, LintArgs};
+use crate::args::LintArgs;
 use crate::kinds::{DEVICES, PODS};
 use crate::settings;
-use crate::source::{self, Seen};
-use crate::text::{self, counted};
+use crate::source::{self, ReadCluster};
+use crate::text::counted;
 use admission::admit::{AdmitError, admit};
 use admission::lint::{self, Finding, lint};
 use admission::plan::Policy;
@@ -47,11 +47,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Output> {
     let mut findings = claims.iter().flat_map(|linted| &linted.findings);
     let denied = findings.any(|finding| finding.severity >= args.fail_on.into());
     let answer = Lint { claims };
-    let text = match args.output {
-        Form::Text => person(&answer.claims, args.file.is_none())?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    };
+    let text = args.output.write(&answer, || person(&answer.claims, args.file.is_none()))?;
     Ok(Output { text, denied, notes })
 }
 
@@ -60,7 +56,7 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let objects = source::objects(path)?;
     let seen = source::read_as_admission(&args.source, &args.admission, &[], &[])?;
     seen.must_know(&DEVICES)?;
-    let Seen { view, notes, .. } = seen;
+    let ReadCluster { view, notes, .. } = seen;
     let mut linted = Vec::new();
     for object in &objects {
         linted.extend(claim(object, &view, args.max_steps, false)?);

@@ -23,70 +23,32 @@ impl Cluster {
              `--features live` to read a live cluster"
         )
     }
+}
 
-    pub(crate) fn default_namespace(&self) -> String {
-        match *self {}
-    }
+/// Methods that are never called.
+macro_rules! never {
+    ($($name:ident($($argument:ty),*) -> $answer:ty;)+) => {
+        impl Cluster {
+            $(pub(crate) fn $name(&self, $(_: $argument),*) -> $answer {
+                match *self {}
+            })+
+        }
+    };
+}
 
-    pub(crate) fn pause(&self, _: Duration) {
-        match *self {}
-    }
-
-    pub(crate) fn version(&self) -> anyhow::Result<String> {
-        match *self {}
-    }
-
-    pub(crate) fn drivers(&self) -> anyhow::Result<Result<Option<String>, Missing>> {
-        match *self {}
-    }
-
-    pub(crate) fn feature_gates(&self) -> BTreeMap<String, bool> {
-        match *self {}
-    }
-
-    pub(crate) fn read(
-        &self,
-        _: &Query,
-        _: &mut dyn FnMut(&RawValue),
-    ) -> anyhow::Result<Result<(), Missing>> {
-        match *self {}
-    }
-
-    pub(crate) fn dry_run_pod(&self, _: &str, _: &Value) -> anyhow::Result<Probe> {
-        match *self {}
-    }
-
-    pub(crate) fn is_allowed(&self, _: &Value) -> anyhow::Result<Option<bool>> {
-        match *self {}
-    }
-
-    pub(crate) fn kubelet_config(&self, _: &str) -> (Option<Value>, Option<String>) {
-        match *self {}
-    }
-
-    pub(crate) fn proxied(&self, _: &str) -> Proxied {
-        match *self {}
-    }
-
-    pub(crate) fn pod(&self, _: Option<&str>, _: &str) -> anyhow::Result<Value> {
-        match *self {}
-    }
-
-    pub(crate) fn catch_signals(&self) -> anyhow::Result<Signals> {
-        match *self {}
-    }
-
-    pub(crate) fn pause_or_end(&self, _: &mut Signals, _: Duration) -> anyhow::Result<()> {
-        match *self {}
-    }
-
-    pub(crate) fn request_object(
-        &self,
-        _: &mut Signals,
-        _: Kind,
-        _: (&str, &str),
-        _: Verb<'_>,
-    ) -> anyhow::Result<Option<Value>> {
-        match *self {}
-    }
+never! {
+    default_namespace() -> String;
+    pause(Duration) -> ();
+    version() -> anyhow::Result<String>;
+    drivers() -> anyhow::Result<Result<Option<String>, Missing>>;
+    feature_gates() -> BTreeMap<String, bool>;
+    read(&Query, &mut dyn FnMut(&RawValue)) -> anyhow::Result<Result<(), Missing>>;
+    dry_run_pod(&str, &Value) -> anyhow::Result<Probe>;
+    is_allowed(&Value) -> anyhow::Result<Option<bool>>;
+    kubelet_config(&str) -> (Option<Value>, Option<String>);
+    proxied(&str) -> Proxied;
+    pod(Option<&str>, &str) -> anyhow::Result<Value>;
+    catch_signals() -> anyhow::Result<Signals>;
+    pause_or_end(&mut Signals, Duration) -> anyhow::Result<()>;
+    request_object(&mut Signals, Kind, (&str, &str), Verb<'_>) -> anyhow::Result<Option<Value>>;
 }

@@ -7,7 +7,7 @@ use crate::in_use::InUse;
 use crate::kinds::DEVICES;
 use crate::predicted::{AlikeNodes, add_planned};
 use crate::settings;
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use crate::subject::{self, Subject, disown};
 use crate::text::{counted, fitted, of_nodes};
 use crate::{Output, plan_json, text};
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
-    let Seen { view, notes, .. } = seen;
+    let ReadCluster { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for subject in &subjects {
         let origin = &subject.origin;

@@ -1,8 +1,8 @@
 //! `plan -o json`: a single object for programs.
 
 use crate::answer::{
-    Denial, Denied, ExpectedAtStart, Pair, Plan, PlanDomain, PlanFabric, PlanNode, Planned,
-    RequestedDevice, Unchanged,
+    Denial, Denied, ExpectedAtStart, Pair, PlanAnswer, PlanDomain, PlanFabric, PlanNode,
+    PlannedPod, RequestedDevice, Unchanged,
 };
 use crate::plan::now::Now;
 use crate::predicted::nodes;
@@ -30,7 +30,7 @@ pub(crate) fn planned(
     let own = planned.template.metadata.name.as_deref();
     let nodes = nodes(view).map(|name| node((view, name), now, own)).collect();
     text::answer(
-        &Plan::Planned(Box::new(Planned {
+        &PlanAnswer::Planned(Box::new(PlannedPod {
             pod: verdict.pod.clone(),
             template: template.clone(),
             join: decided.join.to_owned(),
@@ -48,7 +48,7 @@ pub(crate) fn planned(
 /// A pod that is admitted without a new plan.
 pub(crate) fn unchanged(verdict: &Verdict) -> anyhow::Result<String> {
     let (pod, warnings) = (verdict.pod.clone(), verdict.warnings.clone());
-    text::answer(&Plan::Unchanged(Unchanged { pod, template: (), warnings }), false)
+    text::answer(&PlanAnswer::Unchanged(Unchanged { pod, template: (), warnings }), false)
 }
 
 /// A denied pod.
@@ -59,7 +59,7 @@ pub(crate) fn denied(denial: &denial::Denial) -> anyhow::Result<String> {
         allowed: denial.what_is_allowed().map(str::to_owned),
         message: denial.to_string(),
     };
-    text::answer(&Plan::Denied(Denied { denied }), false)
+    text::answer(&PlanAnswer::Denied(Denied { denied }), false)
 }
 
 /// Where the group of the pod would be placed.

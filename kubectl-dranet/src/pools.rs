@@ -5,7 +5,7 @@ use crate::answer::{Pool, PoolAddress, Pools};
 use crate::args::{ListForm, PoolsArgs};
 use crate::kinds::{NIC_ADDRESSES, NIC_POOLS};
 use crate::snapshot;
-use crate::source::{Seen, Source};
+use crate::source::{ReadCluster, Source};
 use crate::text::{self, counted, table};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
     Ok(Output { notes: seen.notes, ..Output::from(text) })
 }
 
-fn pools(seen: &Seen) -> anyhow::Result<Vec<Pool>> {
+fn pools(seen: &ReadCluster) -> anyhow::Result<Vec<Pool>> {
     let addresses = seen.of_kind(NIC_ADDRESSES.name).map(NicAddress::deserialize);
     let addresses: Vec<NicAddress> = addresses.collect::<Result<_, _>>()?;
     let pools =

@@ -11,7 +11,7 @@ use cluster_model::room::{Attempt, PodClaims, WhyNot};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey, ViewError};
 use dra_allocator::{ClaimAllocation, ClaimName, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{PathKind, PciAddress};
+use topology_graph::{PathKind, PciAddress, Topology};
 
 /// The existing nodes, without remembered ones.
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
@@ -116,7 +116,7 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
     let (gpus, nics) = devices.as_ref().map(|it| (of(&it.gpus), of(&it.nics))).unwrap_or_default();
     let mut parts = Vec::new();
     if let Some(devices) = &devices {
-        parts.extend(paired(devices, &gpus, &nics));
+        parts.extend(paired(devices.topology, &gpus, &nics));
     }
     let is_paired = !parts.is_empty();
     let places: BTreeSet<&DeviceId> = places(view, node).map(Device::id).collect();
@@ -136,15 +136,15 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
     parts.join(", ")
 }
 
-/// Each GPU with its NICs and the farthest path to them.
-fn paired(
-    devices: &NodeDevices<'_>,
+/// Each of these GPUs with its NICs and the farthest path to them: `GPU0 with mlx5_0 (NODE)`.
+pub(crate) fn paired(
+    topology: &Topology,
     gpus: &BTreeMap<PciAddress, String>,
     nics: &BTreeMap<PciAddress, String>,
 ) -> Vec<String> {
     let addresses = |of: &BTreeMap<PciAddress, String>| of.keys().copied().collect::<Vec<_>>();
     let mut by_gpu: BTreeMap<PciAddress, (Vec<String>, Option<PathKind>)> = BTreeMap::new();
-    for pair in devices.topology.pairs_of(&addresses(gpus), &addresses(nics)) {
+    for pair in topology.pairs_of(&addresses(gpus), &addresses(nics)) {
         let (names, farthest) = by_gpu.entry(pair.gpu).or_default();
         names.extend(nics.get(&pair.nic).cloned());
         *farthest = (*farthest).max(Some(pair.path));

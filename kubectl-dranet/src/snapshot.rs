@@ -8,7 +8,7 @@ use crate::kinds::{
     CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LIMIT_RANGES,
     LINT_WEBHOOKS, NIC_ADDRESSES, NIC_POOLS, PODS, QUOTAS, Query, WEBHOOKS,
 };
-use crate::source::{self, Copied, Seen, Source};
+use crate::source::{self, Copied, ReadCluster, Source};
 use crate::text::counted;
 use cluster_model::names::object;
 use cluster_model::snapshot::{FORMAT, Gathered, Gathering, Head, write};
@@ -55,7 +55,7 @@ pub(crate) fn of_installation(namespace: &str) -> Vec<Query> {
 }
 
 /// Reads the namespace's components for `version`.
-pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<Seen> {
+pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<ReadCluster> {
     let namespace = Some(args.admission_namespace.as_str());
     let queries = [
         DEPLOYMENTS.of(namespace, "the versions of the servers are unknown"),

@@ -37,7 +37,7 @@ pub(crate) enum Source {
 
 /// A cluster as it was read.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReadCluster {
     pub(crate) view: ClusterView,
     /// Whether it was read from a cluster, not from a file.
     pub(crate) is_live: bool,
@@ -111,7 +111,7 @@ impl Source {
         &self,
         queries: &[Query],
         kinds: &'static [&'static str],
-    ) -> anyhow::Result<Seen> {
+    ) -> anyhow::Result<ReadCluster> {
         match self {
             Self::File(path, version) => {
                 Ok(of_file(snapshot::load_keeping(path, kinds)?, *version))
@@ -244,12 +244,12 @@ fn when_taken(what: &str) -> String {
     format!("when the snapshot was taken: {what}")
 }
 
-fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
+fn of_file(intake: Intake, version: Option<MinorVersion>) -> ReadCluster {
     let Intake { mut view, kept, head, broken, found, .. } = intake;
     if let Some(version) = version {
         view.set_settings(Settings::defaults_of(version));
     }
-    let mut seen = Seen {
+    let mut seen = ReadCluster {
         view,
         is_live: false,
         kept,
@@ -282,7 +282,7 @@ fn of_cluster(
     cluster: &Cluster,
     queries: &[Query],
     kinds: &'static [&'static str],
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<ReadCluster> {
     let place = Path::new("the cluster");
     let (_, unknown) = installed_drivers::of_cluster(cluster)?;
     let mut intake = Intake::keeping(kinds);
@@ -299,7 +299,7 @@ fn of_cluster(
         intake.view.set_compute_domains_served(true);
     }
     notes.extend(unknown);
-    Ok(Seen {
+    Ok(ReadCluster {
         view: intake.view,
         is_live: true,
         kept: intake.kept,
@@ -401,7 +401,7 @@ pub(crate) fn read_as_admission(
     admission: &AdmissionArgs,
     kinds: &'static [&'static str],
     more: &[Query],
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<ReadCluster> {
     let source = Source::open(args)?;
     let named = admission.namespace.as_deref();
     let namespace = source.namespace(named);
@@ -412,7 +412,7 @@ pub(crate) fn read_as_admission(
     Ok(seen)
 }
 
-impl Seen {
+impl ReadCluster {
     /// Fails if the user may not read objects that an answer depends on: what is unknown is not the
     /// same as nothing.
     pub(crate) fn must_know(&self, kinds: &[Kind]) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
 use crate::kinds::PODS;
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use dra_allocator::Quantity;
 use serde_json::Value;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn read(
     args: &SubjectArgs,
     from: &SourceArgs,
     admission: &AdmissionArgs,
-) -> anyhow::Result<(Vec<Subject>, Seen)> {
+) -> anyhow::Result<(Vec<Subject>, ReadCluster)> {
     let source = Source::open(from)?;
     let named = admission.namespace.as_deref();
     let name = args.pod.as_deref().map(pod_name).transpose()?;
@@ -83,7 +83,7 @@ fn pod_name(name: &str) -> anyhow::Result<&str> {
     Ok(name)
 }
 
-fn find(seen: &Seen, name: &str, namespace: &str) -> Option<Value> {
+fn find(seen: &ReadCluster, name: &str, namespace: &str) -> Option<Value> {
     seen.of_kind("Pod")
         .find(|object| {
             let metadata = &object["metadata"];

@@ -1,5 +1,6 @@
 //! Texts that several commands print.
 
+use crate::args::Form;
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use jiff::Timestamp;
@@ -21,6 +22,21 @@ pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
 /// An answer as a document.
 pub(crate) fn answer(answer: &impl Serialize, is_yaml: bool) -> anyhow::Result<String> {
     document(&serde_json::to_value(answer)?, is_yaml)
+}
+
+impl Form {
+    /// An answer in this format; `person` is its text for a person.
+    pub(crate) fn write(
+        self,
+        answer: &impl Serialize,
+        person: impl FnOnce() -> anyhow::Result<String>,
+    ) -> anyhow::Result<String> {
+        match self {
+            Self::Text => person(),
+            Self::Json => self::answer(answer, false),
+            Self::Yaml => self::answer(answer, true),
+        }
+    }
 }
 
 /// Documents one after the other.

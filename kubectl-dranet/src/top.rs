@@ -6,7 +6,7 @@ use crate::args::{ListForm, TopArgs};
 use crate::kinds::{PODS, USE};
 use crate::nodes::{NodeState, labels};
 use crate::predicted::nodes;
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::text::{self, counted, table};
 use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
@@ -41,7 +41,7 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
     let mut seen = source.read(&queries, &["Node", "Pod"])?;
     seen.must_know(&USE)?;
     let facts = seen.nodes()?;
-    let Seen { view, notes, .. } = seen;
+    let ReadCluster { view, notes, .. } = seen;
     let states = states(&view, &facts, args);
     let text = match args.output {
         ListForm::Text => person(&states, false),

@@ -8,7 +8,7 @@ use crate::args::{ListForm, VerifyArgs};
 use crate::device_names;
 use crate::kinds::{PODS, USE};
 use crate::nodes::words;
-use crate::source::{self, Seen, Source};
+use crate::source::{self, ReadCluster, Source};
 use crate::text::{self, counted, table};
 use cluster_model::names::annotation;
 use cluster_model::node_devices::NodeDevices;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
         let none = BTreeMap::new();
         pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none)));
     }
-    let Seen { view, mut notes, .. } = seen;
+    let ReadCluster { view, mut notes, .. } = seen;
     if let Some(name) = &args.pod {
         let name = name.strip_prefix("pod/").unwrap_or(name);
         pods.retain(|pod| pod.metadata.name.as_deref() == Some(name));
@@ -151,13 +151,13 @@ fn device_name(of: &BTreeMap<PciAddress, &Device>, address: PciAddress) -> Optio
 
 /// The name of a GPU in the graph: no driver publishes those of device plugins.
 fn gpu_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
-    let gpu = devices.topology.gpus().iter().find(|gpu| gpu.address == address);
+    let gpu = devices.topology.gpu(address);
     gpu.map_or_else(|| address.to_string(), |gpu| gpu.name.clone())
 }
 
 /// The name of a NIC in the graph: those that are bound late are published as places.
 fn nic_name(devices: &NodeDevices<'_>, address: PciAddress) -> String {
-    let nic = devices.topology.nics().iter().find(|nic| nic.address == address);
+    let nic = devices.topology.nic(address);
     nic.map_or_else(|| address.to_string(), |nic| nic.name.clone())
 }
 

@@ -2,9 +2,9 @@
 
 use crate::Output;
 use crate::answer::{Component, Version};
-use crate::args::{Form, VersionArgs};
+use crate::args::VersionArgs;
 use crate::snapshot::read_components;
-use crate::text::{self, table};
+use crate::text::table;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -18,11 +18,7 @@ pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<Output> {
         answer.components.sort_by(|one, other| one.name.cmp(&other.name));
         (answer.server, notes) = (seen.server, seen.notes);
     }
-    let text = match args.output {
-        Form::Text => person(&answer, args.client)?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    };
+    let text = args.output.write(&answer, || person(&answer, args.client))?;
     Ok(Output { notes, ..Output::from(text) })
 }
 

@@ -291,8 +291,8 @@ fn pairs_without_gpu_direct_are_found() {
     let nodes = verdicts.map(|verdict| {
         let change = move |object: &mut Value| {
             if object["kind"] == "NodeTopology" {
-                let nic =
-                    |at| json!({ "at": at, "gpuDirect": [{ "verdict": verdict, "gpus": [0, 1] }] });
+                let of_gpus = json!([{ "verdict": verdict, "gpus": [0, 1] }]);
+                let nic = |at| json!({ "at": at, "role": "compute", "gpuDirect": of_gpus });
                 let nics = ["0101:00:00.0", "0102:00:00.0", "0103:00:00.0", "0104:00:00.0"];
                 object["spec"]["nics"] = nics.iter().map(nic).collect();
             }

@@ -251,7 +251,7 @@ fn verify_reports_pods_with_less_than_promised() {
 #[test]
 fn verify_reports_pairs_with_gpu_direct() {
     let mut graph = graph();
-    let nic = |at: &str, acs: &str, verdict: &str| json!({ "at": at, "acs": acs, "gpuDirect": [{ "verdict": verdict, "gpus": [0, 1, 2, 3] }] });
+    let nic = |at: &str, acs: &str, verdict: &str| json!({ "at": at, "role": "compute", "acs": acs, "gpuDirect": [{ "verdict": verdict, "gpus": [0, 1, 2, 3] }] });
     graph["spec"]["nics"] = json!([
         nic("0101:00:00.0", "direct", "ok"),
         nic("0102:00:00.0", "redirect", "acs-redirect"),

@@ -36,7 +36,7 @@ fn difference<T: JsonSchema>(command: &str) -> Option<String> {
 #[test]
 fn every_schema_is_documented() {
     let differences = [
-        difference::<types::Plan>("plan"),
+        difference::<types::PlanAnswer>("plan"),
         difference::<types::Explain>("explain"),
         difference::<types::Verify>("verify"),
         difference::<types::Capacity>("capacity"),
@@ -192,12 +192,12 @@ fn asked() -> [Value; 5] {
 fn plans_and_explanations_match_their_schema() {
     let cluster = Cluster::new();
     let pods = cluster.file(&asked());
-    let plans: Vec<types::Plan> = cluster.read(&["plan", "-f", &pods]);
+    let plans: Vec<types::PlanAnswer> = cluster.read(&["plan", "-f", &pods]);
     let sorts = plans.iter().map(|plan| match plan {
-        types::Plan::Planned(plan) if plan.fabric.is_some() => "group",
-        types::Plan::Planned(_) => "planned",
-        types::Plan::Unchanged(_) => "unchanged",
-        types::Plan::Denied(_) => "denied",
+        types::PlanAnswer::Planned(plan) if plan.fabric.is_some() => "group",
+        types::PlanAnswer::Planned(_) => "planned",
+        types::PlanAnswer::Unchanged(_) => "unchanged",
+        types::PlanAnswer::Denied(_) => "denied",
     });
     let expected = ["planned", "denied", "unchanged", "denied", "group"];
     assert_eq!(sorts.collect::<Vec<_>>(), expected, "{plans:?}");

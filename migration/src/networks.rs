@@ -86,7 +86,7 @@ enum Way {
 
 /// The settings in a network's object.
 #[derive(Clone, Debug, Default)]
-struct Settings {
+struct NetworkSpec {
     way: Way,
     resource: Option<String>,
     master: Option<String>,
@@ -100,7 +100,7 @@ struct Settings {
     notes: Vec<String>,
 }
 
-impl Settings {
+impl NetworkSpec {
     fn network(self, pools: &mut Pools, object: &Value, notes: &mut Vec<Note>) -> Network {
         for text in &self.notes {
             note(notes, object, text.as_str());
@@ -195,26 +195,26 @@ fn embedded(field: &str, value: &Value, notes: &mut Vec<String>) -> Value {
     }
 }
 
-fn of_macvlan(spec: &Value) -> Settings {
+fn of_macvlan(spec: &Value) -> NetworkSpec {
     let mut notes = Vec::new();
     let mode = text(&spec["mode"]).filter(|mode| mode != "bridge");
     let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let (master, mtu) = (text(&spec["master"]), spec["mtu"].as_u64());
-    Settings { way: Way::MacVlan, mode, master, mtu, ipam, notes, ..Settings::default() }
+    NetworkSpec { way: Way::MacVlan, mode, master, mtu, ipam, notes, ..NetworkSpec::default() }
 }
 
-fn of_device(spec: &Value) -> Settings {
+fn of_device(spec: &Value) -> NetworkSpec {
     let mut notes = Vec::new();
     let ipam = embedded("ipam", &spec["ipam"], &mut notes);
-    Settings { resource: text(&spec["resourceName"]), ipam, notes, ..Settings::default() }
+    NetworkSpec { resource: text(&spec["resourceName"]), ipam, notes, ..NetworkSpec::default() }
 }
 
-fn of_ipoib(spec: &Value) -> Settings {
+fn of_ipoib(spec: &Value) -> NetworkSpec {
     let mut notes = Vec::new();
     let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let master = text(&spec["master"]);
     let pkey = master.as_deref().and_then(partition);
-    Settings { way: Way::Ipoib, master, pkey, ipam, notes, ..Settings::default() }
+    NetworkSpec { way: Way::Ipoib, master, pkey, ipam, notes, ..NetworkSpec::default() }
 }
 
 /// The partition in an interface name such as `ib0.8001`.
@@ -224,7 +224,7 @@ fn partition(master: &str) -> Option<String> {
     Some(format!("0x{key}"))
 }
 
-fn of_sriov(spec: &Value) -> Settings {
+fn of_sriov(spec: &Value) -> NetworkSpec {
     let mut notes = Vec::new();
     let ipam = embedded("ipam", &spec["ipam"], &mut notes);
     let virtual_function = virtual_function(spec, &mut notes);
@@ -239,7 +239,7 @@ fn of_sriov(spec: &Value) -> Settings {
         notes.push(format!("claims do not set `pKey: {pkey}`; set it on the virtual functions"));
     }
     let resource = text(&spec["resourceName"]);
-    Settings { resource, virtual_function, ipam, notes, ..Settings::default() }
+    NetworkSpec { resource, virtual_function, ipam, notes, ..NetworkSpec::default() }
 }
 
 /// The settings of the network's virtual functions.
@@ -279,14 +279,14 @@ fn virtual_function(spec: &Value, notes: &mut Vec<String>) -> Map<String, Value>
     found
 }
 
-fn of_attachment(object: &Value) -> Settings {
+fn of_attachment(object: &Value) -> NetworkSpec {
     let mut notes = Vec::new();
     let config = embedded("config", &object["spec"]["config"], &mut notes);
     let plugins: Vec<&Value> = match config["plugins"].as_array() {
         Some(plugins) => plugins.iter().collect(),
         None => vec![&config],
     };
-    let mut settings = Settings::default();
+    let mut settings = NetworkSpec::default();
     let mut is_known = false;
     for plugin in plugins {
         let way = match plugin["type"].as_str().unwrap_or_default() {
@@ -302,7 +302,7 @@ fn of_attachment(object: &Value) -> Settings {
             }
         };
         is_known = true;
-        settings = Settings {
+        settings = NetworkSpec {
             way,
             resource: None,
             master: text(&plugin["master"]).or_else(|| text(&plugin["device"])),

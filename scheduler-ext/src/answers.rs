@@ -1,7 +1,7 @@
 //! Caches forecasts until their inputs change.
 
 use crate::answer::{Assumed, Basis};
-use crate::forecast::{Forecast, Question};
+use crate::forecast::{Forecast, ForecastQuestion};
 use crate::machine::{Cells, NodeMachine};
 use crate::score::Costs;
 use cluster_model::late_node::LateNode;
@@ -68,7 +68,7 @@ pub struct Answered {
 
 /// Inputs of the answers, besides the question.
 #[derive(Clone, Copy)]
-pub struct Facts<'a> {
+pub struct AnswerInputs<'a> {
     /// The cluster.
     pub view: &'a ClusterView,
     /// Devices that are in use or assumed to be.
@@ -81,9 +81,9 @@ pub struct Facts<'a> {
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl fmt::Debug for Facts<'_> {
+impl fmt::Debug for AnswerInputs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Facts").field("mix", &self.mix).finish_non_exhaustive()
+        f.debug_struct("AnswerInputs").field("mix", &self.mix).finish_non_exhaustive()
     }
 }
 
@@ -106,13 +106,13 @@ impl Answers {
     /// Describes what the allocator does not support in a claim.
     pub fn of(
         &self,
-        question: Question<'_>,
+        question: ForecastQuestion<'_>,
         nodes: &[String],
-        facts: Facts<'_>,
+        inputs: AnswerInputs<'_>,
     ) -> Result<Answered, String> {
         let known = self.known(question)?;
         let of = |before: &Nodes, node: &String| {
-            let known = before.get(node).filter(|(of, _)| of.is_same(basis(node, facts)));
+            let known = before.get(node).filter(|(of, _)| of.is_same(basis(node, inputs)));
             known.cloned()
         };
         let mut answered: Vec<_> = {
@@ -126,7 +126,7 @@ impl Answers {
             return Ok(Answered { nodes: answered, hits });
         }
         let names: Vec<&str> = missing.iter().map(|index| nodes[*index].as_str()).collect();
-        let fresh = self.ask(question, &known.claims, &names, facts);
+        let fresh = self.ask(question, &known.claims, &names, inputs);
         let mut before = lock(&known.nodes);
         before.extend(fresh.into_iter().map(|(node, answer)| (node.to_owned(), answer)));
         for index in missing {
@@ -143,20 +143,20 @@ impl Answers {
     /// Predicts the nodes' outcomes, in parallel parts.
     fn ask<'n>(
         &self,
-        question: Question<'_>,
+        question: ForecastQuestion<'_>,
         claims: &[Claim],
         nodes: &[&'n str],
-        facts: Facts<'_>,
+        inputs: AnswerInputs<'_>,
     ) -> Vec<(&'n str, (Basis, Entry))> {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         let part = nodes.len().div_ceil(processors).max(PART_MIN);
         if nodes.len() <= part {
-            return self.ask_in_turn(question, claims, nodes, facts);
+            return self.ask_in_turn(question, claims, nodes, inputs);
         }
         thread::scope(|scope| {
             let parts: Vec<_> = nodes
                 .chunks(part)
-                .map(|nodes| scope.spawn(move || self.ask_in_turn(question, claims, nodes, facts)))
+                .map(|nodes| scope.spawn(move || self.ask_in_turn(question, claims, nodes, inputs)))
                 .collect();
             let answers = parts.into_iter().map(ScopedJoinHandle::join);
             answers.flat_map(|part| part.unwrap_or_else(|panic| resume_unwind(panic))).collect()
@@ -165,16 +165,16 @@ impl Answers {
 
     fn ask_in_turn<'n>(
         &self,
-        question: Question<'_>,
+        question: ForecastQuestion<'_>,
         claims: &[Claim],
         nodes: &[&'n str],
-        facts: Facts<'_>,
+        inputs: AnswerInputs<'_>,
     ) -> Vec<(&'n str, (Basis, Entry))> {
-        let Facts { view, in_use, stop, .. } = facts;
+        let AnswerInputs { view, in_use, stop, .. } = inputs;
         let predictions = predict_each(view, nodes.iter().copied(), claims, in_use, stop);
         let mut costs = Costs::default();
         let answers = predictions.into_iter().map(|(node, prediction)| {
-            let mut basis = basis(node, facts);
+            let mut basis = basis(node, inputs);
             let entry = match prediction {
                 Prediction::Fits(Fit { allocations, is_exact }) => {
                     basis.is_exact = is_exact;
@@ -190,7 +190,7 @@ impl Answers {
         answers.collect()
     }
 
-    fn known(&self, question: Question<'_>) -> Result<Arc<KnownQuestion>, String> {
+    fn known(&self, question: ForecastQuestion<'_>) -> Result<Arc<KnownQuestion>, String> {
         let key = key(question);
         if let Some(known) = self.questions.get(&key) {
             return Ok(known);
@@ -223,16 +223,16 @@ impl Machines {
     }
 }
 
-fn basis(node: &str, facts: Facts<'_>) -> Basis {
-    let Facts { view, assumed, mix, .. } = facts;
+fn basis(node: &str, inputs: AnswerInputs<'_>) -> Basis {
+    let AnswerInputs { view, assumed, mix, .. } = inputs;
     let assumed = assumed.get(node).copied().unwrap_or_default();
     Basis { node: view.node_version(node), assumed, mix, is_exact: false }
 }
 
 /// The part of the question that determines the answer. Names of claims and the
 /// configuration of devices do not matter, except for NICs that are chosen when the pod starts.
-fn key(question: Question<'_>) -> String {
-    let Question { claims, held, mix: _ } = question;
+fn key(question: ForecastQuestion<'_>) -> String {
+    let ForecastQuestion { claims, held, mix: _ } = question;
     let mut key = String::new();
     for claim in claims {
         let asked = claim.spec.devices.as_ref().map(|devices| {

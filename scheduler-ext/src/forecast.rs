@@ -22,7 +22,7 @@ pub struct Forecast {
 
 /// The question that is asked for every node.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct ForecastQuestion<'a> {
     /// The claims without an allocation.
     pub claims: &'a [OpenClaim],
     /// The devices of the pod's other claims, on any node.
@@ -36,13 +36,13 @@ impl Forecast {
     /// `in_use` was in use before; `late` is what is free there if it binds NICs late. `costs` caches
     /// costs of earlier machines.
     pub fn new(
-        question: Question<'_>,
+        question: ForecastQuestion<'_>,
         (machine, late): (&NodeMachine, Option<LateNode<'_>>),
         allocations: &[ClaimAllocation],
         in_use: &AllocatedState,
         costs: &mut Costs,
     ) -> Self {
-        let Question { claims, held, mix } = question;
+        let ForecastQuestion { claims, held, mix } = question;
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
         let own = results.filter(|result| !result.admin_access);
         let mut devices: Vec<DeviceId> = own.map(|result| result.device.clone()).collect();

@@ -4,9 +4,9 @@
 //! decides where.
 
 use crate::answer::{Answer, Basis, Reason, Scored};
-use crate::answers::{Answers, Facts};
+use crate::answers::{AnswerInputs, Answers};
 use crate::expected::Expected;
-use crate::forecast::{Forecast, Question, held_devices};
+use crate::forecast::{Forecast, ForecastQuestion, held_devices};
 use crate::in_flight::{Asked, InFlight, Settled};
 use crate::learn::{BoundPod, Learning};
 use crate::score::Outcome;
@@ -92,10 +92,10 @@ impl Ranker {
             (in_flight.assumed().clone(), in_flight.in_use(view.inventory().state()))
         };
         let held = held_devices(view, &claims.allocated);
-        let question = Question { claims: &claims.open, held: &held, mix: expected.mix() };
+        let question = ForecastQuestion { claims: &claims.open, held: &held, mix: expected.mix() };
         let (in_use, assumed, mix) = (&in_use, &assumed, expected.mix_version());
-        let facts = Facts { view, in_use, assumed, mix, stop };
-        let answered = match self.answers.of(question, nodes, facts) {
+        let inputs = AnswerInputs { view, in_use, assumed, mix, stop };
+        let answered = match self.answers.of(question, nodes, inputs) {
             Ok(answered) => answered,
             Err(reason) => return Answer::neutral(nodes, &reason.into()),
         };

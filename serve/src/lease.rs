@@ -44,7 +44,7 @@ enum LeaseError {
 }
 
 /// The last observed lease, and when it was last seen to change.
-struct Seen {
+struct ObservedLease {
     lease: LeaseObject,
     since: Instant,
 }
@@ -93,7 +93,7 @@ impl Lease {
 
     /// Waits until the lease can be taken, and takes it.
     async fn acquire(&self) -> LeaseObject {
-        let mut seen: Option<Seen> = None;
+        let mut seen: Option<ObservedLease> = None;
         loop {
             match self.try_acquire(&mut seen).await {
                 Ok(Some(held)) => return held,
@@ -108,16 +108,17 @@ impl Lease {
 
     async fn try_acquire(
         &self,
-        seen: &mut Option<Seen>,
+        seen: &mut Option<ObservedLease>,
     ) -> Result<Option<LeaseObject>, LeaseError> {
         let lease = self.read().await?;
-        let same =
-            |seen: &Seen| seen.lease.metadata.resource_version == lease.metadata.resource_version;
+        let same = |seen: &ObservedLease| {
+            seen.lease.metadata.resource_version == lease.metadata.resource_version
+        };
         let since = seen.as_ref().filter(|seen| same(seen)).map(|seen| seen.since);
         let since = since.unwrap_or_else(Instant::now);
         let spec = lease.spec.clone().unwrap_or_default();
         let attempt = attempt(&spec, &self.identity, since.elapsed());
-        *seen = Some(Seen { lease: lease.clone(), since });
+        *seen = Some(ObservedLease { lease: lease.clone(), since });
         match attempt {
             Attempt::Wait => Ok(None),
             Attempt::Take => {

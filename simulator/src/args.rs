@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::claims::Alignment;
-use crate::communication::{Published, SHARE};
+use crate::communication::{PublishedBandwidths, SHARE};
 
 /// The loads that are compared by default.
 pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
@@ -69,7 +69,7 @@ pub struct SceneArgs {
     /// Published bandwidths of that communication [default: mi300x for AMD's GPUs, h100 for H100,
     /// otherwise gb300]
     #[arg(long, value_enum)]
-    pub bandwidths: Option<Published>,
+    pub bandwidths: Option<PublishedBandwidths>,
     /// Number of replays per policy that are averaged. Each starts at another point of the trace,
     /// moves the earlier jobs to the end, and breaks ties with another seed
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -81,7 +81,7 @@ pub struct Claims {
     /// One node of each kind; see [`kind_node`].
     view: ClusterView,
     /// Several claims for one number of GPUs are alternatives, of which a user chooses one.
-    planned: BTreeMap<u32, Vec<Planned>>,
+    planned: BTreeMap<u32, Vec<PlannedPod>>,
     /// If set, devices come from device plugins, without claims.
     kubelet: Option<TopologyPolicy>,
 }
@@ -97,7 +97,7 @@ pub struct Shape {
 
 /// The claim for pods with a number of GPUs.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PlannedPod {
     /// The claim's spec.
     pub spec: Arc<ResourceClaimSpec>,
     /// The labels of claims from the template.
@@ -185,7 +185,7 @@ impl Claims {
     }
 
     /// The first claim of a pod with this many GPUs, if it was planned.
-    pub fn planned(&self, gpus: u32) -> Result<&Planned, ClaimError> {
+    pub fn planned(&self, gpus: u32) -> Result<&PlannedPod, ClaimError> {
         let planned = self.planned.get(&gpus).and_then(|planned| planned.first());
         planned.ok_or(ClaimError::NoClaim { gpus })
     }
@@ -251,7 +251,7 @@ impl Claims {
         let failed = |why: String| ClaimError::Allocate { gpus, why };
         let planned = self.planned.get(&gpus).ok_or(ClaimError::NoClaim { gpus })?;
         // Who writes the claims has none for this number of GPUs.
-        let Some(Planned { spec, claims, .. }) = planned.get(shape.template) else {
+        let Some(PlannedPod { spec, claims, .. }) = planned.get(shape.template) else {
             return Ok(None);
         };
         let machine = &self.machines[kind];
@@ -289,11 +289,11 @@ fn planned(
     gpus: u32,
     spec: ResourceClaimSpec,
     labels: BTreeMap<String, String>,
-) -> Result<Planned, ClaimError> {
+) -> Result<PlannedPod, ClaimError> {
     let name = ClaimName::new(NAMESPACE, format!("gpus-{gpus}"));
     let claim = Claim::from_spec(name, &spec)
         .map_err(|error| ClaimError::Allocate { gpus, why: error.to_string() })?;
-    Ok(Planned { spec: Arc::new(spec), labels, claims: vec![claim] })
+    Ok(PlannedPod { spec: Arc::new(spec), labels, claims: vec![claim] })
 }
 
 /// The pod as a user writes it.

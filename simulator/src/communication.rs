@@ -15,7 +15,7 @@ const PCI_DEVICE_H100: u16 = 0x2330;
 
 /// The share of communication that explains the published step times of training on H100
 /// (`examples/distributed_training` of kubernetes-sigs/dranet f258477c): 60.951 ms unaligned
-/// instead of 55.496 ms, with the bandwidths of [`Published::H100`].
+/// instead of 55.496 ms, with the bandwidths of [`PublishedBandwidths::H100`].
 pub const SHARE: f64 = 0.23;
 
 /// Bandwidths in GB/s.
@@ -31,7 +31,7 @@ pub struct Bandwidths {
 
 /// Published measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Published {
+pub enum PublishedBandwidths {
     /// Azure ND GB300 v6: NCCL `all_reduce` over one unaligned NIC, one aligned NIC, two
     /// aligned NICs.
     Gb300,
@@ -44,7 +44,7 @@ pub enum Published {
     H100,
 }
 
-impl Published {
+impl PublishedBandwidths {
     /// The measurements that are nearest to a machine: those of AMD's GPUs, of H100, or otherwise
     /// of GB300.
     pub fn new(machine: &SimulatedMachine) -> Self {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_share_explains_the_published_steps() {
         let communication =
-            Communication { share: SHARE, bandwidths: Published::H100.bandwidths() };
+            Communication { share: SHARE, bandwidths: PublishedBandwidths::H100.bandwidths() };
         let slowdown = communication.slowdown(&[PathKind::Sys], false);
         assert!((slowdown - 60.951 / 55.496).abs() < 0.005, "{slowdown}");
     }
@@ -102,18 +102,22 @@ mod tests {
     #[test]
     fn machines_have_the_measurements_of_their_gpus() {
         for (name, published) in [
-            ("azure-gb300", Published::Gb300),
-            ("azure-mi300x", Published::Mi300x),
-            ("azure-ndh100v5", Published::H100),
-            ("dgx-h100", Published::H100),
+            ("azure-gb300", PublishedBandwidths::Gb300),
+            ("azure-mi300x", PublishedBandwidths::Mi300x),
+            ("azure-ndh100v5", PublishedBandwidths::H100),
+            ("dgx-h100", PublishedBandwidths::H100),
         ] {
-            assert_eq!(Published::new(&SimulatedMachine::load(name).unwrap()), published, "{name}");
+            assert_eq!(
+                PublishedBandwidths::new(&SimulatedMachine::load(name).unwrap()),
+                published,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn one_far_pair_slows_the_communication_of_all() {
-        let bandwidths = Published::Gb300.bandwidths();
+        let bandwidths = PublishedBandwidths::Gb300.bandwidths();
         let communication = Communication { share: 0.25, bandwidths };
         let near = [PathKind::Pix, PathKind::Node];
         let far = [PathKind::Pix, PathKind::Sys];

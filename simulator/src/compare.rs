@@ -8,7 +8,7 @@ use std::thread;
 use crate::args::SceneArgs;
 use crate::claims::{Alignment, ClaimError, Claims, Placer};
 use crate::cluster::{Cluster, pods};
-use crate::communication::{Communication, Published};
+use crate::communication::{Communication, PublishedBandwidths};
 use crate::machine::{MachineError, SimulatedMachine};
 use crate::measures::{Comparison, Measures};
 use crate::policies::{Fgd, KubeScheduler, PolicyKind, RailWebhook, SchedulerExt, Strategy};
@@ -118,7 +118,8 @@ impl Scene {
             let nodes = nodes.div_ceil(cluster.fabrics().max(1));
             return Err(CompareError::NothingFits { jobs: trace.jobs.len(), nodes });
         }
-        let published = machines.first().map_or(Published::Gb300, Published::new);
+        let published =
+            machines.first().map_or(PublishedBandwidths::Gb300, PublishedBandwidths::new);
         let bandwidths = args.bandwidths.unwrap_or(published).bandwidths();
         let communication = Communication { share: args.communication_share, bandwidths };
         Ok(Self { load, claims: Arc::clone(claims), cluster, workloads, communication })

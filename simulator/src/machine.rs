@@ -138,11 +138,6 @@ impl SimulatedMachine {
         })
     }
 
-    /// The number of GPUs in a set.
-    pub fn gpus_in(&self, devices: Devices) -> u32 {
-        (devices & self.gpu_devices()).count_ones()
-    }
-
     /// All GPUs.
     pub fn gpu_devices(&self) -> Devices {
         (1 << self.gpus) - 1
@@ -159,9 +154,8 @@ impl SimulatedMachine {
 
     /// The NUMA node of a GPU or NIC.
     pub fn numa(&self, address: PciAddress) -> Option<u32> {
-        let gpu = self.topology.gpus().iter().find(|gpu| gpu.address == address);
-        let nic = || self.topology.nics().iter().find(|nic| nic.address == address);
-        let node = gpu.map_or_else(|| nic().and_then(|nic| nic.numa), |gpu| gpu.numa);
+        let of_nic = || self.topology.nic(address)?.numa;
+        let node = self.topology.gpu(address).map_or_else(of_nic, |gpu| gpu.numa);
         node.map(|node| node.0)
     }
 
@@ -371,7 +365,7 @@ mod tests {
         for (index, device) in machine.devices.iter().enumerate() {
             let bit = machine.bit(&device.driver, &device.name);
             assert_eq!(bit, Some(1 << index));
-            assert_eq!(machine.gpus_in(1 << index) == 1, index < 8);
+            assert_eq!(machine.gpu_devices() >> index & 1 == 1, index < 8);
         }
         assert_eq!(machine.of(0b101).count(), 2);
     }

@@ -29,51 +29,29 @@ pub struct Row {
 
 /// The rows, without those of the path classes.
 pub const ROWS: [Row; 5] = [
-    Row {
-        title: "waiting, mean (s)",
-        more_is_better: false,
-        value: |it| it.wait_mean_s,
-        decimals: 0,
-        factor: 1.0,
-    },
-    Row {
-        title: "waiting, p99 (s)",
-        more_is_better: false,
-        value: |it| it.wait_p99_s,
-        decimals: 0,
-        factor: 1.0,
-    },
-    Row {
-        title: "8-GPU pods placed at first try (%)",
-        more_is_better: true,
-        value: |it| it.first_try_8gpu,
-        decimals: 1,
-        factor: 100.0,
-    },
-    Row {
-        title: "GPUs idle while a job waits (%)",
-        more_is_better: false,
-        value: |it| it.idle_gpu_share_while_waiting,
-        decimals: 2,
-        factor: 100.0,
-    },
-    Row {
-        title: "job duration, mean (s)",
-        more_is_better: false,
-        value: |it| it.job_mean_s,
-        decimals: 0,
-        factor: 1.0,
-    },
+    row("waiting, mean (s)", false, |it| it.wait_mean_s, (0, 1.0)),
+    row("waiting, p99 (s)", false, |it| it.wait_p99_s, (0, 1.0)),
+    row("8-GPU pods placed at first try (%)", true, |it| it.first_try_8gpu, (1, 100.0)),
+    row("GPUs idle while a job waits (%)", false, |it| it.idle_gpu_share_while_waiting, (2, 100.0)),
+    row("job duration, mean (s)", false, |it| it.job_mean_s, (0, 1.0)),
 ];
 
 /// The row of clusters with NVLink domains. No policy is judged by it: domains are not asked for.
-const DOMAINS: Row = Row {
-    title: "gangs within one NVLink domain (%)",
-    more_is_better: true,
-    value: |it| it.gangs_in_one_domain.unwrap_or_default(),
-    decimals: 1,
-    factor: 100.0,
-};
+const DOMAINS: Row = row(
+    "gangs within one NVLink domain (%)",
+    true,
+    |it| it.gangs_in_one_domain.unwrap_or_default(),
+    (1, 100.0),
+);
+
+const fn row(
+    title: &'static str,
+    more_is_better: bool,
+    value: fn(&Measures) -> f64,
+    (decimals, factor): (usize, f64),
+) -> Row {
+    Row { title, more_is_better, value, decimals, factor }
+}
 
 impl Row {
     /// The policies, by index, that beat the policy `ours` by more than a tie.

@@ -8,8 +8,8 @@ use flate2::read::GzDecoder;
 use tar::{Archive, Builder, EntryType, Header};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{
-    Format, HostRoot, Identities, NcclXml, NodeTopologySpec, Overlay, PostedMatrix, Topology,
-    capture, nccl_xml, read,
+    Format, HostRoot, Identities, NcclXml, NodeTopologySpec, Overlay, Topology, capture, nccl_xml,
+    read,
 };
 
 /// Any bytes are either a machine or an error.
@@ -30,28 +30,6 @@ pub(crate) fn nccl(bytes: &[u8]) {
     let (topology, _) = Topology::from_overlay(&Overlay::from_nccl_xml(&xml));
     NcclXml::parse(&nccl_xml(&topology)).expect("a graph has an NCCL topology");
 }
-
-/// Any text is either a listing of a machine or an error.
-pub(crate) fn listing(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
-    let Ok(snapshot) = topology_graph::listing(text) else { return };
-    let (topology, _) = Topology::build(&snapshot, None);
-    Topology::from_spec(&topology.to_spec()).expect("a graph has an object");
-}
-
-/// Any text is either a matrix or an error.
-pub(crate) fn posted_matrix(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
-    let Ok(matrix) = PostedMatrix::parse(text) else { return };
-    drop(GB300.compare(&matrix).to_string());
-}
-
-static GB300: LazyLock<Topology> = LazyLock::new(|| {
-    let root = tempfile::tempdir().expect("a folder can be made");
-    plant(machine("azure-gb300").expect("the crate carries it"), root.path()).expect("it is sound");
-    let snapshot = read(&HostRoot::at(root.path())).expect("it has a sysfs");
-    Topology::build(&snapshot, None).0
-});
 
 /// Any object is either a graph or an error; a graph is written back unchanged.
 pub(crate) fn node_topology(bytes: &[u8]) {

@@ -16,6 +16,11 @@ const DEVICES: u8 = 32;
 /// The number of functions of one device.
 const FUNCTIONS: u8 = 8;
 
+/// Addresses and root buses as the kernel writes them.
+#[cfg(feature = "crd")]
+pub(crate) const PLACE: &str =
+    r"^(pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])$";
+
 /// Address of a PCI function, `0101:00:00.0`.
 ///
 /// ```

@@ -17,19 +17,18 @@ use std::iter::successors;
 
 use crate::class::is_gpu;
 use crate::graph::{Branch, NumaPart, Parts, Place, SocketPart};
-use crate::identity::Identity;
 use crate::nic_role::FactsOfNics;
 use crate::snapshot::{NumaNodeFacts, SocketFacts};
 use crate::{
-    Accelerator, Acs, Anomaly, AnomalyKind, Evidence, NcclXml, NumaNode, Overlay, PciAddress,
-    Snapshot,
+    Accelerator, Acs, Anomaly, AnomalyKind, DeviceIdentity, Evidence, NcclXml, NumaNode, Overlay,
+    PciAddress, Snapshot,
 };
 
 /// The result of building, before distances are known.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     pub(crate) parts: Parts,
-    pub(crate) identities: BTreeMap<PciAddress, Identity>,
+    pub(crate) identities: BTreeMap<PciAddress, DeviceIdentity>,
     pub(crate) nics: FactsOfNics,
     /// The ACS mode of the ports above each NIC.
     pub(crate) acs: BTreeMap<PciAddress, Acs>,
@@ -139,9 +138,9 @@ fn socket_part(facts: &SocketFacts) -> SocketPart {
     SocketPart { socket, cpus, evidence: Evidence::Sysfs }
 }
 
-fn identities(snapshot: &Snapshot, branches: &Branches) -> BTreeMap<PciAddress, Identity> {
+fn identities(snapshot: &Snapshot, branches: &Branches) -> BTreeMap<PciAddress, DeviceIdentity> {
     let addresses = branches.values().filter_map(|branch| branch.vertex.endpoint());
-    addresses.map(|address| (address, Identity::new(address, snapshot))).collect()
+    addresses.map(|address| (address, DeviceIdentity::new(address, snapshot))).collect()
 }
 
 /// The driver lists a GPU that PCI does not show as a GPU.

@@ -1,11 +1,9 @@
 //! Cells: the partition of a machine's GPUs and NICs that claims use.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use crate::graph::{Place, Role, root_port_of};
-use crate::text::serde_as_text;
+use crate::text::{serde_as_text, words};
 use crate::{NicRole, NumaNode, PciAddress, Topology};
 
 /// How near the devices of a cell are: one level per PCIe path kind of `nvidia-smi topo -m`, and the
@@ -48,17 +46,9 @@ impl Cell {
     }
 }
 
-/// A text is not an alignment level.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid alignment `{0}`; allowed values: `switch`, `root-port`, `root`, `numa`, `socket`")]
-pub struct ParseLevelError(String);
-
 impl Level {
     /// The levels for which `nvidia-smi topo -m` has a word, from near to far.
     pub const WITH_WORDS: [Self; 4] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa];
-
-    /// All levels, from near to far.
-    pub const ALL: [Self; 5] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa, Self::Socket];
 }
 
 impl Topology {
@@ -158,25 +148,9 @@ impl Topology {
     }
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Switch => "switch",
-            Self::RootPort => "root-port",
-            Self::Root => "root",
-            Self::Numa => "numa",
-            Self::Socket => "socket",
-        })
-    }
-}
-
-impl FromStr for Level {
-    type Err = ParseLevelError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let level = Self::ALL.into_iter().find(|level| level.to_string() == text);
-        level.ok_or_else(|| ParseLevelError(text.to_owned()))
-    }
+words! {
+    Level, ParseLevelError("alignment"):
+    Switch = "switch", RootPort = "root-port", Root = "root", Numa = "numa", Socket = "socket"
 }
 
 serde_as_text!(Level);

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::graph::{Graph, Role, Vertex};
-use crate::identity::Identity;
-use crate::{Acs, LinkLayer, NicRole, NumaNode, PciAddress, PcieLink, PortState};
+use crate::{Acs, DeviceIdentity, LinkLayer, NicRole, NumaNode, PciAddress, PcieLink, PortState};
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +86,7 @@ impl Nic {
 }
 
 /// Names by address.
-pub(crate) type Identities = BTreeMap<PciAddress, Identity>;
+pub(crate) type Identities = BTreeMap<PciAddress, DeviceIdentity>;
 
 pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
     with_role(graph, Role::Gpu)

@@ -13,11 +13,9 @@ mod route;
 mod svg;
 mod tree;
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::graph::{Role, Vertex};
 use crate::nccl::export::nccl_xml;
+use crate::text::words;
 use crate::{NumaNode, PciAddress, Topology};
 
 pub use json::{JsonError, from_json, json};
@@ -44,16 +42,7 @@ pub enum Format {
     Svg,
 }
 
-/// Not a format.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid format `{0}`; allowed values: {known}", known = known_formats())]
-pub struct ParseFormatError(String);
-
 impl Format {
-    /// All formats.
-    pub const ALL: [Self; 7] =
-        [Self::Matrix, Self::Tree, Self::Json, Self::Dot, Self::Mermaid, Self::NcclXml, Self::Svg];
-
     /// Renders the graph; the text ends with a newline.
     pub fn render(self, topology: &Topology) -> String {
         match self {
@@ -66,33 +55,6 @@ impl Format {
             Self::Svg => svg(topology, Theme::default()),
         }
     }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Matrix => "matrix",
-            Self::Tree => "tree",
-            Self::Json => "json",
-            Self::Dot => "dot",
-            Self::Mermaid => "mermaid",
-            Self::NcclXml => "nccl-xml",
-            Self::Svg => "svg",
-        })
-    }
-}
-
-impl FromStr for Format {
-    type Err = ParseFormatError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let format = Self::ALL.into_iter().find(|format| format.to_string() == text);
-        format.ok_or_else(|| ParseFormatError(text.to_owned()))
-    }
-}
-
-fn known_formats() -> String {
-    Format::ALL.map(|format| format!("`{format}`")).join(", ")
 }
 
 /// The label of a vertex: a device by number and name, any other by its place.
@@ -154,4 +116,10 @@ fn endpoints(topology: &Topology) -> impl Iterator<Item = &Vertex> {
 /// `NUMA node 0`, or that it is unknown.
 fn half_label(node: Option<NumaNode>) -> String {
     node.map_or_else(|| "NUMA node unknown".to_owned(), |node| format!("NUMA node {node}"))
+}
+
+words! {
+    Format, ParseFormatError("format"):
+    Matrix = "matrix", Tree = "tree", Json = "json", Dot = "dot", Mermaid = "mermaid",
+    NcclXml = "nccl-xml", Svg = "svg"
 }

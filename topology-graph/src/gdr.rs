@@ -6,10 +6,7 @@
 //! Control Services and Address Translation Services. Without facts the verdict is unknown, never
 //! `ok`.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::text::serde_as_text;
+use crate::text::{serde_as_text, words};
 
 /// The verdict for one GPU and one NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,45 +27,11 @@ pub enum Gdr {
     Unknown,
 }
 
-/// Not a verdict.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid verdict on GPUDirect RDMA `{0}` (`ok`, `acs-redirect`, …)")]
-pub struct ParseGdrError(String);
-
-impl Gdr {
-    /// All verdicts.
-    pub const ALL: [Self; 7] = [
-        Self::Ok,
-        Self::DegradedLink,
-        Self::AcsRedirect,
-        Self::AtsMissing,
-        Self::Iommu,
-        Self::NoPeerMemory,
-        Self::Unknown,
-    ];
-}
-
-impl fmt::Display for Gdr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "ok",
-            Self::DegradedLink => "degraded-link",
-            Self::AcsRedirect => "acs-redirect",
-            Self::AtsMissing => "ats-missing",
-            Self::Iommu => "iommu",
-            Self::NoPeerMemory => "no-peer-memory",
-            Self::Unknown => "unknown",
-        })
-    }
-}
-
-impl FromStr for Gdr {
-    type Err = ParseGdrError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let verdict = Self::ALL.into_iter().find(|verdict| verdict.to_string() == text);
-        verdict.ok_or_else(|| ParseGdrError(text.to_owned()))
-    }
+words! {
+    Gdr, ParseGdrError("verdict on GPUDirect RDMA"):
+    Ok = "ok", DegradedLink = "degraded-link", AcsRedirect = "acs-redirect",
+    AtsMissing = "ats-missing", Iommu = "iommu", NoPeerMemory = "no-peer-memory",
+    Unknown = "unknown"
 }
 
 serde_as_text!(Gdr);

@@ -23,7 +23,7 @@ mod anomaly;
 mod build;
 mod cells;
 mod chip_to_chip;
-mod class;
+pub mod class;
 mod device;
 mod diff;
 mod evidence;
@@ -42,7 +42,7 @@ mod nvlink;
 mod overlay;
 mod pairs;
 mod path;
-mod posted;
+mod resource;
 mod roles;
 mod route;
 mod shape;
@@ -68,14 +68,15 @@ pub use formats::{
 };
 pub use gdr::{Gdr, ParseGdrError};
 pub use graph::{Place, Role};
+pub use identity::DeviceIdentity;
 pub use link::PcieLink;
 pub use nccl::export::{nccl_xml, nccl_xml_of};
 pub use nccl::{NcclXml, NcclXmlError};
 pub use nic_role::{NicRole, ParseNicRoleError};
 pub use node_topology::{
-    CellSpec, DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec,
-    NicSpec, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec,
-    PairSpec, PathSpec, ShapeSpec, SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec,
+    CellSpec, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec, NicSpec,
+    NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, PairSpec,
+    PathSpec, ShapeSpec, SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec,
     conditions,
 };
 #[cfg(feature = "crd")]
@@ -84,13 +85,12 @@ pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
 pub use pairs::{Chance, ChanceRequest, NearestRequest, Pair, PlanRequest, Served, binomial};
 pub use path::{ParsePathKindError, PathKind};
-pub use posted::{Comparison, Difference, PostedError, PostedMatrix, PostedMatrixError, listing};
 pub use route::{Bottleneck, Connection, Hop, Route};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
     AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvmeController,
-    PciFunction, PortState, RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot, SocketFacts,
-    XgmiLink,
+    ParseLinkLayerError, ParsePortStateError, PciFunction, PortState, RdmaDevice, RdmaPort,
+    SNAPSHOT_VERSION, Snapshot, SocketFacts, XgmiLink,
 };
 pub use subnet::{ParseSubnetPrefixError, SubnetPrefix};
 #[cfg(feature = "archive")]

@@ -1,10 +1,8 @@
 //! What a NIC of a machine can be for, and the facts that tell. `roles` decides from them.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
-use crate::text::serde_as_text;
+use crate::text::{serde_as_text, words};
 use crate::{PciAddress, PortState, Snapshot};
 
 /// What a NIC is for.
@@ -17,11 +15,6 @@ pub enum NicRole {
     /// The management of NVLink switches. Pods must not have such a NIC.
     Management,
 }
-
-/// A text is not a role.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid NIC role `{0}`; allowed values: `compute`, `storage`, `management`")]
-pub struct ParseNicRoleError(String);
 
 /// A role and why a NIC has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +45,6 @@ pub(crate) type FactsOfNics = BTreeMap<PciAddress, NicFacts>;
 
 /// Roles by NIC.
 pub(crate) type Verdicts = BTreeMap<PciAddress, Verdict>;
-
-impl NicRole {
-    /// All roles.
-    pub const ALL: [Self; 3] = [Self::Compute, Self::Storage, Self::Management];
-}
 
 impl NicFacts {
     /// What the kernel reports about a function and its best port: an active one before others,
@@ -102,23 +90,9 @@ pub(crate) fn is_one_adapter(a: PciAddress, b: PciAddress) -> bool {
     (a.domain(), a.bus(), a.device()) == (b.domain(), b.bus(), b.device())
 }
 
-impl fmt::Display for NicRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Compute => "compute",
-            Self::Storage => "storage",
-            Self::Management => "management",
-        })
-    }
-}
-
-impl FromStr for NicRole {
-    type Err = ParseNicRoleError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let role = Self::ALL.into_iter().find(|role| role.to_string() == text);
-        role.ok_or_else(|| ParseNicRoleError(text.to_owned()))
-    }
+words! {
+    NicRole, ParseNicRoleError("NIC role"):
+    Compute = "compute", Storage = "storage", Management = "management"
 }
 
 serde_as_text!(NicRole);

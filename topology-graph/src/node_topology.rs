@@ -15,7 +15,9 @@ mod shape;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 
-use crate::Anomaly;
+#[cfg(feature = "crd")]
+use crate::address::PLACE;
+use crate::{Anomaly, DeviceIdentity};
 
 pub use condition::{HostCondition, conditions};
 pub use convert::SpecError;
@@ -26,10 +28,6 @@ pub use shape::{
     GpuLinkKind, GpuLinkSpec, NumaNodeSpec, ShapeSpec, SocketSpec, VertexRole, VertexSpec,
 };
 
-/// Addresses and root buses as the kernel writes them.
-#[cfg(feature = "crd")]
-const PLACE: &str =
-    r"^(pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])$";
 /// Mega-transfers per second and lane, `x`, lanes.
 #[cfg(feature = "crd")]
 const LINK: &str = "^[0-9]+x[0-9]+$";
@@ -108,40 +106,6 @@ pub struct TopologySummary {
     pub anomalies: u32,
 }
 
-/// The names of one GPU, NIC or NVMe controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct DeviceIdentity {
-    /// Its PCI address.
-    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
-    pub at: String,
-    /// A GPU's UUID.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uuid: Option<String>,
-    /// A GPU's product name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// A NIC's RDMA device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rdma_device: Option<String>,
-    /// A NIC's network interfaces.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub netdevs: Vec<String>,
-    /// GUID of the RDMA node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_guid: Option<String>,
-    /// GUID of the whole adapter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sys_image_guid: Option<String>,
-    /// A GPU's Direct Rendering Manager (DRM) device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drm_card: Option<String>,
-    /// An NVMe controller's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nvme: Option<String>,
-}
-
 /// The current connection of one NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
@@ -158,9 +122,8 @@ pub struct NicSpec {
     /// `redirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acs: Option<String>,
-    /// What it is for: `compute`, `storage` or `management`. Older drivers do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
+    /// What it is for: `compute`, `storage` or `management`.
+    pub role: String,
     /// Why it has this role. Not set for virtual functions, which have the role of their physical
     /// function.
     #[serde(default, skip_serializing_if = "Option::is_none")]

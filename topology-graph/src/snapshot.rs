@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::words;
 use crate::{Anomaly, CpuSet, NumaNode, PciAddress, PcieLink, PcieRoot, SubnetPrefix};
 
 /// Version of the snapshot's format that this crate writes.
@@ -245,6 +246,13 @@ pub enum PortState {
     ActiveDefer,
 }
 
+// As `ibstat` spells them.
+words! {
+    PortState, ParsePortStateError("port state"):
+    Down = "Down", Init = "Initializing", Armed = "Armed", Active = "Active",
+    ActiveDefer = "ActiveDefer"
+}
+
 /// The link layer of an RDMA port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -253,6 +261,11 @@ pub enum LinkLayer {
     InfiniBand,
     /// Ethernet: RoCE, iWARP.
     Ethernet,
+}
+
+words! {
+    LinkLayer, ParseLinkLayerError("link layer"):
+    InfiniBand = "infiniband", Ethernet = "ethernet"
 }
 
 /// A network interface.

@@ -110,47 +110,6 @@ fn captures_agree_with_hwloc() {
     }
 }
 
-/// A listing of hwloc that somebody posts is the same machine as its sysfs, as far as it shows it.
-#[test]
-fn listings_of_hwloc_are_machines() {
-    let mut compared = 0;
-    for (name, path) in captures() {
-        let Ok(xml) = fs::read_to_string(path.with_file_name(format!("{name}.xml"))) else {
-            continue;
-        };
-        let Ok(posted) = topology_graph::listing(&xml) else {
-            assert_eq!(name, "nvidia-dgx-gb10", "only this listing has no PCI function");
-            continue;
-        };
-        let snapshot = read(&host(&path)).unwrap();
-        let nodes = |snapshot: &Snapshot| -> Vec<_> {
-            let nodes = snapshot.numa_nodes.iter();
-            nodes.map(|node| (node.node, node.cpus.clone(), node.distances.clone())).collect()
-        };
-        assert_eq!(nodes(&posted), nodes(&snapshot), "{name}");
-        for function in &posted.pci {
-            let known = snapshot.function(function.address).unwrap();
-            let facts = |function: &topology_graph::PciFunction| {
-                (function.root, function.bridges.clone(), function.class >> 8, function.vendor)
-            };
-            assert_eq!(facts(function), facts(known), "{name} {}", function.address);
-            compared += 1;
-        }
-        let (there, _) = Topology::build(&snapshot, None);
-        let (here, _) = Topology::build(&posted, None);
-        // hwloc leaves out what it thinks unimportant, and its environment forced the localities of one
-        // listing.
-        let nics: Vec<PciAddress> = here.nics().iter().map(|nic| nic.address).collect();
-        assert!(nics.len() >= 2, "{name}");
-        for (a, b) in nics.iter().flat_map(|a| nics.iter().map(move |b| (*a, *b))) {
-            let is_forced =
-                name.ends_with("pcilocality") && !here.path(a, b).satisfies(PathKind::Phb);
-            assert!(is_forced || here.path(a, b) == there.path(a, b), "{name} {a} {b}");
-        }
-    }
-    assert_eq!(compared, 173);
-}
-
 /// In sysfs a switch is an upstream and a downstream port. Two devices with at most this many
 /// bridges below their common ancestor have at most one switch between them.
 const BRIDGES_OF_ONE_SWITCH: usize = 1;

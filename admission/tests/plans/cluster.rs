@@ -295,7 +295,7 @@ pub(crate) fn add_without_roles(view: &mut ClusterView, name: &str, machine: Mac
     let decision = decide(&Facts { snapshot: snapshot.clone(), network, cloud, rails: None });
     let mut spec = decision.topology;
     for nic in &mut spec.nics {
-        (nic.role, nic.role_reason, nic.rate, nic.state) = (None, None, None, None);
+        (nic.role_reason, nic.rate, nic.state) = (None, None, None);
     }
     let mut nics = decision.devices;
     for attributes in nics.iter_mut().filter_map(|nic| nic.attributes.as_mut()) {

@@ -71,16 +71,13 @@ pub(crate) const BUILT_IN_PARTS: &[GpuDriver] = &[
         pci_vendor: PCI_VENDOR_NVIDIA,
         kind_attribute: Some("gpu.nvidia.com/type"),
         gpu_kind: "mig",
-        uuid_attribute: None,
         address_attribute: Some("gpu.nvidia.com/pcieBusID"),
-        is_named_by_address: false,
-        numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
-        partial_resources: &[],
         part: Some(Part {
             profile_attribute: "gpu.nvidia.com/profile",
             profile_resources: Some("nvidia.com/mig-"),
         }),
+        ..*NONE
     },
     GpuDriver {
         driver: "gpu.amd.com",
@@ -88,18 +85,16 @@ pub(crate) const BUILT_IN_PARTS: &[GpuDriver] = &[
         pci_vendor: PCI_VENDOR_AMD,
         kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu-partition",
-        uuid_attribute: None,
         // ROCm/k8s-gpu-dra-driver, pull request 21 and commit 2622427
         // (`cmd/gpu-kubeletplugin/deviceinfo.go`); its documentation says `pciAddr`, which is read too.
         address_attribute: Some("gpu.amd.com/parentPciAddr"),
-        is_named_by_address: false,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
-        partial_resources: &[],
         part: Some(Part {
             profile_attribute: "gpu.amd.com/partitionProfile",
             profile_resources: None,
         }),
+        ..*NONE
     },
 ];
 
@@ -114,12 +109,10 @@ pub(crate) const BUILT_IN: &[GpuDriver] = &[
         uuid_attribute: Some("gpu.nvidia.com/uuid"),
         // Renamed to the standard name in 2026 (dra-driver-nvidia-gpu, pull request 800).
         address_attribute: Some("gpu.nvidia.com/pcieBusID"),
-        is_named_by_address: false,
-        numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
         // Resource names of MIG and time-sliced devices in NVIDIA's device plugin.
         partial_resources: &["nvidia.com/mig-", "nvidia.com/gpu."],
-        part: None,
+        ..*NONE
     },
     GpuDriver {
         driver: "gpu.amd.com",
@@ -127,32 +120,24 @@ pub(crate) const BUILT_IN: &[GpuDriver] = &[
         pci_vendor: PCI_VENDOR_AMD,
         kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu",
-        uuid_attribute: None,
         // From before the standard one (commit 2622427, October 2025).
         address_attribute: Some("gpu.amd.com/pciAddr"),
-        is_named_by_address: false,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
         // Resource names of partitions in AMD's device plugin.
         partial_resources: &["amd.com/cpx_", "amd.com/dpx_", "amd.com/qpx_", "amd.com/spx_"],
-        part: None,
+        ..*NONE
     },
     GpuDriver {
         driver: "gpu.intel.com",
         class: "gpu.intel.com",
         pci_vendor: PCI_VENDOR_INTEL,
         // It publishes `type`, but no value has been seen in a live slice.
-        kind_attribute: None,
-        gpu_kind: "",
-        uuid_attribute: None,
-        address_attribute: None,
-        is_named_by_address: false,
-        numa_attribute: None,
         // Of the device plugin, and of the DeviceClass in the driver's chart
         // (intel-resource-drivers-for-kubernetes, charts/intel-gpu-resource-driver/values.yaml).
         extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe", "intel.com/gpu"],
         // Resource names of tiles, shares and monitors of GPUs.
         partial_resources: &["gpu.intel.com/"],
-        part: None,
+        ..*NONE
     },
 ];

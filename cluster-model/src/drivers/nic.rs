@@ -67,6 +67,19 @@ pub const OURS: &NicDriver = &BUILT_IN[0];
 /// pods that name such a class.
 pub const OURS_BY_CLASS: &NicDriver = &NicDriver { rdma: Rdma::ByClass, ..BUILT_IN[0] };
 
+/// What most drivers do not have.
+const BLANK: NicDriver = NicDriver {
+    driver: "",
+    classes: &[],
+    rdma: Rdma::ByClass,
+    address_attribute: None,
+    port_attributes: &[],
+    interface_attribute: None,
+    is_named_by_address: false,
+    graph_name: None,
+    has_roles: false,
+};
+
 /// The built-in drivers.
 pub(crate) const BUILT_IN: &[NicDriver] = &[
     NicDriver {
@@ -77,9 +90,8 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         // A virtual function has that of its physical function.
         port_attributes: &[attribute::RAIL, attribute::PORT],
         interface_attribute: Some(attribute::dranet::IF_NAME),
-        is_named_by_address: false,
-        graph_name: None,
         has_roles: true,
+        ..BLANK
     },
     // AWS's networking device plugin 1.0.0 for EKS (`eks/networking-device-dra-plugin`), as
     // described in NVIDIA/aicr 1326 and 1410: its devices are named like RDMA devices
@@ -88,12 +100,8 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         driver: "dra.networking.k8s.aws",
         classes: &["roce.networking.k8s.aws", "efa.networking.k8s.aws"],
         rdma: Rdma::OneOf("dra.vpc.amazonaws.com/deviceType", &["efa", "roce"]),
-        address_attribute: None,
-        port_attributes: &[],
-        interface_attribute: None,
-        is_named_by_address: false,
         graph_name: Some(GraphName::RdmaDevice(NameSource::Device)),
-        has_roles: false,
+        ..BLANK
     },
     // k8snetworkplumbingwg/dra-driver-sriov, commits cd9404f and 0b233ef
     // (`pkg/devicestate/discovery.go`). Virtual functions only.
@@ -103,35 +111,23 @@ pub(crate) const BUILT_IN: &[NicDriver] = &[
         rdma: Rdma::True("sriovnetwork.k8snetworkplumbingwg.io/rdmaCapable"),
         address_attribute: Some("sriovnetwork.k8snetworkplumbingwg.io/pciAddress"),
         port_attributes: &["sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"],
-        interface_attribute: None,
-        is_named_by_address: false,
-        graph_name: None,
-        has_roles: false,
+        ..BLANK
     },
     // cilium/cilium, commits 0386304 (the standard bus ID) and 5e257a3 (`pciAddr`),
     // `pkg/networkdriver`. Its classes are written by the operator for a pool each.
     NicDriver {
         driver: "networkdriver.cilium.io",
         classes: &["networkdriver.cilium.io"],
-        rdma: Rdma::ByClass,
         address_attribute: Some("networkdriver.cilium.io/pciAddr"),
-        port_attributes: &[],
-        interface_attribute: None,
-        is_named_by_address: false,
-        graph_name: None,
-        has_roles: false,
+        ..BLANK
     },
     // GKE's managed DRANET, as llm-d's guide for GKE prints its slices. Its program is DRANET
     // (`dranet:v1.0.1-gke.5`), whose own driver name is `dra.net`; both are known here.
     NicDriver {
         driver: "mrdma.google.com",
         classes: &["mrdma.google.com"],
-        rdma: Rdma::ByClass,
         address_attribute: Some(attribute::dranet::PCI_ADDRESS),
-        port_attributes: &[],
         interface_attribute: Some(attribute::dranet::IF_NAME),
-        is_named_by_address: false,
-        graph_name: None,
-        has_roles: false,
+        ..BLANK
     },
 ];

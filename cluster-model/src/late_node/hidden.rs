@@ -15,8 +15,6 @@ const AMONG_MAX: usize = 16;
 pub(super) fn gpus(view: &ClusterView, node: &str, (pool, resource): (&str, &str)) -> usize {
     let known: BTreeSet<ObjectKey> = view
         .late_claims_by_key(pool)
-        // The driver names the GPUs with the NICs, unless it is older.
-        .filter(|(_, claim)| !claim.is_bound() || !claim.gpus.is_empty())
         .filter_map(|(key, _)| {
             let (pod, _) = view.claim(key)?.pod.as_ref()?;
             Some(ObjectKey { namespace: key.namespace.clone(), name: pod.clone() })

@@ -1,12 +1,11 @@
 //! The Kubernetes objects around the specifications.
 
 use super::{NicAddressSpec, NicPoolSpec, NicPoolStatus};
+use k8s_openapi::ClusterResourceScope;
 #[cfg(feature = "crd")]
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
-use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// Addresses for the NICs of pods.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
@@ -38,48 +37,15 @@ pub struct NicAddress {
     pub spec: NicAddressSpec,
 }
 
-macro_rules! resource {
-    ($type:ident, $plural:literal $(, $status:ident)?) => {
-        impl Resource for $type {
-            const API_VERSION: &'static str = "topology.dranet.io/v1alpha1";
-            const GROUP: &'static str = "topology.dranet.io";
-            const KIND: &'static str = stringify!($type);
-            const VERSION: &'static str = "v1alpha1";
-            const URL_PATH_SEGMENT: &'static str = $plural;
-            type Scope = ClusterResourceScope;
-        }
-
-        impl Metadata for $type {
-            type Ty = ObjectMeta;
-
-            fn metadata(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-
-        impl Serialize for $type {
-            /// Writes the form that the API server expects: with the type, without an empty status.
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut object = serializer.serialize_struct(Self::KIND, 5)?;
-                object.serialize_field("apiVersion", Self::API_VERSION)?;
-                object.serialize_field("kind", Self::KIND)?;
-                object.serialize_field("metadata", &self.metadata)?;
-                object.serialize_field("spec", &self.spec)?;
-                $(if let Some(status) = &self.$status {
-                    object.serialize_field("status", status)?;
-                })?
-                object.end()
-            }
-        }
-    };
-}
-
-resource!(NicPool, "nicpools", status);
-resource!(NicAddress, "nicaddresses");
+topology_graph::resource!(NicPool, "topology.dranet.io", "v1alpha1", "nicpools", ClusterResourceScope, written status);
+topology_graph::resource!(
+    NicAddress,
+    "topology.dranet.io",
+    "v1alpha1",
+    "nicaddresses",
+    ClusterResourceScope,
+    written
+);
 
 impl NicPool {
     /// The definition of the resource.

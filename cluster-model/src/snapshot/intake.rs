@@ -13,7 +13,9 @@ use crate::view::{ClusterView, Index};
 use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Node, ResourceQuota};
-use k8s_openapi::api::resource::v1 as resource;
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
 use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use serde::Deserialize;
@@ -135,65 +137,46 @@ impl Intake {
     where
         D: Deserializer<'de, Error = serde_json::Error>,
     {
-        let place = (path, typed);
         let version = typed.api_version.as_deref().unwrap_or_default();
         let kind = typed.kind.as_deref().unwrap_or_default();
         let name = typed.metadata.name.as_deref().unwrap_or_default();
-        let view = &mut self.view;
+        let one = One { view: &mut self.view, path, typed, object };
         match (version, kind) {
-            ("v1", "Node") => put::<Node, D>(view, place, object),
-            ("v1", "ConfigMap") if name == names::object::MACHINES => {
-                put::<ConfigMap, D>(view, place, object)
-            }
+            ("v1", "Node") => one.put::<Node>(),
+            ("v1", "ConfigMap") if name == names::object::MACHINES => one.put::<ConfigMap>(),
             ("scheduling.k8s.io/v1beta1", "PodGroup") => {
                 // A file with `PodGroup`s comes from a server that serves them.
-                view.set_pod_groups_served(true);
-                put::<PodGroup, D>(view, place, object)
+                one.view.set_pod_groups_served(true);
+                one.put::<PodGroup>()
             }
-            ("scheduling.k8s.io/v1alpha3", "CompositePodGroup") => {
-                put::<CompositePodGroup, D>(view, place, object)
-            }
+            ("scheduling.k8s.io/v1alpha3", "CompositePodGroup") => one.put::<CompositePodGroup>(),
             ("resource.nvidia.com/v1beta1", "ComputeDomain") => {
-                view.set_compute_domains_served(true);
-                put::<ComputeDomain, D>(view, place, object)
+                one.view.set_compute_domains_served(true);
+                one.put::<ComputeDomain>()
             }
-            ("kueue.x-k8s.io/v1beta2", "Topology") => put::<Topology, D>(view, place, object),
-            ("topology.volcano.sh/v1alpha1", "HyperNode") => {
-                put::<HyperNode, D>(view, place, object)
-            }
-            ("v1", "ResourceQuota") => put::<ResourceQuota, D>(view, place, object),
-            ("v1", "LimitRange") => put::<LimitRange, D>(view, place, object),
-            (DRA, "ResourceSlice") => put::<resource::ResourceSlice, D>(view, place, object),
-            (DRA, "DeviceClass") => put::<resource::DeviceClass, D>(view, place, object),
-            (DRA, "DeviceTaintRule") => put::<resource::DeviceTaintRule, D>(view, place, object),
-            (DRA, "ResourceClaim") => put::<resource::ResourceClaim, D>(view, place, object),
-            (DRA, "ResourceClaimTemplate") => {
-                put::<resource::ResourceClaimTemplate, D>(view, place, object)
-            }
-            (DRA_BETA, "ResourceSlice") => {
-                put_beta::<resource::ResourceSlice, D>(view, place, object)
-            }
-            (DRA_BETA, "DeviceClass") => put_beta::<resource::DeviceClass, D>(view, place, object),
-            (DRA_BETA, "DeviceTaintRule") => {
-                put_beta::<resource::DeviceTaintRule, D>(view, place, object)
-            }
-            (DRA_BETA, "ResourceClaim") => {
-                put_beta::<resource::ResourceClaim, D>(view, place, object)
-            }
-            (DRA_BETA, "ResourceClaimTemplate") => {
-                put_beta::<resource::ResourceClaimTemplate, D>(view, place, object)
-            }
+            ("kueue.x-k8s.io/v1beta2", "Topology") => one.put::<Topology>(),
+            ("topology.volcano.sh/v1alpha1", "HyperNode") => one.put::<HyperNode>(),
+            ("v1", "ResourceQuota") => one.put::<ResourceQuota>(),
+            ("v1", "LimitRange") => one.put::<LimitRange>(),
+            (DRA, "ResourceSlice") => one.put::<ResourceSlice>(),
+            (DRA, "DeviceClass") => one.put::<DeviceClass>(),
+            (DRA, "DeviceTaintRule") => one.put::<DeviceTaintRule>(),
+            (DRA, "ResourceClaim") => one.put::<ResourceClaim>(),
+            (DRA, "ResourceClaimTemplate") => one.put::<ResourceClaimTemplate>(),
+            (DRA_BETA, "ResourceSlice") => one.put_beta::<ResourceSlice>(),
+            (DRA_BETA, "DeviceClass") => one.put_beta::<DeviceClass>(),
+            (DRA_BETA, "DeviceTaintRule") => one.put_beta::<DeviceTaintRule>(),
+            (DRA_BETA, "ResourceClaim") => one.put_beta::<ResourceClaim>(),
+            (DRA_BETA, "ResourceClaimTemplate") => one.put_beta::<ResourceClaimTemplate>(),
             (version, kind) if version.starts_with("resource.k8s.io/") => {
                 let place = (version.to_owned(), kind.to_owned());
                 *self.found.outdated.entry(place).or_default() += 1;
                 return Ok(());
             }
-            ("topology.dranet.io/v1alpha1", "NicPool") => put::<NicPool, D>(view, place, object),
-            ("topology.dranet.io/v1alpha1", "NodeTopology") => {
-                put::<NodeTopology, D>(view, place, object)
-            }
+            ("topology.dranet.io/v1alpha1", "NicPool") => one.put::<NicPool>(),
+            ("topology.dranet.io/v1alpha1", "NodeTopology") => one.put::<NodeTopology>(),
             (version, "Snapshot") if version.starts_with("snapshot.dranet.io/") => {
-                let head = read_head(path, typed, object)?;
+                let head = read_head(path, typed, one.object)?;
                 self.begin(head);
                 return Ok(());
             }
@@ -236,36 +219,43 @@ where
     Head::deserialize(object).map_err(|source| malformed(path, typed, source))
 }
 
-fn put<'de, K, D>(
-    view: &mut ClusterView,
-    (path, typed): (&Path, &Typed),
+/// An object on its way into a view.
+struct One<'o, D> {
+    view: &'o mut ClusterView,
+    path: &'o Path,
+    typed: &'o Typed,
     object: D,
-) -> Result<(), SnapshotError>
-where
-    K: DeserializeOwned,
-    ClusterView: Index<K>,
-    D: Deserializer<'de, Error = serde_json::Error>,
-{
-    let object = K::deserialize(object).map_err(|source| malformed(path, typed, source))?;
-    view.apply(object)
-        .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// Adds an object of the version before: their fields are the same, and types expect their own
-/// version.
-fn put_beta<'de, K, D>(
-    view: &mut ClusterView,
-    (path, typed): (&Path, &Typed),
-    object: D,
-) -> Result<(), SnapshotError>
+impl<'de, D> One<'_, D>
 where
-    K: DeserializeOwned + Resource,
-    ClusterView: Index<K>,
     D: Deserializer<'de, Error = serde_json::Error>,
 {
-    let mut object = Value::deserialize(object).map_err(|source| malformed(path, typed, source))?;
-    object["apiVersion"] = K::API_VERSION.into();
-    put::<K, _>(view, (path, typed), object)
+    fn put<K: DeserializeOwned>(self) -> Result<(), SnapshotError>
+    where
+        ClusterView: Index<K>,
+    {
+        let Self { view, path, typed, object } = self;
+        let object = K::deserialize(object).map_err(|source| malformed(path, typed, source))?;
+        let applied = view.apply(object);
+        applied.map_err(|source| SnapshotError::View {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Adds an object of the version before: their fields are the same, and types expect their own
+    /// version.
+    fn put_beta<K: DeserializeOwned + Resource>(self) -> Result<(), SnapshotError>
+    where
+        ClusterView: Index<K>,
+    {
+        let Self { view, path, typed, object } = self;
+        let mut object =
+            Value::deserialize(object).map_err(|source| malformed(path, typed, source))?;
+        object["apiVersion"] = K::API_VERSION.into();
+        One { view, path, typed, object }.put::<K>()
+    }
 }
 
 fn malformed(path: &Path, typed: &Typed, source: serde_json::Error) -> SnapshotError {

@@ -118,7 +118,7 @@ impl Index<ResourceClaim> for ClusterView {
         self.revision.claims += 1;
         self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
         self.versions.delete_claim(key);
-        self.late_claims.delete(key);
+        self.late_claims.remove(key);
         self.claims.all.remove(key);
     }
 }

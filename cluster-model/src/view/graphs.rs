@@ -4,7 +4,7 @@ use super::{ClusterView, Index, ObjectKey, ViewError};
 use crate::nic_drivers::{self, GraphName};
 use crate::published_device::{NicName, is_active};
 use crate::topology_policy::TopologyPolicy;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology_graph::{
     DeviceIdentity, NodeTopology, NodeTopologySpec, PciAddress, ShapeHash, ShapeSpec, SpecError,
@@ -47,22 +47,28 @@ impl NicNames {
 /// Graphs by node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graphs {
-    nodes: BTreeMap<String, Arc<Topology>>,
+    nodes: BTreeMap<String, Arc<NodeGraph>>,
     shapes: BTreeMap<ShapeHash, Shape>,
-    /// The fabrics of nodes, which are not part of their shapes.
-    fabrics: HashMap<String, String>,
-    /// The nodes whose driver lets no container lock all of its memory.
-    limited: BTreeSet<String>,
-    /// The policies of kubelets for the GPUs of device plugins.
-    policies: HashMap<String, TopologyPolicy>,
-    /// The NICs whose port is not active, of nodes that have one.
-    down: HashMap<String, Box<[PciAddress]>>,
-    /// The addresses of GPUs by UUID, for drivers that publish no address.
-    gpus: HashMap<String, Addresses>,
-    /// The addresses of NICs by their names. Nodes of one type share them.
-    nics: HashMap<String, Arc<NicNames>>,
     /// The published objects, if they are kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
+}
+
+/// What a node has published.
+#[derive(Debug)]
+struct NodeGraph {
+    graph: Arc<Topology>,
+    /// Its fabric, which is not part of its shape.
+    fabric: Option<String>,
+    /// True if its driver lets no container lock all of its memory.
+    limits_memory: bool,
+    /// The policy of its kubelet for the GPUs of device plugins.
+    policy: Option<TopologyPolicy>,
+    /// The NICs whose port is not active.
+    down: Box<[PciAddress]>,
+    /// The addresses of GPUs by UUID, for drivers that publish no address.
+    gpus: Addresses,
+    /// The addresses of NICs by their names. Nodes of one type share them.
+    nics: Arc<NicNames>,
 }
 
 /// The common part of nodes with one shape.
@@ -81,37 +87,35 @@ impl Graphs {
     }
 
     pub(super) fn of(&self, node: &str) -> Option<&Arc<Topology>> {
-        self.nodes.get(node)
+        self.nodes.get(node).map(|node| &node.graph)
     }
 
     pub(super) fn fabric(&self, node: &str) -> Option<&str> {
-        self.fabrics.get(node).map(String::as_str)
+        self.nodes.get(node)?.fabric.as_deref()
     }
 
     pub(super) fn limits_memory(&self, node: &str) -> bool {
-        self.limited.contains(node)
+        self.nodes.get(node).is_some_and(|node| node.limits_memory)
     }
 
     pub(super) fn topology_policy(&self, node: &str) -> Option<TopologyPolicy> {
-        self.policies.get(node).copied()
+        self.nodes.get(node)?.policy
     }
 
     pub(super) fn is_port_down(&self, node: &str, nic: PciAddress) -> bool {
-        self.down.get(node).is_some_and(|down| down.contains(&nic))
+        self.nodes.get(node).is_some_and(|node| node.down.contains(&nic))
     }
 
     pub(super) fn gpu(&self, node: &str, uuid: &str) -> Option<PciAddress> {
-        let known = self.gpus.get(node)?.iter().find(|(known, _)| **known == *uuid);
-        known.map(|(_, address)| *address)
+        address_of(uuid, &self.nodes.get(node)?.gpus)
     }
 
     pub(super) fn nic(&self, node: &str, name: NicName<'_>) -> Option<PciAddress> {
-        let names = self.nics.get(node)?;
-        let (names, name) = match name {
-            NicName::RdmaDevice(name) => (&names.rdma_devices, name),
-            NicName::Interface(name) => (&names.interfaces, name),
-        };
-        names.iter().find(|(known, _)| **known == *name).map(|(_, address)| *address)
+        let names = &self.nodes.get(node)?.nics;
+        match name {
+            NicName::RdmaDevice(name) => address_of(name, &names.rdma_devices),
+            NicName::Interface(name) => address_of(name, &names.interfaces),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -130,76 +134,25 @@ impl Graphs {
     /// another shape or with other GPUs, and whether something else about its devices changed.
     fn put(&mut self, object: NodeTopology) -> Result<(bool, bool), ViewError> {
         let name = object.metadata.name.clone().unwrap_or_default();
+        let spec = &object.spec;
         let graph = self
-            .graph(&object.spec)
+            .graph(spec)
             .map_err(|source| ViewError::Topology { name: name.clone(), source })?;
-        let is_new = self.nodes.get(&name).is_none_or(|known| known.shape() != graph.shape());
-        if is_new {
+        let known = self.nodes.get(&name).cloned();
+        let known = known.filter(|known| known.graph.shape() == graph.shape());
+        if known.is_none() {
             self.remove(&name);
-            let spec = || Arc::new(object.spec.shape.clone());
-            let shape = self.shapes.entry(graph.shape());
-            let shape =
-                shape.or_insert_with(|| Shape { spec: spec(), graph, nics: Arc::default() });
-            self.nodes.insert(name.clone(), shape.graph.clone());
         }
-        let has_other_names = self.name_nics(&name, &object.spec);
-        match &object.spec.fabric {
-            Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
-            None => self.fabrics.remove(&name),
-        };
-        match object.spec.locked_memory {
-            Some(false) => self.limited.insert(name.clone()),
-            _ => self.limited.remove(&name),
-        };
-        let is_new = is_new || has_other_names;
-        let has_other_state = self.keep_state(&name, &object.spec);
-        let named =
-            object.spec.identities.iter().filter_map(|device| {
-                Some((device.uuid.as_deref()?.into(), device.at.parse().ok()?))
-            });
-        let named: Box<[(Box<str>, PciAddress)]> = named.collect();
-        let had = self.gpus.insert(name.clone(), named.clone());
-        let is_new = is_new || had.is_none_or(|had| had != named);
+        let shape = self.shapes.entry(graph.shape());
+        let shape = shape.or_insert_with(|| Shape::new(spec, graph));
+        let node = Arc::new(NodeGraph::new(spec, shape));
+        let is_new = known.as_ref().is_none_or(|known| known.differs(&node));
+        let has_other_state = known.is_some_and(|known| known.has_other_state(&node));
+        self.nodes.insert(name.clone(), node);
         if let Some(objects) = &mut self.objects {
             objects.insert(name, object);
         }
         Ok((is_new, has_other_state))
-    }
-
-    /// Stores what can change while the machine runs. Returns true if it did.
-    fn keep_state(&mut self, node: &str, spec: &NodeTopologySpec) -> bool {
-        let policy = spec.topology_manager_policy.as_deref().and_then(|name| name.parse().ok());
-        let had_policy = match policy {
-            Some(policy) => self.policies.insert(node.to_owned(), policy),
-            None => self.policies.remove(node),
-        };
-        let down =
-            spec.nics.iter().filter(|nic| nic.state.as_deref().is_some_and(|it| !is_active(it)));
-        let down = down.filter_map(|nic| nic.at.parse().ok());
-        let down: Box<[PciAddress]> = down.collect();
-        let is_same = down[..] == *self.down.get(node).map(|down| &**down).unwrap_or_default();
-        if down.is_empty() {
-            self.down.remove(node);
-        } else {
-            self.down.insert(node.to_owned(), down);
-        }
-        had_policy != policy || !is_same
-    }
-
-    /// Stores the names of a node's RDMA devices and interfaces. Returns true if they changed, as far as
-    /// NICs are found by them.
-    fn name_nics(&mut self, node: &str, spec: &NodeTopologySpec) -> bool {
-        let mut named = Arc::new(NicNames::new(&spec.identities));
-        let shape = self.nodes.get(node).and_then(|graph| self.shapes.get_mut(&graph.shape()));
-        if let Some(shape) = shape {
-            if *shape.nics == NicNames::default() {
-                shape.nics = named.clone();
-            } else if shape.nics == named {
-                named = shape.nics.clone();
-            }
-        }
-        let had = self.nics.insert(node.to_owned(), named.clone());
-        had.is_some_and(|had| had.differs(&named))
     }
 
     /// The graph for a spec, reused if its shape is known: thousands of nodes have few shapes, and
@@ -217,18 +170,54 @@ impl Graphs {
         if let Some(objects) = &mut self.objects {
             objects.remove(node);
         }
-        self.fabrics.remove(node);
-        self.limited.remove(node);
-        self.policies.remove(node);
-        self.down.remove(node);
-        self.gpus.remove(node);
-        self.nics.remove(node);
-        let Some(graph) = self.nodes.remove(node) else { return };
-        // One reference is `graph`, the other is the entry in `shapes`.
-        if Arc::strong_count(&graph) == 2 {
-            self.shapes.remove(&graph.shape());
+        let Some(node) = self.nodes.remove(node) else { return };
+        // One reference is `node`, the other is the entry in `shapes`.
+        if Arc::strong_count(&node.graph) == 2 {
+            self.shapes.remove(&node.graph.shape());
         }
     }
+}
+
+impl Shape {
+    fn new(spec: &NodeTopologySpec, graph: Arc<Topology>) -> Self {
+        let nics = Arc::new(NicNames::new(&spec.identities));
+        Self { spec: Arc::new(spec.shape.clone()), graph, nics }
+    }
+}
+
+impl NodeGraph {
+    fn new(spec: &NodeTopologySpec, shape: &Shape) -> Self {
+        let nics = NicNames::new(&spec.identities);
+        let down =
+            spec.nics.iter().filter(|nic| nic.state.as_deref().is_some_and(|it| !is_active(it)));
+        let named = spec
+            .identities
+            .iter()
+            .filter_map(|device| Some((device.uuid.as_deref()?.into(), device.at.parse().ok()?)));
+        Self {
+            graph: shape.graph.clone(),
+            fabric: spec.fabric.clone(),
+            limits_memory: spec.locked_memory == Some(false),
+            policy: spec.topology_manager_policy.as_deref().and_then(|name| name.parse().ok()),
+            down: down.filter_map(|nic| nic.at.parse().ok()).collect(),
+            gpus: named.collect(),
+            nics: if *shape.nics == nics { shape.nics.clone() } else { Arc::new(nics) },
+        }
+    }
+
+    /// Returns true if devices that a driver publishes by their names can be found elsewhere.
+    fn differs(&self, other: &Self) -> bool {
+        self.gpus != other.gpus || self.nics.differs(&other.nics)
+    }
+
+    /// Returns true if what can change while a machine runs is different.
+    fn has_other_state(&self, other: &Self) -> bool {
+        self.policy != other.policy || self.down != other.down
+    }
+}
+
+fn address_of(name: &str, known: &Addresses) -> Option<PciAddress> {
+    known.iter().find(|(known, _)| **known == *name).map(|(_, address)| *address)
 }
 
 impl Index<NodeTopology> for ClusterView {

@@ -1,12 +1,13 @@
 //! Claims for places of nodes that bind NICs late: which NICs and GPUs stand behind them.
 
 use super::ObjectKey;
+use super::grouped::Grouped;
 use crate::names;
 use crate::network_config::LateBindingConfig;
 use crate::published_device::is_place;
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim, ResourceClaimSpec};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use topology_graph::PciAddress;
 
 /// What a claim for places holds.
@@ -18,16 +19,8 @@ pub struct LateClaim {
     pub wanted: LateBindingConfig,
     /// The NICs that the driver has chosen for it. Empty until its pod starts.
     pub nics: BTreeSet<PciAddress>,
-    /// The GPUs that its pod has from a device plugin. Empty until its pod starts, and if the driver is
-    /// older.
+    /// The GPUs that its pod has from a device plugin. Empty until its pod starts.
     pub gpus: BTreeSet<PciAddress>,
-}
-
-/// Claims for places by pool.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LateClaims {
-    pools: HashMap<String, BTreeMap<ObjectKey, LateClaim>>,
-    pool_of: HashMap<ObjectKey, String>,
 }
 
 /// What the driver writes about a place into the status of a claim.
@@ -35,34 +28,16 @@ pub(super) struct LateClaims {
 struct Chosen {
     #[serde(rename = "pciBusID")]
     pci_bus_id: String,
-    #[serde(default)]
     gpus: Vec<String>,
 }
 
-impl LateClaims {
-    pub(super) fn of(&self, pool: &str) -> impl Iterator<Item = (&ObjectKey, &LateClaim)> {
-        self.pools.get(pool).into_iter().flatten()
-    }
-
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<&LateClaim> {
-        self.pools.get(self.pool_of.get(key)?)?.get(key)
-    }
-
+impl Grouped<LateClaim> {
+    /// Notes a claim for places of a pool.
     pub(super) fn apply(&mut self, claim: &ResourceClaim) {
         let key = ObjectKey::new(&claim.metadata);
-        self.delete(&key);
+        self.remove(&key);
         if let Some((pool, late)) = LateClaim::new(claim) {
-            self.pools.entry(pool.clone()).or_default().insert(key.clone(), late);
-            self.pool_of.insert(key, pool);
-        }
-    }
-
-    pub(super) fn delete(&mut self, key: &ObjectKey) {
-        let Some(pool) = self.pool_of.remove(key) else { return };
-        let Some(claims) = self.pools.get_mut(&pool) else { return };
-        claims.remove(key);
-        if claims.is_empty() {
-            self.pools.remove(&pool);
+            self.insert(key, pool, late);
         }
     }
 }

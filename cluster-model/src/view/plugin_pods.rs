@@ -4,46 +4,10 @@ use super::{ClusterView, Index, ObjectKey, ViewError};
 use crate::gpu_drivers;
 use crate::pod_containers::in_order;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use std::collections::{BTreeMap, HashMap};
-
-/// Pods with GPUs of a device plugin by node.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PluginPods {
-    nodes: HashMap<String, BTreeMap<ObjectKey, Units>>,
-    node_of: HashMap<ObjectKey, String>,
-}
+use std::collections::BTreeMap;
 
 /// Units of extended resources.
-type Units = BTreeMap<&'static str, u64>;
-
-impl PluginPods {
-    pub(super) fn on(&self, node: &str, resource: &str) -> impl Iterator<Item = (&ObjectKey, u64)> {
-        let pods = self.nodes.get(node).into_iter().flatten();
-        pods.filter_map(move |(pod, units)| Some((pod, *units.get(resource)?)))
-    }
-
-    fn get(&self, pod: &ObjectKey) -> Option<(&str, &Units)> {
-        let node = self.node_of.get(pod)?;
-        Some((node, self.nodes.get(node)?.get(pod)?))
-    }
-
-    fn insert(&mut self, pod: ObjectKey, node: &str, units: Units) {
-        self.nodes.entry(node.to_owned()).or_default().insert(pod.clone(), units);
-        self.node_of.insert(pod, node.to_owned());
-    }
-
-    /// Returns the node of the pod.
-    fn remove(&mut self, pod: &ObjectKey) -> Option<String> {
-        let node = self.node_of.remove(pod)?;
-        if let Some(pods) = self.nodes.get_mut(&node) {
-            pods.remove(pod);
-            if pods.is_empty() {
-                self.nodes.remove(&node);
-            }
-        }
-        Some(node)
-    }
-}
+pub(super) type Units = BTreeMap<&'static str, u64>;
 
 impl Index<Pod> for ClusterView {
     fn apply(&mut self, object: Pod) -> Result<(), ViewError> {
@@ -55,7 +19,7 @@ impl Index<Pod> for ClusterView {
         Index::<Pod>::delete(self, &key);
         if let Some((node, units)) = found {
             self.versions.pods_changed(node);
-            self.plugin_pods.insert(key, node, units);
+            self.plugin_pods.insert(key, node.to_owned(), units);
         }
         Ok(())
     }

@@ -1,15 +1,14 @@
 //! What would be if devices recovered: those that are down, degraded or tainted now.
 
 use super::ClusterView;
-use crate::names::{self, attribute};
-use crate::published_device::PublishedDevice as _;
-use dra_allocator::{AttributeValue, Device, DeviceId, Inventory};
+use crate::published_device::{PublishedDevice as _, recover};
+use dra_allocator::{Device, DeviceId, Inventory};
 
 impl ClusterView {
     /// Supposes that a NIC or another device recovered: it has no taint, its port is active and its
     /// PCIe link is not degraded.
     pub fn suppose_recovered(&mut self, device: &DeviceId) {
-        suppose(&mut self.inventory, device);
+        recover(&mut self.inventory, device);
         self.revision.epoch += 1;
         self.versions.everything_changed();
     }
@@ -24,15 +23,8 @@ impl ClusterView {
         }
         let mut inventory = self.inventory.of_node(node);
         for device in troubled {
-            suppose(&mut inventory, device.id());
+            recover(&mut inventory, device.id());
         }
         Some(inventory)
     }
-}
-
-fn suppose(inventory: &mut Inventory, device: &DeviceId) {
-    let active = AttributeValue::String(names::PORT_ACTIVE.into());
-    let values =
-        [(attribute::PORT_STATE, active), (attribute::DEGRADED, AttributeValue::Bool(false))];
-    inventory.suppose(device, &values);
 }

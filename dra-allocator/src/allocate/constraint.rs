@@ -9,12 +9,12 @@ use crate::device::AttributeValue;
 use crate::hash::HashMap;
 use crate::settings::Settings;
 
-/// A device's value as a constraint sees it: one of the constants below, or from [`Seen::FIRST`] on
+/// A device's value as a constraint sees it: one of the constants below, or from [`ValueNumber::FIRST`] on
 /// the number of a value or of a set of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Seen(u32);
+pub(super) struct ValueNumber(u32);
 
-impl Seen {
+impl ValueNumber {
     /// The device's value has not been read yet.
     pub(super) const NOT_ASKED: Self = Self(0);
     /// The device does not have the attribute.
@@ -40,7 +40,7 @@ struct Numbering {
     values: Vec<AttributeValue>,
     /// Sets of value numbers, sorted. A scalar is a set with one element.
     sets: Vec<Box<[usize]>>,
-    intersections: HashMap<(Seen, Seen), Seen>,
+    intersections: HashMap<(ValueNumber, ValueNumber), ValueNumber>,
 }
 
 impl Numbering {
@@ -51,7 +51,7 @@ impl Numbering {
         })
     }
 
-    fn set(&mut self, value: &AttributeValue) -> Seen {
+    fn set(&mut self, value: &AttributeValue) -> ValueNumber {
         use AttributeValue as V;
         let mut numbers: Vec<_> = match value {
             V::Bools(values) => values.iter().map(|v| self.value(&V::Bool(*v))).collect(),
@@ -70,23 +70,23 @@ impl Numbering {
         self.number_of(numbers)
     }
 
-    fn number_of(&mut self, set: Vec<usize>) -> Seen {
+    fn number_of(&mut self, set: Vec<usize>) -> ValueNumber {
         if set.is_empty() {
-            return Seen::NOTHING;
+            return ValueNumber::NOTHING;
         }
         let known = self.sets.iter().position(|known| **known == *set);
-        Seen::number(known.unwrap_or_else(|| {
+        ValueNumber::number(known.unwrap_or_else(|| {
             self.sets.push(set.into());
             self.sets.len() - 1
         }))
     }
 
-    fn elements(&self, seen: Seen) -> &[usize] {
+    fn elements(&self, seen: ValueNumber) -> &[usize] {
         seen.index().and_then(|index| self.sets.get(index)).map_or(&[], |set| set)
     }
 
     /// The intersection of two sets. Each pair is computed once.
-    fn intersection(&mut self, a: Seen, b: Seen) -> Seen {
+    fn intersection(&mut self, a: ValueNumber, b: ValueNumber) -> ValueNumber {
         if let Some(known) = self.intersections.get(&(a, b)) {
             return *known;
         }
@@ -115,9 +115,9 @@ pub(super) struct ConstraintState {
     keeps_intersection: bool,
     numbering: Numbering,
     /// The values of the added devices; for a match over lists, the running intersections.
-    values: Vec<Seen>,
+    values: Vec<ValueNumber>,
     /// With `by_request`: the last value of each request.
-    last: Vec<(usize, Seen)>,
+    last: Vec<(usize, ValueNumber)>,
     count: usize,
 }
 
@@ -136,26 +136,28 @@ impl ConstraintState {
     }
 
     /// Returns a value's number.
-    pub(super) fn see(&mut self, value: Option<&AttributeValue>) -> Seen {
+    pub(super) fn see(&mut self, value: Option<&AttributeValue>) -> ValueNumber {
         match value {
-            None => Seen::MISSING,
+            None => ValueNumber::MISSING,
             Some(value) if self.lists => self.numbering.set(value),
-            Some(value) if value.is_list() || *value == AttributeValue::Unknown => Seen::OPAQUE,
-            Some(value) => Seen::number(self.numbering.value(value)),
+            Some(value) if value.is_list() || *value == AttributeValue::Unknown => {
+                ValueNumber::OPAQUE
+            }
+            Some(value) => ValueNumber::number(self.numbering.value(value)),
         }
     }
 
     /// Adds a device of a request. Returns false if the constraint forbids the device.
-    pub(super) fn add(&mut self, request: usize, seen: Seen) -> bool {
+    pub(super) fn add(&mut self, request: usize, seen: ValueNumber) -> bool {
         match (self.kind, seen) {
-            (_, Seen::MISSING) | (Kind::Match, Seen::NOTHING) => false,
+            (_, ValueNumber::MISSING) | (Kind::Match, ValueNumber::NOTHING) => false,
             (Kind::Match, _) => self.add_match(seen),
             (Kind::Distinct, _) if self.by_request => self.add_by_request(request, seen),
             (Kind::Distinct, _) => self.add_distinct(seen),
         }
     }
 
-    fn add_match(&mut self, seen: Seen) -> bool {
+    fn add_match(&mut self, seen: ValueNumber) -> bool {
         let joined = match (self.count, self.values.last()) {
             (0, _) | (_, None) => {
                 self.values.clear();
@@ -163,12 +165,12 @@ impl ConstraintState {
             }
             (_, Some(current)) if self.lists => {
                 let common = self.numbering.intersection(*current, seen);
-                if common == Seen::NOTHING {
+                if common == ValueNumber::NOTHING {
                     return false;
                 }
                 common
             }
-            (_, Some(current)) if *current == seen && seen != Seen::OPAQUE => seen,
+            (_, Some(current)) if *current == seen && seen != ValueNumber::OPAQUE => seen,
             _ => return false,
         };
         self.values.push(joined);
@@ -176,7 +178,7 @@ impl ConstraintState {
         true
     }
 
-    fn add_distinct(&mut self, seen: Seen) -> bool {
+    fn add_distinct(&mut self, seen: ValueNumber) -> bool {
         let Self { lists, numbering, values, .. } = self;
         let allowed = is_distinct(seen, values.iter(), *lists, numbering);
         if allowed {
@@ -187,7 +189,7 @@ impl ConstraintState {
     }
 
     /// Up to 1.36: the first device is not compared, and each request has one value only.
-    fn add_by_request(&mut self, request: usize, seen: Seen) -> bool {
+    fn add_by_request(&mut self, request: usize, seen: ValueNumber) -> bool {
         let Self { lists, numbering, last, .. } = self;
         let others = last.iter().map(|(_, value)| value);
         let allowed = self.count == 0 || is_distinct(seen, others, *lists, numbering);
@@ -212,16 +214,16 @@ impl ConstraintState {
 
 /// Returns true if the value differs from all others.
 fn is_distinct<'a>(
-    seen: Seen,
-    mut others: impl Iterator<Item = &'a Seen>,
+    seen: ValueNumber,
+    mut others: impl Iterator<Item = &'a ValueNumber>,
     lists: bool,
     numbering: &mut Numbering,
 ) -> bool {
     match seen {
-        Seen::NOTHING => false,
-        Seen::OPAQUE => others.next().is_none(),
+        ValueNumber::NOTHING => false,
+        ValueNumber::OPAQUE => others.next().is_none(),
         _ if lists => others.all(|other| {
-            other.index().is_none() || numbering.intersection(seen, *other) == Seen::NOTHING
+            other.index().is_none() || numbering.intersection(seen, *other) == ValueNumber::NOTHING
         }),
         _ => others.all(|other| *other != seen),
     }

@@ -1,109 +1,48 @@
-//! Finds changes to claims, or to what is in use, that would make claims fit.
-//!
-//! The allocator tries each change separately.
+//! Finds changes to claims that would make them fit. The allocator tries each change separately.
 
-use std::sync::Arc;
-
-use super::question::{Question, full_name};
+use super::inputs::{AttemptInputs, full_name};
 use crate::claim::{AllocationMode, Ask, Claim, RequestKind, Toleration};
-use crate::name::{ClaimName, DeviceId};
-use crate::state::AllocatedState;
+use crate::name::ClaimName;
 
-/// The maximum number of devices in use that are tried one by one.
-const MAX_FREED: usize = 64;
+/// The most characters of an expression that are shown.
+const EXPRESSION: usize = 100;
 
-/// A change that would make claims fit.
+/// A change to claims that would make them fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Relaxation {
-    /// Tolerate the taints of devices.
-    Tolerate {
-        /// The claim.
-        claim: ClaimName,
-        /// The request.
-        request: Arc<str>,
-    },
-    /// Wait until one device is released.
-    Free {
-        /// The device.
-        device: DeviceId,
-        /// The claim that holds it, if known.
-        holder: Option<ClaimName>,
-    },
-    /// Remove the capacity requests.
-    DropCapacity {
-        /// The claim.
-        claim: ClaimName,
-        /// The request.
-        request: Arc<str>,
-    },
-    /// Remove a selector from a request.
-    DropSelector {
-        /// The claim.
-        claim: ClaimName,
-        /// The request.
-        request: Arc<str>,
-        /// The selector.
-        expression: Arc<str>,
-    },
-    /// Remove a constraint.
-    DropConstraint {
-        /// The claim.
-        claim: ClaimName,
-        /// The index of the constraint.
-        index: usize,
-        /// The attribute that it compares.
-        attribute: Arc<str>,
-    },
-    /// Request fewer devices.
-    Fewer {
-        /// The claim.
-        claim: ClaimName,
-        /// The request.
-        request: Arc<str>,
-        /// The number of devices to request instead.
-        count: i64,
-    },
-    /// Wait until all devices of the node are released.
-    FreeAll,
+pub struct Relaxation {
+    /// Its size, for sorting: smaller changes come first, in the order in which a person would
+    /// consider them.
+    pub size: (u8, i64),
+    /// The change, in words for people.
+    pub text: String,
 }
 
-/// The changes that would make the claims fit, smallest first.
-pub(super) fn relaxations(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
-    let mut found: Vec<Relaxation> = claim_changes(claims)
-        .into_iter()
-        .filter(|(_, changed)| question.fits(changed, question.state))
-        .map(|(relaxation, _)| relaxation)
-        .collect();
-    found.extend(freed(question, claims));
-    found.sort_by_key(Relaxation::size);
-    // For each request, only the largest count that fits is reported.
-    let mut seen: Vec<(ClaimName, Arc<str>)> = Vec::new();
-    found.retain(|relaxation| match relaxation {
-        Relaxation::Fewer { claim, request, .. } => {
-            let key = (claim.clone(), request.clone());
-            let new = !seen.contains(&key);
-            seen.push(key);
-            new
+/// The changes that would make the claims fit, smallest first. For each request, only the largest
+/// count that fits is reported.
+pub(super) fn relaxations(inputs: &AttemptInputs<'_>, claims: &[Claim]) -> Vec<Relaxation> {
+    let mut found = Vec::new();
+    for (number, claim) in claims.iter().enumerate() {
+        for (index, constraint) in claim.constraints.iter().enumerate() {
+            let Some(attribute) = constraint.kind.attribute() else { continue };
+            if inputs.fits(&without_constraint(claims, &claim.name, index)) {
+                let name = &claim.name;
+                let text = format!("claim {name}: without constraint #{index} on `{attribute}`");
+                found.push(Relaxation { size: (3, 0), text });
+            }
         }
-        _ => true,
-    });
-    found
-}
-
-impl Relaxation {
-    /// The size of the change, for sorting: smaller changes come first, in the order in which a
-    /// person would consider them.
-    pub fn size(&self) -> (u8, i64) {
-        match self {
-            Self::Tolerate { .. } => (0, 0),
-            Self::Free { .. } => (1, 0),
-            Self::DropCapacity { .. } => (2, 0),
-            Self::DropSelector { .. } => (2, 1),
-            Self::DropConstraint { .. } => (3, 0),
-            Self::Fewer { count, .. } => (4, -count),
-            Self::FreeAll => (5, 0),
+        for (request_number, request) in claim.requests.iter().enumerate() {
+            for (ask_number, ask) in request.asks().iter().enumerate() {
+                let of = format!("claim {}, request {}", claim.name, full_name(request, ask));
+                let at = (number, request_number, ask_number);
+                let of_ask = of_ask(inputs, claims, at, ask).into_iter();
+                found.extend(
+                    of_ask.map(|(size, what)| Relaxation { size, text: format!("{of}: {what}") }),
+                );
+            }
         }
     }
+    found.sort_by_key(|relaxation| relaxation.size);
+    found
 }
 
 /// The claims without one constraint.
@@ -125,44 +64,18 @@ fn ask_mut(claims: &mut [Claim], at: (usize, usize, usize)) -> Option<&mut Ask> 
     }
 }
 
-/// The claims after each possible change to them.
-fn claim_changes(claims: &[Claim]) -> Vec<(Relaxation, Vec<Claim>)> {
-    let mut changes = Vec::new();
-    for (number, claim) in claims.iter().enumerate() {
-        let name = claim.name.clone();
-        for (index, constraint) in claim.constraints.iter().enumerate() {
-            let Some(attribute) = constraint.kind.attribute() else { continue };
-            let attribute = attribute.into();
-            let without = without_constraint(claims, &name, index);
-            changes.push((
-                Relaxation::DropConstraint { claim: name.clone(), index, attribute },
-                without,
-            ));
-        }
-        for (request_number, request) in claim.requests.iter().enumerate() {
-            for (ask_number, ask) in request.asks().iter().enumerate() {
-                let at = (number, request_number, ask_number);
-                let request = full_name(request, ask);
-                changes.extend(ask_changes(claims, &name, at, &request, ask));
-            }
-        }
-    }
-    changes
-}
-
-fn ask_changes(
+/// The changes of one request or subrequest that would suffice, with their sizes.
+fn of_ask(
+    inputs: &AttemptInputs<'_>,
     claims: &[Claim],
-    claim: &ClaimName,
     at: (usize, usize, usize),
-    request: &Arc<str>,
     ask: &Ask,
-) -> Vec<(Relaxation, Vec<Claim>)> {
-    let with = |change: &dyn Fn(&mut Ask)| {
+) -> Vec<((u8, i64), String)> {
+    let fits = |change: &dyn Fn(&mut Ask)| {
         let mut claims = claims.to_vec();
         ask_mut(&mut claims, at).into_iter().for_each(change);
-        claims
+        inputs.fits(&claims)
     };
-    let (claim, request) = (|| claim.clone(), || request.clone());
     let everything = Toleration {
         key: "".into(),
         operator: "Exists".into(),
@@ -170,62 +83,33 @@ fn ask_changes(
         effect: "".into(),
         seconds: None,
     };
-    let mut changes = vec![(
-        Relaxation::Tolerate { claim: claim(), request: request() },
-        with(&|ask| ask.tolerations.push(everything.clone())),
-    )];
-    if ask.capacity.is_some() {
-        changes.push((
-            Relaxation::DropCapacity { claim: claim(), request: request() },
-            with(&|ask| ask.capacity = None),
-        ));
+    let mut found = Vec::new();
+    if fits(&|ask| ask.tolerations.push(everything.clone())) {
+        found.push(((0, 0), "tolerate the taints of devices".to_owned()));
+    }
+    if ask.capacity.is_some() && fits(&|ask| ask.capacity = None) {
+        found.push(((2, 0), "without capacity requests".to_owned()));
     }
     for (index, selector) in ask.selectors.iter().enumerate() {
         let Some(selector) = selector else { continue };
-        let expression = selector.expression().clone();
-        changes.push((
-            Relaxation::DropSelector { claim: claim(), request: request(), expression },
-            with(&|ask| drop(ask.selectors.remove(index))),
-        ));
+        if fits(&|ask| drop(ask.selectors.remove(index))) {
+            let expression = short(selector.expression());
+            found.push(((2, 1), format!("without the selector `{expression}`")));
+        }
     }
     if let AllocationMode::ExactCount(count) = ask.mode {
-        for count in (1..count.min(32)).rev() {
-            changes.push((
-                Relaxation::Fewer { claim: claim(), request: request(), count },
-                with(&|ask| ask.mode = AllocationMode::ExactCount(count)),
-            ));
-        }
-    }
-    changes
-}
-
-/// The devices in use that would each suffice if released; or whether releasing all would.
-fn freed(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
-    let devices = question.inventory.devices_on(question.node, question.settings);
-    let devices = devices.unwrap_or_default().into_iter().map(|device| &device.id);
-    let used: Vec<_> = devices.filter(|device| question.state.is_taken(device)).collect();
-    if used.is_empty() {
-        return Vec::new();
-    }
-    let without = |freed: &[&DeviceId]| {
-        let mut state: AllocatedState = question.state.clone();
-        for device in freed {
-            state.remove(device);
-        }
-        question.fits(claims, &state)
-    };
-    if !without(&used) {
-        return Vec::new();
-    }
-    let one = used.iter().take(MAX_FREED).filter(|device| without(&[device]));
-    let mut found: Vec<_> = one
-        .map(|device| Relaxation::Free {
-            device: (*device).clone(),
-            holder: question.inventory.holder(device).cloned(),
-        })
-        .collect();
-    if found.is_empty() {
-        found.push(Relaxation::FreeAll);
+        let mut fewer = (1..count.min(32)).rev();
+        let count = fewer.find(|count| fits(&|ask| ask.mode = AllocationMode::ExactCount(*count)));
+        found.extend(count.map(|count| ((4, -count), format!("with count {count}"))));
     }
     found
+}
+
+/// An expression on one line, cut if it is long.
+pub(crate) fn short(expression: &str) -> String {
+    let line = expression.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(EXPRESSION) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }

@@ -16,11 +16,11 @@ use topology_graph::{Gdr, PathKind};
 
 /// `kubectl dranet plan -o json`: one document for each pod.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[cfg_attr(test, derive(Deserialize, JsonSchema), schemars(rename = "Plan"))]
 #[serde(untagged)]
-pub(crate) enum Plan {
+pub(crate) enum PlanAnswer {
     /// A pod that gets a claim.
-    Planned(Box<Planned>),
+    Planned(Box<PlannedPod>),
     /// A pod that stays as it is.
     Unchanged(Unchanged),
     /// A pod that is refused.
@@ -29,9 +29,9 @@ pub(crate) enum Plan {
 
 /// A pod that gets a claim.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[cfg_attr(test, derive(Deserialize, JsonSchema), schemars(rename = "Planned"))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedPod {
     /// The pod as admission rewrites it.
     #[cfg_attr(test, schemars(with = "Object"))]
     pub(crate) pod: Value,

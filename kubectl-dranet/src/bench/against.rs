@@ -5,7 +5,7 @@ use super::pods::LABEL;
 use super::{Session, rate};
 use crate::Output;
 use crate::answer::{Bench, BenchAgainst, BenchPlacement, Placement};
-use crate::args::{BenchArgs, Form};
+use crate::args::BenchArgs;
 use crate::source;
 use crate::text;
 use anyhow::Context as _;
@@ -150,11 +150,7 @@ pub(super) fn run(args: &BenchArgs, session: &mut Session<'_>) -> anyhow::Result
         placements.push(BenchPlacement { placement, result });
     }
     let answer = BenchAgainst { placements };
-    Ok(Output::from(match args.output {
-        Form::Text => person(&answer.placements)?,
-        Form::Json => text::answer(&answer, false)?,
-        Form::Yaml => text::answer(&answer, true)?,
-    }))
+    Ok(Output::from(args.output.write(&answer, || person(&answer.placements))?))
 }
 
 fn person(placements: &[BenchPlacement]) -> anyhow::Result<String> {

@@ -7,7 +7,7 @@ use dra_allocator::{Device, PoolProblem};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A published device with its node.
-pub(super) type Published<'a> = (&'a str, &'a Device);
+pub(super) type DeviceOnNode<'a> = (&'a str, &'a Device);
 
 /// The nodes by their devices.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(super) struct Census<'a> {
     /// Number of nodes.
     pub(super) nodes: usize,
     /// The devices that the scheduler can allocate, by driver.
-    pub(super) published: BTreeMap<&'a str, Vec<Published<'a>>>,
+    pub(super) published: BTreeMap<&'a str, Vec<DeviceOnNode<'a>>>,
     /// Nodes by driver and problem of their pools.
     pub(super) broken: BTreeMap<(&'a str, PoolProblem), BTreeSet<&'a str>>,
     /// Nodes with a known graph.
@@ -57,7 +57,7 @@ impl<'a> Census<'a> {
     }
 
     /// The devices of a driver.
-    pub(super) fn of(&self, driver: &str) -> &[Published<'a>] {
+    pub(super) fn of(&self, driver: &str) -> &[DeviceOnNode<'a>] {
         self.published.get(driver).map(Vec::as_slice).unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
 //! Whether the table of drivers describes the cluster: the entries of the drivers file, and drivers
 //! that it lacks.
 
-use super::census::Published;
+use super::census::DeviceOnNode;
 use super::finding::Findings;
 use super::scene::Scene;
 use crate::answer::{DoctorFinding, Severity};
@@ -27,7 +27,7 @@ enum Looks {
 }
 
 impl Looks {
-    fn new(view: &ClusterView, (node, device): Published<'_>) -> Option<Self> {
+    fn new(view: &ClusterView, (node, device): DeviceOnNode<'_>) -> Option<Self> {
         let address = device.address()?;
         let graph = view.topology(node)?;
         if let Some(gpu) = graph.gpu(address) {
@@ -72,7 +72,7 @@ fn warning(driver: &str, message: String) -> DoctorFinding {
 fn accelerators(
     view: &ClusterView,
     driver: &GpuDriver,
-    published: &[Published<'_>],
+    published: &[DeviceOnNode<'_>],
 ) -> Option<DoctorFinding> {
     let mut resources = driver.extended_resources.iter();
     if published.is_empty() {
@@ -103,7 +103,7 @@ fn accelerators(
 fn nics(
     view: &ClusterView,
     driver: &NicDriver,
-    published: &[Published<'_>],
+    published: &[DeviceOnNode<'_>],
 ) -> Option<DoctorFinding> {
     if published.is_empty() {
         return Some(nothing(driver.driver));
@@ -129,9 +129,9 @@ fn nics(
 fn unknown_names(
     view: &ClusterView,
     driver: &NicDriver,
-    published: &[Published<'_>],
+    published: &[DeviceOnNode<'_>],
 ) -> Option<DoctorFinding> {
-    let unknown: Vec<(Published<'_>, NicName<'_>)> = published
+    let unknown: Vec<(DeviceOnNode<'_>, NicName<'_>)> = published
         .iter()
         .filter(|(node, it)| view.topology(node).is_some() && address_on(view, node, it).is_none())
         .filter_map(|(node, it)| Some(((*node, *it), it.graph_name()?)))
@@ -163,7 +163,7 @@ fn no_class(
     driver: &str,
     classes: &[&str],
     view: &ClusterView,
-    published: &[Published<'_>],
+    published: &[DeviceOnNode<'_>],
 ) -> DoctorFinding {
     let classes = classes.join(", ");
     let instead = match selecting(view, published) {
@@ -173,7 +173,7 @@ fn no_class(
     warning(driver, format!("has no DeviceClass {classes}, by which claims request it; {instead}"))
 }
 
-fn no_address(driver: &str, published: &[Published<'_>]) -> DoctorFinding {
+fn no_address(driver: &str, published: &[DeviceOnNode<'_>]) -> DoctorFinding {
     let names = published.iter().flat_map(|(_, device)| device.attributes());
     let names: BTreeSet<String> = names
         .filter(|(_, value)| is_address(&value.to_string()))
@@ -201,7 +201,7 @@ fn is_address(value: &str) -> bool {
 }
 
 /// The values that an attribute has.
-fn values(name: &str, published: &[Published<'_>]) -> String {
+fn values(name: &str, published: &[DeviceOnNode<'_>]) -> String {
     let values: BTreeSet<&str> = published.iter().filter_map(|(_, it)| text(it, name)).collect();
     let values: Vec<_> = values.into_iter().collect();
     if values.is_empty() {
@@ -211,7 +211,7 @@ fn values(name: &str, published: &[Published<'_>]) -> String {
 }
 
 /// A class that selects a device.
-fn selecting<'v>(view: &'v ClusterView, published: &[Published<'_>]) -> Option<&'v str> {
+fn selecting<'v>(view: &'v ClusterView, published: &[DeviceOnNode<'_>]) -> Option<&'v str> {
     let mut classes: Vec<&str> = view.inventory().class_names().map(|name| &**name).collect();
     classes.sort_unstable();
     classes.into_iter().find(|name| {
@@ -224,7 +224,11 @@ fn selecting<'v>(view: &'v ClusterView, published: &[Published<'_>]) -> Option<&
 
 /// A driver that no table names, if its devices are accelerators or NICs of a graph, or PCI functions
 /// that no graph knows.
-fn unknown(view: &ClusterView, driver: &str, published: &[Published<'_>]) -> Option<DoctorFinding> {
+fn unknown(
+    view: &ClusterView,
+    driver: &str,
+    published: &[DeviceOnNode<'_>],
+) -> Option<DoctorFinding> {
     let looks = published.iter().filter_map(|it| Looks::new(view, *it)).min()?;
     let class = selecting(view, published).unwrap_or("CLASS");
     let (severity, what, entry) = match looks {

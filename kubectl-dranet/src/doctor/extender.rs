@@ -5,7 +5,7 @@ use super::finding::Findings;
 use super::scene::Scene;
 use crate::live::Cluster;
 use crate::reply::Proxied;
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -63,7 +63,7 @@ pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcom
 }
 
 /// The running extenders. Pods are read without flags, so flags come from their workloads.
-fn pods(seen: &Seen) -> Vec<ExtenderPod> {
+fn pods(seen: &ReadCluster) -> Vec<ExtenderPod> {
     let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
     let workloads: Vec<_> = workloads.filter_map(|it| Some((it, operations(it)?))).collect();
     let pods = workloads.iter().flat_map(|(workload, operations)| {

@@ -4,7 +4,7 @@
 use super::finding::{Findings, named};
 use super::scene::Scene;
 use crate::kinds::{PODS, Query};
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use crate::text::counted;
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::node_devices::published;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes whose GPUs a DRA driver publishes, and that have or had a device plugin for them: the
 /// kubelet keeps the resource in the node's status, with amount 0, when the device plugin is gone.
-fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
+fn nodes(seen: &ReadCluster) -> BTreeMap<String, Vec<&'static GpuDriver>> {
     seen.of_kind("Node")
         .filter_map(|node| {
             let name = node["metadata"]["name"].as_str()?;
@@ -34,7 +34,7 @@ fn nodes(seen: &Seen) -> BTreeMap<String, Vec<&'static GpuDriver>> {
 }
 
 /// The pods to read: all of the cluster, if there are such nodes.
-pub(super) fn queries(seen: &Seen) -> Vec<Query> {
+pub(super) fn queries(seen: &ReadCluster) -> Vec<Query> {
     let without = "it is not checked whether pods still have GPUs of a device plugin";
     if nodes(seen).is_empty() { Vec::new() } else { vec![PODS.all(without)] }
 }

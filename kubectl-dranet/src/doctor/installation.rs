@@ -5,7 +5,7 @@ use super::finding::Findings;
 use super::scene::{Scene, words};
 use crate::answer::Severity;
 use crate::kinds::{DEFINITIONS, GRAPHS};
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use cluster_model::names::object;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -24,11 +24,11 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-fn workloads(seen: &Seen) -> impl Iterator<Item = &Value> {
+fn workloads(seen: &ReadCluster) -> impl Iterator<Item = &Value> {
     seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"))
 }
 
-fn has(seen: &Seen, part: &str) -> bool {
+fn has(seen: &ReadCluster, part: &str) -> bool {
     workloads(seen).any(|object| {
         name(object) == part || object["metadata"]["labels"]["app.kubernetes.io/name"] == part
     })
@@ -170,7 +170,7 @@ fn authority(place: String, bundle: &str, found: &mut Findings) {
 }
 
 /// Replicas behind the webhook's service.
-fn endpoints(seen: &Seen, service: &str, found: &mut Findings) {
+fn endpoints(seen: &ReadCluster, service: &str, found: &mut Findings) {
     let mut slices = seen
         .of_kind("EndpointSlice")
         .filter(|it| it["metadata"]["labels"]["kubernetes.io/service-name"] == service)

@@ -5,7 +5,7 @@ use crate::answer::DoctorMachine;
 use crate::kinds::Kind;
 use crate::live::Cluster;
 use crate::nodes::NodeState;
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use crate::text::counted;
 use admission::plan::Policy;
 use cluster_model::room::Nodes;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub(super) struct Scene<'a> {
     /// For requests; a snapshot has none.
     pub(super) cluster: Option<&'a Cluster>,
-    pub(super) seen: &'a Seen,
+    pub(super) seen: &'a ReadCluster,
     pub(super) view: &'a ClusterView,
     /// Admission's settings.
     pub(super) policy: &'a Policy,

@@ -16,7 +16,6 @@ use cluster_model::predict::budget;
 use cluster_model::room::{Ask, Room};
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::Relaxation;
-use dra_allocator::reasons::short;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -93,29 +92,17 @@ fn of_use(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Option<ExplainChange> {
 fn of_claims(outcomes: &Outcomes) -> Vec<ExplainChange> {
     let mut found: Vec<(&Relaxation, usize)> = Vec::new();
     for group in &outcomes.groups {
-        let of_claim = group.relaxations.iter().filter(|relaxation| {
-            !matches!(relaxation, Relaxation::Free { .. } | Relaxation::FreeAll)
-        });
-        for relaxation in of_claim {
+        for relaxation in &group.relaxations {
             match found.iter_mut().find(|(known, _)| *known == relaxation) {
                 Some((_, count)) => *count += group.nodes.len(),
                 None => found.push((relaxation, group.nodes.len())),
             }
         }
     }
-    found.sort_by_key(|(relaxation, _)| relaxation.size());
+    found.sort_by_key(|(relaxation, _)| relaxation.size);
     found
         .into_iter()
-        .map(|(relaxation, nodes)| {
-            let text = match relaxation {
-                Relaxation::DropSelector { claim, request, expression } => format!(
-                    "claim {claim}, request {request}: without the selector `{}`",
-                    short(expression)
-                ),
-                relaxation => relaxation.to_string(),
-            };
-            ExplainChange { change: text, nodes }
-        })
+        .map(|(relaxation, nodes)| ExplainChange { change: relaxation.text.clone(), nodes })
         .collect()
 }
 

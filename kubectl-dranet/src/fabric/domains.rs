@@ -2,7 +2,7 @@
 
 use crate::answer::MissingDomain;
 use crate::kinds::COMPUTE_DOMAINS;
-use crate::source::{Seen, Source, missing_domains};
+use crate::source::{ReadCluster, Source, missing_domains};
 use cluster_model::compute_domain::{group_of_template, name};
 use cluster_model::names::EVENT_COMPUTE_DOMAIN;
 use cluster_model::view::ObjectKey;
@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 const NOT_YET: &str = "admission has not created it yet";
 
 /// The `ComputeDomain`s that pods without a node need and that do not exist.
-pub(super) fn missing(source: &Source, seen: &mut Seen) -> anyhow::Result<Vec<MissingDomain>> {
+pub(super) fn missing(
+    source: &Source,
+    seen: &mut ReadCluster,
+) -> anyhow::Result<Vec<MissingDomain>> {
     if seen.refused.contains(&COMPUTE_DOMAINS) {
         return Ok(Vec::new());
     }

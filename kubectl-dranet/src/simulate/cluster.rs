@@ -8,7 +8,7 @@ use crate::explain::{self, Answer, Scene, quota};
 use crate::in_use::InUse;
 use crate::nodes::{fabric, machine};
 use crate::predicted::{add_planned, nodes};
-use crate::source::Seen;
+use crate::source::ReadCluster;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
@@ -55,7 +55,7 @@ pub(super) enum Fate {
 }
 
 /// The node that is chosen for a pod.
-struct Choice {
+struct NodeChoice {
     node: String,
     /// What the pod gets there; `None` if it takes no devices.
     gets: Option<Gets>,
@@ -87,14 +87,14 @@ fn plugin_gpus(view: &ClusterView, requests: &Amounts, node: &str) -> usize {
 
 impl Cluster {
     pub(super) fn new(
-        mut seen: Seen,
+        mut seen: ReadCluster,
         policy: Policy,
         added: &[AddedNodes],
     ) -> anyhow::Result<Self> {
         let mut in_use = seen.in_use()?;
         let groups = seen.group_pods()?;
         let quotas = seen.of_kind("ResourceQuota").cloned().collect();
-        let Seen { mut view, kept, .. } = seen;
+        let ReadCluster { mut view, kept, .. } = seen;
         let mut count = 0;
         for asked in added {
             count += added::add(&mut view, &mut in_use.nodes, &kept, (asked, count))?;
@@ -129,7 +129,7 @@ impl Cluster {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
-        let Choice { node, gets, score, equal_nodes } = self.choose(&asked.pod, &fits);
+        let NodeChoice { node, gets, score, equal_nodes } = self.choose(&asked.pod, &fits);
         let plugin_gpus = plugin_gpus(&self.view, &asked.ask.requests, &node);
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let devices = self.bind(asked, &node)?;
@@ -234,7 +234,7 @@ impl Cluster {
 
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
     /// there.
-    fn choose(&self, pod: &Pod, fits: &[String]) -> Choice {
+    fn choose(&self, pod: &Pod, fits: &[String]) -> NodeChoice {
         self.ranker.learn(&self.view);
         let answer = self.ranker.prioritize(pod, fits, &self.view, self.start.0, &|| false);
         let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
@@ -244,7 +244,7 @@ impl Cluster {
         let first = known().find(best);
         let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
         let node = first.map(|scored| &scored.node).or_else(|| fits.first());
-        Choice { node: node.cloned().unwrap_or_default(), gets, score, equal_nodes }
+        NodeChoice { node: node.cloned().unwrap_or_default(), gets, score, equal_nodes }
     }
 
     /// The spec of the claim that stands for extended resources on this node.

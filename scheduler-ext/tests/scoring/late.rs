@@ -226,7 +226,7 @@ fn unusable_nics_and_unknown_nodes() {
                 let at = addresses()[1][0].clone();
                 let nics = node_objects[2]["spec"]["nics"].as_array_mut().unwrap();
                 nics.retain(|nic| nic["at"] != at.as_str());
-                nics.push(json!({ "at": at, "state": "Down" }));
+                nics.push(json!({ "at": at, "role": "compute", "state": "Down" }));
             }
             // Time slicing: a unit is no GPU.
             "shared" => node_objects[0]["status"]["capacity"]["nvidia.com/gpu"] = "32".into(),

@@ -10,12 +10,12 @@ use cluster_model::room::OpenClaim;
 use cluster_model::view::ObjectKey;
 use foldhash::fast::RandomState;
 use scheduler_ext::arrivals::Arrivals;
-use scheduler_ext::forecast::{Forecast, Question};
+use scheduler_ext::forecast::{Forecast, ForecastQuestion};
 use scheduler_ext::machine::{Cells, NodeMachine};
 use scheduler_ext::score::{Cost, Costs, Demand, FreeCells, Gets, Mix, Outcome, rank};
 
 use super::kube::{KubeScheduler, Strategy};
-use crate::claims::{ClaimError, Claims, NAMESPACE, Planned, kind_node};
+use crate::claims::{ClaimError, Claims, NAMESPACE, PlannedPod, kind_node};
 use crate::cluster::Cluster;
 use crate::machine::Devices;
 use crate::policy::{Candidate, Pod, Policy};
@@ -136,7 +136,7 @@ impl Effect {
         ((kind, busy, gpus), candidate): ((usize, Devices, u32), &Candidate),
     ) -> Self {
         let open: Vec<OpenClaim> = claims.planned(gpus).ok().into_iter().map(open).collect();
-        let question = Question { claims: &open, held: &[], mix };
+        let question = ForecastQuestion { claims: &open, held: &[], mix };
         let in_use = claims.state(kind, busy);
         let allocations = &candidate.placement.allocations;
         let forecast =
@@ -147,7 +147,7 @@ impl Effect {
 }
 
 /// The claim as the extender sees it.
-fn open(planned: &Planned) -> OpenClaim {
+fn open(planned: &PlannedPod) -> OpenClaim {
     OpenClaim {
         key: ObjectKey { namespace: NAMESPACE.to_owned(), name: "job".to_owned() },
         is_made: true,

@@ -19,6 +19,7 @@ const FREE_BUT_FOR_PARENTS: &[&str] = &[
     "kubectl-dranet",
     "migration",
     "node-driver",
+    "posted",
     "publication",
     "serve",
     "tests",

@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use anyhow::Context;
+use posted::PostedMatrix;
 use tests::{node::links::shell, suite};
-use topology_graph::{NcclXml, Overlay, PciAddress, PostedMatrix, Topology, matrix};
+use topology_graph::{NcclXml, Overlay, PciAddress, Topology, matrix};
 
 use super::record;
 
@@ -39,7 +40,7 @@ pub(crate) fn compare_with_nvidia_smi(topology: &Topology) -> anyhow::Result<()>
     record::file("topo.txt", &text)?;
     // One GPU without an RDMA NIC makes a matrix without paths.
     if topology.gpus().len() > 1 {
-        let comparison = topology.compare(&PostedMatrix::parse(&text)?);
+        let comparison = PostedMatrix::parse(&text)?.compare(topology);
         anyhow::ensure!(comparison.differences.is_empty(), "{comparison}\n{text}");
     }
     let (theirs, ours) = (affinities(&text), affinities(&matrix(topology)));

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use super::{Branches, Built, about, links};
 use crate::class::{is_gpu, is_network};
 use crate::graph::{Branch, NumaPart, Parts, Place, Role, Vertex};
-use crate::identity::Identity;
 use crate::overlay::OverlayDevice;
-use crate::{Anomaly, AnomalyKind, Overlay, PciAddress};
+use crate::{Anomaly, AnomalyKind, DeviceIdentity, Overlay, PciAddress};
 
 pub(crate) fn build(overlay: &Overlay) -> Built {
     let mut branches = Branches::new();
@@ -38,14 +37,16 @@ pub(crate) fn build(overlay: &Overlay) -> Built {
         branches: branches.into_values().collect(),
     };
     let identities = overlay.devices.iter().filter(|(_, device)| !device.names.is_empty());
-    let identities = identities.map(|(address, device)| (*address, identity(device))).collect();
+    let identities =
+        identities.map(|(address, device)| (*address, identity(*address, device))).collect();
     Built { parts, identities, anomalies, ..Built::default() }
 }
 
 /// NCCL names a NIC by its RDMA device, or else by its interface. RDMA devices usually have several
 /// names of one form (`mlx5_0`, `rdmap79s0`), which no list has; so each name counts as that.
-fn identity(device: &OverlayDevice) -> Identity {
-    Identity { rdma_device: device.names.first().cloned(), ..Identity::default() }
+fn identity(address: PciAddress, device: &OverlayDevice) -> DeviceIdentity {
+    let (at, rdma_device) = (address.to_string(), device.names.first().cloned());
+    DeviceIdentity { at, rdma_device, ..DeviceIdentity::default() }
 }
 
 fn vertex(

@@ -5,10 +5,10 @@
 
 mod fold;
 
-use std::fmt::{self, Write};
-use std::str::FromStr;
+use std::fmt::Write;
 
 use crate::graph::Vertex;
+use crate::text;
 use crate::{NicRole, NumaNode, PathKind, PciAddress, Topology};
 use fold::fold;
 
@@ -36,11 +36,6 @@ pub enum Fold {
     /// Never: each NIC has a row and a column, as in `nvidia-smi topo -m`.
     Never,
 }
-
-/// A text is not a folding mode.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid value `{0}`; allowed values: `auto`, `always`, `never`")]
-pub struct ParseFoldError(String);
 
 /// The matrix of all GPUs and NICs, with its legends.
 pub fn matrix(topology: &Topology) -> String {
@@ -189,22 +184,7 @@ fn nic_legend(topology: &Topology, lines: &[Line]) -> String {
     format!("{note}\nNIC Legend:\n{}", table(&rows))
 }
 
-impl fmt::Display for Fold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Always => "always",
-            Self::Never => "never",
-        })
-    }
-}
-
-impl FromStr for Fold {
-    type Err = ParseFoldError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let fold = [Self::Auto, Self::Always, Self::Never];
-        let fold = fold.into_iter().find(|fold| fold.to_string() == text);
-        fold.ok_or_else(|| ParseFoldError(text.to_owned()))
-    }
+text::words! {
+    Fold, ParseFoldError("value"):
+    Auto = "auto", Always = "always", Never = "never"
 }

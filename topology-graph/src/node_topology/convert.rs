@@ -7,13 +7,10 @@ mod value;
 
 use std::collections::BTreeMap;
 
-use super::{
-    DeviceIdentity, LinkSpec, NodeTopologySpec, NumaMemorySpec, ShapeSpec, TopologySummary,
-};
+use super::{LinkSpec, NodeTopologySpec, NumaMemorySpec, ShapeSpec, TopologySummary};
 use crate::build::Built;
 use crate::graph::{Branch, Role};
-use crate::identity::Identity;
-use crate::{NumaNode, PciAddress, Topology};
+use crate::{DeviceIdentity, NumaNode, PciAddress, Topology};
 use shape::{branches_from, parts_from, shape_spec, vertex_specs};
 use value::{link, link_text, optional, place, value};
 
@@ -23,7 +20,6 @@ impl Topology {
     /// The graph as a Kubernetes object's `spec`.
     pub fn to_spec(&self) -> NodeTopologySpec {
         let shape = shape_spec(&self.graph);
-        let named = self.identities.iter().filter(|(_, names)| **names != Identity::default());
         NodeTopologySpec {
             summary: TopologySummary {
                 gpus: count(self.gpus().len()),
@@ -36,7 +32,7 @@ impl Topology {
             locked_memory: None,
             topology_manager_policy: None,
             shape: ShapeSpec { hash: self.hash.to_string(), ..shape },
-            identities: named.map(|(address, names)| identity_spec(*address, names)).collect(),
+            identities: self.identities.values().filter(|it| it.is_named()).cloned().collect(),
             nics: self.nics().iter().map(|nic| nics::spec(nic, self)).collect(),
             pairs: derived::pairs(self),
             cells: derived::cells(self),
@@ -93,40 +89,8 @@ fn memory_spec((node, bytes): (&NumaNode, &u64)) -> NumaMemorySpec {
     NumaMemorySpec { node: node.0, bytes: *bytes }
 }
 
-fn identity_spec(address: PciAddress, identity: &Identity) -> DeviceIdentity {
-    let Identity { uuid, model, rdma_device, netdevs, node_guid, sys_image_guid, drm_card, nvme } =
-        identity.clone();
-    let at = address.to_string();
-    DeviceIdentity {
-        at,
-        uuid,
-        model,
-        rdma_device,
-        netdevs,
-        node_guid,
-        sys_image_guid,
-        drm_card,
-        nvme,
-    }
-}
-
-fn identity_from(spec: &DeviceIdentity) -> Identity {
-    let DeviceIdentity {
-        at: _,
-        uuid,
-        model,
-        rdma_device,
-        netdevs,
-        node_guid,
-        sys_image_guid,
-        drm_card,
-        nvme,
-    } = spec.clone();
-    Identity { uuid, model, rdma_device, netdevs, node_guid, sys_image_guid, drm_card, nvme }
-}
-
-fn identities(specs: &[DeviceIdentity]) -> Result<BTreeMap<PciAddress, Identity>, SpecError> {
-    specs.iter().map(|spec| Ok((value("identities.at", &spec.at)?, identity_from(spec)))).collect()
+fn identities(specs: &[DeviceIdentity]) -> Result<BTreeMap<PciAddress, DeviceIdentity>, SpecError> {
+    specs.iter().map(|spec| Ok((value("identities.at", &spec.at)?, spec.clone()))).collect()
 }
 
 /// Sets the current links above the branches.

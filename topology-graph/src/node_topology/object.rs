@@ -3,9 +3,8 @@
 //! It implements the traits of `k8s-openapi`, so that Kubernetes clients can read and write it
 //! although this crate has no client.
 
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
-use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::{NodeTopologySpec, NodeTopologyStatus};
 
@@ -32,43 +31,7 @@ impl NodeTopology {
     }
 }
 
-impl Resource for NodeTopology {
-    const API_VERSION: &'static str = "topology.dranet.io/v1alpha1";
-    const GROUP: &'static str = "topology.dranet.io";
-    const KIND: &'static str = "NodeTopology";
-    const VERSION: &'static str = "v1alpha1";
-    const URL_PATH_SEGMENT: &'static str = "nodetopologies";
-    type Scope = ClusterResourceScope;
-}
-
-impl Metadata for NodeTopology {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl Serialize for NodeTopology {
-    /// Serializes as the API server expects: with the type, without an empty status.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let fields = 4 + usize::from(self.status.is_some());
-        let mut object = serializer.serialize_struct(Self::KIND, fields)?;
-        object.serialize_field("apiVersion", Self::API_VERSION)?;
-        object.serialize_field("kind", Self::KIND)?;
-        object.serialize_field("metadata", &self.metadata)?;
-        object.serialize_field("spec", &self.spec)?;
-        match &self.status {
-            Some(status) => object.serialize_field("status", status)?,
-            None => object.skip_field("status")?,
-        }
-        object.end()
-    }
-}
+crate::resource!(NodeTopology, "topology.dranet.io", "v1alpha1", "nodetopologies", ClusterResourceScope, written status);
 
 #[cfg(test)]
 mod tests {

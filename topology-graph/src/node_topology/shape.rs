@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "crd")]
-use super::{LINK, PLACE};
+use super::LINK;
+#[cfg(feature = "crd")]
+use crate::address::PLACE;
 
 /// The graph without identities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -88,7 +90,6 @@ pub struct VertexSpec {
 pub enum VertexRole {
     /// A root port if only a root bus is above it; otherwise a port of a switch.
     #[default]
-    #[serde(alias = "bridge")]
     Port,
     /// A whole switch whose ports are unknown, from an overlay.
     Switch,

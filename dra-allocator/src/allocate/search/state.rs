@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::super::constraint::{ConstraintState, Seen};
+use super::super::constraint::{ConstraintState, ValueNumber};
 use super::super::counters::Counters;
 use super::super::groups::Groups;
 use super::super::problem::Problem;
@@ -24,7 +24,7 @@ pub(super) struct Search<'p, 'a> {
     /// The state of each constraint, claim by claim.
     pub(super) constraints: Vec<ConstraintState>,
     /// The number of each value, by constraint and candidate.
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<ValueNumber>,
     pub(super) derived: Derived,
     pub(super) counters: Counters<'a>,
     pub(super) groups: Groups,
@@ -48,7 +48,7 @@ impl<'p, 'a> Search<'p, 'a> {
             busy: busy(problem),
             verdicts: Verdicts::new(problem.asks.len(), candidates),
             shares: Shares::new(candidates),
-            seen: vec![Seen::NOT_ASKED; constraints.len() * candidates],
+            seen: vec![ValueNumber::NOT_ASKED; constraints.len() * candidates],
             constraints,
             derived: Derived::default(),
             counters: Counters::default(),

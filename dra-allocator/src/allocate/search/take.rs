@@ -2,7 +2,7 @@
 //!
 //! Follows `allocateDevice` in `allocator_*.go` and the function that it returns.
 
-use super::super::constraint::Seen;
+use super::super::constraint::ValueNumber;
 use super::super::counters::Counters;
 use super::super::error::AllocateError;
 use super::super::problem::Problem;
@@ -171,7 +171,7 @@ impl Search<'_, '_> {
             return Ok(state.add(ask.request, seen));
         }
         let seen = &mut self.seen[number * problem.candidates.len() + undo.candidate];
-        if *seen == Seen::NOT_ASKED {
+        if *seen == ValueNumber::NOT_ASKED {
             *seen = state.see(problem.candidates[undo.candidate].device.attribute(name));
         }
         Ok(state.add(ask.request, *seen))

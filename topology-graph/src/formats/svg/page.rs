@@ -21,7 +21,7 @@ const COLUMNS_MIN: usize = 2;
 const TREE_GAP: u32 = 16;
 
 /// The layout of a row's trees.
-enum Plan<'r> {
+enum RowLayout<'r> {
     /// Side by side, including this many upper levels.
     Wide { levels: usize, columns: usize },
     /// Lists in columns, one below the other.
@@ -31,8 +31,8 @@ enum Plan<'r> {
 /// Lays out the page. `fabrics` are the titles and lines of GPU meshes.
 pub(super) fn page(rows: &[Row], fabrics: &[(String, String)]) -> Scene {
     let most = most_columns();
-    let plans: Vec<Plan<'_>> = rows.iter().map(|row| plan(row, most)).collect();
-    let count = plans.iter().map(Plan::columns).max().unwrap_or(0).clamp(COLUMNS_MIN, most);
+    let layouts: Vec<RowLayout<'_>> = rows.iter().map(|row| layout(row, most)).collect();
+    let count = layouts.iter().map(RowLayout::columns).max().unwrap_or(0).clamp(COLUMNS_MIN, most);
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let column = ((inner_max() + COLUMN_GAP) / count - COLUMN_GAP).min(COLUMN_MAX);
     let width = count * (column + COLUMN_GAP) - COLUMN_GAP + 2 * PADDING;
@@ -41,8 +41,8 @@ pub(super) fn page(rows: &[Row], fabrics: &[(String, String)]) -> Scene {
     for (name, text) in fabrics {
         fabric(&mut scene, &mut flow, name, text);
     }
-    for (index, (row, plan)) in rows.iter().zip(&plans).enumerate() {
-        panel(&mut scene, &mut flow, row, &format!("row{index}"), column, plan);
+    for (index, (row, layout)) in rows.iter().zip(&layouts).enumerate() {
+        panel(&mut scene, &mut flow, row, &format!("row{index}"), column, layout);
     }
     legend(&mut scene, &mut flow, rows);
     scene.height = flow.y;
@@ -57,7 +57,7 @@ fn most_columns() -> usize {
     usize::try_from((inner_max() + COLUMN_GAP) / (COLUMN_MIN + COLUMN_GAP)).unwrap_or(1)
 }
 
-impl Plan<'_> {
+impl RowLayout<'_> {
     fn columns(&self) -> usize {
         match self {
             Self::Wide { columns, .. } => *columns,
@@ -68,14 +68,14 @@ impl Plan<'_> {
 
 /// Chooses as many branches side by side as fit. Levels that add no branches stay lists, which are
 /// lower.
-fn plan(row: &Row, most: usize) -> Plan<'_> {
+fn layout(row: &Row, most: usize) -> RowLayout<'_> {
     let deepest = row.roots.iter().map(depth).max().unwrap_or(0);
     let fitting = (0..=deepest)
         .map(|levels| (row.roots.iter().map(|root| columns(root, levels)).sum::<usize>(), levels));
     let fitting = fitting.take_while(|(columns, _)| *columns <= most);
     match fitting.max_by_key(|(columns, levels)| (*columns, Reverse(*levels))) {
-        Some((columns, levels)) => Plan::Wide { levels, columns },
-        None => Plan::Lists(lists(&row.roots, most)),
+        Some((columns, levels)) => RowLayout::Wide { levels, columns },
+        None => RowLayout::Lists(lists(&row.roots, most)),
     }
 }
 
@@ -112,10 +112,17 @@ fn height(list: &[&Node]) -> u32 {
 }
 
 /// Draws one NUMA node.
-fn panel(scene: &mut Scene, flow: &mut Flow, row: &Row, id: &str, column: u32, plan: &Plan<'_>) {
+fn panel(
+    scene: &mut Scene,
+    flow: &mut Flow,
+    row: &Row,
+    id: &str,
+    column: u32,
+    layout: &RowLayout<'_>,
+) {
     let top = flow.y + TITLE_HEIGHT;
     let mut trees = Trees { scene, prefix: id.to_owned(), column };
-    let end = draw(&mut trees, row, plan, flow.x + PADDING, top);
+    let end = draw(&mut trees, row, layout, flow.x + PADDING, top);
     let height = end + PADDING - flow.y;
     let title = Label {
         class: "strong",
@@ -135,17 +142,17 @@ fn panel(scene: &mut Scene, flow: &mut Flow, row: &Row, id: &str, column: u32, p
 }
 
 /// Draws the trees of a row; returns the bottom of the lowest.
-fn draw(trees: &mut Trees<'_>, row: &Row, plan: &Plan<'_>, left: u32, top: u32) -> u32 {
+fn draw(trees: &mut Trees<'_>, row: &Row, layout: &RowLayout<'_>, left: u32, top: u32) -> u32 {
     let mut bottom = top;
     let mut x = left;
-    match plan {
-        Plan::Wide { levels, .. } => {
+    match layout {
+        RowLayout::Wide { levels, .. } => {
             for root in &row.roots {
                 bottom = bottom.max(trees.place(root, x, top, *levels).bottom);
                 x += trees.span(columns(root, *levels)) + COLUMN_GAP;
             }
         }
-        Plan::Lists(lists) => {
+        RowLayout::Lists(lists) => {
             for list in lists {
                 let mut y = top;
                 for root in list {

@@ -1,9 +1,9 @@
 //! Light and dark colours.
 
-use std::fmt::{self, Write};
-use std::str::FromStr;
+use std::fmt::Write;
 
 use crate::PathKind;
+use crate::text::words;
 
 /// The colours of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,11 +16,6 @@ pub enum Theme {
     /// Light on dark.
     Dark,
 }
-
-/// A text is not a theme.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid theme `{0}`; allowed values: `auto`, `light`, `dark`")]
-pub struct ParseThemeError(String);
 
 /// A class with its light and dark declarations.
 type Rule = (&'static str, &'static str, &'static str);
@@ -98,22 +93,7 @@ fn rules(sheet: &mut String, dark: bool) {
     }
 }
 
-impl fmt::Display for Theme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Light => "light",
-            Self::Dark => "dark",
-        })
-    }
-}
-
-impl FromStr for Theme {
-    type Err = ParseThemeError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let theme = [Self::Auto, Self::Light, Self::Dark];
-        let theme = theme.into_iter().find(|theme| theme.to_string() == text);
-        theme.ok_or_else(|| ParseThemeError(text.to_owned()))
-    }
+words! {
+    Theme, ParseThemeError("theme"):
+    Auto = "auto", Light = "light", Dark = "dark"
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{GpuDirectSpec, NicSpec};
-use super::value::{
-    SpecError, link_text, optional, port_state, port_state_text, unexpected, value,
-};
+use super::value::{SpecError, link_text, optional, unexpected, value};
 use crate::build::Verdicts;
 use crate::graph::Place;
 use crate::nic_role::{FactsOfNics, NicFacts, Verdict};
@@ -27,10 +25,10 @@ pub(super) fn spec(nic: &Nic, topology: &Topology) -> NicSpec {
         at: nic.address.to_string(),
         link: nic.current_link.map(link_text),
         acs: nic.acs.map(|acs| acs.to_string()),
-        role: Some(nic.role.to_string()),
+        role: nic.role.to_string(),
         role_reason: Some(nic.role_reason.clone()).filter(|_| !is_virtual || is_decided),
         rate: nic.rate_megabits,
-        state: nic.port_state.map(|state| port_state_text(state).to_owned()),
+        state: nic.port_state.map(|state| state.to_string()),
         // No facts of the graph: the driver adds them.
         rail: None,
         rail_reason: None,
@@ -44,12 +42,11 @@ pub(super) fn spec(nic: &Nic, topology: &Topology) -> NicSpec {
 /// Ports, and the roles that the driver has decided.
 pub(super) fn facts(specs: &[NicSpec]) -> Result<FactsOfNics, SpecError> {
     let facts = |spec: &NicSpec| {
-        let role: Option<NicRole> = optional(spec.role.as_ref(), |text| value("nics.role", text))?;
-        let reason = spec.role_reason.clone();
-        let decided = role.zip(reason).map(|(role, reason)| Verdict { role, reason });
+        let role: NicRole = value("nics.role", &spec.role)?;
+        let decided = spec.role_reason.clone().map(|reason| Verdict { role, reason });
         let facts = NicFacts {
             rate_megabits: spec.rate,
-            port_state: optional(spec.state.as_ref(), |text| port_state("nics.state", text))?,
+            port_state: optional(spec.state.as_ref(), |text| value("nics.state", text))?,
             decided,
             ..NicFacts::default()
         };

@@ -8,8 +8,8 @@ use super::super::{
     GpuLinkKind, GpuLinkSpec, NumaNodeSpec, ShapeSpec, SocketSpec, VertexRole, VertexSpec,
 };
 use super::value::{
-    SpecError, evidence, evidence_text, hex, id, layer, layer_text, link, link_text, optional,
-    place, unexpected, value,
+    SpecError, evidence, evidence_text, hex, id, link, link_text, optional, place, unexpected,
+    value,
 };
 use crate::class::PCI_BRIDGE;
 use crate::graph::{
@@ -94,7 +94,7 @@ fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
             .map(|(vendor, device)| format!("{vendor:04x}:{device:04x}")),
         numa: vertex.numa.map(|node| node.0),
         rdma: vertex.rdma,
-        link_layer: vertex.link_layer.map(|layer| layer_text(layer).to_owned()),
+        link_layer: vertex.link_layer.map(|layer| layer.to_string()),
         max_link: vertex.max_link.map(link_text),
         data_path: graph.data_path(vertex.place).map(|mover| mover.place.to_string()),
         physical_function: vertex.physical_function.map(|place| place.to_string()),
@@ -112,7 +112,7 @@ fn branch_from(spec: &VertexSpec) -> Result<Branch, SpecError> {
         id: optional(spec.id.as_ref(), |text| id("shape.vertices.id", text))?,
         numa: spec.numa.map(NumaNode),
         link_layer: optional(spec.link_layer.as_ref(), |text| {
-            layer("shape.vertices.linkLayer", text)
+            value("shape.vertices.linkLayer", text)
         })?,
         rdma: spec.rdma,
         max_link: optional(spec.max_link.as_ref(), |text| link("shape.vertices.maxLink", text))?,

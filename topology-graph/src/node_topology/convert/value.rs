@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::graph::Place;
-use crate::{Evidence, LinkLayer, PcieLink, PortState};
+use crate::{Evidence, PcieLink};
 
 /// A `NodeTopology` is not a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,40 +72,4 @@ pub(super) fn link_text(link: PcieLink) -> String {
 pub(super) fn link(field: &'static str, text: &str) -> Result<PcieLink, SpecError> {
     let (speed, width) = text.split_once('x').ok_or_else(|| unexpected(field, text))?;
     Ok(PcieLink { megatransfers: value(field, speed)?, width: value(field, width)? })
-}
-
-pub(super) fn layer_text(layer: LinkLayer) -> &'static str {
-    match layer {
-        LinkLayer::InfiniBand => "infiniband",
-        LinkLayer::Ethernet => "ethernet",
-    }
-}
-
-pub(super) fn layer(field: &'static str, text: &str) -> Result<LinkLayer, SpecError> {
-    let all = [LinkLayer::InfiniBand, LinkLayer::Ethernet];
-    let layer = all.into_iter().find(|layer| layer_text(*layer) == text);
-    layer.ok_or_else(|| unexpected(field, text))
-}
-
-/// Port states as `ibstat` spells them.
-pub(super) fn port_state_text(state: PortState) -> &'static str {
-    match state {
-        PortState::Down => "Down",
-        PortState::Init => "Initializing",
-        PortState::Armed => "Armed",
-        PortState::Active => "Active",
-        PortState::ActiveDefer => "ActiveDefer",
-    }
-}
-
-pub(super) fn port_state(field: &'static str, text: &str) -> Result<PortState, SpecError> {
-    let all = [
-        PortState::Down,
-        PortState::Init,
-        PortState::Armed,
-        PortState::Active,
-        PortState::ActiveDefer,
-    ];
-    let state = all.into_iter().find(|state| port_state_text(*state) == text);
-    state.ok_or_else(|| unexpected(field, text))
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::plain::typed;
-use crate::PathKind;
+use topology_graph::PathKind;
+
+use crate::plain::typed;
 
 /// A matrix as somebody posted it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,12 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Functions, function, nothing};
-use crate::class::{PCI_BRIDGE, is_bridge};
-use crate::{CpuSet, NumaNode, NumaNodeFacts, PciAddress, PciFunction, PcieRoot, Snapshot};
+use topology_graph::class::{PCI_BRIDGE, is_bridge};
+use topology_graph::{
+    CpuSet, NumaNode, NumaNodeFacts, PciAddress, PciFunction, PcieRoot, Snapshot,
+};
+
+use crate::machine::{Functions, function, nothing};
 use details::Details;
 
 pub(super) fn read(text: &str) -> Snapshot {

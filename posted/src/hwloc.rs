@@ -4,12 +4,12 @@
 //! that of the nearest object with exactly one.
 
 use roxmltree::{Document, Node, ParsingOptions};
-
-use super::{Functions, PostedError, function, nothing};
-use crate::{
+use topology_graph::{
     CpuSet, Netdev, NumaNode, NumaNodeFacts, NvmeController, PciAddress, PcieRoot, RdmaDevice,
     Snapshot, SocketFacts,
 };
+
+use crate::machine::{Functions, PostedError, function, nothing};
 
 /// The maximum number of XML nodes; a machine with thousands of CPUs has about a hundred thousand.
 const MOST_NODES: u32 = 4_000_000;

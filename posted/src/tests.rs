@@ -1,5 +1,5 @@
 use super::*;
-use crate::{AcsControl, NumaNode, PathKind, PcieLink, Topology};
+use topology_graph::{AcsControl, NumaNode, PathKind, PciAddress, PcieLink, Topology};
 
 /// The host of `machines/a100-pcie-8gpu.machine` as its report has it, shortened.
 const TREE: &str = "\
@@ -102,7 +102,7 @@ fn matrices_are_compared_cell_by_cell() {
         NIC Legend:\n\n  NIC0: mlx5_7\n";
     let matrix = PostedMatrix::parse(posted).unwrap();
     assert_eq!(PostedMatrix::parse(&quoted(posted)).unwrap(), matrix);
-    let text = topology(TREE).compare(&matrix).to_string();
+    let text = matrix.compare(&topology(TREE)).to_string();
     assert_eq!(
         text,
         "GPU1 NIC0: posted SYS, found PIX\nNIC0 GPU1: posted SYS, found PIX\n9 cells compared, 2 differ\n"
@@ -122,7 +122,7 @@ GPU0   0            PCIE
 GPU1   XGMI         0
 ";
     let matrix = PostedMatrix::parse(posted).unwrap();
-    let Comparison { compared, differences, .. } = topology(TREE).compare(&matrix);
+    let Comparison { compared, differences, .. } = matrix.compare(&topology(TREE));
     assert_eq!((compared, differences.len()), (4, 1));
     assert_eq!(differences[0].posted, "XGMI");
     assert!(PostedMatrix::parse("nothing here").is_err());

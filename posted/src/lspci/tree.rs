@@ -9,7 +9,7 @@
 //!
 //! What is at or left of the column of a line's first device belongs to the lines above it.
 
-use crate::{PciAddress, PcieRoot};
+use topology_graph::{PciAddress, PcieRoot};
 
 /// A function with what is above it and its name.
 type Listed<'t> = (PciAddress, Option<PcieRoot>, Vec<PciAddress>, &'t str);

@@ -11,7 +11,7 @@ use crate::state::AllocatedState;
 
 /// The input of an allocation attempt, without the claims.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Question<'a> {
+pub(super) struct AttemptInputs<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) node: &'a str,
     pub(super) state: &'a AllocatedState,
@@ -20,9 +20,9 @@ pub(super) struct Question<'a> {
     pub(super) budget: &'a Budget<'a>,
 }
 
-impl Question<'_> {
-    pub(super) fn fits(&self, claims: &[Claim], state: &AllocatedState) -> bool {
-        let Self { inventory, node, settings, limits, .. } = *self;
+impl AttemptInputs<'_> {
+    pub(super) fn fits(&self, claims: &[Claim]) -> bool {
+        let Self { inventory, node, state, settings, limits, .. } = *self;
         let attempt = allocate(inventory, node, claims, state, settings, limits);
         matches!(attempt.outcome, Outcome::Allocated(_))
     }

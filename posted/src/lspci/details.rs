@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::class::{DISPLAY_3D, DISPLAY_OTHER, ETHERNET, NVSWITCH, PCI_BRIDGE};
-use crate::{AcsControl, NumaNode, PciAddress, PciFunction, PcieLink};
+use topology_graph::class::{DISPLAY_3D, DISPLAY_OTHER, ETHERNET, NVSWITCH, PCI_BRIDGE};
+use topology_graph::{AcsControl, NumaNode, PciAddress, PciFunction, PcieLink};
 
 /// What is said about a function; `None` if nothing is.
 #[derive(Default)]

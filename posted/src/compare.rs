@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::matrix::{PostedMatrix, PostedPath};
-use crate::{PathKind, PciAddress, Topology};
+use topology_graph::{PathKind, PciAddress, Topology};
+
+use crate::matrix::{PostedMatrix, PostedPath};
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,20 +28,20 @@ pub struct Difference {
     pub found: PathKind,
 }
 
-impl Topology {
-    /// Compares every cell. GPUs are numbered by address; a NIC is the one that the legend names, or
-    /// else the one with that number.
-    pub fn compare(&self, matrix: &PostedMatrix) -> Comparison {
+impl PostedMatrix {
+    /// Compares every cell with a machine. GPUs are numbered by address; a NIC is the one that the
+    /// legend names, or else the one with that number.
+    pub fn compare(&self, topology: &Topology) -> Comparison {
         let mut comparison = Comparison::default();
-        for (row, column, posted) in &matrix.cells {
-            let ends = [row, column].map(|name| self.posted_device(name, matrix));
+        for (row, column, posted) in &self.cells {
+            let ends = [row, column].map(|name| self.device(name, topology));
             for (name, end) in [row, column].into_iter().zip(ends) {
                 if end.is_none() && !comparison.unknown.contains(name) {
                     comparison.unknown.push(name.clone());
                 }
             }
             let [Some(a), Some(b)] = ends else { continue };
-            let found = self.path(a, b);
+            let found = topology.path(a, b);
             comparison.compared += 1;
             if !posted.agrees(found) {
                 comparison.differences.push(Difference {
@@ -53,10 +54,9 @@ impl Topology {
         comparison
     }
 
-    fn posted_device(&self, name: &str, matrix: &PostedMatrix) -> Option<PciAddress> {
-        let kernel = matrix.names.get(name).map(String::as_str);
-        let by_legend = kernel.and_then(|kernel| self.device(kernel).ok());
-        by_legend.or_else(|| self.device(name).ok())
+    fn device(&self, name: &str, topology: &Topology) -> Option<PciAddress> {
+        let by_legend = self.names.get(name).and_then(|kernel| topology.device(kernel).ok());
+        by_legend.or_else(|| topology.device(name).ok())
     }
 }
 

@@ -1,20 +1,8 @@
-//! Reads what people post in bug reports: the listings of `lspci` and hwloc as a machine, and the
-//! matrices of `nvidia-smi topo -m` and `rocm-smi --showtopo` to compare with one.
-//!
-//! A listing shows less than sysfs does. What it does not show is unknown, as on any machine.
-
-mod compare;
-mod hwloc;
-mod lspci;
-mod matrix;
-mod plain;
+//! What the listings of all programs are read into.
 
 use std::collections::BTreeMap;
 
-use crate::{PciAddress, PciFunction, PcieRoot, SNAPSHOT_VERSION, Snapshot};
-
-pub use compare::{Comparison, Difference};
-pub use matrix::{PostedMatrix, PostedMatrixError};
+use topology_graph::{PciAddress, PciFunction, PcieRoot, SNAPSHOT_VERSION, Snapshot};
 
 /// A text is not a listing of a machine.
 #[derive(Debug, thiserror::Error)]
@@ -30,22 +18,15 @@ pub enum PostedError {
     NoFunction,
 }
 
-/// Parses a listing: XML of hwloc, or the output of `lspci -tv`, `lspci -vvv`, or both.
-pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
-    let text = plain::typed(text);
-    let snapshot =
-        if text.trim_start().starts_with('<') { hwloc::read(&text)? } else { lspci::read(&text) };
-    if snapshot.pci.is_empty() {
-        return Err(PostedError::NoFunction);
-    }
-    Ok(snapshot)
-}
-
 /// Functions by address.
-type Functions = BTreeMap<PciAddress, PciFunction>;
+pub(crate) type Functions = BTreeMap<PciAddress, PciFunction>;
 
 /// A function below these bridges, with nothing else known.
-fn function(address: PciAddress, root: Option<PcieRoot>, bridges: &[PciAddress]) -> PciFunction {
+pub(crate) fn function(
+    address: PciAddress,
+    root: Option<PcieRoot>,
+    bridges: &[PciAddress],
+) -> PciFunction {
     let above = bridges.iter().map(|bridge| format!("{bridge}/"));
     let root_path = root.map(|root| format!("{root}/")).unwrap_or_default();
     PciFunction {
@@ -76,7 +57,7 @@ fn function(address: PciAddress, root: Option<PcieRoot>, bridges: &[PciAddress])
 }
 
 /// A machine without facts.
-fn nothing() -> Snapshot {
+pub(crate) fn nothing() -> Snapshot {
     Snapshot {
         version: SNAPSHOT_VERSION,
         pci: Vec::new(),
@@ -92,6 +73,3 @@ fn nothing() -> Snapshot {
         anomalies: Vec::new(),
     }
 }
-
-#[cfg(test)]
-mod tests;

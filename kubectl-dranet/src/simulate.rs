@@ -23,10 +23,20 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] = &["Deployment", "Node", "Pod", "ResourceQuota"];
+const KINDS: &[&str] =
+    &["Deployment", "LimitRange", "Node", "Pod", "PriorityClass", "ResourceQuota", "RuntimeClass"];
 /// The same, if nodes are added that copy existing ones.
-const WITH_MACHINES: &[&str] =
-    &["Deployment", "Node", "NodeTopology", "Pod", "ResourceQuota", "ResourceSlice"];
+const WITH_MACHINES: &[&str] = &[
+    "Deployment",
+    "LimitRange",
+    "Node",
+    "NodeTopology",
+    "Pod",
+    "PriorityClass",
+    "ResourceQuota",
+    "ResourceSlice",
+    "RuntimeClass",
+];
 
 /// The results of all pods.
 #[derive(Default)]
@@ -60,6 +70,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     let namespace = seen.namespace.as_deref().unwrap_or("default");
     subject::put_into(&mut subjects, namespace);
     beside.put_into(&mut seen.view, namespace)?;
+    subject::fill(&mut subjects, &seen);
     let policy = settings::policy(&args.policy, &seen.kept);
     notes.extend(seen.notes.iter().cloned());
     let mut cluster = Cluster::new(seen, policy, &args.added)?;
@@ -85,7 +96,11 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
                 kept.pods.push(name);
                 continue;
             }
-            match cluster.place((&name, &pod), subject.job_size)? {
+            let fate = match &subject.refused {
+                Some(why) => Fate::Kept(Answer::Refused(why.clone())),
+                None => cluster.place((&name, &pod), subject.job_size)?,
+            };
+            match fate {
                 Fate::Placed(placed) => all.placed.push(placed),
                 Fate::Kept(answer) => {
                     kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });

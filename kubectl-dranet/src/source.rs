@@ -5,8 +5,8 @@ use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
     COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
-    INSTALLATION, Kind, LIMIT_RANGES, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES,
-    VIEW,
+    INSTALLATION, Kind, LIMIT_RANGES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, Query,
+    RUNTIME_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
@@ -370,7 +370,15 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
     );
     let domains = compute_domains();
     let own = [machines, quotas, limit_ranges, settings, domains];
-    of_view().into_iter().chain(own).chain(groups).collect()
+    of_view().into_iter().chain(own).chain(groups).chain(classes_of_pods()).collect()
+}
+
+/// What pods name, and the API server fills in.
+pub(crate) fn classes_of_pods() -> [Query; 2] {
+    [
+        PRIORITY_CLASSES.all("priorities of pods in files are unknown"),
+        RUNTIME_CLASSES.all("overhead and node selectors of RuntimeClasses are unknown"),
+    ]
 }
 
 /// NVIDIA's `ComputeDomain`s: whether the API server has them.

@@ -71,11 +71,11 @@ impl NodeFacts {
         }
     }
 
-    /// The same for a node of a file, which somebody may have written: without
-    /// `status.allocatable`, nothing is known about its resources.
+    /// The same for a node of a file, which somebody may have written: without a status, nothing is
+    /// known about its resources.
     pub fn of_file(node: &Node) -> Self {
         let facts = Self::new(node);
-        let is_known = facts.allocatable.as_ref().is_some_and(|amounts| !amounts.is_empty());
+        let is_known = node.status.is_some();
         Self { allocatable: facts.allocatable.filter(|_| is_known), ..facts }
     }
 

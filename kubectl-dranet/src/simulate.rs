@@ -65,7 +65,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     }
     let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
     let pods = PODS.all("nodes are assumed to run no pods");
-    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
+    let mut seen =
+        source::read_as_admission(&args.source, &args.admission, kinds, &[pods], &subjects)?;
     seen.must_know(&USE)?;
     let namespace = seen.namespace.as_deref().unwrap_or("default");
     subject::put_into(&mut subjects, namespace);

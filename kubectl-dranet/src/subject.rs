@@ -39,9 +39,9 @@ pub(crate) fn read(
         }
         _ => Asked::default(),
     };
-    let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
-    let namespace = source.namespace(of_pod.or(named));
-    let mut queries = source::of_admission(admission, namespace.as_deref());
+    let namespace = source.namespace(named);
+    let namespaces = source::namespaces(&subjects, namespace.as_deref());
+    let mut queries = source::of_admission(admission, &namespaces);
     queries.push(PODS.all("CPU and memory that pods use are not known"));
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);

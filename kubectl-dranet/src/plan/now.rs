@@ -1,12 +1,13 @@
 //! What a planned pod would get if it were created now.
 
-use crate::explain::not_there;
+use crate::explain::{not_there, quota};
 use crate::in_use::InUse;
 use crate::predicted::{AlikeNodes, alike_nodes, nodes};
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Closed, NodeFacts, PodClaims, pod_claims};
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What a planned pod would get now.
@@ -26,7 +27,11 @@ pub(crate) struct Now<'v> {
 }
 
 impl<'v> Now<'v> {
-    pub(super) fn new(pod: &Pod, view: &'v ClusterView, in_use: &InUse) -> Self {
+    pub(super) fn new(
+        pod: &Pod,
+        view: &'v ClusterView,
+        (in_use, quotas): (&InUse, &[Value]),
+    ) -> Self {
         let mut now = Self {
             claims: PodClaims::default(),
             results: BTreeMap::new(),
@@ -37,8 +42,12 @@ impl<'v> Now<'v> {
         };
         let budget = budget(view);
         let room = in_use.room(view, &budget);
-        let tried = pod_claims(pod, view)
-            .and_then(|claims| Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)));
+        let tried = pod_claims(pod, view).and_then(|claims| {
+            match quota::refusal(pod, &claims, quotas, view) {
+                Some(refused) => Err(refused),
+                None => Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)),
+            }
+        });
         match tried {
             Ok((claims, attempt)) => {
                 now.open = alike_nodes(view, &attempt, &claims);

@@ -222,8 +222,8 @@ fn answer(now: &Now<'_>, planned: &Planned) -> String {
         let all = counted(open + others, "node");
         return format!("Admitted: {text}, on {fits} of {all} now{closed}");
     }
-    if let Some(unknown) = &now.unknown {
-        return format!("Admitted: it waits, since {unknown}{closed}");
+    if let Some(refused) = &now.refused {
+        return format!("Admitted: it waits, since {refused}{closed}");
     }
     let why = match (open, others) {
         (0, 1..) => "no node takes it now",

@@ -22,7 +22,9 @@ pub(crate) struct Now<'v> {
     pub(super) kept_off: BTreeMap<String, Vec<&'v str>>,
     /// How many of the other nodes are cordoned or not ready.
     pub(super) closed: BTreeMap<Closed, usize>,
-    /// Why the claims of the pod cannot be looked up.
+    /// Why a quota refuses the pod or its claims.
+    pub(super) refused: Option<String>,
+    /// Why nothing is known of the pod on any node.
     pub(crate) unknown: Option<String>,
 }
 
@@ -38,13 +40,15 @@ impl<'v> Now<'v> {
             open: Vec::new(),
             kept_off: BTreeMap::new(),
             closed: BTreeMap::new(),
+            refused: None,
             unknown: None,
         };
         let budget = budget(view);
         let room = in_use.room(view, &budget);
         let tried = pod_claims(pod, view).and_then(|claims| {
-            match quota::refusal(pod, &claims, quotas, view) {
-                Some(refused) => Err(refused),
+            now.refused = quota::refusal(pod, &claims, quotas, view);
+            match &now.refused {
+                Some(refused) => Err(refused.clone()),
                 None => Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)),
             }
         });

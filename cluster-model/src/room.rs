@@ -20,6 +20,7 @@ mod node_facts;
 mod nodes;
 mod places;
 mod ports;
+mod preempt;
 mod terms;
 mod why_not;
 
@@ -32,6 +33,7 @@ pub use interner::Interner;
 pub use node_facts::{Closed, NodeFacts, Tolerated};
 pub use nodes::{Nodes, PodKey};
 pub use places::Places;
+pub use preempt::Preemption;
 pub use terms::{Labels, Term};
 pub use why_not::WhyNot;
 

@@ -274,6 +274,45 @@ fn a_claim_that_leaves_takes_its_pod_along() {
     assert_eq!(room.emptied().count(&ask, [NODE]), 1);
 }
 
+/// Pods of lower priority give way, as few and as unimportant ones as possible; devices are not freed.
+#[test]
+fn pods_of_lower_priority_give_way() {
+    let mut world = World::new(&[(NODE, 1), ("b", 1)]);
+    let with = |cpu: &str, priority: i32| {
+        json!({"priority": priority, "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": cpu}}},
+        ]})
+    };
+    for (name, node, cpu, priority) in [
+        ("low", NODE, "3", 1),
+        ("tiny", NODE, "1", 1),
+        ("mid", "b", "2", 5),
+        ("high", "b", "2", 50),
+    ] {
+        world.run(name, node, &with(cpu, priority));
+    }
+    let budget = budget(&world.view);
+    let room = Room::new(&world.view, &world.nodes, &budget);
+    let preempt = |spec: &Value| {
+        let found = room.preempt(&Ask::new(&pod(spec)), [NODE, "b"]).unwrap();
+        found.map(|it| (it.node, it.victims.into_iter().map(|key| key.name).collect::<Vec<_>>()))
+    };
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(preempt(&with("2", 10)), Some((NODE, named(&["low"]))));
+    assert_eq!(preempt(&with("4", 10)), Some((NODE, named(&["low", "tiny"]))));
+    assert_eq!(preempt(&with("2", 1)), None, "of the same priority");
+    assert_eq!(preempt(&with("5", 100)), None, "too large for an empty node");
+    let mut never = with("2", 10);
+    never["preemptionPolicy"] = "Never".into();
+    assert_eq!(preempt(&never), None);
+    let mut on_b = with("2", 10);
+    on_b["nodeSelector"] = json!({"kubernetes.io/hostname": "b"});
+    assert_eq!(preempt(&on_b), Some(("b", named(&["mid"]))));
+    let mut with_device = with("2", 10);
+    with_device["resourceClaims"] = by_template("d2")["resourceClaims"].clone();
+    assert_eq!(preempt(&with_device), None, "no node has two devices");
+}
+
 /// Terms of a pod that runs, by which it keeps others away.
 #[test]
 fn pods_that_run_keep_others_clear_of_their_domain() {

@@ -20,13 +20,15 @@ use crate::predicted::{add_planned, nodes, pools_of};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Subject};
-use crate::text::{self, counted, node_list, of_nodes};
+use crate::text::{self, counted, listed, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::names::GATE_FABRIC;
 use cluster_model::predict::{Prediction, budget};
-use cluster_model::room::{Ask, Attempt, Extended, OpenClaim, PodClaims, Room, WhyNot, pod_claims};
+use cluster_model::room::{
+    Ask, Attempt, Extended, OpenClaim, PodClaims, Preemption, Room, WhyNot, pod_claims,
+};
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
 use fabric_controller::group_pods::GroupPods;
@@ -278,7 +280,19 @@ fn on_nodes(
             why => barred.entry(why.to_string()).or_default().push((*node).to_owned()),
         }
     }
-    let outcomes = Outcomes::new(room, attempt)?;
+    let mut outcomes = Outcomes::new(room, attempt)?;
+    if outcomes.fits.is_empty()
+        && let Ok(Some(Preemption { node, victims })) = room.preempt(ask, nodes(room.view()))
+    {
+        let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
+        remarks.push(format!(
+            "kube-scheduler evicts {} of lower priority for it on node {node}",
+            listed(&victims)
+        ));
+        barred.values_mut().for_each(|nodes| nodes.retain(|barred| barred != node));
+        barred.retain(|_, nodes| !nodes.is_empty());
+        outcomes.fits.push(node.to_owned());
+    }
     let (mut down, mut withheld, mut changes) = Default::default();
     if outcomes.fits.is_empty() {
         let candidates: Vec<&str> =

@@ -12,7 +12,7 @@ use crate::kinds::{PODS, USE};
 use crate::settings;
 use crate::source;
 use crate::subject::{self, Beside, Subject};
-use crate::text::{self, counted, table};
+use crate::text::{self, counted, listed, table};
 use cluster::{Cluster, Fate};
 use cluster_model::gpu_drivers;
 use cluster_model::nic_drivers;
@@ -174,6 +174,13 @@ fn person(Scheduled { placed, kept, remarks }: &Scheduled) -> anyhow::Result<Str
     }
     let pending: usize = kept.iter().map(|kept| kept.pods.len()).sum();
     writeln!(out, "{} placed, {pending} not", counted(placed.len(), "pod"))?;
+    for Placed { pod, evicts, .. } in placed.iter().filter(|placed| !placed.evicts.is_empty()) {
+        writeln!(
+            out,
+            "Note: {pod}: kube-scheduler evicts {} of lower priority for it.",
+            listed(evicts)
+        )?;
+    }
     for Remark { pod, remark } in remarks {
         writeln!(out, "Note: {pod}: {remark}.")?;
     }

@@ -66,7 +66,7 @@ pub struct PodKey {
 #[derive(Clone, Debug)]
 pub(super) struct BoundPod {
     requests: Arc<Amounts>,
-    priority: i32,
+    pub(super) priority: i32,
     /// Its labels; pods of one owner share them.
     pub(super) labels: Arc<Labels>,
     /// The ports of the node that it has.

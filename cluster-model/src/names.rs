@@ -77,6 +77,9 @@ pub mod job_label {
     pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
     /// The labels and annotations with the index of a pod among those of its controller.
     pub const INDICES: [&str; 3] = [LEADER_WORKER_INDEX, COMPLETION_INDEX, POD_INDEX];
+    /// The labels that differ between the pods of one controller.
+    pub const NUMBERS: [&str; 4] =
+        [LEADER_WORKER_INDEX, COMPLETION_INDEX, POD_INDEX, "statefulset.kubernetes.io/pod-name"];
     /// The group of the `LeaderWorkerSet` that a pod belongs to.
     pub const LEADER_WORKER_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-key";
     /// The `PodGroup` of scheduler-plugins.

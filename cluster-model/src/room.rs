@@ -6,7 +6,7 @@
 //! time ([`Room::places`]). A hypothesis is a copy: pods are added ([`Room::take`]), claims leave
 //! ([`Room::without`]), or nothing is in use ([`Room::emptied`]).
 //!
-//! Not checked: topology spread, volumes, and the anti-affinity of running pods.
+//! Not checked: topology spread and volumes.
 
 mod amounts;
 mod ask;
@@ -20,6 +20,7 @@ mod node_facts;
 mod nodes;
 mod places;
 mod ports;
+mod preempt;
 mod terms;
 mod why_not;
 
@@ -32,6 +33,7 @@ pub use interner::Interner;
 pub use node_facts::{Closed, NodeFacts, Tolerated};
 pub use nodes::{Nodes, PodKey};
 pub use places::Places;
+pub use preempt::Preemption;
 pub use terms::{Labels, Term};
 pub use why_not::WhyNot;
 
@@ -67,7 +69,7 @@ impl<'a> Room<'a> {
     /// The current cluster: bound pods use their nodes, allocated devices are in use. Tenants write
     /// the expressions of claims: `budget` limits what they take.
     pub fn new(view: &'a ClusterView, nodes: &'a Nodes, budget: &'a Budget<'a>) -> Self {
-        Self {
+        let mut room = Self {
             view,
             nodes,
             budget,
@@ -76,7 +78,47 @@ impl<'a> Room<'a> {
             used: HashMap::new(),
             left: BTreeSet::new(),
             is_idle: false,
+        };
+        room.add_being_bound();
+        room
+    }
+
+    /// Adds the pods that have their devices and no node yet: the scheduler holds their room while it
+    /// binds them, which takes long if devices have binding conditions (`assume` in
+    /// `pkg/scheduler/schedule_one.go`).
+    fn add_being_bound(&mut self) {
+        for (key, pod) in self.nodes.waiting() {
+            let node = pod.claims.iter().find_map(|name| {
+                let claim = ObjectKey { namespace: key.namespace.to_string(), name: name.clone() };
+                let known = self.view.claim(&claim).filter(|known| known.is_allocated)?;
+                let (user, _) = known.pod.as_ref()?;
+                let claim = ClaimName::new(&*claim.namespace, claim.name.as_str());
+                let device = self.view.inventory().held_by(&claim).next();
+                let node = device.filter(|_| **user == *key.name)?.pool.clone();
+                self.view.inventory().node(&node).map(|_| node)
+            });
+            if let Some(node) = node {
+                let node: Arc<str> = Arc::from(&*node);
+                self.used.entry(Arc::clone(&node)).or_default().add(&pod.ask.requests, 1);
+                self.added.push((node, Arc::clone(&pod.ask)));
+            }
         }
+    }
+
+    /// The same without a pod that is being bound: it does not take room from itself.
+    #[must_use]
+    pub fn besides(mut self, pod: &ObjectKey) -> Self {
+        let mut waiting = self.nodes.waiting();
+        let own =
+            waiting.find(|(key, _)| *key.name == *pod.name && *key.namespace == *pod.namespace);
+        let of_own = |added: &(Arc<str>, Arc<Ask>)| {
+            own.is_some_and(|(_, own)| Arc::ptr_eq(&added.1, &own.ask))
+        };
+        if let Some(index) = self.added.iter().position(of_own) {
+            let (node, ask) = self.added.swap_remove(index);
+            self.used.entry(node).or_default().add(&ask.requests, -1);
+        }
+        self
     }
 
     /// The cluster.

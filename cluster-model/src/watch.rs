@@ -36,6 +36,9 @@ const VERSION_RETRY: Duration = Duration::from_secs(2);
 /// Field selector for pods that use a node: they have one and have not ended.
 pub const USES_A_NODE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
+/// Field selector for pods that have not ended, with a node or without.
+pub const HAS_NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// The page size of lists. Slices are the largest objects, about fifty kilobytes each in memory;
 /// the default page size of 500 would peak at tens of megabytes.
 pub(crate) const PAGE: u32 = 100;

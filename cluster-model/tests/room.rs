@@ -5,7 +5,7 @@
 use cluster_model::names::label;
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Nodes, Room, WhyNot};
-use cluster_model::view::{ClusterView, Index as _};
+use cluster_model::view::{ClusterView, Index as _, ObjectKey};
 use dra_allocator::ClaimName;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -274,6 +274,89 @@ fn a_claim_that_leaves_takes_its_pod_along() {
     assert_eq!(room.emptied().count(&ask, [NODE]), 1);
 }
 
+/// Pods of lower priority give way, as few and as unimportant ones as possible; devices are not freed.
+#[test]
+fn pods_of_lower_priority_give_way() {
+    let mut world = World::new(&[(NODE, 1), ("b", 1)]);
+    let with = |cpu: &str, priority: i32| {
+        json!({"priority": priority, "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": cpu}}},
+        ]})
+    };
+    for (name, node, cpu, priority) in [
+        ("low", NODE, "3", 1),
+        ("tiny", NODE, "1", 1),
+        ("mid", "b", "2", 5),
+        ("high", "b", "2", 50),
+    ] {
+        world.run(name, node, &with(cpu, priority));
+    }
+    let budget = budget(&world.view);
+    let room = Room::new(&world.view, &world.nodes, &budget);
+    let preempt = |spec: &Value| {
+        let found = room.preempt(&Ask::new(&pod(spec)), [NODE, "b"]).unwrap();
+        found.map(|it| (it.node, it.victims.into_iter().map(|key| key.name).collect::<Vec<_>>()))
+    };
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(preempt(&with("2", 10)), Some((NODE, named(&["low"]))));
+    assert_eq!(preempt(&with("4", 10)), Some((NODE, named(&["low", "tiny"]))));
+    assert_eq!(preempt(&with("2", 1)), None, "of the same priority");
+    assert_eq!(preempt(&with("5", 100)), None, "too large for an empty node");
+    let mut never = with("2", 10);
+    never["preemptionPolicy"] = "Never".into();
+    assert_eq!(preempt(&never), None);
+    let mut on_b = with("2", 10);
+    on_b["nodeSelector"] = json!({"kubernetes.io/hostname": "b"});
+    assert_eq!(preempt(&on_b), Some(("b", named(&["mid"]))));
+    let mut with_device = with("2", 10);
+    with_device["resourceClaims"] = by_template("d2")["resourceClaims"].clone();
+    assert_eq!(preempt(&with_device), None, "no node has two devices");
+}
+
+/// Terms of a pod that runs, by which it keeps others away.
+#[test]
+fn pods_that_run_keep_others_clear_of_their_domain() {
+    for (terms, is_kept) in [
+        (term("new", "kubernetes.io/hostname"), true),
+        (term("new", "zone"), true),
+        (term("else", "zone"), false),
+        (json!([{"topologyKey": "zone", "labelSelector": {}}]), true),
+        (json!([{"topologyKey": "zone", "labelSelector": {}, "namespaces": ["m"]}]), false),
+        (json!([{"topologyKey": "no-label", "labelSelector": {}}]), false),
+    ] {
+        let mut world = World::new(&[(NODE, 0)]);
+        world.run("other", NODE, &affinity("podAntiAffinity", &terms));
+        let domains = terms[0]["topologyKey"].as_str().unwrap().into();
+        let expected = is_kept.then_some(WhyNot::KeptClear { domains });
+        assert_eq!(world.why_not(&json!({})), expected, "{terms}");
+    }
+}
+
+/// The scheduler holds the room of a pod that waits for its devices to become ready.
+#[test]
+fn a_pod_that_is_being_bound_holds_its_room() {
+    let mut world = World::new(&[(NODE, 2)]);
+    let mut waiting = pod(&json!({
+        "containers": cpu("3"),
+        "resourceClaims": [{"name": "d", "resourceClaimName": "held"}],
+    }));
+    waiting.metadata.name = Some("waiting".to_owned());
+    world.nodes.apply_pod(&waiting);
+    let spec = json!({"containers": cpu("2")});
+    assert_eq!(world.why_not(&spec), None, "it has no devices yet");
+    world.claim("held", "waiting", (NODE, &[0]));
+    assert!(matches!(world.why_not(&spec), Some(WhyNot::TooLittle { .. })));
+    let budget = budget(&world.view);
+    let room = Room::new(&world.view, &world.nodes, &budget);
+    let own = ObjectKey { namespace: "n".into(), name: "waiting".into() };
+    assert_eq!(room.besides(&own).why_not(NODE, &Ask::new(&waiting)).unwrap(), None);
+    waiting.spec.as_mut().unwrap().node_name = Some(NODE.to_owned());
+    world.nodes.apply_pod(&waiting);
+    assert!(matches!(world.why_not(&spec), Some(WhyNot::TooLittle { .. })), "it counts once");
+    world.nodes.delete_pod(&own);
+    assert_eq!(world.why_not(&spec), None);
+}
+
 #[test]
 fn pods_with_a_port_fit_once_on_a_node() {
     let world = World::new(&[(NODE, 0), ("b", 0)]);
@@ -322,7 +405,7 @@ proptest! {
         let named: Vec<_> = names.into_iter().zip(devices).collect();
         let mut world = World::new(&named);
         for (number, (node, spec)) in running.iter().enumerate() {
-            let spec = json!({"containers": spec["containers"]});
+            let spec = json!({"containers": spec["containers"], "affinity": spec["affinity"]});
             world.run(&format!("p{number}"), named[node % named.len()].0, &spec);
         }
         let nodes: Vec<&str> = named.iter().map(|(name, _)| *name).collect();

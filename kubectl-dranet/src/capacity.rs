@@ -83,7 +83,7 @@ impl Gpus {
 
 pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let kinds = &["Deployment", "Node"];
-    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[])?;
+    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[], &[])?;
     seen.must_know(&USE)?;
     let policy = settings::policy(&args.policy, &seen.kept);
     let gpus = Gpus::all(&seen.view, &policy);

@@ -20,15 +20,21 @@ use crate::predicted::{add_planned, nodes, pools_of};
 use crate::settings;
 use crate::source::ReadCluster;
 use crate::subject::{self, Subject};
-use crate::text::{self, counted, node_list, of_nodes};
+use crate::text::{self, counted, listed, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
+use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::names::GATE_FABRIC;
 use cluster_model::predict::{Prediction, budget};
-use cluster_model::room::{Ask, Attempt, Extended, OpenClaim, PodClaims, Room, WhyNot, pod_claims};
+use cluster_model::room::{
+    Ask, Attempt, Extended, OpenClaim, PodClaims, Preemption, Room, WhyNot, pod_claims,
+};
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
-use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
+use fabric_controller::group_pods::GroupPods;
+use fabric_controller::preview::preview;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 pub(crate) use remarks::not_looked_at;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -84,14 +90,16 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     subject::put_into(&mut subjects, "default");
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
+    let groups = seen.group_pods()?;
     let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
     let ReadCluster { view, notes, .. } = seen;
     let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
     let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
-    for Subject { pod, origin, .. } in &subjects {
-        let answer = answer(pod, scene)?;
+    for subject in &subjects {
+        let answer = of_subject(subject, scene, &groups)?;
+        let origin = &subject.origin;
         output.denied |= answer.is_kept();
         match args.output {
             Form::Text => output.text += &person(origin, &answer)?,
@@ -102,6 +110,35 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     }
     output.text += &text::documents(&answers, args.output == Form::Yaml)?;
     Ok(output)
+}
+
+/// Explains a pod of a file with its group, whose pods are placed together.
+fn of_subject(subject: &Subject, scene: Scene<'_>, groups: &GroupPods) -> anyhow::Result<Answer> {
+    let Subject { pod, job_size, refused, .. } = subject;
+    if let Some(why) = refused {
+        return Ok(Answer::Refused(why.clone()));
+    }
+    let is_made = !pod["metadata"]["uid"].is_null();
+    let verdict = admit(pod, scene.view, scene.policy).ok();
+    let verdict = verdict.filter(|_| !is_made && scene.policy.fabric != FabricPlacement::Off);
+    let preview = verdict.as_ref().and_then(|verdict| {
+        let template = &verdict.planned.as_ref()?.template;
+        let group = (&verdict.pod, template, *job_size);
+        let facts = (groups, &scene.in_use.nodes);
+        preview(group, &mut scene.view.clone(), facts, Timestamp::now())
+    });
+    match preview.map(|preview| preview.answer) {
+        None => answer(pod, scene),
+        Some(Ok(fabric)) => answer(pod, Scene { fabric: Some(&fabric), ..scene }),
+        Some(Err(why)) => Ok(match answer(pod, scene)? {
+            Answer::Nodes(mut nodes) => {
+                nodes.waits = vec![gate(GATE_FABRIC, Some(&why))];
+                nodes.changes.clear();
+                Answer::Nodes(nodes)
+            }
+            other => other,
+        }),
+    }
 }
 
 impl Answer {
@@ -155,7 +192,7 @@ fn of_admitted(pod: &Value, verdict: &Verdict, scene: Scene<'_>) -> anyhow::Resu
     let view = &*view;
     let ask = Ask::new(&admitted).on_fabric(scene.fabric);
     let budget = budget(view);
-    let room = scene.in_use.room(view, &budget);
+    let room = scene.in_use.room(view, &budget).besides(&ObjectKey::new(&admitted.metadata));
     let tried = pod_claims(&admitted, view).and_then(|known| {
         let attempt = room.attempt(&ask, nodes(view))?;
         Ok((known, attempt))
@@ -224,12 +261,15 @@ fn on_nodes(
     // A pod from a file has no gate yet, except for its group's fabric if that is not chosen.
     let gates = spec.scheduling_gates.iter().flatten();
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
-    let mut waits: Vec<String> = gates.map(|it| gate(it, why_waiting(pod))).collect();
+    let is_gated = scene.fabric.is_none() && gates.clone().any(|gate| gate.name == GATE_FABRIC);
+    let mut waits: Vec<String> = gates.map(|it| gate(&it.name, why_waiting(pod))).collect();
+    let mut remarks = remarks::about(admitted);
     for key in &known.allocated {
         let pools = pools_of(room.view(), key);
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
-        waits.extend(elsewhere(room.view(), key, admitted, &pools));
+        remarks.extend(elsewhere(room.view(), key, admitted, &pools));
     }
+    waits.extend(devices::binding(attempt));
     let mut not_selected = Vec::new();
     let mut barred: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (node, why) in attempt.barred() {
@@ -240,7 +280,19 @@ fn on_nodes(
             why => barred.entry(why.to_string()).or_default().push((*node).to_owned()),
         }
     }
-    let outcomes = Outcomes::new(room, attempt)?;
+    let mut outcomes = Outcomes::new(room, attempt)?;
+    if outcomes.fits.is_empty()
+        && let Ok(Some(Preemption { node, victims })) = room.preempt(ask, nodes(room.view()))
+    {
+        let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
+        remarks.push(format!(
+            "kube-scheduler evicts {} of lower priority for it on node {node}",
+            listed(&victims)
+        ));
+        barred.values_mut().for_each(|nodes| nodes.retain(|barred| barred != node));
+        barred.retain(|_, nodes| !nodes.is_empty());
+        outcomes.fits.push(node.to_owned());
+    }
     let (mut down, mut withheld, mut changes) = Default::default();
     if outcomes.fits.is_empty() {
         let candidates: Vec<&str> =
@@ -249,11 +301,14 @@ fn on_nodes(
             down = down::sentences(room, &candidates, ask);
         }
         withheld = withheld::sentences(room.view(), &candidates);
-        changes = changes::smallest(pod, (scene, room), &candidates, (&outcomes, ask))?;
+        // What lets this pod run need not let its group run.
+        if !is_gated {
+            changes = changes::smallest(pod, (scene, room), &candidates, (&outcomes, ask))?;
+        }
     }
     Ok(OnNodes {
         waits,
-        remarks: remarks::about(admitted),
+        remarks,
         not_selected,
         barred,
         down,
@@ -289,8 +344,8 @@ pub(crate) fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
 }
 
 /// Why the scheduler does not consider a pod with this gate; `group` is why its group has no fabric.
-fn gate(gate: &PodSchedulingGate, group: Option<&str>) -> String {
-    let what = match (gate.name.as_str(), group) {
+fn gate(gate: &str, group: Option<&str>) -> String {
+    let what = match (gate, group) {
         (GATE_FABRIC, None) => {
             "no fabric is chosen for its group (gate dranet.io/fabric)".to_owned()
         }

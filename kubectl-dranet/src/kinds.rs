@@ -18,6 +18,9 @@ pub(crate) const NODES: Kind = kind("v1", "Node", "nodes");
 pub(crate) const PODS: Kind = kind("v1", "Pod", "pods");
 pub(crate) const QUOTAS: Kind = kind("v1", "ResourceQuota", "resourcequotas");
 pub(crate) const LIMIT_RANGES: Kind = kind("v1", "LimitRange", "limitranges");
+pub(crate) const PRIORITY_CLASSES: Kind =
+    kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
+pub(crate) const RUNTIME_CLASSES: Kind = kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses");
 pub(crate) const CONFIG_MAPS: Kind = kind("v1", "ConfigMap", "configmaps");
 pub(crate) const SLICES: Kind = kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices");
 pub(crate) const CLASSES: Kind = kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses");

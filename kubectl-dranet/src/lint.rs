@@ -54,7 +54,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Output> {
 fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
     let objects = source::objects(path)?;
-    let seen = source::read_as_admission(&args.source, &args.admission, &[], &[])?;
+    let seen = source::read_as_admission(&args.source, &args.admission, &[], &[], &[])?;
     seen.must_know(&DEVICES)?;
     let ReadCluster { view, notes, .. } = seen;
     let mut linted = Vec::new();
@@ -75,7 +75,7 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let named = args.admission.namespace.as_deref();
     let scope = if args.all_namespaces { None } else { named };
     let pods = PODS.of(scope, "annotated pods are not checked");
-    let seen = source::read_as_admission(&args.source, &args.admission, KINDS, &[pods])?;
+    let seen = source::read_as_admission(&args.source, &args.admission, KINDS, &[pods], &[])?;
     seen.must_know(&DEVICES)?;
     let namespace = seen.namespace.as_deref().filter(|_| !args.all_namespaces);
     let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };

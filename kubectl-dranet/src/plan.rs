@@ -33,11 +33,13 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
+    let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
     let ReadCluster { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for subject in &subjects {
         let origin = &subject.origin;
-        let cluster = (&view, &in_use, &groups);
+        let cluster =
+            Surroundings { view: &view, in_use: &in_use, groups: &groups, quotas: &quotas };
         let decided = decide(subject, cluster, (&policy, args.output, &args.show))?;
         match args.output {
             PlanFormat::Text if subjects.len() > 1 => {
@@ -54,11 +56,23 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     Ok(output)
 }
 
+/// The cluster around a planned pod.
+#[derive(Clone, Copy)]
+struct Surroundings<'c> {
+    view: &'c ClusterView,
+    in_use: &'c InUse,
+    groups: &'c GroupPods,
+    quotas: &'c [Value],
+}
+
 fn decide(
-    Subject { pod, job_size, .. }: &Subject,
-    (view, in_use, groups): (&ClusterView, &InUse, &GroupPods),
+    Subject { pod, job_size, refused, .. }: &Subject,
+    Surroundings { view, in_use, groups, quotas }: Surroundings<'_>,
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
+    if let Some(why) = refused {
+        return Ok(Output { text: format!("The pod {why}\n"), denied: true, notes: Vec::new() });
+    }
     let mut verdict = match admit(pod, view, policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
@@ -79,7 +93,7 @@ fn decide(
     let namespace = admitted.metadata.namespace.get_or_insert_with(|| "default".to_owned()).clone();
     let mut with_template = view.clone();
     add_planned(&mut with_template, &planned, &namespace)?;
-    let now = Now::new(&admitted, &with_template, in_use);
+    let now = Now::new(&admitted, &with_template, (in_use, quotas));
     disown(&mut verdict.pod);
     let planned = &planned;
     let mut template = serde_json::to_value(&planned.template)?;
@@ -207,6 +221,9 @@ fn answer(now: &Now<'_>, planned: &Planned) -> String {
     if let Some(AlikeNodes { text, .. }) = fitting().next() {
         let all = counted(open + others, "node");
         return format!("Admitted: {text}, on {fits} of {all} now{closed}");
+    }
+    if let Some(refused) = &now.refused {
+        return format!("Admitted: it waits, since {refused}{closed}");
     }
     let why = match (open, others) {
         (0, 1..) => "no node takes it now",

@@ -12,7 +12,7 @@ use crate::kinds::{PODS, USE};
 use crate::settings;
 use crate::source;
 use crate::subject::{self, Beside, Subject};
-use crate::text::{self, counted, table};
+use crate::text::{self, counted, listed, table};
 use cluster::{Cluster, Fate};
 use cluster_model::gpu_drivers;
 use cluster_model::nic_drivers;
@@ -23,10 +23,20 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] = &["Deployment", "Node", "Pod", "ResourceQuota"];
+const KINDS: &[&str] =
+    &["Deployment", "LimitRange", "Node", "Pod", "PriorityClass", "ResourceQuota", "RuntimeClass"];
 /// The same, if nodes are added that copy existing ones.
-const WITH_MACHINES: &[&str] =
-    &["Deployment", "Node", "NodeTopology", "Pod", "ResourceQuota", "ResourceSlice"];
+const WITH_MACHINES: &[&str] = &[
+    "Deployment",
+    "LimitRange",
+    "Node",
+    "NodeTopology",
+    "Pod",
+    "PriorityClass",
+    "ResourceQuota",
+    "ResourceSlice",
+    "RuntimeClass",
+];
 
 /// The results of all pods.
 #[derive(Default)]
@@ -55,11 +65,13 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     }
     let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
     let pods = PODS.all("nodes are assumed to run no pods");
-    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
+    let mut seen =
+        source::read_as_admission(&args.source, &args.admission, kinds, &[pods], &subjects)?;
     seen.must_know(&USE)?;
     let namespace = seen.namespace.as_deref().unwrap_or("default");
     subject::put_into(&mut subjects, namespace);
     beside.put_into(&mut seen.view, namespace)?;
+    subject::fill(&mut subjects, &seen);
     let policy = settings::policy(&args.policy, &seen.kept);
     notes.extend(seen.notes.iter().cloned());
     let mut cluster = Cluster::new(seen, policy, &args.added)?;
@@ -85,7 +97,11 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
                 kept.pods.push(name);
                 continue;
             }
-            match cluster.place((&name, &pod), subject.job_size)? {
+            let fate = match &subject.refused {
+                Some(why) => Fate::Kept(Answer::Refused(why.clone())),
+                None => cluster.place((&name, &pod), subject.job_size)?,
+            };
+            match fate {
                 Fate::Placed(placed) => all.placed.push(placed),
                 Fate::Kept(answer) => {
                     kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });
@@ -158,6 +174,13 @@ fn person(Scheduled { placed, kept, remarks }: &Scheduled) -> anyhow::Result<Str
     }
     let pending: usize = kept.iter().map(|kept| kept.pods.len()).sum();
     writeln!(out, "{} placed, {pending} not", counted(placed.len(), "pod"))?;
+    for Placed { pod, evicts, .. } in placed.iter().filter(|placed| !placed.evicts.is_empty()) {
+        writeln!(
+            out,
+            "Note: {pod}: kube-scheduler evicts {} of lower priority for it.",
+            listed(evicts)
+        )?;
+    }
     for Remark { pod, remark } in remarks {
         writeln!(out, "Note: {pod}: {remark}.")?;
     }

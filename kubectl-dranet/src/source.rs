@@ -5,12 +5,13 @@ use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
     COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
-    INSTALLATION, Kind, LIMIT_RANGES, POD_GROUPS, PODS, QUOTAS, Query, TAINT_RULES, TOPOLOGIES,
-    VIEW,
+    INSTALLATION, Kind, LIMIT_RANGES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, Query,
+    RUNTIME_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
 use crate::settings::ADMISSION;
+use crate::subject::Subject;
 use crate::text::{counted, listed};
 use anyhow::Context as _;
 use cluster_model::names::{EVENT_COMPUTE_DOMAIN, object};
@@ -23,7 +24,7 @@ use fabric_controller::node_label;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -354,14 +355,12 @@ fn without(kind: &str) -> &'static str {
 
 /// The same, and what admission knows in addition: quotas of the namespace, and remembered
 /// machines.
-pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec<Query> {
+pub(crate) fn of_admission(args: &AdmissionArgs, namespaces: &BTreeSet<String>) -> Vec<Query> {
     let machines = CONFIG_MAPS.one(
         &args.admission_namespace,
         object::MACHINES,
         "machines that admission remembers are unknown: node pools scaled to zero are ignored",
     );
-    let quotas = QUOTAS.of(namespace, "quotas are not checked");
-    let limit_ranges = LIMIT_RANGES.of(namespace, "LimitRanges are not checked");
     let groups = pod_groups();
     let settings = DEPLOYMENTS.one(
         &args.admission_namespace,
@@ -369,8 +368,30 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec
         "admission is assumed to have the chart's settings, except for flags given here",
     );
     let domains = compute_domains();
-    let own = [machines, quotas, limit_ranges, settings, domains];
-    of_view().into_iter().chain(own).chain(groups).collect()
+    let own = [machines, settings, domains].into_iter().chain(limits_of(namespaces));
+    of_view().into_iter().chain(own).chain(groups).chain(classes_of_pods()).collect()
+}
+
+/// What limits pods of these namespaces, or of all if none is named.
+fn limits_of(namespaces: &BTreeSet<String>) -> Vec<Query> {
+    let of = |namespace: Option<&str>| {
+        [
+            QUOTAS.of(namespace, "quotas are not checked"),
+            LIMIT_RANGES.of(namespace, "LimitRanges are not checked"),
+        ]
+    };
+    match namespaces.is_empty() {
+        true => of(None).into(),
+        false => namespaces.iter().flat_map(|namespace| of(Some(namespace))).collect(),
+    }
+}
+
+/// What pods name, and the API server fills in.
+pub(crate) fn classes_of_pods() -> [Query; 2] {
+    [
+        PRIORITY_CLASSES.all("priorities of pods in files are unknown"),
+        RUNTIME_CLASSES.all("overhead and node selectors of RuntimeClasses are unknown"),
+    ]
 }
 
 /// NVIDIA's `ComputeDomain`s: whether the API server has them.
@@ -395,17 +416,25 @@ pub(crate) fn pod_groups() -> [Query; 2] {
     [POD_GROUPS.all(without), COMPOSITE_POD_GROUPS.all(without)]
 }
 
-/// Reads everything that admission knows.
+/// The namespaces of these pods: their own, or else this one.
+pub(crate) fn namespaces(pods: &[Subject], or_else: Option<&str>) -> BTreeSet<String> {
+    let own = pods.iter().map(|it| it.pod["metadata"]["namespace"].as_str());
+    let all = own.chain(pods.is_empty().then_some(None));
+    all.filter_map(|own| own.or(or_else)).map(str::to_owned).collect()
+}
+
+/// Reads everything that admission knows, with what limits these pods.
 pub(crate) fn read_as_admission(
     args: &SourceArgs,
     admission: &AdmissionArgs,
     kinds: &'static [&'static str],
     more: &[Query],
+    pods: &[Subject],
 ) -> anyhow::Result<ReadCluster> {
     let source = Source::open(args)?;
     let named = admission.namespace.as_deref();
     let namespace = source.namespace(named);
-    let mut queries = of_admission(admission, namespace.as_deref());
+    let mut queries = of_admission(admission, &namespaces(pods, namespace.as_deref()));
     queries.extend_from_slice(more);
     let mut seen = source.read(&queries, kinds)?;
     seen.namespace = namespace.or(seen.namespace);

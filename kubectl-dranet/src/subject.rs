@@ -2,9 +2,11 @@
 //! or one from the cluster.
 
 mod beside;
+mod filled;
 mod workload;
 
 pub(crate) use beside::Beside;
+pub(crate) use filled::fill;
 pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
@@ -16,7 +18,8 @@ use std::path::Path;
 use workload::{of_object, remarks};
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] = &["Deployment", "Node", "Pod", "ResourceQuota"];
+const KINDS: &[&str] =
+    &["Deployment", "LimitRange", "Node", "Pod", "PriorityClass", "ResourceQuota", "RuntimeClass"];
 
 /// The pods that the flags name, each with its namespace if known, and the cluster as admission
 /// sees it, with its pods, nodes and quotas.
@@ -36,9 +39,9 @@ pub(crate) fn read(
         }
         _ => Asked::default(),
     };
-    let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
-    let namespace = source.namespace(of_pod.or(named));
-    let mut queries = source::of_admission(admission, namespace.as_deref());
+    let namespace = source.namespace(named);
+    let namespaces = source::namespaces(&subjects, namespace.as_deref());
+    let mut queries = source::of_admission(admission, &namespaces);
     queries.push(PODS.all("CPU and memory that pods use are not known"));
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);
@@ -57,6 +60,7 @@ pub(crate) fn read(
         put_into(&mut subjects, namespace);
     }
     beside.put_into(&mut seen.view, seen.namespace.as_deref().unwrap_or("default"))?;
+    fill(&mut subjects, &seen);
     Ok((subjects, seen))
 }
 

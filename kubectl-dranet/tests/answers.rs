@@ -5,6 +5,8 @@
 
 #[path = "answers/amounts.rs"]
 mod amounts;
+#[path = "answers/filled.rs"]
+mod filled;
 #[path = "answers/inputs.rs"]
 mod inputs;
 #[path = "answers/now.rs"]

@@ -2,7 +2,7 @@
 
 use crate::pod_containers::in_order;
 use dra_allocator::Quantity as Parsed;
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
@@ -86,27 +86,59 @@ impl Amounts {
 
 /// A pod's requests: those of its containers together or, if larger, those of an init
 /// container with the sidecars before it (`PodRequests` in
-/// `k8s.io/component-helpers/resource/helpers.go`).
-pub fn requests(spec: &PodSpec) -> Amounts {
+/// `k8s.io/component-helpers/resource/helpers.go`, with `UseStatusResources` as kube-scheduler has it).
+pub fn requests(pod: &Pod) -> Amounts {
+    let Some(spec) = &pod.spec else { return Amounts::default() };
+    let status = pod.status.as_ref();
+    let is_infeasible = status.is_some_and(|status| {
+        let mut conditions = status.conditions.iter().flatten();
+        let pending = conditions.find(|it| it.type_ == "PodResizePending");
+        pending.is_some_and(|it| it.reason.as_deref() == Some("Infeasible"))
+    });
+    let statuses = status.into_iter().flat_map(|status| {
+        let inits = status.init_container_statuses.iter().flatten();
+        inits.chain(status.container_statuses.iter().flatten())
+    });
+    let statuses: BTreeMap<&str, &ContainerStatus> =
+        statuses.map(|status| (status.name.as_str(), status)).collect();
     // The running containers, and the most at any time.
     let (mut running, mut sum) = (Amounts::default(), Amounts::default());
     for (kind, container) in in_order(spec) {
         let mut now = running.clone();
-        now.add(&of_container(container));
+        let status = statuses.get(container.name.as_str()).copied();
+        now.add(&of_container(container, status, is_infeasible));
         sum.raise_to(&now);
         if kind.stays() {
             running = now;
         }
     }
     if let Some(whole) = &spec.resources {
-        sum.0.extend(of_resources(whole).0);
+        sum.0.extend(Amounts::new(whole.requests.as_ref()).0);
+        // A limit of the pod is its request only where no container requests the resource
+        // (`setDefaultPodLevelRequests`).
+        for (name, limit) in Amounts::new(whole.limits.as_ref()).0 {
+            sum.0.entry(name).or_insert(limit);
+        }
     }
     sum.add(&Amounts::new(spec.overhead.as_ref()));
     sum
 }
 
-fn of_container(container: &Container) -> Amounts {
-    container.resources.as_ref().map(of_resources).unwrap_or_default()
+/// What a container requests; if it is resized in place, the most of what it has and of what it is to
+/// have (`determineContainerReqs`).
+fn of_container(
+    container: &Container,
+    status: Option<&ContainerStatus>,
+    is_infeasible: bool,
+) -> Amounts {
+    let wanted = container.resources.as_ref().map(of_resources).unwrap_or_default();
+    let Some((status, has)) = status.and_then(|it| Some((it, it.resources.as_ref()?))) else {
+        return wanted;
+    };
+    let mut most = if is_infeasible { Amounts::default() } else { wanted };
+    most.raise_to(&Amounts::new(has.requests.as_ref()));
+    most.raise_to(&Amounts::new(status.allocated_resources.as_ref()));
+    most
 }
 
 /// The requests; a resource with a limit alone requests that much, as the API server fills in
@@ -146,12 +178,45 @@ mod tests {
             ),
             (json!([]), json!({"overhead": {"cpu": "250m"}}), "1750m"),
             (json!([]), json!({"resources": cpu("8")}), "8"),
-            (json!([]), json!({"resources": {"limits": {"cpu": "8"}}}), "8"),
+            (json!([]), json!({"resources": {"limits": {"cpu": "8"}}}), "1500m"),
         ] {
             let mut spec = json!({"containers": containers, "initContainers": inits});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let found = requests(&serde_json::from_value(spec.clone()).unwrap());
+            let found = requests(&serde_json::from_value(json!({"spec": spec})).unwrap());
             assert_eq!(found, amounts(json!({"cpu": expected})), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_pod_is_its_request_where_no_container_has_one() {
+        let spec = json!({"containers": [{"name": "a"}], "resources": {"limits": {"cpu": "8"}}});
+        let found = requests(&serde_json::from_value(json!({"spec": spec})).unwrap());
+        assert_eq!(found, amounts(json!({"cpu": "8"})));
+    }
+
+    /// What is asked for, is allocated, and is in force; and whether the resize is infeasible.
+    #[test]
+    fn a_container_that_is_resized_counts_with_the_most_of_what_it_has_and_is_to_have() {
+        for (asks, allocated, has, reason, expected) in [
+            ("1", Some("1"), Some("1"), None, "1"),
+            ("1", Some("4"), Some("4"), None, "4"),
+            ("4", Some("1"), Some("1"), Some("Deferred"), "4"),
+            ("4", Some("1"), Some("2"), Some("Infeasible"), "2"),
+            ("4", Some("9"), None, None, "4"),
+        ] {
+            let cpu = |cpu: &str| json!({"cpu": cpu});
+            let mut status = json!({"name": "c", "allocatedResources": allocated.map(cpu)});
+            if let Some(has) = has {
+                status["resources"] = json!({"requests": cpu(has)});
+            }
+            let pod = json!({
+                "spec": {"containers": [{"name": "c", "resources": {"requests": cpu(asks)}}]},
+                "status": {"containerStatuses": [status], "conditions": reason.map(|reason| {
+                    json!([{"type": "PodResizePending", "status": "True", "reason": reason}])
+                })},
+            });
+            let found = requests(&serde_json::from_value(pod.clone()).unwrap());
+            assert_eq!(found, amounts(cpu(expected)), "{pod}");
         }
     }
 

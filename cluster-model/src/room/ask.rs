@@ -5,6 +5,7 @@ use super::claims::{self, ClaimSource};
 use super::node_facts::Tolerated;
 use super::ports::HostPort;
 use super::terms::{Labels, Term};
+use crate::names::job_label;
 use crate::placement::{Affinity, Placement};
 use crate::view::{ClusterView, ObjectKey};
 use dra_allocator::Claim;
@@ -30,8 +31,9 @@ pub struct Ask {
     pub apart: Vec<Term>,
     /// Pods that it must share a domain with.
     pub near: Vec<Term>,
-    /// Its labels, if terms may select them.
-    pub labels: Option<Labels>,
+    /// Its labels, by which terms select it: those that only number the pods of a job are left out if
+    /// the pod has no terms of its own.
+    pub labels: Labels,
     /// Its priority, if it may take CPU, memory and other resources from pods of lower priority.
     priority: Option<i32>,
     /// Pods of a lower priority than this give way; `None` if none does.
@@ -52,14 +54,14 @@ impl Ask {
     fn with(pod: &Pod, claims: Vec<ClaimSource>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let (apart, near) = Term::of(spec);
-        let labels = (!apart.is_empty() || !near.is_empty()).then(|| labels(pod));
+        let labels = labels(pod, !apart.is_empty() || !near.is_empty());
         let tolerations = spec.tolerations.iter().flatten();
         Self {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
             claims,
             ports: HostPort::of(spec),
             fabric: None,
-            requests: requests(spec),
+            requests: requests(pod),
             placement: Placement::new(pod),
             tolerations: tolerations.filter_map(Tolerated::new).collect(),
             apart,
@@ -142,8 +144,9 @@ fn priority(spec: &PodSpec) -> Option<i32> {
     (!never).then(|| spec.priority.unwrap_or_default())
 }
 
-fn labels(pod: &Pod) -> Labels {
+fn labels(pod: &Pod, with_numbers: bool) -> Labels {
     let labels = pod.metadata.labels.iter().flatten();
+    let labels = labels.filter(|(key, _)| with_numbers || !job_label::NUMBERS.contains(&&***key));
     labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
 }
 

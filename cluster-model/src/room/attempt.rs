@@ -2,7 +2,7 @@
 
 use super::Room;
 use super::ask::Ask;
-use super::domain::Domain;
+use super::domain::{Domain, KeptClear};
 use super::extended::Extended;
 use super::node_facts::NodeFacts;
 use super::nodes::{NodeInfo, Usage};
@@ -23,6 +23,8 @@ pub(super) struct ResolvedAsk<'k> {
     /// Extended resources that claims can stand for.
     extended: Option<Extended>,
     pub(super) domains: Vec<Domain<'k>>,
+    /// Where other pods do not let it be.
+    kept_clear: KeptClear,
 }
 
 /// What happens to a pod on each node.
@@ -120,6 +122,7 @@ impl<'r> Room<'r> {
             elsewhere: elsewhere.collect(),
             extended: Extended::new(&ask.requests, self.view),
             domains: self.domains(ask),
+            kept_clear: self.kept_clear(ask),
         })
     }
 
@@ -150,10 +153,10 @@ impl<'r> Room<'r> {
             None => usize::MAX,
         };
         let times = self.times_by_ports(node, ask)?.min(times);
-        let closed = resolved
-            .domains
-            .iter()
-            .find_map(|domain| domain.why_not(self.label(node, domain.key())));
+        let mut domains = resolved.domains.iter();
+        let closed = domains
+            .find_map(|domain| domain.why_not(self.label(node, domain.key())))
+            .or_else(|| resolved.kept_clear.why_not(|key| self.label(node, key)));
         closed.map_or(Ok(times), Err)
     }
 

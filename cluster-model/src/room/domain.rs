@@ -1,9 +1,10 @@
-//! Applies the pod's own affinity to other pods.
+//! Required affinity between pods (`plugins/interpodaffinity`): the pod's own terms, and the
+//! anti-affinity of pods that run.
 
 use super::ask::Ask;
 use super::why_not::WhyNot;
 use super::{Room, Term};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The domains of a term, and which of them contain pods that it selects.
@@ -69,16 +70,47 @@ impl Room<'_> {
             |namespace: &str, labels: &_| term.matches(&ask.namespace, namespace, labels);
         let bound = self.nodes.pods().filter(|(_, key, _)| !self.has_left(key));
         let bound = bound.filter(|(_, key, pod)| is_meant(&key.namespace, &pod.labels));
-        let added = self.added.iter().filter(|(_, other)| {
-            other.labels.as_ref().is_some_and(|labels| is_meant(&other.namespace, labels))
-        });
+        let added = self.added.iter();
+        let added = added.filter(|(_, other)| is_meant(&other.namespace, &other.labels));
         let nodes: BTreeSet<&str> =
             bound.map(|(node, _, _)| node).chain(added.map(|(node, _)| &**node)).collect();
         let inventory = self.view.inventory();
         let there = nodes
             .into_iter()
             .filter_map(|node| inventory.node(node)?.labels.get(&*term.topology_key).cloned());
-        let itself = ask.labels.as_ref().is_some_and(|own| is_meant(&ask.namespace, own));
+        let itself = is_meant(&ask.namespace, &ask.labels);
         Domain { key: &term.topology_key, near, itself, there: there.collect() }
+    }
+
+    /// The domains from which the anti-affinity of other pods keeps a pod.
+    pub(super) fn kept_clear(&self, ask: &Ask) -> KeptClear {
+        let bound = self.nodes.apart().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
+        let bound = bound.map(|(node, key, terms)| (node, &*key.namespace, terms));
+        let added = self.added.iter();
+        let added = added.map(|(node, other)| (&**node, &*other.namespace, &*other.apart));
+        let mut domains = KeptClear::default();
+        for (node, namespace, terms) in bound.chain(added) {
+            for term in terms.iter().filter(|it| it.matches(namespace, &ask.namespace, &ask.labels))
+            {
+                if let Some(value) = self.label(node, &term.topology_key) {
+                    let values = domains.0.entry(term.topology_key.as_str().into()).or_default();
+                    values.insert(value.into());
+                }
+            }
+        }
+        domains
+    }
+}
+
+/// The domains that other pods keep clear of a pod: values by node label.
+#[derive(Debug, Default)]
+pub(super) struct KeptClear(BTreeMap<Box<str>, BTreeSet<Box<str>>>);
+
+impl KeptClear {
+    /// Why the pod is kept off a node with these labels.
+    pub(super) fn why_not<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> Option<WhyNot> {
+        let mut closed = self.0.iter();
+        let closed = closed.find(|(key, values)| label(key).is_some_and(|it| values.contains(it)));
+        closed.map(|(key, _)| WhyNot::KeptClear { domains: key.clone() })
     }
 }

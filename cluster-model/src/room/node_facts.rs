@@ -71,11 +71,13 @@ impl NodeFacts {
         }
     }
 
-    /// The same for a node of a file, which somebody may have written: without
-    /// `status.allocatable`, nothing is known about its resources.
+    /// The same for a node of a file, which somebody may have written: without `status.allocatable`,
+    /// nothing is known about its resources, unless the API server wrote the status.
     pub fn of_file(node: &Node) -> Self {
         let facts = Self::new(node);
-        let is_known = facts.allocatable.as_ref().is_some_and(|amounts| !amounts.is_empty());
+        let is_whole = node.status.as_ref().is_some_and(|status| status.node_info.is_some());
+        let is_known =
+            is_whole || facts.allocatable.as_ref().is_some_and(|amounts| !amounts.is_empty());
         Self { allocatable: facts.allocatable.filter(|_| is_known), ..facts }
     }
 

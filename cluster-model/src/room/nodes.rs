@@ -9,7 +9,7 @@ use super::claims::made_claims;
 use super::interner::Interner;
 use super::node_facts::NodeFacts;
 use super::ports::HostPort;
-use super::terms::Labels;
+use super::terms::{Labels, Term};
 use crate::view::ObjectKey;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,20 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     all: HashMap<Arc<str>, Arc<NodeInfo>>,
+    /// The few pods with a node that have anti-affinity, with their terms.
+    apart: BTreeMap<Arc<PodKey>, (Arc<str>, Arc<[Term]>)>,
+    /// Pods without a node that have claims: while the scheduler binds one of them, it has devices and
+    /// holds its room.
+    waiting: BTreeMap<Arc<PodKey>, Arc<WaitingPod>>,
     index: PodIndex,
+}
+
+/// A pod without a node, with claims.
+#[derive(Debug)]
+pub(super) struct WaitingPod {
+    /// The names of its claims.
+    pub(super) claims: Vec<String>,
+    pub(super) ask: Arc<Ask>,
 }
 
 /// A node and the pods on it; either may be reported first.
@@ -53,7 +66,7 @@ pub struct PodKey {
 #[derive(Clone, Debug)]
 pub(super) struct BoundPod {
     requests: Arc<Amounts>,
-    priority: i32,
+    pub(super) priority: i32,
     /// Its labels; pods of one owner share them.
     pub(super) labels: Arc<Labels>,
     /// The ports of the node that it has.
@@ -111,8 +124,15 @@ impl Nodes {
     pub fn apply_pod(&mut self, pod: &Pod) {
         let key = ObjectKey::new(&pod.metadata);
         self.delete_pod(&key);
-        let Some((node, bound)) = self.index.bound(pod) else { return };
         let key = Arc::new(self.index.key(&key));
+        if let Some(waiting) = self.index.waiting(pod) {
+            self.waiting.insert(Arc::clone(&key), Arc::new(waiting));
+        }
+        let Some((node, bound)) = self.index.bound(pod) else { return };
+        let (apart, _) = pod.spec.as_ref().map(Term::of).unwrap_or_default();
+        if !apart.is_empty() {
+            self.apart.insert(Arc::clone(&key), (Arc::clone(&node), apart.into()));
+        }
         self.index.node_of.insert(Arc::clone(&key), Arc::clone(&node));
         let info = Arc::make_mut(self.all.entry(node).or_default());
         info.usage.add(&bound.requests, 1);
@@ -122,6 +142,8 @@ impl Nodes {
     /// Removes a pod.
     pub fn delete_pod(&mut self, key: &ObjectKey) {
         let key = self.index.key(key);
+        self.waiting.remove(&key);
+        self.apart.remove(&key);
         let Some(node) = self.index.node_of.remove(&key) else { return };
         let Some(info) = self.all.get_mut(&node) else { return };
         let info = Arc::make_mut(info);
@@ -140,7 +162,8 @@ impl Nodes {
     /// Returns a cheap copy for reading, without the state that only changes need.
     #[must_use]
     pub fn to_read(&self) -> Self {
-        Self { all: self.all.clone(), index: PodIndex::default() }
+        let Self { all, apart, waiting, index: _ } = self.clone();
+        Self { all, apart, waiting, index: PodIndex::default() }
     }
 
     /// What a node says of itself; `None` if it is unknown.
@@ -157,6 +180,16 @@ impl Nodes {
         self.all.iter().flat_map(|(node, info)| {
             info.pods.iter().map(move |(key, bound)| (&**node, &**key, bound))
         })
+    }
+
+    /// The pods with anti-affinity, with the node's name and their terms.
+    pub(super) fn apart(&self) -> impl Iterator<Item = (&str, &PodKey, &[Term])> {
+        self.apart.iter().map(|(key, (node, terms))| (&**node, &**key, &**terms))
+    }
+
+    /// The pods without a node that have claims.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&PodKey, &WaitingPod)> {
+        self.waiting.iter().map(|(key, pod)| (&**key, &**pod))
     }
 
     /// The lowest priority of a pod with a node.
@@ -204,6 +237,17 @@ impl PodIndex {
         }
     }
 
+    /// Returns a pod that has claims and no node, while the scheduler may bind it.
+    fn waiting(&mut self, pod: &Pod) -> Option<WaitingPod> {
+        let spec = pod.spec.as_ref().filter(|spec| spec.node_name.is_none())?;
+        let is_gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        let entries = spec.resource_claims.iter().flatten();
+        let named = entries.filter_map(|entry| entry.resource_claim_name.clone());
+        let claims: Vec<String> = named.chain(made_claims(pod)).collect();
+        let ask = (!is_gated && !claims.is_empty()).then(|| self.asks.share(Ask::of_kind(pod)))?;
+        Some(WaitingPod { claims, ask })
+    }
+
     /// Returns the node of a pod and what the pod uses there; `None` if it uses no node.
     fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
         let spec = pod.spec.as_ref()?;
@@ -219,7 +263,7 @@ impl PodIndex {
         let labels = pod.metadata.labels.iter().flatten();
         let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();
         let labels = self.labels.share(labels);
-        let requests = self.amounts.share(requests(spec));
+        let requests = self.amounts.share(requests(pod));
         let priority = spec.priority.unwrap_or_default();
         let ports = HostPort::of(spec).into();
         Some((node, BoundPod { requests, priority, labels, ports, devices }))

@@ -1,7 +1,5 @@
-//! Required pod affinity and anti-affinity, as far as the pod itself requires it
-//! (`plugins/interpodaffinity`). Anti-affinity of running pods against new ones is
-//! ignored, and labels of namespaces are unknown: a term that selects namespaces by them counts
-//! pods of every namespace.
+//! The terms of required pod affinity and anti-affinity (`plugins/interpodaffinity`). Labels of
+//! namespaces are unknown: a term that selects namespaces by them counts pods of every namespace.
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

@@ -47,6 +47,11 @@ pub enum WhyNot {
         /// The node label whose values are the domains.
         domains: Box<str>,
     },
+    /// Pods in the same domain have an anti-affinity that selects this pod.
+    KeptClear {
+        /// The node label whose values are the domains.
+        domains: Box<str>,
+    },
     /// No pod that the pod's affinity selects is in the same domain.
     NotNear {
         /// The node label whose values are the domains.
@@ -119,6 +124,10 @@ impl fmt::Display for WhyNot {
             Self::Apart { domains } => write!(
                 f,
                 "its {domains} has pods that the pod must not be near (pod anti-affinity)"
+            ),
+            Self::KeptClear { domains } => write!(
+                f,
+                "its {domains} has pods that must not be near this pod (their pod anti-affinity)"
             ),
             Self::NotNear { domains } => {
                 write!(f, "its {domains} has no pod that the pod must be near (pod affinity)")

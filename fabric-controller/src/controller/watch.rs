@@ -9,7 +9,7 @@ use crate::pod_groups::MadePodGroups;
 use cluster_model::names::label;
 use cluster_model::room::Nodes;
 use cluster_model::view::ObjectKey;
-use cluster_model::watch::{Sink, USES_A_NODE, follow_into, wait_for_pod_groups};
+use cluster_model::watch::{HAS_NOT_ENDED, Sink, follow_into, wait_for_pod_groups};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::watcher;
@@ -77,7 +77,7 @@ impl Watched {
         let of_pod_groups = pod_groups.then(|| self.complete.wait_for("podgroups of groups"));
         let pods = Api::<Pod>::all(client.clone());
         let in_group = watcher::Config::default().labels(label::FABRIC_GROUP);
-        let on_node = watcher::Config::default().fields(USES_A_NODE);
+        let on_node = watcher::Config::default().fields(HAS_NOT_ENDED);
         let watches = (
             follow_into(pods.clone(), in_group.clone(), GroupPodSink(Arc::clone(self)), of_groups),
             follow_into(pods, on_node, BoundPodSink(Arc::clone(self)), with_nodes),
@@ -136,7 +136,7 @@ impl Sink<Pod> for GroupPodSink {
     }
 }
 
-/// Receives pods with nodes: what they use there.
+/// Receives pods that have not ended: what they use on their node, also while they are bound to it.
 struct BoundPodSink(Arc<Watched>);
 
 impl Sink<Pod> for BoundPodSink {

@@ -121,6 +121,9 @@ pub(crate) struct Placed {
     pub(crate) score: Option<i64>,
     /// Nodes with the same score.
     pub(crate) equal_nodes: Vec<String>,
+    /// Pods of lower priority that kube-scheduler evicts for it, by namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) evicts: Vec<String>,
     /// What it gets.
     pub(crate) devices: Vec<Device>,
     /// The number of GPUs that the node's device plugin gives it.

@@ -71,7 +71,9 @@ fn has_plugin_gpus(pod: &Pod, driver: &GpuDriver) -> bool {
     let phase = status.and_then(|status| status.phase.as_deref());
     let is_by_claim = status.is_some_and(|it| it.extended_resource_claim_status.is_some());
     let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
-    let Some(spec) = pod.spec.as_ref().filter(|_| !has_ended && !is_by_claim) else { return false };
-    let requests = requests(spec);
+    if has_ended || is_by_claim {
+        return false;
+    }
+    let requests = requests(pod);
     driver.extended_resources.iter().any(|resource| requests.units(resource) > 0)
 }

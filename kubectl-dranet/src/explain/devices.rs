@@ -11,7 +11,8 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::ClaimName;
 use dra_allocator::explain::{Explanation, Failure};
 use dra_allocator::reasons::reasons;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Maximum number of holders of devices in use that are named.
 const HOLDERS: usize = 8;
@@ -71,6 +72,28 @@ impl Outcomes {
     pub(super) fn looked_at(&self) -> usize {
         self.fits.len() + self.groups.iter().map(|group| group.nodes.len()).sum::<usize>()
     }
+}
+
+/// What a pod waits for on every node on which it fits: its devices have conditions that must be true
+/// before it is bound there (`PreBind` of `plugins/dynamicresources`).
+pub(super) fn binding(attempt: &Attempt<'_, '_>) -> Option<String> {
+    let mut conditions: BTreeSet<Arc<str>> = BTreeSet::new();
+    for alike in attempt.alike() {
+        let Prediction::Fits(fit) = alike.result else { continue };
+        let results = fit.allocations.iter().flat_map(|allocation| &allocation.results);
+        let own: Vec<&Arc<str>> = results.flat_map(|result| &result.binding_conditions).collect();
+        if own.is_empty() {
+            return None;
+        }
+        conditions.extend(own.into_iter().cloned());
+    }
+    let conditions: Vec<_> = conditions.iter().map(ToString::to_string).collect();
+    (!conditions.is_empty()).then(|| {
+        format!(
+            "it is bound when its devices are ready: condition {} is to be true",
+            listed(&conditions)
+        )
+    })
 }
 
 /// Pools that the scheduler ignores.

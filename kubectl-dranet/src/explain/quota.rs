@@ -1,5 +1,8 @@
-//! Claims that a quota refuses: the pod exists, its claim is never created, and nothing is scheduled
-//! (`pkg/quota/v1/evaluator/core/resource_claims.go`).
+//! Claims and pods that a quota refuses. The API server refuses a pod itself
+//! (`pkg/quota/v1/evaluator/core/pods.go`); with a claim that is refused, the pod exists, its claim is
+//! never created, and nothing is scheduled (`resource_claims.go` there).
+
+mod pods;
 
 use cluster_model::room::PodClaims;
 use cluster_model::view::ClusterView;
@@ -22,17 +25,24 @@ pub(crate) fn refusal(
     view: &ClusterView,
 ) -> Option<String> {
     let quotas = quotas.iter().filter_map(|quota| ResourceQuota::deserialize(quota).ok());
-    let quotas: Vec<_> = quotas.filter(|quota| limits(quota, pod)).collect();
+    let quotas: Vec<_> = quotas.collect();
+    let is_new = pod.metadata.uid.is_none();
+    let of_pod = quotas.iter().filter(|_| is_new).find_map(|it| pods::refusal(it, pod, view));
+    if of_pod.is_some() {
+        return of_pod;
+    }
+    let quotas: Vec<_> = quotas.into_iter().filter(|quota| limits(quota, pod)).collect();
     needed(claims, view)
         .iter()
         .find_map(|(key, number)| quotas.iter().find_map(|quota| exceeded(quota, key, *number)))
 }
 
-/// Counts the claims that are created for this pod as in use.
+/// Counts the pod, and the claims that are created for it, as in use.
 pub(crate) fn charge(pod: &Pod, claims: &PodClaims, quotas: &mut [Value], view: &ClusterView) {
     let needed = needed(claims, view);
     for object in quotas {
         let Ok(quota) = ResourceQuota::deserialize(&*object) else { continue };
+        pods::charge(&quota, pod, view, &mut object["status"]["used"]);
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
         for key in hard.into_iter().flat_map(BTreeMap::keys).filter(|_| limits(&quota, pod)) {
             if let Some(more) = needed.get(key) {

@@ -1,12 +1,13 @@
 //! What a planned pod would get if it were created now.
 
-use crate::explain::not_there;
+use crate::explain::{not_there, quota};
 use crate::in_use::InUse;
 use crate::predicted::{AlikeNodes, alike_nodes, nodes};
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Closed, NodeFacts, PodClaims, pod_claims};
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What a planned pod would get now.
@@ -21,24 +22,36 @@ pub(crate) struct Now<'v> {
     pub(super) kept_off: BTreeMap<String, Vec<&'v str>>,
     /// How many of the other nodes are cordoned or not ready.
     pub(super) closed: BTreeMap<Closed, usize>,
-    /// Why the claims of the pod cannot be looked up.
+    /// Why a quota refuses the pod or its claims.
+    pub(super) refused: Option<String>,
+    /// Why nothing is known of the pod on any node.
     pub(crate) unknown: Option<String>,
 }
 
 impl<'v> Now<'v> {
-    pub(super) fn new(pod: &Pod, view: &'v ClusterView, in_use: &InUse) -> Self {
+    pub(super) fn new(
+        pod: &Pod,
+        view: &'v ClusterView,
+        (in_use, quotas): (&InUse, &[Value]),
+    ) -> Self {
         let mut now = Self {
             claims: PodClaims::default(),
             results: BTreeMap::new(),
             open: Vec::new(),
             kept_off: BTreeMap::new(),
             closed: BTreeMap::new(),
+            refused: None,
             unknown: None,
         };
         let budget = budget(view);
         let room = in_use.room(view, &budget);
-        let tried = pod_claims(pod, view)
-            .and_then(|claims| Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)));
+        let tried = pod_claims(pod, view).and_then(|claims| {
+            now.refused = quota::refusal(pod, &claims, quotas, view);
+            match &now.refused {
+                Some(refused) => Err(refused.clone()),
+                None => Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)),
+            }
+        });
         match tried {
             Ok((claims, attempt)) => {
                 now.open = alike_nodes(view, &attempt, &claims);

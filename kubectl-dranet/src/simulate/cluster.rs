@@ -16,13 +16,13 @@ use cluster_model::gpu_drivers;
 use cluster_model::names::{GATE_FABRIC, label};
 use cluster_model::predict::{Fit, Prediction, budget};
 use cluster_model::room::{Amounts, Ask, Extended, PodClaims, pod_claims};
-use cluster_model::view::{ClusterView, Index as _, ObjectKey};
-use dra_allocator::DeviceId;
+use cluster_model::view::{ClusterView, Index, ObjectKey};
+use dra_allocator::{ClaimName, DeviceId};
 use fabric_controller::group_pods::GroupPods;
 use fabric_controller::preview::preview;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
-use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 use scheduler_ext::answer::Scored;
 use scheduler_ext::expected::Expected;
 use scheduler_ext::prioritize::Ranker;
@@ -125,6 +125,11 @@ impl Cluster {
         let Asked { pod: admitted, known, .. } = &asked;
         let refused = quota::refusal(admitted, known, &self.quotas, &self.view);
         let fits = if refused.is_none() { self.fits(&asked.ask)? } else { Vec::new() };
+        let mut evicts = Vec::new();
+        let mut fits = fits;
+        if fits.is_empty() && refused.is_none() {
+            (fits, evicts) = self.preempt(&asked.ask)?;
+        }
         if fits.is_empty() {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
@@ -143,6 +148,7 @@ impl Cluster {
             near_eighths: at_start.map(|it| AtStart::PARTS - it.missed),
             score,
             equal_nodes,
+            evicts,
             devices,
             plugin_gpus,
         }))
@@ -232,6 +238,29 @@ impl Cluster {
         Ok(attempt.fits().into_iter().map(str::to_owned).collect())
     }
 
+    /// The node on which pods of lower priority give way, without them, and their names.
+    fn preempt(&mut self, ask: &Ask) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+        let budget = budget(&self.view);
+        let room = self.in_use.room(&self.view, &budget);
+        let found = room.preempt(ask, nodes(&self.view)).map_err(anyhow::Error::msg)?;
+        let Some((node, victims)) = found.map(|it| (it.node.to_owned(), it.victims)) else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        for key in &victims {
+            self.in_use.nodes.delete_pod(key);
+            let own = self.view.claims().filter(|(claim, known)| {
+                let user = known.pod.as_ref().is_some_and(|(user, _)| *user == key.name);
+                user && claim.namespace == key.namespace
+            });
+            let own: Vec<ObjectKey> = own.map(|(claim, _)| claim.clone()).collect();
+            for claim in &own {
+                Index::<ResourceClaim>::delete(&mut self.view, claim);
+            }
+            Index::<Pod>::delete(&mut self.view, key);
+        }
+        Ok((vec![node], victims.iter().map(ToString::to_string).collect()))
+    }
+
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
     /// there.
     fn choose(&self, pod: &Pod, fits: &[String]) -> NodeChoice {
@@ -263,6 +292,11 @@ impl Cluster {
     /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
     fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<Device>> {
         let Asked { mut pod, known, ask } = asked;
+        let shared = known.allocated.iter().flat_map(|key| {
+            let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
+            self.view.inventory().held_by(&claim).map(device).collect::<Vec<_>>()
+        });
+        let shared: Vec<Device> = shared.collect();
         let by_claim = self.claim_for_extended(&ask, node)?;
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);
@@ -297,6 +331,6 @@ impl Cluster {
         self.view.apply(pod)?;
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
-        Ok(results.map(|result| device(&result.device)).collect())
+        Ok(results.map(|result| device(&result.device)).chain(shared).collect())
     }
 }

@@ -63,12 +63,14 @@ pub(crate) struct Subject {
     /// The number of pods of such a job, of this and other templates of the workload; `None` for a
     /// pod without a workload.
     pub(crate) job_size: Option<u64>,
+    /// Why the API server refuses such pods, if it does.
+    pub(crate) refused: Option<String>,
 }
 
 impl Subject {
     /// A single pod.
     pub(super) fn one(pod: Value, origin: String) -> Self {
-        Self { pod, origin, count: 1, jobs: 1, job_size: None }
+        Self { pod, origin, count: 1, jobs: 1, job_size: None, refused: None }
     }
 
     /// The pod with this number, starting from 0, as its controller would create it.
@@ -166,7 +168,8 @@ pub(super) fn of_object(object: &Value) -> Vec<Subject> {
         .map(|PodTemplate { path, count, object: template, .. }| {
             let pod = pod_of(template, object, &path);
             let origin = if path.is_empty() { owner.clone() } else { format!("{owner}, {path}") };
-            Subject { pod, origin, count, jobs, job_size: Some(all / jobs.max(1)) }
+            let job_size = Some(all / jobs.max(1));
+            Subject { pod, origin, count, jobs, job_size, refused: None }
         })
         .collect()
 }

@@ -1,0 +1,78 @@
+//! Which pods of lower priority give way to a pod (`plugins/defaultpreemption`). Only what a node has
+//! besides devices is freed: kube-scheduler 1.37 evicts no pod for devices of claims.
+
+use super::{Ask, Nodes, Room};
+use crate::view::ObjectKey;
+use std::cmp::Reverse;
+
+/// A node, and the pods on it that are evicted for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preemption<'n> {
+    /// The node.
+    pub node: &'n str,
+    /// The pods, at least one, those of higher priority first.
+    pub victims: Vec<ObjectKey>,
+}
+
+impl Room<'_> {
+    /// The node on which pods give way to this one with the least harm: the lowest of the highest
+    /// priorities, then of their sum, then the fewest pods, then the first name
+    /// (`pickOneNodeForPreemption`; disruption budgets and start times are not known). `None` if the pod
+    /// takes nothing from others, or if that would not help.
+    ///
+    /// # Errors
+    /// Returns a reason if a claim of the pod is unknown.
+    pub fn preempt<'n>(
+        &self,
+        ask: &Ask,
+        nodes: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Option<Preemption<'n>>, String> {
+        let Some(preempting) = ask.preempting() else { return Ok(None) };
+        let mut best: Option<((i32, i64, usize, &str), Preemption<'n>)> = None;
+        for node in self.attempt(&preempting, nodes)?.fits() {
+            let Some(victims) = self.victims(node, ask)? else { continue };
+            let priorities = victims.iter().map(|(priority, _)| *priority);
+            let Some(highest) = priorities.clone().max() else { continue };
+            let harm = (highest, priorities.map(i64::from).sum(), victims.len(), node);
+            if best.as_ref().is_none_or(|(least, _)| harm < *least) {
+                let victims = victims.into_iter().map(|(_, key)| key).collect();
+                best = Some((harm, Preemption { node, victims }));
+            }
+        }
+        Ok(best.map(|(_, preemption)| preemption))
+    }
+
+    /// The pods that must leave a node, with their priorities: all of lower priority, without those that
+    /// can stay, the most important first (`SelectVictimsOnNode`). `None` if that is not enough.
+    fn victims(&self, node: &str, ask: &Ask) -> Result<Option<Vec<(i32, ObjectKey)>>, String> {
+        let Some(priority) = ask.preempting_priority() else { return Ok(None) };
+        let mut lower: Vec<(i32, ObjectKey)> = self.nodes.below(node, priority).collect();
+        lower.sort_by_key(|(priority, key)| (Reverse(*priority), key.clone()));
+        let mut room = self.clone();
+        room.left.extend(lower.iter().map(|(_, key)| key.clone()));
+        if room.why_not(node, ask)?.is_some() {
+            return Ok(None);
+        }
+        let mut victims = Vec::new();
+        for (priority, key) in lower {
+            room.left.remove(&key);
+            if room.why_not(node, ask)?.is_some() {
+                room.left.insert(key.clone());
+                victims.push((priority, key));
+            }
+        }
+        Ok(Some(victims))
+    }
+}
+
+impl Nodes {
+    /// The pods of a node of lower priority, with their priorities.
+    fn below(&self, node: &str, priority: i32) -> impl Iterator<Item = (i32, ObjectKey)> {
+        let pods = self.get(node).into_iter().flat_map(|info| info.pods());
+        pods.filter(move |(_, pod)| pod.is_below(priority)).map(|(key, pod)| {
+            let key =
+                ObjectKey { namespace: key.namespace.to_string(), name: key.name.to_string() };
+            (pod.priority, key)
+        })
+    }
+}

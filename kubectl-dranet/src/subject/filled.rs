@@ -1,0 +1,109 @@
+//! What kube-apiserver itself makes of a pod in a file before any webhook sees it: defaults of
+//! `LimitRange`s, and what its `RuntimeClass` and `PriorityClass` stand for (`plugin/pkg/admission` of
+//! `limitranger`, `runtimeclass` and `priority`).
+
+use super::Subject;
+use crate::source::ReadCluster;
+use serde_json::{Map, Value, json};
+
+/// Fills in pods from files; pods of a cluster are filled in already.
+pub(crate) fn fill(subjects: &mut [Subject], seen: &ReadCluster) {
+    for Subject { pod, refused, .. } in subjects {
+        if !pod["metadata"]["uid"].is_null() {
+            continue;
+        }
+        if !pod["spec"].is_object() {
+            continue;
+        }
+        let conflict = fill_runtime_class(&mut pod["spec"], seen);
+        *refused = refused.take().or(conflict);
+        fill_priority(&mut pod["spec"], seen);
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        for range in seen.of_kind("LimitRange") {
+            if range["metadata"]["namespace"] == namespace.as_str() {
+                fill_limits(&mut pod["spec"], range);
+            }
+        }
+    }
+}
+
+fn named<'s>(seen: &'s ReadCluster, kind: &'static str, name: &str) -> Option<&'s Value> {
+    seen.of_kind(kind).find(|object| object["metadata"]["name"] == name)
+}
+
+/// Overhead, node selector and tolerations of the `RuntimeClass`. Returns why the API server refuses the
+/// pod, if it does.
+fn fill_runtime_class(spec: &mut Value, seen: &ReadCluster) -> Option<String> {
+    let name = spec["runtimeClassName"].as_str()?.to_owned();
+    let class = named(seen, "RuntimeClass", &name)?;
+    if let Some(overhead) = class["overhead"]["podFixed"].as_object() {
+        spec["overhead"] = json!(overhead);
+    }
+    let scheduling = &class["scheduling"];
+    for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
+        let own = &spec["nodeSelector"][key];
+        if !own.is_null() && own != value {
+            return Some(format!(
+                "is refused by the API server: its nodeSelector has {key}={own}, and its RuntimeClass \
+                 {name} requires {value}"
+            ));
+        }
+        spec["nodeSelector"][key] = value.clone();
+    }
+    let more = scheduling["tolerations"].as_array().cloned().unwrap_or_default();
+    if !more.is_empty() {
+        let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
+        tolerations.extend(more);
+        spec["tolerations"] = tolerations.into();
+    }
+    None
+}
+
+/// The number of the `PriorityClass`, or of the global default, and whether pods preempt others.
+fn fill_priority(spec: &mut Value, seen: &ReadCluster) {
+    let class = match spec["priorityClassName"].as_str().filter(|name| !name.is_empty()) {
+        Some(name) => named(seen, "PriorityClass", name),
+        None => seen.of_kind("PriorityClass").find(|class| class["globalDefault"] == true),
+    };
+    let Some(class) = class else { return };
+    for (field, value) in [("priority", "value"), ("preemptionPolicy", "preemptionPolicy")] {
+        if spec[field].is_null() && !class[value].is_null() {
+            spec[field] = class[value].clone();
+        }
+    }
+}
+
+/// Limits and requests of containers that set none. A limit without a request is the request too, which
+/// the API server fills in before.
+fn fill_limits(spec: &mut Value, range: &Value) {
+    let items = range["spec"]["limits"].as_array().into_iter().flatten();
+    let items: Vec<&Value> = items.filter(|item| item["type"] == "Container").collect();
+    for field in ["containers", "initContainers"] {
+        for container in spec[field].as_array_mut().into_iter().flatten() {
+            let own = &container["resources"];
+            let mut limits = amounts(&own["limits"]);
+            let mut requests = limits.clone();
+            requests.extend(amounts(&own["requests"]));
+            for item in &items {
+                let by_default = amounts(&item["default"]);
+                let requested = amounts(&item["defaultRequest"]);
+                for (name, amount) in by_default.iter().chain(&requested) {
+                    let amount = requested.get(name).unwrap_or(amount);
+                    requests.entry(name.clone()).or_insert_with(|| amount.clone());
+                }
+                for (name, amount) in by_default {
+                    limits.entry(name).or_insert(amount);
+                }
+            }
+            for (field, amounts) in [("limits", limits), ("requests", requests)] {
+                if !amounts.is_empty() {
+                    container["resources"][field] = amounts.into();
+                }
+            }
+        }
+    }
+}
+
+fn amounts(list: &Value) -> Map<String, Value> {
+    list.as_object().cloned().unwrap_or_default()
+}

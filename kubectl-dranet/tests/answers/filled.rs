@@ -1,0 +1,118 @@
+//! What kube-apiserver makes of a pod before any webhook sees it, and which pods it refuses.
+
+use super::{Cluster, joined, pair};
+use serde_json::{Value, json};
+
+/// A node with 4 CPUs, and these objects.
+fn cluster(more: &[Value]) -> Cluster {
+    Cluster::of(more, |object| {
+        if object["kind"] == "Node" {
+            object["metadata"]["labels"]["pool"] = "x".into();
+            object["status"]["allocatable"] = json!({ "cpu": "4", "memory": "64Gi", "pods": "9" });
+        }
+    })
+}
+
+fn object(version: &str, kind: &str, fields: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": version, "kind": kind, "metadata": { "name": "one", "namespace": "default" },
+    });
+    extend(&mut object, fields);
+    object
+}
+
+/// Sets the fields of an object.
+fn extend(object: &mut Value, fields: &Value) {
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        object[name] = value.clone();
+    }
+}
+
+/// Fields of a pod's spec, an object of the cluster, and the text that `explain` and `simulate` have.
+#[test]
+fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
+    let fits = "fits on 1 of 1 node now";
+    let no_cpu = "has too little `cpu`";
+    let runtime = |fields: Value| object("node.k8s.io/v1", "RuntimeClass", &fields);
+    let limits = |item: Value| object("v1", "LimitRange", &json!({ "spec": { "limits": [item] } }));
+    let quota = |spec: Value| {
+        object("v1", "ResourceQuota", &json!({ "spec": spec, "status": { "used": {} } }))
+    };
+    let named = json!({ "runtimeClassName": "one" });
+    let none = json!({});
+    let cpu = |cpu: &str| json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] });
+    for (spec, object, expected) in [
+        (&named, runtime(json!({ "overhead": { "podFixed": { "cpu": "3" } } })), fits),
+        (&named, runtime(json!({ "overhead": { "podFixed": { "cpu": "5" } } })), no_cpu),
+        (&named, runtime(json!({ "scheduling": { "nodeSelector": { "pool": "x" } } })), fits),
+        (
+            &named,
+            runtime(json!({ "scheduling": { "nodeSelector": { "pool": "y" } } })),
+            "no node matches the pod's nodeSelector",
+        ),
+        (
+            &json!({ "runtimeClassName": "one", "nodeSelector": { "pool": "x" } }),
+            runtime(json!({ "scheduling": { "nodeSelector": { "pool": "y" } } })),
+            "is refused by the API server",
+        ),
+        (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "3" } })), fits),
+        (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), no_cpu),
+        (&cpu("1"), limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), fits),
+        (&none, limits(json!({ "type": "Pod", "max": { "cpu": "5" } })), fits),
+        (&json!({ "resources": { "limits": { "cpu": "9" } } }), Value::Null, no_cpu),
+        (
+            &json!({ "resources": { "limits": { "cpu": "9" } }, "containers": cpu("1")["containers"] }),
+            Value::Null,
+            fits,
+        ),
+        (&none, quota(json!({ "hard": { "pods": "1" } })), fits),
+        (&none, quota(json!({ "hard": { "pods": "0" } })), "pods is limited to 0"),
+        (
+            &none,
+            quota(json!({ "hard": { "pods": "0" }, "scopes": ["BestEffort"] })),
+            "pods is limited to 0",
+        ),
+        (&cpu("1"), quota(json!({ "hard": { "pods": "0" }, "scopes": ["BestEffort"] })), fits),
+        (&none, quota(json!({ "hard": { "requests.cpu": "9" } })), "does not set it"),
+        (&cpu("1"), quota(json!({ "hard": { "requests.cpu": "9" } })), fits),
+        (
+            &cpu("2"),
+            quota(json!({ "hard": { "requests.cpu": "1" } })),
+            "requests.cpu is limited to 1",
+        ),
+    ] {
+        let more: Vec<Value> =
+            Some(object.clone()).filter(|it| !it.is_null()).into_iter().collect();
+        let cluster = cluster(&more);
+        let mut pod = pair();
+        extend(&mut pod["spec"], spec);
+        let explained = joined(&cluster.of_file("explain", &pod));
+        assert!(explained.contains(expected), "{spec} {object}: {explained}");
+        let simulated = joined(&cluster.of_file("simulate", &pod));
+        let is_placed = simulated.contains("1 pod placed, 0 not");
+        assert_eq!(is_placed, expected == fits, "{spec} {object}: {simulated}");
+        let planned = joined(&cluster.of_file("plan", &pod));
+        assert_eq!(planned.contains("on 1 of 1 node now"), expected == fits, "{spec}: {planned}");
+    }
+}
+
+/// A pod with two limits of its quota, one after the other.
+#[test]
+fn a_quota_counts_the_pods_that_are_placed() {
+    let quota = object(
+        "v1",
+        "ResourceQuota",
+        &json!({
+            "spec": { "hard": { "count/pods": "1" } }, "status": { "used": {} },
+        }),
+    );
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "new", "namespace": "default" },
+        "spec": { "parallelism": 2, "template": {} },
+    });
+    job["spec"]["template"]["spec"] = pair()["spec"].take();
+    job["spec"]["template"]["metadata"]["annotations"] = pair()["metadata"]["annotations"].take();
+    let text = joined(&cluster(&[quota]).of_file("simulate", &job));
+    assert!(text.contains("1 pod placed, 1 not"), "{text}");
+    assert!(text.contains("count/pods is limited to 1"), "{text}");
+}

@@ -15,6 +15,7 @@ use node_driver::model::plan::Plan;
 use node_driver::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use node_driver::prepare::inventory::{Inventory, NicFacts};
 use node_driver::prepare::plan::{Facts, Policy, plan};
+use process::chain::Chain;
 use publication::cloud::CloudNic;
 use rtnetlink::LinkUnspec;
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -160,7 +161,7 @@ impl Stage {
         let devices: Vec<_> = attached.plan.devices.iter().collect();
         let mut all = Vec::new();
         let tell = |_: &_, returned| match returned {
-            Returned::Home(lacking) => all.extend(lacking.iter().map(ToString::to_string)),
+            Returned::Home(lacking) => all.extend(lacking.iter().map(|it| Chain(it).to_string())),
             Returned::Removed => {}
             Returned::Gone => panic!("it is gone"),
         };

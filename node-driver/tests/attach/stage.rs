@@ -15,6 +15,7 @@ use node_driver::model::plan::Plan;
 use node_driver::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use node_driver::prepare::inventory::Inventory;
 use node_driver::prepare::plan::{Facts, Policy, plan};
+use process::chain::Chain;
 use publication::cloud::CloudNic;
 use publication::network::Interface;
 use publication::nic::NicState;
@@ -158,7 +159,7 @@ impl Stage {
         let devices: Vec<_> = attached.plan.devices.iter().collect();
         let mut all = Vec::new();
         let tell = |_: &_, returned| match returned {
-            Returned::Home(lacking) => all.extend(lacking.iter().map(ToString::to_string)),
+            Returned::Home(lacking) => all.extend(lacking.iter().map(|it| Chain(it).to_string())),
             Returned::Removed => {}
             Returned::Gone => panic!("it is gone"),
         };

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Result;
-use structure::{Import, circles, imports, without_parents};
+use structure::{Import, circles, imports, upward, without_parents};
 
 /// The files of each circle in a crate with these files.
 fn found(files: &[(&str, &str)]) -> Result<Vec<Vec<String>>> {
@@ -120,4 +120,24 @@ fn paths_in_macros_and_in_modules_inside_a_file_count() -> Result<()> {
 fn a_folder_without_a_root_is_an_error() {
     let error = found(&[("a.rs", "")]).map_err(|error| error.to_string());
     assert!(error.is_err_and(|error| error.contains("has no lib.rs or main.rs")));
+}
+
+#[test]
+fn an_import_of_a_folder_above_or_beside_leads_upwards() {
+    let import =
+        |from: &str, to: &str| Import { from: from.into(), to: to.into(), path: String::new() };
+    let order: &[&[&str]] = &[&["low"], &["left", "right"]];
+    let down = [
+        import("left.rs", "low.rs"),
+        import("left/a.rs", "left/b.rs"),
+        import("main.rs", "right/a.rs"),
+        import("main.rs", "args.rs"),
+    ];
+    assert!(upward(&down, order).is_empty());
+    let up = [
+        import("left/a.rs", "right.rs"),
+        import("low.rs", "left/a.rs"),
+        import("right/a.rs", "main.rs"),
+    ];
+    assert_eq!(upward(&up, order), up);
 }

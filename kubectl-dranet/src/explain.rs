@@ -289,7 +289,9 @@ fn on_nodes(
             "kube-scheduler evicts {} of lower priority for it on node {node}",
             listed(&victims)
         ));
-        barred.values_mut().for_each(|nodes| nodes.retain(|barred| barred != node));
+        for nodes in barred.values_mut() {
+            nodes.retain(|barred| barred != node);
+        }
         barred.retain(|_, nodes| !nodes.is_empty());
         outcomes.fits.push(node.to_owned());
     }

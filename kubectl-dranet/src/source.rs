@@ -380,10 +380,10 @@ fn limits_of(namespaces: &BTreeSet<String>) -> Vec<Query> {
             LIMIT_RANGES.of(namespace, "LimitRanges are not checked"),
         ]
     };
-    match namespaces.is_empty() {
-        true => of(None).into(),
-        false => namespaces.iter().flat_map(|namespace| of(Some(namespace))).collect(),
+    if namespaces.is_empty() {
+        return of(None).into();
     }
+    namespaces.iter().flat_map(|namespace| of(Some(namespace))).collect()
 }
 
 /// What pods name, and the API server fills in.

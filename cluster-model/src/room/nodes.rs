@@ -20,11 +20,18 @@ use std::sync::Arc;
 pub struct Nodes {
     all: HashMap<Arc<str>, Arc<NodeInfo>>,
     /// The few pods with a node that have anti-affinity, with their terms.
-    apart: BTreeMap<Arc<PodKey>, (Arc<str>, Arc<[Term]>)>,
+    apart: BTreeMap<Arc<PodKey>, KeepsClear>,
     /// Pods without a node that have claims: while the scheduler binds one of them, it has devices and
     /// holds its room.
     waiting: BTreeMap<Arc<PodKey>, Arc<WaitingPod>>,
     index: PodIndex,
+}
+
+/// The anti-affinity of a pod with a node.
+#[derive(Clone, Debug)]
+struct KeepsClear {
+    node: Arc<str>,
+    terms: Arc<[Term]>,
 }
 
 /// A pod without a node, with claims.
@@ -131,7 +138,8 @@ impl Nodes {
         let Some((node, bound)) = self.index.bound(pod) else { return };
         let (apart, _) = pod.spec.as_ref().map(Term::of).unwrap_or_default();
         if !apart.is_empty() {
-            self.apart.insert(Arc::clone(&key), (Arc::clone(&node), apart.into()));
+            let clear = KeepsClear { node: Arc::clone(&node), terms: apart.into() };
+            self.apart.insert(Arc::clone(&key), clear);
         }
         self.index.node_of.insert(Arc::clone(&key), Arc::clone(&node));
         let info = Arc::make_mut(self.all.entry(node).or_default());
@@ -184,7 +192,7 @@ impl Nodes {
 
     /// The pods with anti-affinity, with the node's name and their terms.
     pub(super) fn apart(&self) -> impl Iterator<Item = (&str, &PodKey, &[Term])> {
-        self.apart.iter().map(|(key, (node, terms))| (&**node, &**key, &**terms))
+        self.apart.iter().map(|(key, it)| (&*it.node, &**key, &*it.terms))
     }
 
     /// The pods without a node that have claims.

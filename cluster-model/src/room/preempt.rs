@@ -1,6 +1,7 @@
 //! Which pods of lower priority give way to a pod (`plugins/defaultpreemption`). Only what a node has
 //! besides devices is freed: kube-scheduler 1.37 evicts no pod for devices of claims.
 
+use super::nodes::NodeInfo;
 use super::{Ask, Nodes, Room};
 use crate::view::ObjectKey;
 use std::cmp::Reverse;
@@ -13,6 +14,9 @@ pub struct Preemption<'n> {
     /// The pods, at least one, those of higher priority first.
     pub victims: Vec<ObjectKey>,
 }
+
+/// What is compared of the victims on nodes: the highest priority, the sum, the number, the node.
+type Harm<'n> = (i32, i64, usize, &'n str);
 
 impl Room<'_> {
     /// The node on which pods give way to this one with the least harm: the lowest of the highest
@@ -28,7 +32,7 @@ impl Room<'_> {
         nodes: impl IntoIterator<Item = &'n str>,
     ) -> Result<Option<Preemption<'n>>, String> {
         let Some(preempting) = ask.preempting() else { return Ok(None) };
-        let mut best: Option<((i32, i64, usize, &str), Preemption<'n>)> = None;
+        let mut best: Option<(Harm<'n>, Preemption<'n>)> = None;
         for node in self.attempt(&preempting, nodes)?.fits() {
             let Some(victims) = self.victims(node, ask)? else { continue };
             let priorities = victims.iter().map(|(priority, _)| *priority);
@@ -68,7 +72,7 @@ impl Room<'_> {
 impl Nodes {
     /// The pods of a node of lower priority, with their priorities.
     fn below(&self, node: &str, priority: i32) -> impl Iterator<Item = (i32, ObjectKey)> {
-        let pods = self.get(node).into_iter().flat_map(|info| info.pods());
+        let pods = self.get(node).into_iter().flat_map(NodeInfo::pods);
         pods.filter(move |(_, pod)| pod.is_below(priority)).map(|(key, pod)| {
             let key =
                 ObjectKey { namespace: key.namespace.to_string(), name: key.name.to_string() };

@@ -7,7 +7,7 @@ use publication::held::{Held, Holding};
 use publication::history::Seen;
 use publication::judge::VENDOR_DRIVER_TAINT;
 use publication::live;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const NIC: &str = "pci-0101-00-00-0";
@@ -73,23 +73,8 @@ fn what_pods_have_comes_from_the_history() {
 fn a_nic_has_all_of_its_taints() {
     let mut look = look(Instant::now());
     look.usage.unresponsive = BTreeSet::from(["mlx5_0".to_owned()]);
-    let state = VendorDriverState {
-        stage: Stage::Waiting,
-        version: "25.04".to_owned(),
-        modules: BTreeMap::new(),
-        detail: "a claim is prepared".to_owned(),
-        waits_for_turn: false,
-    };
-    let facts = VendorDriverFacts {
-        state: Some(state),
-        is_selected: true,
-        has_claims: true,
-        has_turn: true,
-    };
-    let devices = BTreeSet::from([NIC.to_owned()]);
-    look.vendor = Some(VendorLook { facts, drain: Drain::Evict, devices });
+    look.setup.evicted = BTreeSet::from([NIC.to_owned()]);
     let outcome = decide(look, &settings(), &History::default());
-    assert!(outcome.vendor.unwrap().evicts);
     assert_eq!(taints(&outcome.decision, NIC), ["dranet.io/unresponsive", VENDOR_DRIVER_TAINT]);
 }
 

@@ -43,7 +43,7 @@ use dra_allocator::{
     AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError, Limits,
     Outcome, allocate, explain,
 };
-use nodes::Usage;
+use nodes::{Usage, WaitingPod};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -69,6 +69,20 @@ impl<'a> Room<'a> {
     /// The current cluster: bound pods use their nodes, allocated devices are in use. Tenants write
     /// the expressions of claims: `budget` limits what they take.
     pub fn new(view: &'a ClusterView, nodes: &'a Nodes, budget: &'a Budget<'a>) -> Self {
+        Self::counting((view, nodes), budget, |_| true)
+    }
+
+    /// The same without pods of groups that are being bound: who places groups counts these itself.
+    pub fn for_groups(view: &'a ClusterView, nodes: &'a Nodes, budget: &'a Budget<'a>) -> Self {
+        Self::counting((view, nodes), budget, |pod| !pod.is_grouped)
+    }
+
+    /// The current cluster, with the pods that are being bound for which `counts` holds.
+    fn counting(
+        (view, nodes): (&'a ClusterView, &'a Nodes),
+        budget: &'a Budget<'a>,
+        counts: impl Fn(&WaitingPod) -> bool,
+    ) -> Self {
         let mut room = Self {
             view,
             nodes,
@@ -79,15 +93,15 @@ impl<'a> Room<'a> {
             left: BTreeSet::new(),
             is_idle: false,
         };
-        room.add_being_bound();
+        room.add_being_bound(counts);
         room
     }
 
     /// Adds the pods that have their devices and no node yet: the scheduler holds their room while it
     /// binds them, which takes long if devices have binding conditions (`assume` in
     /// `pkg/scheduler/schedule_one.go`).
-    fn add_being_bound(&mut self) {
-        for (key, pod) in self.nodes.waiting() {
+    fn add_being_bound(&mut self, counts: impl Fn(&WaitingPod) -> bool) {
+        for (key, pod) in self.nodes.waiting().filter(|(_, pod)| counts(pod)) {
             let node = pod.claims.iter().find_map(|name| {
                 let claim = ObjectKey { namespace: key.namespace.to_string(), name: name.clone() };
                 let known = self.view.claim(&claim).filter(|known| known.is_allocated)?;

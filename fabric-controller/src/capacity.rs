@@ -18,6 +18,8 @@ pub struct ClusterCapacity<'a> {
     fabrics: BTreeMap<String, FabricCapacity<'a>>,
     /// The lowest priority of a pod with a node.
     lowest: Option<i32>,
+    /// Whether any pod with a node has anti-affinity.
+    has_anti_affinity: bool,
 }
 
 /// The nodes of one fabric, and the room there. Clone it to try a hypothesis.
@@ -33,7 +35,7 @@ impl<'a> ClusterCapacity<'a> {
     /// The current cluster. Tenants write the expressions of claims: `budget` limits what they take,
     /// for each group ([`Self::begin_group`]) and in all.
     pub fn new(view: &'a ClusterView, nodes: &'a Nodes, budget: &'a Budget<'a>) -> Self {
-        let room = Room::new(view, nodes, budget);
+        let room = Room::for_groups(view, nodes, budget);
         let in_flight = room.in_flight();
         let room = room.holding(&in_flight);
         let mut of_fabrics: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
@@ -51,7 +53,8 @@ impl<'a> ClusterCapacity<'a> {
             let (room, nodes) = (room.clone(), nodes.into());
             (name, FabricCapacity { room, budget, nodes, counted: HashMap::new() })
         });
-        Self { view, budget, fabrics: fabrics.collect(), lowest: nodes.lowest_priority() }
+        let (fabrics, lowest) = (fabrics.collect(), nodes.lowest_priority());
+        Self { view, budget, fabrics, lowest, has_anti_affinity: nodes.has_anti_affinity() }
     }
 
     /// Gives the next group its share of work.
@@ -78,6 +81,11 @@ impl<'a> ClusterCapacity<'a> {
         self.lowest.is_some_and(|lowest| lowest < priority)
     }
 
+    /// Returns true if a pod with a node may keep others away by their labels.
+    pub(crate) fn has_anti_affinity(&self) -> bool {
+        self.has_anti_affinity
+    }
+
     /// The fabric of a node.
     pub fn fabric_of(&self, node: &str) -> Option<String> {
         let node = self.view.inventory().node(node)?;
@@ -98,8 +106,8 @@ impl<'a> ClusterCapacity<'a> {
     #[must_use]
     pub fn emptied(&self) -> Self {
         let fabrics = self.fabrics.iter().map(|(name, fabric)| (name.clone(), fabric.emptied()));
-        let Self { view, budget, .. } = *self;
-        Self { view, budget, fabrics: fabrics.collect(), lowest: None }
+        let Self { view, budget, has_anti_affinity, .. } = *self;
+        Self { view, budget, fabrics: fabrics.collect(), lowest: None, has_anti_affinity }
     }
 }
 

@@ -315,7 +315,10 @@ impl Placer<'_, '_> {
     /// nodes of it: it may choose other nodes for them than were counted.
     fn is_busy(&self, fabric: &str, spots: &HashSet<Spot>) -> bool {
         let there = self.settling.get(fabric);
-        there.is_some_and(|there| there != spots && !spots::are_apart(there, spots))
+        let with_labels = self.cluster.has_anti_affinity();
+        there.is_some_and(|there| {
+            !spots::are_alike(there, spots, with_labels) && !spots::are_apart(there, spots)
+        })
     }
 
     /// Reserves a fabric for a group that has waited too long: among those that are large enough,

@@ -38,7 +38,7 @@ use publication::cloud::CloudMetadata;
 use publication::decision::Decision;
 use publication::history::History;
 use publication::host_setup::{HostSetup, Machine, SetUp};
-use publication::judge::BindNics;
+use publication::judge::{BindNics, Rules};
 use publication::machine::{Facts, Usage};
 use publication::netns_mode::NetnsMode;
 use publication::network::NetworkFacts;
@@ -165,6 +165,19 @@ impl Start<'_> {
             following: Box::pin(following),
         };
         Ok((driver, surroundings))
+    }
+}
+
+impl From<&Args> for Settings {
+    fn from(args: &Args) -> Self {
+        Self {
+            rules: Rules {
+                sharing: args.sharing.clone(),
+                taints: Some(args.taints),
+                ..args.nics.rules()
+            },
+            locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
+        }
     }
 }
 

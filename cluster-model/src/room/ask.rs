@@ -109,6 +109,17 @@ impl Ask {
         Some(Self { gives_way_below: Some(priority), ..self.clone() })
     }
 
+    /// The same without labels, if it has no terms of its own: what is left differs from another pod's
+    /// only where terms of other pods select by labels.
+    #[must_use]
+    pub fn without_labels(&self) -> Self {
+        if self.apart.is_empty() && self.near.is_empty() {
+            Self { labels: Labels::default(), ..self.clone() }
+        } else {
+            self.clone()
+        }
+    }
+
     /// Whether it needs devices.
     pub fn has_claims(&self) -> bool {
         !self.claims.is_empty()

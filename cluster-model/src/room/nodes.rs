@@ -10,6 +10,7 @@ use super::interner::Interner;
 use super::node_facts::NodeFacts;
 use super::ports::HostPort;
 use super::terms::{Labels, Term};
+use crate::names::label;
 use crate::view::ObjectKey;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::{BTreeMap, HashMap};
@@ -40,6 +41,8 @@ pub(super) struct WaitingPod {
     /// The names of its claims.
     pub(super) claims: Vec<String>,
     pub(super) ask: Arc<Ask>,
+    /// Whether it is in a group of fabric-controller.
+    pub(super) is_grouped: bool,
 }
 
 /// A node and the pods on it; either may be reported first.
@@ -200,6 +203,11 @@ impl Nodes {
         self.waiting.iter().map(|(key, pod)| (&**key, &**pod))
     }
 
+    /// Whether any pod with a node has anti-affinity.
+    pub fn has_anti_affinity(&self) -> bool {
+        !self.apart.is_empty()
+    }
+
     /// The lowest priority of a pod with a node.
     pub fn lowest_priority(&self) -> Option<i32> {
         self.pods().map(|(_, _, bound)| bound.priority).min()
@@ -253,7 +261,9 @@ impl PodIndex {
         let named = entries.filter_map(|entry| entry.resource_claim_name.clone());
         let claims: Vec<String> = named.chain(made_claims(pod)).collect();
         let ask = (!is_gated && !claims.is_empty()).then(|| self.asks.share(Ask::of_kind(pod)))?;
-        Some(WaitingPod { claims, ask })
+        let labels = pod.metadata.labels.as_ref();
+        let is_grouped = labels.is_some_and(|labels| labels.contains_key(label::FABRIC_GROUP));
+        Some(WaitingPod { claims, ask, is_grouped })
     }
 
     /// Returns the node of a pod and what the pod uses there; `None` if it uses no node.

@@ -20,6 +20,19 @@ pub(super) struct Fit {
     pub(super) spots: HashSet<Spot>,
 }
 
+/// Returns true if the scheduler would take the same places for both. Labels of pods matter only where
+/// others have anti-affinity.
+pub(super) fn are_alike(some: &HashSet<Spot>, others: &HashSet<Spot>, with_labels: bool) -> bool {
+    if some == others || with_labels {
+        return some == others;
+    }
+    let unlabelled = |spots: &HashSet<Spot>| {
+        let spots = spots.iter().map(|(kind, domains)| (kind.without_labels(), domains.clone()));
+        spots.collect::<HashSet<_>>()
+    };
+    unlabelled(some) == unlabelled(others)
+}
+
 /// Returns true if two sets of pods are in different domains of one level.
 pub(super) fn are_apart(some: &HashSet<Spot>, others: &HashSet<Spot>) -> bool {
     let names = |spots: &HashSet<Spot>, level: FabricLevel| {

@@ -1,7 +1,6 @@
 //! What follows from a look at the machine: what is published, and what the next look must know. Pure:
 //! the same facts, settings and history always give the same result.
 
-use crate::args::{Args, Mode};
 use crate::decide::binding::Binding;
 use crate::decide::peer_memory;
 use crate::facts::held::GivenNics;
@@ -43,19 +42,6 @@ pub(crate) struct Settings {
     /// Whether containers with RDMA devices may lock all of their memory; `None` if the driver gives
     /// containers nothing.
     pub(crate) locked_memory: Option<bool>,
-}
-
-impl From<&Args> for Settings {
-    fn from(args: &Args) -> Self {
-        Self {
-            rules: Rules {
-                sharing: args.sharing.clone(),
-                taints: Some(args.taints),
-                ..args.nics.rules()
-            },
-            locked_memory: (args.mode == Mode::Full).then_some(args.plugin.locked_memory),
-        }
-    }
 }
 
 /// What follows from a look.

@@ -2,7 +2,7 @@
 //! plan, and undoes it.
 //!
 //! Facts ([`inventory`], [`host_link`](crate::model::host_link), the claim itself) → decision ([`plan`]) → effects
-//! ([`effects`]), with the [checkpoint] written before and after. Keyed by claim UID and
+//! ([`effects`]), with the checkpoint written before and after. Keyed by claim UID and
 //! idempotent, as the kubelet requires: a restarted kubelet or driver may repeat either call
 //! after a failure.
 

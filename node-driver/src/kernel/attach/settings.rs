@@ -1,6 +1,6 @@
 //! All settings of a host's interface that a pod's use may change.
 //!
-//! A new one implements [`Setting`] in a file of its own and has a row here, a field in [`HostLink`], and a row
+//! A new one implements `Setting` in a file of its own and has a row here, a field in [`HostLink`], and a row
 //! in the table of `docs/reference/network-configuration.md`, which a test compares.
 
 use crate::kernel::attach::attributes::{

@@ -2,7 +2,7 @@
 //!
 //! Pure. Names and values of upstream DRANET are unchanged, so that templates written for it keep working.
 //! The standard attributes, the join attributes of the GPU drivers that are present and our own attributes
-//! are added. No attribute's presence depends on another's, and the [table] is the same for every device of a
+//! are added. No attribute's presence depends on another's, and the table is the same for every device of a
 //! link type, so it shows what a claim can rely on.
 
 mod table;

@@ -19,7 +19,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 const PROGRAMS: [(&str, &str); 5] = [
     ("admission/src", "dranet_admission_"),
     ("fabric-controller/src", "dranet_fabric_controller_"),
-    ("node-driver/src/kubelet", "dranet_plugin_"),
+    ("node-driver/src/prepare", "dranet_plugin_"),
     ("node-driver/src", "dranet_driver_"),
     ("scheduler-ext/src", "dranet_scheduler_ext_"),
 ];

@@ -6,7 +6,7 @@ use crate::facts::reads::MachineError;
 use crate::model::plan::CharDevice;
 use cluster_model::network_config::VirtualFunctionConfig;
 use publication::network::NetworkFacts;
-use publication::nic::{NicState, nics};
+use publication::nic::{Kept, NicState, nics};
 use rustix::fs::{FileType, major, minor, stat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,6 +62,7 @@ impl Inventory {
         let mut nics = nics(snapshot, network);
         // What a pod has is known for the sake of the interface below it.
         nics.retain(|nic| nic.interface.as_ref().is_none_or(|interface| interface.index != 0));
+        keep_links(&mut nics, network);
         let rdma = nics.iter().filter_map(|nic| nic.rdma.as_ref());
         let names = rdma.flat_map(char_names).map(String::as_str).chain([RDMA_CM]);
         let chars = names.filter_map(|name| Some((name.to_owned(), char_device(&dev, name)?)));
@@ -112,6 +113,20 @@ impl Inventory {
             self.functions.insert((*name).to_owned(), FunctionFacts { physical, index, seen });
         }
         Ok(())
+    }
+}
+
+/// Keeps NICs whose link the host needs, also where the link is of a kind that functions do not have: it is
+/// what would be moved.
+fn keep_links(nics: &mut [NicState], network: &NetworkFacts) {
+    let withheld = network.withheld();
+    for nic in nics.iter_mut().filter(|nic| nic.kept.is_none() && nic.interface.is_none()) {
+        let link = nic.link_name().and_then(|name| network.interface(name));
+        let reason = link.and_then(|link| Some((link, withheld.get(&link.index)?)));
+        nic.kept = reason.map(|(link, reason)| Kept {
+            reason: reason.clone(),
+            interface: Some(link.name.clone()),
+        });
     }
 }
 

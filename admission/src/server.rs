@@ -25,12 +25,15 @@ use crate::leader::Leader;
 use crate::plan::Policy;
 use crate::waiting_pods::WaitingPods;
 use anyhow::Context as _;
+use cluster_model::compute_domain::ComputeDomain;
 use cluster_model::names::object;
 use cluster_model::nic_pool::NicPool;
 use cluster_model::watch::{self, SharedView, follow_into};
 use decisions::Decisions;
 use handlers::App;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
+use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use metrics::Metrics;
@@ -196,13 +199,21 @@ fn follow(
                 view.clone(),
                 listed("resourcequotas")
             ),
-            watch::follow_pod_groups(client.clone(), view.clone(), listed("podgroups")),
-            watch::follow_composite_pod_groups(
+            watch::follow_if_served::<PodGroup, _>(
+                client.clone(),
+                view.clone(),
+                listed("podgroups")
+            ),
+            watch::follow_if_served::<CompositePodGroup, _>(
                 client.clone(),
                 view.clone(),
                 listed("compositepodgroups")
             ),
-            watch::follow_compute_domains(client.clone(), view.clone(), listed("computedomains")),
+            watch::follow_if_served::<ComputeDomain, _>(
+                client.clone(),
+                view.clone(),
+                listed("computedomains")
+            ),
             // A cluster without NicPools may lack their definition, so readiness does not wait.
             watch::follow_kind::<NicPool, _>(client, view.clone(), ()),
             watch::follow_object(machines, object::MACHINES, view, listed("machines")),

@@ -15,6 +15,7 @@ use cluster::{GB300, Gpus, H100, MI300X, classes, cluster, pod};
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, AttributeValue, Claim, ClaimName, Limits, Outcome, allocate};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -467,7 +468,7 @@ fn pods_of_one_fabric_by_a_pod_group() {
     let denied = admit(&named, &view, &on).unwrap_err().to_string();
     assert!(denied.contains("this API server has no PodGroups"), "{denied}");
 
-    view.set_pod_groups_served(true);
+    Index::<PodGroup>::served(&mut view);
     let pod = admit(&named, &view, &on).unwrap().pod;
     let label = pod["metadata"]["labels"]["dranet.io/fabric-group"].as_str().unwrap();
     let group = json!({ "podGroupName": format!("dranet-{label}") });

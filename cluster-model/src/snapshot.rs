@@ -6,6 +6,7 @@ mod archive;
 mod document;
 mod gather;
 mod intake;
+mod served;
 mod text;
 mod trim;
 mod write;
@@ -13,6 +14,7 @@ mod write;
 pub use archive::{FORMAT, Head, head};
 pub use gather::{Gathered, Gathering, Text, gather};
 pub use intake::{Found, Intake};
+pub use served::Served;
 pub use write::write;
 
 use crate::view::{ClusterView, ViewError};

@@ -105,6 +105,8 @@ pub trait Index<K> {
     fn delete(&mut self, key: &ObjectKey);
     /// Called when all existing objects have been applied.
     fn listed(&mut self) {}
+    /// Called when the API server is known to serve the kind, which may have no object.
+    fn served(&mut self) {}
 }
 
 /// Namespace and name.

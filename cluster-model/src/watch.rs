@@ -4,7 +4,6 @@
 
 pub use crate::shared::SharedView;
 
-use crate::compute_domain::ComputeDomain;
 use crate::hyper_node::HyperNode;
 use crate::kueue_topology::Topology;
 use crate::view::{ClusterView, Index, ObjectKey, ViewError, has_plugin_gpus};
@@ -14,7 +13,6 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
-use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -169,30 +167,6 @@ where
     follow_into(Api::<K>::all(client), watcher::Config::default(), view, listed)
 }
 
-/// Follows `PodGroup`s as soon as the API server serves them; a default installation does not.
-/// `listed` is dropped also if the API server does not serve them.
-pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
-    let mut listed = Some(listed);
-    wait_for_pod_groups(&client, || drop(listed.take())).await;
-    view.change(|view| view.set_pod_groups_served(true));
-    follow_kind::<PodGroup, _>(client, view, listed).await;
-}
-
-/// Follows `CompositePodGroup`s as soon as the API server serves them; only a cluster with the alpha
-/// feature does. `listed` is dropped also if the API server does not serve them.
-pub async fn follow_composite_pod_groups<G>(client: Client, view: SharedView, listed: G) {
-    follow_if_served::<CompositePodGroup, _>(client, view, listed).await;
-}
-
-/// Follows NVIDIA's `ComputeDomain`s as soon as the API server serves them. `listed` is dropped also if
-/// the API server does not serve them.
-pub async fn follow_compute_domains<G>(client: Client, view: SharedView, listed: G) {
-    let mut listed = Some(listed);
-    wait_for::<ComputeDomain>(&client, || drop(listed.take())).await;
-    view.change(|view| view.set_compute_domains_served(true));
-    follow_kind::<ComputeDomain, _>(client, view, listed).await;
-}
-
 /// Follows what other schedulers say of the network, Kueue's `Topology` and Volcano's `HyperNode`, as
 /// soon as the API server serves them. `listed` is called for each, and its value dropped also if the
 /// API server does not serve it.
@@ -208,9 +182,10 @@ pub async fn follow_foreign_topologies<G>(
     );
 }
 
-/// Follows one more kind of the view as soon as the API server serves it. `listed` is dropped also
-/// if the API server does not serve it.
-async fn follow_if_served<K, G>(client: Client, view: SharedView, listed: G)
+/// Follows one more kind of the view as soon as the API server serves it, for example `PodGroup`s,
+/// which a default installation does not have. `listed` is dropped also if the API server does not
+/// serve it.
+pub async fn follow_if_served<K, G>(client: Client, view: SharedView, listed: G)
 where
     K: k8s_openapi::Resource
         + Resource<DynamicType = ()>
@@ -223,6 +198,7 @@ where
 {
     let mut listed = Some(listed);
     wait_for::<K>(&client, || drop(listed.take())).await;
+    view.change(|view| Index::<K>::served(view));
     follow_kind::<K, _>(client, view, listed).await;
 }
 

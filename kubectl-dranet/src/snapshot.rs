@@ -67,16 +67,8 @@ pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<ReadCluster>
 
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let Copied {
-        mut objects,
-        namespace,
-        server,
-        gates,
-        pod_groups,
-        compute_domains,
-        drivers,
-        notes,
-    } = source.copy(&everything(&args.admission_namespace, args.mask))?;
+    let Copied { mut objects, namespace, server, gates, served, drivers, notes } =
+        source.copy(&everything(&args.admission_namespace, args.mask))?;
     let mut head = Head {
         api_version: FORMAT.to_owned(),
         kind: "Snapshot".to_owned(),
@@ -84,8 +76,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         server_version: server,
         feature_gates: gates,
-        pod_groups,
-        compute_domains,
+        served,
         drivers,
         namespace,
         masked: args.mask,

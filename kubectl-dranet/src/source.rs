@@ -16,7 +16,7 @@ use crate::text::{counted, listed};
 use anyhow::Context as _;
 use cluster_model::names::{EVENT_COMPUTE_DOMAIN, object};
 use cluster_model::room::Nodes;
-use cluster_model::snapshot::{self, Found, Gathered, Gathering, Intake};
+use cluster_model::snapshot::{self, Found, Gathered, Gathering, Intake, Served};
 use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{MinorVersion, Settings};
 use fabric_controller::group_pods::GroupPods;
@@ -62,10 +62,8 @@ struct Unread {
     notes: Vec<String>,
     /// Kinds that the user may not read.
     refused: Vec<Kind>,
-    /// Whether the API server has `PodGroup`s.
-    pod_groups: bool,
-    /// Whether the API server has `ComputeDomain`s.
-    compute_domains: bool,
+    /// The optional kinds that the API server serves.
+    served: Served,
 }
 
 /// The objects of a cluster, for a file.
@@ -75,10 +73,8 @@ pub(crate) struct Copied {
     pub(crate) namespace: Option<String>,
     pub(crate) server: Option<String>,
     pub(crate) gates: BTreeMap<String, bool>,
-    /// Whether the API server has `PodGroup`s.
-    pub(crate) pod_groups: bool,
-    /// Whether the API server has `ComputeDomain`s.
-    pub(crate) compute_domains: bool,
+    /// The optional kinds that the API server serves.
+    pub(crate) served: Served,
     /// The content of the cluster's file of drivers.
     pub(crate) drivers: Option<String>,
     /// What could not be read and may matter.
@@ -140,15 +136,16 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
     })?;
     outcome?;
     let objects = objects.finish()?;
-    let has = |kind: &Kind| objects.kinds().contains_key(kind.name);
-    let (has_groups, has_domains) = (has(&POD_GROUPS), has(&COMPUTE_DOMAINS));
+    let mut served = head.as_ref().map(|head| head.served).unwrap_or_default();
+    for kind in objects.kinds().keys() {
+        served.add(kind);
+    }
     let mut copied = Copied {
         objects,
         namespace: None,
         server: None,
         gates: BTreeMap::new(),
-        pod_groups: has_groups,
-        compute_domains: has_domains,
+        served,
         drivers: None,
         notes: Vec::new(),
     };
@@ -158,8 +155,6 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
         copied.server = head.server_version;
         copied.gates = head.feature_gates;
         copied.drivers = head.drivers;
-        copied.pod_groups |= head.pod_groups;
-        copied.compute_domains |= head.compute_domains;
     }
     copied.server = version.map(|version| format!("v{version}")).or(copied.server);
     Ok(copied)
@@ -169,13 +164,12 @@ fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> 
     let mut objects = Gathering::default();
     let server = cluster.version()?;
     let (drivers, unknown) = installed_drivers::of_cluster(cluster)?;
-    let Unread { mut notes, pod_groups, compute_domains, .. } =
-        each(cluster, queries, &mut |query, text| {
-            let mut object: Value = serde_json::from_str(text)?;
-            object["apiVersion"] = query.kind.version.into();
-            object["kind"] = query.kind.name.into();
-            Ok(objects.push_value(object)?)
-        })?;
+    let Unread { mut notes, served, .. } = each(cluster, queries, &mut |query, text| {
+        let mut object: Value = serde_json::from_str(text)?;
+        object["apiVersion"] = query.kind.version.into();
+        object["kind"] = query.kind.name.into();
+        Ok(objects.push_value(object)?)
+    })?;
     notes.extend(unknown);
     Ok(Copied {
         objects: objects.finish()?,
@@ -183,8 +177,7 @@ fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> 
         namespace: Some(cluster.default_namespace()),
         server: Some(server),
         gates: cluster.feature_gates(),
-        pod_groups,
-        compute_domains,
+        served,
         notes,
     })
 }
@@ -205,16 +198,14 @@ fn each(
         })?;
         unread.notes.extend(broken);
         match outcome {
-            Ok(()) => {
-                unread.pod_groups |= query.kind == POD_GROUPS;
-                unread.compute_domains |= query.kind == COMPUTE_DOMAINS;
-            }
+            Ok(()) => unread.served.add(query.kind.name),
             Err(missing) => {
                 // The API server has what the user may not read.
-                let is_served = missing == Missing::Right && query.kind == COMPUTE_DOMAINS;
-                unread.compute_domains |= is_served;
+                if missing == Missing::Right {
+                    unread.served.add(query.kind.name);
+                    unread.refused.push(query.kind);
+                }
                 unread.notes.extend(refused(query, missing));
-                unread.refused.extend((missing == Missing::Right).then_some(query.kind));
             }
         }
     }
@@ -289,16 +280,10 @@ fn of_cluster(
     let mut intake = Intake::keeping(kinds);
     let server = cluster.version()?;
     intake.set_server_version(&server);
-    let Unread { mut notes, refused, pod_groups, compute_domains } =
-        each(cluster, queries, &mut |query, text| {
-            Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
-        })?;
-    if pod_groups {
-        intake.view.set_pod_groups_served(true);
-    }
-    if compute_domains {
-        intake.view.set_compute_domains_served(true);
-    }
+    let Unread { mut notes, refused, served } = each(cluster, queries, &mut |query, text| {
+        Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
+    })?;
+    intake.serve(served);
     notes.extend(unknown);
     Ok(ReadCluster {
         view: intake.view,

@@ -5,6 +5,7 @@ use super::cluster::{H100, cluster};
 use admission::admit::admit;
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
+use cluster_model::compute_domain::ComputeDomain;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
@@ -75,7 +76,7 @@ fn a_pod_gets_the_channel_of_its_compute_domain() {
         |pod: &Value, view: &ClusterView| admit(pod, view, &policy).unwrap_err().to_string();
     let text = denied(&asking("auto"), &view);
     assert!(text.contains("the API server has no ComputeDomains"), "{text}");
-    view.set_compute_domains_served(true);
+    Index::<ComputeDomain>::served(&mut view);
     let text = denied(&asking("own"), &view);
     assert!(text.contains("invalid value"), "{text}");
 
@@ -120,7 +121,7 @@ fn with_groups(constraints: &Value, parent: Option<&Value>) -> ClusterView {
     let name = view.inventory().node_names().next().unwrap().to_string();
     let node = json!({ "metadata": { "name": name, "labels": labels } });
     view.apply(serde_json::from_value::<Node>(node).unwrap()).unwrap();
-    view.set_pod_groups_served(true);
+    Index::<PodGroup>::served(&mut view);
     let group = |name: &str, constraints: &Value, parent: Option<&str>| {
         json!({
             "metadata": { "name": name, "namespace": "training" },

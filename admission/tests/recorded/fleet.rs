@@ -2,6 +2,7 @@
 
 use crate::cluster::*;
 use crate::random::Random;
+use cluster_model::compute_domain::ComputeDomain;
 use cluster_model::names::attribute;
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index};
@@ -9,6 +10,7 @@ use dra_allocator::{FeatureGates, MinorVersion, Settings};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use publication::sharing::{Sharing, SharingArgs};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -381,7 +383,9 @@ fn hold(view: &mut ClusterView, random: &mut Random) {
 
 /// Settings of the cluster that few have, one at a time.
 fn set(view: &mut ClusterView, random: &mut Random) {
-    view.set_compute_domains_served(random.below(2) == 0);
+    if random.below(2) == 0 {
+        Index::<ComputeDomain>::served(view);
+    }
     let mut gates = FeatureGates::defaults_of(MinorVersion::V1_37);
     match random.below(14) {
         0 => view.set_settings(Settings::defaults_of(MinorVersion::V1_36)),
@@ -393,7 +397,7 @@ fn set(view: &mut ClusterView, random: &mut Random) {
             assert!(gates.set("DRAListTypeAttributes", true));
             view.set_settings(Settings::with_gates(MinorVersion::V1_37, gates));
         }
-        3 => view.set_pod_groups_served(true),
+        3 => Index::<PodGroup>::served(view),
         4 => {
             let key = *random.pick(&[
                 "requests.nvidia.com/gpu",

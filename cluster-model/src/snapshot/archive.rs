@@ -2,6 +2,7 @@
 //! file. A reader holds one object at a time, however large the cluster is.
 
 use super::document::Item;
+use super::served::Served;
 use super::text;
 use super::{SnapshotError, SnapshotError::Read};
 use flate2::bufread::MultiGzDecoder;
@@ -37,12 +38,9 @@ pub struct Head {
     /// The feature gates that the API server shows, by name.
     #[serde(default)]
     pub feature_gates: BTreeMap<String, bool>,
-    /// Whether the API server serves `PodGroup`s.
-    #[serde(default)]
-    pub pod_groups: bool,
-    /// Whether the API server serves NVIDIA's `ComputeDomain`s.
-    #[serde(default)]
-    pub compute_domains: bool,
+    /// The optional kinds that the API server serves.
+    #[serde(flatten)]
+    pub served: Served,
     /// The content of the cluster's file of drivers, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drivers: Option<String>,
@@ -144,6 +142,9 @@ mod tests {
     }
 
     fn head(format: &str) -> Head {
+        let mut served = Served::default();
+        served.add("PodGroup");
+        served.add("ComputeDomain");
         Head {
             drivers: None,
             api_version: format.to_owned(),
@@ -152,8 +153,7 @@ mod tests {
             client_version: "0.1.0".to_owned(),
             server_version: Some("v1.35.4-gke.1".to_owned()),
             feature_gates: BTreeMap::new(),
-            pod_groups: true,
-            compute_domains: true,
+            served,
             namespace: None,
             masked: false,
             unread: Vec::new(),

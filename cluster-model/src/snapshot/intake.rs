@@ -3,6 +3,7 @@
 use super::SnapshotError;
 use super::archive::{FORMAT, Head};
 use super::document::{Item, Typed};
+use super::served::Served;
 use super::trim::trim;
 use crate::compute_domain::ComputeDomain;
 use crate::hyper_node::HyperNode;
@@ -77,6 +78,11 @@ impl Intake {
         self.view.set_settings(Settings::defaults_of(known));
     }
 
+    /// Adds the optional kinds that the API server serves.
+    pub fn serve(&mut self, served: Served) {
+        served.apply(&mut self.view);
+    }
+
     /// Adds an object of a file. A malformed object is an error; an object of an unused kind is
     /// only counted.
     pub(super) fn take(&mut self, path: &Path, item: Item<'_>) -> Result<(), SnapshotError> {
@@ -144,16 +150,9 @@ impl Intake {
         match (version, kind) {
             ("v1", "Node") => one.put::<Node>(),
             ("v1", "ConfigMap") if name == names::object::MACHINES => one.put::<ConfigMap>(),
-            ("scheduling.k8s.io/v1beta1", "PodGroup") => {
-                // A file with `PodGroup`s comes from a server that serves them.
-                one.view.set_pod_groups_served(true);
-                one.put::<PodGroup>()
-            }
+            ("scheduling.k8s.io/v1beta1", "PodGroup") => one.put::<PodGroup>(),
             ("scheduling.k8s.io/v1alpha3", "CompositePodGroup") => one.put::<CompositePodGroup>(),
-            ("resource.nvidia.com/v1beta1", "ComputeDomain") => {
-                one.view.set_compute_domains_served(true);
-                one.put::<ComputeDomain>()
-            }
+            ("resource.nvidia.com/v1beta1", "ComputeDomain") => one.put::<ComputeDomain>(),
             ("kueue.x-k8s.io/v1beta2", "Topology") => one.put::<Topology>(),
             ("topology.volcano.sh/v1alpha1", "HyperNode") => one.put::<HyperNode>(),
             ("v1", "ResourceQuota") => one.put::<ResourceQuota>(),
@@ -193,12 +192,7 @@ impl Intake {
         if let Some(version) = &head.server_version {
             self.set_server_version(version);
         }
-        if head.compute_domains {
-            self.view.set_compute_domains_served(true);
-        }
-        if head.pod_groups {
-            self.view.set_pod_groups_served(true);
-        }
+        self.serve(head.served);
         self.head = Some(head);
     }
 }
@@ -237,6 +231,8 @@ where
     {
         let Self { view, path, typed, object } = self;
         let object = K::deserialize(object).map_err(|source| malformed(path, typed, source))?;
+        // A file with objects of a kind comes from a server that serves it.
+        view.served();
         let applied = view.apply(object);
         applied.map_err(|source| SnapshotError::View {
             path: path.to_owned(),

@@ -48,11 +48,6 @@ impl ClusterView {
     pub fn compute_domains(&self) -> &ComputeDomains {
         &self.compute_domains
     }
-
-    /// Sets whether the API server serves `ComputeDomain`s.
-    pub fn set_compute_domains_served(&mut self, is_served: bool) {
-        self.compute_domains.is_served = is_served;
-    }
 }
 
 impl Index<ComputeDomain> for ClusterView {
@@ -84,5 +79,9 @@ impl Index<ComputeDomain> for ClusterView {
         if self.compute_domains.made.remove(key).is_some() || was_taken {
             self.revision.templates += 1;
         }
+    }
+
+    fn served(&mut self) {
+        self.compute_domains.is_served = true;
     }
 }

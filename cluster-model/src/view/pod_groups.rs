@@ -78,11 +78,6 @@ impl ClusterView {
     pub fn pod_groups(&self) -> &PodGroups {
         &self.pod_groups
     }
-
-    /// Sets whether the API server serves `PodGroup`s.
-    pub fn set_pod_groups_served(&mut self, is_served: bool) {
-        self.pod_groups.is_served = is_served;
-    }
 }
 
 impl Index<PodGroup> for ClusterView {
@@ -97,6 +92,10 @@ impl Index<PodGroup> for ClusterView {
 
     fn delete(&mut self, key: &ObjectKey) {
         self.pod_groups.groups.remove(key);
+    }
+
+    fn served(&mut self) {
+        self.pod_groups.is_served = true;
     }
 }
 

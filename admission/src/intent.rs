@@ -123,8 +123,8 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let get = |name: &str| annotations.get(name).map(String::as_str);
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
     let asked_nics = values::nics(trigger)?;
-    let limits = containers::limits(pod, trigger, resources)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
+    let limits = containers::limits(pod, trigger, resources, asked_gpus.is_some())?;
     let named = get(annotation::CONTAINERS).map(|value| values::containers(value, pod));
     let shares = shares(pod, &limits, asked_gpus, named.transpose()?.as_deref(), trigger)?;
     check_containers(&shares, trigger)?;
@@ -158,7 +158,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
 }
 
 /// Assigns GPUs to containers: those whose limits name GPUs, otherwise those that the annotation
-/// names, otherwise the first.
+/// names, otherwise the workload's.
 fn shares(
     pod: &Pod,
     limits: &Limits,
@@ -170,8 +170,10 @@ fn shares(
         |container: &String, gpus| Share { container: container.clone(), gpus, stays: true };
     let Some(GpuResource { name: resource, .. }) = &limits.resource else {
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
-        let takers =
-            named.map_or_else(|| containers::first(pod).into_iter().collect(), <[String]>::to_vec);
+        let takers = match named {
+            Some(named) => named.to_vec(),
+            None => vec![containers::workload(pod).ok_or_else(|| unclear(pod, gpus))?.to_owned()],
+        };
         return Ok(takers.iter().map(|name| share(name, 0..gpus)).collect());
     };
     let total = limits.shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
@@ -215,6 +217,18 @@ fn no_gpus(trigger: &str) -> Denial {
             annotation::GPUS
         ),
     )
+}
+
+/// The denial of a pod of which several containers could get the devices.
+fn unclear(pod: &Pod, gpus: u32) -> Denial {
+    let why = format!(
+        "containers {} could get the devices; name one in the annotation {}, set GPU limits in it, or \
+         name the workload's in {}",
+        containers::main_names(pod).join(", "),
+        annotation::CONTAINERS,
+        containers::DEFAULT_CONTAINER,
+    );
+    Denial::new(annotation::GPUS, gpus.to_string(), why)
 }
 
 /// The maximum number of containers of a pod that get devices.

@@ -5,14 +5,36 @@
 //! main containers and sidecars run together. An ordinary init container runs alone
 //! beside the sidecars that started before it, and uses devices that others get later.
 
+mod defaults;
+
 use super::{GpuResource, GpuResources, Share};
 use crate::denial::Denial;
 use cluster_model::gpu_drivers;
 use cluster_model::names::annotation;
 use cluster_model::pod_containers::{ContainerKind, in_order};
+use defaults::Defaults;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::HashSet;
+
+/// The annotation with the container that `kubectl logs` and `kubectl exec` use by default.
+pub(super) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// Names of containers that other projects add to pods: Istio, Linkerd, Kuma, Consul, Dapr, Knative,
+/// Vault, OpenTelemetry's operator, GKE's bucket mounts and Cloud SQL's proxy.
+const SIDECARS: [&str; 11] = [
+    "cloud-sql-proxy",
+    "consul-dataplane",
+    "daprd",
+    "envoy-sidecar",
+    "gke-gcsfuse-sidecar",
+    "istio-proxy",
+    "kuma-sidecar",
+    "linkerd-proxy",
+    "otc-container",
+    "queue-proxy",
+    "vault-agent",
+];
 
 /// GPU limits of a pod.
 #[derive(Clone, Debug)]
@@ -30,11 +52,22 @@ impl Limits {
     }
 }
 
-pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Result<Limits, Denial> {
+/// The GPU limits of a pod. Where the pod has an annotation for its GPUs (`is_counted`), limits that
+/// are the defaults of a `LimitRange` are no requests.
+pub(super) fn limits(
+    pod: &Pod,
+    trigger: &str,
+    resources: &GpuResources,
+    is_counted: bool,
+) -> Result<Limits, Denial> {
+    let defaults = if is_counted { Defaults::new(pod) } else { Defaults::default() };
     let mut resource: Option<&GpuResource> = None;
     let mut counts = Vec::new();
     for (kind, container) in all(pod) {
         for (name, quantity) in gpu_limits(container, resources) {
+            if defaults.has(kind, &container.name, name) {
+                continue;
+            }
             let found = known(container, name, trigger, resources)?;
             let first = &resource.get_or_insert(found).name;
             if first != name {
@@ -81,10 +114,28 @@ pub(super) fn names(pod: &Pod) -> Vec<&str> {
     main.into_iter().chain(init).map(|(_, container)| container.name.as_str()).collect()
 }
 
-/// Name of the first main container.
-pub(super) fn first(pod: &Pod) -> Option<String> {
-    let mut main = all(pod).filter(|(kind, _)| *kind == ContainerKind::Main);
-    main.next().map(|(_, container)| container.name.clone())
+/// Names of the main containers.
+pub(super) fn main_names(pod: &Pod) -> Vec<&str> {
+    let main = all(pod).filter(|(kind, _)| *kind == ContainerKind::Main);
+    main.map(|(_, container)| container.name.as_str()).collect()
+}
+
+/// The container that gets the devices if the pod does not say which: the one that kubectl uses by
+/// default, otherwise the only main container that is not a proxy or an agent beside the workload.
+/// `None` if several could be meant.
+pub(super) fn workload(pod: &Pod) -> Option<&str> {
+    let main = main_names(pod);
+    let default = super::annotations(pod).get(DEFAULT_CONTAINER);
+    if let Some(default) = default.filter(|default| main.contains(&default.as_str())) {
+        return Some(default);
+    }
+    match main.as_slice() {
+        [only] => Some(only),
+        several => {
+            let mut workloads = several.iter().filter(|name| !SIDECARS.contains(name));
+            workloads.next().filter(|_| workloads.next().is_none()).copied()
+        }
+    }
 }
 
 /// A container's limits on GPU resources, whole or not. Zero is no request.

@@ -92,10 +92,63 @@ fn init_containers_use_the_gpus_of_main_containers() {
 }
 
 #[test]
-fn gpus_by_annotation_go_to_the_containers_named_or_the_first() {
+fn gpus_by_annotation_go_to_the_workload() {
+    let default = "kubectl.kubernetes.io/default-container";
+    for (names, annotated, expected) in [
+        (&["main"][..], None, Some("main")),
+        (&["istio-proxy"], None, Some("istio-proxy")),
+        (&["istio-proxy", "main"], None, Some("main")),
+        (&["main", "linkerd-proxy", "vault-agent"], None, Some("main")),
+        (&["proxy", "main"], Some("main"), Some("main")),
+        (&["istio-proxy", "main"], Some("istio-proxy"), Some("istio-proxy")),
+        (&["istio-proxy", "main"], Some("absent"), Some("main")),
+        (&["a", "b"], None, None),
+        (&["istio-proxy", "daprd"], None, None),
+    ] {
+        let bare: Vec<Value> = names.iter().map(|name| container(name, &json!({}))).collect();
+        let mut annotations = json!({ "dranet.io/gpus": "2" });
+        if let Some(name) = annotated {
+            annotations[default] = name.into();
+        }
+        let pod = pod(&annotations, &json!(bare));
+        match expected {
+            Some(expected) => assert_eq!(shares(&pod), [(expected.to_owned(), 0..2)], "{names:?}"),
+            None => {
+                let denied = read(&pod).unwrap_err().to_string();
+                let listed = format!("containers {} could get the devices", names.join(", "));
+                assert!(denied.contains(&listed), "{denied}");
+            }
+        }
+    }
+}
+
+/// What the API server's plugin `LimitRanger` sets is not what the user asked for.
+#[test]
+fn defaults_of_a_limit_range_are_not_requests() {
+    let listed = |text: &str| {
+        let annotations = json!({ "dranet.io/gpus": "2", "kubernetes.io/limit-ranger": text });
+        pod(&annotations, &json!([gpus("main", 4)]))
+    };
+    let set = "LimitRanger plugin set: cpu request for container main; cpu, nvidia.com/gpu limit for \
+               container main";
+    assert_eq!(shares(&listed(set)), [("main".to_owned(), 0..2)]);
+    for other in [
+        "LimitRanger plugin set: nvidia.com/gpu request for container main",
+        "LimitRanger plugin set: nvidia.com/gpu limit for container other",
+        "LimitRanger plugin set: nvidia.com/gpu limit for init container main",
+        "nvidia.com/gpu limit for container main",
+    ] {
+        let denied = read(&listed(other)).unwrap_err().to_string();
+        assert!(denied.contains("the limits of the containers ask for 4"), "{denied}");
+    }
+    let mut without = listed(set);
+    without.metadata.annotations.as_mut().unwrap().remove("dranet.io/gpus");
+    assert_eq!(shares(&without), [("main".to_owned(), 0..4)], "Kubernetes gives it 4");
+}
+
+#[test]
+fn gpus_by_annotation_go_to_the_containers_named() {
     let bare = json!([container("a", &json!({})), container("b", &json!({}))]);
-    let first = pod(&json!({ "dranet.io/gpus": "2" }), &bare);
-    assert_eq!(shares(&first), [("a".to_owned(), 0..2)]);
     let named = pod(&json!({ "dranet.io/gpus": "2", "dranet.io/containers": "b, a" }), &bare);
     assert_eq!(shares(&named), [("b".to_owned(), 0..2), ("a".to_owned(), 0..2)]);
     let more = pod(

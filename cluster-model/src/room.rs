@@ -106,8 +106,7 @@ impl<'a> Room<'a> {
                 let claim = ObjectKey { namespace: key.namespace.to_string(), name: name.clone() };
                 let known = self.view.claim(&claim).filter(|known| known.is_allocated)?;
                 let (user, _) = known.pod.as_ref()?;
-                let claim = ClaimName::new(&*claim.namespace, claim.name.as_str());
-                let device = self.view.inventory().held_by(&claim).next();
+                let device = self.view.held_by(&claim).next();
                 let node = device.filter(|_| **user == *key.name)?.pool.clone();
                 self.view.inventory().node(&node).map(|_| node)
             });
@@ -233,7 +232,6 @@ impl<'a> Room<'a> {
     }
 
     fn label(&self, node: &str, key: &str) -> Option<&'a str> {
-        let node = self.view.inventory().node(node)?;
-        node.labels.get(key).map(|value| &**value)
+        self.view.node_label(node, key)
     }
 }

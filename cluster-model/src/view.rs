@@ -36,7 +36,7 @@ use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
 use crate::topology_policy::TopologyPolicy;
 use claims::Claims;
-use dra_allocator::{Inventory, InventoryError, Settings};
+use dra_allocator::{ClaimName, DeviceId, Inventory, InventoryError, Node, Settings};
 use graphs::Graphs;
 use grouped::Grouped;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
@@ -130,6 +130,12 @@ impl ObjectKey {
     /// The key of a cluster-scoped object.
     pub fn cluster_wide(name: &str) -> Self {
         Self { namespace: String::new(), name: name.to_owned() }
+    }
+}
+
+impl From<&ObjectKey> for ClaimName {
+    fn from(key: &ObjectKey) -> Self {
+        Self::new(key.namespace.as_str(), key.name.as_str())
     }
 }
 
@@ -380,6 +386,22 @@ impl ClusterView {
     /// Returns true if a node is a remembered machine instead of a real node.
     pub fn is_remembered(&self, node: &str) -> bool {
         remembered::is_name(node)
+    }
+
+    /// The real nodes, without remembered machines, by name.
+    pub fn present_nodes(&self) -> impl Iterator<Item = &Node> {
+        let nodes = self.inventory.node_names().filter(|name| !self.is_remembered(name));
+        nodes.filter_map(|name| self.inventory.node(name).map(|node| &**node))
+    }
+
+    /// The value of a label of a node.
+    pub fn node_label(&self, node: &str, key: &str) -> Option<&str> {
+        self.inventory.node(node)?.label(key)
+    }
+
+    /// The devices that a claim holds, as a whole or a share.
+    pub fn held_by(&self, claim: &ObjectKey) -> impl Iterator<Item = &DeviceId> + use<'_> {
+        self.inventory.held_by(&claim.into())
     }
 }
 

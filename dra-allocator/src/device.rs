@@ -111,16 +111,17 @@ impl Attributes {
 }
 
 fn value_flaw(value: &AttributeValue) -> Option<String> {
-    let bad = |text: &Arc<str>| match semver::Version::parse(text) {
-        Ok(_) => None,
-        Err(error) => Some(format!("parse semantic version: {error}")),
-    };
     match value {
         AttributeValue::Unknown => Some("unsupported attribute value".to_owned()),
-        AttributeValue::Version(text) => bad(text),
-        AttributeValue::Versions(texts) => texts.iter().find_map(bad),
+        AttributeValue::Version(text) => version_flaw(text),
+        AttributeValue::Versions(texts) => texts.iter().find_map(version_flaw),
         _ => None,
     }
+}
+
+fn version_flaw(text: &Arc<str>) -> Option<String> {
+    let error = semver::Version::parse(text).err()?;
+    Some(format!("parse semantic version: {error}"))
 }
 
 /// A capacity of a device, and the amounts that may be requested from it.

@@ -228,7 +228,10 @@ impl Inventory {
 
     /// The devices that a claim holds, as a whole or a share. Devices with admin access are not
     /// held.
-    pub fn held_by(&self, claim: &ClaimName) -> impl Iterator<Item = &DeviceId> {
+    pub fn held_by<'i>(
+        &'i self,
+        claim: &ClaimName,
+    ) -> impl Iterator<Item = &'i DeviceId> + use<'i> {
         self.held.held_by(claim)
     }
 

@@ -3,6 +3,7 @@
 //! Follows `NodeMatches` in `pools_incubating.go` and
 //! `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -22,6 +23,11 @@ impl Node {
     /// Creates a node of which only the name is known.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), ..Self::default() }
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(|value| &**value)
     }
 }
 
@@ -113,12 +119,12 @@ impl NodeSelectorTerm {
     /// An empty term matches nothing.
     fn matches(&self, node: &Node) -> bool {
         let empty = self.match_expressions.is_empty() && self.match_fields.is_empty();
-        let label = |key: &str| node.labels.get(key).map(|value| &**value);
-        let field = |key: &str| (key == "metadata.name").then_some(&*node.name);
         !empty
-            && self.match_expressions.iter().all(|r| r.matches_label(label(&r.key)))
-            // An unknown field has an empty value (`fields.Set.Get`).
-            && self.match_fields.iter().all(|r| r.matches_field(field(&r.key).unwrap_or("")))
+            && self.match_expressions.iter().all(|r| r.matches_label(node.label(&r.key)))
+            && self.match_fields.iter().all(|r| {
+                // An unknown field has an empty value (`fields.Set.Get`).
+                r.matches_field(if &*r.key == "metadata.name" { &node.name } else { "" })
+            })
     }
 }
 
@@ -146,14 +152,14 @@ impl Requirement {
 
     fn check_key(&self) -> Result<(), SelectorError> {
         let name = self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name);
-        if name.is_empty() || !is_label_text(name) {
+        if name.is_empty() || !is_label_value(name) {
             return self.invalid("invalid label key");
         }
         Ok(())
     }
 
     fn check_values(&self) -> Result<(), SelectorError> {
-        if self.values.iter().all(|value| is_label_text(value)) {
+        if self.values.iter().all(|value| is_label_value(value)) {
             return Ok(());
         }
         self.invalid("invalid label value")
@@ -179,16 +185,20 @@ impl Requirement {
     }
 
     fn matches_label(&self, label: Option<&str>) -> bool {
-        let number = || Some((label?.parse::<i64>().ok()?, self.number()?));
         match &*self.operator {
             "In" => label.is_some_and(|value| self.has(value)),
             "NotIn" => !label.is_some_and(|value| self.has(value)),
             "Exists" => label.is_some(),
             "DoesNotExist" => label.is_none(),
-            "Gt" => number().is_some_and(|(label, limit)| label > limit),
-            "Lt" => number().is_some_and(|(label, limit)| label < limit),
+            "Gt" => self.compare(label) == Some(Ordering::Greater),
+            "Lt" => self.compare(label) == Some(Ordering::Less),
             _ => false,
         }
+    }
+
+    /// How a label compares with the requirement's value; `None` if one is not a number.
+    fn compare(&self, label: Option<&str>) -> Option<Ordering> {
+        Some(label?.parse::<i64>().ok()?.cmp(&self.number()?))
     }
 
     fn matches_field(&self, field: &str) -> bool {
@@ -206,11 +216,10 @@ impl Requirement {
 
 /// Returns true if the text is a valid label value: at most 63 letters, digits, `-`, `_` or `.`,
 /// with a letter or digit at both ends.
-fn is_label_text(text: &str) -> bool {
-    let alphanumeric = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+pub fn is_label_value(text: &str) -> bool {
     text.len() <= 63
-        && alphanumeric(text.chars().next())
-        && alphanumeric(text.chars().next_back())
+        && !text.starts_with(['-', '_', '.'])
+        && !text.ends_with(['-', '_', '.'])
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 

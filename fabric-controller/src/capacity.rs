@@ -39,14 +39,10 @@ impl<'a> ClusterCapacity<'a> {
         let in_flight = room.in_flight();
         let room = room.holding(&in_flight);
         let mut of_fabrics: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        for name in view.inventory().node_names() {
-            // A node that the watch of nodes has not reported takes no pods yet.
-            let Some(node) = view.inventory().node(name).filter(|_| nodes.facts(name).is_some())
-            else {
-                continue;
-            };
-            if let Some(fabric) = node.labels.get(label::NODE_FABRIC) {
-                of_fabrics.entry(fabric.to_string()).or_default().push(name.clone());
+        // A node that the watch of nodes has not reported takes no pods yet.
+        for name in view.inventory().node_names().filter(|name| nodes.facts(name).is_some()) {
+            if let Some(fabric) = view.node_label(name, label::NODE_FABRIC) {
+                of_fabrics.entry(fabric.to_owned()).or_default().push(name.clone());
             }
         }
         let fabrics = of_fabrics.into_iter().map(|(name, nodes)| {
@@ -88,8 +84,7 @@ impl<'a> ClusterCapacity<'a> {
 
     /// The fabric of a node.
     pub fn fabric_of(&self, node: &str) -> Option<String> {
-        let node = self.view.inventory().node(node)?;
-        node.labels.get(label::NODE_FABRIC).map(ToString::to_string)
+        self.view.node_label(node, label::NODE_FABRIC).map(str::to_owned)
     }
 
     /// All fabrics by name.
@@ -183,15 +178,10 @@ impl FabricCapacity<'_> {
 
     /// A label of a node.
     pub(crate) fn label(&self, node: &str, key: &str) -> Option<&str> {
-        label_of(self.room.view(), node, key)
+        self.room.view().node_label(node, key)
     }
 }
 
 fn is_within(view: &ClusterView, node: &str, domains: &[LevelDomain]) -> bool {
-    domains.iter().all(|it| label_of(view, node, it.level.label()) == Some(&*it.name))
-}
-
-fn label_of<'v>(view: &'v ClusterView, node: &str, key: &str) -> Option<&'v str> {
-    let node = view.inventory().node(node)?;
-    node.labels.get(key).map(|value| &**value)
+    domains.iter().all(|it| view.node_label(node, it.level.label()) == Some(&*it.name))
 }

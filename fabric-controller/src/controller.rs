@@ -158,7 +158,7 @@ impl Controller {
             outcome = self.write_pod_groups(&by_key, &objects, reporter).await;
         } else {
             let foreign = groups.iter().filter(|group| group.is_pod_group());
-            let foreign = foreign.filter(|group| group.gated().next().is_some());
+            let foreign = foreign.filter(|group| group.has_gated());
             outcome
                 .waiting
                 .extend(foreign.map(|it| (it.key.clone(), WaitingReason::OtherPlacement)));

@@ -15,14 +15,14 @@ mod settled;
 mod spots;
 
 use super::capacity::ClusterCapacity;
-use super::group::{Group, GroupKey, Member};
+use super::group::{Group, GroupKey, Member, later};
 use super::waiting::WaitingReason;
 use cluster_model::fabric_level::LevelDomain;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub(crate) use needs::GroupDemand;
-use spots::{Fit, Spot};
+use spots::Spot;
 
 /// What happens to a group if its fabric no longer has room for one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,14 +126,13 @@ pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
 /// The next time at which [`decide`] may decide differently although nothing has changed; `None` if
 /// there is none.
 pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Option<Timestamp> {
-    let after = |at: Timestamp, time| at.checked_add(time).unwrap_or(Timestamp::MAX);
     let grow = groups.iter().filter_map(Group::grows_at);
     groups
         .iter()
         .filter_map(|group| {
             let youngest = group.members.iter().map(|member| member.created).max()?;
-            let oldest = group.gated().map(|member| member.created).min()?;
-            Some([after(youngest, rules.whole_within), after(oldest, rules.starves_after)])
+            let oldest = group.waits_since()?;
+            Some([later(youngest, rules.whole_within), later(oldest, rules.starves_after)])
         })
         .flatten()
         .chain(grow)
@@ -161,7 +160,7 @@ pub fn decide(
     };
     // Reserve places for groups with a fabric before placing new ones.
     let (settled, open): (Vec<_>, Vec<_>) =
-        order.into_iter().partition(|group| group.released().next().is_some());
+        order.into_iter().partition(|group| group.has_released());
     let lacking: Vec<_> = settled.iter().map(|group| choice.keep(group)).collect();
     settled.iter().zip(lacking).for_each(|(group, lacking)| choice.go_on(group, lacking));
     let (chosen, new): (Vec<_>, Vec<_>) =
@@ -191,7 +190,7 @@ impl Placer<'_, '_> {
 
     /// Decides on a group without released pods.
     fn start(&mut self, group: &Group) {
-        if group.gated().next().is_none() {
+        if !group.has_gated() {
             return;
         }
         if let Some(why) = self.not_yet(group) {
@@ -265,9 +264,9 @@ impl Placer<'_, '_> {
         if let Some((_, name)) = fitting.iter().find(|(_, name)| group.reserved() == Some(name)) {
             return Ok(name.clone());
         }
-        let busy = |fit: &Fit, name: &String| self.is_busy(name, &fit.spots);
-        let open =
-            fitting.iter().filter(|(fit, name)| !self.kept.contains(name) && !busy(fit, name));
+        let open = fitting
+            .iter()
+            .filter(|(fit, name)| !self.kept.contains(name) && !self.is_busy(name, &fit.spots));
         let chosen = match group.size {
             Some(_) => open.min_by_key(|(fit, _)| (&fit.domains, fit.rest)),
             // The number of further pods is unknown.
@@ -278,7 +277,8 @@ impl Placer<'_, '_> {
         if let Some((_, name)) = chosen {
             return Ok(name.clone());
         }
-        if let Some((_, fabric)) = fitting.iter().find(|(fit, name)| busy(fit, name)) {
+        if let Some((_, fabric)) = fitting.iter().find(|(fit, name)| self.is_busy(name, &fit.spots))
+        {
             return Err(WaitingReason::Settling { fabric: fabric.clone() });
         }
         if let Some((_, fabric)) = fitting.into_iter().next() {
@@ -334,8 +334,7 @@ impl Placer<'_, '_> {
                 large.push(name.clone());
             }
         }
-        let since = group.gated().map(|member| member.created).min();
-        let waited = since.map(|since| self.now.duration_since(since));
+        let waited = group.waits_since().map(|since| self.now.duration_since(since));
         if waited.is_some_and(|waited| waited >= self.rules.starves_after) {
             let cluster = &mut self.cluster;
             let room = large.into_iter().filter_map(|name| {

@@ -21,7 +21,7 @@ pub(crate) fn of_topologies(view: &ClusterView, node: &Node) -> Option<String> {
     let own = all.filter(|(_, labels)| !labels.iter().any(|label| is_source(label)));
     own.into_iter().find_map(|(_, labels)| {
         let labels = labels.iter().filter(|label| *label != HOST);
-        let values = labels.map(|label| node.labels.get(label.as_str()).map(|value| &**value));
+        let values = labels.map(|label| node.label(label));
         let values = values.collect::<Option<Vec<_>>>().filter(|values| !values.is_empty());
         values.map(|values| values.join("."))
     })

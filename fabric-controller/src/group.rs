@@ -2,7 +2,7 @@
 
 use super::chosen;
 use super::job_name::JobName;
-use super::size::{Owner, Size, is_in_pod_group};
+use super::size::{Owner, Size, controller, is_in_pod_group, label_or_annotation};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain, LevelRequests};
 use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, job_label, label};
 use cluster_model::room::{Ask, are_allocated, made_claims};
@@ -135,7 +135,6 @@ impl Member {
         let levels = annotations.get(annotation::FABRIC_LEVEL);
         let domain_size = annotations.get(annotation::DOMAIN_SIZE).and_then(|it| it.parse().ok());
         let domain_size = domain_size.filter(|size| *size > 0);
-        let owners = metadata.owner_references.iter().flatten();
         let owner = Owner::new(pod, asked);
         let member = Self {
             name: metadata.name.clone()?,
@@ -146,7 +145,7 @@ impl Member {
             priority_class: spec.priority_class_name.clone(),
             in_pod_group,
             moves: annotations.contains_key(annotation::FABRIC_MOVES),
-            is_controlled: owners.clone().any(|owner| owner.controller == Some(true)),
+            is_controlled: controller(pod).is_some(),
             is_unschedulable: has_condition(pod, |it| {
                 it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable")
             }),
@@ -188,18 +187,19 @@ impl Member {
         }
     }
 
-    /// The domain that it is in: that of its node, otherwise the one that it goes to.
-    fn domain(
-        &self,
-        level: FabricLevel,
-        domain_of: &impl Fn(&str, FabricLevel) -> Option<String>,
-    ) -> Option<String> {
+    /// The domain of a level that was chosen for it.
+    pub(crate) fn chosen_domain(&self, level: FabricLevel) -> Option<&LevelDomain> {
+        self.domains.iter().find(|domain| domain.level == level)
+    }
+
+    /// The domain that it is in: that of its node now, which may have changed since it was placed,
+    /// otherwise the one that it goes to.
+    fn domain<'m>(&'m self, level: FabricLevel, view: &'m ClusterView) -> Option<&'m str> {
         let now = match &self.stage {
-            PodStage::Bound(node) => domain_of(node, level),
+            PodStage::Bound(node) => view.node_label(node, level.label()),
             _ => None,
         };
-        let chosen = self.domains.iter().find(|domain| domain.level == level);
-        now.or_else(|| chosen.map(|domain| domain.name.clone()))
+        now.or_else(|| Some(&*self.chosen_domain(level)?.name))
     }
 
     /// Whether the view has allocations for all its claims.
@@ -217,15 +217,9 @@ fn marked(value: Option<&String>) -> (Option<String>, Vec<LevelDomain>) {
 
 /// The slice of a pod: its controller, and its index there by the size of slices.
 fn slice(pod: &Pod, size: usize) -> Option<(Box<str>, usize)> {
-    let metadata = &pod.metadata;
-    let maps = [metadata.labels.as_ref(), metadata.annotations.as_ref()];
-    let index: usize = job_label::INDICES.iter().find_map(|key| {
-        let value = maps.into_iter().flatten().find_map(|map| map.get(*key));
-        value?.parse().ok()
-    })?;
-    let owners = metadata.owner_references.iter().flatten();
-    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
-    let uid = controller.map(|owner| owner.uid.as_str()).unwrap_or_default();
+    let index: usize =
+        job_label::INDICES.iter().find_map(|key| label_or_annotation(pod, key)?.parse().ok())?;
+    let uid = controller(pod).map(|owner| owner.uid.as_str()).unwrap_or_default();
     Some((uid.into(), index / size))
 }
 
@@ -283,6 +277,26 @@ impl Group {
     /// Its gated pods.
     pub fn gated(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.stage == PodStage::Gated)
+    }
+
+    /// Whether any of its pods is gated.
+    pub fn has_gated(&self) -> bool {
+        self.gated().next().is_some()
+    }
+
+    /// When the first of its gated pods was created.
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.gated().map(|member| member.created).min()
+    }
+
+    /// Whether any of its pods is without the gate.
+    pub fn has_released(&self) -> bool {
+        self.released().next().is_some()
+    }
+
+    /// Its size according to its pods.
+    pub fn said_size(&self) -> Option<Size> {
+        self.members.iter().filter_map(|member| member.said_size).max().map(Size::all_at_once)
     }
 
     /// Its pods without the gate.
@@ -374,18 +388,13 @@ impl Group {
     }
 
     /// The domains of required levels that this pod must share with pods without a gate: those of
-    /// most of them. `domain_of` returns the domain of a node now, which may have changed since they
-    /// were placed.
-    pub fn homes(
-        &self,
-        pod: &Member,
-        domain_of: impl Fn(&str, FabricLevel) -> Option<String>,
-    ) -> Vec<LevelDomain> {
+    /// most of them.
+    pub fn homes(&self, pod: &Member, view: &ClusterView) -> Vec<LevelDomain> {
         self.levels()
             .required()
             .filter_map(|level| {
                 let mates = self.released().filter(|mate| self.share_domain(level, pod, mate));
-                let name = most(mates.filter_map(|mate| mate.domain(level, &domain_of)))?;
+                let name = most(mates.filter_map(|mate| mate.domain(level, view)))?.to_owned();
                 Some(LevelDomain { level, name })
             })
             .collect()
@@ -394,22 +403,25 @@ impl Group {
     /// When it goes to a fabric that can grow, if no other has room by then.
     pub fn grows_at(&self) -> Option<Timestamp> {
         let wait = self.members.iter().filter_map(|member| member.said_wait).min()?;
-        let since = self.gated().map(|member| member.created).min()?;
-        Some(since.checked_add(SignedDuration::from_secs(wait.into())).unwrap_or(Timestamp::MAX))
+        Some(later(self.waits_since()?, SignedDuration::from_secs(wait.into())))
     }
 
     /// Sort key: groups that waste time last, then highest priority first, then the creation time of
     /// the first gated pod.
     pub fn rank(&self) -> (bool, std::cmp::Reverse<i32>, Option<Timestamp>) {
         let priority = self.members.iter().map(|member| member.priority).max().unwrap_or_default();
-        let created = self.gated().map(|member| member.created).min();
-        (self.is_expensive, std::cmp::Reverse(priority), created)
+        (self.is_expensive, std::cmp::Reverse(priority), self.waits_since())
     }
 }
 
+/// The time this long after another.
+pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
 /// The name that most of them are.
-fn most(names: impl Iterator<Item = String>) -> Option<String> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+fn most<N: Ord>(names: impl Iterator<Item = N>) -> Option<N> {
+    let mut counts: BTreeMap<N, usize> = BTreeMap::new();
     names.for_each(|name| *counts.entry(name).or_default() += 1);
     // The first one by name wins ties, so that every replica decides the same.
     counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(name, _)| name)

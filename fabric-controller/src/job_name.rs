@@ -14,14 +14,12 @@ impl JobName {
     /// The name of a named group, otherwise the object that defines its size or is the pod's
     /// controller.
     pub(super) fn new(pod: &Pod, asked: &str, owner: Option<&Owner>) -> Self {
-        let named = |kind: &str, name: &str| Self { kind: kind.into(), name: name.into() };
-        if asked != SAME {
-            return named("group", asked);
-        }
-        match owner {
-            Some(owner) => named(&owner.kind, &owner.name),
-            None => named("Pod", pod.metadata.name.as_deref().unwrap_or_default()),
-        }
+        let (kind, name) = match owner {
+            _ if asked != SAME => ("group", asked),
+            Some(owner) => (&*owner.kind, &*owner.name),
+            None => ("Pod", pod.metadata.name.as_deref().unwrap_or_default()),
+        };
+        Self { kind: kind.into(), name: name.into() }
     }
 
     /// What people call it, for example `Job default/big`.

@@ -10,7 +10,6 @@ use cluster_model::network_config::IpPrefix;
 use cluster_model::network_config::NetworkConfig;
 use cluster_model::nic_pool::{NicAddress, NicAddressSpec, NicPool, NicPoolStatus};
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::ClaimName;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +51,12 @@ impl HeldAddress {
     fn claim(&self) -> ObjectKey {
         let claim = &self.spec.claim;
         ObjectKey { namespace: claim.namespace.clone(), name: claim.name.clone() }
+    }
+
+    /// Whether its claim has the device that it was taken for, according to the view.
+    fn has_device(&self, view: &ClusterView) -> bool {
+        let own = (DRIVER, &*self.spec.node, &*self.spec.device);
+        view.held_by(&self.claim()).any(|it| (&*it.driver, &*it.pool, &*it.device) == own)
     }
 }
 
@@ -143,20 +148,12 @@ impl NicPools {
     /// Those that [`DoubtfulAddress::is_held_by`] has confirmed are left out until the claim changes.
     pub fn doubtful(&self, view: &ClusterView) -> Vec<DoubtfulAddress> {
         let doubtful = self.addresses.iter().filter_map(|(name, held)| {
-            let (rank, claim) = (self.rank(name, held), held.claim());
-            let known = view.claim(&claim).filter(|known| known.is(&held.spec.claim.uid));
+            let rank = self.rank(name, held);
+            let known = view.claim(&held.claim()).filter(|known| known.is(&held.spec.claim.uid));
             let is_allocated = known.map(|known| known.is_allocated);
             let confirmed = held.confirmed.as_ref() == is_allocated.as_ref();
-            let has_device = || {
-                let claim = ClaimName::new(claim.namespace.as_str(), claim.name.as_str());
-                let mut devices = view.inventory().held_by(&claim);
-                devices.any(|it| {
-                    let NicAddressSpec { node, device, .. } = &held.spec;
-                    (&*it.driver, &*it.pool, &*it.device) == (DRIVER, node, device)
-                })
-            };
             let is_held = match is_allocated {
-                Some(true) => has_device() && (rank == 0 || confirmed),
+                Some(true) => held.has_device(view) && (rank == 0 || confirmed),
                 Some(false) => confirmed,
                 None => false,
             };
@@ -180,9 +177,8 @@ impl NicPools {
         let others = names.filter_map(|name| Some((name, self.addresses.get(name)?)));
         let others =
             others.filter(|(_, it)| device_and_family(&it.spec) == device_and_family(&held.spec));
-        let age = |name: &str, it: &HeldAddress| (it.created, name.to_owned());
-        let own = age(name, held);
-        others.filter(|(name, it)| age(name, it) < own).count()
+        let own = (held.created, name);
+        others.filter(|(name, it)| (it.created, name.as_str()) < own).count()
     }
 
     /// The pools whose status differs from the wanted one, which is returned too.

@@ -106,7 +106,7 @@ pub fn due<'g>(
         let (uid, version) = (made.uid.clone(), made.version.clone());
         (key.clone(), PodGroupWrite::Delete { uid, version })
     });
-    let waiting = groups.filter(|group| group.is_pod_group() && is_waiting(group));
+    let waiting = groups.filter(|group| group.is_pod_group() && group.has_gated());
     let writes = waiting.filter_map(|group| {
         let write = match made.get(&group.key) {
             None => PodGroupWrite::Create(Box::new(build(group))),
@@ -124,15 +124,11 @@ pub fn due<'g>(
 /// Why a group waits that is not complete for the scheduler yet. Later the scheduler
 /// itself reports why.
 pub fn waiting(group: &Group) -> Option<WaitingReason> {
-    if !group.is_pod_group() || !is_waiting(group) {
+    if !group.is_pod_group() || !group.has_gated() {
         return None;
     }
     let (have, want) = (group.present(), group.size?.pods);
     (have < want).then_some(WaitingReason::NotWhole { have, want })
-}
-
-fn is_waiting(group: &Group) -> bool {
-    group.gated().next().is_some()
 }
 
 /// How many pods must have places before any gets one. `None` if the number of pods is
@@ -147,16 +143,8 @@ fn min_count(group: &Group) -> Option<i32> {
 
 fn build(group: &Group) -> PodGroup {
     let GroupKey { namespace, label } = &group.key;
-    let policy = match min_count(group) {
-        Some(min_count) => PodGroupSchedulingPolicy {
-            gang: Some(GangSchedulingPolicy { min_count }),
-            ..PodGroupSchedulingPolicy::default()
-        },
-        None => PodGroupSchedulingPolicy {
-            basic: Some(BasicSchedulingPolicy::default()),
-            ..PodGroupSchedulingPolicy::default()
-        },
-    };
+    let gang = min_count(group).map(|min_count| GangSchedulingPolicy { min_count });
+    let basic = gang.is_none().then(BasicSchedulingPolicy::default);
     // Admission allows only one.
     let level = group.levels().required().next().map_or(label::NODE_FABRIC, FabricLevel::label);
     let on_fabric = TopologyConstraint { key: level.to_owned() };
@@ -169,7 +157,7 @@ fn build(group: &Group) -> PodGroup {
             ..ObjectMeta::default()
         },
         spec: PodGroupSpec {
-            scheduling_policy: policy,
+            scheduling_policy: PodGroupSchedulingPolicy { gang, basic },
             scheduling_constraints: Some(PodGroupSchedulingConstraints {
                 topology: Some(vec![on_fabric]),
             }),

@@ -12,7 +12,6 @@ use cluster_model::room::Nodes;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -42,19 +41,13 @@ pub fn preview(
     let mut pod = pod.clone();
     let metadata = pod["metadata"].as_object_mut()?;
     // The API server would fill these in.
+    metadata.entry("name").or_insert_with(|| "planned".into());
     metadata.entry("namespace").or_insert_with(|| "default".into());
     metadata.insert("uid".to_owned(), "planned".into());
     metadata.insert("resourceVersion".to_owned(), "0".into());
     metadata.insert("creationTimestamp".to_owned(), now.to_string().into());
-    let typed: Pod = serde_json::from_value(pod).ok()?;
-    let named = Pod {
-        metadata: ObjectMeta {
-            name: typed.metadata.name.clone().or_else(|| Some("planned".to_owned())),
-            ..typed.metadata
-        },
-        ..typed
-    };
-    let (key, member) = Member::new(&named)?;
+    let pod: Pod = serde_json::from_value(pod).ok()?;
+    let (key, member) = Member::new(&pod)?;
     let mut template = template.clone();
     template.metadata.namespace = Some(key.namespace.clone());
     view.apply(template).ok()?;
@@ -68,7 +61,7 @@ pub fn preview(
     let group = Group {
         key: key.clone(),
         members: members.collect(),
-        size: Some(Size { pods: size, at_once: true }),
+        size: Some(Size::all_at_once(size)),
         is_expensive: false,
     };
     let budget = budget(view);

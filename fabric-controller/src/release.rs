@@ -54,14 +54,13 @@ pub fn unmarked<'g>(
     fabric: &str,
     domains: &BTreeMap<String, Vec<LevelDomain>>,
 ) -> Vec<&'g Member> {
-    let is_open = group.released().next().is_none();
-    let domains = |member: &Member| domains.get(&member.name).map(Vec::as_slice);
+    let is_open = !group.has_released();
     group
         .gated()
-        .filter(|member| is_open || (group.requires_domains() && domains(member).is_some()))
-        .filter(|member| {
-            member.chosen.as_deref() != Some(fabric)
-                || member.domains != domains(member).unwrap_or_default()
+        .filter(|it| is_open || (group.requires_domains() && domains.contains_key(&it.name)))
+        .filter(|it| {
+            let domains = domains.get(&it.name).map(Vec::as_slice).unwrap_or_default();
+            it.chosen.as_deref() != Some(fabric) || it.domains != domains
         })
         .collect()
 }
@@ -99,7 +98,7 @@ pub fn gate_removals(
     if now.released().any(|member| member.moves) {
         return Err(Refusal::Evicting);
     }
-    if now.released().next().is_some() {
+    if now.has_released() {
         match now.fabric(fabric_of) {
             Some(own) if own != fabric => return Err(Refusal::Elsewhere(own)),
             _ => {}
@@ -107,23 +106,16 @@ pub fn gate_removals(
     } else if let Some(member) = now.gated().find(|it| it.chosen.as_deref() != Some(fabric)) {
         return Err(Refusal::NotMarked(member.name.clone()));
     }
-    let gated: BTreeSet<_> = now.gated().map(|member| member.name.as_str()).collect();
     for level in now.levels().required() {
         let mut due = now.gated().filter(|member| wanted.contains(member.name.as_str()));
         due.try_for_each(|member| check_domain(&now, member, fabric, level))?;
     }
-    Ok(pods
-        .iter()
-        .filter(|pod| {
-            let name = pod.metadata.name.as_deref().unwrap_or_default();
-            gated.contains(name) && wanted.contains(name)
-        })
-        .filter_map(|pod| {
-            let name = pod.metadata.name.as_ref();
-            let member = now.members.iter().find(|member| Some(&member.name) == name)?;
-            gate_removal(pod, fabric, &member.domains)
-        })
-        .collect())
+    let removals = pods.iter().filter_map(|pod| {
+        let name = pod.metadata.name.as_deref().filter(|name| wanted.contains(name))?;
+        let member = now.gated().find(|member| member.name == name)?;
+        gate_removal(pod, fabric, &member.domains)
+    });
+    Ok(removals.collect())
 }
 
 /// Checks that a pod is marked with a domain of the level, and the pods that it shares the domain
@@ -135,11 +127,11 @@ fn check_domain(
     level: FabricLevel,
 ) -> Result<(), Refusal> {
     let is_marked = member.chosen.as_deref() == Some(fabric);
-    let Some(domain) = domain_of(member, level).filter(|_| is_marked) else {
+    let Some(domain) = member.chosen_domain(level).filter(|_| is_marked) else {
         return Err(Refusal::NotMarked(member.name.clone()));
     };
     for mate in now.members.iter().filter(|mate| now.share_domain(level, member, mate)) {
-        match domain_of(mate, level) {
+        match mate.chosen_domain(level) {
             Some(other) if other != domain && mate.is_released() => {
                 return Err(Refusal::Elsewhere(other.to_string()));
             }
@@ -148,10 +140,6 @@ fn check_domain(
         }
     }
     Ok(())
-}
-
-fn domain_of(member: &Member, level: FabricLevel) -> Option<&LevelDomain> {
-    member.domains.iter().find(|domain| domain.level == level)
 }
 
 /// Adds the fabric and the domains to every required term, which the API server allows for a gated pod

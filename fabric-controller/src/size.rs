@@ -1,9 +1,10 @@
 //! Determines how many pods a group has: which object defines it, and what that object
 //! says.
 
-use super::size_paths::SizePaths;
-use cluster_model::names::{annotation, job_label, label, pod_group};
+use super::size_paths::{SizePaths, is_of_group, number};
+use cluster_model::names::{job_label, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 /// Annotation value for the pod's own job.
@@ -47,34 +48,34 @@ impl Owner {
         if asked != SAME {
             return None;
         }
-        let owner = |version: &str, kind: &str, name: &str| Self {
-            api_version: version.to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            otherwise: None,
-        };
-        let labelled = |key: &str| marked(pod, key);
         for (key, version, kind) in BY_LABEL {
-            if let Some(name) = labelled(key) {
-                return Some(owner(version, kind, name));
+            if let Some(name) = label_or_annotation(pod, key) {
+                return Some(Self::named(version, kind, name));
             }
         }
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
-        let own = controller.map(|it| owner(&it.api_version, &it.kind, &it.name));
+        let own = controller(pod).map(|it| Self::named(&it.api_version, &it.kind, &it.name));
         let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
         let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
         // The `PodGroup` that was created for the group defines nothing itself.
         if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
             let job = own.filter(|own| own.kind == "Job").map(Box::new);
-            let pod_group = owner("scheduling.k8s.io/v1beta1", "PodGroup", name);
+            let pod_group = Self::named("scheduling.k8s.io/v1beta1", "PodGroup", name);
             return Some(Self { otherwise: job, ..pod_group });
         }
-        match (labelled(job_label::TRAINING_JOB), own) {
+        match (label_or_annotation(pod, job_label::TRAINING_JOB), own) {
             (Some(_), Some(own)) if own.api_version.starts_with("kubeflow.org/") => Some(own),
             // The launcher of an MPIJob is the pod of a Job.
-            (Some(name), _) => Some(owner("kubeflow.org/v2beta1", "MPIJob", name)),
+            (Some(name), _) => Some(Self::named("kubeflow.org/v2beta1", "MPIJob", name)),
             (None, own) => own,
+        }
+    }
+
+    fn named(version: &str, kind: &str, name: &str) -> Self {
+        Self {
+            api_version: version.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            otherwise: None,
         }
     }
 
@@ -101,21 +102,28 @@ pub(super) fn is_in_pod_group(pod: &Pod) -> bool {
     named.is_some() && named == group.map(|group| pod_group(group)).as_ref()
 }
 
-/// A label or annotation of a pod.
-fn marked<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
-    let of = |map: Option<&'p std::collections::BTreeMap<String, String>>| {
-        map.and_then(|map| map.get(key)).map(String::as_str)
-    };
-    of(pod.metadata.labels.as_ref()).or_else(|| of(pod.metadata.annotations.as_ref()))
+/// The label of a pod with this key, otherwise the annotation.
+pub(super) fn label_or_annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    let maps = [&pod.metadata.labels, &pod.metadata.annotations];
+    maps.into_iter().flatten().find_map(|map| map.get(key)).map(String::as_str)
+}
+
+/// The controller of a pod.
+pub(super) fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
 }
 
 impl Size {
+    /// The size of a group whose pods are all created at once.
+    pub fn all_at_once(pods: usize) -> Self {
+        Self { pods, at_once: true }
+    }
+
     /// Reads the size from the object, by a path if there is one for its kind.
     pub fn read(owner: &Owner, object: &Value, paths: &SizePaths) -> Option<Self> {
         match paths.of(&owner.api_version, &owner.kind) {
-            Some(path) => {
-                Some(Self { pods: path.pods(object), at_once: true }).filter(|it| it.pods > 0)
-            }
+            Some(path) => Some(Self::all_at_once(path.pods(object))).filter(|it| it.pods > 0),
             None => Self::of(owner, object),
         }
     }
@@ -123,17 +131,16 @@ impl Size {
     /// Reads the size from an object of a built-in kind; `None` if it defines none.
     pub fn of(owner: &Owner, object: &Value) -> Option<Self> {
         let spec = &object["spec"];
-        let together = |pods| Some(Self { pods, at_once: true });
         match owner.kind.as_str() {
             "Job" => {
                 let done = number(&object["status"]["succeeded"]).unwrap_or(0);
-                together(job(spec, done))
+                Some(Self::all_at_once(job(spec, done)))
             }
             "StatefulSet" => {
                 let at_once = spec["podManagementPolicy"] == "Parallel";
                 Some(Self { pods: number(&spec["replicas"]).unwrap_or(1), at_once })
             }
-            "ReplicaSet" => together(number(&spec["replicas"]).unwrap_or(1)),
+            "ReplicaSet" => Some(Self::all_at_once(number(&spec["replicas"]).unwrap_or(1))),
             "JobSet" => job_set(spec),
             "LeaderWorkerSet" => Some(leader_worker_set(spec)),
             "RayCluster" => Some(ray_cluster(spec)),
@@ -141,16 +148,12 @@ impl Size {
             "PodGroup" if spec.get("parentCompositePodGroupName").is_some() => None,
             "PodGroup" => {
                 let gang = number(&spec["schedulingPolicy"]["gang"]["minCount"]);
-                together(gang.or_else(|| number(&spec["minMember"]))?)
+                gang.or_else(|| number(&spec["minMember"])).map(Self::all_at_once)
             }
             _ => training_job(spec),
         }
         .filter(|size| size.pods > 0)
     }
-}
-
-fn number(value: &Value) -> Option<usize> {
-    value.as_u64().and_then(|number| usize::try_from(number).ok())
 }
 
 /// How many pods of a Job run at the same time (`wantActivePods` of the Job controller).
@@ -160,16 +163,13 @@ fn job(spec: &Value, done: usize) -> usize {
     left.map_or(parallelism, |left| left.min(parallelism))
 }
 
-/// Whether pods of the template belong to the group; a launcher without NICs does not.
-fn is_of_group(template: &Value) -> bool {
-    template["metadata"]["annotations"].get(annotation::FABRIC).is_some()
-}
-
 fn job_set(spec: &Value) -> Option<Size> {
     let jobs = spec["replicatedJobs"].as_array()?;
     let of_group = jobs.iter().filter(|it| is_of_group(&it["template"]["spec"]["template"]));
-    let pods = |it: &Value| number(&it["replicas"]).unwrap_or(1) * job(&it["template"]["spec"], 0);
-    let pods = of_group.clone().map(pods).sum();
+    let pods = of_group
+        .clone()
+        .map(|it| number(&it["replicas"]).unwrap_or(1) * job(&it["template"]["spec"], 0))
+        .sum();
     // Jobs may be created one after another, when the earlier ones are ready.
     let in_order = spec["startupPolicy"]["startupPolicyOrder"] == "InOrder";
     let depends = of_group.clone().any(|it| it.get("dependsOn").is_some());
@@ -200,7 +200,7 @@ fn ray_cluster(spec: &Value) -> Size {
         let replicas = number(&group["replicas"]).unwrap_or(0).max(least).min(most);
         replicas.saturating_mul(number(&group["numOfHosts"]).unwrap_or(1))
     });
-    Size { pods: workers.fold(head, usize::saturating_add), at_once: true }
+    Size::all_at_once(workers.fold(head, usize::saturating_add))
 }
 
 /// Kinds with `mpiReplicaSpecs`, `pytorchReplicaSpecs` and similar fields.
@@ -217,6 +217,7 @@ fn training_job(spec: &Value) -> Option<Size> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster_model::names::annotation;
     use serde_json::json;
 
     fn pod(labels: &Value, controller: Option<(&str, &str)>) -> Pod {

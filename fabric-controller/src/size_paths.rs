@@ -40,18 +40,7 @@ impl FromStr for SizePath {
     type Err = BadSizePath;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || BadSizePath(text.to_owned());
-        let (kind, terms) = text.split_once('=').ok_or_else(bad)?;
-        let (api_version, kind) = kind.rsplit_once('/').ok_or_else(bad)?;
-        let is_version =
-            api_version.split('/').count() == 2 && !api_version.split('/').any(str::is_empty);
-        let terms: Option<Vec<_>> = terms.split('+').map(Term::parse).collect();
-        match terms {
-            Some(terms) if is_version && is_field(kind) => {
-                Ok(Self { api_version: api_version.to_owned(), kind: kind.to_owned(), terms })
-            }
-            _ => Err(bad()),
-        }
+        Self::parse(text).ok_or_else(|| BadSizePath(text.to_owned()))
     }
 }
 
@@ -94,10 +83,7 @@ impl Term {
     }
 
     fn is_of_group(&self, place: &Value) -> bool {
-        self.template.as_ref().is_none_or(|template| {
-            let annotations = &at(place, template)["metadata"]["annotations"];
-            annotations.get(annotation::FABRIC).is_some()
-        })
+        self.template.as_ref().is_none_or(|template| is_of_group(at(place, template)))
     }
 
     fn product(&self, place: &Value) -> usize {
@@ -105,9 +91,7 @@ impl Term {
             .iter()
             .map(|field| match at(place, field) {
                 Value::Null => 1,
-                value => {
-                    value.as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
-                }
+                value => number(value).unwrap_or(0),
             })
             .fold(1, usize::saturating_mul)
     }
@@ -115,6 +99,15 @@ impl Term {
 
 fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     path.split('.').fold(value, |value, field| &value[field])
+}
+
+pub(super) fn number(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|number| usize::try_from(number).ok())
+}
+
+/// Whether pods of the template belong to the group; a launcher without NICs does not.
+pub(super) fn is_of_group(template: &Value) -> bool {
+    template["metadata"]["annotations"].get(annotation::FABRIC).is_some()
 }
 
 /// All rules; those of the operator come first.
@@ -141,6 +134,16 @@ impl Default for SizePaths {
 }
 
 impl SizePath {
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, terms) = text.split_once('=')?;
+        let (api_version, kind) = kind.rsplit_once('/')?;
+        let is_version =
+            api_version.split('/').count() == 2 && !api_version.split('/').any(str::is_empty);
+        let terms = terms.split('+').map(Term::parse).collect::<Option<_>>()?;
+        let (api_version, is_kind) = (api_version.to_owned(), is_version && is_field(kind));
+        is_kind.then(|| Self { api_version, kind: kind.to_owned(), terms })
+    }
+
     /// How many pods an object has.
     pub fn pods(&self, object: &Value) -> usize {
         self.terms.iter().map(|term| term.pods(object)).fold(0, usize::saturating_add)

@@ -18,8 +18,7 @@ use cluster_model::predict::budget;
 use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
 use fabric_controller::conflicts::{Conflict, conflicts};
-use fabric_controller::size::Size;
-use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
+use fabric_controller::{Action, ClusterCapacity, PlacementPolicy, decide};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -42,7 +41,8 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let facts = seen.nodes()?;
     let mut groups = seen.group_pods()?.groups();
     for group in &mut groups {
-        group.size = said(group);
+        // The jobs are not read here.
+        group.size = group.said_size();
     }
     let budget = budget(&seen.view);
     let capacity = || ClusterCapacity::new(&seen.view, &facts, &budget);
@@ -85,12 +85,6 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     };
     let text = args.output.write(&answer, || person(&answer, &conflicts))?;
     Ok(Output { notes: seen.notes, ..Output::from(text) })
-}
-
-/// The size according to the pods; the jobs are not read here.
-fn said(group: &Group) -> Option<Size> {
-    let said = group.members.iter().find_map(|member| member.said_size);
-    said.map(|pods| Size { pods, at_once: true })
 }
 
 /// Why a group waits, as the fabric controller wrote it to a pod.

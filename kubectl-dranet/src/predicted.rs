@@ -9,14 +9,13 @@ use cluster_model::plugin_machines::places;
 use cluster_model::predict::{Fit, Prediction};
 use cluster_model::room::{Attempt, PodClaims, WhyNot};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey, ViewError};
-use dra_allocator::{ClaimAllocation, ClaimName, Device, DeviceId};
+use dra_allocator::{ClaimAllocation, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PathKind, PciAddress, Topology};
 
 /// The existing nodes, without remembered ones.
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
-    let names = view.inventory().node_names().map(|name| &**name);
-    names.filter(|name| !view.is_remembered(name))
+    view.present_nodes().map(|node| &*node.name)
 }
 
 /// Adds what admission makes for a pod in a namespace to the view: its template, and that of its
@@ -43,8 +42,7 @@ pub(crate) fn add_planned(
 /// The pools of an allocated claim's devices. Pools of node-local devices have the node's
 /// name.
 pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String> {
-    let claim = ClaimName::new(claim.namespace.as_str(), claim.name.as_str());
-    view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
+    view.held_by(claim).map(|device| device.pool.to_string()).collect()
 }
 
 /// Nodes with one result.

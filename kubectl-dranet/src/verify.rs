@@ -16,7 +16,7 @@ use cluster_model::predict::{Fit, Prediction, predict_each};
 use cluster_model::published_device::{PublishedDevice as _, Trouble};
 use cluster_model::room::pod_claims;
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
+use dra_allocator::{AllocatedState, Claim, Device, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -168,8 +168,7 @@ fn degraded(nic: &Device) -> Option<String> {
 }
 
 fn held_by(view: &ClusterView, key: &ObjectKey) -> Vec<DeviceId> {
-    let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-    view.inventory().held_by(&claim).cloned().collect()
+    view.held_by(key).cloned().collect()
 }
 
 fn of_pod<'d>(
@@ -238,8 +237,7 @@ fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
     keys.iter()
         .map(|key| {
             let spec = view.claim(key)?.spec.clone()?;
-            let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-            Claim::from_spec(name, &spec).ok()
+            Claim::from_spec(key.into(), &spec).ok()
         })
         .collect()
 }

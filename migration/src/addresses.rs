@@ -31,32 +31,11 @@ pub(crate) struct Pools {
 impl Pools {
     /// Reads the pools of nvidia-k8s-ipam, and the addresses that whereabouts has given away.
     pub(crate) fn read(objects: &[Value]) -> Self {
-        let spec = |object: &Value| {
-            let spec = &object["spec"];
-            let (cidr, gateway) = match object["kind"].as_str()? {
-                "IPPool" => (&spec["subnet"], &spec["gateway"]),
-                "CIDRPool" => (&spec["cidr"], &Value::Null),
-                _ => return None,
-            };
-            let range = range(cidr.as_str()?, &json!({"gateway": gateway}))?;
-            let excluded = spec["exclusions"].as_array().into_iter().flatten();
-            let excluded: Vec<_> =
-                excluded.flat_map(|it| between(&it["startIP"], &it["endIP"])).collect();
-            let mut pool = json!({"ranges": [range]});
-            if !excluded.is_empty() {
-                pool["exclude"] = json!(excluded);
-            }
-            let routes = routes(spec);
-            if !routes.is_empty() {
-                pool["routes"] = routes.into();
-            }
-            Some((object["metadata"]["name"].as_str()?.to_owned(), pool))
-        };
         let mut in_use: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
         for (network, addresses) in objects.iter().filter_map(whereabouts_pool) {
             in_use.entry(network).or_default().extend(addresses);
         }
-        Self { existing: objects.iter().filter_map(spec).collect(), in_use, made: Vec::new() }
+        Self { existing: objects.iter().filter_map(nv_pool).collect(), in_use, made: Vec::new() }
     }
 
     /// The addresses of these ranges that pods have, as networks, and how many there are.
@@ -99,6 +78,37 @@ impl Pools {
         self.made.push((name.clone(), spec));
         name
     }
+}
+
+/// The pool of nvidia-k8s-ipam that an object is, by name, as a `NicPool`.
+fn nv_pool(object: &Value) -> Option<(String, Value)> {
+    let spec = &object["spec"];
+    let (cidr, gateway) = match object["kind"].as_str()? {
+        "IPPool" => (&spec["subnet"], &spec["gateway"]),
+        "CIDRPool" => (&spec["cidr"], &Value::Null),
+        _ => return None,
+    };
+    let range = range(cidr.as_str()?, &json!({"gateway": gateway}))?;
+    let excluded = spec["exclusions"].as_array().into_iter().flatten();
+    let excluded = excluded.filter_map(|it| Some((v4(&it["startIP"])?, v4(&it["endIP"])?)));
+    let excluded: Vec<_> = excluded.flat_map(|(first, last)| between(first, last)).collect();
+    Some((object["metadata"]["name"].as_str()?.to_owned(), pool(&[range], excluded, routes(spec))))
+}
+
+fn v4(value: &Value) -> Option<Ipv4Addr> {
+    value.as_str()?.parse().ok()
+}
+
+/// The spec of a `NicPool`.
+fn pool(ranges: &[Value], excluded: Vec<String>, routes: Vec<Value>) -> Value {
+    let mut spec = json!({"ranges": ranges});
+    if !excluded.is_empty() {
+        spec["exclude"] = excluded.into();
+    }
+    if !routes.is_empty() {
+        spec["routes"] = routes.into();
+    }
+    spec
 }
 
 /// The network of an `IPPool` of whereabouts, and the addresses that pods have: each is named by its
@@ -211,7 +221,6 @@ impl Addresses {
             self.notes
                 .push("a NIC gets one address per IP family here, not one per range".to_owned());
         }
-        let mut spec = json!({"ranges": ranges});
         let mut excluded: Vec<String> =
             excluded.iter().filter_map(|it| prefix(it.as_str()?)).collect();
         let (in_use, count) = pools.in_use(ranges);
@@ -223,13 +232,7 @@ impl Addresses {
             ));
             excluded.extend(in_use);
         }
-        if !excluded.is_empty() {
-            spec["exclude"] = json!(excluded);
-        }
-        if !routes.is_empty() {
-            spec["routes"] = routes.into();
-        }
-        let name = pools.name(name, spec, &mut self.notes);
+        let name = pools.name(name, pool(ranges, excluded, routes), &mut self.notes);
         self.interface.insert("pool".to_owned(), name.into());
     }
 
@@ -341,7 +344,6 @@ fn prefix(text: &str) -> Option<String> {
 fn covering(addresses: &BTreeSet<IpAddr>) -> Vec<String> {
     let mut networks = Vec::new();
     let mut run: Option<(Ipv4Addr, Ipv4Addr)> = None;
-    let text = |address: Ipv4Addr| Value::from(address.to_string());
     for address in addresses {
         match (address, &mut run) {
             (IpAddr::V4(address), Some((_, last)))
@@ -351,7 +353,7 @@ fn covering(addresses: &BTreeSet<IpAddr>) -> Vec<String> {
             }
             (IpAddr::V4(address), run) => {
                 if let Some((first, last)) = run.replace((*address, *address)) {
-                    networks.extend(between(&text(first), &text(last)));
+                    networks.extend(between(first, last));
                 }
             }
             // IPv6 addresses come after those of IPv4.
@@ -359,16 +361,13 @@ fn covering(addresses: &BTreeSet<IpAddr>) -> Vec<String> {
         }
     }
     if let Some((first, last)) = run {
-        networks.extend(between(&text(first), &text(last)));
+        networks.extend(between(first, last));
     }
     networks
 }
 
 /// The networks that together cover the addresses from `first` to `last`.
-fn between(first: &Value, last: &Value) -> Vec<String> {
-    let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
-    let (Some(first), Some(last)) = (parse(first), parse(last)) else { return Vec::new() };
-    let (IpAddr::V4(first), IpAddr::V4(last)) = (first, last) else { return Vec::new() };
+fn between(first: Ipv4Addr, last: Ipv4Addr) -> Vec<String> {
     let (mut next, last) = (u64::from(first.to_bits()), u64::from(last.to_bits()));
     let mut networks = Vec::new();
     while next <= last {

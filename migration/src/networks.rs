@@ -114,22 +114,19 @@ impl NetworkSpec {
             || self.mode.is_some()
             || self.pkey.is_some()
             || !self.virtual_function.is_empty();
-        // JSON's quoting is valid in CEL too.
-        let is = |attribute: &str, value: String| {
-            format!(r#"device.attributes{attribute}.orValue("") == {}"#, json!(value))
-        };
         let selectors = [
-            self.master.map(|name| is(r#"["dra.net"].?ifName"#, name)),
-            self.pci_address.map(|bus| is(r#"["resource.kubernetes.io"].?pciBusID"#, bus)),
+            (r#"["dra.net"].?ifName"#, self.master),
+            (r#"["resource.kubernetes.io"].?pciBusID"#, self.pci_address),
         ];
+        let selectors = selectors.into_iter().filter_map(|(attribute, value)| {
+            // JSON's quoting is valid in CEL too.
+            let value = json!(value?);
+            Some(format!(r#"device.attributes{attribute}.orValue("") == {value}"#))
+        });
         Network {
             resource: self.resource,
             // The interface of an InfiniBand port is not one of its attributes.
-            selectors: if self.way == Way::Ipoib {
-                Vec::new()
-            } else {
-                selectors.into_iter().flatten().collect()
-            },
+            selectors: if self.way == Way::Ipoib { Vec::new() } else { selectors.collect() },
             is_shared: self.way != Way::Device,
             config: config(
                 self.way,

@@ -173,15 +173,13 @@ impl<'a> Converter<'a> {
     }
 
     fn wanted(&self, pod: &Value, named: Vec<NamedNetwork>) -> Wanted<'a> {
-        let network = |it: NamedNetwork| {
+        let networks = named.into_iter().map(|it| {
             let network = self.networks.get(&it.namespace, &it.name);
             (it.name, network)
-        };
-        let networks: Vec<_> = named.into_iter().map(network).collect();
+        });
+        let networks: Vec<_> = networks.collect();
         let (mut resources, mut gpus): (Vec<(String, _, u64)>, u64) = (Vec::new(), 0);
         let mut partitions = Vec::new();
-        let is_of_network =
-            |name: &str| networks.iter().any(|(_, network)| network.is_some_and(|it| it.has(name)));
         for container in containers(pod) {
             for (name, amount) in limits(container) {
                 if is_gpu(&name) {
@@ -193,7 +191,9 @@ impl<'a> Converter<'a> {
                     continue;
                 }
                 let found = self.resources.get(&name);
-                if found.is_none() && !name.starts_with("rdma/") && !is_of_network(&name) {
+                let mut networks = networks.iter().filter_map(|(_, network)| *network);
+                let is_nic = name.starts_with("rdma/") || networks.any(|it| it.has(&name));
+                if found.is_none() && !is_nic {
                     continue;
                 }
                 match resources.iter_mut().find(|(other, ..)| *other == name) {

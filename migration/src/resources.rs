@@ -37,8 +37,11 @@ pub(crate) struct Resource {
 /// Returns true if two names mean the same resource. Only one of them may have the prefix of the
 /// installation.
 pub(crate) fn is_same_resource(one: &str, other: &str) -> bool {
-    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().replace('-', "");
-    last(one) == last(other)
+    without_prefix(one) == without_prefix(other)
+}
+
+fn without_prefix(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or_default().replace('-', "")
 }
 
 /// All resources, by name.
@@ -198,12 +201,11 @@ impl Resources {
     fn of_node_policy(&mut self, object: &Value, notes: &mut Vec<Note>) {
         let spec = &object["spec"];
         let nics = &spec["nicSelector"];
-        let one = |field: &str| nics[field].as_str().into_iter().collect::<Vec<_>>();
         let entry = json!({
             "resourceName": spec["resourceName"],
             "selectors": {
-                "vendors": one("vendor"),
-                "devices": one("deviceID"),
+                "vendors": [nics["vendor"]],
+                "devices": [nics["deviceID"]],
                 "rootDevices": nics["rootDevices"],
                 "pfNames": nics["pfNames"],
                 "isRdma": spec["isRdma"],
@@ -339,18 +341,19 @@ fn virtual_functions(spec: &Value) -> String {
         let items: Vec<_> = items.map(|item| item.split('#').next()).collect();
         if items.is_empty() { vec![None] } else { items }
     };
-    let one = |field: &str| nics[field].as_str().filter(|id| !id.is_empty());
     let mut entries = Vec::new();
     for pf_name in listed("pfNames") {
         for root_device in listed("rootDevices") {
             let fields = [
-                ("vendor", one("vendor")),
-                ("deviceID", one("deviceID")),
+                ("vendor", nics["vendor"].as_str()),
+                ("deviceID", nics["deviceID"].as_str()),
                 ("pfName", pf_name),
                 ("rootDevice", root_device),
             ];
-            let fields = fields.into_iter().filter_map(|(key, value)| Some((key, value?)));
-            let fields = fields.map(|(key, value)| format!(", {key}: \"{value}\""));
+            let fields = fields.into_iter().filter_map(|(key, value)| {
+                let value = value.filter(|value| !value.is_empty())?;
+                Some(format!(", {key}: \"{value}\""))
+            });
             entries.push(format!("`{{numVfs: {}{}}}`", spec["numVfs"], fields.collect::<String>()));
         }
     }

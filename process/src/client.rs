@@ -133,9 +133,11 @@ async fn config(args: &KubeArgs) -> Result<Config, ClientError> {
             source: Box::new(source),
         });
     };
-    let wrap = |source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) };
-    let file = Kubeconfig::read_from(path).map_err(wrap)?;
-    Config::from_custom_kubeconfig(file, &options).await.map_err(wrap)
+    match Kubeconfig::read_from(path) {
+        Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
+        Err(error) => Err(error),
+    }
+    .map_err(|source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) })
 }
 
 #[cfg(test)]

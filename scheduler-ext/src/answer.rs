@@ -103,9 +103,9 @@ impl Answer {
     /// The node with the highest score, if it is the only one with it. Among nodes with
     /// equal scores the scheduler's own plugins decide.
     pub fn first(&self) -> Option<&Scored> {
-        let known = || self.nodes.iter().filter(|scored| scored.reason.outcome().is_some());
-        let best = known().map(|scored| scored.score).max()?;
-        let mut at_best = known().filter(|scored| scored.score == best);
+        let known = self.nodes.iter().filter(|scored| scored.reason.outcome().is_some());
+        let best = known.clone().map(|scored| scored.score).max()?;
+        let mut at_best = known.filter(|scored| scored.score == best);
         at_best.next().filter(|_| at_best.next().is_none())
     }
 }

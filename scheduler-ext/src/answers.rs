@@ -2,6 +2,7 @@
 
 use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, ForecastQuestion};
+use crate::lock;
 use crate::machine::{Cells, NodeMachine};
 use crate::score::Costs;
 use cluster_model::late_node::LateNode;
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle, available_parallelism};
 use topology_graph::ShapeHash;
 
@@ -111,13 +112,9 @@ impl Answers {
         inputs: AnswerInputs<'_>,
     ) -> Result<Answered, String> {
         let known = self.known(question)?;
-        let of = |before: &Nodes, node: &String| {
-            let known = before.get(node).filter(|(of, _)| of.is_same(basis(node, inputs)));
-            known.cloned()
-        };
         let mut answered: Vec<_> = {
             let before = lock(&known.nodes);
-            nodes.iter().map(|node| of(&before, node)).collect()
+            nodes.iter().map(|node| current(&before, node, inputs)).collect()
         };
         let missing: Vec<usize> =
             (0..nodes.len()).filter(|index| answered[*index].is_none()).collect();
@@ -130,7 +127,7 @@ impl Answers {
         let mut before = lock(&known.nodes);
         before.extend(fresh.into_iter().map(|(node, answer)| (node.to_owned(), answer)));
         for index in missing {
-            answered[index] = of(&before, &nodes[index]);
+            answered[index] = current(&before, &nodes[index], inputs);
         }
         Ok(Answered { nodes: answered, hits })
     }
@@ -223,6 +220,11 @@ impl Machines {
     }
 }
 
+/// The answer of a node, if what it was computed from has not changed.
+fn current(known: &Nodes, node: &str, inputs: AnswerInputs<'_>) -> Option<(Basis, Entry)> {
+    known.get(node).filter(|(of, _)| of.is_same(basis(node, inputs))).cloned()
+}
+
 fn basis(node: &str, inputs: AnswerInputs<'_>) -> Basis {
     let AnswerInputs { view, assumed, mix, .. } = inputs;
     let assumed = assumed.get(node).copied().unwrap_or_default();
@@ -245,9 +247,4 @@ fn key(question: ForecastQuestion<'_>) -> String {
         let _infallible = write!(key, "\n{device}");
     }
     key
-}
-
-/// A poisoned lock is harmless: the value is always complete.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

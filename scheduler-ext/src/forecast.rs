@@ -5,7 +5,7 @@ use crate::score::{AtStart, Cost, Costs, Gets, Mix};
 use cluster_model::late_node::{LateDemand, LateNode, place_count};
 use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
+use dra_allocator::{AllocatedState, ClaimAllocation, DeviceId, DeviceResult};
 
 /// What the scheduler would allocate for a pod on a node, and the consequences.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,13 +97,8 @@ fn alternative(claims: &[OpenClaim], allocations: &[ClaimAllocation]) -> u32 {
 
 /// The devices that the claims hold, sorted.
 pub fn held_devices(view: &ClusterView, claims: &[ObjectKey]) -> Vec<DeviceId> {
-    let mut devices: Vec<DeviceId> = claims
-        .iter()
-        .flat_map(|key| {
-            let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-            view.inventory().held_by(&claim).cloned().collect::<Vec<_>>()
-        })
-        .collect();
+    let devices = claims.iter().flat_map(|key| view.held_by(key));
+    let mut devices: Vec<DeviceId> = devices.cloned().collect();
     devices.sort_unstable();
     devices
 }

@@ -88,8 +88,7 @@ impl Learning {
                     looked_at += 1;
                     end = Some(key.clone());
                     if claim.is_allocated {
-                        let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-                        if demand(view.inventory().held_by(&name)).worth() > 0 {
+                        if demand(view.held_by(key)).worth() > 0 {
                             count(&mut self.claims, key, claim);
                         }
                     }

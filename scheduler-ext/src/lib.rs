@@ -39,3 +39,10 @@ pub mod wire;
 
 #[cfg(feature = "server")]
 pub use server::run;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A poisoned lock is harmless: the value is always complete.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

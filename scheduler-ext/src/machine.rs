@@ -6,9 +6,10 @@ use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, DeviceId};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use topology_graph::{Level, NicRole, PciAddress, Topology};
 
+use crate::lock;
 use crate::score::{Free, FreeCells, Reach};
 
 /// The cells of a topology, which all nodes of a shape share. Without a topology there
@@ -110,7 +111,7 @@ impl NodeMachine {
         let devices: Vec<NodeDevice<'_>> = NodeDevice::all(view, node).collect();
         let partitions = partitions(&devices);
         let has_rdma = devices.iter().any(|it| is_compute(it) && it.device.has_rdma());
-        let part = |it: &NodeDevice<'_>| {
+        let parts = devices.iter().filter(|it| it.role != Role::Part).map(|it| {
             let trouble = it.device.trouble();
             Part {
                 id: it.device.id().clone(),
@@ -136,8 +137,8 @@ impl NodeMachine {
                     .map(|all| all.as_slice().into())
                     .unwrap_or_default(),
             }
-        };
-        let parts = devices.iter().filter(|it| it.role != Role::Part).map(part).collect();
+        });
+        let parts = parts.collect();
         let mut machine = Self { cells, parts, whole: FreeCells::default() };
         machine.whole = machine.room_of(machine.parts.iter().filter(|part| part.is_usable));
         machine
@@ -204,20 +205,13 @@ impl NodeMachine {
     /// NIC. The pairs are those that containers are told: the best assignment overall.
     pub fn farthest(&self, devices: &[DeviceId]) -> Option<Reach> {
         let taken: Vec<&Part> = self.parts.iter().filter(|part| part.is_among(devices)).collect();
-        let places = |kind| {
-            let parts = taken.iter().filter(move |part| part.kind == kind);
-            parts.map(|part| part.address).collect::<Vec<_>>()
-        };
-        let (gpus, nics) = (places(Kind::Gpu), places(Kind::Nic));
-        if gpus.is_empty() || nics.is_empty() {
+        if [Kind::Gpu, Kind::Nic].iter().any(|kind| taken.iter().all(|part| part.kind != *kind)) {
             return None;
         }
-        let known =
-            |places: Vec<Option<PciAddress>>| places.into_iter().collect::<Option<Vec<_>>>();
-        let (Some(gpus), Some(nics)) = (known(gpus), known(nics)) else {
-            return Some(Reach::UNKNOWN);
-        };
-        self.cells.farthest(gpus, nics)
+        match [Kind::Gpu, Kind::Nic].map(|kind| addresses(&taken, kind)) {
+            [Some(gpus), Some(nics)] => self.cells.farthest(gpus, nics),
+            _ => Some(Reach::UNKNOWN),
+        }
     }
 
     /// How many of these devices are GPUs that are in use already: claims can share them.
@@ -256,9 +250,9 @@ impl Kind {
     }
 }
 
-/// A poisoned lock is harmless: the value is always complete.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The addresses of the parts of a kind; `None` if one is unknown.
+fn addresses(parts: &[&Part], kind: Kind) -> Option<Vec<PciAddress>> {
+    parts.iter().filter(|part| part.kind == kind).map(|part| part.address).collect()
 }
 
 /// Whether GPUs are paired with this NIC, if it has RDMA.

@@ -9,12 +9,13 @@ use crate::expected::Expected;
 use crate::forecast::{Forecast, ForecastQuestion, held_devices};
 use crate::in_flight::{Asked, InFlight, Settled};
 use crate::learn::{BoundPod, Learning};
+use crate::lock;
 use crate::score::Outcome;
 use cluster_model::room::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// State that is kept across requests.
@@ -175,9 +176,7 @@ impl Ranker {
     pub fn expected(&self) -> Arc<Expected> {
         lock(&self.expected).clone()
     }
-}
 
-impl Ranker {
     /// Starts with these expectations.
     pub fn new(expected: Expected) -> Self {
         Self { expected: Mutex::new(Arc::new(expected)), ..Self::default() }
@@ -202,9 +201,4 @@ fn known(
     } else {
         Reason::Likely(outcome, forecast)
     }
-}
-
-/// A poisoned lock is harmless: the value is always complete.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

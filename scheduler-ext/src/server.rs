@@ -274,16 +274,17 @@ impl App {
         self.settle(&view, now);
         // Half of the time is for forecasts; the steps after them take far less than the rest.
         let end = now + deadline.saturating_duration_since(now) / 2;
-        let stop = || Instant::now() >= end || gone.is_cancelled();
-        self.ranker.prioritize(pod, nodes, &view, now, &stop)
+        self.ranker
+            .prioritize(pod, nodes, &view, now, &|| Instant::now() >= end || gone.is_cancelled())
     }
 
     /// Builds the page of a node. Releases the view after every few nodes, as a scan does.
     fn node_page(&self, name: &str) -> Option<NodePage> {
         let names: Vec<String> =
             self.view.read().inventory().node_names().map(ToString::to_string).collect();
-        let part = |names: &[String]| self.ranker.standard(names, &self.view.read());
-        let standard = Answer::join(names.chunks(NODES_PER_STEP).map(part).collect());
+        let parts = names.chunks(NODES_PER_STEP);
+        let parts = parts.map(|names| self.ranker.standard(names, &self.view.read()));
+        let standard = Answer::join(parts.collect());
         let last = self.ranker.last_answers_on(name);
         NodePage::new(name, &self.view.read(), &self.ranker.expected(), &standard, &last)
     }

@@ -248,7 +248,6 @@ impl Claims {
             return Ok(self.by_kubelet(kind, busy, shape.gpus, policy));
         }
         let gpus = shape.gpus;
-        let failed = |why: String| ClaimError::Allocate { gpus, why };
         let planned = self.planned.get(&gpus).ok_or(ClaimError::NoClaim { gpus })?;
         // Who writes the claims has none for this number of GPUs.
         let Some(PlannedPod { spec, claims, .. }) = planned.get(shape.template) else {
@@ -260,14 +259,14 @@ impl Claims {
         let attempt = allocate(inventory, &node, claims, &state, settings, Limits::default());
         match attempt.outcome {
             Outcome::Allocated(allocations) => {
-                placement(machine, spec, allocations).map(Some).ok_or_else(|| {
-                    failed("it gets a device that the machine does not have".to_owned())
-                })
+                let placed = placement(machine, spec, allocations).map(Some);
+                placed.ok_or_else(|| "it gets a device that the machine does not have".to_owned())
             }
             Outcome::NoFit(_) => Ok(None),
-            Outcome::Failed(error) => Err(failed(error.in_full())),
-            Outcome::OverBudget => Err(failed("the search has no end".to_owned())),
+            Outcome::Failed(error) => Err(error.in_full()),
+            Outcome::OverBudget => Err("the search has no end".to_owned()),
         }
+        .map_err(|why| ClaimError::Allocate { gpus, why })
     }
 
     /// What kubelet gives. What it draws is drawn once for each state of a node.
@@ -324,13 +323,13 @@ fn placement(
     spec: &ResourceClaimSpec,
     allocations: Vec<ClaimAllocation>,
 ) -> Option<Placement> {
-    let results = || allocations.iter().flat_map(|allocation| &allocation.results);
+    let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let mut devices = 0;
-    for result in results() {
+    for result in results.clone() {
         devices |= machine.bit(&result.device.driver, &result.device.device)?;
     }
     let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
-    let chosen: Vec<&str> = results().map(|result| &*result.request).collect();
+    let chosen: Vec<&str> = results.map(|result| &*result.request).collect();
     let tiers = requests.unwrap_or_default().iter().map(|request| tier(request, &chosen)).sum();
     Some(Placement { devices, tiers, pairs: pairs(machine, devices), allocations })
 }

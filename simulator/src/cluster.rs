@@ -33,13 +33,13 @@ impl Cluster {
     /// at most one node.
     pub fn new(machines: &[SimulatedMachine], count: usize, fabric_nodes: usize) -> Self {
         let fabrics = count.div_ceil(fabric_nodes.max(1)).max(1);
-        let node = |index: usize| Node {
+        let nodes = (0..count).map(|index| Node {
             kind: index % machines.len(),
             fabric: index * fabrics / count,
             domain: None,
             busy: 0,
-        };
-        let nodes: Vec<_> = (0..count).map(node).collect();
+        });
+        let nodes: Vec<_> = nodes.collect();
         let gpus = nodes.iter().map(|node| u64::from(machines[node.kind].gpus)).sum();
         let gpu_masks = machines.iter().map(|machine| (1 << machine.gpus) - 1).collect();
         Self { nodes, gpu_masks, idle: gpus, gpus }

@@ -9,7 +9,7 @@ use cluster_model::topology_policy::TopologyPolicy;
 use cluster_model::topology_policy::hints::{DevicesByNode, NumaNodes, merge};
 use fastrand::Rng;
 
-use crate::machine::{Devices, SimulatedMachine};
+use crate::machine::{Devices, SimulatedMachine, bits};
 
 /// The devices of one plugin, each with its bit and its NUMA node.
 struct Resource {
@@ -40,12 +40,8 @@ pub fn choose(
 
 impl Resource {
     fn new(machine: &SimulatedMachine, set: Devices, busy: Devices) -> Self {
-        let numa = |bit: Devices| {
-            let device = machine.of(bit).next();
-            device.and_then(|device| machine.numa(device.address))
-        };
-        let bits = (0..Devices::BITS).map(|index| 1 << index).filter(|bit| set & bit != 0);
-        Self { devices: bits.map(|bit| (bit, numa(bit))).collect(), free: set & !busy }
+        let devices = bits(set).map(|bit| (bit, machine.numa_of(bit)));
+        Self { devices: devices.collect(), free: set & !busy }
     }
 
     /// How many devices each NUMA node has.
@@ -81,9 +77,8 @@ mod tests {
     /// The NUMA nodes of the GPUs and NICs in a set, both sorted.
     fn numa(machine: &SimulatedMachine, devices: Devices) -> [Vec<u32>; 2] {
         [machine.gpu_devices(), machine.compute_nics()].map(|set| {
-            let of = machine.of(devices & set);
             let mut nodes: Vec<u32> =
-                of.filter_map(|device| machine.numa(device.address)).collect();
+                bits(devices & set).filter_map(|bit| machine.numa_of(bit)).collect();
             nodes.sort_unstable();
             nodes
         })
@@ -100,11 +95,8 @@ mod tests {
         }
         // Three GPUs of node 0 are in use, and three NICs of node 1: two do not fit on one node.
         let of_node = |set: Devices, node: u32| {
-            let bits = (0..Devices::BITS).map(|index| 1 << index).filter(move |bit| set & bit != 0);
-            let is_there = |bit: &Devices| {
-                machine.of(*bit).any(|device| machine.numa(device.address) == Some(node))
-            };
-            bits.filter(is_there).take(3).sum::<Devices>()
+            let there = bits(set).filter(|bit| machine.numa_of(*bit) == Some(node));
+            there.take(3).sum::<Devices>()
         };
         let busy = of_node(machine.gpu_devices(), 0) | of_node(machine.compute_nics(), 1);
         let chosen = choose(&machine, busy, 2, TopologyPolicy::BestEffort, &mut draw).unwrap();

@@ -32,6 +32,11 @@ const NODE_PODS: i64 = 256;
 /// A set of devices of a machine: bit `i` is the `i`-th of [`SimulatedMachine::devices`].
 pub type Devices = u64;
 
+/// The bits of a set, one for each device.
+pub fn bits(set: Devices) -> impl Iterator<Item = Devices> {
+    (0..Devices::BITS).map(|index| 1 << index).filter(move |bit| set & bit != 0)
+}
+
 /// A device of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -97,6 +102,12 @@ pub enum MachineError {
     },
 }
 
+impl MachineError {
+    fn read(name: &str, why: &impl ToString) -> Self {
+        Self::Read { name: name.to_owned(), why: why.to_string() }
+    }
+}
+
 impl SimulatedMachine {
     /// The machine of a fixture, as its drivers publish it.
     pub fn load(name: &str) -> Result<Self, MachineError> {
@@ -108,15 +119,14 @@ impl SimulatedMachine {
             rails: None,
         };
         let decision = decide(&facts);
-        let failed = |why: String| MachineError::Read { name: name.to_owned(), why };
-        let topology =
-            Topology::from_spec(&decision.topology).map_err(|error| failed(error.to_string()))?;
+        let topology = Topology::from_spec(&decision.topology)
+            .map_err(|error| MachineError::read(name, &error))?;
         let unfit = |why: &str| MachineError::Unfit { name: name.to_owned(), why: why.to_owned() };
         let first = topology.gpus().first().ok_or_else(|| unfit("it has no GPU"))?;
         let gpu_driver = gpu_drivers::by_pci_vendor(first.vendor)
             .ok_or_else(|| unfit("no DRA driver is known for its GPUs"))?;
         let nics = serde_json::to_value(&decision.devices);
-        let nics = nics.map_err(|error| failed(error.to_string()))?;
+        let nics = nics.map_err(|error| MachineError::read(name, &error))?;
         let gpus = gpu_devices(&topology, &snapshot, gpu_driver);
         let mut devices = published(gpu_driver.driver, &gpus);
         let count = devices.len();
@@ -152,10 +162,13 @@ impl SimulatedMachine {
         nics.map(|(index, _)| 1 << index).sum()
     }
 
-    /// The NUMA node of a GPU or NIC.
-    pub fn numa(&self, address: PciAddress) -> Option<u32> {
-        let of_nic = || self.topology.nic(address)?.numa;
-        let node = self.topology.gpu(address).map_or_else(of_nic, |gpu| gpu.numa);
+    /// The NUMA node of a GPU or NIC, by its bit.
+    pub fn numa_of(&self, bit: Devices) -> Option<u32> {
+        let address = self.of(bit).next()?.address;
+        let node = match self.topology.gpu(address) {
+            Some(gpu) => gpu.numa,
+            None => self.topology.nic(address)?.numa,
+        };
         node.map(|node| node.0)
     }
 
@@ -277,11 +290,10 @@ fn snapshot(name: &str) -> Result<Snapshot, MachineError> {
         name: name.to_owned(),
         known: fixture::MACHINES.iter().map(|(name, _)| *name).collect(),
     })?;
-    let failed = |why: String| MachineError::Read { name: name.to_owned(), why };
-    let root = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
+    let root = tempfile::tempdir().map_err(|error| MachineError::read(name, &error))?;
     fixture::plant(text, root.path())
         .map_err(|source| MachineError::Plant { name: name.to_owned(), source })?;
-    read(&HostRoot::at(root.path())).map_err(|error| failed(error.to_string()))
+    read(&HostRoot::at(root.path())).map_err(|error| MachineError::read(name, &error))
 }
 
 /// The cloud's metadata for the machine, from which the driver selects the overlay.
@@ -293,17 +305,15 @@ fn cloud(name: &str) -> CloudMetadata {
 
 /// The devices of a slice.
 fn published(driver: &str, devices: &Value) -> Vec<Device> {
-    let address = |device: &Value| -> Option<PciAddress> {
-        let value = &device["attributes"][attribute::PCI_BUS_ID]["string"];
-        value.as_str()?.parse().ok()
-    };
     devices
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|device| {
             let name = device["name"].as_str()?.to_owned();
-            Some(Device { driver: driver.to_owned(), name, address: address(device)? })
+            let address = &device["attributes"][attribute::PCI_BUS_ID]["string"];
+            let address = address.as_str()?.parse().ok()?;
+            Some(Device { driver: driver.to_owned(), name, address })
         })
         .collect()
 }

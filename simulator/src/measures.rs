@@ -113,10 +113,10 @@ impl Measures {
             whole += pods;
             first += if run.at_first_try { pods } else { 0 };
         }
-        let jobs = || workload.tasks.iter().zip(runs);
-        let parts = jobs().filter(|(task, _)| task.gpus < largest).map(|(_, run)| run.ran);
+        let jobs = workload.tasks.iter().zip(runs);
+        let parts = jobs.clone().filter(|(task, _)| task.gpus < largest).map(|(_, run)| run.ran);
         let gpu_time: u128 =
-            jobs().map(|(task, run)| u128::from(task.gpus) * u128::from(run.ran)).sum();
+            jobs.map(|(task, run)| u128::from(task.gpus) * u128::from(run.ran)).sum();
         let all: u64 = record.pairs.values().sum();
         let pairs = record.pairs.iter();
         let pairs = pairs.map(|(path, count)| (*path, share((*count).into(), all.into())));

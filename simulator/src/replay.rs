@@ -297,8 +297,12 @@ impl Replay<'_> {
         let scores = self.policy.scores(pod, &candidates, &self.cluster);
         let (nodes, reserved) =
             (&self.cluster.nodes, self.reservation.as_ref().filter(|_| !may_borrow));
-        let allowed = |node: usize| is_allowed(node, nodes[node].fabric, fabric, reserved);
-        let chosen = self.binder.bind(pod, &allowed, &candidates, &best(&scores));
+        let chosen = self.binder.bind(
+            pod,
+            &|node| is_allowed(node, nodes[node].fabric, fabric, reserved),
+            &candidates,
+            &best(&scores),
+        );
         let chosen = candidates[chosen].clone();
         let devices = chosen.placement.devices;
         self.cluster.take(chosen.node, devices);

@@ -5,8 +5,8 @@
 //! times matter.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -87,15 +87,8 @@ struct Row {
 impl Trace {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, TraceError> {
-        let read = |source| TraceError::Read { path: path.to_owned(), source };
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(read)?;
-        BufReader::new(file).read_to_end(&mut bytes).map_err(read)?;
-        if !bytes.starts_with(&GZIP) {
-            return Self::parse(bytes.as_slice());
-        }
-        let mut text = Vec::new();
-        MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text).map_err(read)?;
+        let text =
+            text(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })?;
         Self::parse(text.as_slice())
     }
 
@@ -165,20 +158,29 @@ impl Trace {
     }
 }
 
+/// The text of a file, decompressed.
+fn text(path: &Path) -> io::Result<Vec<u8>> {
+    let bytes = fs::read(path)?;
+    if !bytes.starts_with(&GZIP) {
+        return Ok(bytes);
+    }
+    let mut text = Vec::new();
+    MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 fn check(row: &Row, line: u64) -> Result<(), TraceError> {
-    let wrong = |column, value: String, must| {
-        Err(TraceError::Value { id: row.job_id.clone(), line, column, value, must })
+    let Row { job_id, submission_time, duration, num_gpu } = row;
+    let (column, value, must) = if !(-TIME_MAX..=TIME_MAX).contains(submission_time) {
+        ("submission_time", submission_time.to_string(), "seconds up to 1e10")
+    } else if !(0.0..=TIME_MAX).contains(duration) {
+        ("duration", duration.to_string(), "seconds from 0 to 1e10")
+    } else if *num_gpu > GPUS_MAX {
+        ("num_gpu", num_gpu.to_string(), "at most 1000000")
+    } else {
+        return Ok(());
     };
-    if !(-TIME_MAX..=TIME_MAX).contains(&row.submission_time) {
-        return wrong("submission_time", row.submission_time.to_string(), "seconds up to 1e10");
-    }
-    if !(0.0..=TIME_MAX).contains(&row.duration) {
-        return wrong("duration", row.duration.to_string(), "seconds from 0 to 1e10");
-    }
-    if row.num_gpu > GPUS_MAX {
-        return wrong("num_gpu", row.num_gpu.to_string(), "at most 1000000");
-    }
-    Ok(())
+    Err(TraceError::Value { id: job_id.clone(), line, column, value, must })
 }
 
 #[cfg(test)]
@@ -203,8 +205,9 @@ mod tests {
     fn a_compressed_trace_equals_the_plain_one() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed) = (folder.path().join("t.csv"), folder.path().join("t.csv.gz"));
-        std::fs::write(&plain, TEXT).unwrap();
-        let mut encoder = GzEncoder::new(File::create(&packed).unwrap(), Compression::default());
+        fs::write(&plain, TEXT).unwrap();
+        let mut encoder =
+            GzEncoder::new(fs::File::create(&packed).unwrap(), Compression::default());
         encoder.write_all(TEXT.as_bytes()).unwrap();
         encoder.finish().unwrap();
         assert_eq!(Trace::load(&plain).unwrap(), Trace::load(&packed).unwrap());

@@ -14,7 +14,7 @@ use crate::args::SceneArgs;
 use crate::claims::{Alignment, ClaimError, Claims, Placer};
 use crate::cluster::pods;
 use crate::compare::{CompareError, Observer, Run, Scene, replays};
-use crate::machine::{Devices, SimulatedMachine};
+use crate::machine::{Devices, SimulatedMachine, bits};
 use crate::measures::{Comparison, Measures};
 use crate::policies::PolicyKind;
 use crate::trace::Trace;
@@ -153,15 +153,13 @@ fn unconstrained(machine: &SimulatedMachine, count: u32) -> Vec<ResourceClaimSpe
 fn numa_templates(machine: &SimulatedMachine, count: u32) -> Vec<ResourceClaimSpec> {
     let numa: BTreeSet<u32> =
         machine.topology.gpus().iter().filter_map(|gpu| Some(gpu.numa?.0)).collect();
-    let on = |set: Devices, node: u32| -> Devices {
-        let bits = (0..Devices::BITS).map(|index| 1 << index).filter(|bit| set & bit != 0);
-        bits.filter(|bit| machine.of(*bit).any(|device| machine.numa(device.address) == Some(node)))
-            .sum()
-    };
     let templates: Vec<_> = numa
         .into_iter()
         .filter_map(|node| {
-            let (gpus, nics) = (on(machine.gpu_devices(), node), on(machine.compute_nics(), node));
+            let [gpus, nics] = [machine.gpu_devices(), machine.compute_nics()].map(|set| {
+                let near = bits(set).filter(|bit| machine.numa_of(*bit) == Some(node));
+                near.sum::<Devices>()
+            });
             let is_enough = gpus.count_ones() >= count && nics.count_ones() >= count;
             is_enough.then(|| any_of(machine, count, gpus, nics))
         })
@@ -180,13 +178,13 @@ fn rail_webhook(machine: &SimulatedMachine, count: u32) -> Vec<ResourceClaimSpec
     }
     let class = machine.gpu_driver.driver;
     let (gpus, nics) = (machine.gpu_devices(), machine.compute_nics());
-    let pair = |index: u32| {
+    let requests = (0..count).flat_map(|index| {
         [
             request(machine, &format!("gpu-{index}"), class, 1, gpus),
             request(machine, &format!("nic-{index}"), NIC_CLASS, 1, nics),
         ]
-    };
-    let requests: Vec<Value> = (0..count).flat_map(pair).collect();
+    });
+    let requests: Vec<Value> = requests.collect();
     let mut constraints: Vec<Value> = (0..count)
         .map(|index| {
             let pair = [format!("gpu-{index}"), format!("nic-{index}")];
@@ -276,6 +274,17 @@ fn possible(mut scene: Scene) -> Result<Scene, ClaimError> {
     Ok(scene)
 }
 
+/// The numbers of jobs that start, and that never do.
+fn jobs(scene: &Scene) -> (usize, usize) {
+    scene.workloads.first().map_or((0, 0), |it| (it.tasks.len(), it.never))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^52")]
+fn never_share(scene: &Scene) -> f64 {
+    let (tasks, never) = jobs(scene);
+    never as f64 / (tasks + never).max(1) as f64
+}
+
 impl Ways {
     fn new(args: &SceneArgs, machine: &str, scenes: &[Scene], measures: &[Vec<Measures>]) -> Self {
         let comparison = Comparison::new(
@@ -290,20 +299,13 @@ impl Ways {
                 })
                 .collect(),
         );
-        let first =
-            |scene: &Scene| scene.workloads.first().map_or((0, 0), |it| (it.tasks.len(), it.never));
-        #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^52")]
-        let never = |scene: &Scene| {
-            let (tasks, never) = first(scene);
-            never as f64 / (tasks + never).max(1) as f64
-        };
         Self {
             machine: machine.to_owned(),
             communication_share: args.communication_share,
             load: scenes.first().and_then(|scene| scene.load),
             nodes: scenes.first().map_or(0, |scene| scene.cluster.nodes.len()),
-            jobs: scenes.first().map(first).map_or(0, |(tasks, never)| tasks + never),
-            never_start: scenes.iter().map(never).collect(),
+            jobs: scenes.first().map(jobs).map_or(0, |(tasks, never)| tasks + never),
+            never_start: scenes.iter().map(never_share).collect(),
             ways: comparison.policies.clone(),
             comparison,
         }

@@ -10,7 +10,7 @@ use super::why_not::WhyNot;
 use crate::names::label;
 use crate::predict::{Fit, Prediction, STEPS_MAX, prediction};
 use crate::view::ObjectKey;
-use dra_allocator::{Budget, Claim, ClaimName, Limits, Outcome, Survey, survey};
+use dra_allocator::{Budget, Claim, Limits, Outcome, Survey, survey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a pod asks for in this cluster, looked up once for all nodes.
@@ -111,9 +111,7 @@ impl<'r> Room<'r> {
     pub(super) fn resolve<'k>(&self, ask: &'k Ask) -> Result<ResolvedAsk<'k>, String> {
         let (claims, allocated) = ask.parsed(self.view)?;
         let elsewhere = allocated.into_iter().map(|key| {
-            let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-            let held = self.view.inventory().held_by(&name);
-            let pools = held.map(|device| device.pool.to_string()).collect();
+            let pools = self.view.held_by(&key).map(|device| device.pool.to_string()).collect();
             (key, pools)
         });
         Ok(ResolvedAsk {

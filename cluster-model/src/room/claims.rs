@@ -2,7 +2,7 @@
 
 use crate::names::{alternative, label};
 use crate::view::{ClusterView, KnownClaim, ObjectKey};
-use dra_allocator::{Claim, ClaimName};
+use dra_allocator::Claim;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::sync::Arc;
@@ -105,8 +105,7 @@ fn found<'v>(
 }
 
 fn parse(key: &ObjectKey, spec: &ResourceClaimSpec) -> Result<Claim, String> {
-    let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-    Claim::from_spec(name, spec).map_err(|error| error.to_string())
+    Claim::from_spec(key.into(), spec).map_err(|error| error.to_string())
 }
 
 /// The entries of a pod that need a claim. Only the pod's status names a claim that is created from

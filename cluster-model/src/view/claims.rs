@@ -5,7 +5,6 @@
 //! stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error};
-use dra_allocator::ClaimName;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -116,7 +115,7 @@ impl Index<ResourceClaim> for ClusterView {
 
     fn delete(&mut self, key: &ObjectKey) {
         self.revision.claims += 1;
-        self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
+        self.inventory.delete_claim(&key.into());
         self.versions.delete_claim(key);
         self.late_claims.remove(key);
         self.claims.all.remove(key);

@@ -3,6 +3,8 @@
 //!
 //! Follows `structured/internal/*/consumable_capacity.go`.
 
+use std::iter;
+
 use crate::device::{Device, DeviceCapacity, RequestPolicy, ValidRange};
 use crate::name::QualifiedName;
 use crate::quantity::{Format, Quantity};
@@ -54,10 +56,9 @@ impl Demand {
     /// policies allow the amounts, and they fit beside what is in use and what the search has
     /// taken.
     pub(super) fn fits(&self, taking: Option<&[i128]>) -> bool {
-        let taking =
-            |i: usize| taking.and_then(|taking| taking.get(i)).copied().unwrap_or_default();
-        let mut amounts = self.amounts.iter().enumerate();
-        self.is_allowed && amounts.all(|(i, (amount, left))| taking(i) + amount.nanos() <= *left)
+        let taking = taking.unwrap_or_default().iter().copied().chain(iter::repeat(0));
+        let mut amounts = self.amounts.iter().zip(taking);
+        self.is_allowed && amounts.all(|((amount, left), taken)| taken + amount.nanos() <= *left)
     }
 }
 
@@ -169,13 +170,9 @@ fn next_multiple(value: i64, step: i64) -> i64 {
 
 /// Returns true if the range is computed in thousandths (`useMilli`).
 fn counts_in_milli(range: &ValidRange, settings: &Settings) -> bool {
-    let exact = |quantity: &Option<Quantity>| {
-        quantity.is_none_or(|quantity| quantity.exact_milli().is_some())
-    };
+    let mut amounts = [Some(range.min), range.max, range.step].into_iter().flatten();
     settings.gates.fractional_capacity_range
-        && range.min.exact_milli().is_some()
-        && exact(&range.max)
-        && exact(&range.step)
+        && amounts.all(|amount| amount.exact_milli().is_some())
         && range.step.and_then(|step| step.exact_milli()).is_none_or(|step| step >= 1)
 }
 

@@ -52,19 +52,7 @@ impl Numbering {
     }
 
     fn set(&mut self, value: &AttributeValue) -> ValueNumber {
-        use AttributeValue as V;
-        let mut numbers: Vec<_> = match value {
-            V::Bools(values) => values.iter().map(|v| self.value(&V::Bool(*v))).collect(),
-            V::Ints(values) => values.iter().map(|v| self.value(&V::Int(*v))).collect(),
-            V::Strings(values) => {
-                values.iter().map(|v| self.value(&V::String(v.clone()))).collect()
-            }
-            V::Versions(values) => {
-                values.iter().map(|v| self.value(&V::Version(v.clone()))).collect()
-            }
-            V::Unknown => Vec::new(),
-            scalar => vec![self.value(scalar)],
-        };
+        let mut numbers: Vec<_> = value.elements().iter().map(|it| self.value(it)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         self.number_of(numbers)

@@ -90,7 +90,6 @@ impl Value {
 
     /// Converts an attribute value. Unknown kinds have been rejected before.
     pub(crate) fn of_attribute(value: &AttributeValue) -> Result<Self, RuntimeError> {
-        let texts = |texts: &Arc<[Arc<str>]>| texts.iter().cloned().map(Self::String).collect();
         Ok(match value {
             AttributeValue::Bool(value) => Self::Bool(*value),
             AttributeValue::Int(value) => Self::Int(*value),
@@ -102,7 +101,9 @@ impl Value {
             AttributeValue::Ints(values) => {
                 Self::List(values.iter().copied().map(Self::Int).collect())
             }
-            AttributeValue::Strings(values) => Self::List(texts(values)),
+            AttributeValue::Strings(values) => {
+                Self::List(values.iter().cloned().map(Self::String).collect())
+            }
             AttributeValue::Versions(values) => {
                 Self::List(values.iter().map(|text| version(text)).collect::<Result<_, _>>()?)
             }

@@ -71,10 +71,9 @@ impl<'b> Work<'b> {
 /// The number of elements of a value, nested ones included, plus one unit per sixteen bytes of
 /// text. Counting stops above the limit.
 fn weight(value: &Value, limit: u64) -> u64 {
-    let bytes = |length: usize| 1 + u64::try_from(length / 16).unwrap_or(u64::MAX);
     match value {
-        Value::String(text) => bytes(text.len()),
-        Value::Bytes(octets) => bytes(octets.len()),
+        Value::String(text) => 1 + text.len() as u64 / 16,
+        Value::Bytes(octets) => 1 + octets.len() as u64 / 16,
         Value::List(values) => sum(values.iter(), limit),
         Value::Map(entries) => sum(entries.iter().flat_map(|(key, value)| [key, value]), limit),
         Value::Optional(Some(inner)) => weight(inner, limit).saturating_add(1),

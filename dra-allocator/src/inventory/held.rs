@@ -57,7 +57,10 @@ impl Held {
     }
 
     /// The devices that a claim holds.
-    pub(super) fn held_by(&self, claim: &ClaimName) -> impl Iterator<Item = &DeviceId> {
+    pub(super) fn held_by<'h>(
+        &'h self,
+        claim: &ClaimName,
+    ) -> impl Iterator<Item = &'h DeviceId> + use<'h> {
         self.claims.get(claim).into_iter().flatten().map(|held| &held.device)
     }
 

@@ -18,12 +18,10 @@ pub(crate) fn node(wire: &v1::Node, texts: &mut Interner) -> Result<Node, WireEr
 }
 
 pub(super) fn selector(wire: &v1::NodeSelector, texts: &mut Interner) -> NodeSelector {
-    let mut requirements = |list: &Option<Vec<v1::NodeSelectorRequirement>>| {
-        list.iter().flatten().map(|wire| requirement(wire, texts)).collect()
-    };
-    let terms = wire.node_selector_terms.iter().map(|term| NodeSelectorTerm {
-        match_fields: requirements(&term.match_fields),
-        match_expressions: requirements(&term.match_expressions),
+    let terms = wire.node_selector_terms.iter().map(|term| {
+        let [match_fields, match_expressions] = [&term.match_fields, &term.match_expressions]
+            .map(|list| list.iter().flatten().map(|wire| requirement(wire, texts)).collect());
+        NodeSelectorTerm { match_fields, match_expressions }
     });
     NodeSelector { terms: terms.collect() }
 }

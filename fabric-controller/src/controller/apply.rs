@@ -1,7 +1,7 @@
 //! Carries decisions out: marks pods, lists them and removes their gates; or evicts them.
 
 use super::Controller;
-use super::errors::{ApiError, reading, writing};
+use super::errors::{ApiError, is_outdated, reading, writing};
 use crate::decide::Warning;
 use crate::release::{self, GateRemoval, Refusal};
 use crate::server::metrics::Outcome;
@@ -55,7 +55,7 @@ impl Controller {
         }
         let metrics = &self.metrics;
         metrics.count_gates(gates);
-        let is_new = group.released().next().is_none();
+        let is_new = !group.has_released();
         metrics.count(match decision.warning {
             _ if !is_new => Outcome::Joined,
             Some(Warning::OneByOne) => Outcome::OneByOne,
@@ -63,8 +63,7 @@ impl Controller {
             Some(Warning::Grows) => Outcome::Grows,
             None => Outcome::Whole,
         });
-        let since = group.gated().map(|member| member.created).min().filter(|_| is_new);
-        if let Some(since) = since {
+        if let Some(since) = group.waits_since().filter(|_| is_new) {
             metrics.observe_wait(Timestamp::now().duration_since(since).as_secs_f64());
         }
     }
@@ -91,8 +90,7 @@ impl Controller {
         let removals = {
             let view = self.view.read();
             release::gate_removals(&group.key, &listed, fabric, &wanted, |node| {
-                let node = view.inventory().node(node)?;
-                node.labels.get(label::NODE_FABRIC).map(ToString::to_string)
+                view.node_label(node, label::NODE_FABRIC).map(str::to_owned)
             })
         };
         match removals {
@@ -166,7 +164,7 @@ async fn strategic(
 ) -> Result<bool, ApiError> {
     match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
         Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
+        Err(error) if is_outdated(&error) => Ok(false),
         Err(error) => Err(writing("Pod", name)(error)),
     }
 }
@@ -180,7 +178,7 @@ async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
     };
     match api.evict(&member.name, &params).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
+        Err(error) if is_outdated(&error) => Ok(()),
         Err(kube::Error::Api(status)) if status.reason == reason::TOO_MANY_REQUESTS => {
             tracing::info!(pod = member.name, why = status.message, "Eviction refused for now");
             Ok(())

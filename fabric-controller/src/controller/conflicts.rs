@@ -1,13 +1,12 @@
 //! Sends an event on each node whose sources of fabrics and domains disagree.
 
 use super::Controller;
+use super::report::recorder;
 use crate::conflicts::{Conflict, conflicts};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
 use std::collections::BTreeSet;
 
-/// Reporting controller of the events.
-const REPORTER: &str = "dranet-fabric-controller";
 /// The most events of a round; the others follow in the next ones.
 const AT_ONCE: usize = 20;
 
@@ -20,8 +19,7 @@ impl Controller {
         let found = conflicts(&self.view.read(), &self.level_sources);
         let due = due(&found, told);
         let is_all = due.len() <= AT_ONCE;
-        let source = Reporter { controller: REPORTER.to_owned(), instance: None };
-        let recorder = Recorder::new(self.client.clone(), source);
+        let recorder = recorder(&self.client);
         let mut is_sent = true;
         for (node, note) in due.into_iter().take(AT_ONCE) {
             let event = Event {

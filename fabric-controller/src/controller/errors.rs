@@ -13,6 +13,11 @@ pub(super) enum ApiError {
     Write { kind: &'static str, name: String, source: Box<Error> },
 }
 
+/// Whether the object is gone, or has changed since the decision to write it.
+pub(super) fn is_outdated(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.is_conflict() || status.is_not_found())
+}
+
 /// An error of reading `kind` `name`.
 pub(super) fn reading(kind: &'static str, name: &str) -> impl FnOnce(Error) -> ApiError {
     move |source| ApiError::Read { kind, name: name.to_owned(), source: Box::new(source) }

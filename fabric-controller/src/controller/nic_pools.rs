@@ -2,7 +2,7 @@
 //! addresses are taken.
 
 use super::Controller;
-use super::errors::{ApiError, reading, writing};
+use super::errors::{ApiError, is_outdated, reading, writing};
 use crate::nic_pools::{DoubtfulAddress, NicPools};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus};
 use cluster_model::view::ObjectKey;
@@ -141,7 +141,7 @@ impl Controller {
         let params = DeleteParams::default().preconditions(preconditions);
         match addresses.delete(name, &params).await {
             Ok(_) => tracing::info!(address = name, claim = claim.name, "Freed an address"),
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
+            Err(error) if is_outdated(&error) => {}
             Err(error) => return Err(writing("NicAddress", name)(error)),
         }
         Ok(())

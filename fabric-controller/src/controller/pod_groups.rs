@@ -1,6 +1,6 @@
 //! Writes the `PodGroup`s of groups that kube-scheduler places.
 
-use super::errors::{ApiError, writing};
+use super::errors::{ApiError, is_outdated, writing};
 use super::report::Reporter;
 use super::watch::Objects;
 use super::{Controller, RoundOutcome};
@@ -97,11 +97,8 @@ impl Controller {
         };
         match outcome {
             // The next round reads what exists by then.
-            Err(kube::Error::Api(status))
-                if status.is_conflict() || status.is_not_found() || status.is_already_exists() =>
-            {
-                Ok(WriteOutcome::Done)
-            }
+            Err(error) if is_outdated(&error) => Ok(WriteOutcome::Done),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(WriteOutcome::Done),
             other => other.map_err(writing("PodGroup", &name)),
         }
     }

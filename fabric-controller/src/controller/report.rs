@@ -71,9 +71,7 @@ impl Report {
         }
         due
     }
-}
 
-impl Report {
     /// The time until it is due if it does not change; `None` if this text has been reported.
     fn remaining(&self, now: Instant) -> Option<Duration> {
         let (steady, waited) = (self.since + MOMENT, self.begun + PATIENCE);
@@ -90,9 +88,7 @@ impl Report {
 
 impl Reporter {
     pub(super) fn new(client: &Client) -> Self {
-        let source = EventSource { controller: REPORTER.to_owned(), instance: None };
-        let recorder = Recorder::new(client.clone(), source);
-        Self { client: client.clone(), recorder, reports: HashMap::new() }
+        Self { client: client.clone(), recorder: recorder(client), reports: HashMap::new() }
     }
 
     pub(super) async fn report(
@@ -181,22 +177,15 @@ impl Reporter {
     async fn clear_conditions(&self, group: &Group, is_waiting: bool) {
         let told = group.members.iter().filter(|member| member.has_waiting_condition);
         let conditions = told.filter_map(|member| {
-            let placed = || {
-                let fabric = member.chosen.as_deref().unwrap_or_default();
-                condition("True", "FabricChosen", &format!("the group is on fabric {fabric}"))
-            };
-            let is_handed_over = member.in_pod_group && !is_waiting;
+            if member.in_pod_group {
+                let text = "kube-scheduler puts the pods of the PodGroup on one fabric";
+                let handed_over = condition("True", "PodGroupCreated", &text);
+                return (!is_waiting).then_some((member, handed_over));
+            }
             let is_placed = member.is_released() && !(is_waiting && member.is_waiting());
-            let placed = (is_placed && !member.in_pod_group).then(placed);
-            Some((
-                member,
-                placed.or_else(|| {
-                    is_handed_over.then(|| {
-                        let text = "kube-scheduler puts the pods of the PodGroup on one fabric";
-                        condition("True", "PodGroupCreated", &text)
-                    })
-                })?,
-            ))
+            let fabric = member.chosen.as_deref().unwrap_or_default();
+            let text = format!("the group is on fabric {fabric}");
+            is_placed.then(|| (member, condition("True", "FabricChosen", &text)))
         });
         self.write_conditions(group, conditions).await;
     }
@@ -243,6 +232,12 @@ impl Reporter {
             })
             .await;
     }
+}
+
+/// Sends the controller's events.
+pub(super) fn recorder(client: &Client) -> Recorder {
+    let source = EventSource { controller: REPORTER.to_owned(), instance: None };
+    Recorder::new(client.clone(), source)
 }
 
 fn reference(group: &Group, member: &Member) -> ObjectReference {

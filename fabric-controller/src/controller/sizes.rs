@@ -9,7 +9,7 @@ use futures::stream;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// The status code for an API group that is not installed; the response has no reason.
@@ -39,12 +39,12 @@ impl Sizes {
     /// Sets the size of every group. If an owner cannot be read now, the gated pods of its group
     /// are removed and considered next time. Returns true if all owners were read.
     pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) -> bool {
-        let there: HashMap<_, _> = groups.iter().map(|group| (&group.key, group)).collect();
-        self.known.retain(|key, _| there.contains_key(key));
+        let there: HashSet<_> = groups.iter().map(|group| &group.key).collect();
+        self.known.retain(|key, _| there.contains(key));
         let now = Instant::now();
         let due = groups.iter().filter_map(|group| {
             let owner = self.owner(group)?.clone();
-            let age = if group.gated().next().is_some() { FRESH } else { STALE };
+            let age = if group.has_gated() { FRESH } else { STALE };
             let known = self.known.get(&group.key);
             let is_due = known.is_none_or(|(_, read)| now.duration_since(*read) >= age);
             is_due.then(|| (group.key.clone(), owner))
@@ -81,8 +81,7 @@ impl Sizes {
     }
 
     fn fill_one(&self, group: &mut Group) {
-        let said = group.members.iter().filter_map(|member| member.said_size).max();
-        let said = said.map(|pods| Size { pods, at_once: true });
+        let said = group.said_size();
         let is_owned = self.owner(group).is_some();
         match self.known.get(&group.key) {
             Some((size, _)) => group.size = size.or(said),

@@ -149,13 +149,13 @@ pub(super) fn most(group: &Group, needs: &GroupDemand<'_>, fabric: &FabricCapaci
     };
     let rooms = regions.iter().map(|region| match (nearest, field.slice) {
         (Some(nearest), Some(slice)) if nearest.is_required => {
-            let rooms = field.rooms(nearest.level, region);
-            let rooms = || rooms.values().map(|room| least(room));
+            let rooms = field.rooms(nearest.level, region).into_values();
+            let rooms: Vec<_> = rooms.map(|room| least(&room)).collect();
             // The last slice may be smaller.
             let last = needs.total() % slice;
-            let has_room = rooms().any(|room| room % slice >= last);
-            rooms().map(|room| room / slice * slice).sum::<usize>()
-                + if has_room { last } else { 0 }
+            let has_room = rooms.iter().any(|room| room % slice >= last);
+            let whole: usize = rooms.iter().map(|room| room / slice * slice).sum();
+            whole + if has_room { last } else { 0 }
         }
         _ => field.room_in(region),
     });

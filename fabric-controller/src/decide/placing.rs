@@ -5,7 +5,7 @@ use super::super::group::{Group, Member};
 use super::levels::{LevelPlan, Taken, most};
 use super::spots::Fit;
 use super::{GroupDemand, Placer};
-use cluster_model::fabric_level::{FabricLevel, LevelDomain};
+use cluster_model::fabric_level::LevelDomain;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Placer<'_, '_> {
@@ -44,8 +44,8 @@ impl Placer<'_, '_> {
         needs: &GroupDemand<'g>,
     ) -> Taken<'g> {
         let Some(room) = self.cluster.fabric(fabric) else { return Taken::default() };
-        let plan = || LevelPlan::new(group, needs, room, &[]);
-        let plan = if group.levels().is_empty() { None } else { plan() };
+        let has_levels = !group.levels().is_empty();
+        let plan = has_levels.then(|| LevelPlan::new(group, needs, room, &[])).flatten();
         let taken = match plan.filter(LevelPlan::has_domains) {
             Some(plan) => plan.take(needs, room),
             None if group.requires_domains() => Taken::default(),
@@ -72,10 +72,6 @@ impl Placer<'_, '_> {
         if required == 0 {
             return (needs.take(room), BTreeMap::new());
         }
-        let domain_of = |node: &str, level: FabricLevel| {
-            let node = view.inventory().node(node)?;
-            node.labels.get(level.label()).map(ToString::to_string)
-        };
         // Pods of one slice have the same.
         let mut homes_of: BTreeMap<_, Vec<LevelDomain>> = BTreeMap::new();
         let mut taken = Taken::default();
@@ -84,7 +80,7 @@ impl Placer<'_, '_> {
         for (kind, members) in &needs.pods {
             for member in members {
                 let homes = homes_of.entry(&member.slice);
-                let homes = homes.or_insert_with(|| group.homes(member, domain_of)).clone();
+                let homes = homes.or_insert_with(|| group.homes(member, view)).clone();
                 if homes.len() < required {
                     alone.entry(homes).or_default().push(*member);
                 } else if room.take_in(kind, 1, &homes) == 1 {
@@ -96,7 +92,7 @@ impl Placer<'_, '_> {
         if let Some((kind, more)) = &needs.to_come
             && group.domain_size().is_none()
         {
-            let homes = group.members.first().map(|member| group.homes(member, domain_of));
+            let homes = group.members.first().map(|member| group.homes(member, view));
             room.take_in(kind, *more, &homes.unwrap_or_default());
         }
         for (homes, members) in alone {

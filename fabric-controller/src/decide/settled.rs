@@ -49,7 +49,7 @@ impl Placer<'_, '_> {
         let (placed, domains) = self.join(group, &fabric, &needs);
         let spots = needs.spots(&domains.values().cloned().collect());
         let busy = self.is_busy(&fabric, &spots);
-        if let Some(why) = self.cluster.gave_up().filter(|_| group.gated().next().is_some()) {
+        if let Some(why) = self.cluster.gave_up().filter(|_| group.has_gated()) {
             return self.push(group, Action::Wait(why), None);
         }
         if busy && !placed.is_empty() {

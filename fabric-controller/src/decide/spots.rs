@@ -26,28 +26,22 @@ pub(super) fn are_alike(some: &HashSet<Spot>, others: &HashSet<Spot>, with_label
     if some == others || with_labels {
         return some == others;
     }
-    let unlabelled = |spots: &HashSet<Spot>| {
-        let spots = spots.iter().map(|(kind, domains)| (kind.without_labels(), domains.clone()));
-        spots.collect::<HashSet<_>>()
-    };
-    unlabelled(some) == unlabelled(others)
+    without_labels(some) == without_labels(others)
+}
+
+fn without_labels(spots: &HashSet<Spot>) -> HashSet<(Ask, &[LevelDomain])> {
+    spots.iter().map(|(kind, domains)| (kind.without_labels(), domains.as_slice())).collect()
 }
 
 /// Returns true if two sets of pods are in different domains of one level.
 pub(super) fn are_apart(some: &HashSet<Spot>, others: &HashSet<Spot>) -> bool {
-    let names = |spots: &HashSet<Spot>, level: FabricLevel| {
-        spots
-            .iter()
-            .map(|(_, domains)| {
-                domains
-                    .iter()
-                    .find(|domain| domain.level == level)
-                    .map(|domain| domain.name.clone())
-            })
-            .collect::<Option<HashSet<String>>>()
-    };
-    FabricLevel::ALL.into_iter().any(|level| match (names(some, level), names(others, level)) {
-        (Some(some), Some(others)) => some.is_disjoint(&others),
-        _ => false,
+    FabricLevel::ALL.into_iter().any(|level| {
+        let domains = domains(some, level).zip(domains(others, level));
+        domains.is_some_and(|(some, others)| some.is_disjoint(&others))
     })
+}
+
+/// The domains of a level that pods are in; `None` if one of them is in none.
+fn domains(spots: &HashSet<Spot>, level: FabricLevel) -> Option<HashSet<&LevelDomain>> {
+    spots.iter().map(|(_, domains)| domains.iter().find(|it| it.level == level)).collect()
 }

@@ -5,7 +5,7 @@ use cluster_model::names::attribute;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::room::pod_claims;
 use cluster_model::view::ClusterView;
-use dra_allocator::{AttributeValue, ClaimName, DeviceId};
+use dra_allocator::AttributeValue;
 use k8s_openapi::api::core::v1::Pod;
 use topology_graph::Topology;
 
@@ -28,16 +28,11 @@ impl BenchEnd {
         else {
             return known;
         };
-        let held: Vec<DeviceId> = claims
-            .allocated
-            .iter()
-            .map(|key| ClaimName::new(key.namespace.as_str(), key.name.as_str()))
-            .flat_map(|claim| view.inventory().held_by(&claim).cloned().collect::<Vec<_>>())
-            .collect();
+        let held: Vec<_> = claims.allocated.iter().flat_map(|key| view.held_by(key)).collect();
         // The graph of the shape is shared; how links run is each node's own.
         let own = view.node_topology(&node).and_then(|it| Topology::from_spec(&it.spec).ok());
-        let gpus = || devices.gpus.iter().filter(|(_, gpu)| held.contains(gpu.id()));
-        let nics = devices.nics.iter().filter(|(_, nic)| held.contains(nic.id()));
+        let gpus = || devices.gpus.iter().filter(|(_, gpu)| held.contains(&gpu.id()));
+        let nics = devices.nics.iter().filter(|(_, nic)| held.contains(&nic.id()));
         let nics = nics.map(|(address, nic)| BenchNic {
             name: nic.id().device.to_string(),
             path: gpus().map(|(gpu, _)| devices.topology.path(*gpu, *address)).min(),

@@ -17,7 +17,7 @@ use cluster_model::names::{GATE_FABRIC, label};
 use cluster_model::predict::{Fit, Prediction, budget};
 use cluster_model::room::{Amounts, Ask, Extended, PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
-use dra_allocator::{ClaimName, DeviceId};
+use dra_allocator::DeviceId;
 use fabric_controller::group_pods::GroupPods;
 use fabric_controller::preview::preview;
 use jiff::Timestamp;
@@ -292,11 +292,8 @@ impl Cluster {
     /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
     fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<Device>> {
         let Asked { mut pod, known, ask } = asked;
-        let shared = known.allocated.iter().flat_map(|key| {
-            let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-            self.view.inventory().held_by(&claim).map(device).collect::<Vec<_>>()
-        });
-        let shared: Vec<Device> = shared.collect();
+        let shared = known.allocated.iter().flat_map(|key| self.view.held_by(key));
+        let shared: Vec<Device> = shared.map(device).collect();
         let by_claim = self.claim_for_extended(&ask, node)?;
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);

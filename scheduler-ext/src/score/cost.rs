@@ -141,8 +141,9 @@ impl Lost {
             });
             let [before, after] = spreads[number].1.each_ref().map(|it| it.expected(count));
             lost.pairs += weight * u128::from(before.saturating_sub(after));
-            let fits = |when: usize| cells.iter().map(|cell| cell[when].fits(*demand)).sum::<u32>();
-            lost.pods += weight * u128::from(fits(0).saturating_sub(fits(1))) * u128::from(WHOLE);
+            let [before, after] =
+                [0, 1].map(|when| cells.iter().map(|cell| cell[when].fits(*demand)).sum::<u32>());
+            lost.pods += weight * u128::from(before.saturating_sub(after)) * u128::from(WHOLE);
         }
         lost
     }

@@ -61,10 +61,6 @@ impl Demand {
         };
         (Self { gpus: self.gpus / count, nics: self.nics / count, nodes: 1 }, count)
     }
-
-    fn asks_for_something(self) -> bool {
-        self.worth() > 0
-    }
 }
 
 impl Mix {
@@ -72,8 +68,7 @@ impl Mix {
     /// shapes without devices are dropped.
     pub fn new(counts: impl IntoIterator<Item = (Demand, u32)>) -> Self {
         let mut shares: Vec<(Demand, u64)> = Vec::new();
-        for (demand, count) in counts.into_iter().filter(|(demand, _)| demand.asks_for_something())
-        {
+        for (demand, count) in counts.into_iter().filter(|(demand, _)| demand.worth() > 0) {
             match shares.iter_mut().find(|(known, _)| *known == demand) {
                 Some((_, sum)) => *sum += u64::from(count),
                 None => shares.push((demand, count.into())),
@@ -96,12 +91,13 @@ impl Mix {
 
     /// Whether the share of any shape differs by more than this many millionths.
     pub fn differs(&self, other: &Self, millionths: u32) -> bool {
-        let share = |mix: &Self, demand| {
-            let found = mix.shares.iter().find(|(known, _)| *known == demand);
-            found.map_or(0, |(_, share)| *share)
-        };
         let mut all = self.shares.iter().chain(&other.shares);
-        all.any(|(demand, _)| share(self, *demand).abs_diff(share(other, *demand)) > millionths)
+        all.any(|(it, _)| self.share(*it).abs_diff(other.share(*it)) > millionths)
+    }
+
+    fn share(&self, demand: Demand) -> u32 {
+        let found = self.shares.iter().find(|(known, _)| *known == demand);
+        found.map_or(0, |(_, share)| *share)
     }
 }
 

@@ -137,8 +137,6 @@ impl<'p, 't> Search<'p, 't> {
     fn holds(&self, look: Look, at: usize) -> bool {
         let bytes = self.text.as_bytes();
         let (before, after) = (at.checked_sub(1).map(|at| bytes[at]), bytes.get(at).copied());
-        let is_word =
-            |byte: Option<u8>| byte.is_some_and(|it| it == b'_' || it.is_ascii_alphanumeric());
         match look {
             Look::Start => at == 0,
             Look::End => at == bytes.len(),
@@ -165,6 +163,10 @@ impl Program {
         let after = ranges.partition_point(|(from, _)| *from <= read);
         after > 0 && read <= ranges[after - 1].1
     }
+}
+
+fn is_word(byte: Option<u8>) -> bool {
+    byte.is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
 /// The instruction at a distance.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::graph::{Role, Vertex};
 use crate::nic_role::{NicFacts, is_one_adapter};
-use crate::snapshot::MELLANOX;
+use crate::vendor::MELLANOX;
 use crate::{LinkLayer, PathKind, PciAddress, PcieLink, Topology};
 
 /// Device IDs of `BlueField` DPUs, 1 to 4 (`drivers/net/ethernet/mellanox/mlx5/core/main.c`).

@@ -180,6 +180,27 @@ fn a_file_is_given_where_it_has_more() {
     }
 }
 
+/// The decision for each machine with GPUs and NICs, as the table beside the machines has it.
+#[test]
+fn the_table_of_machines_is_current() {
+    let rows = planted().chain(trees()).filter_map(|case| {
+        let topology = &case.topology;
+        let is_of_use = !topology.gpus().is_empty() && !topology.nics().is_empty();
+        let (given, reason) = match NcclFileNeed::of(topology) {
+            NcclFileNeed::Efa => ("No", "aws-ofi-nccl writes its own"),
+            NcclFileNeed::OwnFile => ("Yes", "The node has a file"),
+            NcclFileNeed::Hidden => ("Yes", "Sysfs hides switches or NUMA nodes"),
+            NcclFileNeed::Nothing => ("No", "Sysfs shows all"),
+        };
+        is_of_use.then(|| format!("| `{}` | {given} | {reason} |", case.name))
+    });
+    let rows: BTreeSet<String> = rows.collect();
+    let table = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("machines/NCCL_TOPO_FILE.md");
+    let text = fs::read_to_string(table).unwrap();
+    let written = text.lines().filter(|line| line.starts_with("| `")).map(str::to_owned);
+    assert_eq!(written.collect::<BTreeSet<_>>(), rows);
+}
+
 /// The speed of all adapters of a GPU, as aws-ofi-nccl writes it.
 #[test]
 fn the_first_adapter_of_a_gpu_has_the_speed_of_all() {

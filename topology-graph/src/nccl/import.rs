@@ -115,10 +115,10 @@ fn link(pci: &Element) -> Option<PcieLink> {
     PcieLink::parse(pci.attribute("link_speed")?, pci.attribute("link_width")?)
 }
 
-/// The vendor and device ID. Files for virtual machines have `0xffff` for switches that they invent.
+/// The vendor and device ID. Files for virtual machines have 0 or `0xffff` for switches that they invent.
 fn id(pci: &Element) -> Option<(u16, u16)> {
     let id = |name| hex(pci, name).and_then(|id| u16::try_from(id).ok());
-    id("vendor").zip(id("device")).filter(|(vendor, _)| *vendor != u16::MAX)
+    id("vendor").zip(id("device")).filter(|(vendor, _)| ![0, u16::MAX].contains(vendor))
 }
 
 fn bus_id(pci: &Element) -> Option<PciAddress> {

@@ -8,7 +8,7 @@ const AMD_CPU: u16 = 0x1022;
 pub(crate) const INTEL: u16 = 0x8086;
 /// NVIDIA's NICs.
 pub(crate) const MELLANOX: u16 = 0x15b3;
-const AMAZON: u16 = 0x1d0f;
+pub(crate) const AMAZON: u16 = 0x1d0f;
 /// Habana: Gaudi is a processing accelerator.
 pub(crate) const HABANA: u16 = 0x1da3;
 

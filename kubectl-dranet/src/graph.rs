@@ -124,7 +124,7 @@ fn differences(one: &Topology, other: &Topology) -> String {
 /// The cells of a posted matrix that differ from the graph.
 fn compared(topology: &Topology, file: &Path) -> anyhow::Result<String> {
     let named = || format!("failed to read `{}`", file.display());
-    let text = fs::read_to_string(file).with_context(named)?;
+    let text = text(&bytes(file)?).with_context(named).context("it is an archive, no matrix")?;
     let matrix = PostedMatrix::parse(&text).with_context(named)?;
     Ok(matrix.compare(topology).to_string())
 }
@@ -160,12 +160,18 @@ fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
     let named = || format!("failed to read `{}`", path.display());
     if path.is_file() {
         let bytes = bytes(path)?;
+        anyhow::ensure!(!bytes.trim_ascii().is_empty(), "`{}` is empty", path.display());
         if bytes.starts_with(GRAPH) {
             let text = str::from_utf8(&bytes).context("a graph is text in UTF-8")?;
             return from_json(text).with_context(named);
         }
         if let Some(text) = text(&bytes) {
-            let snapshot = listing(text).with_context(named)?;
+            anyhow::ensure!(
+                NcclXml::parse(&text).is_err(),
+                "`{}` is a topology file of NCCL; give it to --nccl-xml",
+                path.display()
+            );
+            let snapshot = listing(&text).with_context(named)?;
             return Ok(Topology::build_with(&snapshot, overlay, accelerators()).0);
         }
     }
@@ -173,9 +179,27 @@ fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
     Ok(Topology::build_with(&snapshot, overlay, accelerators()).0)
 }
 
-/// The text, if it is one: archives have bytes of zero, or are no UTF-8.
-fn text(bytes: &[u8]) -> Option<&str> {
-    str::from_utf8(bytes).ok().filter(|text| !text.contains('\0') && !text.trim().is_empty())
+/// Bytes by which archives differ from text: a tar archive has its mark here, or is compressed.
+const TAR_MARK: (usize, &[u8]) = (257, b"ustar");
+const COMPRESSED: [&[u8]; 2] = [&[0x1f, 0x8b], b"BZh"];
+
+/// The text, unless it is an archive. Windows writes UTF-16; a byte of another encoding is in a name, and
+/// does not matter.
+fn text(bytes: &[u8]) -> Option<String> {
+    let (at, mark) = TAR_MARK;
+    let is_tar = bytes.get(at..).is_some_and(|bytes| bytes.starts_with(mark));
+    if is_tar || COMPRESSED.iter().any(|mark| bytes.starts_with(mark)) {
+        return None;
+    }
+    let units = |from: fn([u8; 2]) -> u16| -> Vec<u16> {
+        bytes[2..].chunks_exact(2).map(|pair| from([pair[0], pair[1]])).collect()
+    };
+    let text = match bytes {
+        [0xff, 0xfe, ..] => String::from_utf16_lossy(&units(u16::from_le_bytes)),
+        [0xfe, 0xff, ..] => String::from_utf16_lossy(&units(u16::from_be_bytes)),
+        bytes => String::from_utf8_lossy(bytes).into_owned(),
+    };
+    Some(text.replace('\0', ""))
 }
 
 fn host(root: &Path) -> anyhow::Result<HostRoot> {

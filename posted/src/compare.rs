@@ -1,5 +1,6 @@
 //! Compares a machine with a matrix that somebody posted of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use topology_graph::{PathKind, PciAddress, Topology};
@@ -9,12 +10,16 @@ use crate::matrix::{PostedMatrix, PostedPath};
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The number of cells of which both devices are known.
+    /// The number of cells of which both devices and their NVLinks are known.
     pub compared: usize,
     /// The cells that differ, by row.
     pub differences: Vec<Difference>,
     /// The rows and columns whose device the machine does not have.
     pub unknown: Vec<String>,
+    /// The number of cells with NVLinks that no source of the graph has.
+    pub unknown_nvlinks: usize,
+    /// The rows that were not read, with the reason.
+    pub unread: Vec<String>,
 }
 
 /// A cell that differs.
@@ -30,22 +35,31 @@ pub struct Difference {
 
 impl PostedMatrix {
     /// Compares every cell with a machine. GPUs are numbered by address; a NIC is the one that the
-    /// legend names, or else the one with that number.
+    /// legend names. Without a legend, NICs are numbered by the names of their RDMA devices, as
+    /// `nvidia-smi` does.
     pub fn compare(&self, topology: &Topology) -> Comparison {
-        let mut comparison = Comparison::default();
+        let rdma_devices = rdma_devices(topology);
+        let ends: Vec<Option<PciAddress>> =
+            self.devices.iter().map(|name| self.device(name, topology, &rdma_devices)).collect();
+        let missing = self.devices.iter().zip(&ends).filter(|(_, end)| end.is_none());
+        let mut comparison = Comparison {
+            unknown: missing.map(|(name, _)| name.clone()).collect(),
+            unread: self.unread.clone(),
+            ..Comparison::default()
+        };
+        let unlinked = topology.gpus_with_unknown_nvlinks();
+        let unlinked: BTreeSet<PciAddress> = unlinked.iter().map(|gpu| gpu.address).collect();
         for (row, column, posted) in &self.cells {
-            let ends = [row, column].map(|name| self.device(name, topology));
-            for (name, end) in [row, column].into_iter().zip(ends) {
-                if end.is_none() && !comparison.unknown.contains(name) {
-                    comparison.unknown.push(name.clone());
-                }
+            let (Some(a), Some(b)) = (ends[*row], ends[*column]) else { continue };
+            if posted.is_nvlink() && unlinked.contains(&a) && unlinked.contains(&b) {
+                comparison.unknown_nvlinks += 1;
+                continue;
             }
-            let [Some(a), Some(b)] = ends else { continue };
             let found = topology.path(a, b);
             comparison.compared += 1;
             if !posted.agrees(found) {
                 comparison.differences.push(Difference {
-                    devices: (row.clone(), column.clone()),
+                    devices: (self.devices[*row].clone(), self.devices[*column].clone()),
                     posted: posted.to_string(),
                     found,
                 });
@@ -54,13 +68,40 @@ impl PostedMatrix {
         comparison
     }
 
-    fn device(&self, name: &str, topology: &Topology) -> Option<PciAddress> {
-        let by_legend = self.names.get(name).and_then(|kernel| topology.device(kernel).ok());
-        by_legend.or_else(|| topology.device(name).ok())
+    fn device(
+        &self,
+        name: &str,
+        topology: &Topology,
+        rdma_devices: &[(&str, PciAddress)],
+    ) -> Option<PciAddress> {
+        if let Some(kernel) = self.names.get(name) {
+            return topology.device(kernel).or_else(|_| topology.device(name)).ok();
+        }
+        let number: Option<usize> = name.strip_prefix("NIC").and_then(|it| it.parse().ok());
+        match number.filter(|_| self.names.is_empty() && !rdma_devices.is_empty()) {
+            Some(number) => rdma_devices.get(number).map(|(_, address)| *address),
+            None => topology.device(name).ok(),
+        }
     }
 }
 
+/// The RDMA devices of a machine in the order of their names, `mlx5_2` before `mlx5_10`.
+fn rdma_devices(topology: &Topology) -> Vec<(&str, PciAddress)> {
+    let named = topology.nics().iter();
+    let mut devices: Vec<(&str, PciAddress)> =
+        named.filter_map(|nic| Some((nic.rdma_device.as_deref()?, nic.address))).collect();
+    devices.sort_by_key(|(name, _)| {
+        let digits = name.trim_end_matches(|it: char| it.is_ascii_digit()).len();
+        (&name[..digits], name[digits..].parse::<u64>().ok())
+    });
+    devices
+}
+
 impl PostedPath {
+    fn is_nvlink(self) -> bool {
+        matches!(self, Self::Word(PathKind::NvLink(_)))
+    }
+
     fn agrees(self, found: PathKind) -> bool {
         match self {
             Self::Word(word) => word == found,
@@ -84,8 +125,17 @@ impl fmt::Display for Comparison {
         for Difference { devices: (row, column), posted, found } in &self.differences {
             writeln!(f, "{row} {column}: posted {posted}, found {found}")?;
         }
-        let Self { compared, differences, unknown } = self;
+        let Self { compared, differences, unknown, unknown_nvlinks, unread } = self;
         writeln!(f, "{compared} cells compared, {} differ", differences.len())?;
+        if *unknown_nvlinks > 0 {
+            writeln!(
+                f,
+                "{unknown_nvlinks} cells not compared: the graph does not know these NVLinks"
+            )?;
+        }
+        for row in unread {
+            writeln!(f, "row not read: {row}")?;
+        }
         if !unknown.is_empty() {
             writeln!(f, "not on this machine: {}", unknown.join(", "))?;
         }

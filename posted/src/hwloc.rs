@@ -4,9 +4,10 @@
 //! that of the nearest object with exactly one.
 
 use roxmltree::{Document, Node, ParsingOptions};
+use topology_graph::class::is_network;
 use topology_graph::{
-    CpuSet, Netdev, NumaNode, NumaNodeFacts, NvmeController, PciAddress, PcieRoot, RdmaDevice,
-    Snapshot, SocketFacts,
+    CpuSet, Netdev, NumaNode, NumaNodeFacts, NvmeController, PciAddress, PcieLink, PcieRoot,
+    RdmaDevice, Snapshot, SocketFacts,
 };
 
 use crate::machine::{Functions, PostedError, function, nothing};
@@ -94,6 +95,9 @@ impl Walk {
             (known.vendor, known.device) = (vendor, device);
         }
         (known.subsystem_vendor, known.subsystem_device) = words.next().and_then(ids).unzip();
+        known.current_link = node.attribute("pci_link_speed").and_then(link);
+        // A GPU slows its link down while it is idle; a NIC does not.
+        known.max_link = known.current_link.filter(|_| is_network(known.class));
         // A function is never its own bridge, and the first listing of a function counts.
         known.bridges.retain(|bridge| *bridge != address);
         self.functions.entry(address).or_insert(known);
@@ -205,6 +209,24 @@ fn root_bus(text: &str) -> Option<PcieRoot> {
     let (domain, buses) = text.split_once(":[")?;
     let bus = buses.split('-').next()?;
     Some(PcieRoot::new(hex(domain)?, u8::from_str_radix(bus, 16).ok()?))
+}
+
+/// The speeds of PCIe in mega-transfers per second and lane.
+const SPEEDS: [u32; 6] = [2_500, 5_000, 8_000, 16_000, 32_000, 64_000];
+
+/// `31.507692`, in gigabytes per second: the widest link with this capacity.
+fn link(text: &str) -> Option<PcieLink> {
+    let capacity: f32 = text.parse().ok().filter(|capacity: &f32| *capacity > 0.0)?;
+    let links = [16, 8, 4, 2, 1].into_iter().flat_map(|width| {
+        SPEEDS.into_iter().map(move |megatransfers| PcieLink { megatransfers, width })
+    });
+    links.into_iter().find(|link| {
+        let lanes = f32::from(link.width);
+        let encoded = if link.megatransfers <= 5_000 { 0.8 } else { 128.0 / 130.0 };
+        let speed = SPEEDS.iter().position(|speed| *speed == link.megatransfers);
+        let gigatransfers = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0][speed.unwrap_or_default()];
+        (gigatransfers * encoded / 8.0 * lanes / capacity - 1.0).abs() < 0.01
+    })
 }
 
 /// `[10de:2330]`.

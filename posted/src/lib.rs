@@ -20,8 +20,11 @@ pub use matrix::{PostedMatrix, PostedMatrixError};
 pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
     let text = plain::typed(text);
     let snapshot =
-        if text.trim_start().starts_with('<') { hwloc::read(&text)? } else { lspci::read(&text) };
+        if text.trim_start().starts_with('<') { hwloc::read(&text)? } else { lspci::read(&text)? };
     if snapshot.pci.is_empty() {
+        if text.lines().any(|line| line.trim_start().starts_with("HostBridge")) {
+            return Err(PostedError::Lstopo);
+        }
         return Err(PostedError::NoFunction);
     }
     Ok(snapshot)

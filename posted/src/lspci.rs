@@ -12,28 +12,38 @@ use topology_graph::{
     CpuSet, NumaNode, NumaNodeFacts, PciAddress, PciFunction, PcieRoot, Snapshot,
 };
 
-use crate::machine::{Functions, function, nothing};
+use crate::machine::{Functions, PostedError, function, nothing};
 use details::Details;
 
-pub(super) fn read(text: &str) -> Snapshot {
+pub(super) fn read(text: &str) -> Result<Snapshot, PostedError> {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let mut functions = Functions::new();
     let mut virtuals = BTreeSet::new();
-    for (address, root, bridges, name) in tree::functions(&lines) {
+    let mut are_named = false;
+    for tree::Listed { address, root, bridges, name } in tree::functions(&lines)? {
         let mut known = function(address, root, &bridges);
-        details::by_name(name, &mut known);
-        functions.entry(address).or_insert(known);
-        virtuals.extend(details::is_virtual(name).then_some(address));
+        details::by_name(&name, &mut known);
+        are_named |= !name.is_empty();
+        virtuals.extend(details::is_virtual(&name).then_some(address));
+        if functions.insert(address, known.clone()).is_some_and(|before| before != known) {
+            return Err(PostedError::Twice(address));
+        }
     }
     let details = details::read(&lines);
+    if !functions.is_empty() && !are_named && details.is_empty() {
+        return Err(PostedError::NoNames);
+    }
     let named = details.iter().filter(|(_, details)| details::is_virtual(&details.name));
     virtuals.extend(named.map(|(address, _)| *address));
-    if functions.is_empty() {
+    let has_tree = !functions.is_empty();
+    if !has_tree {
         functions = by_buses(&details);
     }
     for (address, details) in &details {
         if let Some(known) = functions.get_mut(address) {
             details.apply(known);
+            // On one NUMA node, devices of unknown place may be near or far.
+            known.numa_node = known.numa_node.filter(|_| has_tree || known.root.is_some());
         }
     }
     name_physical_functions(&mut functions, &virtuals);
@@ -48,27 +58,37 @@ pub(super) fn read(text: &str) -> Snapshot {
     let mut snapshot = nothing();
     snapshot.numa_nodes = numa_nodes(&functions);
     snapshot.pci = functions.into_values().collect();
-    snapshot
+    Ok(snapshot)
 }
 
-/// Places functions by the buses of the bridges above them.
+/// Places functions by the paths of `-PP`, or else by the buses of the bridges above them. The root bus is
+/// unknown if it may be the bus of a bridge that is not listed.
 fn by_buses(details: &BTreeMap<PciAddress, Details>) -> Functions {
     let bridges: BTreeMap<(u32, u8), PciAddress> = details
         .iter()
         .filter_map(|(address, details)| Some(((address.domain(), details.secondary?), *address)))
         .collect();
+    let tops = details.iter().filter(|(_, details)| details.is_on_root_bus());
+    let roots: BTreeSet<(u32, u8)> =
+        tops.map(|(address, _)| (address.domain(), address.bus())).collect();
     details
-        .keys()
-        .map(|address| {
+        .iter()
+        .map(|(address, described)| {
             let mut above = Vec::new();
             let mut bus = (address.domain(), address.bus());
+            if let [top, ..] = described.path.as_slice() {
+                above.clone_from(&described.path);
+                let root = PcieRoot::new(top.domain(), top.bus());
+                return (*address, function(*address, Some(root), &above));
+            }
             while let Some(bridge) = bridges.get(&bus).filter(|bridge| !above.contains(*bridge)) {
                 above.push(*bridge);
                 bus = (bridge.domain(), bridge.bus());
             }
             above.reverse();
-            let root = PcieRoot::new(bus.0, bus.1);
-            (*address, function(*address, Some(root), &above))
+            let is_root = bus.1 == 0 || roots.contains(&bus);
+            let root = is_root.then(|| PcieRoot::new(bus.0, bus.1));
+            (*address, function(*address, root, &above))
         })
         .collect()
 }

@@ -10,6 +10,41 @@ pub enum PostedError {
     /// The text is not XML.
     #[error("failed to read the listing as XML of hwloc")]
     Xml(#[source] roxmltree::Error),
+    /// A line of a tree does not fit the lines above it.
+    #[error(
+        "line {line}: the columns of `{text}` do not fit those of the lines above; post the tree as \
+         `lspci -tv` writes it, with all spaces and one line for each device"
+    )]
+    Tree {
+        /// The line number, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// A tree ends before all of its branches do.
+    #[error(
+        "line {line}: the tree ends with `{text}`, but has open branches; post all of `lspci -tv`"
+    )]
+    CutTree {
+        /// The line number, from 1.
+        line: usize,
+        /// The last line.
+        text: String,
+    },
+    /// A function is in two places.
+    #[error("found {0} in two places; post the listing of one machine")]
+    Twice(PciAddress),
+    /// A tree has only addresses.
+    #[error(
+        "found a tree without names, which does not show GPUs and NICs; post `lspci -tv`, or add the \
+         output of `lspci -nn`"
+    )]
+    NoNames,
+    /// The text is drawn by hwloc for people.
+    #[error(
+        "found the console text of lstopo, which has no complete addresses; post `lstopo --of xml`"
+    )]
+    Lstopo,
     /// There is no PCI function in it.
     #[error(
         "found no PCI function; a listing is the output of `lspci -tv`, of `lspci -vvv` (also both, one \

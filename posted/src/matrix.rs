@@ -1,18 +1,22 @@
-//! The text of `nvidia-smi topo -m` (also `-mp`) and of `rocm-smi --showtopo`.
+//! The text of `nvidia-smi topo -m` (also `-mp`), `rocm-smi --showtopo` and `amd-smi topology`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use topology_graph::PathKind;
+use topology_graph::{PathKind, PciAddress};
 
 use crate::plain::typed;
 
 /// A matrix as somebody posted it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PostedMatrix {
-    /// The cells by row and column: `GPU0`, `NIC3`, `mlx5_0`.
-    pub(super) cells: Vec<(String, String, PostedPath)>,
+    /// The names of rows and columns: `GPU0`, `NIC3`, `mlx5_0`, `0000:c1:00.0`.
+    pub(super) devices: Vec<String>,
+    /// The cells, by the places of row and column in `devices`.
+    pub(super) cells: Vec<(usize, usize, PostedPath)>,
     /// What the legend says about names: `NIC3` is `mlx5_3`.
     pub(super) names: BTreeMap<String, String>,
+    /// Rows that were not read, with the reason.
+    pub(super) unread: Vec<String>,
 }
 
 /// The content of a cell.
@@ -33,60 +37,141 @@ pub enum PostedMatrixError {
          line of names (`GPU0 GPU1 …`) and a line for each device"
     )]
     NoMatrix,
+    /// No row has paths.
+    #[error("found a matrix, but no row with paths: {0}")]
+    NoRow(String),
+    /// The words of Intel's program are others.
+    #[error(
+        "line {line}: `{text}` begins the matrix of `xpu-smi topology -m`, whose words for Xe Link are no \
+         paths of this graph; compare with the output of `lspci -tv` by --root and --diff"
+    )]
+    Xpu {
+        /// The line number, from 1.
+        line: usize,
+        /// The header.
+        text: String,
+    },
 }
 
 impl PostedMatrix {
-    /// Parses the text of `nvidia-smi topo -m`, or the link types of `rocm-smi --showtopo`. Other
-    /// lines are ignored.
+    /// Parses the text of `nvidia-smi topo -m`, or the link types of `rocm-smi --showtopo` and `amd-smi
+    /// topology`, also as a table of Markdown. Lines about other things are ignored.
     pub fn parse(text: &str) -> Result<Self, PostedMatrixError> {
         let text = typed(text);
         let mut matrix = Self::default();
-        let mut columns: Vec<&str> = Vec::new();
-        for line in text.lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut rows: BTreeSet<usize> = BTreeSet::new();
+        let mut columns: Vec<usize> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let cells = line.trim().starts_with('|').then(|| line.replace('|', " "));
+            let words: Vec<&str> = cells.as_deref().unwrap_or(line).split_whitespace().collect();
+            if is_of_xpu(line) {
+                return Err(PostedMatrixError::Xpu { line: number + 1, text: line.to_owned() });
+            }
             if let Some(names) = header(&words) {
-                columns = names;
+                columns = names.iter().map(|name| matrix.place(name, &mut places)).collect();
             } else if let Some((name, kernel)) = legend(line) {
                 matrix.names.insert(name.to_owned(), kernel.to_owned());
-            } else if let [row, cells @ ..] = words.as_slice() {
-                matrix.add(row, cells, &columns);
+            } else if let [row, cells @ ..] = words.as_slice()
+                && let Some(row) = places.get(*row).filter(|row| columns.contains(row))
+            {
+                if rows.contains(row) {
+                    continue;
+                }
+                match paths(cells, columns.len(), columns.iter().position(|it| it == row)) {
+                    Ok(paths) => {
+                        rows.insert(*row);
+                        let cells = columns.iter().zip(paths);
+                        let cells = cells.filter_map(|(column, path)| Some((*row, *column, path?)));
+                        matrix.cells.extend(cells);
+                    }
+                    Err(Unread::OtherTable) => {}
+                    Err(Unread::Cell(cell)) => {
+                        let line = number + 1;
+                        matrix.unread.push(format!("line {line}, `{}`: {cell}", words[0]));
+                    }
+                }
             }
         }
-        if matrix.cells.is_empty() { Err(PostedMatrixError::NoMatrix) } else { Ok(matrix) }
+        let Self { cells, unread, .. } = &matrix;
+        match (cells.is_empty(), unread.first()) {
+            (true, Some(row)) => Err(PostedMatrixError::NoRow(row.clone())),
+            (true, None) => Err(PostedMatrixError::NoMatrix),
+            (false, _) => Ok(matrix),
+        }
     }
 
-    /// Adds a row, if all its cells are paths. Numbers (weights and hops of `rocm-smi`) are not.
-    fn add(&mut self, row: &str, cells: &[&str], columns: &[&str]) {
-        let paths: Vec<Option<PostedPath>> =
-            cells.iter().take(columns.len()).map(|cell| path(cell)).collect();
-        let is_row = columns.contains(&row)
-            && paths.len() == columns.len()
-            && cells.iter().take(columns.len()).filter(|cell| is_number(cell)).count() <= 1;
-        if !is_row || self.cells.iter().any(|(known, _, _)| known == row) {
-            return;
-        }
-        for (column, path) in columns.iter().zip(paths) {
-            // `rocm-smi` writes 0 for a device and itself.
-            let path =
-                path.or_else(|| (row == *column).then_some(PostedPath::Word(PathKind::Same)));
-            if let Some(path) = path {
-                self.cells.push((row.to_owned(), (*column).to_owned(), path));
-            }
-        }
+    fn place(&mut self, name: &str, places: &mut BTreeMap<String, usize>) -> usize {
+        *places.entry(name.to_owned()).or_insert_with(|| {
+            self.devices.push(name.to_owned());
+            self.devices.len() - 1
+        })
     }
 }
 
-/// Returns true for what is neither a path nor unseen.
-fn is_number(cell: &str) -> bool {
-    path(cell).is_none() && cell != "?"
+/// Why a row has no paths.
+enum Unread {
+    /// It is a row of numbers or of access rights.
+    OtherTable,
+    /// A cell is no path.
+    Cell(String),
+}
+
+/// The paths of a row with so many columns, of which one is its own. Unseen paths are `None`.
+fn paths(
+    cells: &[&str],
+    columns: usize,
+    own: Option<usize>,
+) -> Result<Vec<Option<PostedPath>>, Unread> {
+    let cells = &cells[..cells.len().min(columns)];
+    let is_other = |(at, cell): (usize, &&str)| Some(at) == own || is_of_other_table(cell);
+    if cells.iter().enumerate().all(is_other) && cells.iter().all(|cell| path(cell).is_none()) {
+        return Err(Unread::OtherTable);
+    }
+    let mut paths = Vec::new();
+    for (at, cell) in cells.iter().enumerate() {
+        paths.push(match (path(cell), *cell) {
+            (Some(path), _) => Some(path),
+            (None, "?") => None,
+            // `rocm-smi` writes 0 for a device and itself.
+            (None, "0") if Some(at) == own => Some(PostedPath::Word(PathKind::Same)),
+            (None, cell) => return Err(Unread::Cell(format!("`{cell}` is no path"))),
+        });
+    }
+    if paths.len() < columns {
+        return Err(Unread::Cell(format!("found {} cells for {columns} columns", paths.len())));
+    }
+    Ok(paths)
+}
+
+/// Weights, hops, and whether a GPU can access another one.
+fn is_of_other_table(cell: &str) -> bool {
+    cell.bytes().all(|digit| digit.is_ascii_digit() || digit == b'.')
+        || matches!(
+            cell,
+            "ENABLED" | "DISABLED" | "N/A" | "True" | "False" | "SELF" | "?" | "OK" | "NS"
+        )
 }
 
 fn path(cell: &str) -> Option<PostedPath> {
     match cell {
         "PCIE" => Some(PostedPath::Pcie),
+        "SELF" => Some(PostedPath::Word(PathKind::Same)),
         "?" => None,
         cell => cell.parse().ok().map(PostedPath::Word),
     }
+}
+
+/// Returns true for the header of `xpu-smi topology -m`: `GPU 0/0  GPU 0/1`.
+fn is_of_xpu(line: &str) -> bool {
+    let mut words = line.split_whitespace().filter(|word| *word != "|");
+    let is_tile =
+        |word: &str| word.split_once('/').is_some_and(|(a, b)| is_number(a) && is_number(b));
+    words.next() == Some("GPU") && words.next().is_some_and(is_tile)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit())
 }
 
 /// The names of the columns: those of devices, before the columns about CPUs and memory.
@@ -97,8 +182,8 @@ fn header<'t>(words: &[&'t str]) -> Option<Vec<&'t str>> {
         all => all,
     };
     let names: Vec<&str> = words.iter().copied().take_while(|word| is_device(word)).collect();
-    let is_header = names.first().is_some_and(|name| *name == "GPU0") && names.len() > 1
-        || names.len() == words.len() && names == ["GPU0"];
+    let is_first = names.first().is_some_and(|name| *name == "GPU0" || is_address(name));
+    let is_header = is_first && (names.len() > 1 || names.len() == words.len());
     is_header.then_some(names)
 }
 
@@ -109,10 +194,16 @@ fn is_device(word: &str) -> bool {
     };
     numbered("GPU")
         || numbered("NIC")
+        || is_address(word)
         || word.contains('_')
             && word.parse::<PathKind>().is_err()
             && !word.contains("Affinity")
             && !word.contains("NUMA")
+}
+
+/// `amd-smi` names GPUs by address.
+fn is_address(word: &str) -> bool {
+    word.parse::<PciAddress>().is_ok()
 }
 
 /// `  NIC0: mlx5_0`.

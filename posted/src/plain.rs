@@ -2,23 +2,45 @@
 
 /// A reply quotes what it replies to; deeper quotations stay.
 const QUOTATIONS_MAX: usize = 8;
+/// What word processors make of hyphens, with as many as each stands for.
+const DASHES: [(char, &str); 3] = [('\u{2013}', "--"), ('\u{2014}', "---"), ('\u{2011}', "-")];
 
-/// The text as its program wrote it: without colours, and without the marks of a quotation.
+/// The text as its program wrote it: without colours, quotation marks and the prefixes of `mpirun`, with
+/// hyphens, plain spaces and line feeds. A reply between quoted lines is left out.
 pub(super) fn typed(text: &str) -> String {
-    let mut text = without_colours(text);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text.replace("\r\n", "\n").replace('\r', "\n").replace('\u{a0}', " ");
+    let mut text = without_colours(&text);
+    for (dash, hyphens) in DASHES {
+        text = text.replace(dash, hyphens);
+    }
+    text = text.lines().fold(String::new(), |text, line| text + without_prefix(line) + "\n");
     for _ in 0..QUOTATIONS_MAX {
         if !is_quoted(&text) {
             break;
         }
-        text = text.lines().fold(String::new(), |text, line| text + unquoted(line) + "\n");
+        let quoted = text.lines().filter(|line| is_quotation(line) || line.trim().is_empty());
+        text = quoted.fold(String::new(), |text, line| text + unquoted(line) + "\n");
     }
     text
 }
 
-/// Whether each line begins with the mark of a quotation.
+/// Whether most lines begin with the mark of a quotation.
 fn is_quoted(text: &str) -> bool {
-    let mut lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty()).peekable();
-    lines.peek().is_some() && lines.all(|line| line.starts_with('>'))
+    let (quoted, others): (Vec<_>, Vec<_>) =
+        text.lines().filter(|line| !line.trim().is_empty()).partition(|line| is_quotation(line));
+    quoted.len() > others.len()
+}
+
+fn is_quotation(line: &str) -> bool {
+    line.trim_start().starts_with('>')
+}
+
+/// `mpirun --tag-output` begins each line with `[1,0]<stdout>:`.
+fn without_prefix(line: &str) -> &str {
+    let rest = line.strip_prefix('[').and_then(|rest| rest.split_once("]<std"));
+    let rest = rest.filter(|(rank, _)| rank.bytes().all(|it| it.is_ascii_digit() || it == b','));
+    rest.and_then(|(_, rest)| rest.split_once(">:")).map_or(line, |(_, text)| text)
 }
 
 fn unquoted(line: &str) -> &str {
@@ -45,14 +67,18 @@ mod tests {
     use super::typed;
 
     #[test]
-    fn quotations_are_taken_off() {
+    fn what_others_added_is_taken_off() {
         for (text, expected) in [
             ("> a\n>  b\n", "a\n b\n"),
             ("> > a\n> >\n", "a\n\n"),
+            ("> a\n> b\nI see\n> c\n", "a\nb\nc\n"),
             ("a\n> b\n", "a\n> b\n"),
             ("  >a", "a\n"),
             ("", ""),
             ("\n\n", "\n\n"),
+            ("a\rb\r\nc", "a\nb\nc\n"),
+            ("\u{feff}a\u{a0}\u{2013}+", "a --+\n"),
+            ("[1,0]<stdout>: a\n[1,0]<stderr>:b\n[x]", " a\nb\n[x]\n"),
         ] {
             assert_eq!(typed(text), expected, "{text:?}");
         }

@@ -161,8 +161,8 @@ impl Graph {
         Some(self.graph[index].place)
     }
 
-    /// Returns true for the ports inside of a GPU.
-    pub(crate) fn is_inside_gpu(&self, port: Place) -> bool {
+    /// Returns true for the ports inside of a GPU or a NIC.
+    pub(crate) fn is_inside_device(&self, port: Place) -> bool {
         let Some(&index) = self.places.get(&port) else { return false };
         let below = self.graph.neighbors_directed(index, Direction::Incoming);
         self.graph[index].role.is_port()

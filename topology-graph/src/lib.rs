@@ -71,6 +71,7 @@ pub use graph::{Place, Role};
 pub use identity::DeviceIdentity;
 pub use link::PcieLink;
 pub use nccl::export::{nccl_xml, nccl_xml_of};
+pub use nccl::need::NcclFileNeed;
 pub use nccl::{NcclXml, NcclXmlError};
 pub use nic_role::{NicRole, ParseNicRoleError};
 pub use node_topology::{

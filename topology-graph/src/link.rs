@@ -24,6 +24,11 @@ impl PcieLink {
         (link.width > 0).then_some(link)
     }
 
+    /// The speed as sysfs writes it: `32.0 GT/s PCIe`.
+    pub(crate) fn speed(self) -> String {
+        format!("{}.{} GT/s PCIe", self.megatransfers / 1_000, self.megatransfers % 1_000 / 100)
+    }
+
     /// The fastest link that both ends support.
     #[must_use]
     pub fn common(self, other: Self) -> Self {

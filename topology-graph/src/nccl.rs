@@ -8,11 +8,15 @@
 mod complete;
 pub(crate) mod export;
 mod import;
+pub(crate) mod need;
+mod rails;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use roxmltree::{Document, Node, ParsingOptions};
+
+use crate::{PciAddress, PcieLink};
 
 /// The version of NCCL.
 const VERSION: &str = "1";
@@ -118,6 +122,18 @@ impl Element {
         match self.attributes.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value.to_string(),
             None => self.attributes.push((name.to_owned(), value.to_string())),
+        }
+    }
+
+    /// Sets the links of these devices, wherever they are.
+    fn set_links(&mut self, links: &BTreeMap<PciAddress, PcieLink>) {
+        let at = self.attribute("busid").and_then(|at| at.parse().ok());
+        if let Some(link) = at.and_then(|at: PciAddress| links.get(&at)) {
+            self.set("link_speed", &link.speed());
+            self.set("link_width", &link.width);
+        }
+        for child in &mut self.children {
+            child.set_links(links);
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct OverlaySwitch {
     pub(crate) parent: Option<PciAddress>,
     /// Its link to its parent, if known.
     pub(crate) link: Option<PcieLink>,
+    /// The vendor and device ID, if known.
+    pub(crate) id: Option<(u16, u16)>,
 }
 
 /// A GPU or NIC.

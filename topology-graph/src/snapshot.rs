@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::text::words;
+use crate::vendor::MELLANOX;
 use crate::{Anomaly, CpuSet, NumaNode, PciAddress, PcieLink, PcieRoot, SubnetPrefix};
 
 /// Version of the snapshot's format that this crate writes.
@@ -316,8 +317,6 @@ fn natural(name: &str) -> Vec<(&str, u64)> {
     parts
 }
 
-/// The PCI vendor ID of Mellanox, now NVIDIA's networking.
-pub(crate) const MELLANOX: u16 = 0x15b3;
 /// The device ID of the function that moves data for the network functions of a `ConnectX`-8 or
 /// later (`drivers/infiniband/hw/mlx5/data_direct.c`).
 const DATA_DIRECT: u16 = 0x2100;

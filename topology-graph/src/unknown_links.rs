@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::nvlink::NvLinks;
+use crate::vendor::AMD;
 use crate::{Gpu, PathKind, Topology};
 
 impl Topology {
@@ -37,10 +38,27 @@ impl Topology {
     pub(crate) fn note_on_nvlinks(&self) -> Option<String> {
         let gpus = self.gpus_with_unknown_nvlinks();
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-        (!names.is_empty()).then(|| {
+        let nvlinks = (!names.is_empty()).then(|| {
             format!(
                 "NVLinks between these GPUs are unknown, their paths here are over PCIe only: {}.\n\
                  The kernel does not show NVLinks; `nvidia-smi topo -m` does.\n",
+                names.join(", ")
+            )
+        });
+        nvlinks.or_else(|| self.note_on_xgmi())
+    }
+
+    /// The same about GPUs of AMD whose driver was not read.
+    fn note_on_xgmi(&self) -> Option<String> {
+        let amd: Vec<&Gpu> = self.gpus().iter().filter(|gpu| gpu.vendor == AMD).collect();
+        let is_known = amd.iter().any(|gpu| {
+            amd.iter().any(|other| self.path(gpu.address, other.address) == PathKind::Xgmi)
+        });
+        let names: Vec<&str> = amd.iter().map(|gpu| gpu.name.as_str()).collect();
+        (names.len() > 1 && !is_known).then(|| {
+            format!(
+                "XGMI between these GPUs is unknown, their paths here are over PCIe only: {}.\n\
+                 Its source is /sys/class/kfd; `amd-smi topology` shows it too.\n",
                 names.join(", ")
             )
         })

@@ -6,13 +6,23 @@ pub(crate) const AMD: u16 = 0x1002;
 /// AMD's CPUs, and the ports inside of its newer GPUs.
 const AMD_CPU: u16 = 0x1022;
 pub(crate) const INTEL: u16 = 0x8086;
+/// NVIDIA's NICs.
+pub(crate) const MELLANOX: u16 = 0x15b3;
+pub(crate) const AMAZON: u16 = 0x1d0f;
 /// Habana: Gaudi is a processing accelerator.
 pub(crate) const HABANA: u16 = 0x1da3;
 
-/// Returns true if the same company makes the devices of both vendor IDs.
-pub(crate) fn are_of_one_maker(a: u16, b: u16) -> bool {
+/// Returns true for Amazon's Elastic Fabric Adapter, of any generation.
+pub(crate) fn is_efa((vendor, device): (u16, u16)) -> bool {
+    vendor == AMAZON && device & 0xfff0 == 0xefa0
+}
+
+/// Returns true if a bridge with this vendor and device ID can be a part of a device by this vendor: the
+/// same company makes both. The bridges of `ConnectX` are switches for the devices of a board, and those of
+/// a hypervisor are no hardware.
+pub(crate) fn is_bridge_of(bridge: (u16, u16), vendor: u16) -> bool {
     let company = |vendor| if vendor == AMD_CPU { AMD } else { vendor };
-    company(a) == company(b)
+    company(bridge.0) == company(vendor) && bridge.0 != MELLANOX && !is_emulated_bridge(bridge)
 }
 
 /// Returns true if a hypervisor emulates this bridge, so that its place says nothing about the
@@ -45,8 +55,19 @@ mod tests {
     }
 
     #[test]
-    fn amd_has_two_vendor_ids() {
-        assert!(are_of_one_maker(0x1022, AMD) && are_of_one_maker(INTEL, INTEL));
-        assert!(!are_of_one_maker(0x1000, AMD) && !are_of_one_maker(0x1022, INTEL));
+    fn bridges_of_a_device_are_told_from_switches_of_a_board() {
+        for (bridge, vendor) in
+            [((0x1022, 0x1500), AMD), ((INTEL, 0x4fa0), INTEL), ((0x1dd8, 0x0008), 0x1dd8)]
+        {
+            assert!(is_bridge_of(bridge, vendor), "{bridge:04x?}");
+        }
+        for (bridge, vendor) in [
+            ((0x1000, 0xc030), AMD),
+            ((0x1022, 0x1500), INTEL),
+            ((MELLANOX, 0x1979), MELLANOX),
+            ((0x1d0f, 0x0200), 0x1d0f),
+        ] {
+            assert!(!is_bridge_of(bridge, vendor), "{bridge:04x?}");
+        }
     }
 }

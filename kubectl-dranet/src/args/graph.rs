@@ -29,8 +29,8 @@ pub struct GraphArgs {
     /// a UUID, or a PCI address
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with_all = ["output", "diff", "capture"])]
     pub path: Option<Vec<String>>,
-    /// Compare with the text of `nvidia-smi topo -m` or `rocm-smi --showtopo` in this file, and list the
-    /// cells that differ
+    /// Compare with the text of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` in this file,
+    /// and list the cells that differ
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "diff", "path", "capture"])]
     pub compare: Option<PathBuf>,
     /// Record the machine in an archive (tar, gzip) and print nothing
@@ -60,8 +60,8 @@ pub struct LookArgs {
 #[derive(clap::Args, Clone, Debug)]
 pub struct MachineArgs {
     /// Read a machine from this folder (with its `sys` and `proc`), this archive (tar, gzip or bzip2),
-    /// this graph that was written with -o json, the output of `lspci -tv`, `lspci -vvv` or both, or XML
-    /// of hwloc (`lstopo --of xml`)
+    /// this graph that was written with -o json, the output of `lspci -tv`, `lspci -vvv` or both, or
+    /// `lspci -PP`, or XML of hwloc (`lstopo --of xml`)
     #[arg(long, value_name = "PATH", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node"])]
     pub root: Option<PathBuf>,
     /// NCCL topology file to add to the machine of --root, or to show alone

@@ -1,6 +1,7 @@
 //! The flags of the kubelet plugin.
 
 use crate::kernel::attach::{AttachMode, SYSCTL};
+use crate::prepare::cdi::NcclTopoFile;
 use crate::prepare::effects::Faults;
 use crate::prepare::plan::Policy;
 use node_files::paths::Paths;
@@ -56,9 +57,10 @@ pub struct PluginArgs {
     /// NVSHMEM_ENABLE_NIC_PE_MAPPING
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub nvshmem_nic_mapping: bool,
-    /// Set NCCL_TOPO_FILE in containers to a file with the paths between their devices
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
-    pub container_nccl_topo_file: bool,
+    /// Set NCCL_TOPO_FILE in containers to a file with the paths between their devices: auto (if the file has
+    /// more than NCCL and RCCL find by themselves), true or false
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub container_nccl_topo_file: NcclTopoFile,
     /// Write /etc/dranet/devices.json in containers: their devices, and which NIC belongs to which
     /// GPU
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]

@@ -223,6 +223,10 @@ pub struct Wiring {
     /// The topology as an NCCL topology file, if it says anything about the devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nccl: Option<String>,
+    /// Whether containers get this file only if the operator wants it: NCCL and RCCL find as much, or
+    /// more, by themselves.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nccl_on_request: bool,
     /// Attributes of this driver's devices by device name, as in the slice.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, BTreeMap<String, Value>>,

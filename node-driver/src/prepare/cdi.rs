@@ -46,11 +46,35 @@ pub struct Environment {
     /// NIC.
     pub nvshmem_nic_mapping: bool,
     /// `NCCL_TOPO_FILE`, if the machine's topology says anything about the devices.
-    pub nccl_topo_file: bool,
+    pub nccl_topo_file: NcclTopoFile,
     /// `/etc/dranet/devices.json`.
     pub devices_file: bool,
     /// Device metadata files (KEP-5304).
     pub device_metadata: bool,
+}
+
+/// When containers get `NCCL_TOPO_FILE`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum NcclTopoFile {
+    /// If the file has more than NCCL and RCCL find by themselves.
+    #[default]
+    Auto,
+    /// Always.
+    True,
+    /// Never.
+    False,
+}
+
+impl NcclTopoFile {
+    /// The file that containers of the plan get.
+    pub(crate) fn of(self, plan: &Plan) -> Option<&String> {
+        let is_given = match self {
+            Self::Auto => !plan.wiring.nccl_on_request,
+            Self::True => true,
+            Self::False => false,
+        };
+        plan.wiring.nccl.as_ref().filter(|_| is_given)
+    }
 }
 
 impl Default for Environment {
@@ -60,7 +84,7 @@ impl Default for Environment {
             ucx_net_devices: true,
             vllm_nic_mapping: true,
             nvshmem_nic_mapping: true,
-            nccl_topo_file: true,
+            nccl_topo_file: NcclTopoFile::default(),
             devices_file: true,
             device_metadata: true,
         }
@@ -254,8 +278,7 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &SpecSettings) -> Edits 
     let hook = needs_hook.then(|| hook(plan, paths, settings));
     let Environment { nccl_topo_file, devices_file, .. } = settings.environment;
     let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
-    let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
-    let nccl = has_nccl.then(|| mount(paths.nccl(uid), NCCL_FILE));
+    let nccl = nccl_topo_file.of(plan).map(|_| mount(paths.nccl(uid), NCCL_FILE));
     let waits = moves && mode == AttachMode::Nri;
     let network = waits.then(|| mount(paths.ready(uid), network(uid)));
     Edits {
@@ -291,7 +314,7 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     let vllm = environment.vllm_nic_mapping.then(|| mappings::vllm(plan)).flatten();
     let nvshmem = environment.nvshmem_nic_mapping.then(|| mappings::nvshmem(plan)).flatten();
     let has_rdma = !rdma.is_empty();
-    let has_nccl = plan.wiring.nccl.is_some();
+    let has_nccl = environment.nccl_topo_file.of(plan).is_some();
     let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();
     let ports: Vec<_> = rdma
         .iter()
@@ -300,7 +323,7 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     [
         (environment.nccl_ib_hca && has_rdma, format!("NCCL_IB_HCA=={}", names.join(","))),
         (environment.ucx_net_devices && has_rdma, format!("UCX_NET_DEVICES={}", ports.join(","))),
-        (environment.nccl_topo_file && has_nccl, format!("NCCL_TOPO_FILE={NCCL_FILE}")),
+        (has_nccl, format!("NCCL_TOPO_FILE={NCCL_FILE}")),
     ]
     .into_iter()
     .filter_map(|(is_on, variable)| is_on.then_some(variable))

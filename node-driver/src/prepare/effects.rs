@@ -243,7 +243,7 @@ impl Effects {
         if devices_file {
             files.push((self.paths.devices(uid), devices_text(plan)));
         }
-        if let Some(nccl) = plan.wiring.nccl.as_ref().filter(|_| nccl_topo_file) {
+        if let Some(nccl) = nccl_topo_file.of(plan) {
             files.push((self.paths.nccl(uid), nccl.clone().into_bytes()));
         }
         for request in metadata::requests(plan).into_iter().filter(|_| device_metadata) {

@@ -6,7 +6,7 @@ use crate::model::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
 use crate::prepare::published::SliceDevices;
 use cluster_model::gpu_drivers;
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
+use topology_graph::{NcclFileNeed, Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
 
 /// Determines the topology of the plan's devices.
 pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &SliceDevices) -> Wiring {
@@ -29,6 +29,7 @@ pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &SliceD
     Wiring {
         gpus,
         nccl: nccl_xml_of(topology, &devices),
+        nccl_on_request: !NcclFileNeed::of(topology).is_file_given(),
         attributes: attributes.collect(),
         beside: Vec::new(),
     }

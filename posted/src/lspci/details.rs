@@ -9,6 +9,8 @@ use topology_graph::{AcsControl, NumaNode, PciAddress, PciFunction, PcieLink};
 #[derive(Default)]
 pub(super) struct Details {
     pub(super) name: String,
+    /// The bridges above, if the listing has paths (`-PP`).
+    pub(super) path: Vec<PciAddress>,
     class: Option<u32>,
     ids: Option<(u16, u16)>,
     /// For a bridge: the bus below it.
@@ -18,6 +20,8 @@ pub(super) struct Details {
     driver: Option<String>,
     max_link: Option<PcieLink>,
     current_link: Option<PcieLink>,
+    /// A root port, or a part of the root complex.
+    is_of_root_complex: bool,
     acs: Option<AcsControl>,
     ats: Option<bool>,
 }
@@ -34,10 +38,12 @@ const CLASSES: [(&str, u32); 13] = [
     ("Network controller", 0x02_8000),
     ("Non-Volatile memory controller", 0x01_0802),
     ("PCI bridge", PCI_BRIDGE),
-    ("Host bridge", 0x06_0000),
+    ("Host bridge", HOST_BRIDGE),
     ("Bridge", NVSWITCH),
     ("Audio device", 0x04_0300),
 ];
+
+const HOST_BRIDGE: u32 = 0x06_0000;
 
 /// The beginnings of vendors' names, with their IDs (PCI ID database).
 const VENDORS: [(&str, u16); 17] = [
@@ -80,9 +86,9 @@ pub(super) fn read(lines: &[&str]) -> BTreeMap<PciAddress, Details> {
     let mut all = BTreeMap::new();
     let mut current: Option<PciAddress> = None;
     for line in lines {
-        if let Some((address, rest)) = heading(line) {
+        if let Some((path, address, rest)) = heading(line) {
             current = Some(address);
-            all.entry(address).or_insert_with(|| Details::new(rest));
+            all.entry(address).or_insert_with(|| Details { path, ..Details::new(rest) });
         } else if line.starts_with([' ', '\t']) {
             let details = current.and_then(|address| all.get_mut(&address));
             if let Some(details) = details {
@@ -95,15 +101,25 @@ pub(super) fn read(lines: &[&str]) -> BTreeMap<PciAddress, Details> {
     all
 }
 
-/// `0000:17:00.0 3D controller: …`, with or without the domain.
-fn heading(line: &str) -> Option<(PciAddress, &str)> {
-    let (address, rest) = line.split_once(' ')?;
-    let address = match address.matches(':').count() {
-        1 => format!("0000:{address}"),
-        2 => address.to_owned(),
-        _ => return None,
-    };
-    Some((address.parse().ok()?, rest))
+/// `0000:17:00.0 3D controller: …`, with or without the domain, or after the bridges above it (`-PP`):
+/// `15:01.0/16:00.0/17:00.0 3D controller: …`.
+fn heading(line: &str) -> Option<(Vec<PciAddress>, PciAddress, &str)> {
+    let (place, rest) = line.split_once(' ')?;
+    let mut domain = "0000";
+    let mut path = Vec::new();
+    for address in place.split('/') {
+        let at = match address.matches(':').count() {
+            1 => format!("{domain}:{address}"),
+            2 if path.is_empty() => {
+                (domain, _) = address.split_once(':')?;
+                address.to_owned()
+            }
+            _ => return None,
+        };
+        path.push(at.parse().ok()?);
+    }
+    let address = path.pop()?;
+    Some((path, address, rest))
 }
 
 impl Details {
@@ -124,6 +140,10 @@ impl Details {
             "NUMA node" => self.numa = value.parse().ok().map(NumaNode),
             "IOMMU group" => self.iommu_group = value.parse().ok(),
             "Kernel driver in use" => self.driver = Some(value.to_owned()),
+            "Capabilities" if value.contains("] Express") => {
+                self.is_of_root_complex =
+                    ["Root Port", "Root Complex"].iter().any(|word| value.contains(word));
+            }
             "LnkCap" => self.max_link = link(value),
             "LnkSta" => self.current_link = link(value),
             "Bus" => self.secondary = secondary(value),
@@ -131,6 +151,11 @@ impl Details {
             "ATSCtl" => self.ats = Some(value.starts_with("Enable+")),
             _ => {}
         }
+    }
+
+    /// Returns true for what is only on a root bus.
+    pub(super) fn is_on_root_bus(&self) -> bool {
+        self.is_of_root_complex || self.class == Some(HOST_BRIDGE)
     }
 
     pub(super) fn apply(&self, function: &mut PciFunction) {

@@ -155,8 +155,8 @@ fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, graph: &Graph) -> Vec<&'g Vert
     let turn = way.iter().rposition(|vertex| above.contains(&vertex.place));
     let ports =
         way.iter().enumerate().filter(|(at, vertex)| vertex.role.is_port() && Some(*at) != turn);
-    // Only one device is below the ports inside of a GPU, so they isolate nothing.
-    let ports = ports.filter(|(_, vertex)| !graph.is_inside_gpu(vertex.place));
+    // Only one device is below the ports inside of a GPU or a NIC, so they isolate nothing.
+    let ports = ports.filter(|(_, vertex)| !graph.is_inside_device(vertex.place));
     ports.map(|(_, vertex)| *vertex).collect()
 }
 

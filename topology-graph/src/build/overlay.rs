@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Branches, Built, about, links};
 use crate::class::{is_gpu, is_network};
 use crate::graph::{Branch, NumaPart, Parts, Place, Role, Vertex};
-use crate::overlay::OverlayDevice;
+use crate::overlay::{OverlayDevice, OverlaySwitch};
 use crate::{Anomaly, AnomalyKind, DeviceIdentity, Overlay, PciAddress};
 
 pub(crate) fn build(overlay: &Overlay) -> Built {
@@ -13,8 +13,9 @@ pub(crate) fn build(overlay: &Overlay) -> Built {
     let mut anomalies = Vec::new();
     for (&address, switch) in &overlay.switches {
         let place = Place::Function(address);
-        let (max_link, evidence) = (switch.link, overlay.evidence.clone());
-        let vertex = Vertex { max_link, evidence, ..Vertex::new(place, Role::Switch) };
+        let OverlaySwitch { link: max_link, id, .. } = *switch;
+        let evidence = overlay.evidence.clone();
+        let vertex = Vertex { max_link, id, evidence, ..Vertex::new(place, Role::Switch) };
         let parent = switch.parent.map(Place::Function);
         branches.insert(place, Branch { vertex, parent, data_path: None });
     }

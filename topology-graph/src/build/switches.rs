@@ -166,6 +166,7 @@ fn add_switches(
         let place = Place::Function(address);
         let vertex = Vertex {
             max_link: switch.and_then(|switch| switch.link),
+            id: switch.and_then(|switch| switch.id),
             evidence: overlay.evidence.clone(),
             ..Vertex::new(place, Role::Switch)
         };

@@ -134,41 +134,56 @@ impl Graph {
         }
     }
 
-    /// Marks the ports inside of GPUs: a switch by the maker of the GPU with no other device below
-    /// it. Several GPUs of AMD and Intel have one or more in front of them.
+    /// Marks the ports inside of GPUs and NICs: a switch by the maker of the device with no other
+    /// device below it. Several GPUs of AMD and Intel have one or more in front of them, and NICs of
+    /// Pensando have one.
     fn tell_insides(&mut self) {
-        for gpu in self.graph.node_indices() {
-            if self.graph[gpu].role != Role::Gpu {
+        for device in self.graph.node_indices() {
+            if !self.graph[device].role.is_device() {
                 continue;
             }
-            let mut outermost = gpu;
-            while let Some((lower, upper)) = self.switch_inside(gpu, outermost) {
-                self.ups[outermost.index()].is_inside = true;
-                self.ups[lower.index()].is_inside = true;
-                outermost = upper;
+            let mut outermost = device;
+            while let Some(ports) = self.switch_inside(device, outermost) {
+                let mut below = outermost;
+                for port in ports {
+                    self.ups[below.index()].is_inside = true;
+                    (below, outermost) = (port, port);
+                }
             }
         }
     }
 
-    /// The lower and the upper port of the switch above this vertex, if it is inside of the GPU.
-    fn switch_inside(&self, gpu: NodeIndex, below: NodeIndex) -> Option<(NodeIndex, NodeIndex)> {
+    /// The lower and the upper port of the switch above this vertex, or the whole switch, if it is
+    /// inside of the device.
+    fn switch_inside(&self, device: NodeIndex, below: NodeIndex) -> Option<Vec<NodeIndex>> {
         let lower = self.above(below)?;
-        let upper = self.above(lower)?;
-        let are_ports =
-            [lower, upper].into_iter().all(|port| self.graph[port].role == Role::SwitchPort);
-        let maker = |index: NodeIndex| self.graph[index].id.map(|(vendor, _)| vendor);
-        let is_own = vendor::are_of_one_maker(maker(upper)?, maker(gpu)?);
-        (are_ports && is_own && self.has_one_device(upper)).then_some((lower, upper))
+        let ports = match self.graph[lower].role {
+            Role::Switch => vec![lower],
+            Role::SwitchPort => vec![lower, self.switch_port_above(lower)?],
+            _ => return None,
+        };
+        let upper = *ports.last()?;
+        let (maker, _) = self.graph[device].id?;
+        let is_own = vendor::is_bridge_of(self.graph[upper].id?, maker);
+        (is_own && self.has_one_device(upper)).then_some(ports)
     }
 
-    /// Returns true if all endpoints below a vertex are functions of one device.
+    fn switch_port_above(&self, port: NodeIndex) -> Option<NodeIndex> {
+        self.above(port).filter(|above| self.graph[*above].role == Role::SwitchPort)
+    }
+
+    /// Returns true if all endpoints below a vertex are functions of one device. A virtual function is
+    /// of the device of its physical function.
     fn has_one_device(&self, top: NodeIndex) -> bool {
         let below = self.graph.node_indices().filter(|index| {
             let vertex = &self.graph[*index];
             vertex.role.is_endpoint() && self.ancestors(Some(*index)).any(|above| above == top)
         });
         let slots: BTreeSet<_> = below
-            .filter_map(|index| self.graph[index].place.address())
+            .filter_map(|index| {
+                let vertex = &self.graph[index];
+                vertex.physical_function.unwrap_or(vertex.place).address()
+            })
             .map(PciAddress::slot)
             .collect();
         slots.len() == 1

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::export::{pci, switches, version};
+use super::export::{elements, pci, version};
 use super::{Element, NcclXml};
 use crate::graph::{Place, Vertex};
 use crate::{NumaNode, PciAddress, Topology};
@@ -36,7 +36,7 @@ fn bus_id(element: &Element) -> Option<PciAddress> {
 
 /// Adds the device below the nearest of its switches that the file has, or else below its NUMA node.
 fn add(system: &mut Element, topology: &Topology, device: &Vertex, numa: NumaNode) {
-    let path = switches(topology, device);
+    let path = elements(topology, device);
     let known = path.iter().rposition(|vertex| {
         vertex.place.address().is_some_and(|address| find(system, address).is_some())
     });
@@ -45,15 +45,17 @@ fn add(system: &mut Element, topology: &Topology, device: &Vertex, numa: NumaNod
         None => (None, path.as_slice()),
     };
     match top {
-        Some(switch) => find_mut(system, switch).into_iter().for_each(|parent| hang(parent, rest)),
-        None => hang(cpu(system, topology, numa), rest),
+        Some(switch) => {
+            find_mut(system, switch).into_iter().for_each(|parent| hang(parent, topology, rest));
+        }
+        None => hang(cpu(system, topology, numa), topology, rest),
     }
 }
 
-fn hang(parent: &mut Element, path: &[&Vertex]) {
+fn hang(parent: &mut Element, topology: &Topology, path: &[&Vertex]) {
     let [first, rest @ ..] = path else { return };
-    let mut element = pci(first);
-    hang(&mut element, rest);
+    let mut element = pci(topology, first);
+    hang(&mut element, topology, rest);
     parent.children.push(element);
 }
 

@@ -1,18 +1,17 @@
 //! Writes a graph as an NCCL topology file, usable as `NCCL_TOPO_FILE`.
 //!
 //! The file has only `<cpu>` and `<pci>` elements, and `<xgmi>` between AMD's GPUs: NCCL adds
-//! everything else that it can read itself (its maintainers' advice for virtual machines). A switch is
-//! one element, as NCCL climbs two bridges at a time. A device with unknown NUMA node is omitted, since
-//! NCCL would trust any place given.
+//! everything else that it can read itself (its maintainers' advice for virtual machines). The elements
+//! are those that NCCL and RCCL make of the same tree, so both find the same paths by the file as without
+//! it. A device with unknown NUMA node is omitted, since NCCL would trust any place given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::successors;
 
-use super::{Element, NcclXml, VERSION, VERSION_OF_RCCL};
+use super::{Element, NcclXml, VERSION, VERSION_OF_RCCL, rails};
 use crate::class::{DISPLAY_OTHER, PCI_BRIDGE};
 use crate::graph::{Fabric, GpuLink, Place, Role, Vertex};
 use crate::vendor::AMD;
-use crate::{NumaNode, PciAddress, PcieLink, Topology};
+use crate::{Evidence, NumaNode, PciAddress, PcieLink, Topology};
 
 /// The graph as an NCCL topology file.
 pub fn nccl_xml(topology: &Topology) -> String {
@@ -23,12 +22,13 @@ pub fn nccl_xml(topology: &Topology) -> String {
 /// The NCCL topology file for these devices. If the machine has a file for NCCL, that file with the
 /// devices that it lacks; NCCL ignores the others. Otherwise the part of the graph with these devices,
 /// their ancestors and their NUMA nodes: `None` if none of them has a NUMA node, since such a file
-/// would be useless to NCCL.
+/// would be useless to NCCL. Whether containers need it is a question of [`NcclFileNeed`](crate::NcclFileNeed).
 pub fn nccl_xml_of(topology: &Topology, devices: &BTreeSet<PciAddress>) -> Option<String> {
     if let Some(file) = &topology.nccl_file {
         return Some(file.completed(topology, devices).write());
     }
-    let system = system(topology, devices);
+    let mut system = system(topology, devices);
+    system.set_links(&rails::links(topology, devices));
     (!system.children.is_empty()).then(|| NcclXml { system }.write())
 }
 
@@ -56,8 +56,8 @@ fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Elem
     let devices = topology
         .ends()
         .filter(|(address, vertex)| vertex.numa == Some(node) && kept.contains(address));
-    let ways: Vec<_> = devices.map(|(_, device)| switches(topology, device)).collect();
-    cpu.children = forest(&ways);
+    let ways: Vec<_> = devices.map(|(_, device)| elements(topology, device)).collect();
+    cpu.children = forest(topology, &ways);
     let links: Vec<GpuLink> = topology.graph.gpu_links();
     let kept = |gpu: PciAddress| kept.contains(&gpu);
     let links = links.into_iter().filter(|link| kept(link.gpus.0) && kept(link.gpus.1));
@@ -98,37 +98,44 @@ fn add_xgmi(element: &mut Element, links: &[GpuLink]) {
 }
 
 /// The devices' elements below those of their switches, in address order.
-fn forest(ways: &[Vec<&Vertex>]) -> Vec<Element> {
+fn forest(topology: &Topology, ways: &[Vec<&Vertex>]) -> Vec<Element> {
     let mut roots: BTreeMap<Place, Element> = BTreeMap::new();
     for way in ways {
-        insert(&mut roots, way);
+        insert(&mut roots, topology, way);
     }
     roots.into_values().collect()
 }
 
-fn insert(roots: &mut BTreeMap<Place, Element>, path: &[&Vertex]) {
+fn insert(roots: &mut BTreeMap<Place, Element>, topology: &Topology, path: &[&Vertex]) {
     let [top, rest @ ..] = path else { return };
-    let mut element = roots.entry(top.place).or_insert_with(|| pci(top));
+    let mut element = roots.entry(top.place).or_insert_with(|| pci(topology, top));
     for vertex in rest {
         let at = vertex.place.to_string();
         let known = element.children.iter().position(|child| child.attribute("busid") == Some(&at));
         let index = known.unwrap_or_else(|| {
-            element.children.push(pci(vertex));
+            element.children.push(pci(topology, vertex));
             element.children.len() - 1
         });
         element = &mut element.children[index];
     }
 }
 
-/// The switches above a device and the device itself, from the top.
-pub(super) fn switches<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
-    let mut path: Vec<&Vertex> =
-        successors(Some(device), |vertex| topology.graph.switch_above(vertex.place)).collect();
+/// The device and every second bridge above it, from the top, as NCCL climbs (`ncclTopoGetXmlFromSys`).
+/// Bridges inside of a device are among them. A whole switch is one vertex.
+pub(super) fn elements<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
+    let chain = topology.graph.chain(device.place);
+    let mut path = Vec::new();
+    let mut at = 0;
+    while let Some(vertex) = chain.get(at).filter(|vertex| vertex.role != Role::HostBridge) {
+        path.push(*vertex);
+        let is_port = chain.get(at + 1).is_some_and(|above| above.role.is_port());
+        at += if is_port { 2 } else { 1 };
+    }
     path.reverse();
     path
 }
 
-pub(super) fn pci(vertex: &Vertex) -> Element {
+pub(super) fn pci(topology: &Topology, vertex: &Vertex) -> Element {
     let class = vertex.class.unwrap_or(PCI_BRIDGE);
     let mut element =
         Element::new("pci").with("busid", &vertex.place).with("class", &format!("{class:#08x}"));
@@ -137,16 +144,25 @@ pub(super) fn pci(vertex: &Vertex) -> Element {
             .with("vendor", &format!("{vendor:#06x}"))
             .with("device", &format!("{device:#06x}"));
     }
-    match vertex.max_link {
-        Some(PcieLink { megatransfers, width }) => {
-            let speed = format!("{}.{}", megatransfers / 1_000, megatransfers % 1_000 / 100);
-            element.with("link_speed", &format!("{speed} GT/s PCIe")).with("link_width", &width)
-        }
+    match link(topology, vertex) {
+        Some(link) => element.with("link_speed", &link.speed()).with("link_width", &link.width),
         // NCCL reads missing attributes from sysfs, which does not have a switch that only an
         // overlay knows.
         None if vertex.role == Role::Switch => {
             element.with("link_speed", &"").with("link_width", &0)
         }
         None => element,
+    }
+}
+
+/// The link that both ends support. `None` if the kernel shows only one end: NCCL and RCCL read such links
+/// in different ways, so each must read it itself.
+fn link(topology: &Topology, vertex: &Vertex) -> Option<PcieLink> {
+    let own = vertex.max_link?;
+    match topology.graph.parent(vertex.place) {
+        Some(above) if above.role.is_port() => Some(own.common(above.max_link?)),
+        Some(above) if above.role == Role::HostBridge => None,
+        None if vertex.evidence == Evidence::Sysfs => None,
+        _ => Some(own),
     }
 }

@@ -42,8 +42,8 @@ impl Walk {
             return;
         }
         if is_switch(pci) || switches.contains_key(&address) {
-            let link = link(pci);
-            switches.entry(address).or_insert(OverlaySwitch { parent: switch, link });
+            let (link, id) = (link(pci), id(pci));
+            switches.entry(address).or_insert(OverlaySwitch { parent: switch, link, id });
             for child in pci.children("pci") {
                 self.pci(child, numa, Some(address));
             }
@@ -94,13 +94,12 @@ impl Walk {
 }
 
 fn device(pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) -> OverlayDevice {
-    let id = |name| hex(pci, name).and_then(|id| u16::try_from(id).ok());
     let nets = pci.children("nic").flat_map(|nic| nic.children("net"));
     OverlayDevice {
         switch,
         numa,
         class: hex(pci, "class").or_else(|| class_by_content(pci)),
-        id: id("vendor").zip(id("device")),
+        id: id(pci),
         link: link(pci),
         names: nets.filter_map(|net| net.attribute("name")).map(str::to_owned).collect(),
     }
@@ -114,6 +113,12 @@ fn class_by_content(pci: &Element) -> Option<u32> {
 
 fn link(pci: &Element) -> Option<PcieLink> {
     PcieLink::parse(pci.attribute("link_speed")?, pci.attribute("link_width")?)
+}
+
+/// The vendor and device ID. Files for virtual machines have 0 or `0xffff` for switches that they invent.
+fn id(pci: &Element) -> Option<(u16, u16)> {
+    let id = |name| hex(pci, name).and_then(|id| u16::try_from(id).ok());
+    id("vendor").zip(id("device")).filter(|(vendor, _)| ![0, u16::MAX].contains(vendor))
 }
 
 fn bus_id(pci: &Element) -> Option<PciAddress> {

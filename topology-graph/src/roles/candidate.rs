@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::graph::{Role, Vertex};
 use crate::nic_role::{NicFacts, is_one_adapter};
-use crate::snapshot::MELLANOX;
+use crate::vendor::{AMAZON, MELLANOX};
 use crate::{LinkLayer, PathKind, PciAddress, PcieLink, Topology};
 
 /// Device IDs of `BlueField` DPUs, 1 to 4 (`drivers/net/ethernet/mellanox/mlx5/core/main.c`).
@@ -14,7 +14,7 @@ const BROADCOM: u16 = 0x14e4;
 
 /// The rate of an adapter with one port, in megabits per second, by vendor and device ID. It counts
 /// only while no port of the model has a link.
-const NOMINAL_RATES: [((u16, u16), u32); 17] = [
+const NOMINAL_RATES: [((u16, u16), u32); 21] = [
     ((MELLANOX, 0x1013), 100_000),
     ((MELLANOX, 0x1015), 50_000),
     ((MELLANOX, 0x1017), 100_000),
@@ -32,6 +32,10 @@ const NOMINAL_RATES: [((u16, u16), u32); 17] = [
     ((BROADCOM, 0x1750), 200_000),
     ((BROADCOM, 0x1751), 200_000),
     ((BROADCOM, 0x1760), 400_000),
+    ((AMAZON, 0xefa0), 100_000),
+    ((AMAZON, 0xefa1), 100_000),
+    ((AMAZON, 0xefa2), 200_000),
+    ((AMAZON, 0xefa3), 400_000),
 ];
 
 /// A physical function, or a virtual function whose physical function is elsewhere.

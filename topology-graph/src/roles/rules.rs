@@ -152,8 +152,9 @@ impl Members<'_, '_> {
         format!("{class}, the fastest class")
     }
 
+    /// Returns true unless the rate is known to be that of a front end.
     fn is_fast(&self, fastest: u32) -> bool {
-        self.class.rate.saturating_mul(SLOWER_BY) >= fastest
+        self.class.rate == 0 || self.class.rate.saturating_mul(SLOWER_BY) >= fastest
     }
 
     fn is_infiniband(&self) -> bool {

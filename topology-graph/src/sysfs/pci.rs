@@ -7,7 +7,8 @@ use super::tree::{Tree, pci_chain};
 use super::vpd::Vpd;
 use crate::class::{is_gpu, is_infiniband, is_network};
 use crate::nic_role::is_one_adapter;
-use crate::snapshot::{IommuMode, MELLANOX, PciFunction};
+use crate::snapshot::{IommuMode, PciFunction};
+use crate::vendor::MELLANOX;
 use crate::{AnomalyKind, NumaNode, PciAddress, PcieLink};
 
 const DEVICES: &str = "bus/pci/devices";

@@ -257,7 +257,7 @@ fn every_part_of_the_environment_is_switchable() {
         ucx_net_devices: false,
         vllm_nic_mapping: false,
         nvshmem_nic_mapping: false,
-        nccl_topo_file: false,
+        nccl_topo_file: cdi::NcclTopoFile::False,
         devices_file: false,
         device_metadata: false,
     };

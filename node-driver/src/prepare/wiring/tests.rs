@@ -184,6 +184,27 @@ fn a_partition_gets_the_nics_near_its_gpu() {
     }
 }
 
+/// NCCL and RCCL read sysfs by themselves, and aws-ofi-nccl writes a better file.
+#[test]
+fn a_file_that_has_nothing_more_is_given_on_request_only() {
+    for (hidden, setting, is_given) in [
+        (true, cdi::NcclTopoFile::Auto, true),
+        (false, cdi::NcclTopoFile::Auto, false),
+        (false, cdi::NcclTopoFile::True, true),
+        (true, cdi::NcclTopoFile::False, false),
+    ] {
+        let mut plan = plan(&[1], &[0]);
+        plan.wiring = wiring(&plan, "dra.net", &topology(), &published());
+        assert!(plan.wiring.nccl.is_some() && plan.wiring.nccl_on_request, "sysfs shows all");
+        plan.wiring.nccl_on_request = !hidden;
+        let environment = cdi::Environment { nccl_topo_file: setting, ..Default::default() };
+        let settings = cdi::SpecSettings { environment, ..settings() };
+        let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).unwrap();
+        assert_eq!(text.contains("NCCL_TOPO_FILE="), is_given, "{setting:?}");
+        assert_eq!(text.contains("nccl-topology.xml"), is_given, "{setting:?}");
+    }
+}
+
 /// A device plugin may give the pod GPUs that are in no claim.
 #[test]
 fn the_nccl_file_of_a_claim_without_gpus_has_all_gpus() {

@@ -86,11 +86,11 @@ fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
         under: graph.parent(vertex.place).map(|parent| parent.place.to_string()),
         role: role_spec(vertex.role)?,
         class: vertex.class.filter(|_| usual_class(vertex.role) != vertex.class).map(class_text),
-        // The makers of root ports and switches do not matter, except inside of a GPU, where they decide
-        // about paths.
+        // The makers of root ports and switches do not matter, except inside of a device, where they
+        // decide about paths.
         id: vertex
             .id
-            .filter(|_| !vertex.role.is_port() || graph.is_inside_gpu(vertex.place))
+            .filter(|_| !vertex.role.is_port() || graph.is_inside_device(vertex.place))
             .map(|(vendor, device)| format!("{vendor:04x}:{device:04x}")),
         numa: vertex.numa.map(|node| node.0),
         rdma: vertex.rdma,

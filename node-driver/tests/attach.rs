@@ -23,6 +23,8 @@ mod shares;
 mod stage;
 #[path = "attach/thousands.rs"]
 mod thousands;
+#[path = "attach/traffic.rs"]
+mod traffic;
 
 use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
@@ -34,8 +36,14 @@ fn main() -> ExitCode {
     if let Err(error) = enter() {
         return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
-    let all =
-        [disk::tests(), identity::tests(), networks::tests(), settings::tests(), shares::tests()];
+    let all = [
+        disk::tests(),
+        identity::tests(),
+        networks::tests(),
+        settings::tests(),
+        shares::tests(),
+        traffic::tests(),
+    ];
     let args = Arguments::from_args();
     let together = libtest_mimic::run(&args, trials(all.into_iter().flatten()));
     // It keeps the kernel busy, and it measures the memory of the whole process.

@@ -10,6 +10,7 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::link::by_index;
+use crate::kernel::attach::pod_settings::PodSettings;
 use crate::kernel::attach::setting::{Found, Home, Restored, Setting};
 use crate::model::host_link::{HostLink, LinkSettings};
 use netlink_packet_core::{DefaultNla, Emitable, Nla};
@@ -88,15 +89,24 @@ fn write(path: &Path, value: &str) -> Result<(), AttachError> {
         .map_err(|source| AttachError::system(format!("write `{}`", path.display()), source))
 }
 
-/// Sets the IPv4 settings that differ, by their numbers.
-pub(super) async fn set_ipv4(
+/// Gives an interface in a pod the settings that differ. `sysctl` is where those of IPv6 are files.
+pub(super) async fn set(
     handle: &Handle,
     name: &str,
     found: &LinkMessage,
-    wanted: &BTreeMap<u16, i32>,
+    wanted: &PodSettings,
+    sysctl: &Path,
 ) -> Result<(), AttachError> {
+    for (setting, value) in &wanted.ipv6 {
+        let path = path(sysctl, name, setting);
+        // A pod's network without IPv6 has no such file, and nothing to set.
+        if fs::read_to_string(&path).is_ok_and(|now| now.trim() != value) {
+            write(&path, value)?;
+        }
+    }
     let now = ipv4(found);
     let changed: Vec<_> = wanted
+        .ipv4
         .iter()
         .filter(|(number, value)| {
             now.get(usize::from(**number) - 1).is_some_and(|now| now != *value)

@@ -7,6 +7,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "late/dice.rs"]
+mod dice;
 #[path = "attach/disk.rs"]
 mod disk;
 #[path = "attach/identity.rs"]
@@ -25,6 +27,8 @@ mod stage;
 mod thousands;
 #[path = "attach/traffic.rs"]
 mod traffic;
+#[path = "attach/twin.rs"]
+mod twin;
 
 use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
@@ -46,8 +50,10 @@ fn main() -> ExitCode {
     ];
     let args = Arguments::from_args();
     let together = libtest_mimic::run(&args, trials(all.into_iter().flatten()));
-    // It keeps the kernel busy, and it measures the memory of the whole process.
-    let alone = libtest_mimic::run(&args, trials(thousands::tests()));
+    // They keep the kernel busy, and one measures the memory of the whole process.
+    let arguments = Arguments { test_threads: Some(1), ..args };
+    let alone =
+        libtest_mimic::run(&arguments, trials(thousands::tests().into_iter().chain(twin::tests())));
     if together.has_failed() { together.exit_code() } else { alone.exit_code() }
 }
 

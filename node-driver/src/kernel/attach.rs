@@ -26,6 +26,7 @@ pub mod multipath;
 mod names;
 pub mod namespaces;
 mod napi;
+mod neighbor_settings;
 mod neighbors;
 pub mod netns;
 mod own_network;

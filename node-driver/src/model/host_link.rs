@@ -5,7 +5,7 @@ use cluster_model::network_config::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One interface of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct HostLink {
     /// Permanent neighbours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbors: Vec<NeighborConfig>,
+    /// How the kernel asks for neighbours on it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub neighbor_settings: NeighborSettings,
     /// Rules that select tables in which it has routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<HostRule>,
@@ -70,6 +73,9 @@ pub struct HostLink {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
 }
+
+/// Values of settings by their numbers, `NDTPA_…`, as the kernel has them in messages; by the names of tables.
+pub type NeighborSettings = BTreeMap<String, BTreeMap<u16, Vec<u8>>>;
 
 /// Settings of an interface's driver, as far as it has them (`ethtool -K`, `-L`, `-C`). Numbers are by
 /// their names in `Documentation/netlink/specs/ethtool.yaml`.
@@ -180,7 +186,7 @@ pub struct LinkIdentity {
     /// Its device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Its permanent hardware address.
+    /// Its permanent hardware address, if it keeps that when its driver is loaded again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permanent: Option<MacAddress>,
     /// Its port on the device.
@@ -196,8 +202,9 @@ impl LinkIdentity {
     /// Whether the other interface, found elsewhere or later, may be this one.
     pub fn is(&self, other: &Self) -> bool {
         let Self { index: _, kind, parent, permanent, port } = self;
-        (kind, parent, permanent, port)
-            == (&other.kind, &other.parent, &other.permanent, &other.port)
+        // Without an address that lasts, its device identifies it.
+        let is_address = permanent.is_none() && parent.is_some() || *permanent == other.permanent;
+        is_address && (kind, parent, port) == (&other.kind, &other.parent, &other.port)
     }
 
     /// Whether hardware properties identify it uniquely.
@@ -217,6 +224,9 @@ pub struct LinkSettings {
     /// IPv6 settings by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ipv6: BTreeMap<String, String>,
+    /// What the addresses that routers give it end with (`ip token`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Ipv6Addr>,
 }
 
 /// Largest segments of generic offloads.

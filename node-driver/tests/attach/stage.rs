@@ -148,6 +148,11 @@ impl Stage {
         self.try_attach(&attached.plan, &mut attached.links, false).unwrap();
     }
 
+    /// Another pod.
+    pub(crate) fn new_pod(&mut self) {
+        self.pod = namespace();
+    }
+
     /// Moves everything back to the host without restoring it.
     pub(crate) fn leaves(&self, attached: &Attached) {
         let devices: Vec<_> = attached.plan.devices.iter().collect();

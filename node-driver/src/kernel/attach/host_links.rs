@@ -6,18 +6,24 @@ use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rules::{self, FoundRule};
 use crate::kernel::attach::setting::{Found, Sources};
-use crate::kernel::attach::{AttachError, settings};
+use crate::kernel::attach::{AttachError, neighbor_settings, settings};
 use crate::kernel::dump::dump;
 use crate::kernel::network::Dump;
-use crate::model::host_link::{HostLink, TABLE_MAIN};
+use crate::model::host_link::{HostLink, LinkIdentity, TABLE_MAIN};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::neighbour::NeighbourMessage;
+use netlink_packet_route::neighbour_table::NeighbourTableMessage;
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use publication::network::{NetworkFacts, is_upper};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// How an interface got its address: 0 if that is permanent (`NET_ADDR_PERM`).
+const ASSIGNED: &str = "addr_assign_type";
+/// A file that only a virtual function has.
+const OF_PHYSICAL: &str = "device/physfn/sriov_numvfs";
 
 /// The kernel's view of the host's namespace at one moment.
 #[derive(Debug)]
@@ -25,6 +31,7 @@ pub struct HostNetwork {
     dump: Dump,
     servers: BTreeSet<IpAddr>,
     neighbors: Vec<NeighbourMessage>,
+    tables: Vec<NeighbourTableMessage>,
     disciplines: Vec<TcMessage>,
 }
 
@@ -35,8 +42,9 @@ impl HostNetwork {
         host.run(async move |handle| {
             let dump = Dump::read(servers).await?;
             let neighbors = neighbors(&handle).await?;
+            let tables = neighbor_settings::tables(&handle).await?;
             let disciplines = disciplines(&handle).await?;
-            Ok(Self { dump, servers: servers.clone(), neighbors, disciplines })
+            Ok(Self { dump, servers: servers.clone(), neighbors, tables, disciplines })
         })
     }
 
@@ -65,23 +73,36 @@ impl HostNetwork {
 
     /// Reads one interface. Must run on a thread in the host's namespace.
     fn host_link(&self, link: &LinkMessage, sources: &Sources) -> HostLink {
-        let Self { dump, servers, neighbors, disciplines } = self;
+        let Self { dump, servers, neighbors, tables, disciplines } = self;
         let index = link.header.index;
         let mut host = HostLink {
             parent: identity(link).parent,
             lower: lower(link, &dump.links).map(|lower| name_of(lower).to_owned()),
-            identity: identity(link),
+            identity: lasting_identity(link, sources),
             servers: servers.clone(),
             disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
             ..HostLink::default()
         };
-        settings::read(&Found { link, dump, neighbors, sources }, &mut host);
+        settings::read(&Found { link, dump, neighbors, tables, sources }, &mut host);
         let found = rules::found(&dump.rules).filter(|found| belongs_to(&host, found));
         let (rules, others): (Vec<_>, Vec<_>) = found.partition(FoundRule::is_expressible);
         host.rules = rules.into_iter().map(|found| found.rule).collect();
         host.left_out.extend(others.iter().map(ToString::to_string));
         host
     }
+}
+
+/// Its identity without an address that may be another one when its function is bound again. That of a virtual
+/// function is the physical function's choice, if not its driver's.
+fn lasting_identity(link: &LinkMessage, sources: &Sources) -> LinkIdentity {
+    let mut identity = identity(link);
+    let files = sources.sysfs().map(|sysfs| sysfs.read(name_of(link), &[ASSIGNED, OF_PHYSICAL]));
+    let files = files.unwrap_or_default();
+    let is_virtual = files.contains_key(OF_PHYSICAL);
+    if is_virtual || files.get(ASSIGNED).is_some_and(|how| *how != 0) {
+        identity.permanent = None;
+    }
+    identity
 }
 
 /// Whether a rule selects a table in which the interface has routes, or one of its addresses.

@@ -79,7 +79,14 @@ impl LocalPreparer {
     pub(in crate::prepare) fn load(&self) -> Result<Checkpoint, PrepareError> {
         let path = self.effects.paths.checkpoint();
         match Checkpoint::load(&path)? {
-            Loaded::Absent => Ok(self.rebuild(self.recorded())),
+            Loaded::Absent => {
+                let rebuilt = self.rebuild(self.recorded());
+                if !rebuilt.claims.is_empty() {
+                    tracing::error!(claims = rebuilt.claims.len(), "Checkpoint lost, rebuilt");
+                    rebuilt.store(&path)?;
+                }
+                Ok(rebuilt)
+            }
             Loaded::Read(mut checkpoint) => {
                 self.ended.remove_from(&mut checkpoint);
                 Ok(checkpoint)

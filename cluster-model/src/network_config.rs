@@ -209,6 +209,9 @@ pub struct InterfaceConfig {
     /// Whether to forward packets that arrive here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<bool>,
+    /// Whether routers on the NIC's network may give the pod IPv6 addresses and routes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accept_router_advertisements: Option<bool>,
     /// `arp_ignore` of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arp_ignore: Option<u8>,
@@ -395,6 +398,11 @@ impl RouteConfig {
     /// The routing table; the main table by default.
     pub fn table_id(&self) -> u32 {
         if self.table == 0 { TABLE_MAIN } else { self.table }
+    }
+
+    /// Whether it is in the main table.
+    pub fn is_in_main(&self) -> bool {
+        self.table_id() == TABLE_MAIN
     }
 }
 

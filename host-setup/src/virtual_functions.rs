@@ -272,7 +272,10 @@ impl<'a> VfFacts<'a> {
             Some(match withheld.get(&it.index)? {
                 Withheld::Uplink | Withheld::EarlierUplink => Obstacle::Uplink { interface },
                 Withheld::Member(master) => Obstacle::Member { interface, master: master.clone() },
-                Withheld::Below(_) | Withheld::OfOthers | Withheld::Operator => return None,
+                Withheld::Below(_)
+                | Withheld::OfOthers
+                | Withheld::SwitchPort
+                | Withheld::Operator => return None,
             })
         })
     }

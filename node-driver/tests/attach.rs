@@ -7,6 +7,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "late/dice.rs"]
+mod dice;
 #[path = "attach/disk.rs"]
 mod disk;
 #[path = "attach/identity.rs"]
@@ -23,6 +25,10 @@ mod shares;
 mod stage;
 #[path = "attach/thousands.rs"]
 mod thousands;
+#[path = "attach/traffic.rs"]
+mod traffic;
+#[path = "attach/twin.rs"]
+mod twin;
 
 use libtest_mimic::{Arguments, Trial};
 use nix::sched::{CloneFlags, unshare};
@@ -34,12 +40,20 @@ fn main() -> ExitCode {
     if let Err(error) = enter() {
         return refuse(&format!("failed to create a network namespace (needs root): {error}"));
     }
-    let all =
-        [disk::tests(), identity::tests(), networks::tests(), settings::tests(), shares::tests()];
+    let all = [
+        disk::tests(),
+        identity::tests(),
+        networks::tests(),
+        settings::tests(),
+        shares::tests(),
+        traffic::tests(),
+    ];
     let args = Arguments::from_args();
     let together = libtest_mimic::run(&args, trials(all.into_iter().flatten()));
-    // It keeps the kernel busy, and it measures the memory of the whole process.
-    let alone = libtest_mimic::run(&args, trials(thousands::tests()));
+    // They keep the kernel busy, and one measures the memory of the whole process.
+    let arguments = Arguments { test_threads: Some(1), ..args };
+    let alone =
+        libtest_mimic::run(&arguments, trials(thousands::tests().into_iter().chain(twin::tests())));
     if together.has_failed() { together.exit_code() } else { alone.exit_code() }
 }
 

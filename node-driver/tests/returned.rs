@@ -47,7 +47,16 @@ fn main() -> ExitCode {
     if !geteuid().is_root() || unshare(CloneFlags::CLONE_NEWNET).is_err() {
         return refuse("needs root: it sets what only root of the machine may set");
     }
-    let all: [(&str, fn()); 7] = [
+    let all: [(&str, fn()); 10] = [
+        (
+            "a_claim_is_not_undone_while_a_hook_attaches_it",
+            claims::a_claim_is_not_undone_while_a_hook_attaches_it,
+        ),
+        (
+            "a_claim_whose_files_are_torn_comes_home",
+            claims::a_claim_whose_files_are_torn_comes_home,
+        ),
+        ("a_claim_without_any_plan_is_told", claims::a_claim_without_any_plan_is_told),
         (
             "an_interface_that_comes_back_late_is_restored",
             claims::an_interface_that_comes_back_late_is_restored,

@@ -1,10 +1,14 @@
-//! The exclusive right to change the state of claims, across all instances of the driver.
+//! Exclusive rights, across all instances of the driver and its hooks: to change the state of claims, and to
+//! attach or undo one claim.
 
 use crate::durable::FileError;
 use crate::paths::Paths;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-/// Waits for the right and takes it. It ends when the file is dropped.
+/// Waits for the right to change the state of claims, and takes it. It ends when the file is dropped.
 pub fn take(paths: &Paths) -> Result<File, FileError> {
     let path = paths.lock();
     let open = || {
@@ -14,4 +18,70 @@ pub fn take(paths: &Paths) -> Result<File, FileError> {
         Ok(file)
     };
     open().map_err(|source| FileError::new("lock", &path, source))
+}
+
+/// Waits for the right to attach or undo the claim that has this folder, and takes it. `None` if there is no
+/// folder, so that nothing can attach the claim. Whoever takes both rights takes this one first.
+pub fn take_claim(folder: &Path) -> Result<Option<File>, FileError> {
+    claim(folder, |file| file.lock().map(|()| true)).map(Option::flatten)
+}
+
+/// The same without waiting: `None` if somebody else has the right.
+pub fn try_claim(folder: &Path) -> Result<Option<Option<File>>, FileError> {
+    match claim(folder, |file| match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    })? {
+        Some(None) => Ok(None),
+        taken => Ok(Some(taken.flatten())),
+    }
+}
+
+/// Locks the folder. `None` if there is none, `Some(None)` if it is not locked.
+fn claim(
+    folder: &Path,
+    lock: impl Fn(&File) -> io::Result<bool>,
+) -> Result<Option<Option<File>>, FileError> {
+    let open = || loop {
+        let file = match File::open(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        if !lock(&file)? {
+            return Ok(Some(None));
+        }
+        // Whoever had the lock may have removed the folder, and another one may have its name now.
+        if fs::metadata(folder).is_ok_and(|now| is_same(&file, &now)) {
+            return Ok(Some(Some(file)));
+        }
+    };
+    open().map_err(|source| FileError::new("lock", folder, source))
+}
+
+fn is_same(file: &File, now: &fs::Metadata) -> bool {
+    file.metadata().is_ok_and(|opened| (opened.dev(), opened.ino()) == (now.dev(), now.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_locked_by_its_folder() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("c-1");
+        assert!(take_claim(&folder).unwrap().is_none(), "no folder");
+        assert!(matches!(try_claim(&folder), Ok(Some(None))), "no folder");
+        fs::create_dir(&folder).unwrap();
+        let taken = take_claim(&folder).unwrap();
+        assert!(taken.is_some());
+        assert!(matches!(try_claim(&folder), Ok(None)), "it is taken");
+        // The one that undoes the claim removes the folder.
+        fs::remove_dir(&folder).unwrap();
+        assert!(matches!(try_claim(&folder), Ok(Some(None))));
+        fs::create_dir(&folder).unwrap();
+        assert!(matches!(try_claim(&folder), Ok(Some(Some(_)))), "another folder of that name");
+        drop(taken);
+    }
 }

@@ -53,8 +53,8 @@ impl History {
         now: Instant,
     ) -> (Machine, Self) {
         self.seen.complete(facts, &usage.held);
-        let mut machine = Machine::read(facts, rules, &self.rails);
-        machine.nics.extend(self.seen.gone(&facts.snapshot, &usage.held));
+        let gone = self.seen.gone(&facts.snapshot, &usage.held).collect();
+        let mut machine = Machine::with_gone(facts, rules, &self.rails, gone);
         machine.settle(usage, rules);
         let mut seen = self.seen.clone();
         seen.remember(&machine.nics, &usage.held);

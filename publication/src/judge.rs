@@ -224,6 +224,7 @@ impl WithheldReason {
             Self::Host(Withheld::Member(_)) => "member",
             Self::Host(Withheld::Below(_)) => "below-another",
             Self::Host(Withheld::OfOthers) => "routes-pods",
+            Self::Host(Withheld::SwitchPort) => "switch-port",
             Self::Host(Withheld::Operator) => "host-nic",
             Self::PortOfBond { .. } => "port-of-bond",
             Self::NotReady => "not-ready",

@@ -67,6 +67,16 @@ pub struct Machine {
 impl Machine {
     /// Reads it. `known` are the NICs that it had before.
     pub fn read(facts: &Facts, rules: &Rules, known: &KnownRails) -> Self {
+        Self::with_gone(facts, rules, known, Vec::new())
+    }
+
+    /// Reads it with the NICs of pods that it no longer has.
+    pub(crate) fn with_gone(
+        facts: &Facts,
+        rules: &Rules,
+        known: &KnownRails,
+        gone: Vec<NicState>,
+    ) -> Self {
         let Facts { snapshot, network, cloud, rails: file } = facts;
         let overlay = cloud.machine_type().and_then(Overlay::built_in);
         let (mut topology, anomalies) =
@@ -85,12 +95,13 @@ impl Machine {
         locate(&mut nics, &topology, cloud);
         order::by_cells(&mut nics, &topology, can_be_given);
         let own = nics.partition_point(|nic| !can_be_given(nic));
-        let known = known.with(&nics[own..]);
+        let known = known.with(&nics[own..], &gone);
         number(&mut nics, &known.numbers());
         let rails = Rails::new(&nics[own..], &known, (file.as_ref(), &rules.nic_rail));
         number(&mut nics, rails.numbers());
         let topology = with_bonds(rails.shown_in(topology.to_spec()), &nics);
         let host = rails.condition().into_iter().collect();
+        nics.extend(renumbered(gone, &nics, rails.numbers()));
         Self { nics, topology, anomalies, host, rails: known }
     }
 
@@ -186,6 +197,21 @@ fn number(nics: &mut [NicState], numbers: &BTreeMap<PciAddress, u32>) {
         let address = physical.or_else(|| nic.address());
         nic.rail = address.and_then(|address| numbers.get(&address)).copied();
     }
+}
+
+/// NICs that the machine no longer has, with the rails that they had, unless another NIC has one of these now.
+fn renumbered(
+    mut gone: Vec<NicState>,
+    nics: &[NicState],
+    numbers: &BTreeMap<PciAddress, u32>,
+) -> Vec<NicState> {
+    for nic in &mut gone {
+        let mut others = nics.iter().filter(|other| other.link_type == nic.link_type);
+        if nic.rail.is_some() && others.any(|other| other.rail == nic.rail) {
+            nic.rail = nic.address().and_then(|address| numbers.get(&address).copied());
+        }
+    }
+    gone
 }
 
 /// Gives out each port once. A physical function with virtual functions that pods or virtual machines can

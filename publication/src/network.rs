@@ -12,6 +12,7 @@ pub use host_nics::{HostNics, NicPattern};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Not;
 use std::{fmt, iter};
 
 /// Everything that is read from rtnetlink.
@@ -62,6 +63,9 @@ pub struct Interface {
     pub bus: Option<String>,
     /// Its device on that bus, for PCI its address.
     pub parent: Option<String>,
+    /// Whether it is a port of a NIC's own switch (`IFLA_PHYS_SWITCH_ID`): the NIC is in mode `switchdev`.
+    #[serde(skip_serializing_if = "Not::not")]
+    pub is_switch_port: bool,
     /// Whether an administrator has set it up (`IFF_UP`).
     pub is_up: Option<bool>,
     /// Index of its lower interface in the same namespace (`IFLA_LINK`).
@@ -114,6 +118,8 @@ pub enum Withheld {
     Below(String),
     /// Packets of pods go through it, as their network plugin wants.
     OfOthers,
+    /// It is a port of the NIC's own switch, which the host controls.
+    SwitchPort,
     /// The operator keeps it for the host.
     Operator,
 }
@@ -138,6 +144,11 @@ impl fmt::Display for Withheld {
             Self::OfOthers => f.write_str(
                 "the network plugin routes packets of pods through it, by their source addresses; \
                  name it by --pod-nic if a pod may get it",
+            ),
+            Self::SwitchPort => f.write_str(
+                "it is a port of the NIC's own switch (mode `switchdev`), which connects the NIC's other \
+                 functions and stays with the host; give out its virtual functions, or set its mode to \
+                 `legacy` by `devlink dev eswitch`",
             ),
             Self::Operator => f.write_str("--host-nic keeps it for the host"),
         }
@@ -240,6 +251,10 @@ impl NetworkFacts {
                 withheld.entry(index).or_insert(reason);
             }
         }
+        let of_switch = self.interfaces.iter().filter(|it| it.is_switch_port);
+        for interface in of_switch.filter(|it| !is_for_pods(&it.index)) {
+            withheld.entry(interface.index).or_insert(Withheld::SwitchPort);
+        }
         let of_operator = self.interfaces.iter().filter(|it| self.choice.is_for_host(it));
         for interface in of_operator {
             withheld.entry(interface.index).or_insert(Withheld::Operator);
@@ -275,6 +290,24 @@ impl NetworkFacts {
     pub fn lower_of(&self, upper: &Interface) -> Option<&Interface> {
         let lower = upper.lower.filter(|_| upper.kind.as_deref().is_some_and(is_upper));
         lower.and_then(|lower| self.by_index(lower))
+    }
+
+    /// What would not work any more without an interface, as text: the list of all that can stand on a NIC.
+    pub fn use_of(&self, interface: &Interface) -> Option<String> {
+        let (name, index) = (&interface.name, interface.index);
+        if self.uplinks().contains(&index) {
+            return Some(format!("the node's own traffic goes through {name}"));
+        }
+        if let Some(Withheld::Member(master)) = self.withheld().get(&index) {
+            return Some(format!("interface {master} has {name} as a member"));
+        }
+        if self.of_others.contains(&index) {
+            return Some(format!("packets of pods go through {name}"));
+        }
+        let mut uppers = self.interfaces.iter();
+        let upper =
+            uppers.find(|it| self.lower_of(it).is_some_and(|lower| lower.index == index))?;
+        Some(format!("interface {} uses {name}", upper.name))
     }
 
     fn by_index(&self, index: u32) -> Option<&Interface> {

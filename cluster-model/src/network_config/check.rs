@@ -146,6 +146,10 @@ impl InterfaceConfig {
     }
 
     fn check(&self) -> Check {
+        for address in &self.addresses {
+            let problem = format!("has `{address}`, which no interface can have in a network");
+            ensure(address.is_of_a_host(), "interface.addresses", problem)?;
+        }
         let dhcp_and_addresses = self.dhcp == Some(true) && !self.addresses.is_empty();
         ensure(!dhcp_and_addresses, "interface.dhcp", "cannot go with `interface.addresses`")?;
         ensure(

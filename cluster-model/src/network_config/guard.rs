@@ -25,6 +25,7 @@ impl NetworkConfig {
             disable_ebpf_programs,
             hardware_addr,
             forwarding,
+            accept_router_advertisements,
             macvlan_mode,
             pkey,
             vrf,
@@ -37,6 +38,7 @@ impl NetworkConfig {
             ("interface.disableEbpfPrograms", *disable_ebpf_programs == Some(true)),
             ("interface.hardwareAddr", hardware_addr.is_some()),
             ("interface.forwarding", *forwarding == Some(true)),
+            ("interface.acceptRouterAdvertisements", *accept_router_advertisements == Some(true)),
             // With `passthru`, the pod receives frames that are for the host.
             ("interface.macvlanMode", macvlan_mode.is_some()),
             ("interface.pkey", pkey.is_some()),
@@ -51,13 +53,14 @@ impl NetworkConfig {
 }
 
 /// The guarded fields.
-const GUARDED: [&str; 13] = [
+const GUARDED: [&str; 14] = [
     "interface.addresses",
     "interface.addressRange",
     "interface.dhcp",
     "interface.disableEbpfPrograms",
     "interface.hardwareAddr",
     "interface.forwarding",
+    "interface.acceptRouterAdvertisements",
     "interface.macvlanMode",
     "interface.pkey",
     "interface.vrf",

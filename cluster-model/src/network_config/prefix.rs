@@ -39,6 +39,41 @@ impl IpPrefix {
         self.address.is_ipv4() == address.is_ipv4() && (first..=last).contains(&number(address))
     }
 
+    /// Returns true if its address can be that of one host in a network: it is not unspecified,
+    /// loopback, multicast, broadcast, or reserved.
+    ///
+    /// ```
+    /// # use cluster_model::network_config::IpPrefix;
+    /// let is_of_a_host = |text: &str| text.parse().is_ok_and(|it: IpPrefix| it.is_of_a_host());
+    /// assert!(["10.9.0.7/16", "169.254.3.4/16", "fd00::7/64"].into_iter().all(is_of_a_host));
+    /// let others = ["0.0.0.0/8", "127.0.0.1/8", "224.0.0.1/4", "255.255.255.255/32", "::1/128"];
+    /// assert!(!others.into_iter().any(is_of_a_host));
+    /// ```
+    pub fn is_of_a_host(&self) -> bool {
+        match self.address {
+            IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 224..),
+            IpAddr::V6(address) => {
+                !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
+            }
+        }
+    }
+
+    /// Returns true if it is so large that its addresses are most of those that a default route
+    /// leads to: one of few routes that together replace a default route. Private networks are none.
+    ///
+    /// ```
+    /// # use cluster_model::network_config::IpPrefix;
+    /// let is_like_default = |text: &str| text.parse().is_ok_and(|it: IpPrefix| it.is_like_default());
+    /// assert!(["0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/2", "2000::/3"].into_iter().all(is_like_default));
+    /// assert!(!["10.0.0.0/8", "172.16.0.0/12", "fc00::/7"].into_iter().any(is_like_default));
+    /// ```
+    pub fn is_like_default(&self) -> bool {
+        match self.address {
+            IpAddr::V4(_) => self.prefix_len < 8,
+            IpAddr::V6(address) => self.prefix_len < 16 && !address.is_unique_local(),
+        }
+    }
+
     /// The address of its family with this number, if there is one.
     pub fn numbered(&self, number: u128) -> Option<IpAddr> {
         address(number, self.address.is_ipv4())

@@ -10,9 +10,6 @@ use std::path::Path;
 /// PCI class of Ethernet controllers.
 const ETHERNET: &str = "0x0200";
 
-/// Kinds of interfaces that use the interface below them.
-const CHILDREN: [&str; 3] = ["macvlan", "macvtap", "ipvlan"];
-
 /// Each use of a function that is bound to one of these modules, as text.
 pub(super) fn uses(sys: &Path, modules: &[String], network: &NetworkFacts) -> Vec<String> {
     let mut uses = Vec::new();
@@ -26,7 +23,7 @@ pub(super) fn uses(sys: &Path, modules: &[String], network: &NetworkFacts) -> Ve
                 "the interface of function {address} is in another network namespace"
             ));
         }
-        uses.extend(interfaces.iter().filter_map(|name| of_interface(name, network)));
+        uses.extend(interfaces.iter().filter_map(|name| network.use_of(network.interface(name)?)));
     }
     uses
 }
@@ -51,18 +48,6 @@ fn virtual_machines(directory: &Path, modules: &[String]) -> Vec<String> {
             .then(|| format!("driver {driver} has virtual function {address}"))
     });
     foreign.collect()
-}
-
-fn of_interface(name: &str, network: &NetworkFacts) -> Option<String> {
-    let interface = network.interface(name)?;
-    if network.uplinks().contains(&interface.index) {
-        return Some(format!("the node's own traffic goes through {name}"));
-    }
-    let child = network.interfaces.iter().find(|it| {
-        it.lower == Some(interface.index)
-            && it.kind.as_deref().is_some_and(|kind| CHILDREN.contains(&kind))
-    })?;
-    Some(format!("interface {} uses {name}", child.name))
 }
 
 /// The target of a link, by its last component.

@@ -22,14 +22,20 @@ mod ip_settings;
 pub mod known;
 pub mod leave;
 pub mod link;
+pub mod multipath;
 mod names;
 pub mod namespaces;
 mod napi;
+mod neighbor_settings;
 mod neighbors;
 pub mod netns;
+mod own_network;
+mod own_table;
+mod pod_settings;
 pub mod rdma;
 pub mod record;
 mod routes;
+mod rules;
 mod same_network;
 mod setting;
 pub mod settings;
@@ -127,6 +133,14 @@ pub enum AttachError {
     HostNetwork {
         /// The claim.
         claim: ClaimRef,
+    },
+    /// The claim has ended.
+    #[error(
+        "claim `{claim}` is not prepared on this node any more; delete the pod, and another one gets its devices"
+    )]
+    Ended {
+        /// The claim.
+        claim: String,
     },
     /// A running pod has the interfaces.
     #[error(

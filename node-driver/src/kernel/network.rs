@@ -250,6 +250,7 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
             }
             LinkAttribute::ParentDevBusName(name) => interface.bus = Some(name.clone()),
             LinkAttribute::ParentDevName(name) => interface.parent = Some(name.clone()),
+            LinkAttribute::PhysSwitchId(_) => interface.is_switch_port = true,
             LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
             LinkAttribute::LinkInfo(infos) => interface.kind = kind(infos),
             _ => {}

@@ -1,9 +1,11 @@
 //! State of a network interface on the host before a pod gets it, to be restored later.
 
-use cluster_model::network_config::{EthtoolConfig, IpPrefix, MacAddress, NeighborConfig};
+use cluster_model::network_config::{
+    EthtoolConfig, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One interface of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,9 +37,18 @@ pub struct HostLink {
     /// Permanent neighbours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbors: Vec<NeighborConfig>,
+    /// How the kernel asks for neighbours on it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub neighbor_settings: NeighborSettings,
     /// Rules that select tables in which it has routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<HostRule>,
+    /// What belongs to it and a pod's configuration cannot say: no pod gets it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// The API servers when it was read. Pods reach them by their own network.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub servers: BTreeSet<IpAddr>,
     /// The kernel's settings for it.
     #[serde(default)]
     pub settings: LinkSettings,
@@ -62,6 +73,9 @@ pub struct HostLink {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
 }
+
+/// Values of settings by their numbers, `NDTPA_…`, as the kernel has them in messages; by the names of tables.
+pub type NeighborSettings = BTreeMap<String, BTreeMap<u16, Vec<u8>>>;
 
 /// Settings of an interface's driver, as far as it has them (`ethtool -K`, `-L`, `-C`). Numbers are by
 /// their names in `Documentation/netlink/specs/ethtool.yaml`.
@@ -172,7 +186,7 @@ pub struct LinkIdentity {
     /// Its device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Its permanent hardware address.
+    /// Its permanent hardware address, if it keeps that when its driver is loaded again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permanent: Option<MacAddress>,
     /// Its port on the device.
@@ -188,8 +202,9 @@ impl LinkIdentity {
     /// Whether the other interface, found elsewhere or later, may be this one.
     pub fn is(&self, other: &Self) -> bool {
         let Self { index: _, kind, parent, permanent, port } = self;
-        (kind, parent, permanent, port)
-            == (&other.kind, &other.parent, &other.permanent, &other.port)
+        // Without an address that lasts, its device identifies it.
+        let is_address = permanent.is_none() && parent.is_some() || *permanent == other.permanent;
+        is_address && (kind, parent, port) == (&other.kind, &other.parent, &other.port)
     }
 
     /// Whether hardware properties identify it uniquely.
@@ -209,6 +224,9 @@ pub struct LinkSettings {
     /// IPv6 settings by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ipv6: BTreeMap<String, String>,
+    /// What the addresses that routers give it end with (`ip token`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Ipv6Addr>,
 }
 
 /// Largest segments of generic offloads.
@@ -245,9 +263,18 @@ pub struct HostAddress {
     /// `IFA_F_…` flags that an administrator sets.
     #[serde(default)]
     pub flags: u32,
+    /// The metric of the route to its network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+    /// `IFAPROT_…`: who added it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u8>,
     /// Its lifetime in seconds, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
+    /// For how many seconds an address without a lifetime is used for new connections, if not for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred: Option<u32>,
 }
 
 /// One route.
@@ -300,7 +327,43 @@ pub struct HostRule {
 /// `RT_TABLE_MAIN`.
 pub const TABLE_MAIN: u32 = 254;
 
+/// `RTPROT_STATIC`.
+const PROTOCOL_STATIC: u8 = 4;
+
+impl HostLink {
+    /// The route of the host that a pod's route comes from. A configuration has no metric and no MTU of a
+    /// route; an inherited one has the host's, in whatever table it is.
+    pub fn former(&self, route: &RouteConfig) -> Option<&HostRoute> {
+        let same = || self.routes.iter().filter(|former| former.leads_as(route));
+        same().find(|former| former.table == route.table_id()).or_else(|| same().next())
+    }
+
+    /// Whether it has this route in the main table.
+    pub fn has_in_main(&self, route: &RouteConfig) -> bool {
+        self.routes.iter().any(|former| former.table == TABLE_MAIN && former.leads_as(route))
+    }
+}
+
 impl HostRoute {
+    /// A route to this destination without a next hop, in the main table.
+    pub fn to(destination: IpPrefix) -> Self {
+        Self {
+            destination,
+            gateway: None,
+            source: None,
+            priority: None,
+            table: TABLE_MAIN,
+            scope: 0,
+            protocol: PROTOCOL_STATIC,
+            onlink: false,
+            message: None,
+        }
+    }
+
+    fn leads_as(&self, route: &RouteConfig) -> bool {
+        (self.destination, self.gateway) == (route.destination, route.gateway)
+    }
+
     /// Whether it is a default route of the main table.
     pub fn is_default(&self) -> bool {
         self.destination.prefix_len == 0 && self.table == TABLE_MAIN
@@ -321,7 +384,24 @@ impl HostAddress {
             Some(IpAddr::V4(address)) if last - first > 1 => Some(address),
             _ => None,
         };
-        Self { prefix, scope: 0, peer: None, broadcast, label: None, flags: 0, seconds: None }
+        Self {
+            prefix,
+            scope: 0,
+            peer: None,
+            broadcast,
+            label: None,
+            flags: 0,
+            metric: None,
+            protocol: None,
+            seconds: None,
+            preferred: None,
+        }
+    }
+
+    /// The address without its network.
+    pub fn alone(&self) -> IpPrefix {
+        let prefix_len = if self.prefix.address.is_ipv4() { 32 } else { 128 };
+        IpPrefix { prefix_len, ..self.prefix }
     }
 
     /// Whether it is valid beyond the link (`RT_SCOPE_UNIVERSE`).

@@ -169,6 +169,14 @@ pub enum PrepareError {
         /// Version of the vendor's driver.
         version: String,
     },
+    /// A hook attaches the claim at this moment.
+    #[error(
+        "claim `{claim}` cannot be undone while a container of its pod is starting; the driver tries again"
+    )]
+    Starting {
+        /// Which claim.
+        claim: ClaimRef,
+    },
     /// The machine could not be read.
     #[error(transparent)]
     Read(#[from] MachineError),

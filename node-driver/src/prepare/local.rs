@@ -21,7 +21,7 @@ use crate::kernel::attach::host_links::HostNetwork;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
-use crate::kernel::attach::{AttachError, ethtool, rdma, virtual_function_settings};
+use crate::kernel::attach::{AttachError, ethtool, multipath, rdma, virtual_function_settings};
 use crate::model::checkpoint::{Checkpoint, Phase};
 use crate::model::plan::Plan;
 use crate::prepare::cdi;
@@ -42,6 +42,7 @@ pub use abandoned::Abandoned;
 use cluster_model::drivers::accelerators;
 use late::BoundClaim;
 use node_files::boot::{boot_id, is_this_machine};
+use node_files::turn;
 use process::chain::Chain;
 use publication::cloud::CloudMetadata;
 use publication::network::NetworkFacts;
@@ -186,6 +187,7 @@ impl LocalPreparer {
         let mut checkpoint = self.load()?;
         let uid = claim.claim.uid.clone();
         if let Some(unfinished) = checkpoint.claims.get(&uid).cloned() {
+            let _claim = self.try_claim(&unfinished.plan.claim)?;
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
         self.restore_functions(&mut checkpoint)?;
@@ -220,20 +222,28 @@ impl LocalPreparer {
         Ok(plan)
     }
 
-    /// Reports what the host loses when the claim's interfaces move.
+    /// Reports what the host loses when the claim's interfaces move, and what the pod does not get of them.
     fn tell_unkept(&self, plan: &Plan) {
-        let moving = plan.links().filter(|link| link.child.is_none());
-        for link in moving.filter(|link| !link.host.disciplines.is_empty()) {
-            let kinds: Vec<_> = link.host.disciplines.iter().map(String::as_str).collect();
-            let text = format!(
-                "interface `{}` has traffic control on the host ({}), which the kernel drops when \
-                 the interface moves into the pod of claim `{}`; set it up again afterwards, or keep \
-                 the NIC out of the published devices",
-                link.host.name,
-                kinds.join(", "),
-                plan.claim
-            );
-            self.effects.notices.add(Subject::NotKept, text);
+        for link in plan.links().filter(|link| link.child.is_none()) {
+            let (name, claim) = (&link.host.name, &plan.claim);
+            if !link.host.disciplines.is_empty() {
+                let kinds: Vec<_> = link.host.disciplines.iter().map(String::as_str).collect();
+                let text = format!(
+                    "interface `{name}` has traffic control on the host ({}), which the kernel drops when \
+                     the interface moves into the pod of claim `{claim}`; set it up again afterwards, or \
+                     keep the NIC out of the published devices",
+                    kinds.join(", "),
+                );
+                self.effects.notices.add(Subject::NotKept, text);
+            }
+            if !link.host.left_out.is_empty() {
+                let text = format!(
+                    "the pod of claim `{claim}` does not get all of interface `{name}`: a network \
+                     configuration cannot say {}; the host keeps it, and the pod works without it",
+                    link.host.left_out.join("; "),
+                );
+                self.effects.notices.add(Subject::NotKept, text);
+            }
         }
     }
 
@@ -250,8 +260,9 @@ impl LocalPreparer {
         Ok(())
     }
 
-    /// Undoes what was prepared. An unknown claim needs nothing.
+    /// Undoes what was prepared, when no hook attaches it any more. An unknown claim needs nothing.
     pub fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
+        let _claim = turn::take_claim(&self.effects.paths.claim(uid))?;
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
         let Some(record) = checkpoint.claims.get(uid).cloned() else { return Ok(()) };
@@ -308,7 +319,11 @@ impl LocalPreparer {
         let netdev =
             |device: &AllocatedDevice| Some(inventory.nic(&device.device)?.link_name()?.to_owned());
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
-        let links = network.links(&host, &names)?;
+        let mut links = network.links(&host, &names)?;
+        let in_pods = checkpoint.claims.values().flat_map(|record| record.plan.links());
+        let in_pods = in_pods.filter(|link| link.child.is_none()).map(|link| &link.host);
+        let in_pods: Vec<_> = in_pods.collect();
+        links.values_mut().for_each(|link| multipath::complete(link, &in_pods));
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
         let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;

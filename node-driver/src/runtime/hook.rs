@@ -15,8 +15,9 @@ use crate::prepare::error::PrepareError;
 use anyhow::Context;
 use clap::Parser;
 use node_files::paths::namespaces_socket;
+use node_files::turn;
 use serde::Deserialize;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -53,6 +54,7 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().take(STATE_MAX).read_to_string(&mut text).context("failed to read the state")?;
     let state: State = serde_json::from_str(&text).context("malformed container state")?;
+    let turn = claims_turn(&args.plan)?;
     let plan = read_plan(&args.plan)?;
     let has_rdma = plan.devices.iter().any(|device| device.rdma.is_some());
     if args.locked_memory && has_rdma {
@@ -75,18 +77,31 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
         return Err(AttachError::InUse { claim: plan.claim }.into());
     }
+    if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Err(AttachError::Ended { claim: plan.claim.to_string() }.into());
+    }
     // Now, because the driver was asked and has written the plan again.
     check_numbers(&plan, &args.root)?;
     let path = args.run_dir.join(format!("attached/{uid}.json"));
     let mut record = AttachRecord::begin(&path, namespace, None);
-    record.store(&path)?;
+    record.store_with(&plan, &path)?;
     let given = attach_recorded(&plan, &mut record, [&path, Path::new(SYSCTL)], [&host, &pod])?;
     record.attached(given, &path)?;
+    // The driver may wait for it to undo the claim, and answers only afterwards.
+    drop(turn);
     let socket = namespaces_socket(&args.run_dir);
     if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {
         report(&format!("the driver did not answer; continuing without it: {error}"));
     }
     Ok(())
+}
+
+/// Takes the turn of the claim with this plan: nobody undoes it meanwhile.
+fn claims_turn(plan: &Path) -> anyhow::Result<File> {
+    let folder = plan.parent().unwrap_or(plan);
+    let name = folder.file_name().unwrap_or_default();
+    let claim = name.to_string_lossy().into_owned();
+    Ok(turn::take_claim(folder)?.ok_or(AttachError::Ended { claim })?)
 }
 
 /// Refuses the container if its numbers are of before, since they may be another NIC's now. The

@@ -113,18 +113,24 @@ impl Stage {
     /// Attaches the claim.
     pub(crate) fn attach(&self, plan: Plan) -> Attached {
         let mut links = Indices::new();
-        self.attach_again(&plan, &mut links).unwrap();
+        self.try_attach(&plan, &mut links, false).unwrap();
         Attached { plan, links }
     }
 
     /// Attaches the claim; why that is refused.
     pub(crate) fn refusal(&self, plan: &Plan) -> String {
-        self.attach_again(plan, &mut Indices::new()).unwrap_err().to_string()
+        self.try_attach(plan, &mut Indices::new(), false).unwrap_err().to_string()
     }
 
-    fn attach_again(&self, plan: &Plan, links: &mut Indices) -> Result<(), AttachError> {
+    fn try_attach(
+        &self,
+        plan: &Plan,
+        links: &mut Indices,
+        is_attached: bool,
+    ) -> Result<(), AttachError> {
         let (leases, before) = (BTreeMap::new(), links.clone());
-        let known = BeforeAttach { leases: &leases, links: &before, sysctl: Path::new(SYSCTL) };
+        let sysctl = Path::new(SYSCTL);
+        let known = BeforeAttach { leases: &leases, links: &before, is_attached, sysctl };
         let journal = |now: &Indices| {
             links.clone_from(now);
             Ok(())
@@ -134,7 +140,17 @@ impl Stage {
 
     /// Attaches again, as for another container of the pod.
     pub(crate) fn again(&self, attached: &mut Attached) {
-        self.attach_again(&attached.plan, &mut attached.links).unwrap();
+        self.try_attach(&attached.plan, &mut attached.links, true).unwrap();
+    }
+
+    /// Attaches again, as after a hook that was killed in the middle.
+    pub(crate) fn once_more(&self, attached: &mut Attached) {
+        self.try_attach(&attached.plan, &mut attached.links, false).unwrap();
+    }
+
+    /// Another pod.
+    pub(crate) fn new_pod(&mut self) {
+        self.pod = namespace();
     }
 
     /// Moves everything back to the host without restoring it.

@@ -3,17 +3,28 @@
 
 use crate::node::node;
 use crate::stage::{RAIL, Stage, claim, link};
-use node_driver::kernel::attach::AttachMode;
-use node_driver::kernel::attach::record::AttachRecord;
+use futures::FutureExt;
+use node_driver::kernel::attach::namespaces;
+use node_driver::kernel::attach::netns::NetNs;
+use node_driver::kernel::attach::record::{AttachRecord, attach_recorded};
+use node_driver::kernel::attach::{AttachMode, SYSCTL};
 use node_driver::model::checkpoint::{Checkpoint, Phase, Record};
 use node_driver::model::plan::Plan;
 use node_driver::prepare::claim::AllocatedClaim;
 use node_driver::prepare::local::LocalPreparer;
+use node_driver::prepare::notices::Subject;
 use node_driver::prepare::published::SliceDevices;
 use node_driver::prepare::sandboxes::Sandbox;
+use node_files::turn;
 use process::chain::Chain;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::json;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 use topology_graph::fixture;
 
 /// The kernel shows an adapter again after its pod's sandbox has stopped.
@@ -64,13 +75,96 @@ pub(crate) fn an_interface_below_that_of_a_pod_stays_on_the_host() {
     prepare(RAIL, "u-2").unwrap();
 }
 
+/// A hook that has begun ends first, and one that begins afterwards is told.
+pub(crate) fn a_claim_is_not_undone_while_a_hook_attaches_it() {
+    let stage = Stage::with(&["link set rail0 up"]);
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(folder.path(), AttachMode::Hook);
+    let plan = stage.plan(json!({"interface": {"name": RAIL}}));
+    attached(&node, &stage, &plan);
+    let (paths, uid) = (&node.effects.paths, &plan.claim.uid);
+    node.effects.apply(&plan).unwrap();
+    let hook = turn::take_claim(&paths.claim(uid)).unwrap();
+    thread::scope(|scope| {
+        let undone = scope.spawn(|| in_namespace(&stage, || node.unprepare(uid)));
+        attach_as_a_hook(&node, &stage, &plan);
+        assert!(!undone.is_finished());
+        drop(hook);
+        undone.join().unwrap().unwrap();
+    });
+    assert!(stage.on_host("ip link").contains(RAIL));
+    assert_eq!(Checkpoint::peek(&paths.checkpoint()), Some(Checkpoint::default()));
+    assert!(turn::take_claim(&paths.claim(uid)).unwrap().is_none(), "a hook finds no claim");
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let refused = thread::scope(|scope| {
+        let told = scope.spawn(|| namespaces::hand_over(&socket, uid, &stage.pod));
+        let (stream, _) = listener.accept().unwrap();
+        assert!(in_namespace(&stage, || node.answer_hook(&stream)).unwrap().is_none());
+        told.join().unwrap().unwrap_err()
+    });
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+}
+
+/// The record of what was attached is in memory, which a crash of the disk does not reach.
+pub(crate) fn a_claim_whose_files_are_torn_comes_home() {
+    for is_absent in [false, true] {
+        let stage = Stage::with(&["link set rail0 up"]);
+        let folder = tempfile::tempdir().unwrap();
+        let node = node(folder.path(), AttachMode::Hook);
+        let plan = stage.plan(json!({"interface": {"name": "net1", "mtu": 1400}}));
+        let (paths, uid) = (&node.effects.paths, &plan.claim.uid);
+        attached(&node, &stage, &plan);
+        node.effects.apply(&plan).unwrap();
+        attach_as_a_hook(&node, &stage, &plan);
+        fs::write(paths.plan(uid), "").unwrap();
+        if is_absent {
+            fs::remove_file(paths.checkpoint()).unwrap();
+        } else {
+            fs::write(paths.checkpoint(), "").unwrap();
+        }
+        in_namespace(&stage, || node.reconcile().unwrap());
+        assert!(Checkpoint::peek(&paths.checkpoint()).unwrap_or_default().claims.contains_key(uid));
+        in_namespace(&stage, || node.unprepare(uid).unwrap());
+        assert_eq!(mtu(&stage, RAIL), 9000);
+    }
+}
+
+/// Attaches, and records it. The driver holds the namespace.
+fn attach_as_a_hook(node: &LocalPreparer, stage: &Stage, plan: &Plan) {
+    let uid = &plan.claim.uid;
+    let path = node.effects.paths.attached(uid);
+    let pod = stage.pod.run(async |_| NetNs::current()).unwrap();
+    let mut record = AttachRecord::begin(&path, pod.id().unwrap(), None);
+    node.namespaces().hold(uid, Arc::new(pod));
+    record.store_with(plan, &path).unwrap();
+    let sysctl = Path::new(SYSCTL);
+    attach_recorded(plan, &mut record, [&path, sysctl], [&stage.host, &stage.pod]).unwrap();
+}
+
+/// A claim whose plan is nowhere is not forgotten in silence.
+pub(crate) fn a_claim_without_any_plan_is_told() {
+    let stage = Stage::with(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(folder.path(), AttachMode::Hook);
+    let plan = stage.plan(json!({"interface": {"name": RAIL}}));
+    attached(&node, &stage, &plan);
+    let (paths, uid) = (&node.effects.paths, &plan.claim.uid);
+    node.effects.apply(&plan).unwrap();
+    fs::write(paths.plan(uid), "").unwrap();
+    fs::write(paths.checkpoint(), "").unwrap();
+    in_namespace(&stage, || node.reconcile().unwrap());
+    let told = node.effects.notices.next().now_or_never().unwrap();
+    assert!(told[&Subject::Lost][0].contains(uid), "{told:?}");
+}
+
 /// A claim as the driver has recorded it: its sandbox had the interfaces, and its namespace is gone.
 fn attached(node: &LocalPreparer, stage: &Stage, plan: &Plan) -> Sandbox {
     let paths = &node.effects.paths;
     let uid = plan.claim.uid.clone();
     let record = Record { phase: Phase::Prepared, plan: plan.clone() };
     let claims = [(uid.clone(), record)].into();
-    std::fs::create_dir_all(paths.plugin()).unwrap();
+    fs::create_dir_all(paths.plugin()).unwrap();
     Checkpoint { claims, ..Checkpoint::default() }.store(&paths.checkpoint()).unwrap();
     let sandbox = Some("s-1".to_owned());
     let path = paths.attached(&uid);

@@ -18,18 +18,21 @@ pub struct KnownRails {
 }
 
 impl KnownRails {
-    /// With the NICs that are present now. A link type with at least as many NICs as before, or
-    /// with most of them missing, is another machine and is counted anew.
+    /// With the NICs that are present now, and those of pods that the machine no longer has: no other gets
+    /// their rails. NICs of which only some are missing, or all, keep their numbers. A link type
+    /// with other NICs, at least as many as before or with most of them missing, is another
+    /// machine and is counted anew.
     #[must_use]
-    pub fn with(&self, nics: &[NicState]) -> Self {
+    pub fn with(&self, nics: &[NicState], gone: &[NicState]) -> Self {
         let mut present: BTreeMap<LinkType, BTreeSet<PciAddress>> = BTreeMap::new();
-        for nic in nics {
+        for nic in nics.iter().chain(gone) {
             present.entry(nic.link_type).or_default().extend(address_with_rail(nic));
         }
         for (link_type, before) in &self.nics {
             let now = present.entry(*link_type).or_default();
             let remaining = before.intersection(now).count();
-            if now.len() < before.len() && 2 * remaining >= before.len() {
+            let is_part = now.is_subset(before);
+            if is_part || now.len() < before.len() && 2 * remaining >= before.len() {
                 now.extend(before);
             }
         }
@@ -76,6 +79,10 @@ mod tests {
         assert_eq!(rails(&mut known, &[2]), [0, 1, 3, 4, 5, 6, 7]);
         assert_eq!(rails(&mut known, &[0, 2]), [1, 3, 4, 5, 6, 7], "and another one");
         assert_eq!(rails(&mut known, &[0]), [1, 2, 3, 4, 5, 6, 7], "one is back");
+        // As when the module of all is loaded again.
+        assert_eq!(rails(&mut known, &[0, 1, 2, 3, 4, 5, 6, 7]), [], "all are gone");
+        assert_eq!(rails(&mut known, &[0, 1, 2, 4, 5, 6, 7]), [3], "the first is back");
+        assert_eq!(rails(&mut known, &[2]), [0, 1, 3, 4, 5, 6, 7], "one does not come back");
         let text = serde_json::to_string(&known).unwrap();
         let mut known: KnownRails = serde_json::from_str(&text).unwrap();
         assert_eq!(rails(&mut known, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
@@ -86,6 +93,5 @@ mod tests {
         let mut known = KnownRails::default();
         assert_eq!(rails(&mut known, &[2]), [0, 1, 2, 3, 4, 5, 6], "one was missing at first");
         assert_eq!(rails(&mut known, &[]), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(rails(&mut known, &[0, 1, 2, 3, 4]), [0, 1, 2], "most are gone");
     }
 }

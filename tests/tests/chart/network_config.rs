@@ -119,6 +119,10 @@ fn held() -> Vec<(Value, &'static str)> {
             "interface.macvlanMode",
         ),
         (json!({"interface": {"forwarding": true}}), "interface.forwarding"),
+        (
+            json!({"interface": {"acceptRouterAdvertisements": true}}),
+            "interface.acceptRouterAdvertisements",
+        ),
         (json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}}), "interface.hardwareAddr"),
         (json!({"interface": {"type": "ipoib", "pkey": "0x8001"}}), "interface.pkey"),
         (json!({"interface": {"vrf": {"name": "blue"}}}), "interface.vrf"),

@@ -1,6 +1,6 @@
 //! Configures an interface in a pod: properties, addresses, routes and the rest, in the
 //! order that the kernel requires. Every step first checks whether it is already done,
-//! because the hook runs again for each container of the pod and for each restart of one.
+//! because a hook may have been killed in the middle.
 
 use crate::kernel::attach::addresses::{add_address, has_lease};
 use crate::kernel::attach::dhcp::{Lease, Leases};
@@ -9,28 +9,24 @@ use crate::kernel::attach::known::{BeforeAttach, Indices};
 use crate::kernel::attach::link::{by_index, by_name, inside, properties, set_attributes};
 use crate::kernel::attach::neighbors::add_neighbor;
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::routes::{add_route, metrics_of};
+use crate::kernel::attach::routes::{add_inherited, add_route};
+use crate::kernel::attach::rules::add_rules;
 use crate::kernel::attach::same_network::{self, Apart};
 use crate::kernel::attach::{
-    AttachError, dhcp, ebpf, ethtool, host_links, ip_settings, shaping, sysctl,
+    AttachError, dhcp, ebpf, ethtool, ip_settings, own_network, shaping, sysctl,
 };
 use crate::model::host_link::{HostAddress, HostRoute, SegmentSizes, TABLE_MAIN};
 use crate::model::plan::{Plan, PlannedLink};
-use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
+use cluster_model::network_config::{IpPrefix, LinkName, NetworkConfig, RouteConfig, VrfConfig};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
-use netlink_packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkUnspec, LinkVrf};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 use std::path::Path;
 use tokio::time::Instant;
 
 /// `IFA_F_NODAD`: use the address at once. The claim guarantees that no other device has
 /// it.
 const NO_DAD: u32 = 0x02;
-/// `RTPROT_STATIC`.
-const PROTOCOL_STATIC: u8 = 4;
-/// `EEXIST`.
-const EXISTS: i32 = 17;
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
 
@@ -45,22 +41,30 @@ struct Asked<'a> {
     sysctl: &'a Path,
 }
 
-/// Configures the claim's interfaces, which are already in the pod.
+/// Configures those of the claim's interfaces, which are already in the pod, that are `due`. What a pod has
+/// changed on the others is left alone.
 ///
 /// Returns the leases that DHCP servers have given now; `known` has those given before.
 /// `links` identifies the interfaces in the pod: one that the pod has renamed keeps its
 /// name.
 pub(super) fn configure(
     plan: &Plan,
-    BeforeAttach { leases: known, links, sysctl }: BeforeAttach<'_>,
+    BeforeAttach { leases: known, links, sysctl, .. }: BeforeAttach<'_>,
+    due: &BTreeSet<&LinkName>,
     pod: &NetNs,
 ) -> Result<Leases, AttachError> {
+    if due.is_empty() {
+        return Ok(Leases::new());
+    }
     let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE, sysctl };
     pod.run(async |handle| {
         let inside = inside(&handle).await?;
+        let own: Vec<u32> = links.values().copied().collect();
+        let kept = own_network::addresses(&handle, &own).await?;
         let mut leases = Leases::new();
-        let apart = same_network::apart(plan, known);
-        for (link, apart) in plan.links().zip(&apart) {
+        let before = same_network::apart(plan, known, &kept);
+        for (link, apart) in plan.links().zip(&before).filter(|(link, _)| due.contains(&link.name))
+        {
             let gone = || AttachError::Gone { link: link.name.to_string() };
             let found = in_pod(&inside, link, links).ok_or_else(gone)?;
             let found = by_index(&handle, found.header.index).await?.ok_or_else(gone)?;
@@ -69,8 +73,8 @@ pub(super) fn configure(
         }
         if !leases.is_empty() {
             let all = known.clone().into_iter().chain(leases.clone()).collect();
-            separate_leased(&handle, plan, [&apart, &same_network::apart(plan, &all)], links)
-                .await?;
+            let now = same_network::apart(plan, &all, &kept);
+            separate_leased(&handle, plan, [&before, &now], (links, sysctl)).await?;
         }
         Ok(leases)
     })
@@ -81,14 +85,14 @@ async fn separate_leased(
     handle: &Handle,
     plan: &Plan,
     [before, now]: [&[Apart]; 2],
-    links: &Indices,
+    (links, sysctl): (&Indices, &Path),
 ) -> Result<(), AttachError> {
     let inside = inside(handle).await?;
     for (link, (before, now)) in plan.links().zip(before.iter().zip(now)) {
         let Some(found) = in_pod(&inside, link, links).filter(|_| before != now) else { continue };
         let Some(found) = by_index(handle, found.header.index).await? else { continue };
         let (name, NetworkConfig { routes, rules, .. }) = (name_of(&found), &now.config);
-        ip_settings::set_ipv4(handle, name, &found, &now.ipv4).await?;
+        ip_settings::set(handle, name, &found, &now.settings, sysctl).await?;
         add_routes(handle, link, found.header.index, routes).await?;
         add_rules(handle, name, rules).await?;
     }
@@ -99,7 +103,7 @@ async fn separate_leased(
 async fn configure_link(
     handle: &Handle,
     link: &PlannedLink,
-    Apart { config, ipv4 }: &Apart,
+    Apart { config, settings }: &Apart,
     found: &LinkMessage,
     asked: Asked<'_>,
 ) -> Result<Option<Lease>, AttachError> {
@@ -111,14 +115,14 @@ async fn configure_link(
     }
     set_properties(handle, link, found).await?;
     ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name, asked))?;
-    ip_settings::set_ipv4(handle, name, found, ipv4).await?;
+    ip_settings::set(handle, name, found, settings, asked.sysctl).await?;
     sysctl::apply(name, interface)?;
     if let Some(vrf) = &interface.vrf {
         join_vrf(handle, name, index, vrf).await?;
         sysctl::accept_in_domains()?;
     }
     for prefix in &interface.addresses {
-        add_address(handle, name, index, &pod_address(*prefix)).await?;
+        add_address(handle, name, index, &pod_address(link, *prefix)).await?;
     }
     if let Some(rate) = link.rate {
         shaping::limit(handle, name, index, rate).await?;
@@ -205,9 +209,14 @@ async fn set_properties(
     set_attributes(handle, name_of(found), found, attributes).await.into_iter().collect()
 }
 
-fn pod_address(prefix: IpPrefix) -> HostAddress {
-    let flags = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
-    HostAddress { flags, ..HostAddress::new(prefix) }
+/// An address of the host with all of its properties, as far as they are not of the host alone.
+fn pod_address(link: &PlannedLink, prefix: IpPrefix) -> HostAddress {
+    let mut of_host = link.host.addresses.iter().filter(|_| link.child.is_none());
+    let of_host = of_host.find(|address| address.prefix == prefix).cloned();
+    let address = of_host.unwrap_or_else(|| HostAddress::new(prefix));
+    let no_dad = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
+    // The label begins with the host's name for the interface, and nobody in the pod would renew it.
+    HostAddress { flags: address.flags | no_dad, label: None, seconds: None, ..address }
 }
 
 /// Adds routes of link scope first, because gateways of the others are reached by them.
@@ -221,29 +230,25 @@ async fn add_routes(
     let (direct, via): (Vec<_>, Vec<_>) =
         routes.iter().partition(|route| route.scope == SCOPE_LINK);
     for route in direct.into_iter().chain(via) {
-        let former = link.host.routes.iter().find(|former| is_inherited(route, former));
+        let former = link.host.former(route);
         let route = HostRoute {
-            destination: route.destination,
             gateway: route.gateway,
             source: route.source,
             priority: former.and_then(|former| former.priority),
             table: if route.table == 0 { table } else { route.table },
             scope: route.scope,
-            protocol: PROTOCOL_STATIC,
             onlink: former.is_some_and(|former| former.onlink),
-            message: None,
+            ..HostRoute::to(route.destination)
         };
-        let metrics = former.map(metrics_of).unwrap_or_default();
-        add_route(handle, link.name.as_str(), index, &route, metrics).await?;
+        let (name, on_host) = (link.name.as_str(), link.host.identity.index);
+        match former {
+            Some(former) => {
+                add_inherited(handle, name, (index, on_host), &route, former).await?;
+            }
+            None => add_route(handle, name, index, &route).await?,
+        }
     }
     Ok(())
-}
-
-/// Whether a route of the pod is this one of the host. A configuration has no metric and no MTU of
-/// a route; an inherited route has the host's.
-fn is_inherited(route: &RouteConfig, former: &HostRoute) -> bool {
-    (former.destination, former.gateway) == (route.destination, route.gateway)
-        && former.table == route.table_id()
 }
 
 async fn join_vrf(
@@ -267,57 +272,4 @@ async fn join_vrf(
         .execute()
         .await
         .map_err(|source| AttachError::netlink(name, format!("join `{domain}`"), source))
-}
-
-/// Adds each rule only once: the kernel would otherwise give a rule without a priority
-/// another one each time.
-async fn add_rules(handle: &Handle, name: &str, rules: &[RuleConfig]) -> Result<(), AttachError> {
-    if rules.is_empty() {
-        return Ok(());
-    }
-    let there = host_links::rules(handle).await?;
-    for rule in rules {
-        let asked = (rule.source, rule.destination, table_of(rule));
-        let is_there = there.iter().any(|it| (it.source, it.destination, it.table) == asked);
-        if rule.priority != 0 || !is_there {
-            add_rule(handle, name, rule).await?;
-        }
-    }
-    Ok(())
-}
-
-fn table_of(rule: &RuleConfig) -> u32 {
-    if rule.table == 0 { TABLE_MAIN } else { rule.table }
-}
-
-async fn add_rule(handle: &Handle, name: &str, rule: &RuleConfig) -> Result<(), AttachError> {
-    let RuleConfig { priority, source, destination, table: _ } = rule;
-    let mut base = handle.rule().add().table_id(table_of(rule)).action(RuleAction::ToTable);
-    if *priority != 0 {
-        base = base.priority(*priority);
-    }
-    let is_v4 = source.or(*destination).is_none_or(|prefix| prefix.address.is_ipv4());
-    let outcome = if is_v4 {
-        let mut request = base.v4();
-        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = source {
-            request = request.source_prefix(*address, *prefix_len);
-        }
-        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = destination {
-            request = request.destination_prefix(*address, *prefix_len);
-        }
-        request.execute().await
-    } else {
-        let mut request = base.v6();
-        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = source {
-            request = request.source_prefix(*address, *prefix_len);
-        }
-        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = destination {
-            request = request.destination_prefix(*address, *prefix_len);
-        }
-        request.execute().await
-    };
-    match outcome {
-        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == EXISTS => Ok(()),
-        other => other.map_err(|source| AttachError::netlink(name, "add a rule", source)),
-    }
 }

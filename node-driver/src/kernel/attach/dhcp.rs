@@ -4,7 +4,8 @@
 //! The address has the lease's lifetime: if nobody renews it, the kernel removes it when
 //! another host may get it. The driver renews it ([`keeper`]) and releases it. Routes of
 //! option 121 (RFC 3442) are set. The default route stays that of the pod's own network,
-//! except in a routing domain (VRF), which has none.
+//! except in a routing domain (VRF), which has none. Routes that would take traffic of that network are in a
+//! table of the interface's own.
 
 pub mod keeper;
 
@@ -12,10 +13,13 @@ use crate::kernel::attach::AttachError;
 use crate::kernel::attach::addresses::add_address;
 use crate::kernel::attach::identity::name_of;
 use crate::kernel::attach::link::by_index;
+use crate::kernel::attach::own_network;
+use crate::kernel::attach::own_table::{self, take_over};
 use crate::kernel::attach::routes::add_route;
+use crate::kernel::attach::rules::add_rules;
 use crate::model::host_link::{HostAddress, HostRoute, TABLE_MAIN};
 use crate::model::plan::PlannedLink;
-use cluster_model::network_config::{IpPrefix, LinkName, VrfConfig};
+use cluster_model::network_config::{IpPrefix, LinkName, RuleConfig, VrfConfig};
 use mozim::{DhcpError, DhcpV4Client, DhcpV4Config, DhcpV4Lease, DhcpV4State};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
@@ -29,6 +33,9 @@ use tokio::time::{Instant, interval, timeout_at};
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Polling interval for the carrier.
 const LOOK: Duration = Duration::from_millis(20);
+/// Tables of leases are numbered from here, by the index of the interface: far from those that addresses of a
+/// claim select.
+const FIRST_TABLE: u32 = 1 << 30;
 /// `RTPROT_DHCP`.
 const PROTOCOL_DHCP: u8 = 16;
 
@@ -78,6 +85,18 @@ pub enum LeaseError {
         /// The interface.
         link: LinkName,
     },
+    /// The server gave an address that no interface can have.
+    #[error(
+        "interface `{link}`: the DHCP server {server} gave address `{address}`, which no interface can have in a network; correct the server, or set `interface.addresses`"
+    )]
+    Address {
+        /// The interface.
+        link: LinkName,
+        /// The address.
+        address: IpAddr,
+        /// The server.
+        server: Ipv4Addr,
+    },
     /// The request failed.
     #[error("interface `{link}`: failed to ask for an address by DHCP")]
     Protocol {
@@ -103,6 +122,15 @@ impl Lease {
             mtu: lease.mtu,
             routes: routes(lease),
         }
+    }
+
+    /// Refuses an address that no interface can have in a network.
+    fn checked(self, link: &LinkName) -> Result<Self, LeaseError> {
+        if self.prefix.is_of_a_host() {
+            return Ok(self);
+        }
+        let (link, Self { prefix, server, .. }) = (link.clone(), self);
+        Err(LeaseError::Address { link, address: prefix.address, server })
     }
 
     /// Converts the lease for a client that takes it over.
@@ -160,7 +188,7 @@ pub(super) async fn lease(
         .await
         .map_err(|_| LeaseError::NoAnswer { link: name.clone() })?
         .map_err(|source| LeaseError::Protocol { link: name.clone(), source })?;
-    let lease = Lease::new(&given);
+    let lease = Lease::new(&given).checked(name)?;
     set(handle, link, index, &lease).await?;
     Ok(lease)
 }
@@ -217,37 +245,72 @@ async fn set(
         })?;
     }
     add_address(handle, name, index, &lease.address()).await?;
-    for route in routes_for(link, lease) {
-        add_route(handle, name, index, &route, Vec::new()).await?;
+    let given = Given::read(handle, link, index, lease).await?;
+    for route in &given.routes {
+        add_route(handle, name, index, route).await?;
     }
-    Ok(())
+    add_rules(handle, name, &given.rules).await
 }
 
-/// The lease's routes that the link gets.
-fn routes_for(link: &PlannedLink, lease: &Lease) -> Vec<HostRoute> {
-    let table = link.config.interface.vrf.as_ref().map(VrfConfig::table_id);
-    let routes = lease.routes.iter().filter(|(destination, _)| {
-        let is_default = destination.prefix_len == 0;
-        let is_asked = link.config.routes.iter().any(|route| route.destination == *destination);
-        !is_asked && (table.is_some() || !is_default)
-    });
-    routes.map(|(destination, router)| route(*destination, *router, table)).collect()
+/// The routes of a lease that the pod gets, and the rule that selects their table.
+struct Given {
+    routes: Vec<HostRoute>,
+    rules: Vec<RuleConfig>,
+}
+
+impl Given {
+    /// Reads what the pod reaches by its own network.
+    async fn read(
+        handle: &Handle,
+        link: &PlannedLink,
+        index: u32,
+        lease: &Lease,
+    ) -> Result<Self, AttachError> {
+        let mut kept = own_network::addresses(handle, &[index]).await?;
+        kept.extend(&link.host.servers);
+        Ok(Self::new(link, index, lease, &kept))
+    }
+
+    /// The server's default route stays away, as do routes that the claim sets. If the others together
+    /// would take traffic of the pod's own network, they are in a table that only the lease's address
+    /// selects.
+    fn new(link: &PlannedLink, index: u32, lease: &Lease, kept: &[IpAddr]) -> Self {
+        let domain = link.config.interface.vrf.as_ref().map(VrfConfig::table_id);
+        let routes = lease.routes.iter().filter(|(destination, _)| {
+            let is_default = destination.prefix_len == 0;
+            let is_asked = link.config.routes.iter().any(|route| route.destination == *destination);
+            !is_asked && (domain.is_some() || !is_default)
+        });
+        let is_aside = domain.is_none()
+            && take_over(routes.clone().map(|(destination, _)| *destination), kept);
+        let own = is_aside.then(|| FIRST_TABLE.saturating_add(index));
+        let table = domain.or(own).unwrap_or(TABLE_MAIN);
+        let direct = own.map(|table| own_table::direct(lease.prefix, table));
+        let direct = direct.map(|route| HostRoute {
+            source: route.source,
+            table,
+            scope: route.scope,
+            protocol: PROTOCOL_DHCP,
+            ..HostRoute::to(route.destination)
+        });
+        let routes = routes.map(|(destination, router)| route(*destination, *router, table));
+        Self {
+            routes: direct.into_iter().chain(routes).collect(),
+            rules: own.map(|table| own_table::rule(lease.prefix, table)).into_iter().collect(),
+        }
+    }
 }
 
 /// Converts a route. A router of 0.0.0.0 means that the destination is on the link (RFC
 /// 3442).
-fn route(destination: IpPrefix, router: Ipv4Addr, table: Option<u32>) -> HostRoute {
+fn route(destination: IpPrefix, router: Ipv4Addr, table: u32) -> HostRoute {
     let is_direct = router.is_unspecified();
     HostRoute {
-        destination,
         gateway: (!is_direct).then_some(IpAddr::V4(router)),
-        source: None,
-        priority: None,
-        table: table.unwrap_or(TABLE_MAIN),
+        table,
         scope: if is_direct { 253 } else { 0 },
         protocol: PROTOCOL_DHCP,
-        onlink: false,
-        message: None,
+        ..HostRoute::to(destination)
     }
 }
 

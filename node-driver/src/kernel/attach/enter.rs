@@ -11,7 +11,7 @@ use crate::kernel::attach::known::{BeforeAttach, Indices};
 use crate::kernel::attach::leave::Patience;
 use crate::kernel::attach::link::{all, inside, to_namespace};
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, children, configure, leave, rdma, uplink};
+use crate::kernel::attach::{AttachError, children, configure, leave, multipath, rdma, uplink};
 use crate::model::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::LinkMessage;
@@ -19,7 +19,8 @@ use rtnetlink::Handle;
 use std::collections::BTreeSet;
 
 /// Moves what the claim's devices have in the host's namespace into the pod's, and
-/// configures it. If a later step fails, moves it back.
+/// configures it. If a later step fails, moves it back. Of devices that are known to be attached, only those
+/// move that the host has again.
 ///
 /// `journal` records the indices that the interfaces will have in the pod, before the
 /// first of them moves. Returns the leases that DHCP servers have given now.
@@ -33,7 +34,11 @@ pub fn attach(
     let mut entered = Entered { devices: Vec::new(), links: known.links.clone() };
     let attached = enter(plan, [host, pod], &mut entered, journal);
     let known = BeforeAttach { links: &entered.links, ..known };
-    let attached = attached.and_then(|()| configure::configure(plan, known, pod));
+    let moved = entered.devices.iter().filter_map(|device| device.link.as_ref());
+    let moved: Vec<&PlannedLink> = moved.collect();
+    let due = plan.links().filter(|link| !known.is_attached || moved.contains(link));
+    let due = due.map(|link| &link.name).collect();
+    let attached = attached.and_then(|()| configure::configure(plan, known, &due, pod));
     if attached.is_err() {
         // Report the first error; what cannot go back now goes back when the claim is
         // unprepared.
@@ -256,6 +261,7 @@ async fn move_link(
             )
         })?;
     }
+    multipath::spare_others(host, &link.host, *index).await?;
     let message = to_namespace(*index, pod, link.name.as_str(), Some(*in_pod));
     let verb = "move it into the pod's network namespace";
     host.link()

@@ -4,32 +4,34 @@
 use crate::kernel::attach::identity::{at_home, has_foreign_parent, identity, name_of};
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::rules::{self, FoundRule};
 use crate::kernel::attach::setting::{Found, Sources};
-use crate::kernel::attach::{AttachError, settings};
-use crate::kernel::dump::{self, dump};
+use crate::kernel::attach::{AttachError, neighbor_settings, settings};
+use crate::kernel::dump::dump;
 use crate::kernel::network::Dump;
-use crate::model::host_link::{HostLink, HostRule};
-use cluster_model::network_config::IpPrefix;
+use crate::model::host_link::{HostLink, LinkIdentity, TABLE_MAIN};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::neighbour::NeighbourMessage;
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::neighbour_table::NeighbourTableMessage;
 use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use publication::network::{NetworkFacts, is_upper};
 use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN`, `RT_TABLE_LOCAL`: the tables of the kernel's own
-/// rules.
-const KERNEL_TABLES: [u32; 3] = [253, 254, 255];
+/// How an interface got its address: 0 if that is permanent (`NET_ADDR_PERM`).
+const ASSIGNED: &str = "addr_assign_type";
+/// A file that only a virtual function has.
+const OF_PHYSICAL: &str = "device/physfn/sriov_numvfs";
 
 /// The kernel's view of the host's namespace at one moment.
 #[derive(Debug)]
 pub struct HostNetwork {
     dump: Dump,
-    rules: Vec<HostRule>,
+    servers: BTreeSet<IpAddr>,
     neighbors: Vec<NeighbourMessage>,
+    tables: Vec<NeighbourTableMessage>,
     disciplines: Vec<TcMessage>,
 }
 
@@ -39,10 +41,10 @@ impl HostNetwork {
     pub fn read(host: &NetNs, servers: &BTreeSet<IpAddr>) -> Result<Self, AttachError> {
         host.run(async move |handle| {
             let dump = Dump::read(servers).await?;
-            let rules = dump.rules.iter().filter_map(host_rule).filter(is_set_for_some).collect();
             let neighbors = neighbors(&handle).await?;
+            let tables = neighbor_settings::tables(&handle).await?;
             let disciplines = disciplines(&handle).await?;
-            Ok(Self { dump, rules, neighbors, disciplines })
+            Ok(Self { dump, servers: servers.clone(), neighbors, tables, disciplines })
         })
     }
 
@@ -71,21 +73,46 @@ impl HostNetwork {
 
     /// Reads one interface. Must run on a thread in the host's namespace.
     fn host_link(&self, link: &LinkMessage, sources: &Sources) -> HostLink {
-        let Self { dump, rules, neighbors, disciplines } = self;
+        let Self { dump, servers, neighbors, tables, disciplines } = self;
         let index = link.header.index;
         let mut host = HostLink {
             parent: identity(link).parent,
             lower: lower(link, &dump.links).map(|lower| name_of(lower).to_owned()),
-            identity: identity(link),
+            identity: lasting_identity(link, sources),
+            servers: servers.clone(),
             disciplines: disciplines.iter().filter_map(|it| configured(it, index)).collect(),
             ..HostLink::default()
         };
-        settings::read(&Found { link, dump, neighbors, sources }, &mut host);
-        let rules = rules.iter();
-        let rules = rules.filter(|rule| host.routes.iter().any(|route| route.table == rule.table));
-        host.rules = rules.cloned().collect();
+        settings::read(&Found { link, dump, neighbors, tables, sources }, &mut host);
+        let found = rules::found(&dump.rules).filter(|found| belongs_to(&host, found));
+        let (rules, others): (Vec<_>, Vec<_>) = found.partition(FoundRule::is_expressible);
+        host.rules = rules.into_iter().map(|found| found.rule).collect();
+        host.left_out.extend(others.iter().map(ToString::to_string));
         host
     }
+}
+
+/// Its identity without an address that may be another one when its function is bound again. That of a virtual
+/// function is the physical function's choice, if not its driver's.
+fn lasting_identity(link: &LinkMessage, sources: &Sources) -> LinkIdentity {
+    let mut identity = identity(link);
+    let files = sources.sysfs().map(|sysfs| sysfs.read(name_of(link), &[ASSIGNED, OF_PHYSICAL]));
+    let files = files.unwrap_or_default();
+    let is_virtual = files.contains_key(OF_PHYSICAL);
+    if is_virtual || files.get(ASSIGNED).is_some_and(|how| *how != 0) {
+        identity.permanent = None;
+    }
+    identity
+}
+
+/// Whether a rule selects a table in which the interface has routes, or one of its addresses.
+fn belongs_to(host: &HostLink, found: &FoundRule) -> bool {
+    if found.is_configured() {
+        return host.routes.iter().any(|route| route.table == found.rule.table);
+    }
+    let mut addresses = host.addresses.iter().filter(|address| address.is_global());
+    found.rule.table == TABLE_MAIN
+        && found.rule.source.is_some_and(|it| addresses.any(|own| it == own.alone()))
 }
 
 /// Whether the host's namespace has each of these interfaces, under whatever name.
@@ -104,53 +131,6 @@ fn lower<'l>(link: &LinkMessage, all: &'l [LinkMessage]) -> Option<&'l LinkMessa
         _ => None,
     })?;
     all.iter().find(|lower| lower.header.index == index && index != link.header.index)
-}
-
-/// Rules of the thread's namespace that a pod's configuration can express.
-pub(super) async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
-    let found = dump::rules(handle).await;
-    let found =
-        found.map_err(|source| AttachError::netlink("any", "read the routing rules", source))?;
-    Ok(found.iter().filter_map(host_rule).collect())
-}
-
-fn host_rule(message: &RuleMessage) -> Option<HostRule> {
-    let header = &message.header;
-    if header.action != RuleAction::ToTable || header.tos != 0 {
-        return None;
-    }
-    let mut rule =
-        HostRule { priority: 0, source: None, destination: None, table: header.table.into() };
-    for attribute in &message.attributes {
-        match attribute {
-            RuleAttribute::Priority(priority) => rule.priority = *priority,
-            RuleAttribute::Table(table) => rule.table = *table,
-            RuleAttribute::Source(address) => {
-                rule.source = Some(IpPrefix { address: *address, prefix_len: header.src_len });
-            }
-            RuleAttribute::Destination(address) => {
-                rule.destination = Some(IpPrefix { address: *address, prefix_len: header.dst_len });
-            }
-            // Rules that match interfaces, marks or ports cannot be expressed; without
-            // the match they would apply elsewhere.
-            RuleAttribute::Iifname(_)
-            | RuleAttribute::Oifname(_)
-            | RuleAttribute::FwMark(_)
-            | RuleAttribute::IpProtocol(_)
-            | RuleAttribute::SourcePortRange(_)
-            | RuleAttribute::DestinationPortRange(_)
-            | RuleAttribute::TunId(_)
-            | RuleAttribute::UidRange(_) => return None,
-            _ => {}
-        }
-    }
-    Some(rule)
-}
-
-/// Whether the rule was configured and matches only some packets.
-fn is_set_for_some(rule: &HostRule) -> bool {
-    let is_for_some = rule.source.is_some() || rule.destination.is_some();
-    is_for_some && !KERNEL_TABLES.contains(&rule.table)
 }
 
 async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError> {

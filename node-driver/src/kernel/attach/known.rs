@@ -11,6 +11,8 @@ pub struct BeforeAttach<'a> {
     pub leases: &'a Leases,
     /// Indices of the interfaces in the pod.
     pub links: &'a Indices,
+    /// Whether all of them have been attached: what the pod has changed since is left alone.
+    pub is_attached: bool,
     /// Directory in which the kernel's network settings can be written.
     pub sysctl: &'a Path,
 }

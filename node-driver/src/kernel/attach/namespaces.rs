@@ -32,6 +32,8 @@ const UID_MAX: usize = 64;
 const HELD: &[u8; 1] = b"+";
 /// The driver's answer if another running pod has the claim's interfaces.
 const IN_USE: &[u8; 1] = b"-";
+/// The driver's answer if it has not prepared the claim, or is undoing it.
+const UNKNOWN: &[u8; 1] = b"?";
 
 /// The namespaces by claim UID.
 #[derive(Debug)]
@@ -92,11 +94,10 @@ impl Namespaces {
 }
 
 /// Hands a namespace to the driver. On an error nobody holds it;
-/// [`io::ErrorKind::ResourceBusy`] means that another pod has the claim's interfaces.
+/// [`io::ErrorKind::ResourceBusy`] means that another pod has the claim's interfaces,
+/// [`io::ErrorKind::NotFound`] that the driver answers and the claim is not prepared.
 pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = connect(socket)?;
     let fds = [namespace.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -104,15 +105,27 @@ pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> 
     sendmsg(&stream, &[IoSlice::new(uid.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
     let mut answer = [0; HELD.len()];
     stream.read_exact(&mut answer)?;
-    if answer == *IN_USE { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+    match &answer {
+        IN_USE => Err(io::ErrorKind::ResourceBusy.into()),
+        UNKNOWN => Err(io::ErrorKind::NotFound.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Connects to the driver. An error means that it is not running.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let connected = UnixStream::connect(socket);
+    // A socket that does not exist is no answer of the driver.
+    let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::NotConnected))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// Tells the driver that the interfaces are in the pod. An error means that the driver is
 /// not running.
 pub fn tell_attached(socket: &Path, uid: &str) -> io::Result<()> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = connect(socket)?;
     stream.write_all(uid.as_bytes())?;
     let mut answer = [0; HELD.len()];
     stream.read_exact(&mut answer)
@@ -151,6 +164,11 @@ pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
 /// Answers the hook that another pod has the claim's interfaces.
 pub fn refuse(mut stream: &UnixStream) -> io::Result<()> {
     stream.write_all(IN_USE)
+}
+
+/// Answers the hook that the claim is not prepared.
+pub fn refuse_unknown(mut stream: &UnixStream) -> io::Result<()> {
+    stream.write_all(UNKNOWN)
 }
 
 /// Answers the hook that its message was received.

@@ -1,6 +1,7 @@
 //! Routes of an interface. Follows `rtnetlink(7)`.
 
 use crate::kernel::attach::AttachError;
+use crate::kernel::attach::multipath::{self, Current};
 use crate::kernel::attach::setting::{Found, Home, Restored, Setting};
 use crate::model::host_link::{HostLink, HostRoute, TABLE_MAIN};
 use cluster_model::network_config::IpPrefix;
@@ -14,6 +15,7 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use std::fmt::{self, Write};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::slice;
 
 /// Bytes of `struct rtmsg`.
 const ROUTE_HEADER: usize = 12;
@@ -39,13 +41,25 @@ impl Setting for Routes {
     fn restore<'a>(&'a self, home: &'a Home<'a>) -> Restored<'a> {
         Box::pin(async {
             let mut outcomes = Vec::new();
-            for route in in_order(&home.former().routes).filter(|_| home.former().up) {
-                let added = add_route(home.handle, home.name(), home.index(), route, Vec::new());
-                outcomes.push(added.await);
+            if !home.former().up {
+                return outcomes;
+            }
+            for route in in_order(&home.former().routes) {
+                outcomes.push(restore(home, route).await);
             }
             outcomes
         })
     }
+}
+
+/// Adds a route of the host again, with the next hops of other interfaces that are on the host.
+async fn restore(home: &Home<'_>, route: &HostRoute) -> Result<(), AttachError> {
+    let mut message = route_message(home.index(), route)?;
+    let former = home.former().identity.index;
+    multipath::set_index(&mut message, former, home.index());
+    let current = Current::read(home.handle, slice::from_ref(route)).await?;
+    current.limit(&mut message, home.index());
+    replace(home.handle, home.name(), route, message).await
 }
 
 /// Direct routes first, because gateways of the others are reached by them. Routes of the
@@ -152,20 +166,58 @@ pub(super) async fn add_route(
     name: &str,
     index: u32,
     route: &HostRoute,
-    metrics: Vec<RouteAttribute>,
+) -> Result<(), AttachError> {
+    replace(handle, name, route, route_message(index, route)?).await
+}
+
+/// Adds a route of a pod that comes from this one of the host, with all that a configuration cannot say of a
+/// route: TOS, metrics such as its MTU, encapsulation, preference.
+pub(super) async fn add_inherited(
+    handle: &Handle,
+    name: &str,
+    (index, on_host): (u32, u32),
+    route: &HostRoute,
+    former: &HostRoute,
 ) -> Result<(), AttachError> {
     let mut message = route_message(index, route)?;
-    message.attributes.extend(metrics);
+    if let Some(recorded) = former.message.as_deref().and_then(|text| parsed(text).ok()) {
+        message.header.tos = recorded.header.tos;
+        message.header.source_prefix_length = recorded.header.source_prefix_length;
+        let hop = recorded.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::MultiPath(hops) => {
+                hops.iter().find(|hop| hop.interface_index == on_host)
+            }
+            _ => None,
+        });
+        let all = recorded.attributes.iter().chain(hop.into_iter().flat_map(|hop| &hop.attributes));
+        message.attributes.extend(all.filter(|it| is_of_no_field(it)).cloned());
+    }
+    replace(handle, name, route, message).await
+}
+
+/// Whether a configuration has no field for an attribute that a route takes into a pod.
+fn is_of_no_field(attribute: &RouteAttribute) -> bool {
+    matches!(
+        attribute,
+        RouteAttribute::Metrics(_)
+            | RouteAttribute::Source(_)
+            | RouteAttribute::Preference(_)
+            | RouteAttribute::EncapType(_)
+            | RouteAttribute::Encap(_)
+            | RouteAttribute::TtlPropagate(_)
+            | RouteAttribute::Realm(_)
+    )
+}
+
+async fn replace(
+    handle: &Handle,
+    name: &str,
+    route: &HostRoute,
+    message: RouteMessage,
+) -> Result<(), AttachError> {
     handle.route().add(message).replace().execute().await.map_err(|source| {
         AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
     })
-}
-
-/// The metrics of a recorded route, such as its MTU (`RTA_METRICS`).
-pub(super) fn metrics_of(route: &HostRoute) -> Vec<RouteAttribute> {
-    let message = route.message.as_deref().and_then(|text| parsed(text).ok());
-    let attributes = message.map(|message| message.attributes).unwrap_or_default();
-    attributes.into_iter().filter(|it| matches!(it, RouteAttribute::Metrics(_))).collect()
 }
 
 /// Removes a route, if it is there.
@@ -217,9 +269,7 @@ fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachEr
 /// index.
 fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
     let mut message = parsed(text)?;
-    // The other flags are state from when the route was read.
-    message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
-    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
+    multipath::prepare(&mut message);
     let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
     let is_explicit =
         |it: &RouteAttribute| is_only(it) || matches!(it, RouteAttribute::MultiPath(_));
@@ -231,17 +281,16 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
         message.attributes.retain(|attribute| !is_only(attribute));
         message.attributes.push(RouteAttribute::Oif(index));
     }
-    for attribute in &mut message.attributes {
-        if let RouteAttribute::MultiPath(hops) = attribute {
-            for hop in hops {
-                hop.flags &= RouteNextHopFlags::Onlink | RouteNextHopFlags::Pervasive;
-            }
-        }
-    }
     Ok(message)
 }
 
-fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
+/// Whether the kernel takes it with a request; the others are state from when the route was read.
+pub(super) fn is_attribute_of_request(attribute: &RouteAttribute) -> bool {
+    !matches!(attribute, RouteAttribute::CacheInfo(_))
+}
+
+/// Reads a recorded message.
+pub(super) fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
     let digits: Vec<u8> = text.bytes().collect();
     let bytes: Option<Vec<u8>> = digits
         .chunks(2)

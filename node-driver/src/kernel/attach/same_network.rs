@@ -6,40 +6,32 @@
 //! itself only (`Documentation/networking/ip-sysctl.rst`: `arp_ignore`, `arp_announce`).
 
 use crate::kernel::attach::dhcp::Leases;
+use crate::kernel::attach::own_table;
+use crate::kernel::attach::pod_settings::PodSettings;
 use crate::model::plan::{Plan, PlannedDevice, PlannedLink};
-use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
-use cluster_model::nic_pool::SCOPE_LINK;
-use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
-
-/// Tables are numbered from here, by the address's number in its network: the claims of a pod use
-/// different tables without knowing of each other.
-const FIRST_TABLE: u32 = 1000;
-
-/// The most tables.
-const TABLES: u32 = 1 << 24;
-
-/// `IPV4_DEVCONF_RP_FILTER`, `…_ARPFILTER`, `…_ARP_ANNOUNCE`, `…_ARP_IGNORE`, `…_ARP_ACCEPT`,
-/// `…_ARP_NOTIFY`, `…_ACCEPT_LOCAL`, `…_SRC_VMARK` and `…_IGNORE_ROUTES_WITH_LINKDOWN`
-/// (`include/uapi/linux/ip.h`): the settings that an interface takes from the host into a pod. Those
-/// that make a pod a router, or accept what the host's administrator meant for the host, stay.
-const CARRIED: [u16; 9] = [8, 13, ANNOUNCE, IGNORE, 21, NOTIFY, 23, 24, 29];
-const ANNOUNCE: u16 = 18;
-const IGNORE: u16 = 19;
-const NOTIFY: u16 = 22;
+use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// The configuration of one interface in its pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Apart {
     /// Its configuration, with rules and routes if another NIC of the pod is on its network.
     pub(super) config: NetworkConfig,
-    /// IPv4 settings by their numbers.
-    pub(super) ipv4: BTreeMap<u16, i32>,
+    /// The kernel's settings of it.
+    pub(super) settings: PodSettings,
 }
 
-/// The configurations of a claim's interfaces. `leases` are the addresses from DHCP servers.
-pub(super) fn apart(plan: &Plan, leases: &Leases) -> Vec<Apart> {
-    let own: Vec<NetworkConfig> = plan.links().map(|link| with_lease(link, leases)).collect();
+/// The configurations of a claim's interfaces. `leases` are the addresses from DHCP servers, `kept` those
+/// that the pod reaches by its own network.
+pub(super) fn apart(plan: &Plan, leases: &Leases, kept: &[IpAddr]) -> Vec<Apart> {
+    let mut own: Vec<NetworkConfig> = plan.links().map(|link| with_lease(link, leases)).collect();
+    let mut taken: BTreeSet<u32> = own.iter().flat_map(own_table::tables).collect();
+    for (config, link) in own.iter_mut().zip(plan.links()) {
+        let kept: Vec<_> = kept.iter().chain(&link.host.servers).copied().collect();
+        own_table::set_aside(config, &link.host, &kept, &taken);
+        taken.extend(own_table::tables(config));
+    }
     let beside = plan.wiring.beside.iter().flat_map(|claim| &claim.devices);
     let beside: Vec<IpPrefix> = beside.flat_map(addresses).collect();
     let separated = separate(&own, &beside).into_iter().zip(plan.links());
@@ -48,11 +40,11 @@ pub(super) fn apart(plan: &Plan, leases: &Leases) -> Vec<Apart> {
 
 impl Apart {
     fn new(mut config: NetworkConfig, is_apart: bool, link: &PlannedLink) -> Self {
-        let host = if link.child.is_some() { &[][..] } else { &link.host.settings.ipv4 };
-        let ipv4 = settings_of(&config, host, is_apart);
+        let host = link.child.is_none().then_some(&link.host.settings);
+        let settings = PodSettings::new(&config.interface, host, is_apart);
         // DHCP itself adds and renews its address.
         config.interface.addresses.clone_from(&link.config.interface.addresses);
-        Self { config, ipv4 }
+        Self { config, settings }
     }
 }
 
@@ -66,31 +58,10 @@ fn addresses(device: &PlannedDevice) -> Vec<IpPrefix> {
     device.link.as_ref().map(|link| link.config.interface.addresses.clone()).unwrap_or_default()
 }
 
-/// The IPv4 settings of an interface: the host's and, if it must answer for itself only, at least
-/// what that needs. Configured ones are written later.
-fn settings_of(config: &NetworkConfig, host: &[i32], is_apart: bool) -> BTreeMap<u16, i32> {
-    let carried = CARRIED.iter();
-    let carried = carried.filter_map(|it| Some((*it, *host.get(usize::from(*it) - 1)?)));
-    let mut settings: BTreeMap<u16, i32> = carried.collect();
-    for (number, least) in [(IGNORE, 1), (ANNOUNCE, 2)] {
-        let value = settings.entry(number).or_default();
-        *value = if is_apart { least.max(*value) } else { *value };
-    }
-    // The kernel tells neighbours when the interface is set up: another one may have had its addresses.
-    settings.insert(NOTIFY, 1);
-    if config.interface.arp_ignore.is_some() {
-        settings.remove(&IGNORE);
-    }
-    if config.interface.arp_announce.is_some() {
-        settings.remove(&ANNOUNCE);
-    }
-    settings
-}
-
 /// Adds rules and routes to the NICs whose network has another NIC of the pod, of this claim or with
 /// one of the addresses `beside`. Says of each whether it is one of them, by IPv4.
 fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfig, bool)> {
-    let mut taken: BTreeSet<u32> = configs.iter().flat_map(tables).collect();
+    let mut taken: BTreeSet<u32> = configs.iter().flat_map(own_table::tables).collect();
     let mut separated = Vec::new();
     for (index, config) in configs.iter().enumerate() {
         let mut config = config.clone();
@@ -102,7 +73,7 @@ fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfi
             if others.iter().any(|other| own.contains(other.address)) {
                 is_apart |= own.address.is_ipv4();
                 add_table(&mut config, *own, &taken);
-                taken.extend(tables(&config));
+                taken.extend(own_table::tables(&config));
             }
         }
         separated.push((config, is_apart));
@@ -110,46 +81,16 @@ fn separate(configs: &[NetworkConfig], beside: &[IpPrefix]) -> Vec<(NetworkConfi
     separated
 }
 
-/// The tables that a configuration uses. The host's administrator may have numbered them as we do.
-fn tables(config: &NetworkConfig) -> impl Iterator<Item = u32> {
-    let routes = config.routes.iter().map(RouteConfig::table_id);
-    let domain = config.interface.vrf.iter().map(VrfConfig::table_id);
-    routes.chain(config.rules.iter().map(|rule| rule.table)).chain(domain)
-}
-
 fn add_table(config: &mut NetworkConfig, own: IpPrefix, taken: &BTreeSet<u32>) {
-    let mut sources = config.rules.iter().filter_map(|rule| rule.source);
-    // A routing domain has a table of its own, and so has a NIC that the host's administrator or the
-    // claim has set up.
-    if config.interface.vrf.is_some() || sources.any(|source| source.contains(own.address)) {
+    // A routing domain has a table of its own.
+    if config.interface.vrf.is_some() || own_table::table_of(config, own).is_some() {
         return;
     }
-    let (first, _) = own.bounds();
-    let number = cluster_model::network_config::number(own.address) - first;
-    let first_choice = FIRST_TABLE + u32::try_from(number % u128::from(TABLES)).unwrap_or_default();
-    // Numbers from `FIRST_TABLE + TABLES` on are only for such conflicts: another claim of the pod, which is
-    // not known here, chooses below.
-    let mut choices = iter::successors(Some(first_choice), |table| table.checked_add(TABLES));
-    let table = choices.find(|table| !taken.contains(table)).unwrap_or(first_choice);
-    let is_v4 = own.address.is_ipv4();
-    let network = own.numbered(first).unwrap_or(own.address);
-    let direct = RouteConfig {
-        destination: IpPrefix { address: network, prefix_len: own.prefix_len },
-        gateway: None,
-        source: Some(own.address),
-        scope: SCOPE_LINK,
-        table,
-    };
-    let copies: Vec<RouteConfig> = config
-        .routes
-        .iter()
-        .filter(|route| route.table == 0 && route.destination.address.is_ipv4() == is_v4)
-        .map(|route| RouteConfig { table, ..route.clone() })
-        .collect();
-    config.routes.push(direct);
+    let mut copies: Vec<RouteConfig> =
+        own_table::in_main(config, own.address.is_ipv4()).cloned().collect();
+    let table = own_table::give(config, own, taken);
+    copies.iter_mut().for_each(|route| route.table = table);
     config.routes.extend(copies);
-    let source = IpPrefix { address: own.address, prefix_len: if is_v4 { 32 } else { 128 } };
-    config.rules.push(RuleConfig { priority: 0, source: Some(source), destination: None, table });
 }
 
 #[cfg(test)]
@@ -216,30 +157,22 @@ mod tests {
         });
         let other = json!({"interface": {"addresses": ["10.9.0.11/16"]}});
         let table = &separated(&[own, other], &[])[1]["rules"][0]["table"];
-        assert_eq!(*table, json!(1011 + TABLES));
+        assert_eq!(*table, json!(1011 + own_table::TABLES));
 
         // Two networks, with the same numbers in both.
         let nic = |address: &str| json!({"interface": {"addresses": [address]}});
         let nics = ["10.1.0.5/24", "10.1.0.6/24", "10.2.0.5/24", "10.2.0.6/24"].map(nic);
         let tables = separated(&nics, &[]).into_iter().map(|it| it["rules"][0]["table"].clone());
         let tables: Vec<_> = tables.collect();
-        assert_eq!(tables, [json!(1005), json!(1006), json!(1005 + TABLES), json!(1006 + TABLES)]);
-    }
-
-    #[test]
-    fn settings_of_the_host_are_carried_and_raised() {
-        let mut host = [0; 33];
-        (host[7], host[18], host[0]) = (2, 2, 1);
-        let config = |interface| NetworkConfig::parse(&json!({"interface": interface})).unwrap();
-        let settings = |config: &NetworkConfig, is_apart| settings_of(config, &host, is_apart);
-        let free = config(json!({}));
-        let some = |settings: &BTreeMap<u16, i32>| [8, ANNOUNCE, IGNORE].map(|it| settings[&it]);
-        assert_eq!(some(&settings(&free, false)), [2, 0, 2]);
-        assert_eq!(some(&settings(&free, true)), [2, 2, 2]);
-        assert!(!settings(&free, true).contains_key(&1), "forwarding");
-        let asked = config(json!({"arpIgnore": 0, "arpAnnounce": 0}));
-        let settings = settings(&asked, true);
-        assert!(!settings.contains_key(&IGNORE) && !settings.contains_key(&ANNOUNCE));
+        assert_eq!(
+            tables,
+            [
+                json!(1005),
+                json!(1006),
+                json!(1005 + own_table::TABLES),
+                json!(1006 + own_table::TABLES)
+            ]
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::model::plan::PlannedLink;
 use futures::future::LocalBoxFuture;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::NeighbourMessage;
+use netlink_packet_route::neighbour_table::NeighbourTableMessage;
 use rtnetlink::Handle;
 use std::cell::OnceCell;
 use std::path::Path;
@@ -39,6 +40,8 @@ pub(super) struct Found<'a> {
     pub(super) dump: &'a Dump,
     /// The neighbours of its interfaces.
     pub(super) neighbors: &'a [NeighbourMessage],
+    /// How it asks for them.
+    pub(super) tables: &'a [NeighbourTableMessage],
     pub(super) sources: &'a Sources,
 }
 

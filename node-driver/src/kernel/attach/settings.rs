@@ -13,7 +13,7 @@ use crate::kernel::attach::flags::{ARP, MULTICAST, RECEIVE_ALL};
 use crate::kernel::attach::names::{AlternativeNames, Name};
 use crate::kernel::attach::setting::{Found, Home, Setting};
 use crate::kernel::attach::{
-    AttachError, addresses, ebpf, ip_settings, napi, neighbors, routes, up,
+    AttachError, addresses, ebpf, ip_settings, napi, neighbor_settings, neighbors, routes, up,
 };
 use crate::model::host_link::HostLink;
 
@@ -41,6 +41,9 @@ const SETTINGS: &[&dyn Setting] = &[
     &RINGS,
     &COALESCING,
     &ip_settings::IpSettings,
+    // The kernel refuses one if its IPv6 settings say that routers are not heard.
+    &ip_settings::Token,
+    &neighbor_settings::NeighborTables,
     &addresses::Addresses,
     &up::Up,
     // Those of an interface that is down are refused.

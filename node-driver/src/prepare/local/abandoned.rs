@@ -40,7 +40,7 @@ impl LocalPreparer {
         let records = self.load()?.claims.into_values();
         let prepared = records.filter(|record| record.phase == Phase::Prepared);
         let claims = prepared.map(|record| record.plan.claim);
-        Ok(claims.filter(|claim| !matches!(self.sandbox(&claim.uid), Sandbox::Lives)).collect())
+        Ok(claims.filter(|claim| !self.has_sandbox(&claim.uid)).collect())
     }
 
     /// Undoes a claim whose object does not exist, unless a sandbox may have its devices. Returns
@@ -66,6 +66,11 @@ impl LocalPreparer {
         );
         self.effects.notices.add(Subject::Abandoned, text);
         Ok(true)
+    }
+
+    /// Whether a sandbox is known to have what was attached for a claim.
+    pub(super) fn has_sandbox(&self, uid: &str) -> bool {
+        matches!(self.sandbox(uid), Sandbox::Lives)
     }
 
     fn sandbox(&self, uid: &str) -> Sandbox {

@@ -26,7 +26,9 @@ impl LocalPreparer {
         let stale = self.tell("plans of an earlier boot", stale).unwrap_or_default();
         let restored = self.restore_former(&mut checkpoint);
         self.tell("virtual functions", restored);
-        let files = self.claims_with_files();
+        let mut files = self.claims_with_files();
+        // A claim that is lost stays as it is while its sandbox lives.
+        files.retain(|uid| checkpoint.claims.contains_key(uid) || !self.has_sandbox(uid));
         let lost = self.renew_all(&mut checkpoint);
         // The spec of a claim that has lost a device stays away.
         let whole = files
@@ -116,6 +118,12 @@ impl LocalPreparer {
     }
 
     fn take(&self, step: &Step, checkpoint: &mut Checkpoint) -> Result<(), PrepareError> {
+        let claim = checkpoint.claims.get(step.uid()).map(|record| &record.plan.claim);
+        let _claim = match step {
+            // It only writes what is there for hooks to read.
+            Step::Repair(_) => None,
+            _ => claim.map(|claim| self.try_claim(claim)).transpose()?.flatten(),
+        };
         match step {
             Step::Forget(uid) => {
                 self.effects.forget(uid)?;

@@ -4,6 +4,7 @@ use crate::kernel::attach::AttachError;
 use crate::kernel::attach::namespaces::{self, Message};
 use crate::kernel::attach::netns::NetNsId;
 use crate::kernel::attach::record::AttachRecord;
+use crate::model::checkpoint::Phase;
 use crate::model::plan::Plan;
 use crate::prepare::error::PrepareError;
 use crate::prepare::local::LocalPreparer;
@@ -29,7 +30,11 @@ impl LocalPreparer {
         };
         // The hook itself refuses the container; the next one gets the new numbers.
         self.check_numbers(&mut checkpoint, &uid)?;
-        let Some(record) = checkpoint.claims.get(&uid) else { return Ok(None) };
+        let record = checkpoint.claims.get(&uid).filter(|it| it.phase == Phase::Prepared);
+        let Some(record) = record else {
+            self.wrote(namespaces::refuse_unknown(stream))?;
+            return Ok(None);
+        };
         if let Err(error) = self.take_back(&record.plan, namespace.id()?) {
             if matches!(error, PrepareError::Attach(AttachError::InUse { .. })) {
                 self.wrote(namespaces::refuse(stream))?;

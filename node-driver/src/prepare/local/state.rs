@@ -1,10 +1,12 @@
 //! State of the driver's claims on disk: the checkpoint, and the turn to change it.
 
+use crate::kernel::attach::record::AttachRecord;
 use crate::model::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
-use crate::model::claim::is_safe_uid;
+use crate::model::claim::{ClaimRef, is_safe_uid};
 use crate::model::plan::Plan;
 use crate::prepare::error::PrepareError;
 use crate::prepare::local::LocalPreparer;
+use crate::prepare::notices::Subject;
 use crate::prepare::reserve;
 use node_files::turn;
 use std::collections::BTreeSet;
@@ -66,18 +68,36 @@ impl LocalPreparer {
         Ok(turn::take(&self.effects.paths)?)
     }
 
-    /// Loads the checkpoint. A damaged one is rebuilt from the plans of the claims.
+    /// Takes the right to undo a claim, which nobody may be attaching. It ends when dropped.
+    pub(super) fn try_claim(&self, claim: &ClaimRef) -> Result<Option<File>, PrepareError> {
+        let taken = turn::try_claim(&self.effects.paths.claim(&claim.uid))?;
+        taken.ok_or_else(|| PrepareError::Starting { claim: claim.clone() })
+    }
+
+    /// Loads the checkpoint. A damaged one is rebuilt from the plans of the claims, and one that is lost from
+    /// what hooks and this driver have recorded in this boot.
     pub(in crate::prepare) fn load(&self) -> Result<Checkpoint, PrepareError> {
         let path = self.effects.paths.checkpoint();
         match Checkpoint::load(&path)? {
-            Loaded::Absent => Ok(Checkpoint::default()),
+            Loaded::Absent => {
+                let rebuilt = self.rebuild(self.recorded());
+                if !rebuilt.claims.is_empty() {
+                    tracing::error!(claims = rebuilt.claims.len(), "Checkpoint lost, rebuilt");
+                    rebuilt.store(&path)?;
+                }
+                Ok(rebuilt)
+            }
             Loaded::Read(mut checkpoint) => {
                 self.ended.remove_from(&mut checkpoint);
                 Ok(checkpoint)
             }
             Loaded::Damaged { set_aside, problem } => {
                 let set_aside = set_aside.display();
-                let rebuilt = self.rebuild();
+                let files = self.claims_with_files();
+                let rebuilt = self.rebuild(files.union(&self.recorded()).cloned().collect());
+                for uid in files.iter().filter(|uid| !rebuilt.claims.contains_key(*uid)) {
+                    self.tell_lost(uid);
+                }
                 let claims = rebuilt.claims.len();
                 tracing::error!(%set_aside, problem, claims, "Checkpoint damaged, rebuilt");
                 rebuilt.store(&path)?;
@@ -86,24 +106,46 @@ impl LocalPreparer {
         }
     }
 
-    /// Rebuilds the checkpoint from the plans. A claim whose CDI spec exists was prepared; others
+    /// Rebuilds the checkpoint from the plans of claims. A claim whose CDI spec exists was prepared; others
     /// were being prepared or unprepared.
-    fn rebuild(&self) -> Checkpoint {
+    fn rebuild(&self, uids: BTreeSet<String>) -> Checkpoint {
+        let claims = uids.into_iter().filter_map(|uid| {
+            let phase = if self.effects.paths.cdi_spec(&uid).is_file() {
+                Phase::Prepared
+            } else {
+                Phase::Unpreparing
+            };
+            let plan = self.plan_of(&uid)?;
+            Some((uid, Record { phase, plan }))
+        });
+        Checkpoint { claims: claims.collect(), ..Checkpoint::default() }
+    }
+
+    /// The plan of a claim by its file or, if that is damaged, by what was attached.
+    fn plan_of(&self, uid: &str) -> Option<Plan> {
         let paths = &self.effects.paths;
-        let claims = self
-            .claims_with_files()
-            .into_iter()
-            .filter_map(|uid| {
-                let plan: Plan = serde_json::from_slice(&fs::read(paths.plan(&uid)).ok()?).ok()?;
-                let phase = if paths.cdi_spec(&uid).is_file() {
-                    Phase::Prepared
-                } else {
-                    Phase::Unpreparing
-                };
-                Some((uid, Record { phase, plan }))
-            })
-            .collect();
-        Checkpoint { claims, ..Checkpoint::default() }
+        let text = fs::read(paths.plan(uid)).ok();
+        let written = text.and_then(|text| serde_json::from_slice(&text).ok());
+        written.or_else(|| Some(*AttachRecord::load(&paths.attached(uid))?.plan?))
+    }
+
+    /// Says that a claim is forgotten, because nothing tells any more what was prepared for it.
+    fn tell_lost(&self, uid: &str) {
+        let text = format!(
+            "the checkpoint and the plan of the claim with UID {uid} are damaged: the driver does not know \
+             what it has prepared for it; delete the pod that uses the claim, and check that its NICs are \
+             on the host with their settings"
+        );
+        tracing::error!(uid, "Claim lost");
+        self.effects.notices.add_new(Subject::Lost, &format!("loss of {uid}"), text);
+    }
+
+    /// UIDs of claims that have a record of what was attached.
+    fn recorded(&self) -> BTreeSet<String> {
+        let folder = self.effects.paths.attached("any");
+        let names = folder.parent().map(names_in).unwrap_or_default().into_iter();
+        let uids = names.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned()));
+        uids.filter(|uid| is_safe_uid(uid)).collect()
     }
 
     /// UIDs of claims that have any files.

@@ -166,7 +166,9 @@ fn refuse_kept(nic: &NicState, host: &HostLink, child: Option<Child>) -> Result<
         Some(Withheld::Uplink | Withheld::EarlierUplink) if child.is_none() => {
             Err(Refusal::Uplink { link })
         }
-        Some(reason @ (Withheld::Below(_) | Withheld::OfOthers)) if child.is_none() => {
+        Some(reason @ (Withheld::Below(_) | Withheld::OfOthers | Withheld::SwitchPort))
+            if child.is_none() =>
+        {
             Err(Refusal::Used { link, reason: reason.clone() })
         }
         _ => Ok(()),

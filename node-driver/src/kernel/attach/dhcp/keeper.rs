@@ -162,7 +162,7 @@ impl One<'_> {
 
     /// Applies a renewed lease, which may have another address.
     async fn take(&mut self, index: u32, given: &DhcpV4Lease) -> Result<(), AttachError> {
-        let lease = Lease::new(given);
+        let lease = Lease::new(given).checked(&self.link.name)?;
         exchange(self.handle, self.link, index, [&self.lease, &lease]).await?;
         if lease == self.lease {
             return Ok(());

@@ -34,7 +34,7 @@ fn classless_routes_override_the_router() {
     let lease = Lease::new(&answer);
     let [(destination, router)] = lease.routes[..] else { panic!("{:?}", lease.routes) };
     assert_eq!(destination.to_string(), "172.20.0.0/14");
-    let route = route(destination, router, None);
+    let route = route(destination, router, TABLE_MAIN);
     assert_eq!((route.gateway, route.scope, route.table), (None, 253, TABLE_MAIN));
 }
 

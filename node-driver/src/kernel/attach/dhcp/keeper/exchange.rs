@@ -2,8 +2,9 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::addresses::{add_address, del_address};
-use crate::kernel::attach::dhcp::{Lease, routes_for, set};
+use crate::kernel::attach::dhcp::{Given, Lease, set};
 use crate::kernel::attach::routes::del_route;
+use crate::kernel::attach::rules::del_rule;
 use crate::model::plan::PlannedLink;
 use rtnetlink::Handle;
 
@@ -34,10 +35,15 @@ pub(super) async fn exchange(
     if is_other && alone.prefix != is.prefix {
         del_address(handle, name, index, alone.prefix).await?;
     }
-    let routes = routes_for(link, is);
-    for old in routes_for(link, was) {
-        if routes.iter().all(|route| route.destination != old.destination) {
-            del_route(handle, name, index, &old).await?;
+    let now = Given::read(handle, link, index, is).await?;
+    let before = Given::read(handle, link, index, was).await?;
+    for rule in before.rules.iter().filter(|rule| !now.rules.contains(rule)) {
+        del_rule(handle, name, rule).await?;
+    }
+    for old in &before.routes {
+        let place = (old.destination, old.table);
+        if now.routes.iter().all(|route| (route.destination, route.table) != place) {
+            del_route(handle, name, index, old).await?;
         }
     }
     Ok(())

@@ -125,9 +125,9 @@ pub fn in_tests(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The folder that keeps the consoles of the latest virtual machines.
-pub fn consoles() -> anyhow::Result<PathBuf> {
-    Ok(cache()?.join("guest-consoles"))
+/// A folder of the cache for what helps to find the cause of a failure: `guest-consoles`.
+pub fn kept(name: &str) -> anyhow::Result<PathBuf> {
+    Ok(cache()?.join(name))
 }
 
 /// The cache that `tests/run` and the scripts below `tests/` use as well.

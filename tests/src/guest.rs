@@ -162,7 +162,7 @@ impl Drop for Guest {
     /// Keeps the console: why a machine did not boot, or what its kernel said, is needed after a
     /// failure. The folder has the consoles of the latest machines.
     fn drop(&mut self) {
-        let kept = binaries::consoles()
+        let kept = binaries::kept("guest-consoles")
             .and_then(|folder| keep_console(&folder, &self.name, &self.console()));
         if let Err(error) = kept {
             report(&format!("the console of guest {} is lost: {error:#}", self.name));

@@ -31,6 +31,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod random_case;
 pub mod readiness;
 pub mod scope;
 pub mod seeded_rng;

@@ -14,6 +14,7 @@ mod control_plane {
     pub(crate) mod documented;
     pub(crate) mod driver_end;
     pub(crate) mod driver_policy;
+    pub(crate) mod every_answer;
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod fabric;
@@ -46,10 +47,11 @@ mod control_plane {
 use std::{env, process::ExitCode};
 
 use control_plane::{
-    answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
-    fabric, fabric_policy, faulty_extender, fleet, forecasts, gpu_sharing, kubectl, lifecycle,
-    nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler, pinned, plugin_gpus, pods,
-    prediction, rights::Audit, scheduling, thin_line, trial, upstream_examples, webhook, worth,
+    answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, every_answer,
+    example, extender, fabric, fabric_policy, faulty_extender, fleet, forecasts, gpu_sharing,
+    kubectl, lifecycle, nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler, pinned,
+    plugin_gpus, pods, prediction, rights::Audit, scheduling, thin_line, trial, upstream_examples,
+    webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         bench::tests(),
         upstream_examples::tests(),
         prediction::tests(),
+        every_answer::tests(),
         webhook::tests(),
         answers::tests(),
         other_nics::tests(),

@@ -12,7 +12,7 @@ mod levels;
 mod operators;
 mod pod_groups;
 mod racks;
-mod site;
+pub(crate) mod site;
 mod workloads;
 
 use tests::suite::Test;

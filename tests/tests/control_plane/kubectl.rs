@@ -104,7 +104,6 @@ pub(crate) fn tests() -> Vec<Test> {
         missing_permissions_are_named,
         doctor_names_missing_permissions_of_a_component,
         the_scheduler_does_what_explain_says,
-        the_scheduler_does_what_simulate_says,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -305,71 +304,6 @@ async fn the_scheduler_does_what_explain_says(plane: Arc<ControlPlane>) -> anyho
         ));
         assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
         assert!(changed > 0, "no change was named for {pending} pods");
-        Ok(())
-    })
-    .await
-}
-
-/// Random pods come and go. Each is simulated before it is created. It must then be bound to one of
-/// the highest-ranked nodes, with the predicted devices if it is the predicted node, or stay
-/// pending if no node was predicted.
-async fn the_scheduler_does_what_simulate_says(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_installation(Arc::clone(&plane), async |scope, _, _| {
-        let kubeconfig = plane.kubeconfig().display().to_string();
-        let file = plane.directory().join("simulated.json").display().to_string();
-        let simulate = |pod: &Value| -> anyhow::Result<Value> {
-            fs::write(&file, pod.to_string())?;
-            let namespace = scope.namespace();
-            let args = ["simulate", "-f", &file, "-n", namespace, "-o", "json"];
-            let (text, _) = answer(&[&args[..], &["--kubeconfig", &kubeconfig]].concat())?;
-            Ok(serde_json::from_str(&text)?)
-        };
-        let mut random = Random(0x51);
-        let mut alive = VecDeque::new();
-        let (mut bound, mut decided, mut pending, mut denied) = (0, 0, 0, 0);
-        for number in 0..setting("DRANET_SIMULATED_PODS", 40)? {
-            while alive.len() > random.below(TOGETHER) {
-                let name: String = alive.pop_front().context("it is not empty")?;
-                scope.delete_pod(&name).await?;
-                gone(scope, &name).await?;
-            }
-            let name = format!("simulated-{number:03}");
-            let asked = asked(&name, &mut random);
-            let said = simulate(&asked)?;
-            let why = || format!("{asked}: {said}");
-            let made = create(scope, serde_json::from_value(asked.clone())?).await;
-            let placed = &said["placed"][0];
-            if placed.is_object() {
-                made.with_context(why)?;
-                let equal = placed["equalNodes"].as_array().context("it ranks nodes")?;
-                let got = devices(scope, &name).await.with_context(why)?;
-                let node = &got.first().context("it has devices")?.node;
-                anyhow::ensure!(equal.iter().any(|it| it == node), "{} is on {node}", why());
-                if placed["node"] == *node {
-                    let device = |it: &Value| it["device"].as_str().map(str::to_owned);
-                    let said: Option<Vec<_>> =
-                        placed["devices"].as_array().into_iter().flatten().map(device).collect();
-                    let got: Vec<_> = got.into_iter().map(|device| device.name).collect();
-                    anyhow::ensure!(said.as_ref() == Some(&got), "{}: has {got:?}", why());
-                }
-                bound += 1;
-                decided += usize::from(equal.len() == 1);
-                alive.push_back(name);
-            } else if said["pending"][0]["why"]["refused"].is_string() {
-                anyhow::ensure!(made.is_err(), "{} was created", why());
-                denied += 1;
-            } else {
-                scope.unschedulable(&name, SOON).await.with_context(why)?;
-                pending += 1;
-                scope.delete_pod(&name).await?;
-                gone(scope, &name).await?;
-            }
-        }
-        assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
-        report(&format!(
-            "{bound} bound, {decided} of them with one best node, {pending} pending, {denied} denied"
-        ));
-        assert!(decided > 0, "no pod had one best node");
         Ok(())
     })
     .await

@@ -23,7 +23,7 @@ pub(super) const POD_GROUPS: &str = "--pod-groups";
 
 /// Runs a test on this number of fabrics with this number of nodes each, with admission, replicas
 /// of the fabric controller with these flags, and a scheduler with a short backoff.
-pub(super) async fn with_fabrics(
+pub(crate) async fn with_fabrics(
     plane: Arc<ControlPlane>,
     (fabrics, nodes): (usize, usize),
     replicas: usize,

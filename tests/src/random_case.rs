@@ -1,0 +1,204 @@
+//! Random clusters and pods, as values: what a campaign changes in a cluster, which pods run there, and
+//! the pod or the Job that it asks about. A seed always gives the same case.
+
+mod devices;
+mod kinds;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+pub use self::kinds::{KINDS, Kind};
+use crate::random::Random;
+
+/// The name of the pod or the Job that is asked about.
+pub const NAME: &str = "asked";
+/// The CPUs of each node.
+const CPUS: usize = 128;
+/// Labels of nodes that cases set.
+pub const NODE_LABELS: [&str; 2] = [ZONE, TIER];
+const ZONE: &str = "tests.dranet.io/zone";
+const TIER: &str = "tests.dranet.io/tier";
+
+/// A random cluster with a pod or a Job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The seed that draws the case again.
+    pub seed: u64,
+    /// The names of its kinds.
+    pub kinds: Vec<&'static str>,
+    /// Merge patches of nodes, by name.
+    pub nodes: BTreeMap<String, Value>,
+    /// Objects that exist before the pods.
+    pub objects: Vec<Value>,
+    /// Pods that run, and those that are scheduled before.
+    pub earlier: Vec<Value>,
+    /// The pod that is asked about, or one of the Job's.
+    pub pod: Value,
+    /// The pods of the Job; `None` for a single pod.
+    pub group: Option<usize>,
+}
+
+impl Case {
+    /// Draws the case of a seed on these nodes.
+    pub fn draw(seed: u64, nodes: &[String], is_group: bool) -> Self {
+        // Small seeds differ in few bits, and 0 is none.
+        let mut random = Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        random.bits();
+        let mut case = Self::with_devices_in_use(seed, nodes, &mut random);
+        if is_group {
+            case.group = Some(2 + random.below(3));
+            case.pod["metadata"]["annotations"]["dranet.io/fabric"] = json!("true");
+        }
+        let usable: Vec<&Kind> = KINDS.iter().filter(|kind| kind.may_be_drawn(is_group)).collect();
+        for _ in 0..1 + random.below(3) {
+            let kind = random.pick(&usable);
+            if !case.kinds.contains(&kind.name) {
+                case.kinds.push(kind.name);
+                (kind.add)(&mut case, nodes, &mut random);
+            }
+        }
+        case
+    }
+
+    /// A pod with an annotation, and earlier pods that have devices.
+    fn with_devices_in_use(seed: u64, nodes: &[String], random: &mut Random) -> Self {
+        let mut case = Self {
+            seed,
+            kinds: Vec::new(),
+            nodes: BTreeMap::new(),
+            objects: Vec::new(),
+            earlier: Vec::new(),
+            pod: annotated(NAME, random),
+            group: None,
+        };
+        for number in 0..random.below(nodes.len() + 1) {
+            let mut pod = annotated(&format!("earlier-{number}"), random);
+            pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": random.pick(nodes)});
+            case.earlier.push(tolerant(pod));
+        }
+        case
+    }
+
+    /// The pod or the Job, as a file has it.
+    pub fn document(&self) -> Value {
+        let Some(size) = self.group else { return self.pod.clone() };
+        let mut template = json!({"metadata": self.pod["metadata"], "spec": self.pod["spec"]});
+        template["metadata"]["name"] = Value::Null;
+        template["spec"]["restartPolicy"] = json!("Never");
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": NAME},
+            "spec": {"parallelism": size, "completions": size, "template": template},
+        })
+    }
+
+    /// The shape of a pod that asks for nothing but devices where no taint keeps pods away, as
+    /// `capacity --shape` has it.
+    pub fn shape(&self) -> Option<String> {
+        let annotations = &self.pod["metadata"]["annotations"];
+        let is_plain = self.group.is_none() && self.kinds == ["device taint rule"];
+        let is_default = annotations.as_object().is_some_and(|all| all.len() == 2);
+        let [gpus, nics] =
+            ["dranet.io/gpus", "dranet.io/aligned-nics"].map(|name| annotations[name].as_str());
+        Some(format!("{}gpu:{}nic", gpus?, nics?)).filter(|_| is_plain && is_default)
+    }
+
+    /// Adds a pod that runs on a node.
+    fn run(&mut self, node: &str, spec: Value) -> &mut Value {
+        let name = format!("running-{}", self.earlier.len());
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": "running"}},
+            "spec": spec,
+        });
+        pod["spec"]["nodeName"] = json!(node);
+        self.earlier.push(tolerant(pod));
+        let last = self.earlier.len() - 1;
+        &mut self.earlier[last]
+    }
+
+    /// The merge patch of a node.
+    fn node(&mut self, name: &str) -> &mut Value {
+        self.nodes.entry(name.to_owned()).or_insert_with(|| json!({}))
+    }
+}
+
+/// A pod that asks for GPUs and NICs by annotations.
+fn annotated(name: &str, random: &mut Random) -> Value {
+    let mut annotations = json!({
+        "dranet.io/aligned-nics": random.pick(&[1, 1, 2, 2, 3, 4]).to_string(),
+        "dranet.io/gpus": random.pick(&[1, 1, 2, 4]).to_string(),
+    });
+    if random.below(3) == 0 {
+        annotations["dranet.io/alignment-policy"] = json!("preferred");
+    }
+    if random.below(3) == 0 {
+        annotations["dranet.io/pairing"] = json!("group");
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    })
+}
+
+/// The same pod where no taint evicts it, and nobody waits for its end.
+fn tolerant(mut pod: Value) -> Value {
+    pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    pod
+}
+
+/// The spec of a pod that requests CPUs.
+fn with_cpus(cpus: usize) -> Value {
+    let requests = json!({"cpu": cpus.to_string()});
+    json!({"containers": [{"name": "main", "image": "none", "resources": {"requests": requests}}]})
+}
+
+/// Adds an item to an array, which need not exist.
+fn push(array: &mut Value, item: Value) {
+    match array {
+        Value::Array(items) => items.push(item),
+        other => *other = json!([item]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn nodes() -> Vec<String> {
+        ["a", "b", "c", "d"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn a_seed_always_gives_the_same_case() {
+        for seed in 0..100 {
+            for is_group in [false, true] {
+                let draw = || Case::draw(seed, &nodes(), is_group);
+                assert_eq!(draw(), draw());
+            }
+        }
+        assert_ne!(Case::draw(1, &nodes(), false).pod, Case::draw(4, &nodes(), false).pod);
+    }
+
+    #[test]
+    fn every_kind_that_is_on_is_drawn_and_no_other() {
+        for is_group in [false, true] {
+            let cases = (0..1000).map(|seed| Case::draw(seed, &nodes(), is_group));
+            let drawn: BTreeSet<_> = cases.flat_map(|case| case.kinds).collect();
+            let on = KINDS.iter().filter(|kind| kind.may_be_drawn(is_group));
+            assert_eq!(drawn, on.map(|kind| kind.name).collect());
+        }
+    }
+
+    #[test]
+    fn a_group_is_a_job_of_its_pods() {
+        let case = Case::draw(3, &nodes(), true);
+        let job = case.document();
+        assert_eq!(job["kind"], "Job");
+        assert_eq!(job["spec"]["parallelism"], json!(case.group.unwrap()));
+        assert_eq!(job["spec"]["template"]["spec"]["containers"], case.pod["spec"]["containers"]);
+    }
+}

@@ -1,0 +1,348 @@
+//! The kinds of things that decide where a pod can run. A new kind is one entry of the table.
+
+use serde_json::{Value, json};
+
+use super::{CPUS, Case, NAME, TIER, ZONE, devices, push, with_cpus};
+use crate::random::Random;
+
+/// A kind of thing that decides where a pod can run.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Adds it to a case.
+    pub(super) add: fn(&mut Case, &[String], &mut Random),
+    /// Whether groups can have it.
+    of_groups: bool,
+    /// Why it is not drawn; empty if it is.
+    pub off: &'static str,
+}
+
+impl Kind {
+    /// Whether cases may have it.
+    pub(super) fn may_be_drawn(&self, is_group: bool) -> bool {
+        self.off.is_empty() && (self.of_groups || !is_group)
+    }
+
+    const fn of_all(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
+        Self { name, add, of_groups: true, off: "" }
+    }
+
+    const fn of_pods(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
+        Self { name, add, of_groups: false, off: "" }
+    }
+
+    const fn off(self, off: &'static str) -> Self {
+        Self { off, ..self }
+    }
+}
+
+/// All kinds.
+pub const KINDS: &[Kind] = &[
+    Kind::of_all("taint", taint),
+    Kind::of_all("cordon", cordon),
+    Kind::of_all("device taint rule", device_taint_rule),
+    Kind::of_all("node affinity", node_affinity),
+    Kind::of_all("anti-affinity of running pods", kept_clear),
+    Kind::of_pods("own anti-affinity", apart),
+    Kind::of_pods("own affinity", near),
+    Kind::of_pods("spread", spread).off("the room does not check topology spread"),
+    Kind::of_pods("zonal volume", volume).off("the room does not check volumes"),
+    Kind::of_pods("host port", host_port),
+    Kind::of_all("CPUs in use", cpus),
+    Kind::of_all("RuntimeClass", runtime_class),
+    Kind::of_pods("pod-level resources", pod_level),
+    Kind::of_pods("resized pod", resized),
+    Kind::of_pods("init and sidecar containers", init_containers),
+    Kind::of_pods("quota with a scope", quota),
+    Kind::of_pods("LimitRange", limit_range),
+    Kind::of_pods("preemption", preemption),
+    Kind::of_pods("scheduling gate", gate),
+    Kind::of_pods("shared claim", devices::shared_claim),
+    Kind::of_pods("extended resource", devices::extended_resource),
+    Kind::of_pods("prioritized list", devices::prioritized_list),
+    Kind::of_pods("counters", devices::counters),
+    Kind::of_pods("consumable capacity", devices::consumable_capacity),
+    Kind::of_pods("adminAccess", devices::admin_access)
+        .off("the room does not look at the label of the namespace"),
+    Kind::of_pods("binding conditions", devices::binding_conditions)
+        .off("an allocated pod without a node is not compared"),
+];
+
+fn taint(case: &mut Case, nodes: &[String], random: &mut Random) {
+    let effect = *random.pick(&["NoSchedule", "NoExecute", "PreferNoSchedule"]);
+    for node in nodes {
+        if random.below(2) == 0 {
+            let taint = json!({"key": "tests.dranet.io/odd", "value": "yes", "effect": effect});
+            push(&mut case.node(node)["spec"]["taints"], taint);
+        }
+    }
+    if random.below(3) == 0 {
+        let mut toleration = json!({"key": "tests.dranet.io/odd", "operator": "Exists"});
+        if effect == "NoExecute" {
+            toleration["effect"] = json!(effect);
+            toleration["tolerationSeconds"] = json!(600);
+        }
+        push(&mut case.pod["spec"]["tolerations"], toleration);
+    }
+}
+
+fn cordon(case: &mut Case, nodes: &[String], random: &mut Random) {
+    for node in nodes {
+        if random.below(2) == 0 {
+            case.node(node)["spec"]["unschedulable"] = json!(true);
+        }
+    }
+}
+
+fn device_taint_rule(case: &mut Case, nodes: &[String], random: &mut Random) {
+    let effect = *random.pick(&["NoSchedule", "NoExecute", "None"]);
+    let mut selector = json!({"driver": random.pick(&["gpu.nvidia.com", "dra.net"])});
+    if random.below(4) > 0 {
+        selector["pool"] = json!(random.pick(nodes));
+    }
+    if effect == "NoExecute" {
+        // It would end the earlier pods of these devices.
+        case.earlier.clear();
+    }
+    case.objects.push(json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule",
+        "metadata": {"name": "tests-odd"},
+        "spec": {"deviceSelector": selector, "taint": {"key": "tests.dranet.io/odd", "effect": effect}},
+    }));
+}
+
+fn node_affinity(case: &mut Case, nodes: &[String], random: &mut Random) {
+    for (number, node) in nodes.iter().enumerate() {
+        case.node(node)["metadata"]["labels"][TIER] = json!(number.to_string());
+    }
+    let operator = *random.pick(&["Gt", "Lt", "In", "NotIn", "Exists", "DoesNotExist"]);
+    let values = match operator {
+        "Gt" | "Lt" => json!([random.below(nodes.len()).to_string()]),
+        "In" | "NotIn" => json!(["0", random.below(nodes.len()).to_string()]),
+        _ => Value::Null,
+    };
+    let expression = json!({"key": TIER, "operator": operator, "values": values});
+    case.pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+        json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]});
+}
+
+/// Gives nodes two zones.
+fn zones(case: &mut Case, nodes: &[String]) {
+    for (number, node) in nodes.iter().enumerate() {
+        case.node(node)["metadata"]["labels"][ZONE] = json!(["a", "b"][number % 2]);
+    }
+}
+
+/// A term of affinity by the labels of pods.
+fn term(app: &str, random: &mut Random) -> Value {
+    let domains = *random.pick(&["kubernetes.io/hostname", ZONE]);
+    let selector = json!({"matchLabels": {"app": app}});
+    let term = json!({"topologyKey": domains, "labelSelector": selector});
+    json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
+}
+
+fn kept_clear(case: &mut Case, nodes: &[String], random: &mut Random) {
+    zones(case, nodes);
+    case.pod["metadata"]["labels"]["app"] = json!(NAME);
+    for _ in 0..1 + random.below(2) {
+        let mut spec = with_cpus(1);
+        spec["affinity"]["podAntiAffinity"] = term(NAME, random);
+        case.run(random.pick(nodes).as_str(), spec);
+    }
+}
+
+fn apart(case: &mut Case, nodes: &[String], random: &mut Random) {
+    zones(case, nodes);
+    case.pod["spec"]["affinity"]["podAntiAffinity"] = term("running", random);
+    for _ in 0..random.below(3) {
+        case.run(random.pick(nodes).as_str(), with_cpus(1));
+    }
+}
+
+fn near(case: &mut Case, nodes: &[String], random: &mut Random) {
+    zones(case, nodes);
+    let app = *random.pick(&["running", "running", NAME]);
+    case.pod["metadata"]["labels"]["app"] = json!(NAME);
+    case.pod["spec"]["affinity"]["podAffinity"] = term(app, random);
+    for _ in 0..random.below(3) {
+        case.run(random.pick(nodes).as_str(), with_cpus(1));
+    }
+}
+
+fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
+    zones(case, nodes);
+    case.pod["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1, "topologyKey": random.pick(&["kubernetes.io/hostname", ZONE]),
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "running"}},
+    }]);
+    case.pod["metadata"]["labels"]["app"] = json!("running");
+    for _ in 0..random.below(4) {
+        case.run(random.pick(nodes).as_str(), with_cpus(1));
+    }
+}
+
+fn volume(case: &mut Case, nodes: &[String], random: &mut Random) {
+    zones(case, nodes);
+    let zone = json!({"key": ZONE, "operator": "In", "values": [random.pick(&["a", "b"])]});
+    case.objects.push(json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "tests-zonal"},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "tests-zonal", "local": {"path": "/none"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+        },
+    }));
+    case.objects.push(json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "zonal"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "tests-zonal",
+            "volumeName": "tests-zonal", "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }));
+    case.pod["spec"]["volumes"] =
+        json!([{"name": "zonal", "persistentVolumeClaim": {"claimName": "zonal"}}]);
+}
+
+fn host_port(case: &mut Case, nodes: &[String], random: &mut Random) {
+    let mut ports = json!([{"containerPort": 7000, "hostPort": 7000}]);
+    case.pod["spec"]["containers"][0]["ports"] = ports.clone();
+    for node in nodes {
+        if random.below(2) == 0 {
+            ports[0]["protocol"] = json!(random.pick(&["TCP", "TCP", "UDP"]));
+            ports[0]["hostIP"] = json!(random.pick(&["", "127.0.0.1"]));
+            let mut spec = with_cpus(1);
+            spec["containers"][0]["ports"] = ports.clone();
+            case.run(node, spec);
+        }
+    }
+}
+
+/// Uses most CPUs of some nodes.
+fn fill(case: &mut Case, nodes: &[String], random: &mut Random) {
+    for node in nodes {
+        if random.below(3) > 0 {
+            case.run(node, with_cpus(CPUS - 8));
+        }
+    }
+}
+
+fn cpus(case: &mut Case, nodes: &[String], random: &mut Random) {
+    fill(case, nodes, random);
+    let cpus = random.pick(&["8", "8001m", "100", "200"]);
+    case.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpus);
+}
+
+fn runtime_class(case: &mut Case, nodes: &[String], random: &mut Random) {
+    fill(case, nodes, random);
+    for (number, node) in nodes.iter().enumerate() {
+        case.node(node)["metadata"]["labels"][TIER] = json!(number.to_string());
+    }
+    let mut class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": "tests-odd"}, "handler": "odd",
+    });
+    if random.below(2) == 0 {
+        class["overhead"] = json!({"podFixed": {"cpu": random.pick(&["8", "9"])}});
+    }
+    if random.below(2) == 0 {
+        let tier = random.below(nodes.len()).to_string();
+        class["scheduling"]["nodeSelector"] = json!({TIER: tier});
+    }
+    case.objects.push(class);
+    case.pod["spec"]["runtimeClassName"] = json!("tests-odd");
+}
+
+fn pod_level(case: &mut Case, nodes: &[String], random: &mut Random) {
+    fill(case, nodes, random);
+    let (of_pod, of_container) = (random.pick(&["8", "9", "16"]), random.pick(&["1", "8"]));
+    let amounts = random.pick(&["requests", "limits"]);
+    case.pod["spec"]["resources"] = json!({*amounts: {"cpu": of_pod}});
+    if random.below(2) == 0 {
+        let requests = json!({"cpu": of_container});
+        case.pod["spec"]["containers"][0]["resources"]["requests"] = requests;
+    }
+}
+
+/// Pods that are being resized in place: what the node has allocated may be more than they ask for.
+fn resized(case: &mut Case, nodes: &[String], random: &mut Random) {
+    for node in nodes {
+        let cpus = |random: &mut Random| random.pick(&["20", "100"]).to_string();
+        let (asked, allocated) = (cpus(random), cpus(random));
+        let requests = json!({"cpu": asked});
+        let spec = json!({"containers": [
+            {"name": "main", "image": "none", "resources": {"requests": requests}},
+        ]});
+        let pod = case.run(node, spec);
+        pod["status"] = json!({"containerStatuses": [{
+            "name": "main", "image": "none", "imageID": "none", "ready": true, "restartCount": 0,
+            "allocatedResources": {"cpu": allocated},
+            "resources": {"requests": {"cpu": allocated}},
+        }]});
+    }
+    case.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("50");
+}
+
+fn init_containers(case: &mut Case, nodes: &[String], random: &mut Random) {
+    fill(case, nodes, random);
+    let mut init = json!([]);
+    for number in 0..1 + random.below(3) {
+        let requests = json!({"cpu": random.pick(&["3", "5", "8", "9"])});
+        let mut container = json!({"name": format!("i{number}"), "image": "none", "resources": {"requests": requests}});
+        if random.below(2) == 0 {
+            container["restartPolicy"] = json!("Always");
+        }
+        push(&mut init, container);
+    }
+    case.pod["spec"]["initContainers"] = init;
+    let requests = json!({"cpu": random.pick(&["1", "3", "5"])});
+    case.pod["spec"]["containers"][0]["resources"]["requests"] = requests;
+}
+
+fn quota(case: &mut Case, _: &[String], random: &mut Random) {
+    let scope = *random.pick(&["BestEffort", "NotBestEffort", "NotTerminating"]);
+    let pods = case.earlier.len() + random.below(2);
+    case.objects.push(json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "scoped"},
+        "spec": {"hard": {"pods": pods.to_string()}, "scopes": [scope]},
+    }));
+}
+
+fn limit_range(case: &mut Case, nodes: &[String], random: &mut Random) {
+    fill(case, nodes, random);
+    let default = random.pick(&["8", "9", "200"]);
+    case.objects.push(json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"},
+        "spec": {"limits": [{"type": "Container", "default": {"cpu": default}}]},
+    }));
+    // The defaults are not those of the pods that run.
+    case.earlier.retain(|pod| !pod["spec"]["nodeName"].is_null());
+}
+
+fn preemption(case: &mut Case, nodes: &[String], random: &mut Random) {
+    for (name, value) in [("tests-low", -10), ("tests-high", 100)] {
+        case.objects.push(json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": name}, "value": value,
+        }));
+    }
+    let kept = random.below(nodes.len());
+    for (number, node) in nodes.iter().enumerate() {
+        let mut spec = with_cpus(CPUS - 8);
+        if number != kept {
+            spec["priorityClassName"] = json!("tests-low");
+        }
+        case.run(node, spec);
+    }
+    if random.below(3) > 0 {
+        case.pod["spec"]["priorityClassName"] = json!("tests-high");
+    }
+    if random.below(4) == 0 {
+        case.pod["spec"]["preemptionPolicy"] = json!("Never");
+    }
+    case.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("100");
+}
+
+fn gate(case: &mut Case, _: &[String], _: &mut Random) {
+    case.pod["spec"]["schedulingGates"] = json!([{"name": "tests.dranet.io/gate"}]);
+}

@@ -1,0 +1,177 @@
+//! What `kubectl dranet` says of a case, and whether it happened.
+
+use std::{collections::BTreeSet, fmt, fs, path::Path, process::Command};
+
+use serde_json::Value;
+use tests::{binaries, random_case::Case};
+
+use super::{
+    outcome::{Bound, Outcome},
+    reasons,
+};
+
+/// The answers of all commands about one snapshot of the cluster.
+#[derive(Debug)]
+pub(super) struct Answers {
+    explain: Value,
+    simulate: Value,
+    plan: Value,
+    /// Of the shape of an annotated pod to which nothing else happens than to every pod of its shape.
+    capacity: Option<Value>,
+    is_gated: bool,
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { explain, simulate, plan, capacity, .. } = self;
+        let plan = if plan["nodes"].is_array() { &plan["nodes"] } else { plan };
+        write!(f, "\nexplain {explain}\nsimulate {simulate}\nplan {plan}\ncapacity {capacity:?}")
+    }
+}
+
+impl Answers {
+    /// Takes a snapshot of the cluster, and asks about the pod or the Job in a file.
+    pub(super) fn ask(
+        kubeconfig: &Path,
+        namespace: &str,
+        (file, cluster): (&Path, &Path),
+        case: &Case,
+    ) -> anyhow::Result<Self> {
+        let [kubeconfig, file, cluster] =
+            [kubeconfig, file, cluster].map(|path| path.display().to_string());
+        // The file exists already, after the first case.
+        let _ = fs::remove_file(&cluster);
+        said(&["snapshot", "-o", &cluster, "--kubeconfig", &kubeconfig])?;
+        let ask = |command: &[&str]| -> anyhow::Result<Value> {
+            let whole = ["--snapshot", &cluster, "-n", namespace];
+            Ok(serde_json::from_str(&said(&[command, &whole, &["-o", "json"]].concat())?)?)
+        };
+        let of_shape = case.shape().map(|shape| ask(&["capacity", "--shape", &shape]));
+        Ok(Self {
+            explain: ask(&["explain", "-f", &file])?,
+            simulate: ask(&["simulate", "-f", &file])?,
+            plan: ask(&["plan", "-f", &file])?,
+            capacity: of_shape.transpose()?,
+            is_gated: !case.pod["spec"]["schedulingGates"].is_null(),
+        })
+    }
+
+    /// How many pods are predicted to get a node.
+    pub(super) fn placed(&self) -> usize {
+        self.simulate["placed"].as_array().map_or(0, Vec::len)
+    }
+
+    /// What differs from what happened.
+    pub(super) fn differences(&self, outcome: &Outcome) -> Vec<String> {
+        let mut all = Vec::new();
+        let placed = self.placed();
+        if placed != outcome.bound.len() {
+            all.push(format!("simulate: {placed} placed; bound: {}", outcome.bound.len()));
+        }
+        if self.plan["denied"].is_object() && outcome.denied.is_none() {
+            all.push("plan: denied; it was created".to_owned());
+        }
+        let evicts = self.simulate["placed"][0]["evicts"].is_array();
+        if self.explains_a_fit() == outcome.bound.is_empty() && !evicts {
+            all.push(format!("explain: fits is {}", !outcome.bound.is_empty()));
+        }
+        for (number, bound) in outcome.bound.iter().enumerate() {
+            all.extend(self.misplaced(number, bound, evicts));
+        }
+        if let [said, ..] = &outcome.waiting[..] {
+            all.extend(self.wrong_waits(said));
+        }
+        all
+    }
+
+    fn explains_a_fit(&self) -> bool {
+        let Self { explain, .. } = self;
+        let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+        explain["message"].is_string()
+            || (!is_empty(&explain["fits"]) && is_empty(&explain["waits"]))
+    }
+
+    /// How a pod that is bound differs from what was said of the pod with this number.
+    fn misplaced(&self, number: usize, bound: &Bound, evicts: bool) -> Vec<String> {
+        let mut all = Vec::new();
+        let Bound { node, devices } = bound;
+        let fits = &self.explain["fits"];
+        if fits.is_array() && !names(fits).contains(node.as_str()) && !evicts {
+            all.push(format!("explain: fits on {fits}; bound to {node}"));
+        }
+        let mut planned = self.plan["nodes"].as_array().into_iter().flatten();
+        let planned = planned.find(|it| it["name"] == node.as_str());
+        // The plan is of one pod in the cluster as it was.
+        if let Some(planned) = planned.filter(|_| number == 0 && !evicts && !self.is_a_group()) {
+            if planned["fits"] == false {
+                all.push(format!("plan: does not fit on {node}: {}", planned["reason"]));
+            } else if planned["exact"] == true {
+                let own = self::devices(&planned["devices"]);
+                if !own.is_subset(devices) {
+                    all.push(format!("plan: {own:?}; has {devices:?}"));
+                }
+            }
+        }
+        if let Some(chosen) = self.plan["fabric"].as_object()
+            && chosen.get("chosen").is_none_or(Value::is_null)
+        {
+            all.push(format!("plan: waits for a fabric: {:?}", chosen.get("waits")));
+        }
+        let simulated = &self.simulate["placed"][number];
+        // Pods of a group are placed in any order.
+        if simulated.is_object() && !self.is_a_group() {
+            if !names(&simulated["equalNodes"]).contains(node.as_str()) {
+                all.push(format!("simulate: {}; bound to {node}", simulated["equalNodes"]));
+            }
+            let own = self::devices(&simulated["devices"]);
+            if simulated["node"] == node.as_str() && own != *devices {
+                all.push(format!("simulate: {own:?}; has {devices:?}"));
+            }
+        }
+        if self.capacity.as_ref().is_some_and(|it| it["shapes"][0]["fitNow"] == 0) {
+            all.push("capacity: none fits".to_owned());
+        }
+        all
+    }
+
+    /// How the reasons for waiting differ from what the scheduler says.
+    fn wrong_waits(&self, said: &str) -> Vec<String> {
+        let mut all = reasons::different(&self.explain, said);
+        let plans = self.plan["nodes"].as_array().into_iter().flatten();
+        let fits: Vec<_> = plans.filter(|it| it["fits"] == true).map(|it| &it["name"]).collect();
+        if !fits.is_empty() && !self.is_a_group() && !self.is_gated {
+            all.push(format!("plan: fits on {fits:?}; {said}"));
+        }
+        if self.plan["fabric"]["chosen"].is_string() {
+            all.push(format!("plan: on fabric {}; {said}", self.plan["fabric"]["chosen"]));
+        }
+        let fits_now = self.capacity.as_ref().map(|it| &it["shapes"][0]["fitNow"]);
+        if let Some(now) = fits_now.filter(|now| **now != 0) {
+            all.push(format!("capacity: {now} fit; {said}"));
+        }
+        all
+    }
+
+    fn is_a_group(&self) -> bool {
+        self.plan["fabric"].is_object()
+    }
+}
+
+fn names(list: &Value) -> BTreeSet<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// `driver/pool/device` of each.
+fn devices(list: &Value) -> BTreeSet<String> {
+    let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
+    let devices = list.as_array().into_iter().flatten();
+    devices.map(|it| ["driver", "pool", "device"].map(|field| text(it, field)).join("/")).collect()
+}
+
+/// What the program says. Where something keeps a pod from running, it ends with 3.
+fn said(args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(binaries::ours("kubectl-dranet")?).args(args).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(matches!(output.status.code(), Some(0 | 3)), "{args:?}: {errors}");
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,122 @@
+//! What kube-scheduler and the controllers do with the pods of a case.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{DeviceRequestAllocationResult, ResourceClaim},
+};
+use kube::{ResourceExt, api::ListParams};
+use tests::{
+    Check, Scope, eventually,
+    random_case::{Case, NAME},
+};
+
+/// The longest wait for what was predicted.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What happened.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Why nothing was created.
+    pub(super) denied: Option<String>,
+    pub(super) bound: Vec<Bound>,
+    /// For each other pod, what the scheduler or the fabric controller says.
+    pub(super) waiting: Vec<String>,
+}
+
+/// A pod with a node.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) node: String,
+    /// `driver/pool/device` of all its claims.
+    pub(super) devices: BTreeSet<String>,
+}
+
+impl Outcome {
+    pub(super) fn denied(why: &str) -> Self {
+        Self { denied: Some(why.to_owned()), ..Self::default() }
+    }
+
+    /// How it ended, in a word.
+    pub(super) fn end(&self) -> &'static str {
+        match self {
+            Self { denied: Some(_), .. } => "denied",
+            Self { bound, .. } if bound.is_empty() => "waiting",
+            Self { waiting, .. } if waiting.is_empty() => "bound",
+            _ => "bound in part",
+        }
+    }
+
+    /// Waits until as many pods are bound as predicted, and the others were tried. What is not so in time
+    /// differs.
+    pub(super) async fn wait(scope: &Scope, case: &Case, predicted: usize) -> anyhow::Result<Self> {
+        let mut last = Vec::new();
+        let waited = eventually(PATIENCE, async || {
+            let pods = scope.api::<Pod>().list(&ListParams::default()).await?;
+            last = pods.items.into_iter().filter(is_asked).collect();
+            let bound = last.iter().filter(|pod| node(pod).is_some()).count();
+            let tried = last.iter().filter(|pod| said(pod).is_some()).count();
+            let is_over = bound == predicted && last.len() == case.group.unwrap_or(1);
+            Ok(Check::that(is_over && bound + tried >= last.len(), String::new))
+        })
+        .await;
+        drop(waited);
+        let mut outcome = Self::default();
+        let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
+        for pod in &last {
+            match node(pod) {
+                Some(node) => outcome
+                    .bound
+                    .push(Bound { node: node.to_owned(), devices: devices(pod, &claims) }),
+                None => outcome.waiting.push(said(pod).unwrap_or_default()),
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Whether a pod is the one that is asked about, or one of its Job.
+fn is_asked(pod: &Pod) -> bool {
+    let name = pod.name_any();
+    name == NAME || name.starts_with(&format!("{NAME}-"))
+}
+
+pub(super) fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// What the scheduler says of a pod without a node.
+pub(super) fn scheduler_said(pod: &Pod) -> Option<String> {
+    condition(pod, "PodScheduled")
+}
+
+/// What the fabric controller says of a pod without a node, or else the scheduler.
+fn said(pod: &Pod) -> Option<String> {
+    if node(pod).is_some() {
+        return None;
+    }
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    let is_held = gates.into_iter().any(|gate| gate.name == "dranet.io/fabric");
+    if is_held { condition(pod, "dranet.io/FabricChosen") } else { scheduler_said(pod) }
+}
+
+/// The message of a condition that is false; its reason, if there is no message.
+fn condition(pod: &Pod, name: &str) -> Option<String> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let found = conditions.find(|it| it.type_ == name && it.status == "False")?;
+    found.message.clone().or_else(|| found.reason.clone())
+}
+
+/// The devices of the claims that are reserved for a pod.
+fn devices(pod: &Pod, claims: &[ResourceClaim]) -> BTreeSet<String> {
+    let own = claims.iter().filter_map(|claim| claim.status.as_ref()).filter(|status| {
+        status.reserved_for.iter().flatten().any(|user| user.name == pod.name_any())
+    });
+    let results = own.filter_map(|status| status.allocation.as_ref()?.devices.as_ref());
+    results.flat_map(|devices| devices.results.iter().flatten()).map(device).collect()
+}
+
+fn device(result: &DeviceRequestAllocationResult) -> String {
+    format!("{}/{}/{}", result.driver, result.pool, result.device)
+}

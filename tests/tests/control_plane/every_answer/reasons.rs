@@ -1,0 +1,43 @@
+//! The reasons of an answer, in the scheduler's words.
+
+use serde_json::Value;
+
+/// A part of the reason that `explain` gives for nodes, and the scheduler's words for the same.
+const REASONS: &[(&str, &str)] = &[
+    ("is cordoned", "were unschedulable"),
+    ("has the taint", "had untolerated taint"),
+    ("too little `cpu`", "Insufficient cpu"),
+    ("host port", "didn't have free ports"),
+    ("must not be near (pod anti-affinity)", "didn't match pod anti-affinity rules"),
+    ("(their pod anti-affinity)", "didn't satisfy existing pods anti-affinity rules"),
+    ("(pod affinity)", "didn't match pod affinity rules"),
+];
+const NOT_SELECTED: &str = "didn't match Pod's node affinity/selector";
+
+/// The reasons of which `explain` names another number of nodes than the scheduler, which says `0/4 nodes are
+/// available: 1 node(s) were unschedulable, 3 cannot allocate all claims. preemption: …`.
+pub(super) fn different(explained: &Value, said: &str) -> Vec<String> {
+    let Some((_, said)) = said.split_once(" nodes are available: ") else { return Vec::new() };
+    let said = said.split(" preemption: ").next().unwrap_or_default();
+    let mut all = vec![(NOT_SELECTED, count(&explained["notSelected"]))];
+    for (ours, words) in REASONS {
+        let barred = explained["barred"].as_array().into_iter().flatten();
+        let of_reason =
+            barred.filter(|it| it["why"].as_str().is_some_and(|why| why.contains(ours)));
+        all.push((words, of_reason.map(|it| count(&it["nodes"])).sum()));
+    }
+    all.into_iter()
+        .filter(|(words, ours)| *ours != counted(said, words))
+        .map(|(words, ours)| format!("explain: {ours} nodes {words}; the scheduler: {said}"))
+        .collect()
+}
+
+fn count(nodes: &Value) -> usize {
+    nodes.as_array().map_or(0, Vec::len)
+}
+
+/// The number before these words.
+fn counted(said: &str, words: &str) -> usize {
+    let parts = said.split(", ").filter(|part| part.contains(words));
+    parts.filter_map(|part| part.split(' ').next()?.parse::<usize>().ok()).sum()
+}

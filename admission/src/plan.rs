@@ -1,6 +1,6 @@
 //! Chooses the claim that gives a pod what it requests on the existing nodes, or says why none can.
 
-mod among;
+pub(crate) mod among;
 mod choice;
 mod complete;
 mod decided;

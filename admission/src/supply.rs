@@ -37,7 +37,7 @@ fn with_profile(selection: &Selection<'_>) -> String {
 }
 
 /// `storage `, if the pod asks for such NICs.
-fn role_words(role: NicRole) -> String {
+pub(crate) fn role_words(role: NicRole) -> String {
     if role == NicRole::Compute { String::new() } else { format!("{role} ") }
 }
 

@@ -255,6 +255,17 @@ impl ClusterView {
         self.graphs.of(node).or_else(|| self.stand_ins.topology(node))
     }
 
+    /// The nodes without machines that are only remembered.
+    pub fn present_nodes(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.inventory().node_names().map(|name| &**name);
+        nodes.filter(|node| !self.is_remembered(node))
+    }
+
+    /// The value of a label of a node.
+    pub fn node_label(&self, node: &str, key: &str) -> Option<&str> {
+        self.inventory().node(node)?.labels.get(key).map(|value| &**value)
+    }
+
     /// The PCI address of a GPU of a node, from its graph.
     pub fn gpu_address(&self, node: &str, uuid: &str) -> Option<PciAddress> {
         self.graphs.gpu(node, uuid)

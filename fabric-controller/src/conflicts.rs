@@ -102,7 +102,7 @@ fn divided(
 ) -> Vec<Conflict> {
     // By domain and its source, what each other source says of its nodes.
     let mut domains: BTreeMap<(String, String), Others> = BTreeMap::new();
-    for node in view.inventory().node_names().filter(|name| !view.is_remembered(name)) {
+    for node in view.present_nodes() {
         let Some(mut said) = said(node).map(Vec::into_iter) else { continue };
         let Some((source, domain)) = said.next() else { continue };
         let others = domains.entry((domain, source)).or_default();

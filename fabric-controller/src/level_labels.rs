@@ -77,8 +77,7 @@ impl Default for LevelSources {
 
 /// The nodes whose labels differ from their sources, and the labels to merge into each.
 pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
-    let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
-    let due = nodes.filter_map(|name| {
+    let due = view.present_nodes().filter_map(|name| {
         let node = view.inventory().node(name)?;
         let mut change = Map::new();
         for (level, sources) in &sources.0 {

@@ -8,9 +8,8 @@
 use crate::node_label::label_value;
 use cluster_model::names::attribute;
 use cluster_model::names::label::{GPU_COUNT, INSTANCE_TYPE, MACHINE_TYPE, NIC_COUNT, RAIL_COUNT};
-use cluster_model::node_devices::{published, text};
+use cluster_model::node_devices::{int, published, text};
 use cluster_model::view::ClusterView;
-use dra_allocator::AttributeValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use topology_graph::NicRole;
@@ -18,8 +17,7 @@ use topology_graph::NicRole;
 /// The nodes whose machine labels are missing or differ, and the labels to merge into
 /// each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
-    let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
-    let due = nodes.filter_map(|name| {
+    let due = view.present_nodes().filter_map(|name| {
         let labels = &view.inventory().node(name)?.labels;
         let due: Map<String, Value> = wanted(view, name)?
             .into_iter()
@@ -38,12 +36,9 @@ fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>>
     for (_, nic) in published(view, node).filter(|(role, _)| role.is_nic()) {
         machine =
             machine.or_else(|| attribute::MACHINE_TYPES.iter().find_map(|name| text(nic, name)));
-        if let Some(AttributeValue::Int(rail)) = nic.attribute(attribute::RAIL) {
-            rails.insert(*rail);
-        }
+        rails.extend(int(nic, attribute::RAIL));
     }
-    let labels = &view.inventory().node(node)?.labels;
-    let instance = labels.get(INSTANCE_TYPE).map(|value| &**value);
+    let instance = view.node_label(node, INSTANCE_TYPE);
     let machine = machine.or(instance).map(label_value);
     let mut wanted = vec![
         (GPU_COUNT, graph.gpus().len().to_string()),

@@ -36,8 +36,7 @@ impl FabricSource {
 /// The nodes whose fabric labels differ from the known fabric, and the labels to merge
 /// into each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
-    let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
-    let due = nodes.filter_map(|name| {
+    let due = view.present_nodes().filter_map(|name| {
         let labels = &view.inventory().node(name)?.labels;
         let label = |key: &str| labels.get(key).map(|value| &**value);
         let wanted = wanted(view.fabric(name), label(NVLINK_CLIQUE));

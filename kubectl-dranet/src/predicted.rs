@@ -13,12 +13,6 @@ use dra_allocator::{ClaimAllocation, ClaimName, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PathKind, PciAddress, Topology};
 
-/// The existing nodes, without remembered ones.
-pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
-    let names = view.inventory().node_names().map(|name| &**name);
-    names.filter(|name| !view.is_remembered(name))
-}
-
 /// Adds what admission makes for a pod in a namespace to the view: its template, and that of its
 /// channel unless NVIDIA's driver has created it.
 ///

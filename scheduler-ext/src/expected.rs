@@ -87,9 +87,8 @@ impl FabricRoom {
 
 /// The domains of a node.
 pub(crate) fn domains(view: &ClusterView, node: &str) -> impl Iterator<Item = LevelDomain> {
-    let labels = view.inventory().node(node).map(|node| &node.labels);
     FabricLevel::ALL.into_iter().filter_map(move |level| {
-        let name = labels?.get(level.label())?.to_string();
+        let name = view.node_label(node, level.label())?.to_owned();
         Some(LevelDomain { level, name })
     })
 }

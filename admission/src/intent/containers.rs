@@ -9,7 +9,7 @@ use super::{GpuResource, GpuResources, Share};
 use crate::denial::Denial;
 use cluster_model::gpu_drivers;
 use cluster_model::names::annotation;
-use cluster_model::pod_containers::{ContainerKind, in_order};
+use cluster_model::pod_containers::{ContainerKind, in_order, main_first};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ impl Limits {
 pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Result<Limits, Denial> {
     let mut resource: Option<&GpuResource> = None;
     let mut counts = Vec::new();
-    for (kind, container) in all(pod) {
+    for (kind, container) in pod.spec.iter().flat_map(in_order) {
         for (name, quantity) in gpu_limits(container, resources) {
             let found = known(container, name, trigger, resources)?;
             let first = &resource.get_or_insert(found).name;
@@ -70,21 +70,14 @@ fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
     shares
 }
 
-fn all(pod: &Pod) -> impl Iterator<Item = (ContainerKind, &Container)> {
-    pod.spec.iter().flat_map(in_order)
-}
-
 /// Names of all containers, main ones first.
 pub(super) fn names(pod: &Pod) -> Vec<&str> {
-    let (main, init): (Vec<_>, Vec<_>) =
-        all(pod).partition(|(kind, _)| *kind == ContainerKind::Main);
-    main.into_iter().chain(init).map(|(_, container)| container.name.as_str()).collect()
+    pod.spec.iter().flat_map(main_first).map(|container| container.name.as_str()).collect()
 }
 
 /// Name of the first main container.
 pub(super) fn first(pod: &Pod) -> Option<String> {
-    let mut main = all(pod).filter(|(kind, _)| *kind == ContainerKind::Main);
-    main.next().map(|(_, container)| container.name.clone())
+    Some(pod.spec.as_ref()?.containers.first()?.name.clone())
 }
 
 /// A container's limits on GPU resources, whole or not. Zero is no request.

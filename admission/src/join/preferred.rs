@@ -347,15 +347,9 @@ fn near(fleet: Fleet<'_, '_>, machine: &Machine<'_>, nearness: Nearness) -> BTre
 /// Plain counts, if every machine with enough devices is used as a whole. There is no
 /// other choice of devices, so near devices are always included.
 fn whole<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidate<'m>> {
-    let demand = fleet.demand();
-    let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
-    let takes_all = |machine: &Machine<'_>| {
-        let devices = &machine.devices;
-        devices.gpus.len() == gpus && devices.nics.len() == nics
-    };
-    let counts = fleet.terms.counts.as_ref().filter(|_| {
-        fleet.machines.iter().all(|machine| !fleet.has_enough(machine) || takes_all(machine))
-    })?;
+    let mut enough = fleet.machines.iter().filter(|machine| fleet.has_enough(machine));
+    let takes_all = enough.all(|machine| fleet.demand().takes_all(machine));
+    let counts = fleet.terms.counts.as_ref().filter(|_| takes_all)?;
     let why = "the pod takes every GPU and NIC of its node, so that no nearer ones are left";
     let promises = Promises::of_each(fleet.machines, |machine| {
         if fleet.has_enough(machine) { Promise::Near(nearness) } else { Promise::Nothing }

@@ -18,6 +18,7 @@ use crate::selector::Selector;
 use crate::wording::count;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity, cpu};
+use cluster_model::pod_containers::main_first;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Class, Quantity};
 use k8s_openapi::api::core::v1::Container;
@@ -54,10 +55,8 @@ impl Cpus {
                 asker.shares.len()
             )));
         };
-        let spec = asker.pod.spec.as_ref();
-        let main = spec.into_iter().flat_map(|spec| &spec.containers);
-        let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
-        let own = main.chain(init).find(|container| container.name == share.container);
+        let mut containers = asker.pod.spec.iter().flat_map(main_first);
+        let own = containers.find(|container| container.name == share.container);
         own.and_then(whole_cpus).map(|cpus| Some(Self(cpus))).ok_or_else(|| {
             deny(format!(
                 "container `{}` requests no whole CPUs; set its CPU limit and request to the \

@@ -110,8 +110,7 @@ impl FabricWish {
 
 /// Whether a node of a machine has the label.
 fn has_label(machine: &Machine<'_>, key: &str, view: &ClusterView) -> bool {
-    let mut nodes = machine.nodes.iter().filter_map(|name| view.inventory().node(name));
-    nodes.any(|node| node.labels.contains_key(key))
+    machine.nodes.iter().any(|node| view.node_label(node, key).is_some())
 }
 
 /// Reads the levels below the fabric that the group asks for.

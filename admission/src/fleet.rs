@@ -105,6 +105,11 @@ impl<'q, 'm> Fleet<'q, 'm> {
         self.demand().has_enough(machine)
     }
 
+    /// Whether any machine has enough devices that are this near.
+    pub(crate) fn any_fits(self, nearness: Nearness) -> bool {
+        self.machines.iter().any(|machine| self.demand().fits(&nearness.cells(machine)))
+    }
+
     /// Whether the demand takes every GPU and NIC of the machine, near each other.
     pub(crate) fn takes_all(self, machine: &Machine<'_>, nearness: Nearness) -> bool {
         self.demand().takes_all(machine) && self.demand().fits(&nearness.cells(machine))

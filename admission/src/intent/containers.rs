@@ -5,10 +5,9 @@
 //! main containers and sidecars run together. An ordinary init container runs alone
 //! beside the sidecars that started before it, and uses devices that others get later.
 
-use super::{GpuResource, GpuResources, Share};
+use super::{GpuResource, GpuResources, Share, deny};
 use crate::denial::Denial;
 use cluster_model::gpu_drivers;
-use cluster_model::names::annotation;
 use cluster_model::pod_containers::{ContainerKind, in_order, main_first};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -38,15 +37,12 @@ pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Resu
             let found = known(container, name, trigger, resources)?;
             let first = &resource.get_or_insert(found).name;
             if first != name {
-                return Err(Denial::new(
-                    annotation::ALIGNED_NICS,
-                    trigger,
-                    format!(
-                        "container `{}` has a limit on {name} and another one on {first}; the \
-                         GPUs of one pod are of one kind",
-                        container.name
-                    ),
-                ));
+                let why = format!(
+                    "container `{}` has a limit on {name} and another one on {first}; the GPUs of \
+                     one pod are of one kind",
+                    container.name
+                );
+                return Err(deny(trigger, why));
             }
             counts.push((kind, &container.name, number(container, name, quantity, trigger)?));
         }
@@ -108,16 +104,12 @@ fn known<'a>(
 ) -> Result<&'a GpuResource, Denial> {
     resources.get(name).ok_or_else(|| {
         let whole = super::extended_resources().collect::<Vec<_>>().join(", ");
-        Denial::new(
-            annotation::ALIGNED_NICS,
-            trigger,
-            format!(
-                "the limit {name} of container `{}` is for a part or a share of a GPU; only \
-                 whole GPUs can be aligned with NICs",
-                container.name
-            ),
-        )
-        .allowed(format!("a limit of one of {whole}"))
+        let why = format!(
+            "the limit {name} of container `{}` is for a part or a share of a GPU; only whole GPUs \
+             can be aligned with NICs",
+            container.name
+        );
+        deny(trigger, why).allowed(format!("a limit of one of {whole}"))
     })
 }
 
@@ -128,13 +120,10 @@ fn number(
     trigger: &str,
 ) -> Result<u32, Denial> {
     quantity.0.parse().map_err(|_| {
-        Denial::new(
-            annotation::ALIGNED_NICS,
-            trigger,
-            format!(
-                "the limit {name}: \"{}\" of container `{}` is not a whole number of GPUs",
-                quantity.0, container.name
-            ),
-        )
+        let why = format!(
+            "the limit {name}: \"{}\" of container `{}` is not a whole number of GPUs",
+            quantity.0, container.name
+        );
+        deny(trigger, why)
     })
 }

@@ -90,12 +90,10 @@ pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
         .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
 }
 
-/// Whether a text is a label of a DNS name.
-fn is_label(label: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    label.bytes().all(|byte| inner(byte) || byte == b'-')
-        && label.bytes().next().is_some_and(inner)
-        && label.bytes().last().is_some_and(inner)
+/// Whether a text has the form of a label of a DNS name, of any length.
+pub(crate) fn is_label(label: &str) -> bool {
+    let is_inner = label.bytes().all(|it| matches!(it, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    is_inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
 }
 
 /// Parses a list of container names of the pod.

@@ -392,7 +392,7 @@ fn whole_or_any<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidat
 /// Plain counts of any devices, if no machine can serve near ones, or if a claim cannot express
 /// which are near.
 pub(crate) fn unaligned<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Candidate<'m> {
-    let could = fleet.machines.iter().any(|it| fleet.demand().fits(&nearness.cells(it)));
+    let could = fleet.any_fits(nearness);
     let (why, far_because) = if could {
         ("no claim can say which are near", "no claim can say which are near")
     } else {

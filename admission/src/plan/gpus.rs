@@ -246,7 +246,7 @@ impl<'q, 'm> Chooser<'q, 'm> {
     fn preferred(&self, refusals: &mut Refusals<'m>) -> Option<Chosen<'m>> {
         let fleet = self.fleet;
         let weakest = Nearness::weakest(fleet.machines);
-        if fleet.machines.iter().all(|machine| !fleet.demand().fits(&weakest.cells(machine))) {
+        if !fleet.any_fits(weakest) {
             return self.unaligned(refusals);
         }
         let Preferred { complete, whole, partial } = join::preferred(fleet);

@@ -4,6 +4,7 @@
 use super::Asker;
 use crate::denial::Denial;
 use crate::group::{Fabric, SAME};
+use crate::intent::values::is_label;
 use cluster_model::fabric_level::{BadLevels, LevelRequests};
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, label};
@@ -167,14 +168,11 @@ fn read_group(asker: &Asker<'_>) -> Result<Option<Fabric>, Denial> {
             return Err(Denial::new(name, number, why).allowed(allowed));
         }
     }
-    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends =
-        value.bytes().next().is_some_and(letters) && value.bytes().last().is_some_and(letters);
-    let is_name =
-        ends && value.len() <= LABEL_MAX && value.bytes().all(|byte| letters(byte) || byte == b'-');
     match value {
         SAME => Ok(Some(Fabric::Same)),
-        name if is_name => Ok(Some(Fabric::Named(name.to_owned()))),
+        name if is_label(name) && name.len() <= LABEL_MAX => {
+            Ok(Some(Fabric::Named(name.to_owned())))
+        }
         _ => Err(Denial::new(annotation::FABRIC, value, "invalid value: not a name of a group")
             .allowed(format!(
                 "\"{SAME}\" for the pod's own job, or a name of at most {LABEL_MAX} lowercase \

@@ -137,15 +137,19 @@ fn candidate<'m>(
     }
     let mut cells = blocks.to_vec();
     cells.dedup();
-    let count = |cell: &PinnedCell| blocks.iter().filter(|block| *block == cell).count();
+    let counts = cells.iter().map(|cell| blocks.iter().filter(|block| *block == cell).count());
+    let counts: Vec<usize> = counts.collect();
     let promises = Promises::of_each(fleet.machines, |machine| {
         let is_served = machine_type(machine).as_ref() == Some(of)
             && address_attribute(fleet, machine) == cells[0].address_attribute
-            && cells.iter().all(|cell| demand.capacity(&cell.on(machine)) >= count(cell));
+            && cells
+                .iter()
+                .zip(&counts)
+                .all(|(cell, count)| demand.capacity(&cell.on(machine)) >= *count);
         Promise::best(is_served.then_some(nearness), false)
     });
     // Blocks in the same cell are merged if all containers share the GPUs.
-    let sizes: Vec<_> = cells.iter().filter_map(|cell| u32::try_from(count(cell)).ok()).collect();
+    let sizes: Vec<_> = counts.iter().filter_map(|count| u32::try_from(*count).ok()).collect();
     let (demand, ways) = match fleet.terms.counts {
         Some(_) => (demand.in_sizes(&sizes), cells.as_slice()),
         None => (demand.clone(), blocks),

@@ -39,6 +39,11 @@ impl Rest<'_> {
 }
 
 impl<'a> Decided<'a> {
+    /// A plan for the intent as it was read.
+    pub(super) fn new(plan: Plan, intent: &Intent, rest: Rest<'a>) -> Self {
+        Self { plan, rest, intent: intent.clone(), is_instead_of_pairs: false }
+    }
+
     /// The plan with remembered machines, as far as present ones lose nothing.
     pub(super) fn with_remembered(self, all: &Among<'a>, policy: &Policy) -> Plan {
         let Self { plan, intent, rest, is_instead_of_pairs } = self;

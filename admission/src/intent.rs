@@ -5,7 +5,7 @@
 mod containers;
 mod demand;
 mod resources;
-pub(crate) mod values;
+mod values;
 mod warnings;
 
 use crate::denial::Denial;

@@ -3,6 +3,7 @@
 use super::containers;
 use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, Pairing, device_count};
 use crate::denial::Denial;
+use crate::dns::is_label;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
@@ -88,12 +89,6 @@ pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
     }
     Err(Denial::new(name, value, "invalid value: not the name of a DeviceClass")
         .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
-}
-
-/// Whether a text has the form of a label of a DNS name, of any length.
-pub(crate) fn is_label(label: &str) -> bool {
-    let is_inner = label.bytes().all(|it| matches!(it, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-    is_inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
 }
 
 /// Parses a list of container names of the pod.

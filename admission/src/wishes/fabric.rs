@@ -3,8 +3,8 @@
 
 use super::Asker;
 use crate::denial::Denial;
+use crate::dns::is_label;
 use crate::group::{Fabric, SAME};
-use crate::intent::values::is_label;
 use cluster_model::fabric_level::{BadLevels, LevelRequests};
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, label};

@@ -3,7 +3,7 @@
 
 use super::Asker;
 use crate::denial::Denial;
-use crate::intent::values::is_label;
+use crate::dns::is_label;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
 use cluster_model::network_config::{

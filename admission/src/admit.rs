@@ -102,13 +102,32 @@ pub struct Pending {
     warnings: Vec<String>,
 }
 
+impl From<Denial> for AdmitError {
+    fn from(denial: Denial) -> Self {
+        Self::Denied(denial)
+    }
+}
+
+impl Verdict {
+    /// The verdict on a pod that gets no new claim.
+    pub(crate) fn without_plan(pod: Value, warnings: Vec<String>) -> Self {
+        Self { pod, planned: None, template: None, warnings }
+    }
+}
+
+impl From<Verdict> for Begun {
+    fn from(verdict: Verdict) -> Self {
+        Self::Decided(Box::new(verdict))
+    }
+}
+
 /// Decides on a pod: calls [`begin`] and, if needed, makes the plan.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
     match begin(pod, view, policy)? {
         Begun::Decided(verdict) => Ok(*verdict),
         Begun::NeedsPlan(pending) => {
             let plan = plan(&pending.intent, &pending.placement, view, policy);
-            pending.finish(plan.map_err(AdmitError::Denied)?, view, policy, |_| 0)
+            pending.finish(plan?, view, policy, |_| 0)
         }
     }
 }
@@ -116,14 +135,12 @@ pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict
 /// Checks a pod, up to the point where it needs a plan. A plan can take much longer than
 /// everything else.
 pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, AdmitError> {
-    let decided = |verdict| Ok(Begun::Decided(Box::new(verdict)));
     api_limits::check(pod)?;
     let typed = typed_of(pod)?;
     // A denial would only hide that the pod runs.
     let is_static = typed.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(MIRROR));
     if is_static && intent::is_triggered(&typed) {
-        let warnings = vec![STATIC.to_owned()];
-        return decided(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
+        return Ok(Verdict::without_plan(pod.clone(), vec![STATIC.to_owned()]).into());
     }
     let warnings = intent::warnings(&typed);
     let resources = GpuResources::new(&typed, view);
@@ -134,7 +151,8 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
         if view.template(&key).is_some() && !is_edited {
             let pod = rewrite::without_claimed_resources(pod, &resources);
-            return decided(Verdict { pod, planned: None, template: Some(key), warnings });
+            let verdict = Verdict::without_plan(pod, warnings);
+            return Ok(Verdict { template: Some(key), ..verdict }.into());
         }
     }
     let template = own.filter(|_| !is_edited).map(str::to_owned);
@@ -147,23 +165,19 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         }
         None => (typed, pod.clone()),
     };
-    let Some(intent) = intent_of(&typed, &resources, view).map_err(AdmitError::Denied)? else {
-        let pod = rewrite::without_note(pod);
-        return decided(Verdict { pod, planned: None, template: None, warnings });
+    let Some(intent) = intent_of(&typed, &resources, view)? else {
+        return Ok(Verdict::without_plan(rewrite::without_note(pod), warnings).into());
     };
-    pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
+    pod_check::check(&typed, &intent, view)?;
     let wishes = &intent.wishes;
     if let Some(config) = &wishes.nic_config {
-        config
-            .check_namespace(&namespace, &policy.network_namespaces)
-            .map_err(AdmitError::Denied)?;
+        config.check_namespace(&namespace, &policy.network_namespaces)?;
     }
     let group = match &wishes.fabric {
-        Some(wish) => fabric::check(&typed, wish, policy.fabric, view),
-        None => Ok(None),
+        Some(wish) => fabric::check(&typed, wish, policy.fabric, view)?,
+        None => None,
     };
-    let group = group.map_err(AdmitError::Denied)?;
-    let compute_domain = compute_domain::check(&typed, wishes, view).map_err(AdmitError::Denied)?;
+    let compute_domain = compute_domain::check(&typed, wishes, view)?;
     let placement = Placement::new(&typed);
     Ok(Begun::NeedsPlan(Box::new(Pending {
         intent,
@@ -218,7 +232,7 @@ impl Pending {
         let spec = typed.spec.clone().unwrap_or_default();
         if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &spec), view) {
             match policy.quota_escape {
-                QuotaEscape::Deny => return Err(AdmitError::Denied(intent.deny(escape))),
+                QuotaEscape::Deny => return Err(intent.deny(escape).into()),
                 QuotaEscape::Warn => warnings.push(escape),
             }
         }
@@ -264,13 +278,9 @@ impl Pending {
 /// For a rewritten pod whose pinned cells have no free devices: those cells, and other
 /// cells that have some.
 pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<(String, String)> {
-    let resources = GpuResources::new(pod, view);
-    let pod = serde_json::to_value(pod).ok()?;
-    let template = rewrite::own_template(&pod).ok()??;
-    let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
-    let intent = intent_of(&original, &resources, view).ok()??;
-    let placement = Placement::new(&original);
-    let plan = plan(&intent, &placement, view, policy).ok()?;
+    let value = serde_json::to_value(pod).ok()?;
+    let template = rewrite::own_template(&value).ok()??;
+    let (plan, placement) = plan_anew(pod, &value, view, policy)?;
     let (own, other) = pin::elsewhere(&plan, template, &placement, view)?;
     Some((own.to_owned(), other.to_owned()))
 }
@@ -279,19 +289,14 @@ pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<
 /// new pod like it would get, if that is another claim. The claim of a pod never changes, so it does
 /// not know machines that came later.
 pub fn fits_anew(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Vec<String>> {
-    let resources = GpuResources::new(pod, view);
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let pod = serde_json::to_value(pod).ok()?;
-    let name = rewrite::own_template(&pod).ok()??.to_owned();
-    let placement = Placement::new(&typed_of(&pod).ok()?);
+    let value = serde_json::to_value(pod).ok()?;
+    let name = rewrite::own_template(&value).ok()??.to_owned();
     let own = view.template(&ObjectKey { namespace, name: name.clone() })?;
-    if !pin::with_room(own.spec.as_ref()?, &placement, view).is_empty() {
+    if !pin::with_room(own.spec.as_ref()?, &Placement::new(pod), view).is_empty() {
         return None;
     }
-    let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
-    let intent = intent_of(&original, &resources, view).ok()??;
-    let placement = Placement::new(&original);
-    let plan = plan(&intent, &placement, view, policy).ok()?;
+    let (plan, placement) = plan_anew(pod, &value, view, policy)?;
     let plan = pin::choose(plan, &placement, view, |_| 0);
     if template::build(&plan.claim).metadata.name.as_deref() == Some(name.as_str()) {
         return None;
@@ -299,6 +304,20 @@ pub fn fits_anew(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Vec<S
     let nodes = pin::with_room(&plan.claim, &placement, view);
     let nodes: Vec<_> = nodes.into_iter().map(str::to_owned).collect();
     (!nodes.is_empty()).then_some(nodes)
+}
+
+/// The plan for a rewritten pod as for a new one, with the selectors of the pod before the rewrite.
+fn plan_anew(
+    pod: &Pod,
+    value: &Value,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Option<(Plan, Placement)> {
+    let resources = GpuResources::new(pod, view);
+    let original = typed_of(&rewrite::original(value, &resources)).ok()?;
+    let intent = intent_of(&original, &resources, view).ok()??;
+    let placement = Placement::new(&original);
+    Some((plan(&intent, &placement, view, policy).ok()?, placement))
 }
 
 fn intent_of(

@@ -38,6 +38,13 @@ pub struct Share {
     pub stays: bool,
 }
 
+impl Share {
+    /// The share of a container that stays.
+    pub(crate) fn of_main(container: &str, gpus: Range<u32>) -> Self {
+        Self { container: container.to_owned(), gpus, stays: true }
+    }
+}
+
 /// Parses a count. The claim needs room for at least one device of the other kind.
 pub(crate) fn device_count(
     name: &'static str,

@@ -168,15 +168,17 @@ impl Trier<'_> {
 
 /// NICs decide: a GPU may be in any cell while the NICs are those of the last resort.
 fn gets(claims: &[ClaimAllocation], machine: &Machine<'_>) -> Empty {
-    let is_nic = |result: &&DeviceResult| {
-        machine.devices.nics.values().any(|nic| *nic.id() == result.device)
-    };
-    let is_last_resort = |result: &DeviceResult| {
-        result.request.split_once('/').is_some_and(|(_, name)| alternative::is_last_resort(name))
-    };
-    let mut nics = claims.iter().flat_map(|claim| &claim.results).filter(is_nic).peekable();
+    let results = claims.iter().flat_map(|claim| &claim.results);
+    let mut nics = results
+        .filter(|it| machine.devices.nics.values().any(|nic| *nic.id() == it.device))
+        .peekable();
     let has_nics = nics.peek().is_some();
     if has_nics && nics.all(is_last_resort) { Empty::LastResort } else { Empty::All }
+}
+
+/// Whether the device is for the last alternative of a request.
+fn is_last_resort(result: &DeviceResult) -> bool {
+    result.request.split_once('/').is_some_and(|(_, name)| alternative::is_last_resort(name))
 }
 
 /// The distinct states of a machine. One of them has nothing in use.
@@ -208,21 +210,14 @@ pub(crate) fn free_sets<T: Ord + Copy>(
     of_block: usize,
 ) -> BTreeSet<BTreeSet<T>> {
     let few = wanted.saturating_sub(1);
-    let first = |count: usize| all.iter().take(count).copied().collect();
-    let last = |count: usize| all.iter().rev().take(count).copied().collect();
+    let of_cells = cells.iter().flat_map(|cell| cell.iter().take(of_block.saturating_sub(1)));
     BTreeSet::from([
-        first(all.len()),
-        last(all.len().saturating_sub(1)),
+        all.iter().copied().collect(),
+        all.iter().skip(1).copied().collect(),
         all.iter().step_by(2).copied().collect(),
-        first(few),
-        last(few),
-        cells
-            .iter()
-            .flat_map(|cell| {
-                let keep = of_block.saturating_sub(1);
-                cell.iter().take(keep).copied().collect::<Vec<_>>()
-            })
-            .collect(),
+        all.iter().take(few).copied().collect(),
+        all.iter().rev().take(few).copied().collect(),
+        of_cells.copied().collect(),
     ])
 }
 

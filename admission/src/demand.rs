@@ -9,6 +9,7 @@
 mod coarse;
 
 use crate::alignment::Share;
+use cluster_model::machines::Machine;
 use std::ops::Range;
 use topology_graph::Cell;
 
@@ -92,9 +93,7 @@ impl Demand {
     /// The same demand with merged blocks, for machines with these cells. `None` if
     /// nothing can be merged, or if containers have GPUs of their own.
     pub(crate) fn together(&self, shares: &[Share], machines: &[Vec<Cell>]) -> Option<Self> {
-        let all = 0..self.all_gpus();
-        let in_common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
-        if !in_common || !(3..=TOGETHER_MAX).contains(&self.blocks) {
+        if !self.is_in_common(shares) || !(3..=TOGETHER_MAX).contains(&self.blocks) {
             return None;
         }
         let machines: Vec<Vec<usize>> = machines
@@ -137,14 +136,19 @@ impl Demand {
     /// container.
     pub(crate) fn as_counts(&self, shares: &[Share]) -> Option<Self> {
         let all = 0..self.all_gpus();
-        let in_common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
-        in_common.then(|| Self {
+        self.is_in_common(shares).then(|| Self {
             blocks: 1,
             gpus: self.all_gpus(),
             nics: self.all_nics(),
             sizes: vec![1],
             parts: vec![all],
         })
+    }
+
+    /// Returns true if no container has a part of the GPUs.
+    fn is_in_common(&self, shares: &[Share]) -> bool {
+        let all = 0..self.all_gpus();
+        shares.iter().all(|share| share.gpus == all || share.gpus.is_empty())
     }
 
     /// The part of the claim that each container may use.
@@ -174,6 +178,18 @@ impl Demand {
             .filter(|(i, _)| self.blocks == 1 || parts.is_empty() || parts.contains(i))
             .map(|(_, name)| name);
         gpus.chain(nics).collect()
+    }
+
+    /// Whether the machine has enough devices, wherever they are.
+    pub(crate) fn has_enough(&self, machine: &Machine<'_>) -> bool {
+        machine.devices.gpus.len() >= self.all_gpus() as usize
+            && machine.devices.nics.len() >= self.all_nics() as usize
+    }
+
+    /// Whether the demand takes every GPU and NIC of the machine.
+    pub(crate) fn takes_all(&self, machine: &Machine<'_>) -> bool {
+        machine.devices.gpus.len() == self.all_gpus() as usize
+            && machine.devices.nics.len() == self.all_nics() as usize
     }
 
     /// How many blocks the cell can serve. The functions of a port are one NIC.

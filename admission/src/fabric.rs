@@ -43,8 +43,7 @@ pub(crate) fn check(
     view: &ClusterView,
 ) -> Result<Option<JoinedGroup>, Denial> {
     let fabric = &wish.group;
-    let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
-    let own = own_pod_group(pod, view).map_err(|unknown| deny(&not_known_yet(&unknown)))?;
+    let own = own_pod_group(pod, view).map_err(|it| deny(fabric, not_known_yet(&it)))?;
     if let Some(own) = &own
         && *fabric == Fabric::Same
         && is_placed_by_scheduler(own, wish)
@@ -53,6 +52,7 @@ pub(crate) fn check(
     }
     if placement == FabricPlacement::Off {
         return Err(deny(
+            fabric,
             "no component places the pods of a job on one fabric: the fabric controller is off; \
              remove the annotation and choose the nodes by label, or ask the operator to start \
              admission with --fabric-controller",
@@ -61,13 +61,17 @@ pub(crate) fn check(
     let is_pod_group = placement == FabricPlacement::PodGroups && own.is_none();
     check_level(pod, wish, is_pod_group)?;
     if is_pod_group && !view.pod_groups().is_served() {
-        return Err(deny(NOT_SERVED));
+        return Err(deny(fabric, NOT_SERVED));
     }
     let label = group(pod, fabric, own.and_then(|own| own.root)).ok_or_else(|| {
-        deny("the pod has no controller and no job label, so it is the only pod of its job")
-            .allowed("the name of a group")
+        let why = "the pod has no controller and no job label, so it is the only pod of its job";
+        deny(fabric, why).allowed("the name of a group")
     });
     label.map(|label| Some(JoinedGroup { label, is_pod_group }))
+}
+
+fn deny(fabric: &Fabric, why: impl Into<String>) -> Denial {
+    Denial::new(annotation::FABRIC, fabric.to_string(), why)
 }
 
 /// Denies what cannot be kept about the level of a group.
@@ -79,29 +83,25 @@ fn check_level(pod: &Pod, wish: &FabricWish, is_pod_group: bool) -> Result<(), D
         [request] => request.is_required,
         _ => false,
     };
-    let value =
-        |name: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
-    let deny = |name: &'static str, why: &str| {
-        Err(Denial::new(name, value(name).unwrap_or_default(), why))
+    let name = if wish.is_sliced { annotation::DOMAIN_SIZE } else { annotation::FABRIC_LEVEL };
+    let why = if is_pod_group && (wish.is_sliced || !is_one_required) {
+        "kube-scheduler places the groups here (--pod-groups), and a PodGroup has one required level \
+         for all of its pods"
+    } else if wish.is_sliced && !has_index(pod) {
+        "the pod has no index, so its slice is unknown; use an indexed Job, a StatefulSet or a \
+         LeaderWorkerSet"
+    } else {
+        return Ok(());
     };
-    if is_pod_group && (wish.is_sliced || !is_one_required) {
-        let name = if wish.is_sliced { annotation::DOMAIN_SIZE } else { annotation::FABRIC_LEVEL };
-        return deny(
-            name,
-            "kube-scheduler places the groups here (--pod-groups), and a PodGroup has one required \
-             level for all of its pods",
-        );
-    }
+    let value = pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    Err(Denial::new(name, value.unwrap_or_default(), why))
+}
+
+/// Whether the pod has an index in its job.
+fn has_index(pod: &Pod) -> bool {
     let maps = [pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref()];
-    let has = |key: &&str| maps.iter().flatten().any(|map| map.contains_key(*key));
-    if wish.is_sliced && !job_label::INDICES.iter().any(has) {
-        return deny(
-            annotation::DOMAIN_SIZE,
-            "the pod has no index, so its slice is unknown; use an indexed Job, a StatefulSet or a \
-             LeaderWorkerSet",
-        );
-    }
-    Ok(())
+    let mut keys = maps.into_iter().flatten().flat_map(|map| map.keys());
+    keys.any(|key| job_label::INDICES.contains(&key.as_str()))
 }
 
 /// An API server without PodGroups would drop the field, and the job's pods would be scheduled on any
@@ -123,9 +123,10 @@ fn not_known_yet(unknown: &UnknownGroup) -> String {
 /// else that of the fabric. The scheduler knows no preferred levels.
 fn is_placed_by_scheduler(own: &GroupTree<'_>, wish: &FabricWish) -> bool {
     let requests = wish.levels.as_slice();
-    let has = |key: &str| own.topology_keys.contains(&key);
     if requests.is_empty() {
-        return has(label::NODE_FABRIC);
+        return own.topology_keys.contains(&label::NODE_FABRIC);
     }
-    requests.iter().all(|request| request.is_required && has(request.level.label()))
+    requests
+        .iter()
+        .all(|request| request.is_required && own.topology_keys.contains(&request.level.label()))
 }

@@ -102,17 +102,17 @@ impl<'q, 'm> Fleet<'q, 'm> {
 
     /// Whether the machine has enough devices, wherever they are.
     pub(crate) fn has_enough(self, machine: &Machine<'_>) -> bool {
-        let (devices, demand) = (&machine.devices, self.demand());
-        devices.gpus.len() >= demand.all_gpus() as usize
-            && devices.nics.len() >= demand.all_nics() as usize
+        self.demand().has_enough(machine)
+    }
+
+    /// Whether any machine has enough devices that are this near.
+    pub(crate) fn any_fits(self, nearness: Nearness) -> bool {
+        self.machines.iter().any(|machine| self.demand().fits(&nearness.cells(machine)))
     }
 
     /// Whether the demand takes every GPU and NIC of the machine, near each other.
     pub(crate) fn takes_all(self, machine: &Machine<'_>, nearness: Nearness) -> bool {
-        let (devices, demand) = (&machine.devices, self.demand());
-        devices.gpus.len() == demand.all_gpus() as usize
-            && devices.nics.len() == demand.all_nics() as usize
-            && demand.fits(&nearness.cells(machine))
+        self.demand().takes_all(machine) && self.demand().fits(&nearness.cells(machine))
     }
 
     /// The level that the user asks for, or the weakest one if that is nearer.

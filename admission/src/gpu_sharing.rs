@@ -15,6 +15,7 @@ use crate::plan::planned::{PlannedMachine, named};
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
+use cluster_model::node_devices::capacity_of;
 use dra_allocator::device::DeviceCapacity;
 use dra_allocator::{Device, Quantity, Settings};
 use k8s_openapi::api::resource::v1::CapacityRequirements;
@@ -94,12 +95,16 @@ impl SharedGpus {
 
     /// Returns true if a claim says the same about GPUs by both.
     pub(crate) fn is_same(one: Option<&Self>, other: Option<&Self>) -> bool {
-        let capacity = |shared: Option<&Self>| shared.and_then(|it| it.capacity.clone());
-        let attribute = |shared: Option<&Self>| match shared.map(|it| it.distinct) {
-            Some(Distinct::By(name)) => Some(name),
-            Some(Distinct::ByCapacity | Distinct::Not) | None => None,
+        one.map(Self::said).unwrap_or_default() == other.map(Self::said).unwrap_or_default()
+    }
+
+    /// What a claim says about GPUs: the capacity, and the attribute by which they are distinct.
+    fn said(&self) -> (Option<&CapacityRequirements>, Option<&'static str>) {
+        let attribute = match self.distinct {
+            Distinct::By(name) => Some(name),
+            Distinct::ByCapacity | Distinct::Not => None,
         };
-        capacity(one) == capacity(other) && attribute(one) == attribute(other)
+        (self.capacity.as_ref(), attribute)
     }
 
     /// Adds a constraint that the GPUs of the pod are distinct, if capacities do not keep them so.
@@ -190,28 +195,26 @@ fn amounts(machines: &[&Machine<'_>]) -> Amounts {
 
 /// The least of the most that any GPU has of a capacity, if all have it.
 fn least(machines: &[&Machine<'_>], name: &str) -> Option<Quantity> {
-    let each: Option<Vec<_>> = all(machines).map(|gpu| most(gpu, name)).collect();
-    each?.into_iter().min()
-}
-
-fn most(gpu: &Device, name: &str) -> Option<Quantity> {
-    let mut capacity = gpu.capacity().iter();
-    capacity.find(|(known, _)| known.as_str() == name).map(|(_, capacity)| capacity.most())
+    let each = all(machines).map(|gpu| capacity_of(gpu, name).map(DeviceCapacity::most));
+    each.collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 /// Why other pods can get GPUs of the machine beside a claim for these amounts, if they can.
 fn exposed(machine: &Machine<'_>, requested: &Amounts) -> Option<Exposed> {
-    let are_whole = |requested: &Amounts| {
-        gpus(machine).all(|gpu| {
-            !gpu.allows_multiple_allocations()
-                || taken(gpu, requested).any(|(capacity, amount)| capacity.is_used_up_by(&amount))
-        })
-    };
-    if are_whole(requested) {
+    if are_taken_whole(machine, requested) {
         return None;
     }
     let alone = amounts(&[machine]);
-    Some(if are_whole(&alone) { Exposed::Otherwise } else { Exposed::Unlimited })
+    let is_otherwise = are_taken_whole(machine, &alone);
+    Some(if is_otherwise { Exposed::Otherwise } else { Exposed::Unlimited })
+}
+
+/// Whether a claim for these amounts leaves nothing of any GPU of the machine to others.
+fn are_taken_whole(machine: &Machine<'_>, requested: &Amounts) -> bool {
+    gpus(machine).all(|gpu| {
+        !gpu.allows_multiple_allocations()
+            || taken(gpu, requested).any(|(capacity, amount)| capacity.is_used_up_by(&amount))
+    })
 }
 
 /// What a claim takes of each capacity of a GPU.

@@ -3,6 +3,7 @@
 use cluster_model::names::job_label;
 use cluster_model::view::{ClusterView, GroupTree, ObjectKey, UnknownGroup};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 use std::fmt::{self, Write as _};
 
@@ -55,12 +56,14 @@ pub(crate) fn group(pod: &Pod, fabric: &Fabric, root: Option<&str>) -> Option<St
         Fabric::Same => by_label(pod, namespace)
             .or_else(|| Some(hash(&[namespace, "composite-pod-group", root?])))
             .or_else(|| Some(hash(&[namespace, "pod-group", pod_group(pod)?])))
-            .or_else(|| {
-                let mut owners = pod.metadata.owner_references.iter().flatten();
-                let controller = owners.find(|owner| owner.controller == Some(true))?;
-                Some(hash(&["controller", &controller.uid]))
-            }),
+            .or_else(|| Some(hash(&["controller", &controller(&pod.metadata)?.uid]))),
     }
+}
+
+/// The owner of an object that controls it.
+pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
 }
 
 /// The group by the first label, or annotation, that marks the pods of a job.

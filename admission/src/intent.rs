@@ -88,7 +88,7 @@ impl Intent {
 
     /// Creates a denial that names the trigger annotation with its value.
     pub(crate) fn deny(&self, why: impl Into<String>) -> Denial {
-        Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)
+        deny(&self.trigger, why)
     }
 
     /// Returns true if each GPU would have its own NICs by default, but the claim has no room for
@@ -111,6 +111,11 @@ impl Intent {
     }
 }
 
+/// Creates a denial that names the trigger annotation with this value.
+fn deny(trigger: &str, why: impl Into<String>) -> Denial {
+    Denial::new(annotation::ALIGNED_NICS, trigger, why)
+}
+
 /// Returns true if the pod has the trigger annotation.
 pub fn is_triggered(pod: &Pod) -> bool {
     annotations(pod).contains_key(annotation::ALIGNED_NICS)
@@ -130,8 +135,8 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     check_containers(&shares, trigger)?;
     let gpus = shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
     if gpus == 0 && asked_nics.is_none() {
-        let denial = Denial::new(annotation::ALIGNED_NICS, trigger, "the pod asks for no GPU");
-        return Err(denial.allowed("the number of NICs, for example \"2\""));
+        return Err(deny(trigger, "the pod asks for no GPU")
+            .allowed("the number of NICs, for example \"2\""));
     }
     let nics = asked_nics.unwrap_or(gpus);
     check_size(trigger, gpus, nics)?;
@@ -166,15 +171,13 @@ fn shares(
     named: Option<&[String]>,
     trigger: &str,
 ) -> Result<Vec<Share>, Denial> {
-    let share =
-        |container: &String, gpus| Share { container: container.clone(), gpus, stays: true };
     let Some(GpuResource { name: resource, .. }) = &limits.resource else {
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
         let takers = match named {
             Some(named) => named.to_vec(),
             None => vec![containers::workload(pod).ok_or_else(|| unclear(pod, gpus))?.to_owned()],
         };
-        return Ok(takers.iter().map(|name| share(name, 0..gpus)).collect());
+        return Ok(takers.iter().map(|name| Share::of_main(name, 0..gpus)).collect());
     };
     let total = limits.shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
     if let Some(asked) = asked.filter(|asked| *asked != total) {
@@ -201,22 +204,19 @@ fn shares(
         }
         let limited = limits.containers();
         let more = named.iter().filter(|name| !limited.contains(name.as_str()));
-        shares.extend(more.map(|name| share(name, 0..0)));
+        shares.extend(more.map(|name| Share::of_main(name, 0..0)));
     }
     Ok(shares)
 }
 
 fn no_gpus(trigger: &str) -> Denial {
     let known = extended_resources().collect::<Vec<_>>().join(", ");
-    Denial::new(
-        annotation::ALIGNED_NICS,
-        trigger,
-        format!(
-            "the pod asks for no GPU to align with; set a limit of one of {known} in a container, \
-             or the annotation {}",
-            annotation::GPUS
-        ),
-    )
+    let why = format!(
+        "the pod asks for no GPU to align with; set a limit of one of {known} in a container, or \
+         the annotation {}",
+        annotation::GPUS
+    );
+    deny(trigger, why)
 }
 
 /// The denial of a pod of which several containers could get the devices.
@@ -242,7 +242,7 @@ fn check_containers(shares: &[Share], trigger: &str) -> Result<(), Denial> {
         "{} containers would get devices; at most {CONTAINERS_MAX} containers of a pod can",
         shares.len()
     );
-    Err(Denial::new(annotation::ALIGNED_NICS, trigger, why))
+    Err(deny(trigger, why))
 }
 
 fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
@@ -250,14 +250,10 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
     if devices <= CLAIM_DEVICES_MAX {
         return Ok(());
     }
-    Err(Denial::new(
-        annotation::ALIGNED_NICS,
-        trigger,
-        format!(
-            "{nics} NICs and {gpus} GPUs are {devices} devices; a claim holds at most \
-             {CLAIM_DEVICES_MAX}"
-        ),
-    ))
+    let why = format!(
+        "{nics} NICs and {gpus} GPUs are {devices} devices; a claim holds at most {CLAIM_DEVICES_MAX}"
+    );
+    Err(deny(trigger, why))
 }
 
 /// Names of the extended resources of device plugins that our claims replace.

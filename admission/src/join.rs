@@ -76,8 +76,8 @@ impl<'m> Candidate<'m> {
 
     /// How near devices are that the search on a machine looks for first.
     pub(crate) fn searched_at(&self, machine: &Machine<'_>) -> Nearness {
-        let of_ladder = || self.rungs.as_ref().and_then(|rungs| rungs.first_on(machine));
-        self.promises.on(machine).nearness().or_else(of_ladder).unwrap_or(self.nearness)
+        let promised = self.promises.on(machine).nearness();
+        promised.or_else(|| self.rungs.as_ref()?.first_on(machine)).unwrap_or(self.nearness)
     }
 
     /// How many nodes can serve the claim: present ones, and remembered machines.

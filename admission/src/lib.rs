@@ -17,6 +17,7 @@ mod compute_domain;
 mod cost;
 pub mod demand;
 pub mod denial;
+mod dns;
 pub mod fabric;
 mod fleet;
 mod gpu_sharing;

@@ -24,6 +24,9 @@ use supply::Supply;
 /// Longest part of an expression or list that a finding quotes, in characters.
 const QUOTED_MAX: usize = 60;
 
+/// The place of a finding on the whole claim.
+const WHOLE: &str = "claim";
+
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -90,6 +93,27 @@ impl Check {
             Self::NotChecked => "not-checked",
         }
     }
+
+    /// How severe it is, unless the claim says that it is meant.
+    fn severity(self) -> Severity {
+        match self {
+            Self::AlwaysHolds | Self::NotChecked => Severity::Note,
+            Self::OverBudget | Self::NotNear => Severity::Warning,
+            Self::UnknownClass
+            | Self::InvalidSelector
+            | Self::UnguardedSelector
+            | Self::NeverEnough
+            | Self::NeverHolds
+            | Self::RefusedConfig
+            | Self::NeverTogether => Severity::Error,
+        }
+    }
+
+    /// A finding of this kind at a place in the claim.
+    fn found(self, place: impl Into<String>, message: impl Into<String>) -> Finding {
+        let (place, message) = (place.into(), message.into());
+        Finding { check: self, severity: self.severity(), place, message }
+    }
 }
 
 /// One problem of a claim.
@@ -143,15 +167,9 @@ pub fn lint(
 }
 
 fn not_checked() -> Finding {
-    Finding {
-        check: Check::NotChecked,
-        severity: Severity::Note,
-        place: "claim".to_owned(),
-        message:
-            "not checked against the cluster's devices: its CEL expressions or the search for \
-                  devices take too long to try here; use simpler expressions"
-                .to_owned(),
-    }
+    let why = "not checked against the cluster's devices: its CEL expressions or the search for \
+               devices take too long to try here; use simpler expressions";
+    Check::NotChecked.found(WHOLE, why)
 }
 
 /// The text on one line, cut if it is too long for a warning.

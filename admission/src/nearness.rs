@@ -37,11 +37,11 @@ impl Nearness {
     /// several of them.
     pub(crate) fn weakest(machines: &[Machine<'_>]) -> Self {
         let is_socket = machines.iter().any(|machine| {
-            let devices = |level| {
+            let [of_sockets, of_nodes] = [Level::Socket, Level::Numa].map(|level| {
                 let cells = machine.cells(level).into_iter();
                 cells.map(|cell| (cell.gpus, cell.nics)).collect::<BTreeSet<_>>()
-            };
-            devices(Level::Socket) != devices(Level::Numa)
+            });
+            of_sockets != of_nodes
         });
         Self::Level(if is_socket { Level::Socket } else { Level::Numa })
     }

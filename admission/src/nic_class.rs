@@ -9,8 +9,8 @@ use crate::selector::Selector;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, attribute};
 use cluster_model::nic_drivers::{NicDriver, Rdma};
-use cluster_model::node_devices::text;
-use dra_allocator::{AttributeValue, Device};
+use cluster_model::node_devices::{int, text};
+use dra_allocator::Device;
 use std::collections::BTreeSet;
 use topology_graph::{NicRole, PciAddress};
 
@@ -31,10 +31,15 @@ impl NicClass {
     pub(crate) fn new(driver: &'static NicDriver, role: NicRole, machines: &[Machine<'_>]) -> Self {
         let mut class = Self::unseen(driver, role);
         class.others = machines.iter().flat_map(|it| it.other_nics.keys().copied()).collect();
-        let all = || machines.iter().flat_map(|machine| machine.devices.nics.values());
-        if role != NicRole::Compute && all().all(|nic| rate(nic).is_some()) {
-            class.rates = all().filter_map(|nic| rate(nic)).collect();
-            let link_types = all().filter_map(|nic| text(nic, attribute::LINK_TYPE));
+        let nics = machines.iter().flat_map(|machine| machine.devices.nics.values().copied());
+        let nics: Vec<&Device> = nics.collect();
+        let rates: Option<BTreeSet<i64>> =
+            nics.iter().map(|nic| int(nic, attribute::RATE_GBPS)).collect();
+        if role != NicRole::Compute
+            && let Some(rates) = rates
+        {
+            class.rates = rates;
+            let link_types = nics.iter().filter_map(|nic| text(nic, attribute::LINK_TYPE));
             class.link_types = link_types.map(str::to_owned).collect();
         }
         class
@@ -103,12 +108,5 @@ impl NicClass {
             let requests = parts.nic_requests.clone();
             parts.constraints.push(match_attribute(requests, attribute::RATE_GBPS));
         }
-    }
-}
-
-fn rate(nic: &Device) -> Option<i64> {
-    match nic.attribute(attribute::RATE_GBPS)? {
-        AttributeValue::Int(rate) => Some(*rate),
-        _ => None,
     }
 }

@@ -58,11 +58,11 @@ struct Load {
 /// room: the claim for any devices, if there is one, otherwise the pinned claim with the
 /// fewest waiting pods. The first one wins ties.
 fn best(pins: &[Pin], loads: &[Load]) -> Option<usize> {
-    let near = || (0..pins.len()).filter(|index| pins[*index].place.is_some());
-    let free = near().filter(|index| loads[*index].room > 0);
+    let near = (0..pins.len()).filter(|index| pins[*index].place.is_some());
+    let free = near.clone().filter(|index| loads[*index].room > 0);
     free.min_by_key(|index| (Reverse(loads[*index].room), loads[*index].pods))
         .or_else(|| pins.iter().position(|pin| pin.place.is_none()))
-        .or_else(|| near().min_by_key(|index| loads[*index].waiting))
+        .or_else(|| near.min_by_key(|index| loads[*index].waiting))
 }
 
 /// Returns the plan with the claim of this template, if it is one of the plan's claims.
@@ -104,10 +104,8 @@ fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
     with_room(&pin.claim, placement, view)
         .into_iter()
         .filter(|node| {
-            pin.node_label.as_ref().is_none_or(|(name, value)| {
-                let node = view.inventory().node(node);
-                node.is_some_and(|node| node.labels.get(*name).is_some_and(|it| **it == **value))
-            })
+            let mut label = pin.node_label.iter();
+            label.all(|(name, value)| view.node_label(node, name) == Some(value))
         })
         .count()
 }
@@ -119,8 +117,7 @@ pub(crate) fn with_room<'v>(
     view: &'v ClusterView,
 ) -> Vec<&'v str> {
     let Ok(claim) = Claim::from_spec(ClaimName::new("", "plan"), claim) else { return Vec::new() };
-    let nodes = view.inventory().node_names().map(|name| &**name);
-    let nodes = nodes.filter(|node| !view.is_remembered(node) && placement.allows(view, node));
+    let nodes = placement.nodes(view).filter(|node| !view.is_remembered(node));
     let state = view.inventory().state();
     let found = predict_each(view, nodes, &[claim], state, &|| false);
     let fits = found.into_iter().filter(|(_, it)| matches!(it, Prediction::Fits(_)));

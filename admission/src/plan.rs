@@ -1,6 +1,6 @@
 //! Chooses the claim that gives a pod what it requests on the existing nodes, or says why none can.
 
-mod among;
+pub(crate) mod among;
 mod choice;
 mod complete;
 mod decided;
@@ -197,10 +197,9 @@ fn pairs_or_group<'a>(
 /// The plan for the intent: finds machines, proposes claims, tries them, and chooses.
 fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<Decided<'a>, Denial> {
     let (view, placement) = (among.view, among.placement());
-    let decided =
-        |plan, rest| Decided { plan, rest, intent: intent.clone(), is_instead_of_pairs: false };
     if policy.admit_unknown && unknown::is_unknown(placement, view) {
-        return unknown::plan(intent, view, policy).map(|plan| decided(plan, Rest::None));
+        let plan = unknown::plan(intent, view, policy)?;
+        return Ok(Decided::new(plan, intent, Rest::None));
     }
     let found = if intent.gpus == 0 {
         nics_only::find(intent, among, policy)?
@@ -219,7 +218,7 @@ fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<De
         GpuSource::Nowhere(_) => Rest::SameClaim,
         GpuSource::Plugin | GpuSource::PluginLate(_) => Rest::SamePromise,
     };
-    Ok(decided(plan, rest))
+    Ok(Decided::new(plan, intent, rest))
 }
 
 impl Plan {

@@ -7,6 +7,7 @@ use crate::intent::Intent;
 use cluster_model::gpu_drivers;
 use cluster_model::machines::is_in;
 use cluster_model::nic_plugins::{can_be_nics, is_nics};
+use cluster_model::pod_containers::main_first;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
@@ -59,10 +60,7 @@ pub(crate) fn other_nics(pod: &Pod) -> Option<String> {
 
 /// The extended resources and others that containers have limits of, each with its container.
 fn limits(pod: &Pod) -> Vec<(&str, &str)> {
-    let spec = pod.spec.as_ref();
-    let main = spec.into_iter().flat_map(|spec| &spec.containers);
-    let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
-    let all = main.chain(init).flat_map(|container| {
+    let all = pod.spec.iter().flat_map(main_first).flat_map(|container| {
         let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
         let asked = limits.into_iter().flatten().filter(|(_, amount)| amount.0 != "0");
         asked.map(|(resource, _)| (container.name.as_str(), resource.as_str()))
@@ -107,11 +105,11 @@ pub(crate) fn spec<'a>(
     view: &'a ClusterView,
 ) -> Option<&'a ResourceClaimSpec> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-    if let Some(name) = &entry.resource_claim_name {
-        return view.claim(&key(name))?.spec.as_deref();
+    if let Some(name) = entry.resource_claim_name.clone() {
+        return view.claim(&ObjectKey { namespace, name })?.spec.as_deref();
     }
-    view.template(&key(entry.resource_claim_template_name.as_ref()?))?.spec.as_ref()
+    let name = entry.resource_claim_template_name.clone()?;
+    view.template(&ObjectKey { namespace, name })?.spec.as_ref()
 }
 
 /// Name of the first request with a class of GPUs.

@@ -24,6 +24,20 @@ impl Promise {
         self != Self::Nothing
     }
 
+    /// Near devices if the machine has such, otherwise any if these will do.
+    pub(crate) fn best(near: Option<Nearness>, will_any_do: bool) -> Self {
+        match near {
+            Some(nearness) => Self::Near(nearness),
+            None if will_any_do => Self::Any,
+            None => Self::Nothing,
+        }
+    }
+
+    /// By which promises are compared: machines that are served come first, then the nearest.
+    pub(crate) fn rank(self) -> (bool, Option<Nearness>) {
+        (!self.is_served(), self.nearness())
+    }
+
     /// How near the devices are, if they are near.
     pub(crate) fn nearness(self) -> Option<Nearness> {
         match self {
@@ -90,6 +104,11 @@ impl<'m> Promises<'m> {
         self.0.get(machine.devices.node).copied().unwrap_or(Promise::Nothing)
     }
 
+    /// Whether a machine is served.
+    pub(crate) fn serve(&self, machine: &Machine<'_>) -> bool {
+        self.on(machine).is_served()
+    }
+
     /// Sets the promise on a machine.
     pub(crate) fn set(&mut self, machine: &Machine<'m>, promise: Promise) {
         self.0.insert(machine.devices.node, promise);
@@ -107,7 +126,7 @@ impl<'m> Promises<'m> {
 
     /// How many nodes are served: present ones, and remembered machines.
     pub(crate) fn nodes(&self, machines: &[Machine<'_>]) -> (usize, usize) {
-        let served = machines.iter().filter(|machine| self.on(machine).is_served());
+        let served = machines.iter().filter(|machine| self.serve(machine));
         served.fold((0, 0), |(present, all), machine| {
             let (more, more_in_all) = machine.weight();
             (present + more, all + more_in_all)

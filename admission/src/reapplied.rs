@@ -4,7 +4,9 @@
 //! manifest again and again would fail for ever.
 
 use crate::intent::GpuResources;
-use crate::rewrite::{CLAIM, containers, original, own_template, tolerate, was_edited};
+use crate::rewrite::{
+    CLAIM, containers, original, own_template, schedule_by, tolerate, was_edited,
+};
 use cluster_model::names::annotation;
 use serde_json::{Value, json};
 
@@ -23,12 +25,8 @@ pub fn put_back(updated: &Value, stored: &Value, resources: &GpuResources) -> Va
     let befores: Vec<&mut Value> = containers(&mut before).collect();
     let afters: Vec<&mut Value> = containers(&mut after).collect();
     for container in containers(&mut pod) {
-        let is_same = |other: &&&mut Value| other["name"] == container["name"];
-        let (Some(before), Some(after)) =
-            (befores.iter().find(is_same), afters.iter().find(is_same))
-        else {
-            continue;
-        };
+        let Some(before) = named(&befores, &container["name"]) else { continue };
+        let Some(after) = named(&afters, &container["name"]) else { continue };
         if rest(container, resources) == rest(before, resources)
             && asks_for_no_other(container, before, resources)
         {
@@ -38,9 +36,8 @@ pub fn put_back(updated: &Value, stored: &Value, resources: &GpuResources) -> Va
             }
         }
     }
-    let named = pod["spec"]["schedulerName"].as_str();
-    if matches!(named, None | Some("" | "default-scheduler")) {
-        pod["spec"]["schedulerName"] = stored["spec"]["schedulerName"].clone();
+    if let Some(scheduler) = stored["spec"]["schedulerName"].as_str() {
+        schedule_by(&mut pod, scheduler);
     }
     let tolerated = stored["spec"]["tolerations"].as_array().into_iter().flatten();
     let keys = tolerated.filter_map(|toleration| toleration["key"].as_str());
@@ -51,6 +48,11 @@ pub fn put_back(updated: &Value, stored: &Value, resources: &GpuResources) -> Va
         pod["metadata"]["annotations"][annotation::PLAN] = plan.clone();
     }
     pod
+}
+
+/// The container of this name.
+fn named<'c>(containers: &'c [&mut Value], name: &Value) -> Option<&'c Value> {
+    containers.iter().find(|container| container["name"] == *name).map(|container| &**container)
 }
 
 /// The warning for an update that changes what the pod asks for.

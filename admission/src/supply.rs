@@ -37,7 +37,7 @@ fn with_profile(selection: &Selection<'_>) -> String {
 }
 
 /// `storage `, if the pod asks for such NICs.
-fn role_words(role: NicRole) -> String {
+pub(crate) fn role_words(role: NicRole) -> String {
     if role == NicRole::Compute { String::new() } else { format!("{role} ") }
 }
 
@@ -46,17 +46,15 @@ pub(crate) fn shortage(fleet: Fleet<'_, '_>) -> Denial {
     let Fleet { intent, machines, .. } = fleet;
     let weakest = Nearness::weakest(machines);
     let level = intent.level.map_or(weakest, Nearness::Level);
-    let enough =
-        |level: Nearness| machines.iter().any(|machine| fleet.demand().fits(&level.cells(machine)));
     if intent.policy == AlignmentPolicy::Preferred {
         return intent.deny(total_shortage(fleet));
     }
     if let Some(asked) = intent.level
         && Nearness::Level(asked) != weakest
-        && enough(weakest)
+        && fleet.any_fits(weakest)
     {
         let possible = Nearness::levels(machines).filter(|level| *level > Nearness::Level(asked));
-        let possible = possible.filter(|level| enough(*level));
+        let possible = possible.filter(|level| fleet.any_fits(*level));
         let possible: Vec<_> = possible.map(|level| format!("\"{level}\"")).collect();
         let limit = limit(fleet, level);
         return Denial::new(annotation::ALIGNMENT, asked.to_string(), limit)
@@ -85,9 +83,10 @@ fn limit(fleet: Fleet<'_, '_>, level: Nearness) -> String {
         ),
     };
     let kinds = kinds(fleet.machines, level);
-    let cells = || kinds.iter().flat_map(|kind| &kind.cells);
-    let most_nics = cells().filter(|cell| cell.gpus.len() >= gpus).map(Cell::ports).max();
-    let most_gpus = cells().map(|cell| cell.gpus.len()).max().unwrap_or_default();
+    let cells = kinds.iter().flat_map(|kind| &kind.cells);
+    let large = cells.clone().filter(|cell| cell.gpus.len() >= gpus);
+    let most_nics = large.map(Cell::ports).max();
+    let most_gpus = cells.map(|cell| cell.gpus.len()).max().unwrap_or_default();
     let most = fleet.machines.iter().map(|machine| {
         level.cells(machine).iter().map(|cell| fleet.demand().capacity(cell)).sum::<usize>()
     });
@@ -157,16 +156,13 @@ fn or_labels(fleet: Fleet<'_, '_>) -> &'static str {
 /// Why not even far devices are enough.
 fn total_shortage(fleet: Fleet<'_, '_>) -> String {
     let Fleet { intent, machines, .. } = fleet;
-    let most = |number: &dyn Fn(&Machine<'_>) -> usize| {
-        machines.iter().map(number).max().unwrap_or_default()
-    };
-    let gpus = most(&|machine| machine.devices.gpus.len());
-    let nics = most(&|machine| machine.devices.nics.len());
+    let gpus = machines.iter().map(|machine| machine.devices.gpus.len()).max();
+    let nics = machines.iter().map(|machine| machine.devices.nics.len()).max();
     let asked = asked(fleet.intent);
     format!(
         "asks for {asked}; no node in this cluster has more than {} + {} with RDMA{}",
-        count(gpus, "GPU"),
-        count(nics, "NIC"),
+        count(gpus.unwrap_or_default(), "GPU"),
+        count(nics.unwrap_or_default(), "NIC"),
         on_the_host(intent)
     )
 }

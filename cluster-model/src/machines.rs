@@ -12,7 +12,7 @@ use crate::gpu_drivers::{self, GpuDriver};
 use crate::layout::Layout;
 use crate::names::{attribute, capacity, cpu, nvme};
 use crate::nic_drivers;
-use crate::node_devices::{NodeDevices, text};
+use crate::node_devices::{NodeDevices, capacity_of, text};
 use crate::remembered;
 use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Class, Device, QualifiedName, Quantity};
@@ -112,7 +112,7 @@ pub fn machines<'a>(
     selection: &Selection<'_>,
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
-    alike(view, (selection.gpu_driver, selection.only_shared), filter, |name| {
+    alike(view, (selection.gpu_driver, selection.nics.only_shared), filter, |name| {
         let (devices, other_nics) = selected(view, name, selection)?;
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
         let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
@@ -131,10 +131,10 @@ pub(crate) fn alike<'a>(
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
     let mut layouts = Layouts::default();
     let shared = Shared { nics: only_shared, gpus: are_shared(view, driver) };
-    let nodes = || view.inventory().node_names().filter(|name| filter(name));
     // Remembered machines last: if a real node is alike, the remembered one is not listed.
-    let remembered = nodes().filter(|name| view.is_remembered(name));
-    for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
+    let nodes = view.inventory().node_names().filter(|name| filter(name));
+    let (remembered, present): (Vec<_>, Vec<_>) = nodes.partition(|name| view.is_remembered(name));
+    for name in present.into_iter().chain(remembered) {
         let Some(Found { devices, other_nics, beside }) = found(name) else { continue };
         let type_label = type_label(view, name, &devices);
         let [cpus, nvmes] = beside.clone();
@@ -222,9 +222,7 @@ fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     shared
         .filter_map(|device| {
             let numa = numa(device)?.clone();
-            let capacity =
-                device.capacity().iter().find(|(name, _)| name.to_string() == capacity::CPU);
-            Some(NumaAmount { numa, amount: capacity?.1.value.value() })
+            Some(NumaAmount { numa, amount: capacity_of(device, capacity::CPU)?.value.value() })
         })
         .collect()
 }

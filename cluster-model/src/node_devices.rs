@@ -4,7 +4,8 @@ use crate::gpu_drivers::GpuDriver;
 use crate::nic_drivers::{self, NicDriver};
 use crate::published_device::{DeviceNames, NicName, PublishedDevice};
 use crate::view::ClusterView;
-use dra_allocator::{AllocatedState, Device, DeviceId};
+use dra_allocator::device::DeviceCapacity;
+use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, NicRole, PciAddress, Topology};
 
@@ -188,6 +189,20 @@ pub fn is_partly_used(device: &Device, in_use: &AllocatedState) -> bool {
 /// The value of a string attribute.
 pub fn text<'a>(device: &'a Device, attribute: &str) -> Option<&'a str> {
     device.text(attribute)
+}
+
+/// The value of a whole-number attribute.
+pub fn int(device: &Device, attribute: &str) -> Option<i64> {
+    match device.attribute(attribute)? {
+        AttributeValue::Int(value) => Some(*value),
+        _ => None,
+    }
+}
+
+/// A capacity of a device.
+pub fn capacity_of<'a>(device: &'a Device, name: &str) -> Option<&'a DeviceCapacity> {
+    let mut all = device.capacity().iter();
+    all.find(|(known, _)| known.as_str() == name).map(|(_, capacity)| capacity)
 }
 
 /// Returns true if a boolean attribute exists and is true.

@@ -40,6 +40,12 @@ impl Placement {
         }
     }
 
+    /// The nodes of the view that the selectors match, with remembered machines.
+    pub fn nodes<'v>(&self, view: &'v ClusterView) -> impl Iterator<Item = &'v str> {
+        let nodes = view.inventory().node_names().map(|name| &**name);
+        nodes.filter(|node| self.allows(view, node))
+    }
+
     /// Returns true if the selectors match a node of the view.
     pub fn allows(&self, view: &ClusterView, node: &str) -> bool {
         let Some(node) = view.inventory().node(node) else { return false };
@@ -50,19 +56,11 @@ impl Placement {
 }
 
 fn selector(wire: &core::NodeSelector) -> NodeSelector {
-    let requirements = |wire: &Option<Vec<core::NodeSelectorRequirement>>| {
-        wire.iter().flatten().map(requirement).collect()
-    };
-    NodeSelector {
-        terms: wire
-            .node_selector_terms
-            .iter()
-            .map(|term| NodeSelectorTerm {
-                match_fields: requirements(&term.match_fields),
-                match_expressions: requirements(&term.match_expressions),
-            })
-            .collect(),
-    }
+    let terms = wire.node_selector_terms.iter().map(|term| NodeSelectorTerm {
+        match_fields: term.match_fields.iter().flatten().map(requirement).collect(),
+        match_expressions: term.match_expressions.iter().flatten().map(requirement).collect(),
+    });
+    NodeSelector { terms: terms.collect() }
 }
 
 fn requirement(wire: &core::NodeSelectorRequirement) -> Requirement {

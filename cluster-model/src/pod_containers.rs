@@ -33,3 +33,8 @@ pub fn in_order(spec: &PodSpec) -> impl Iterator<Item = (ContainerKind, &Contain
     });
     init.chain(spec.containers.iter().map(|container| (ContainerKind::Main, container)))
 }
+
+/// All containers of a pod, main ones first.
+pub fn main_first(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.containers.iter().chain(spec.init_containers.iter().flatten())
+}

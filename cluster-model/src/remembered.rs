@@ -6,10 +6,8 @@ use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 use topology_graph::NodeTopology;
 
@@ -97,12 +95,11 @@ impl Remembered {
 
 /// The status with the GPUs of a device plugin only; `None` if there are none.
 fn plugin_status(status: NodeStatus) -> Option<NodeStatus> {
-    let kept = |amounts: Option<BTreeMap<String, Quantity>>| {
+    let [allocatable, capacity] = [status.allocatable, status.capacity].map(|amounts| {
         let mut amounts = amounts.unwrap_or_default();
         amounts.retain(|name, amount| is_gpu_resource(name) && amount.0 != "0");
         (!amounts.is_empty()).then_some(amounts)
-    };
-    let (allocatable, capacity) = (kept(status.allocatable), kept(status.capacity));
+    });
     let allocatable = Some(allocatable?);
     Some(NodeStatus { allocatable, capacity, ..NodeStatus::default() })
 }

@@ -125,8 +125,7 @@ pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intak
 
 /// The objects of a file in order, with lists flattened.
 pub fn objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
-    let read = |source| SnapshotError::Read { path: path.to_owned(), source };
-    let text = text::read(path).map_err(read)?;
+    let text = text::read(path).map_err(reading(path))?;
     parse(&text, path)
 }
 
@@ -170,14 +169,18 @@ fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
     serde_saphyr::from_multiple_with_options(text, options)
 }
 
+/// An error of reading a file.
+fn reading(path: &Path) -> impl Fn(io::Error) -> SnapshotError {
+    move |source| SnapshotError::Read { path: path.to_owned(), source }
+}
+
 fn files(path: &Path) -> Result<Vec<PathBuf>, SnapshotError> {
-    let wrap = |source| SnapshotError::Read { path: path.to_owned(), source };
-    if !fs::metadata(path).map_err(wrap)?.is_dir() {
+    if !fs::metadata(path).map_err(reading(path))?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in fs::read_dir(path).map_err(wrap)? {
-        let file = entry.map_err(wrap)?.path();
+    for entry in fs::read_dir(path).map_err(reading(path))? {
+        let file = entry.map_err(reading(path))?.path();
         let extension = file.extension().and_then(|extension| extension.to_str());
         if matches!(extension, Some("yaml" | "yml" | "json" | "gz")) {
             files.push(file);

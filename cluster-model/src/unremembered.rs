@@ -36,8 +36,7 @@ pub struct Present {
 
 /// Finds the present machines, and those to remember now.
 pub fn present(view: &ClusterView) -> Present {
-    let mut nodes: Vec<&str> = view.inventory().node_names().map(|name| &**name).collect();
-    nodes.retain(|name| !view.is_remembered(name));
+    let mut nodes: Vec<&str> = view.present_nodes().collect();
     nodes.sort_unstable();
     let mut layouts: BTreeMap<ShapeHash, Arc<Layout>> = BTreeMap::new();
     let mut first: BTreeMap<String, PoolMachine<'_>> = BTreeMap::new();

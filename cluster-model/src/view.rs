@@ -36,7 +36,7 @@ use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
 use crate::topology_policy::TopologyPolicy;
 use claims::Claims;
-use dra_allocator::{ClaimName, DeviceId, Inventory, InventoryError, Node, Settings};
+use dra_allocator::{ClaimName, DeviceId, Inventory, InventoryError, Settings};
 use graphs::Graphs;
 use grouped::Grouped;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
@@ -263,6 +263,17 @@ impl ClusterView {
         self.graphs.of(node).or_else(|| self.stand_ins.topology(node))
     }
 
+    /// The nodes without machines that are only remembered.
+    pub fn present_nodes(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.inventory().node_names().map(|name| &**name);
+        nodes.filter(|node| !self.is_remembered(node))
+    }
+
+    /// The value of a label of a node.
+    pub fn node_label(&self, node: &str, key: &str) -> Option<&str> {
+        self.inventory().node(node)?.labels.get(key).map(|value| &**value)
+    }
+
     /// The PCI address of a GPU of a node, from its graph.
     pub fn gpu_address(&self, node: &str, uuid: &str) -> Option<PciAddress> {
         self.graphs.gpu(node, uuid)
@@ -386,17 +397,6 @@ impl ClusterView {
     /// Returns true if a node is a remembered machine instead of a real node.
     pub fn is_remembered(&self, node: &str) -> bool {
         remembered::is_name(node)
-    }
-
-    /// The real nodes, without remembered machines, by name.
-    pub fn present_nodes(&self) -> impl Iterator<Item = &Node> {
-        let nodes = self.inventory.node_names().filter(|name| !self.is_remembered(name));
-        nodes.filter_map(|name| self.inventory.node(name).map(|node| &**node))
-    }
-
-    /// The value of a label of a node.
-    pub fn node_label(&self, node: &str, key: &str) -> Option<&str> {
-        self.inventory.node(node)?.label(key)
     }
 
     /// The devices that a claim holds, as a whole or a share.

@@ -6,12 +6,11 @@
 //! another source says is together, and the source in use apart, costs only choice, and is no conflict.
 //! An NVLink domain that spans two fabrics is in conflict with the fabrics.
 
-use crate::level_labels::{LevelSources, label, said};
+use crate::level_labels::{LevelSources, said};
 use crate::node_label::label_value;
 use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::label::{NODE_FABRIC, NODE_FABRIC_FROM};
 use cluster_model::view::ClusterView;
-use dra_allocator::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -47,9 +46,13 @@ impl Conflict {
 
     /// The nodes outside of the largest part; of parts that are equally large, the first is meant.
     pub fn outliers(&self) -> BTreeSet<&str> {
-        // Of equal ones, `max_by_key` returns the last.
-        let largest = self.parts.iter().rev().max_by_key(|(_, nodes)| nodes.len());
-        let others = self.parts.iter().filter(|part| Some(*part) != largest);
+        let mut largest: Option<(&String, &BTreeSet<String>)> = None;
+        for part in &self.parts {
+            if largest.is_none_or(|(_, nodes)| part.1.len() > nodes.len()) {
+                largest = Some(part);
+            }
+        }
+        let others = self.parts.iter().filter(|(name, _)| Some(*name) != largest.map(|it| it.0));
         others.flat_map(|(_, nodes)| nodes.iter().map(String::as_str)).collect()
     }
 }
@@ -78,8 +81,8 @@ impl fmt::Display for Conflict {
 
 /// What sources say of a node, the one in use first.
 type Said = Vec<(String, String)>;
-/// What each other source says of the nodes of a domain: nodes by value.
-type Others = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+/// What each other source says of the nodes of a domain: values with nodes.
+type Others = BTreeMap<String, Vec<(String, String)>>;
 
 /// The conflicts of a cluster.
 pub fn conflicts(view: &ClusterView, sources: &LevelSources) -> Vec<Conflict> {
@@ -95,40 +98,53 @@ pub fn conflicts(view: &ClusterView, sources: &LevelSources) -> Vec<Conflict> {
 fn divided(
     view: &ClusterView,
     level: Option<FabricLevel>,
-    said: impl Fn(&Node) -> Said,
+    said: impl Fn(&str) -> Option<Said>,
 ) -> Vec<Conflict> {
     // By domain and its source, what each other source says of its nodes.
     let mut domains: BTreeMap<(String, String), Others> = BTreeMap::new();
     for node in view.present_nodes() {
-        let mut said = said(node).into_iter();
+        let Some(mut said) = said(node).map(Vec::into_iter) else { continue };
         let Some((source, domain)) = said.next() else { continue };
         let others = domains.entry((domain, source)).or_default();
         for (other, value) in said {
-            let parts = others.entry(other).or_default();
-            parts.entry(value).or_default().insert(node.name.to_string());
+            others.entry(other).or_default().push((value, node.to_string()));
         }
     }
     let mut found = Vec::new();
     for ((domain, source), others) in domains {
-        for (other, parts) in others.into_iter().filter(|(_, parts)| parts.len() > 1) {
-            let (domain, source) = (domain.clone(), source.clone());
-            found.push(Conflict { level, domain, source, other, parts });
+        for (other, values) in others {
+            let mut parts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+            for (value, node) in values {
+                parts.entry(value).or_default().insert(node);
+            }
+            if parts.len() > 1 {
+                let (domain, source) = (domain.clone(), source.clone());
+                found.push(Conflict { level, domain, source, other, parts });
+            }
         }
     }
     found
 }
 
 /// What an operator and the driver say of the fabric of a node.
-fn of_fabric(view: &ClusterView, node: &Node) -> Said {
-    let own = node.label(NODE_FABRIC).filter(|_| node.label(NODE_FABRIC_FROM).is_none());
-    let own = own.map(|value| (OPERATOR.to_owned(), value.to_owned()));
-    let published = view.fabric(&node.name).map(|it| (PUBLISHED.to_owned(), label_value(it)));
-    own.into_iter().chain(published).collect()
+fn of_fabric(view: &ClusterView, node: &str) -> Option<Said> {
+    let labels = &view.inventory().node(node)?.labels;
+    let own = labels.get(NODE_FABRIC).filter(|_| !labels.contains_key(NODE_FABRIC_FROM));
+    let own = own.map(|value| (OPERATOR.to_owned(), value.to_string()));
+    let published = view.fabric(node).map(|it| (PUBLISHED.to_owned(), label_value(it)));
+    Some(own.into_iter().chain(published).collect())
 }
 
 /// What an operator, the labels of others and the fabrics say of the domain of a node.
-fn of_level(view: &ClusterView, node: &Node, level: FabricLevel, sources: &[String]) -> Said {
-    let own = label(node, level.label()).filter(|_| label(node, level.source_label()).is_none());
+fn of_level(
+    view: &ClusterView,
+    node: &str,
+    level: FabricLevel,
+    sources: &[String],
+) -> Option<Said> {
+    let node = view.inventory().node(node)?;
+    let label = |key: &str| node.labels.get(key).map(|value| &**value).filter(|it| !it.is_empty());
+    let own = label(level.label()).filter(|_| label(level.source_label()).is_none());
     let own = own.map(|value| (OPERATOR.to_owned(), value.to_owned()));
     let mut has_layer = false;
     let others = sources.iter().filter_map(|key| {
@@ -137,11 +153,9 @@ fn of_level(view: &ClusterView, node: &Node, level: FabricLevel, sources: &[Stri
         (!is_farther).then(|| (key.clone(), value))
     });
     let mut all: Said = own.into_iter().chain(others).collect();
-    if level == FabricLevel::Nvlink && !all.is_empty() {
-        let fabric = label(node, NODE_FABRIC);
-        all.extend(fabric.map(|fabric| (NODE_FABRIC.to_owned(), fabric.to_owned())));
-    }
-    all
+    let fabric = label(NODE_FABRIC).filter(|_| level == FabricLevel::Nvlink && !all.is_empty());
+    all.extend(fabric.map(|fabric| (NODE_FABRIC.to_owned(), fabric.to_owned())));
+    Some(all)
 }
 
 #[cfg(test)]

@@ -29,16 +29,14 @@ impl FromStr for LevelSource {
     type Err = BadLevelSource;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::parse(text).ok_or_else(|| BadLevelSource(text.to_owned()))
-    }
-}
-
-impl LevelSource {
-    fn parse(text: &str) -> Option<Self> {
-        let (level, labels) = text.split_once('=')?;
-        let level = FabricLevel::named(level)?;
+        let bad = || BadLevelSource(text.to_owned());
+        let (level, labels) = text.split_once('=').ok_or_else(bad)?;
+        let level = FabricLevel::named(level).ok_or_else(bad)?;
         let labels: Vec<_> = labels.split(',').map(str::to_owned).collect();
-        labels.iter().all(|label| is_key(label)).then_some(Self { level, labels })
+        if labels.iter().any(|label| !is_key(label)) {
+            return Err(bad());
+        }
+        Ok(Self { level, labels })
     }
 }
 
@@ -56,9 +54,10 @@ pub struct LevelSources(BTreeMap<FabricLevel, Vec<String>>);
 impl LevelSources {
     /// The built-in sources, with those that an operator has set instead.
     pub fn with(own: Vec<LevelSource>) -> Self {
+        let owned = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
         let mut sources = BTreeMap::from([
-            (FabricLevel::Nvlink, Vec::from(NVLINK.map(str::to_owned))),
-            (FabricLevel::Block, Vec::from(BLOCK.map(str::to_owned))),
+            (FabricLevel::Nvlink, owned(&NVLINK)),
+            (FabricLevel::Block, owned(&BLOCK)),
         ]);
         sources.extend(own.into_iter().map(|source| (source.level, source.labels)));
         Self(sources)
@@ -78,18 +77,15 @@ impl Default for LevelSources {
 
 /// The nodes whose labels differ from their sources, and the labels to merge into each.
 pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
-    let due = view.present_nodes().filter_map(|node| {
-        let levels = sources.levels();
-        let changes = levels.filter_map(|(level, sources)| of_level(view, node, level, sources));
-        let change: Map<String, Value> = changes.flatten().collect();
-        (!change.is_empty()).then(|| (node.name.to_string(), change.into()))
+    let due = view.present_nodes().filter_map(|name| {
+        let node = view.inventory().node(name)?;
+        let mut change = Map::new();
+        for (level, sources) in &sources.0 {
+            change.extend(of_level(view, node, *level, sources));
+        }
+        (!change.is_empty()).then(|| (name.to_string(), change.into()))
     });
     due.collect()
-}
-
-/// A label of a node that is set and not empty.
-pub(crate) fn label<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
-    node.label(key).filter(|value| !value.is_empty())
 }
 
 /// What a source says of the domain of a node, as a label value.
@@ -97,32 +93,38 @@ pub(crate) fn said(view: &ClusterView, node: &Node, source: &str) -> Option<Stri
     let value = match source {
         TOPOLOGY => foreign_levels::of_topologies(view, node)?,
         HYPER_NODE => foreign_levels::of_hyper_nodes(view, node)?,
-        key => label(node, key)?.to_owned(),
+        label => node.labels.get(label).filter(|value| !value.is_empty())?.to_string(),
     };
     Some(label_value(&value))
 }
 
-/// The changes to the labels of one level of a node, if any is due.
+/// The changes to the labels of one level of a node.
 fn of_level(
     view: &ClusterView,
     node: &Node,
     level: FabricLevel,
     sources: &[String],
-) -> Option<[(String, Value); 2]> {
-    let (own, from) = (node.label(level.label()), node.label(level.source_label()));
+) -> Map<String, Value> {
+    let label = |key: &str| node.labels.get(key).map(|value| &**value);
+    let (own, from) = (label(level.label()), label(level.source_label()));
     let found = sources
         .iter()
         .find_map(|key| Some((said(view, node, key)?, label_value(&key.replace('/', "_")))));
-    let (value, source) = match found {
-        _ if own.is_some() && from.is_none() => return None,
-        Some((value, source)) if own != Some(&value) || from != Some(&source) => {
-            (Some(value), Some(source))
-        }
-        None if from.is_some() => (None, None),
-        _ => return None,
+    let set = |value: Option<&str>, source: Option<&str>| {
+        let text = |value: Option<&str>| value.map_or(Value::Null, Value::from);
+        Map::from_iter([
+            (level.label().to_owned(), text(value)),
+            (level.source_label().to_owned(), text(source)),
+        ])
     };
-    let source = (level.source_label().to_owned(), source.into());
-    Some([(level.label().to_owned(), value.into()), source])
+    match (found, own) {
+        (_, Some(_)) if from.is_none() => Map::new(),
+        (Some((value, source)), _) if own != Some(&value) || from != Some(&source) => {
+            set(Some(&value), Some(&source))
+        }
+        (None, _) if from.is_some() => set(None, None),
+        _ => Map::new(),
+    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,8 @@
 use crate::node_label::label_value;
 use cluster_model::names::attribute;
 use cluster_model::names::label::{GPU_COUNT, INSTANCE_TYPE, MACHINE_TYPE, NIC_COUNT, RAIL_COUNT};
-use cluster_model::node_devices::{published, text};
+use cluster_model::node_devices::{int, published, text};
 use cluster_model::view::ClusterView;
-use dra_allocator::{AttributeValue, Node};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use topology_graph::NicRole;
@@ -18,29 +17,29 @@ use topology_graph::NicRole;
 /// The nodes whose machine labels are missing or differ, and the labels to merge into
 /// each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
-    let due = view.present_nodes().filter_map(|node| {
-        let due: Map<String, Value> = wanted(view, node)?
+    let due = view.present_nodes().filter_map(|name| {
+        let labels = &view.inventory().node(name)?.labels;
+        let due: Map<String, Value> = wanted(view, name)?
             .into_iter()
-            .filter(|(key, value)| node.label(key) != Some(value))
+            .filter(|(key, value)| labels.get(*key).is_none_or(|there| **there != **value))
             .map(|(key, value)| (key.to_owned(), value.into()))
             .collect();
-        (!due.is_empty()).then(|| (node.name.to_string(), due.into()))
+        (!due.is_empty()).then(|| (name.to_string(), due.into()))
     });
     due.collect()
 }
 
 /// The machine labels of a node; `None` if it has no topology.
-fn wanted(view: &ClusterView, node: &Node) -> Option<Vec<(&'static str, String)>> {
-    let graph = view.topology(&node.name)?;
+fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>> {
+    let graph = view.topology(node)?;
     let (mut machine, mut rails) = (None, BTreeSet::new());
-    for (_, nic) in published(view, &node.name).filter(|(role, _)| role.is_nic()) {
+    for (_, nic) in published(view, node).filter(|(role, _)| role.is_nic()) {
         machine =
             machine.or_else(|| attribute::MACHINE_TYPES.iter().find_map(|name| text(nic, name)));
-        if let Some(AttributeValue::Int(rail)) = nic.attribute(attribute::RAIL) {
-            rails.insert(*rail);
-        }
+        rails.extend(int(nic, attribute::RAIL));
     }
-    let machine = machine.or(node.label(INSTANCE_TYPE)).map(label_value);
+    let instance = view.node_label(node, INSTANCE_TYPE);
+    let machine = machine.or(instance).map(label_value);
     let mut wanted = vec![
         (GPU_COUNT, graph.gpus().len().to_string()),
         (
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
     use cluster_model::snapshot;
     use cluster_model::view::Index as _;
-    use k8s_openapi::api::core::v1 as wire;
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
     use std::path::Path;
 
@@ -74,7 +73,7 @@ mod tests {
 
         let mut own = labels.clone();
         own[GPU_COUNT] = "7".into();
-        let object = |labels: &Value| -> wire::Node {
+        let object = |labels: &Value| -> Node {
             serde_json::from_value(json!({"metadata": {"name": node, "labels": labels}})).unwrap()
         };
         view.apply(object(&own)).unwrap();

@@ -4,10 +4,12 @@
 
 use cluster_model::names::label::{NODE_FABRIC, NODE_FABRIC_FROM, NVLINK_CLIQUE};
 use cluster_model::view::ClusterView;
-use dra_allocator::node::is_label_value;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
+
+/// Longest label value.
+const LABEL_MAX: usize = 63;
 
 /// Hex digits of the hash of a fabric whose name is not a valid label value.
 const DIGITS: usize = 16;
@@ -34,10 +36,12 @@ impl FabricSource {
 /// The nodes whose fabric labels differ from the known fabric, and the labels to merge
 /// into each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
-    let due = view.present_nodes().filter_map(|node| {
-        let wanted = wanted(view.fabric(&node.name), node.label(NVLINK_CLIQUE));
-        let due = labels_for(wanted, node.label(NODE_FABRIC), node.label(NODE_FABRIC_FROM))?;
-        Some((node.name.to_string(), due))
+    let due = view.present_nodes().filter_map(|name| {
+        let labels = &view.inventory().node(name)?.labels;
+        let label = |key: &str| labels.get(key).map(|value| &**value);
+        let wanted = wanted(view.fabric(name), label(NVLINK_CLIQUE));
+        let from = label(NODE_FABRIC_FROM);
+        Some((name.to_string(), labels_for(wanted, label(NODE_FABRIC), from)?))
     });
     due.collect()
 }
@@ -71,8 +75,12 @@ fn labels_for(
 
 /// The fabric as a label value: its name, or a hash if the name is not a valid value.
 pub fn label_value(fabric: &str) -> String {
-    let is_kept = !fabric.is_empty() && is_label_value(fabric);
-    if is_kept { fabric.to_owned() } else { hash(fabric) }
+    let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_label = fabric.len() <= LABEL_MAX
+        && alphanumeric(fabric.chars().next())
+        && alphanumeric(fabric.chars().next_back())
+        && fabric.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if is_label { fabric.to_owned() } else { hash(fabric) }
 }
 
 fn hash(fabric: &str) -> String {

@@ -8,7 +8,7 @@ use crate::args::CapacityArgs;
 use crate::in_use::InUse;
 use crate::kinds::{PODS, USE};
 use crate::moves::fewest;
-use crate::predicted::{add_planned, nodes};
+use crate::predicted::add_planned;
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
 use crate::source::{self, ReadCluster, Source};
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let namespace = namespace.as_deref().unwrap_or("default");
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
     let closed: BTreeSet<&str> =
-        nodes(&view).filter(|node| is_closed(&in_use.nodes, node)).collect();
+        view.present_nodes().filter(|node| is_closed(&in_use.nodes, node)).collect();
     let asked = Asked { view: &view, in_use: &in_use, policy: &policy, namespace, closed: &closed };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
     for gpus in gpus {
@@ -159,7 +159,7 @@ impl Asked<'_> {
         if answer.fit_now == 0 && answer.fit_empty > 0 && gpus.plugin.is_none() {
             let Admitted { view, ask, .. } = &admitted;
             let budget = budget(view);
-            let open = nodes(view).filter(|node| !self.closed.contains(node));
+            let open = view.present_nodes().filter(|node| !self.closed.contains(node));
             answer.to_move = fewest(&self.in_use.room(view, &budget), open, ask);
         }
         Ok(answer)
@@ -216,7 +216,7 @@ fn left_out(closed: &BTreeSet<&str>) -> String {
 /// Says that nodes take only pods that tolerate their taints, which the counted pods are assumed to do.
 fn tainted(view: &ClusterView, facts: &Nodes) -> String {
     let mut nodes_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in nodes(view).filter(|node| !is_closed(facts, node)) {
+    for node in view.present_nodes().filter(|node| !is_closed(facts, node)) {
         if let Some(taint) = facts.facts(node).and_then(|facts| facts.untolerated(&[])) {
             nodes_of.entry(taint).or_default().push(node);
         }

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let asked = former_plugins::queries(&seen);
     let holders = more_pods(&source, &asked, &mut seen)?;
     let view = &seen.view;
-    let nodes = crate::predicted::nodes(view);
+    let nodes = view.present_nodes();
     let scene = Scene {
         cluster,
         seen: &seen,

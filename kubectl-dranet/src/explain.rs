@@ -16,7 +16,7 @@ use crate::args::{ExplainArgs, Form};
 use crate::fabric_condition::why_waiting;
 use crate::in_use::InUse;
 use crate::kinds::USE;
-use crate::predicted::{add_planned, nodes, pools_of};
+use crate::predicted::{add_planned, pools_of};
 use crate::settings;
 use crate::source::ReadCluster;
 use crate::subject::{self, Subject};
@@ -194,7 +194,7 @@ fn of_admitted(pod: &Value, verdict: &Verdict, scene: Scene<'_>) -> anyhow::Resu
     let budget = budget(view);
     let room = scene.in_use.room(view, &budget).besides(&ObjectKey::new(&admitted.metadata));
     let tried = pod_claims(&admitted, view).and_then(|known| {
-        let attempt = room.attempt(&ask, nodes(view))?;
+        let attempt = room.attempt(&ask, view.present_nodes())?;
         Ok((known, attempt))
     });
     let (known, attempt) = match tried {
@@ -282,7 +282,8 @@ fn on_nodes(
     }
     let mut outcomes = Outcomes::new(room, attempt)?;
     if outcomes.fits.is_empty()
-        && let Ok(Some(Preemption { node, victims })) = room.preempt(ask, nodes(room.view()))
+        && let Ok(Some(Preemption { node, victims })) =
+            room.preempt(ask, room.view().present_nodes())
     {
         let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
         remarks.push(format!(

@@ -9,7 +9,6 @@ use crate::args::FabricArgs;
 use crate::fabric_condition::why_waiting;
 use crate::kinds::{DEPLOYMENTS, PODS, USE};
 use crate::nodes::NodeState;
-use crate::predicted::nodes;
 use crate::settings::{FABRIC_CONTROLLER, level_sources};
 use crate::source::{self, Source};
 use crate::text::{counted, table};
@@ -100,7 +99,7 @@ fn message(pod: &Value) -> Option<(String, String)> {
 /// The fabrics, by name.
 fn fabrics(view: &ClusterView, facts: &Nodes) -> Vec<Fabric> {
     let mut fabrics: BTreeMap<String, Fabric> = BTreeMap::new();
-    for node in nodes(view) {
+    for node in view.present_nodes() {
         let state = NodeState::new(view, node, facts);
         let Some(name) = state.fabric else { continue };
         let fabric = fabrics.entry(name.clone()).or_default();

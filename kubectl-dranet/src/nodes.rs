@@ -172,9 +172,8 @@ pub(crate) fn machine(view: &ClusterView, node: &str) -> String {
 
 /// The fabric of a node by its label, otherwise by its graph.
 pub(crate) fn fabric(view: &ClusterView, node: &str) -> Option<String> {
-    let labels = view.inventory().node(node).map(|node| &node.labels);
-    let label = labels.and_then(|labels| labels.get(label::NODE_FABRIC));
-    label.map(ToString::to_string).or_else(|| view.fabric(node).map(str::to_owned))
+    let label = view.node_label(node, label::NODE_FABRIC);
+    label.or_else(|| view.fabric(node)).map(str::to_owned)
 }
 
 /// Labels of a node.

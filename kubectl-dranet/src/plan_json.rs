@@ -5,7 +5,6 @@ use crate::answer::{
     PlannedPod, RequestedDevice, Unchanged,
 };
 use crate::plan::now::Now;
-use crate::predicted::nodes;
 use crate::text;
 use admission::admit::{self, Verdict};
 use admission::denial;
@@ -28,7 +27,7 @@ pub(crate) fn planned(
 ) -> anyhow::Result<String> {
     let decided = &planned.plan;
     let own = planned.template.metadata.name.as_deref();
-    let nodes = nodes(view).map(|name| node((view, name), now, own)).collect();
+    let nodes = view.present_nodes().map(|name| node((view, name), now, own)).collect();
     text::answer(
         &PlanAnswer::Planned(Box::new(PlannedPod {
             pod: verdict.pod.clone(),

@@ -13,11 +13,6 @@ use dra_allocator::{ClaimAllocation, Device, DeviceId};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{PathKind, PciAddress, Topology};
 
-/// The existing nodes, without remembered ones.
-pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
-    view.present_nodes().map(|node| &*node.name)
-}
-
 /// Adds what admission makes for a pod in a namespace to the view: its template, and that of its
 /// channel unless NVIDIA's driver has created it.
 ///

@@ -5,7 +5,6 @@ use crate::answer::{Amount, NicAmount, Top, TopNode};
 use crate::args::{ListForm, TopArgs};
 use crate::kinds::{PODS, USE};
 use crate::nodes::{NodeState, labels};
-use crate::predicted::nodes;
 use crate::source::{self, ReadCluster, Source};
 use crate::text::{self, counted, table};
 use cluster_model::room::Nodes;
@@ -56,7 +55,8 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
 /// The nodes with GPUs or NICs of DRA drivers, by name. GPUs of a device plugin are counted on nodes without
 /// those of a DRA driver.
 fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
-    let states = nodes(view)
+    let states = view
+        .present_nodes()
         .filter(|node| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node))))
         .map(|node| NodeState::new(view, node, facts));
     let states = states.filter(|it| it.gpus.all + it.nics.all > 0);

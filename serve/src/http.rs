@@ -230,11 +230,11 @@ impl Bound {
                 .max_send_buf_size(PIECE)
                 .initial_stream_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW);
-            let with_tls = |limited| {
+            let server = server.map(|limited| {
                 let acceptor = RustlsAcceptor::new(config).acceptor(limited);
                 Recognizing { acceptor, clients }
-            };
-            server.map(with_tls).serve(service).await
+            });
+            server.serve(service).await
         };
         let result = served.await;
         overdue.abort();

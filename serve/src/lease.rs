@@ -111,20 +111,17 @@ impl Lease {
         seen: &mut Option<ObservedLease>,
     ) -> Result<Option<LeaseObject>, LeaseError> {
         let lease = self.read().await?;
-        let same = |seen: &ObservedLease| {
-            seen.lease.metadata.resource_version == lease.metadata.resource_version
-        };
-        let since = seen.as_ref().filter(|seen| same(seen)).map(|seen| seen.since);
+        let same = seen
+            .as_ref()
+            .filter(|seen| seen.lease.metadata.resource_version == lease.metadata.resource_version);
+        let since = same.map(|seen| seen.since);
         let since = since.unwrap_or_else(Instant::now);
         let spec = lease.spec.clone().unwrap_or_default();
         let attempt = attempt(&spec, &self.identity, since.elapsed());
         *seen = Some(ObservedLease { lease: lease.clone(), since });
         match attempt {
             Attempt::Wait => Ok(None),
-            Attempt::Take => {
-                self.write(&lease, taken(&spec, &self.identity, self.duration, Timestamp::now()))
-                    .await
-            }
+            Attempt::Take => self.take(&lease).await,
         }
     }
 
@@ -154,11 +151,7 @@ impl Lease {
 
     /// Renews the lease. If another process has written it, checks who holds it.
     async fn renew(&self, lease: &LeaseObject) -> Result<Option<LeaseObject>, LeaseError> {
-        let spec = |lease: &LeaseObject| {
-            let spec = lease.spec.clone().unwrap_or_default();
-            taken(&spec, &self.identity, self.duration, Timestamp::now())
-        };
-        if let Some(newer) = self.write(lease, spec(lease)).await? {
+        if let Some(newer) = self.take(lease).await? {
             return Ok(Some(newer));
         }
         let lease = self.read().await?;
@@ -166,7 +159,14 @@ impl Lease {
         if holder != Some(&*self.identity) {
             return Ok(None);
         }
-        self.write(&lease, spec(&lease)).await
+        self.take(&lease).await
+    }
+
+    /// Writes this process into the lease as its holder.
+    async fn take(&self, lease: &LeaseObject) -> Result<Option<LeaseObject>, LeaseError> {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let spec = taken(&spec, &self.identity, self.duration, Timestamp::now());
+        self.write(lease, spec).await
     }
 
     /// Releases the lease, so that nobody has to wait until it expires.

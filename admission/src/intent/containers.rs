@@ -7,11 +7,10 @@
 
 mod defaults;
 
-use super::{GpuResource, GpuResources, Share};
+use super::{GpuResource, GpuResources, Share, deny};
 use crate::denial::Denial;
 use cluster_model::gpu_drivers;
-use cluster_model::names::annotation;
-use cluster_model::pod_containers::{ContainerKind, in_order};
+use cluster_model::pod_containers::{ContainerKind, in_order, main_first};
 use defaults::Defaults;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -63,7 +62,7 @@ pub(super) fn limits(
     let defaults = if is_counted { Defaults::new(pod) } else { Defaults::default() };
     let mut resource: Option<&GpuResource> = None;
     let mut counts = Vec::new();
-    for (kind, container) in all(pod) {
+    for (kind, container) in pod.spec.iter().flat_map(in_order) {
         for (name, quantity) in gpu_limits(container, resources) {
             if defaults.has(kind, &container.name, name) {
                 continue;
@@ -71,15 +70,12 @@ pub(super) fn limits(
             let found = known(container, name, trigger, resources)?;
             let first = &resource.get_or_insert(found).name;
             if first != name {
-                return Err(Denial::new(
-                    annotation::ALIGNED_NICS,
-                    trigger,
-                    format!(
-                        "container `{}` has a limit on {name} and another one on {first}; the \
-                         GPUs of one pod are of one kind",
-                        container.name
-                    ),
-                ));
+                let why = format!(
+                    "container `{}` has a limit on {name} and another one on {first}; the GPUs of \
+                     one pod are of one kind",
+                    container.name
+                );
+                return Err(deny(trigger, why));
             }
             counts.push((kind, &container.name, number(container, name, quantity, trigger)?));
         }
@@ -103,21 +99,15 @@ fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
     shares
 }
 
-fn all(pod: &Pod) -> impl Iterator<Item = (ContainerKind, &Container)> {
-    pod.spec.iter().flat_map(in_order)
-}
-
 /// Names of all containers, main ones first.
 pub(super) fn names(pod: &Pod) -> Vec<&str> {
-    let (main, init): (Vec<_>, Vec<_>) =
-        all(pod).partition(|(kind, _)| *kind == ContainerKind::Main);
-    main.into_iter().chain(init).map(|(_, container)| container.name.as_str()).collect()
+    pod.spec.iter().flat_map(main_first).map(|container| container.name.as_str()).collect()
 }
 
 /// Names of the main containers.
 pub(super) fn main_names(pod: &Pod) -> Vec<&str> {
-    let main = all(pod).filter(|(kind, _)| *kind == ContainerKind::Main);
-    main.map(|(_, container)| container.name.as_str()).collect()
+    let main = pod.spec.iter().flat_map(|spec| &spec.containers);
+    main.map(|container| container.name.as_str()).collect()
 }
 
 /// The container that gets the devices if the pod does not say which: the one that kubectl uses by
@@ -166,16 +156,12 @@ fn known<'a>(
 ) -> Result<&'a GpuResource, Denial> {
     resources.get(name).ok_or_else(|| {
         let whole = super::extended_resources().collect::<Vec<_>>().join(", ");
-        Denial::new(
-            annotation::ALIGNED_NICS,
-            trigger,
-            format!(
-                "the limit {name} of container `{}` is for a part or a share of a GPU; only \
-                 whole GPUs can be aligned with NICs",
-                container.name
-            ),
-        )
-        .allowed(format!("a limit of one of {whole}"))
+        let why = format!(
+            "the limit {name} of container `{}` is for a part or a share of a GPU; only whole GPUs \
+             can be aligned with NICs",
+            container.name
+        );
+        deny(trigger, why).allowed(format!("a limit of one of {whole}"))
     })
 }
 
@@ -186,13 +172,10 @@ fn number(
     trigger: &str,
 ) -> Result<u32, Denial> {
     quantity.0.parse().map_err(|_| {
-        Denial::new(
-            annotation::ALIGNED_NICS,
-            trigger,
-            format!(
-                "the limit {name}: \"{}\" of container `{}` is not a whole number of GPUs",
-                quantity.0, container.name
-            ),
-        )
+        let why = format!(
+            "the limit {name}: \"{}\" of container `{}` is not a whole number of GPUs",
+            quantity.0, container.name
+        );
+        deny(trigger, why)
     })
 }

@@ -6,6 +6,7 @@ use super::annotations;
 use crate::published::{publishes, selects};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::annotation;
+use cluster_model::pod_containers::main_first;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value};
@@ -127,15 +128,9 @@ pub(crate) fn of_driver(
 /// Names of the pod's extended resources, in its limits now or before the rewrite.
 /// Kubernetes' own resources have no domain.
 fn mentioned(pod: &Pod) -> BTreeSet<String> {
-    let spec = pod.spec.as_ref();
-    let main = spec.into_iter().flat_map(|spec| &spec.containers);
-    let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
-    let now = main
-        .chain(init)
-        .filter_map(|container| {
-            container.resources.as_ref().and_then(|resources| resources.limits.clone())
-        })
-        .flat_map(BTreeMap::into_keys);
+    let all = pod.spec.iter().flat_map(main_first);
+    let limits = all.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+    let now = limits.flat_map(BTreeMap::keys).cloned();
     let kept = annotations(pod).get(annotation::LIMITS);
     let kept: Map<String, Value> =
         kept.and_then(|kept| serde_json::from_str(kept).ok()).unwrap_or_default();

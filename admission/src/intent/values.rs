@@ -3,6 +3,7 @@
 use super::containers;
 use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, Pairing, device_count};
 use crate::denial::Denial;
+use crate::dns::is_label;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
@@ -88,14 +89,6 @@ pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
     }
     Err(Denial::new(name, value, "invalid value: not the name of a DeviceClass")
         .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
-}
-
-/// Whether a text is a label of a DNS name.
-fn is_label(label: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    label.bytes().all(|byte| inner(byte) || byte == b'-')
-        && label.bytes().next().is_some_and(inner)
-        && label.bytes().last().is_some_and(inner)
 }
 
 /// Parses a list of container names of the pod.

@@ -3,6 +3,7 @@
 use super::{Intent, annotations, is_triggered};
 use crate::denial::cut;
 use cluster_model::names::annotation;
+use cluster_model::pod_containers::main_first;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 /// The maximum edit distance to a known key that is suggested as a correction.
@@ -47,8 +48,7 @@ fn warning(key: &str, triggered: bool) -> Option<String> {
 /// this is for pods with NICs of other drivers, which do not.
 pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
-    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    containers
+    main_first(spec)
         .filter(|container| intent.shares.iter().any(|share| share.container == container.name))
         .filter_map(|container| cannot_lock(spec, container))
         .collect()

@@ -177,8 +177,10 @@ fn agreement(machine: &Machine<'_>, nearness: Nearness, name: &str) -> Agreement
 }
 
 fn sets(cells: &[Cell]) -> BTreeSet<(BTreeSet<PciAddress>, BTreeSet<PciAddress>)> {
-    let set = |addresses: &[PciAddress]| addresses.iter().copied().collect();
-    cells.iter().map(|cell| (set(&cell.gpus), set(&cell.nics))).collect()
+    let sets = cells
+        .iter()
+        .map(|cell| (cell.gpus.iter().copied().collect(), cell.nics.iter().copied().collect()));
+    sets.collect()
 }
 
 fn why(join: &str, name: &str) -> String {

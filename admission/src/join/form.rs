@@ -121,6 +121,13 @@ impl Order {
     }
 }
 
+impl Way {
+    /// By an attribute on all node shapes.
+    pub(crate) fn by(join: &'static str, name: &'static str) -> Self {
+        Self::Attribute { join, name, only: None }
+    }
+}
+
 impl Form {
     /// The same ways for all blocks.
     pub(crate) fn new(ways: Vec<Way>, apart: Apart) -> Self {
@@ -150,27 +157,24 @@ impl Form {
                 block.gpus.clear();
             }
         }
-        let gpu_addresses = fleet.gpu_addresses();
+        let gpu_addresses = &*fleet.gpu_addresses();
         let writers = blocks.iter().enumerate().map(|(index, block)| {
             let ways = self.ways_of(index);
-            (Writer { form: self, ways, fleet, gpu_addresses: &gpu_addresses }, block)
+            Writer { form: self, block, ways, fleet, gpu_addresses }
         });
-        let writers: Vec<_> = writers.collect();
-        let of = |written: &dyn Fn(&Writer<'_>, &Block) -> Vec<DeviceRequest>| -> Vec<_> {
-            writers.iter().flat_map(|(writer, block)| written(writer, block)).collect()
-        };
+        let writers: Vec<Writer<'_>> = writers.collect();
+        let all = writers.iter();
         let requests = match order {
-            Order::NicThenGpu => of(&|writer, it| [writer.nics(it), writer.gpus(it)].concat()),
-            Order::GpuThenNic => of(&|writer, it| [writer.gpus(it), writer.nics(it)].concat()),
+            Order::NicThenGpu => all.flat_map(|it| [it.nics(), it.gpus()].concat()).collect(),
+            Order::GpuThenNic => all.flat_map(|it| [it.gpus(), it.nics()].concat()).collect(),
             Order::NicsThenGpus => {
-                [of(&|writer, it| writer.nics(it)), of(&|writer, it| writer.gpus(it))].concat()
+                all.clone().flat_map(Writer::nics).chain(all.flat_map(Writer::gpus)).collect()
             }
         };
-        let all = || writers.iter();
         ClaimParts {
             requests,
-            constraints: all().flat_map(|(writer, block)| writer.constraints(block)).collect(),
-            nic_requests: all().flat_map(|(writer, block)| writer.nic_names(block)).collect(),
+            constraints: writers.iter().flat_map(Writer::constraints).collect(),
+            nic_requests: writers.iter().flat_map(Writer::nic_names).collect(),
         }
     }
 
@@ -215,8 +219,10 @@ impl Place {
     }
 }
 
+/// Writes a block of a claim.
 struct Writer<'a> {
     form: &'a Form,
+    block: &'a Block,
     /// The ways of the block to write.
     ways: &'a [Way],
     fleet: Fleet<'a, 'a>,
@@ -224,24 +230,26 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn nics(&self, block: &Block) -> Vec<DeviceRequest> {
-        let terms = self.fleet.terms;
-        let class = &terms.classes.nic;
-        let (name, count) = &block.nics;
-        let capacity = terms.granted.capacity.as_ref();
-        let ask = |way: &Way, count| Ask { class, count, selector: self.nic(way), capacity };
-        match self.rest(block) {
-            None => vec![self.request(name, |way| ask(way, *count))],
+    fn nics(&self) -> Vec<DeviceRequest> {
+        let (name, count) = &self.block.nics;
+        match self.rest() {
+            None => vec![self.request(name, |way| self.nic_ask(way, *count))],
             Some((rest, others)) => {
-                let anchor = self.request(name, |way| ask(way, 1));
-                vec![anchor, exactly(&rest, ask(&Way::Any, others))]
+                let anchor = self.request(name, |way| self.nic_ask(way, 1));
+                vec![anchor, exactly(&rest, self.nic_ask(&Way::Any, others))]
             }
         }
     }
 
-    fn gpus(&self, block: &Block) -> Vec<DeviceRequest> {
+    fn nic_ask(&self, way: &Way, count: u32) -> Ask<'_> {
+        let terms = self.fleet.terms;
+        let capacity = terms.granted.capacity.as_ref();
+        Ask { class: &terms.classes.nic, count, selector: self.nic(way), capacity }
+    }
+
+    fn gpus(&self) -> Vec<DeviceRequest> {
         let class = &self.fleet.terms.classes.gpu;
-        self.gpu_requests(block)
+        self.gpu_requests()
             .iter()
             .map(|(name, count)| {
                 self.request(name, |way| Ask {
@@ -255,23 +263,23 @@ impl Writer<'_> {
     }
 
     /// Names and counts of the requests for GPUs; with an anchor, one request per GPU.
-    fn gpu_requests(&self, block: &Block) -> Vec<(String, u32)> {
+    fn gpu_requests(&self) -> Vec<(String, u32)> {
         if !self.is_anchored() {
-            return block.gpus.clone();
+            return self.block.gpus.clone();
         }
-        let all = block.gpus.iter();
+        let all = self.block.gpus.iter();
         all.flat_map(|(name, count)| (0..*count).map(move |i| (format!("{name}-{i}"), 1))).collect()
     }
 
     /// Name and count of the request for the NICs besides the anchor.
-    fn rest(&self, block: &Block) -> Option<(String, u32)> {
-        let (name, count) = &block.nics;
+    fn rest(&self) -> Option<(String, u32)> {
+        let (name, count) = &self.block.nics;
         (self.is_anchored() && *count > 1).then(|| (format!("{name}-rest"), count - 1))
     }
 
-    fn nic_names(&self, block: &Block) -> Vec<String> {
-        let rest = self.rest(block).map(|(name, _)| name);
-        [block.nics.0.clone()].into_iter().chain(rest).collect()
+    fn nic_names(&self) -> Vec<String> {
+        let rest = self.rest().map(|(name, _)| name);
+        [self.block.nics.0.clone()].into_iter().chain(rest).collect()
     }
 
     fn is_anchored(&self) -> bool {
@@ -345,11 +353,11 @@ impl Writer<'_> {
         }
     }
 
-    fn constraints(&self, block: &Block) -> Vec<DeviceConstraint> {
+    fn constraints(&self) -> Vec<DeviceConstraint> {
         let ways = self.ways;
         if let [only] = ways {
-            let gpus = block.gpus.iter().map(|(name, _)| name.clone());
-            let requests = [block.nics.0.clone()].into_iter().chain(gpus).collect();
+            let gpus = self.block.gpus.iter().map(|(name, _)| name.clone());
+            let requests = [self.block.nics.0.clone()].into_iter().chain(gpus).collect();
             return match only {
                 Way::Attribute { name, .. } => vec![match_attribute(requests, name)],
                 Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => Vec::new(),
@@ -357,11 +365,10 @@ impl Writer<'_> {
         }
         let near = ways.iter().enumerate().filter(|(_, way)| **way != Way::Any);
         match self.form.apart {
-            Apart::Kind => near.flat_map(|(i, way)| self.way_constraints(block, i, way)).collect(),
+            Apart::Kind => near.flat_map(|(i, way)| self.way_constraints(i, way)).collect(),
             Apart::Anchor { nics_by } => {
-                let apart = near.flat_map(|(i, _)| self.anchor_constraints(block, i));
-                let rest =
-                    self.rest(block).map(|_| match_attribute(self.nic_names(block), nics_by));
+                let apart = near.flat_map(|(i, _)| self.anchor_constraints(i));
+                let rest = self.rest().map(|_| match_attribute(self.nic_names(), nics_by));
                 apart.chain(rest).collect()
             }
             Apart::Block => Vec::new(),
@@ -369,14 +376,14 @@ impl Writer<'_> {
     }
 
     /// Constraints that exclude choosing the anchor by this way and a GPU by another.
-    fn anchor_constraints(&self, block: &Block, i: usize) -> Vec<DeviceConstraint> {
-        let named = |request: &str, i: usize| self.subrequest(request, i);
-        self.gpu_requests(block)
+    fn anchor_constraints(&self, i: usize) -> Vec<DeviceConstraint> {
+        self.gpu_requests()
             .iter()
             .map(|(gpu, _)| {
                 let others = (0..self.ways.len()).filter(|j| *j != i);
-                let gpus = others.map(|j| named(gpu, j));
-                let requests = [named(&block.nics.0, i)].into_iter().chain(gpus).collect();
+                let gpus = others.map(|j| self.subrequest(gpu, j));
+                let anchor = self.subrequest(&self.block.nics.0, i);
+                let requests = [anchor].into_iter().chain(gpus).collect();
                 match_attribute(requests, attribute::PCI_BUS_ID)
             })
             .collect()
@@ -399,25 +406,26 @@ impl Writer<'_> {
 
     /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is
     /// an attribute.
-    fn way_constraints(&self, block: &Block, i: usize, way: &Way) -> Vec<DeviceConstraint> {
-        if block.gpus.is_empty() {
-            let nics = vec![self.subrequest(&block.nics.0, i)];
-            return match way {
-                Way::Attribute { name, .. } => vec![match_attribute(nics, name)],
-                Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => Vec::new(),
-            };
-        }
-        let Some(kind) = self.fleet.driver().kind_attribute else { return Vec::new() };
-        let gpus = |wanted: &dyn Fn(usize) -> bool| -> Vec<String> {
-            let ways = (0..self.ways.len()).filter(|j| wanted(*j));
-            ways.flat_map(|j| block.gpus.iter().map(move |(gpus, _)| (gpus, j)))
-                .map(|(gpus, j)| self.subrequest(gpus, j))
-                .collect()
+    fn way_constraints(&self, i: usize, way: &Way) -> Vec<DeviceConstraint> {
+        let nics = [self.subrequest(&self.block.nics.0, i)];
+        let kind = self.fleet.driver().kind_attribute;
+        let kind = kind.filter(|_| !self.block.gpus.is_empty());
+        let apart = kind.map(|kind| {
+            let others = (0..self.ways.len()).filter(|j| *j != i);
+            let gpus: Vec<String> = others.flat_map(|j| self.gpus_by(j)).collect();
+            match_attribute([&nics, &*gpus].concat(), kind)
+        });
+        let together = match way {
+            Way::Attribute { name, .. } if kind.is_some() || self.block.gpus.is_empty() => {
+                Some(match_attribute([&nics, &*self.gpus_by(i)].concat(), name))
+            }
+            Way::Attribute { .. } | Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => None,
         };
-        let nics = || vec![self.subrequest(&block.nics.0, i)];
-        let apart = match_attribute([nics(), gpus(&|j| j != i)].concat(), kind);
-        let Way::Attribute { name, .. } = way else { return vec![apart] };
-        let together = [nics(), gpus(&|j| j == i)].concat();
-        vec![apart, match_attribute(together, name)]
+        apart.into_iter().chain(together).collect()
+    }
+
+    /// The subrequests for GPUs by a way.
+    fn gpus_by(&self, way: usize) -> Vec<String> {
+        self.block.gpus.iter().map(|(name, _)| self.subrequest(name, way)).collect()
     }
 }

@@ -63,7 +63,8 @@ fn whole<'m>(fleet: Fleet<'_, 'm>, of: &MachineType, nearness: Nearness) -> Opti
         return None;
     }
     let promises = Promises::of_each(fleet.machines, |machine| {
-        promise(machine_type(machine).as_ref() == Some(of) && takes_all(machine), nearness)
+        let is_served = machine_type(machine).as_ref() == Some(of) && takes_all(machine);
+        Promise::best(is_served.then_some(nearness), false)
     });
     let gpus = of_type().flat_map(|machine| machine.devices.gpus.keys().copied());
     let mut cell = PinnedCell {
@@ -80,11 +81,6 @@ fn whole<'m>(fleet: Fleet<'_, 'm>, of: &MachineType, nearness: Nearness) -> Opti
     let form = Form::by_block(vec![vec![Way::Pinned(cell)]]);
     let candidate = Candidate::new(fleet, (JOIN, why.to_owned()), form, promises);
     Candidate { demand: counts.clone(), ..candidate }.if_any_served()
-}
-
-/// The promise of a claim that serves a machine, or does not.
-fn promise(is_served: bool, nearness: Nearness) -> Promise {
-    if is_served { Promise::Near(nearness) } else { Promise::Nothing }
 }
 
 /// Every choice of cells for the blocks on machines of a type: one cell per block.
@@ -141,15 +137,19 @@ fn candidate<'m>(
     }
     let mut cells = blocks.to_vec();
     cells.dedup();
-    let count = |cell: &PinnedCell| blocks.iter().filter(|block| *block == cell).count();
+    let counts = cells.iter().map(|cell| blocks.iter().filter(|block| *block == cell).count());
+    let counts: Vec<usize> = counts.collect();
     let promises = Promises::of_each(fleet.machines, |machine| {
         let is_served = machine_type(machine).as_ref() == Some(of)
             && address_attribute(fleet, machine) == cells[0].address_attribute
-            && cells.iter().all(|cell| demand.capacity(&cell.on(machine)) >= count(cell));
-        promise(is_served, nearness)
+            && cells
+                .iter()
+                .zip(&counts)
+                .all(|(cell, count)| demand.capacity(&cell.on(machine)) >= *count);
+        Promise::best(is_served.then_some(nearness), false)
     });
     // Blocks in the same cell are merged if all containers share the GPUs.
-    let sizes: Vec<_> = cells.iter().filter_map(|cell| u32::try_from(count(cell)).ok()).collect();
+    let sizes: Vec<_> = counts.iter().filter_map(|count| u32::try_from(*count).ok()).collect();
     let (demand, ways) = match fleet.terms.counts {
         Some(_) => (demand.in_sizes(&sizes), cells.as_slice()),
         None => (demand.clone(), blocks),

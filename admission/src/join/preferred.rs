@@ -347,15 +347,9 @@ fn near(fleet: Fleet<'_, '_>, machine: &Machine<'_>, nearness: Nearness) -> BTre
 /// Plain counts, if every machine with enough devices is used as a whole. There is no
 /// other choice of devices, so near devices are always included.
 fn whole<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidate<'m>> {
-    let demand = fleet.demand();
-    let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
-    let takes_all = |machine: &Machine<'_>| {
-        let devices = &machine.devices;
-        devices.gpus.len() == gpus && devices.nics.len() == nics
-    };
-    let counts = fleet.terms.counts.as_ref().filter(|_| {
-        fleet.machines.iter().all(|machine| !fleet.has_enough(machine) || takes_all(machine))
-    })?;
+    let mut enough = fleet.machines.iter().filter(|machine| fleet.has_enough(machine));
+    let takes_all = enough.all(|machine| fleet.demand().takes_all(machine));
+    let counts = fleet.terms.counts.as_ref().filter(|_| takes_all)?;
     let why = "the pod takes every GPU and NIC of its node, so that no nearer ones are left";
     let promises = Promises::of_each(fleet.machines, |machine| {
         if fleet.has_enough(machine) { Promise::Near(nearness) } else { Promise::Nothing }
@@ -398,7 +392,7 @@ fn whole_or_any<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidat
 /// Plain counts of any devices, if no machine can serve near ones, or if a claim cannot express
 /// which are near.
 pub(crate) fn unaligned<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Candidate<'m> {
-    let could = fleet.machines.iter().any(|it| fleet.demand().fits(&nearness.cells(it)));
+    let could = fleet.any_fits(nearness);
     let (why, far_because) = if could {
         ("no claim can say which are near", "no claim can say which are near")
     } else {

@@ -7,6 +7,7 @@
 
 use super::form::{CellWay, Place};
 use cluster_model::machines::Machine;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use topology_graph::{Cell, PciAddress, ShapeHash};
 
@@ -95,13 +96,13 @@ impl CellWays {
 
     /// A different way for each cell, for as many cells as possible (augmenting paths).
     fn homes(&self, kind: &MachineCells, cells: &[Cell]) -> Vec<Option<usize>> {
-        let possible = |cell: &Cell| -> Vec<usize> {
-            let mut ways: Vec<_> =
-                (0..self.0.len()).filter(|way| self.0[*way].with(kind, cell).is_some()).collect();
-            ways.sort_by_key(|way| std::cmp::Reverse(self.0[*way].in_common(cell)));
+        let possible = cells.iter().map(|cell| {
+            let ways = (0..self.0.len()).filter(|way| self.0[*way].with(kind, cell).is_some());
+            let mut ways: Vec<usize> = ways.collect();
+            ways.sort_by_key(|way| Reverse(self.0[*way].in_common(cell)));
             ways
-        };
-        let possible: Vec<_> = cells.iter().map(possible).collect();
+        });
+        let possible: Vec<_> = possible.collect();
         let mut taken: Vec<Option<usize>> = vec![None; self.0.len()];
         for cell in 0..cells.len() {
             augment(cell, &possible, &mut taken, &mut BTreeSet::new());
@@ -150,13 +151,14 @@ impl Draft {
             return None;
         }
         // All NICs that the way selects on a shape are in one place.
-        let own = |place: &PlaceDraft| place.kinds.iter().any(|it| it.overlaps(kind));
-        let is_known = draft.places.iter().any(own);
-        let fits = |place: &PlaceDraft| {
+        let is_known = draft.places.iter().any(|place| place.overlaps(kind));
+        let home = draft.places.iter().position(|place| {
             let both = &place.nics | &nics;
-            (own(place) || !is_known) && kind.holds(gpus, &both) && place.holds(gpus, &both)
-        };
-        match draft.places.iter().position(fits) {
+            (place.overlaps(kind) || !is_known)
+                && kind.holds(gpus, &both)
+                && place.holds(gpus, &both)
+        });
+        match home {
             Some(index) => {
                 let place = &mut draft.places[index];
                 place.nics.extend(nics);
@@ -184,6 +186,11 @@ impl Draft {
 impl PlaceDraft {
     fn holds(&self, gpus: &BTreeSet<PciAddress>, nics: &BTreeSet<PciAddress>) -> bool {
         self.kinds.iter().all(|kind| kind.holds(gpus, nics))
+    }
+
+    /// Returns true if it has a shape of this kind.
+    fn overlaps(&self, kind: &MachineCells) -> bool {
+        self.kinds.iter().any(|it| it.overlaps(kind))
     }
 
     fn into_place(self) -> Place {

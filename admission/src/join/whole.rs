@@ -28,8 +28,8 @@ pub(crate) fn propose<'m>(fleet: Fleet<'_, 'm>, levels: &Levels<'m>) -> Vec<Cand
 
 /// The candidate for all devices of a node.
 fn all<'m>(fleet: Fleet<'_, 'm>, levels: &Levels<'m>) -> Option<Candidate<'m>> {
-    let takes_all = |machine: &&Machine<'_>| is_whole(machine, fleet, levels);
-    let (whole, others): (Vec<&Machine<'m>>, Vec<_>) = fleet.machines.iter().partition(takes_all);
+    let (whole, others): (Vec<&Machine<'m>>, Vec<_>) =
+        fleet.machines.iter().partition(|machine| is_whole(machine, fleet, levels));
     let others = others.into_iter().filter(|machine| fleet.has_enough(machine));
     let wrong: BTreeSet<ShapeHash> = others.flat_map(|it| it.shapes.iter().copied()).collect();
     let right: BTreeSet<ShapeHash> = whole.iter().flat_map(|it| it.shapes.clone()).collect();

@@ -1,7 +1,7 @@
 //! The time at the API server. Certificates are for its clock: one that a leader with a wrong clock
 //! makes would be refused.
 
-use super::LeaderError;
+use super::{LeaderError, reading};
 use axum::http::{Request, header};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
 use kube::Client;
@@ -13,14 +13,12 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// The time in the header `Date` of an answer of the API server; our own time if a proxy removes
 /// the header.
 pub(super) async fn now_at_the_api_server(client: &Client) -> Result<Timestamp, LeaderError> {
-    let failed = |source| LeaderError::Read {
-        kind: "the time of the API server from",
-        name: "/version".to_owned(),
-        source: Box::new(source),
+    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError);
+    let answer = match request {
+        Ok(request) => client.send(request).await,
+        Err(error) => Err(error),
     };
-    let request = Request::get("/version").body(Body::empty());
-    let request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
-    let answer = client.send(request).await.map_err(failed)?;
+    let answer = answer.map_err(reading("the time of the API server from", "/version"))?;
     let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok());
     let now = Timestamp::now();
     let Some(theirs) = date.and_then(parsed) else { return Ok(now) };

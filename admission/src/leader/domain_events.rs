@@ -2,13 +2,11 @@
 
 use super::Leader;
 use crate::needed_domain::NeededDomain;
-use crate::pod_event::{REPORTER, beginning};
+use crate::pod_event::{self, beginning};
 use cluster_model::names::EVENT_COMPUTE_DOMAIN;
 use cluster_model::view::ObjectKey;
 use futures::{StreamExt, stream};
-use k8s_openapi::Resource as _;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use k8s_openapi::api::core::v1::ObjectReference;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of concurrent writes.
@@ -32,17 +30,10 @@ impl Leader {
         told: &mut Told,
     ) -> bool {
         let due = due(needed, missing, told);
-        let source = Reporter { controller: REPORTER.to_owned(), instance: None };
-        let recorder = Recorder::new(self.templates.client.clone(), source);
+        let recorder = pod_event::recorder(&self.templates.client);
         let sent: Vec<_> = stream::iter(due)
             .map(async |(about, note)| {
-                let event = Event {
-                    type_: EventType::Warning,
-                    reason: EVENT_COMPUTE_DOMAIN.to_owned(),
-                    note: Some(note.clone()),
-                    action: "Create".to_owned(),
-                    secondary: None,
-                };
+                let event = pod_event::warning("Create", EVENT_COMPUTE_DOMAIN, &note);
                 let outcome = recorder.publish(&event, &about).await;
                 (about.uid.unwrap_or_default(), note, outcome)
             })
@@ -78,37 +69,15 @@ fn due(
              admission tries again",
             domain.key.name
         );
-        for about in [pod(domain), owner(domain)] {
+        let (namespace, (pod, uid)) = (&domain.key.namespace, &domain.pod);
+        let owner = pod_event::about_owner(namespace, &domain.owner);
+        for about in [pod_event::about_pod(namespace, pod, uid), owner] {
             wanted.insert((about.uid.clone().unwrap_or_default(), note.clone()), about);
         }
     }
     told.retain(|event| wanted.contains_key(event));
     let due = wanted.into_iter().filter(|(event, _)| !told.contains(event));
     due.map(|((_, note), about)| (about, note)).collect()
-}
-
-fn pod(domain: &NeededDomain) -> ObjectReference {
-    let (name, uid) = domain.pod.clone();
-    ObjectReference {
-        api_version: Some(Pod::API_VERSION.to_owned()),
-        kind: Some(Pod::KIND.to_owned()),
-        namespace: Some(domain.key.namespace.clone()),
-        name: Some(name),
-        uid: Some(uid),
-        ..ObjectReference::default()
-    }
-}
-
-fn owner(domain: &NeededDomain) -> ObjectReference {
-    let owner = domain.owner.clone();
-    ObjectReference {
-        api_version: Some(owner.api_version),
-        kind: Some(owner.kind),
-        namespace: Some(domain.key.namespace.clone()),
-        name: Some(owner.name),
-        uid: Some(owner.uid),
-        ..ObjectReference::default()
-    }
 }
 
 #[cfg(test)]

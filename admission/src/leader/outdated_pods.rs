@@ -4,15 +4,16 @@
 
 use super::{Leader, LeaderError};
 use crate::admit::{fits_anew, free_elsewhere};
+use crate::group;
 use crate::plan::Policy;
-use crate::pod_event::REPORTER;
-use crate::waiting_pods::{UnschedulablePod, WaitingPods};
+use crate::pod_event;
+use crate::waiting_pods::UnschedulablePod;
 use crate::wording::nodes;
-use cluster_model::view::ClusterView;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use cluster_model::view::{ClusterView, ObjectKey};
+use k8s_openapi::api::core::v1::Pod;
 use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::time::{Duration, Instant};
 
 /// The interval between checks of the same pod.
@@ -32,12 +33,8 @@ struct Finding {
 impl Leader {
     /// Checks pods that no node can serve, a few at a time. Returns the time until the next check
     /// is due.
-    pub(super) async fn report_outdated(
-        &self,
-        waiting: &WaitingPods,
-        looked: &mut Looked,
-    ) -> Option<Duration> {
-        let pods = waiting.unschedulable();
+    pub(super) async fn report_outdated(&self, looked: &mut Looked) -> Option<Duration> {
+        let pods = self.waiting.unschedulable();
         looked.retain(|uid, _| pods.iter().any(|pod| pod.uid == *uid));
         for pod in due(&pods, looked, Instant::now()) {
             let reported = self.report(pod).await.unwrap_or_else(|error| {
@@ -61,16 +58,13 @@ impl Leader {
             .ok()
             .flatten();
         let Some(Finding { reason, note }) = found else { return Ok(false) };
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "Plan".to_owned(),
-            secondary: None,
-        };
-        let source = Reporter { controller: REPORTER.to_owned(), instance: None };
-        let recorder = Recorder::new(self.templates.client.clone(), source);
-        for about in [Some(this(waiting)), owner(&pod)].into_iter().flatten() {
+        let event = pod_event::warning("Plan", reason, &note);
+        let recorder = pod_event::recorder(&self.templates.client);
+        let ObjectKey { namespace, name } = &waiting.key;
+        let owner = group::controller(&pod.metadata);
+        let owner = owner.map(|owner| pod_event::about_owner(namespace, owner));
+        let this = pod_event::about_pod(namespace, name, &waiting.uid);
+        for about in iter::once(this).chain(owner) {
             let written = recorder.publish(&event, &about).await;
             written.map_err(super::writing("Event on Pod", &waiting.key.to_string()))?;
         }
@@ -96,31 +90,6 @@ fn finding(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Finding> {
         nodes(&fitting)
     );
     Some(Finding { reason: "NewClaimFits", note })
-}
-
-fn this(pod: &UnschedulablePod) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.key.namespace.clone()),
-        name: Some(pod.key.name.clone()),
-        uid: Some(pod.uid.clone()),
-        ..ObjectReference::default()
-    }
-}
-
-/// The controller of a pod.
-fn owner(pod: &Pod) -> Option<ObjectReference> {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    let owner = owners.find(|owner| owner.controller == Some(true))?;
-    Some(ObjectReference {
-        api_version: Some(owner.api_version.clone()),
-        kind: Some(owner.kind.clone()),
-        namespace: pod.metadata.namespace.clone(),
-        name: Some(owner.name.clone()),
-        uid: Some(owner.uid.clone()),
-        ..ObjectReference::default()
-    })
 }
 
 /// The time until a pod is checked; `None` if it already has its event.

@@ -11,7 +11,7 @@ use crate::plan::Policy;
 use crate::pod_event;
 use crate::server::metrics::TemplateOutcome;
 use crate::server::templates::TemplateWrite;
-use crate::waiting_pods::{TemplateUser, WaitingPods};
+use crate::waiting_pods::TemplateUser;
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
@@ -52,14 +52,11 @@ enum NotRecreated {
 impl Leader {
     /// Recreates missing templates that waiting pods refer to. `lost` contains those that cannot be
     /// recreated. Returns the time until the next check.
-    pub(super) async fn recreate_missing(
-        &self,
-        waiting: &WaitingPods,
-        lost: &mut Lost,
-    ) -> Option<Duration> {
-        let soon = missing(&self.templates.view.read(), waiting.templates_after(Duration::ZERO));
+    pub(super) async fn recreate_missing(&self, lost: &mut Lost) -> Option<Duration> {
+        let soon =
+            missing(&self.templates.view.read(), self.waiting.templates_after(Duration::ZERO));
         lost.retain(|(key, pod), _| soon.get(key).is_some_and(|user| user.pod == *pod));
-        let missing = missing(&self.templates.view.read(), waiting.templates_after(GRACE));
+        let missing = missing(&self.templates.view.read(), self.waiting.templates_after(GRACE));
         for (key, user) in missing.iter().filter(|(_, user)| user.is_admitted) {
             if let Err(error) = self.recreate(key, &user.pod, lost).await {
                 let error = Chain(&*error);

@@ -4,6 +4,7 @@ use super::lifecycle::{TemplateAction, TemplateUse, due};
 use super::outdated_pods::Looked;
 use super::recreate::Lost;
 use super::{Leader, LeaderError, after, reading, writing};
+use crate::pod_event;
 use crate::rewrite;
 use crate::server::metrics::TemplateOutcome;
 use crate::template::{self, MANAGED_BY, MANAGED_BY_LABEL, TEMPLATE_LABEL};
@@ -30,33 +31,29 @@ const PAGE: u32 = 100;
 impl Leader {
     /// Keeps the templates of pods without a node.
     pub(super) async fn keep_templates(&self) {
-        self.keep_templates_of(&self.waiting).await;
-    }
-
-    async fn keep_templates_of(&self, waiting: &WaitingPods) {
         let mut lost = Lost::new();
         let mut looked = Looked::new();
         let view = &self.templates.view;
         loop {
             let seen = view.read().revision();
             let next = [
-                self.recreate_missing(waiting, &mut lost).await,
-                self.carry_out_due(waiting).await,
-                self.report_outdated(waiting, &mut looked).await,
+                self.recreate_missing(&mut lost).await,
+                self.carry_out_due().await,
+                self.report_outdated(&mut looked).await,
             ];
             tokio::time::sleep(PAUSE).await;
             tokio::select! {
                 () = view.changed_since(seen, |now| (now.claims, now.templates)) => {}
-                () = waiting.changed() => {}
+                () = self.waiting.changed() => {}
                 () = after(next.into_iter().flatten().min()) => {}
             }
         }
     }
 
     /// Carries out the due actions on templates. Returns the time until the next one.
-    async fn carry_out_due(&self, waiting: &WaitingPods) -> Option<Duration> {
+    async fn carry_out_due(&self) -> Option<Duration> {
         let now = Timestamp::now();
-        let (due, mut next) = self.due(waiting, now);
+        let (due, mut next) = self.due(now);
         for due in due {
             if let Err(error) = self.carry_out(&due).await {
                 let error = Chain(&error);
@@ -68,9 +65,9 @@ impl Leader {
     }
 
     /// The due actions on templates, decided from memory, and the time until the next one.
-    fn due(&self, waiting: &WaitingPods, now: Timestamp) -> (Vec<Due>, Option<Duration>) {
+    fn due(&self, now: Timestamp) -> (Vec<Due>, Option<Duration>) {
         let view = self.templates.view.read();
-        let used = used(&view, waiting);
+        let used = used(&view, &self.waiting);
         let keep = SignedDuration::try_from(self.keep_unused).unwrap_or(SignedDuration::MAX);
         let ours = view.templates().filter(|(_, template)| is_ours(template));
         let all = ours.filter_map(|(key, template)| {
@@ -150,13 +147,9 @@ impl Leader {
         written(self.templates.api(key).delete(&key.name, &params).await.map(drop), key)
     }
 
-    /// Reads one pod with only the permission to list pods.
     pub(super) async fn pod(&self, key: &ObjectKey) -> Result<Option<Pod>, LeaderError> {
-        let client = self.templates.client.clone();
-        let pods: Api<Pod> = Api::namespaced(client, &key.namespace);
-        let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
-        let pods = pods.list(&named).await.map_err(reading("Pod", &key.to_string()))?;
-        Ok(pods.items.into_iter().next())
+        let read = pod_event::read_pod(&self.templates.client, key).await;
+        read.map_err(reading("Pod", &key.to_string()))
     }
 }
 

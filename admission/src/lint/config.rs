@@ -1,6 +1,6 @@
 //! Checks configuration for this driver, parsed as the driver parses it.
 
-use super::{Check, Finding, Severity};
+use super::{Check, Finding};
 use cluster_model::names;
 use cluster_model::network_config::NetworkConfig;
 use dra_allocator::Claim;
@@ -13,15 +13,11 @@ pub(super) fn check(claim: &Claim) -> Vec<Finding> {
         let json = it.config.parameters.to_string();
         let error = NetworkConfig::from_json(json.as_bytes()).err()?;
         let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-        Some(Finding {
-            check: Check::RefusedConfig,
-            severity: Severity::Error,
-            place: format!("config #{index}"),
-            message: format!(
-                "the driver {} will refuse it, so that no container starts: {error}{source}",
-                names::DRIVER
-            ),
-        })
+        let message = format!(
+            "the driver {} will refuse it, so that no container starts: {error}{source}",
+            names::DRIVER
+        );
+        Some(Check::RefusedConfig.found(format!("config #{index}"), message))
     })
     .collect()
 }

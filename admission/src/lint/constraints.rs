@@ -5,13 +5,14 @@
 
 use super::counts::needed;
 use super::supply::{NodeSupply, Supply, full_name};
-use super::{Check, Finding, Severity};
+use super::{Check, Finding};
 use crate::plan::FABRIC_ATTRIBUTES;
 use crate::wording::count;
 use cluster_model::names::annotation;
 use dra_allocator::claim::{Constraint, ConstraintKind};
 use dra_allocator::{AttributeValue, Device};
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 
 /// The most values per request that a finding lists.
 const VALUES_SHOWN: usize = 3;
@@ -51,8 +52,10 @@ fn bound<'a>(supply: &'a Supply<'_>, constraint: &Constraint) -> Option<Vec<Boun
         it.parts.len() == all
     });
     let attribute = constraint.kind.attribute()?;
-    let all = || bound.iter().flat_map(|it| everywhere(supply, it));
-    let lists = all().any(|it| it.attribute(attribute).is_some_and(AttributeValue::is_list));
+    let lists = bound.iter().any(|it| {
+        let mut values = everywhere(supply, it).filter_map(|device| device.attribute(attribute));
+        values.any(AttributeValue::is_list)
+    });
     let some = bound.iter().all(|it| everywhere(supply, it).next().is_some());
     (are_whole && some && !lists && !bound.is_empty()).then_some(bound)
 }
@@ -78,30 +81,9 @@ fn one_value(
     attribute: &str,
     place: String,
 ) -> Option<Finding> {
-    let mut lacking = bound
-        .iter()
-        .filter(|it| everywhere(supply, it).all(|device| device.attribute(attribute).is_none()));
-    let never = |message| {
-        let message = format!("{message}, so the pod stays Pending{}", remedy(supply, bound));
-        Finding {
-            check: Check::NeverHolds,
-            severity: Severity::Error,
-            place: place.clone(),
-            message,
-        }
-    };
-    if let Some(it) = lacking.next() {
-        return Some(never(format!("no device of request `{}` publishes it", it.name)));
-    }
-    if !supply.nodes.iter().any(|node| can_hold(node, bound, attribute)) {
-        let values =
-            bound.iter().map(|it| format!("`{}` {}", it.name, values(supply, it, attribute)));
-        let wanted = bound.iter().map(|it| format!("{} of `{}`", it.needed, it.name));
-        return Some(never(format!(
-            "no node has one value of it on {} (published are: {})",
-            wanted.collect::<Vec<_>>().join(" and "),
-            values.collect::<Vec<_>>().join("; ")
-        )));
+    if let Some(why) = why_never(supply, bound, attribute) {
+        let message = format!("{why}, so the pod stays Pending{}", remedy(supply, bound));
+        return Some(Check::NeverHolds.found(place, message));
     }
     let mut enough = supply.nodes.iter().filter(|node| is_enough(node, bound));
     enough
@@ -111,6 +93,26 @@ fn one_value(
             values.len() == 1 && !values.contains(&None)
         })
         .then(|| always(bound, attribute, place))
+}
+
+/// Why no choice of devices has one value of the attribute, if none has.
+fn why_never(supply: &Supply<'_>, bound: &[Bound<'_>], attribute: &str) -> Option<String> {
+    let mut lacking = bound
+        .iter()
+        .filter(|it| everywhere(supply, it).all(|device| device.attribute(attribute).is_none()));
+    if let Some(it) = lacking.next() {
+        return Some(format!("no device of request `{}` publishes it", it.name));
+    }
+    if supply.nodes.iter().any(|node| can_hold(node, bound, attribute)) {
+        return None;
+    }
+    let values = bound.iter().map(|it| format!("`{}` {}", it.name, values(supply, it, attribute)));
+    let wanted = bound.iter().map(|it| format!("{} of `{}`", it.needed, it.name));
+    Some(format!(
+        "no node has one value of it on {} (published are: {})",
+        wanted.collect::<Vec<_>>().join(" and "),
+        values.collect::<Vec<_>>().join("; ")
+    ))
 }
 
 fn always(bound: &[Bound<'_>], attribute: &str, place: String) -> Finding {
@@ -126,7 +128,7 @@ fn always(bound: &[Bound<'_>], attribute: &str, place: String) -> Finding {
     } else {
         "always true here: on every node all devices that could be chosen have one value".to_owned()
     };
-    Finding { check: Check::AlwaysHolds, severity: Severity::Note, place, message }
+    Check::AlwaysHolds.found(place, message)
 }
 
 fn distinct(
@@ -136,12 +138,8 @@ fn distinct(
     place: String,
 ) -> Option<Finding> {
     let wanted = bound.iter().map(|it| it.needed).sum::<usize>();
-    let values = |node: &NodeSupply<'_>| {
-        let values: BTreeSet<_> =
-            chosen(node, bound).filter_map(|device| device.attribute(attribute)).collect();
-        values.len()
-    };
-    let most = supply.nodes.iter().map(values).max().unwrap_or_default();
+    let most = supply.nodes.iter().map(|node| values_of(node, bound, attribute)).max();
+    let most = most.unwrap_or_default();
     if most < wanted {
         let message = format!(
             "the requests need {} with distinct values, and no node has more than {}, so the \
@@ -149,19 +147,12 @@ fn distinct(
             count(wanted, "device"),
             count(most, "value")
         );
-        return Some(Finding {
-            check: Check::NeverHolds,
-            severity: Severity::Error,
-            place,
-            message,
-        });
+        return Some(Check::NeverHolds.found(place, message));
     }
-    let all = supply.nodes.iter().all(|node| values(node) == chosen(node, bound).count());
-    all.then(|| Finding {
-        check: Check::AlwaysHolds,
-        severity: Severity::Note,
-        place,
-        message: "always true here: on every node, all devices have distinct values".to_owned(),
+    let mut nodes = supply.nodes.iter();
+    nodes.all(|node| values_of(node, bound, attribute) == chosen(node, bound).count()).then(|| {
+        let why = "always true here: on every node, all devices have distinct values";
+        Check::AlwaysHolds.found(place, why)
     })
 }
 
@@ -191,25 +182,18 @@ fn is_enough(node: &NodeSupply<'_>, bound: &[Bound<'_>]) -> bool {
 
 /// The node's devices that the covered requests could take, each once.
 fn chosen<'a>(node: &NodeSupply<'a>, bound: &[Bound<'_>]) -> impl Iterator<Item = &'a Device> {
-    let parts: Vec<_> = bound.iter().flat_map(|it| it.parts.iter().copied()).collect();
-    taken_by(node, &parts).into_iter()
+    let devices = node.devices.iter().enumerate().filter(|(index, _)| {
+        bound.iter().flat_map(|it| &it.parts).any(|part| node.passing[*part][*index])
+    });
+    devices.map(|(_, device)| *device)
 }
 
 fn of_request<'a>(node: &NodeSupply<'a>, it: &Bound<'_>) -> impl Iterator<Item = &'a Device> {
-    taken_by(node, &it.parts).into_iter()
-}
-
-fn taken_by<'a>(node: &NodeSupply<'a>, parts: &[usize]) -> Vec<&'a Device> {
-    node.devices
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| parts.iter().any(|part| node.passing[*part][*index]))
-        .map(|(_, device)| *device)
-        .collect()
+    chosen(node, slice::from_ref(it))
 }
 
 fn everywhere<'a>(supply: &Supply<'a>, it: &Bound<'_>) -> impl Iterator<Item = &'a Device> {
-    supply.nodes.iter().flat_map(|node| of_request(node, it)).collect::<Vec<_>>().into_iter()
+    supply.nodes.iter().flat_map(|node| of_request(node, it))
 }
 
 fn values(supply: &Supply<'_>, it: &Bound<'_>, attribute: &str) -> String {
@@ -243,9 +227,8 @@ fn tie_of(supply: &Supply<'_>, bound: &[Bound<'_>]) -> Option<String> {
     let first = everywhere(supply, bound.first()?).next()?;
     let names = first.attributes().map(|(name, _)| full_name(first, name.as_str()));
     names.into_iter().find(|name| {
-        let nodes = || supply.nodes.iter();
-        nodes().any(|node| can_hold(node, bound, name))
-            && nodes().any(|node| values_of(node, bound, name) > 1)
+        supply.nodes.iter().any(|node| can_hold(node, bound, name))
+            && supply.nodes.iter().any(|node| values_of(node, bound, name) > 1)
     })
 }
 

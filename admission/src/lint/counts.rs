@@ -20,8 +20,6 @@ fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Fi
     if !checked || failing || most >= needed {
         return None;
     }
-    // Another alternative of the request may still be satisfiable.
-    let severity = if part.subrequest.is_some() { Severity::Warning } else { Severity::Error };
     let what = match most {
         0 => format!("selects no device here{}", first_failing_selector(supply, part)),
         most => format!(
@@ -29,11 +27,13 @@ fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Fi
              selects"
         ),
     };
-    let message = match part.subrequest {
-        Some(_) => format!("{what}; this alternative is never used"),
-        None => what,
-    };
-    Some(Finding { check: Check::NeverEnough, severity, place: place(part), message })
+    if part.subrequest.is_none() {
+        return Some(Check::NeverEnough.found(place(part), what));
+    }
+    // Another alternative of the request may still be satisfiable.
+    let message = format!("{what}; this alternative is never used");
+    let found = Check::NeverEnough.found(place(part), message);
+    Some(Finding { severity: Severity::Warning, ..found })
 }
 
 /// The most devices that a part selects on any node.

@@ -2,7 +2,7 @@
 
 use super::constraints::tie;
 use super::supply::{NodeSupply, Supply};
-use super::{Check, Finding, Severity};
+use super::{Check, Finding, WHOLE};
 use cluster_model::names::annotation;
 use cluster_model::node_devices::address_on;
 use cluster_model::{gpu_drivers, nic_drivers};
@@ -32,23 +32,14 @@ pub(super) fn check(supply: &Supply<'_>) -> Option<Finding> {
     let message = format!(
         "nothing keeps the NICs near the GPUs, so a pod can get NICs of another NUMA node; {remedy}"
     );
-    let (check, severity) = (Check::NotNear, Severity::Warning);
-    Some(Finding { check, severity, place: "claim".to_owned(), message })
+    Some(Check::NotNear.found(WHOLE, message))
 }
 
 impl Parts {
     fn new(supply: &Supply<'_>) -> Self {
-        let with = |is_it: fn(&str) -> bool| {
-            (0..supply.parts.len())
-                .filter(|part| {
-                    let mut devices = supply.nodes.iter().flat_map(|node| node.of_part(*part));
-                    devices.any(|device| is_it(&device.id().driver))
-                })
-                .collect()
-        };
         Self {
-            gpus: with(|driver| gpu_drivers::by_name(driver).is_some()),
-            nics: with(|driver| nic_drivers::by_name(driver).is_some()),
+            gpus: parts_of(supply, |driver| gpu_drivers::by_name(driver).is_some()),
+            nics: parts_of(supply, |driver| nic_drivers::by_name(driver).is_some()),
         }
     }
 
@@ -56,10 +47,9 @@ impl Parts {
     fn are_bound(&self, supply: &Supply<'_>) -> bool {
         supply.claim.constraints.iter().any(|constraint| {
             let bound: Vec<usize> = supply.bound(constraint).collect();
-            let has = |parts: &[usize]| parts.iter().any(|part| bound.contains(part));
+            let kinds = [&self.gpus, &self.nics];
             matches!(constraint.kind, ConstraintKind::Match(_))
-                && has(&self.gpus)
-                && has(&self.nics)
+                && kinds.iter().all(|parts| parts.iter().any(|part| bound.contains(part)))
         })
     }
 
@@ -75,9 +65,9 @@ impl Parts {
             // Selectors may have chosen devices that are near.
             return self.are_any(supply);
         };
-        let address = |device: &&Device| address_on(supply.view, node.node, device);
-        let nics: Vec<_> = nics.iter().filter_map(address).collect();
-        let gpus = gpus.iter().filter_map(address);
+        let nics = nics.iter().filter_map(|nic| address_on(supply.view, node.node, nic));
+        let nics: Vec<_> = nics.collect();
+        let gpus = gpus.iter().filter_map(|gpu| address_on(supply.view, node.node, gpu));
         let paths = gpus.flat_map(|gpu| nics.iter().map(move |nic| graph.path(gpu, *nic)));
         let near: Vec<bool> = paths.map(|path| path.satisfies(PathKind::Node)).collect();
         near.contains(&true) && near.contains(&false)
@@ -88,6 +78,15 @@ impl Parts {
         let mut parts = self.gpus.iter().chain(&self.nics);
         parts.all(|part| supply.parts[*part].ask.selectors.iter().flatten().next().is_none())
     }
+}
+
+/// The parts of a claim that can get a device of such a driver.
+fn parts_of(supply: &Supply<'_>, is_it: fn(&str) -> bool) -> Vec<usize> {
+    let parts = (0..supply.parts.len()).filter(|part| {
+        let mut devices = supply.nodes.iter().flat_map(|node| node.of_part(*part));
+        devices.any(|device| is_it(&device.id().driver))
+    });
+    parts.collect()
 }
 
 /// The node's devices that these parts can get.

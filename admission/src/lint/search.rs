@@ -4,7 +4,7 @@
 
 use super::counts::needed;
 use super::supply::{NodeSupply, Supply};
-use super::{Check, Finding, Severity};
+use super::{Check, Finding, WHOLE};
 use crate::cost::free_sets;
 use cluster_model::names::annotation;
 use dra_allocator::claim::Request;
@@ -24,8 +24,6 @@ enum Cost {
 }
 
 pub(super) fn check(supply: &Supply<'_>, max_steps: u64) -> Vec<Finding> {
-    let whole =
-        |check, severity, message| Finding { check, severity, place: "claim".to_owned(), message };
     if supply.nodes.is_empty() || supply.parts.is_empty() {
         return Vec::new();
     }
@@ -33,11 +31,11 @@ pub(super) fn check(supply: &Supply<'_>, max_steps: u64) -> Vec<Finding> {
         Empty::Fits => {}
         Empty::Fails(error) => {
             let message = format!("the scheduler fails on it: {error}");
-            return vec![whole(Check::NeverTogether, Severity::Error, message)];
+            return vec![Check::NeverTogether.found(WHOLE, message)];
         }
         Empty::Never => {
             let message = never_together(supply, max_steps);
-            return vec![whole(Check::NeverTogether, Severity::Error, message)];
+            return vec![Check::NeverTogether.found(WHOLE, message)];
         }
     }
     match worst(supply, supply.claim, max_steps) {
@@ -48,7 +46,7 @@ pub(super) fn check(supply: &Supply<'_>, max_steps: u64) -> Vec<Finding> {
                  busy; {}",
                 cheaper(supply, max_steps)
             );
-            vec![whole(Check::OverBudget, Severity::Warning, message)]
+            vec![Check::OverBudget.found(WHOLE, message)]
         }
     }
 }
@@ -115,11 +113,10 @@ fn cheaper(supply: &Supply<'_>, max_steps: u64) -> String {
 /// Orders that often differ in cost: requests of a class together, classes in turn,
 /// alternatives first; each also reversed.
 fn orders(requests: &[Request]) -> Vec<Vec<Request>> {
-    let class = |request: &Request| request.asks().first().map(|ask| ask.class.clone());
-    let mut classes: Vec<Option<Arc<str>>> = Vec::new();
-    for request in requests {
-        if !classes.contains(&class(request)) {
-            classes.push(class(request));
+    let mut classes: Vec<Option<&Arc<str>>> = Vec::new();
+    for class in requests.iter().map(class) {
+        if !classes.contains(&class) {
+            classes.push(class);
         }
     }
     let turned: Vec<_> = classes.iter().rev().cloned().collect();
@@ -142,6 +139,11 @@ fn orders(requests: &[Request]) -> Vec<Vec<Request>> {
         orders.push(order);
     }
     orders
+}
+
+/// The class of a request, or of its first alternative.
+fn class(request: &Request) -> Option<&Arc<str>> {
+    request.asks().first().map(|ask| &ask.class)
 }
 
 /// The most steps over all nodes and states.

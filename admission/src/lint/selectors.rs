@@ -23,15 +23,11 @@ fn unknown_class(supply: &Supply<'_>, part: &Part<'_>) -> Option<Finding> {
     let there: BTreeSet<_> = supply.view.inventory().class_names().map(|name| &**name).collect();
     let there: Vec<_> = there.into_iter().collect();
     let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-    Some(Finding {
-        check: Check::UnknownClass,
-        severity: Severity::Error,
-        place: place(part),
-        message: format!(
-            "there is no DeviceClass `{}`, so the pod waits for it; the cluster has {there}",
-            part.ask.class
-        ),
-    })
+    let message = format!(
+        "there is no DeviceClass `{}`, so the pod waits for it; the cluster has {there}",
+        part.ask.class
+    );
+    Some(Check::UnknownClass.found(place(part), message))
 }
 
 fn invalid(supply: &Supply<'_>, part: &Part<'_>) -> Vec<Finding> {
@@ -42,15 +38,13 @@ fn invalid(supply: &Supply<'_>, part: &Part<'_>) -> Vec<Finding> {
         Ok(_) | Err(CompileError::Unsupported(_) | CompileError::OutOfBudget) => None,
     });
     wrong
-        .map(|(selector, why)| Finding {
-            check: Check::InvalidSelector,
-            severity: Severity::Error,
-            place: place(part),
-            message: format!(
+        .map(|(selector, why)| {
+            let message = format!(
                 "{} is not a valid CEL expression: {}",
                 quoted(selector.expression()),
                 why.lines().next().unwrap_or_default()
-            ),
+            );
+            Check::InvalidSelector.found(place(part), message)
         })
         .collect()
 }
@@ -69,17 +63,13 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
         (ErrorClass::NoSuchKey, None) => "; write `.?name.orValue(…)`",
         _ => "",
     };
-    Finding {
-        check: Check::UnguardedSelector,
-        severity: Severity::Error,
-        place: place(part),
-        message: format!(
-            "{}{owner} fails on device {} of node {node} ({error}), which aborts scheduling of \
-             the pod on every node{remedy}",
-            quoted(selector.expression()),
-            device.id().device,
-        ),
-    }
+    let message = format!(
+        "{}{owner} fails on device {} of node {node} ({error}), which aborts scheduling of the pod \
+         on every node{remedy}",
+        quoted(selector.expression()),
+        device.id().device,
+    );
+    Check::UnguardedSelector.found(place(part), message)
 }
 
 /// Selectors that would fail on a future device without an attribute that all devices
@@ -89,17 +79,13 @@ fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
     for (index, part) in supply.parts.iter().enumerate() {
         for selector in part.ask.selectors.iter().flatten().filter(|it| !is_failing(supply, it)) {
             let Some(attribute) = unguarded(supply, index, selector) else { continue };
-            findings.push(Finding {
-                check: Check::UnguardedSelector,
-                severity: Severity::Warning,
-                place: place(part),
-                message: format!(
-                    "{} fails on a device without `{attribute}`: all have it now, but the first \
-                     without it aborts scheduling of the pod on every node; write \
-                     `.?name.orValue(…)`",
-                    quoted(selector.expression()),
-                ),
-            });
+            let message = format!(
+                "{} fails on a device without `{attribute}`: all have it now, but the first without \
+                 it aborts scheduling of the pod on every node; write `.?name.orValue(…)`",
+                quoted(selector.expression()),
+            );
+            let found = Check::UnguardedSelector.found(place(part), message);
+            findings.push(Finding { severity: Severity::Warning, ..found });
         }
     }
     findings

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 
 /// The nodes that a pod can run on, with or without machines that are only remembered.
 #[derive(Debug)]
-pub(super) struct Among<'a> {
-    pub(super) view: &'a ClusterView,
+pub(crate) struct Among<'a> {
+    pub(crate) view: &'a ClusterView,
     placement: &'a Placement,
     is_present_only: bool,
     /// Whether something of a remembered machine was left out.
@@ -34,6 +34,11 @@ impl<'a> Among<'a> {
     /// The selectors of the pod.
     pub(super) fn placement(&self) -> &'a Placement {
         self.placement
+    }
+
+    /// Whether the pod can run on a node.
+    pub(crate) fn allows(&self, node: &str) -> bool {
+        self.placement.allows(self.view, node)
     }
 
     /// Returns true if something of a remembered machine was left out so far, so that a plan with

@@ -71,7 +71,7 @@ pub(super) struct Refusals<'m> {
 impl<'m> Refusals<'m> {
     /// Records on which of the machines that it is for a claim fits.
     fn record(&mut self, candidate: &Candidate<'_>, machines: &[Machine<'m>], trial: &Trial<'_>) {
-        for machine in machines.iter().filter(|it| candidate.promises.on(it).is_served()) {
+        for machine in machines.iter().filter(|it| candidate.promises.serve(it)) {
             let known = self.fits.entry(machine.devices.node).or_default();
             *known |= trial.on(machine) > Empty::Nothing;
         }
@@ -199,8 +199,9 @@ impl<'m> Chooser<'_, 'm> {
         };
         refusals.record(candidate, self.fleet.machines, &trial);
         let Some(fitting) = self.only_where(candidate, &trial) else {
-            let unfit = || Unfit::new(self.fleet.machines, candidate, claim);
-            refusals.unfit = refusals.unfit.take().or_else(unfit);
+            if refusals.unfit.is_none() {
+                refusals.unfit = Unfit::new(self.fleet.machines, candidate, claim);
+            }
             return None;
         };
         let is_far = candidate.promises.are_near() && !fitting.promises.are_near();
@@ -262,7 +263,7 @@ impl<'m> Chooser<'_, 'm> {
 
     pub(super) fn beside(&self, candidate: &Candidate<'m>) -> Beside {
         let Fleet { terms, machines, .. } = self.fleet;
-        let served = machines.iter().filter(|machine| candidate.promises.on(machine).is_served());
+        let served = machines.iter().filter(|machine| candidate.promises.serve(machine));
         let served: Vec<&Machine<'_>> = served.collect();
         let has_fabric =
             matches!(terms.gpu_source, GpuSource::Claim | GpuSource::Plugin) && !served.is_empty();

@@ -77,8 +77,8 @@ fn grants(fleet: Fleet<'_, '_>, candidate: &Candidate<'_>) -> Vec<Grant> {
     if !fleet.terms.gpu_source.is_plugin() {
         return candidate.demand.grants(shares);
     }
-    let all = |container: &str| Grant { container: container.to_owned(), requests: None };
-    shares.iter().map(|share| all(&share.container)).collect()
+    let containers = shares.iter().map(|share| share.container.clone());
+    containers.map(|container| Grant { container, requests: None }).collect()
 }
 
 fn complete_pin(intent: &Intent, chosen: Chosen<'_>) -> Pin {

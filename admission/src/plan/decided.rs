@@ -27,20 +27,31 @@ pub(super) enum Rest<'a> {
     Added(Box<Extendable<'a>>),
 }
 
+impl Rest<'_> {
+    /// Returns true if another plan, with the remembered machines, can be used instead.
+    fn accepts(&self, plan: &Plan, other: &Plan) -> bool {
+        match self {
+            Self::None | Self::Added(_) => false,
+            Self::SameClaim => other.claim == plan.claim,
+            Self::SamePromise => plan.promises_the_same(other),
+        }
+    }
+}
+
 impl<'a> Decided<'a> {
+    /// A plan for the intent as it was read.
+    pub(super) fn new(plan: Plan, intent: &Intent, rest: Rest<'a>) -> Self {
+        Self { plan, rest, intent: intent.clone(), is_instead_of_pairs: false }
+    }
+
     /// The plan with remembered machines, as far as present ones lose nothing.
     pub(super) fn with_remembered(self, all: &Among<'a>, policy: &Policy) -> Plan {
         let Self { plan, intent, rest, is_instead_of_pairs } = self;
-        let with_all = || as_read(&intent, all, policy).ok().map(|decided| decided.plan);
         let plan = match rest {
             Rest::None => plan,
-            Rest::SameClaim => match with_all().filter(|other| other.claim == plan.claim) {
-                Some(other) => other,
-                None => plan,
-            },
-            Rest::SamePromise => match with_all().filter(|other| plan.promises_the_same(other)) {
-                Some(other) => other,
-                None => plan,
+            Rest::SameClaim | Rest::SamePromise => match as_read(&intent, all, policy) {
+                Ok(Self { plan: other, .. }) if rest.accepts(&plan, &other) => other,
+                Ok(_) | Err(_) => plan,
             },
             Rest::Added(extendable) => extendable.with_remembered(plan, all.view, policy),
         };

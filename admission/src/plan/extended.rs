@@ -100,12 +100,9 @@ impl<'q, 'm> Extension<'q, 'm> {
         let mut chosen = base.clone();
         let Candidate { demand, form, promises, .. } = &mut chosen.candidate;
         let takes_any = form.only.is_none() && form.ways().any(|way| *way == Way::Any);
-        let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
         for machine in self.remembered() {
-            let devices = &machine.devices;
-            let has_enough = devices.gpus.len() >= gpus && devices.nics.len() >= nics;
-            let is_any = takes_any && has_enough && self.fits(machine, &base.claim);
-            promises.set(machine, if is_any { Promise::Any } else { Promise::Nothing });
+            let is_any = takes_any && demand.has_enough(machine) && self.fits(machine, &base.claim);
+            promises.set(machine, Promise::best(None, is_any));
         }
         chosen
     }
@@ -162,9 +159,9 @@ impl<'q, 'm> Extension<'q, 'm> {
         candidates.extend(join::whole(fleet, levels));
         self.chooser.with_together(&mut candidates);
         candidates.retain(|candidate| {
-            self.remembered().iter().all(|machine| {
-                levels.on(machine).is_none() || candidate.promises.on(machine).is_served()
-            })
+            self.remembered()
+                .iter()
+                .all(|machine| levels.on(machine).is_none() || candidate.promises.serve(machine))
         });
         let found = candidates.iter().filter_map(|candidate| self.kept(base, candidate));
         found.min_by_key(|chosen| {
@@ -234,8 +231,7 @@ impl<'q, 'm> Extension<'q, 'm> {
             && has.fabric.iter().all(|attribute| had.fabric.contains(attribute))
             && missing.all(|attribute| {
                 self.present().iter().all(|machine| {
-                    !base.candidate.promises.on(machine).is_served()
-                        || has_one_value(machine, attribute)
+                    !base.candidate.promises.serve(machine) || has_one_value(machine, attribute)
                 })
             })
     }

@@ -17,7 +17,7 @@ use crate::nearness::Nearness;
 use crate::promise::Levels;
 use crate::supply;
 use crate::wishes::NicShare;
-use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::machines::{Machine, NicSelection, Selection, machines};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::slice;
@@ -34,16 +34,16 @@ pub(super) fn find<'m>(
 ) -> Result<Found<'m>, Denial> {
     let selected = selection::select(intent, among, policy)?;
     nic_checks::check_driver(intent, selected.nic_driver)?;
-    let (view, placement) = (among.view, among.placement());
-    let filter = |node: &str| placement.allows(view, node);
+    let view = among.view;
     let selection = selection::devices(intent, &selected, view);
-    let found = machines(view, &selection, filter);
+    let found = machines(view, &selection, |node| among.allows(node));
     if found.is_empty() {
-        let whole = Selection { only_shared: false, ..selection };
-        if selection.only_shared && !machines(view, &whole, filter).is_empty() {
+        let nics = NicSelection { only_shared: false, ..selection.nics };
+        let whole = Selection { nics, ..selection };
+        if selection.nics.only_shared && !machines(view, &whole, |it| among.allows(it)).is_empty() {
             return Err(NicShare::deny_all());
         }
-        return Err(supply::nothing(intent, view, &selection, filter));
+        return Err(supply::nothing(intent, among, &selection));
     }
     let (machines, remembered) = among.split(found);
     if machines.is_empty() {
@@ -78,8 +78,11 @@ impl<'q, 'm> Chooser<'q, 'm> {
         // worse.
         let is_needed = !is_preferred || self.required(&mut Refusals::default()).is_none();
         let pins = if is_needed { self.pinned(refusals) } else { Vec::new() };
-        let any = || is_preferred.then(|| self.unaligned(refusals)).flatten();
-        (pins.first().cloned().or_else(any), pins)
+        let best = match pins.first() {
+            None if is_preferred => self.unaligned(refusals),
+            first => first.cloned(),
+        };
+        (best, pins)
     }
 
     /// The claim in which each machine has the nearest level that it can serve.
@@ -113,18 +116,17 @@ impl<'q, 'm> Chooser<'q, 'm> {
     pub(super) fn alone(&self, machine: &'q Machine<'m>, refusals: &mut Refusals<'m>) -> Alone {
         let alone = Self { fleet: self.fleet.alone(machine), ..*self };
         let levels = alone.fleet.levels(machine);
-        let at = |level: &Nearness| Levels::all(alone.fleet.machines, *level);
-        Alone {
-            own: levels.iter().copied().find(|level| {
-                let mut candidates = join::required(alone.fleet, &at(level), WAYS_MAX);
-                alone.with_together(&mut candidates);
-                alone.has_one(&candidates, refusals)
-            }),
-            whole: levels
-                .iter()
-                .copied()
-                .find(|level| alone.has_one(&join::whole(alone.fleet, &at(level)), refusals)),
-        }
+        let own = levels.iter().find(|level| {
+            let levels = Levels::all(alone.fleet.machines, **level);
+            let mut candidates = join::required(alone.fleet, &levels, WAYS_MAX);
+            alone.with_together(&mut candidates);
+            alone.has_one(&candidates, refusals)
+        });
+        let whole = levels.iter().find(|level| {
+            let levels = Levels::all(alone.fleet.machines, **level);
+            alone.has_one(&join::whole(alone.fleet, &levels), refusals)
+        });
+        Alone { own: own.copied(), whole: whole.copied() }
     }
 
     /// Whether one of these candidates becomes a claim.
@@ -179,10 +181,7 @@ impl<'q, 'm> Chooser<'q, 'm> {
         refusals: &mut Refusals<'m>,
     ) -> Chosen<'m> {
         let machines = self.fleet.machines;
-        let is_served = |chosen: &Chosen<'_>, machine: &Machine<'_>| {
-            chosen.candidate.promises.on(machine).is_served()
-        };
-        let left_out = machines.iter().filter(|machine| !is_served(&best, machine));
+        let left_out = machines.iter().filter(|machine| !best.candidate.promises.serve(machine));
         let left_out = left_out.filter_map(|machine| Some((machine, levels.on(machine)?)));
         let left_out: Vec<(&Machine<'m>, Nearness)> = left_out.take(LOWERED_MAX).collect();
         for (machine, nearest) in left_out {
@@ -191,8 +190,9 @@ impl<'q, 'm> Chooser<'q, 'm> {
                 let mut tried = levels.clone();
                 tried.set(machine, Some(level));
                 let Some(other) = self.together_at(&tried, refusals) else { continue };
-                let mut had = machines.iter().filter(|machine| is_served(&best, machine));
-                if is_served(&other, machine) && had.all(|machine| is_served(&other, machine)) {
+                let (has, had) = (&other.candidate.promises, &best.candidate.promises);
+                let mut kept = machines.iter().filter(|machine| had.serve(machine));
+                if has.serve(machine) && kept.all(|machine| has.serve(machine)) {
                     (best, levels) = (other, tried);
                     break;
                 }
@@ -203,21 +203,17 @@ impl<'q, 'm> Chooser<'q, 'm> {
 
     /// The claim that gives more nodes nearer devices, otherwise the one with fewer steps.
     fn better(&self, own: Chosen<'m>, whole: Chosen<'m>) -> Chosen<'m> {
-        let rank =
-            |one: &Chosen<'m>, other: &Chosen<'m>| (Reverse(self.nearer(one, other)), one.steps);
-        if rank(&whole, &own) < rank(&own, &whole) { whole } else { own }
+        let of_whole = (Reverse(self.nearer(&whole, &own)), whole.steps);
+        let of_own = (Reverse(self.nearer(&own, &whole)), own.steps);
+        if of_whole < of_own { whole } else { own }
     }
 
     /// How many nodes, present and all, one claim gives nearer devices than another one.
     fn nearer(&self, one: &Chosen<'_>, other: &Chosen<'_>) -> (usize, usize) {
-        // Machines that are served come first, then the nearest.
-        let rank = |chosen: &Chosen<'_>, machine: &Machine<'_>| {
-            let promise = chosen.candidate.promises.on(machine);
-            (!promise.is_served(), promise.nearness())
-        };
+        let (one, other) = (&one.candidate.promises, &other.candidate.promises);
         let machines = self.fleet.machines.iter();
         machines
-            .filter(|machine| rank(one, machine) < rank(other, machine))
+            .filter(|machine| one.on(machine).rank() < other.on(machine).rank())
             .map(Machine::weight)
             .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
     }
@@ -250,7 +246,7 @@ impl<'q, 'm> Chooser<'q, 'm> {
     fn preferred(&self, refusals: &mut Refusals<'m>) -> Option<Chosen<'m>> {
         let fleet = self.fleet;
         let weakest = Nearness::weakest(fleet.machines);
-        if fleet.machines.iter().all(|machine| !fleet.demand().fits(&weakest.cells(machine))) {
+        if !fleet.any_fits(weakest) {
             return self.unaligned(refusals);
         }
         let Preferred { complete, whole, partial } = join::preferred(fleet);

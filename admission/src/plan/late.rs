@@ -5,6 +5,7 @@
 //! pod is scheduled, and nearness when it starts: with required alignment the pod does not start with
 //! farther NICs.
 
+use super::among::Among;
 use super::selection;
 use crate::demand::Demand;
 use crate::fleet::Fleet;
@@ -19,7 +20,6 @@ use cluster_model::names::attribute;
 use cluster_model::network_config::LateBindingConfig;
 use cluster_model::nic_drivers::NicDriver;
 use cluster_model::node_devices::text;
-use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::{PluginSelection, late_machines};
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
@@ -50,17 +50,16 @@ pub(super) fn machines<'v>(
     intent: &Intent,
     resource: &GpuResource,
     nics: (&'static NicDriver, &Class),
-    placement: &Placement,
-    view: &'v ClusterView,
+    among: &Among<'v>,
 ) -> Vec<Machine<'v>> {
     if intent.wishes.need_named_nics() || intent.nic_role != NicRole::Compute {
         return Vec::new();
     }
     let nics = selection::nic_devices(intent, nics);
     let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
-    let mut machines = late_machines(view, &selection, |node| placement.allows(view, node));
+    let mut machines = late_machines(among.view, &selection, |node| among.allows(node));
     machines.retain(|machine| {
-        has_units(view, machine, &resource.name, intent.gpus)
+        has_units(among.view, machine, &resource.name, intent.gpus)
             && (!intent.host_network || is_infiniband(machine))
     });
     machines
@@ -104,13 +103,8 @@ pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>, within: Level) -> Candidate<'m> 
     let is_preferred = fleet.intent.policy == AlignmentPolicy::Preferred;
     let nearness = Nearness::Level(within);
     let promises = Promises::of_each(fleet.machines, |machine| {
-        if has_near(fleet, within, machine) {
-            Promise::Near(nearness)
-        } else if is_preferred && has_enough(fleet, machine) {
-            Promise::Any
-        } else {
-            Promise::Nothing
-        }
+        let near = has_near(fleet, within, machine).then_some(nearness);
+        Promise::best(near, is_preferred && has_enough(fleet, machine))
     });
     let Intent { gpus, nics, .. } = *fleet.intent;
     let all = 0..gpus;

@@ -39,14 +39,19 @@ pub(super) fn check_driver(intent: &Intent, driver: &NicDriver) -> Result<(), De
     if driver.is_ours() {
         return Ok(());
     }
-    let only = |what: &str| format!("{what}, and the NICs are those of driver {}", driver.driver);
-    if intent.nic_role != NicRole::Compute {
-        let why = only("only dranet's node-driver publishes the roles of NICs");
-        return Err(Denial::new(annotation::NIC_ROLE, intent.nic_role.to_string(), why));
-    }
-    if let Some(config) = &intent.wishes.nic_config {
-        let why = only("only dranet's node-driver reads this configuration");
-        return Err(Denial::new(annotation::NIC_CONFIG, config.json(), why));
-    }
-    Ok(())
+    let (name, value, what) = if intent.nic_role != NicRole::Compute {
+        (annotation::NIC_ROLE, intent.nic_role.to_string(), "publishes the roles of NICs")
+    } else if let Some(config) = &intent.wishes.nic_config {
+        (annotation::NIC_CONFIG, config.json().to_owned(), "reads this configuration")
+    } else {
+        return Ok(());
+    };
+    Err(Denial::new(
+        name,
+        value,
+        format!(
+            "only dranet's node-driver {what}, and the NICs are those of driver {}",
+            driver.driver
+        ),
+    ))
 }

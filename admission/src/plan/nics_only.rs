@@ -14,16 +14,14 @@ use crate::join::form::{Apart, Form, Way};
 use crate::join::{Candidate, UNALIGNED};
 use crate::nearness::Nearness;
 use crate::promise::{Promise, Promises};
-use crate::supply::without_rdma;
+use crate::supply::{role_words, without_rdma};
 use crate::wishes::SameRail;
 use crate::wording::{count, nodes};
 use cluster_model::gpu_drivers;
-use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::machines::{Machine, NicSelection, machines};
 use cluster_model::names::{annotation, attribute};
 use cluster_model::node_devices::NodeDevices;
-use cluster_model::placement::Placement;
 use cluster_model::plugin_machines::places;
-use cluster_model::view::ClusterView;
 use dra_allocator::AttributeValue;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Level, NicRole, PciAddress};
@@ -34,16 +32,16 @@ pub(super) fn find<'m>(
     among: &Among<'m>,
     policy: &Policy,
 ) -> Result<Found<'m>, Denial> {
-    let (view, placement) = (among.view, among.placement());
+    let view = among.view;
     let gpu_source = GpuSource::Nowhere(common(intent)?);
     let (nic_driver, nic_class) = selection::nics(intent, among, policy)?;
     nic_checks::check_driver(intent, nic_driver)?;
     let selected = Selected { driver: gpu_drivers::NONE, gpu_class: None, nic_driver, nic_class };
     let selection = selection::devices(intent, &selected, view);
-    let found = machines(view, &selection, |node| placement.allows(view, node));
+    let found = machines(view, &selection, |node| among.allows(node));
     let (machines, remembered) = among.split(found);
     if machines.is_empty() {
-        return Err(nothing(intent, &selection, placement, view));
+        return Err(nothing(intent, &selection.nics, among));
     }
     Ok(Found { intent: intent.clone(), selected, gpu_source, machines, remembered })
 }
@@ -52,16 +50,12 @@ pub(super) fn find<'m>(
 pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>, common: CommonAttribute) -> Candidate<'m> {
     let nics = fleet.intent.nics;
     let is_preferred = fleet.intent.policy == AlignmentPolicy::Preferred;
+    let nearness = Nearness::Level(common.level);
     let promises = Promises::of_each(fleet.machines, |machine| {
-        if most_near(machine, common) >= nics {
-            Promise::Near(Nearness::Level(common.level))
-        } else if is_preferred && fleet.has_enough(machine) {
-            Promise::Any
-        } else {
-            Promise::Nothing
-        }
+        let near = (most_near(machine, common) >= nics).then_some(nearness);
+        Promise::best(near, is_preferred && fleet.has_enough(machine))
     });
-    let way = Way::Attribute { join: common.join, name: common.name, only: None };
+    let way = Way::by(common.join, common.name);
     let ways = match fleet.intent.policy {
         AlignmentPolicy::Preferred => vec![way, Way::Any],
         AlignmentPolicy::Required if nics == 1 => vec![Way::Any],
@@ -70,7 +64,6 @@ pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>, common: CommonAttribute) -> Cand
     let why = format!("NICs publish {}, so one constraint keeps them together", common.name);
     let join = if promises.are_near() { common.join } else { UNALIGNED };
     let form = Form::new(ways, Apart::Kind);
-    let nearness = Nearness::Level(common.level);
     Candidate { nearness, ..Candidate::new(fleet, (join, why), form, promises) }
 }
 
@@ -108,16 +101,9 @@ pub(super) fn most_near(machine: &Machine<'_>, common: CommonAttribute) -> u32 {
     u32::try_from(most).unwrap_or(u32::MAX).max(u32::from(!machine.devices.nics.is_empty()))
 }
 
-fn nothing(
-    intent: &Intent,
-    selection: &Selection<'_>,
-    placement: &Placement,
-    view: &ClusterView,
-) -> Denial {
-    let late = view
-        .inventory()
-        .node_names()
-        .filter(|node| placement.allows(view, node) && places(view, node).next().is_some());
+fn nothing(intent: &Intent, selection: &NicSelection<'_>, among: &Among<'_>) -> Denial {
+    let (view, placement) = (among.view, among.placement());
+    let late = placement.nodes(view).filter(|node| places(view, node).next().is_some());
     let late: Vec<String> = late.map(ToString::to_string).collect();
     if intent.nic_role == NicRole::Compute && !late.is_empty() {
         return intent.deny(format!(
@@ -126,16 +112,13 @@ fn nothing(
             nodes(&late)
         ));
     }
-    let role = match intent.nic_role {
-        NicRole::Compute => String::new(),
-        role => format!("{role} "),
-    };
-    let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
-    let nodes: Vec<_> = nodes.filter_map(|node| NodeDevices::new(view, node)).collect();
+    let nodes = placement.nodes(view).filter_map(|node| NodeDevices::new(view, node));
+    let nodes: Vec<_> = nodes.collect();
     let others = without_rdma(&nodes, selection.nic_driver, intent);
     intent.deny(format!(
-        "no node that the pod can run on has a NodeTopology and {role}RDMA NICs of driver {} in \
-         class `{}`{}",
+        "no node that the pod can run on has a NodeTopology and {}RDMA NICs of driver {} in class \
+         `{}`{}",
+        role_words(intent.nic_role),
         selection.nic_driver.driver,
         selection.nic_class.name,
         others.unwrap_or_default()

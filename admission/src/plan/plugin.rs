@@ -50,9 +50,8 @@ pub(super) fn resource<'i>(
     view: &ClusterView,
 ) -> Option<&'i GpuResource> {
     let resource = intent.resource.as_ref().filter(|_| intent.gpu_class.is_none())?;
-    let nodes = view.inventory().node_names().filter(|node| placement.allows(view, node));
     let (remembered, present): (Vec<&str>, Vec<&str>) =
-        nodes.map(|node| &**node).partition(|node| view.is_remembered(node));
+        placement.nodes(view).partition(|node| view.is_remembered(node));
     // Present nodes decide, so that remembered machines matter only while there are none.
     for nodes in [present, remembered] {
         let mut gpus = nodes.iter().flat_map(|node| published(view, node)).map(|(_, gpu)| gpu);
@@ -73,7 +72,6 @@ pub(super) fn find<'m>(
     among: &Among<'m>,
     policy: &Policy,
 ) -> Result<Found<'m>, Denial> {
-    let (view, placement) = (among.view, among.placement());
     check_beside(intent, resource)?;
     let (nic_driver, nic_class) = selection::nics(intent, among, policy)?;
     nic_checks::check_driver(intent, nic_driver)?;
@@ -88,7 +86,7 @@ pub(super) fn find<'m>(
     let late = if named.as_ref().is_ok_and(|named| takes_all(intent, named)) {
         Vec::new()
     } else {
-        late::machines(intent, resource, nics, placement, view)
+        late::machines(intent, resource, nics, among)
     };
     let (late, late_remembered) = among.split(late);
     let driver = resource.driver;
@@ -138,8 +136,8 @@ fn nearness(fleet: Fleet<'_, '_>, promises: &Promises<'_>) -> Nearness {
 
 /// Whether the pod takes all GPUs of the machine, and has NICs near them.
 pub(super) fn has_near(fleet: Fleet<'_, '_>, machine: &Machine<'_>) -> bool {
-    let fits = |level: &Nearness| fleet.demand().fits(&level.cells(machine));
-    nics::is_whole(machine, fleet) && fleet.levels(machine).iter().any(fits)
+    let mut levels = fleet.levels(machine).into_iter();
+    nics::is_whole(machine, fleet) && levels.any(|level| fleet.demand().fits(&level.cells(machine)))
 }
 
 /// The machines all of whose GPUs the pod takes; for preferred alignment also those of which it takes a
@@ -150,14 +148,14 @@ fn machines<'v>(
     nics: (&'static NicDriver, &Class),
     among: &Among<'v>,
 ) -> Result<Vec<Machine<'v>>, Denial> {
-    let (view, placement) = (among.view, among.placement());
+    let view = among.view;
     let nics = selection::nic_devices(intent, nics);
     let selection = PluginSelection { gpu_driver: resource.driver, resource: &resource.name, nics };
-    let filter = |node: &str| placement.allows(view, node);
-    let mut machines = plugin_machines(view, &selection, filter);
+    let mut machines = plugin_machines(view, &selection, |node| among.allows(node));
     if machines.is_empty() && nics.only_shared {
         let nics = NicSelection { only_shared: false, ..nics };
-        if !plugin_machines(view, &PluginSelection { nics, ..selection }, filter).is_empty() {
+        let whole = PluginSelection { nics, ..selection };
+        if !plugin_machines(view, &whole, |node| among.allows(node)).is_empty() {
             return Err(NicShare::deny_all());
         }
     }
@@ -171,7 +169,7 @@ fn machines<'v>(
     });
     if machines.is_empty() {
         return Err(if sizes.is_empty() {
-            no_machine(intent, resource, placement, view)
+            no_machine(intent, resource, among)
         } else {
             not_whole(intent, resource, &sizes)
         });
@@ -198,15 +196,10 @@ fn not_whole(intent: &Intent, resource: &GpuResource, sizes: &BTreeSet<usize>) -
 }
 
 /// Denies a pod for which no node has what a claim for whole machines needs.
-fn no_machine(
-    intent: &Intent,
-    resource: &GpuResource,
-    placement: &Placement,
-    view: &ClusterView,
-) -> Denial {
-    let name = &resource.name;
+fn no_machine(intent: &Intent, resource: &GpuResource, among: &Among<'_>) -> Denial {
+    let (view, name) = (among.view, &resource.name);
     let offering: Vec<&str> =
-        view.nodes_with_plugin(name).filter(|node| placement.allows(view, node)).collect();
+        view.nodes_with_plugin(name).filter(|node| among.allows(node)).collect();
     let late = offering.iter().filter(|node| {
         places(view, node).next().is_some() && are_units_whole(view, node, resource.driver, name)
     });

@@ -84,18 +84,11 @@ pub(super) fn devices<'s>(
     selected: &'s Selected,
     view: &'s ClusterView,
 ) -> Selection<'s> {
-    let nics = (selected.nic_driver, &*selected.nic_class);
-    let NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared } =
-        nic_devices(intent, nics);
     Selection {
         gpu_driver: selected.driver,
         gpu_class: selected.gpu_class.as_deref(),
         gpu_profile: intent.gpu_profile(),
-        nic_driver,
-        nic_class,
-        nic_role,
-        without_interface,
-        only_shared,
+        nics: nic_devices(intent, (selected.nic_driver, &selected.nic_class)),
         cpu_class: intent.wishes.cpus.and_then(|_| Cpus::class(view)),
         nvme_class: intent.wishes.nvmes.and_then(|_| Nvmes::class(view)),
     }
@@ -219,16 +212,16 @@ pub fn drivers(view: &ClusterView, policy: &Policy) -> Vec<(&'static GpuDriver, 
     let among = Among::all(view, &anywhere);
     let published = among.drivers();
     let there = gpu_drivers::all().iter().filter(|driver| published.contains(driver.driver));
-    let class = |driver: &'static GpuDriver| {
+    let named = there.map(|driver| {
         let operators = policy.gpu_class.as_deref().filter(|name| {
             let class = view.inventory().class(name);
             class.is_some_and(|class| among.selects(class, driver.driver))
         });
-        operators
-            .unwrap_or_else(|| standing_for(driver.extended_resources, &among, driver))
-            .to_owned()
-    };
-    there.map(|driver| (driver, class(driver))).collect()
+        let own =
+            operators.unwrap_or_else(|| standing_for(driver.extended_resources, &among, driver));
+        (driver, own.to_owned())
+    });
+    named.collect()
 }
 
 /// The default GPU class. A class that stands for the extended resource is preferred,

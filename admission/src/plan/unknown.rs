@@ -33,8 +33,7 @@ pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
     let plugins = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
     let offered: BTreeSet<&str> =
         plugins.flat_map(|resource| view.nodes_with_plugin(resource)).collect();
-    let mut nodes =
-        view.inventory().node_names().filter(|node| placement.allows(view, node)).map(|it| &**it);
+    let mut nodes = placement.nodes(view);
     nodes.all(|node| !offered.contains(node) && published(view, node).next().is_none())
 }
 
@@ -79,15 +78,14 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
 /// The attributes that need no graph, near to far, and for preferred alignment any devices. Several
 /// need the GPU driver's kind attribute to keep them apart.
 fn ways(intent: &Intent, demand: &Demand, driver: &GpuDriver) -> Vec<Way> {
-    let way = |join, name| Way::Attribute { join, name, only: None };
     // NICs carry the driver's own NUMA attribute too.
-    let numa = way("numa", driver.numa_attribute.unwrap_or(attribute::NUMA_NODE));
+    let numa = Way::by("numa", driver.numa_attribute.unwrap_or(attribute::NUMA_NODE));
     if driver.kind_attribute.is_none() {
         return vec![numa];
     }
     // A pair has one GPU, and need not be below one switch or root.
     let pairs = demand.gpus == 1 && intent.level.is_none_or(|level| level == Level::Numa);
-    let partner = driver.uuid_attribute.filter(|_| pairs).map(|name| way("partner", name));
+    let partner = driver.uuid_attribute.filter(|_| pairs).map(|name| Way::by("partner", name));
     let any = (intent.policy == AlignmentPolicy::Preferred).then_some(Way::Any);
     partner.into_iter().chain([numa]).chain(any).collect()
 }

@@ -70,12 +70,12 @@ fn driver_by_class(
     class: &Class,
 ) -> Option<&'static GpuDriver> {
     let of_limits = intent.resource.as_ref().map(|resource| resource.driver);
-    let all = || gpu_drivers::all().iter().chain(gpu_drivers::parts());
-    all()
+    let all = gpu_drivers::all().iter().chain(gpu_drivers::parts());
+    all.clone()
         .filter(|driver| of_limits.is_none_or(|named| named.driver == driver.driver))
         .find(|driver| is_in(class, &bare(driver), view.settings()))
         .or(of_limits)
-        .or_else(|| all().find(|driver| view.inventory().class(driver.class).is_some()))
+        .or_else(|| all.clone().find(|driver| view.inventory().class(driver.class).is_some()))
 }
 
 /// A device with nothing but the kind that all devices of the driver have.

@@ -32,18 +32,17 @@ pub(super) fn names(service: &str, namespace: &str, more: Vec<String>) -> Vec<St
 
 /// The content of a Secret; absent entries are empty.
 pub(crate) fn bundle(secret: &Secret) -> CertificateBundle {
-    let text = |key| {
-        let value = secret.data.as_ref().and_then(|data| data.get(key));
-        value
-            .map(|ByteString(bytes)| String::from_utf8_lossy(bytes).into_owned())
-            .unwrap_or_default()
-    };
     CertificateBundle {
-        authorities: text(key::AUTHORITIES),
-        authority_key: text(key::AUTHORITY_KEY),
-        certificate: text(key::CERTIFICATE),
-        key: text(key::KEY),
+        authorities: text(secret, key::AUTHORITIES),
+        authority_key: text(secret, key::AUTHORITY_KEY),
+        certificate: text(secret, key::CERTIFICATE),
+        key: text(secret, key::KEY),
     }
+}
+
+fn text(secret: &Secret, key: &str) -> String {
+    let value = secret.data.as_ref().and_then(|data| data.get(key));
+    value.map(|ByteString(bytes)| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
 }
 
 /// The data of a Secret with these certificates.

@@ -45,6 +45,12 @@ pub(super) enum Review {
     NeedsPlan(Box<Waiting>),
 }
 
+impl From<Answer> for Review {
+    fn from(answer: Answer) -> Self {
+        Self::Answered(Box::new(answer))
+    }
+}
+
 /// A request that waits for the plan of its pod.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -63,26 +69,25 @@ pub(super) fn begin(
     policy: &Policy,
 ) -> Review {
     let response = AdmissionResponse::from(request);
-    let answered = |answer| Review::Answered(Box::new(answer));
     let Some(object) = &request.object else {
-        return answered(refuse(response, "the request holds no pod".to_owned()));
+        return refuse(response, "the request holds no pod".to_owned()).into();
     };
     let pod = match serde_json::to_value(object) {
         Ok(pod) => in_namespace(pod, request.namespace.as_deref()),
         Err(error) => {
-            return answered(refuse(response, format!("failed to read the pod: {error}")));
+            return refuse(response, format!("failed to read the pod: {error}")).into();
         }
     };
     if let Some(stored) = request.old_object.as_ref() {
-        return answered(update(response, &pod, stored, view));
+        return update(response, &pod, stored, view).into();
     }
     match admit::begin(&pod, view, policy) {
-        Ok(Begun::Decided(verdict)) => answered(allow(response, &pod, *verdict)),
+        Ok(Begun::Decided(verdict)) => allow(response, &pod, *verdict).into(),
         Ok(Begun::NeedsPlan(pending)) => {
             let (pending, is_dry_run) = (*pending, request.dry_run);
             Review::NeedsPlan(Box::new(Waiting { pending, pod, response, is_dry_run }))
         }
-        Err(error) => answered(deny(response, &error)),
+        Err(error) => deny(response, &error).into(),
     }
 }
 
@@ -103,7 +108,7 @@ fn update(
     };
     let patched = put_back(pod, &stored, &GpuResources::new(&typed, view));
     let warnings = reapplied::warning(&patched).into_iter().collect();
-    allow(response, pod, Verdict { pod: patched, planned: None, template: None, warnings })
+    allow(response, pod, Verdict::without_plan(patched, warnings))
 }
 
 impl Waiting {

@@ -5,9 +5,7 @@ use super::templates::{TemplateError, Templates};
 use crate::pod_event;
 use crate::waiting_pods::WaitingPods;
 use cluster_model::view::ObjectKey;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::Client;
 use process::chain::Chain;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,12 +64,7 @@ impl Write {
 
 /// Sends an event on the pod whose template is refused. Returns true if it was sent.
 async fn tell(client: &Client, key: &ObjectKey, why: &str) -> bool {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
-    let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
-    let Some(pod) = pods.list(&named).await.ok().and_then(|pods| pods.items.into_iter().next())
-    else {
-        return false;
-    };
+    let Ok(Some(pod)) = pod_event::read_pod(client, key).await else { return false };
     let note = format!("the pod waits, as its ResourceClaimTemplate is refused: {why}");
     pod_event::warn_of_creation(client, &pod, "TemplateRefused", &note).await
 }

@@ -4,6 +4,7 @@
 use super::{on_the_host, role_words, with_profile};
 use crate::denial::{Denial, cut};
 use crate::intent::Intent;
+use crate::plan::among::Among;
 use crate::wording::{count, nodes};
 use cluster_model::machines::{NotSelected, Selection, is_in};
 use cluster_model::names::annotation;
@@ -19,23 +20,18 @@ use std::fmt::Write as _;
 const REASON_MAX: usize = 200;
 
 /// Why no node has both GPUs and NICs.
-pub(crate) fn nothing(
-    intent: &Intent,
-    view: &ClusterView,
-    selection: &Selection<'_>,
-    filter: impl Fn(&str) -> bool,
-) -> Denial {
-    let present = || view.inventory().node_names().filter(|node| !view.is_remembered(node));
-    let candidates: Vec<&str> = present().map(|node| &**node).filter(|node| filter(node)).collect();
+pub(crate) fn nothing(intent: &Intent, among: &Among<'_>, selection: &Selection<'_>) -> Denial {
+    let view = among.view;
+    let candidates: Vec<&str> = view.present_nodes().filter(|node| among.allows(node)).collect();
     let devices: Vec<_> = candidates.iter().filter_map(|it| NodeDevices::new(view, it)).collect();
     let gpus = SelectableDevices::gpus(view, &devices, selection);
     let plugins = selection.gpu_driver.extended_resources.iter().flat_map(|resource| {
-        view.nodes_with_plugin(resource).filter(|node| filter(node)).map(move |_| *resource)
+        view.nodes_with_plugin(resource).filter(|node| among.allows(node)).map(move |_| *resource)
     });
     let plugins: Vec<_> = plugins.collect();
     intent.deny(match plugins.first() {
         Some(resource) if gpus.published == 0 => by_plugin(plugins.len(), resource, selection),
-        _ if present().next().is_none() => "the cluster has no node".to_owned(),
+        _ if view.present_nodes().next().is_none() => "the cluster has no node".to_owned(),
         _ if candidates.is_empty() => {
             "no node matches the pod's nodeSelector or node affinity".to_owned()
         }
@@ -78,8 +74,8 @@ fn incomplete(
         selection.gpu_class.map(|class| &*class.name).unwrap_or_default(),
         with_profile(selection),
         role_words(intent.nic_role),
-        selection.nic_driver.driver,
-        selection.nic_class.name,
+        selection.nics.nic_driver.driver,
+        selection.nics.nic_class.name,
         count(with_graph, "node"),
         gpus.nodes,
         nics.nodes,
@@ -112,11 +108,11 @@ impl SelectableDevices {
         let of_driver: Vec<Vec<&Device>> = of_driver.collect();
         let all = Self::of(view, of_driver, ("GPU", selection.gpu_class));
         let (Some(part), Some(profile)) = (driver.part, selection.gpu_profile) else { return all };
-        let with_profile = |node: &&NodeDevices<'_>| {
+        let with_profile = nodes.iter().filter(|node| {
             let is_wanted = |it: &Device| text(it, part.profile_attribute) == Some(profile);
             !parts(view, node.node, driver, is_wanted).is_empty()
-        };
-        let number = if all.nodes == 0 { 0 } else { nodes.iter().filter(with_profile).count() };
+        });
+        let number = if all.nodes == 0 { 0 } else { with_profile.count() };
         let there = profiles(view, nodes, (driver.driver, part.profile_attribute));
         let there: Vec<String> = there.iter().map(|profile| format!("`{profile}`")).collect();
         let others = (number == 0 && !there.is_empty())
@@ -129,16 +125,17 @@ impl SelectableDevices {
         nodes: &[NodeDevices<'_>],
         (intent, selection): (&Intent, &Selection<'_>),
     ) -> Self {
-        let driver = selection.nic_driver;
-        let suits = |nic: &Device| {
-            *nic.id().driver == *driver.driver
-                && driver.is_rdma(nic)
-                && nic.nic_role() == intent.nic_role
-                && !(intent.host_network && driver.may_have_interface(nic))
-        };
-        let suitable =
-            nodes.iter().map(|node| node.nics.values().copied().filter(|nic| suits(nic)).collect());
-        let all = Self::of(view, suitable.collect(), ("RDMA NIC", Some(selection.nic_class)));
+        let driver = selection.nics.nic_driver;
+        let suitable = nodes.iter().map(|node| {
+            let suitable = node.nics.values().copied().filter(|nic| {
+                *nic.id().driver == *driver.driver
+                    && driver.is_rdma(*nic)
+                    && nic.nic_role() == intent.nic_role
+                    && !(intent.host_network && driver.may_have_interface(nic))
+            });
+            suitable.collect()
+        });
+        let all = Self::of(view, suitable.collect(), ("RDMA NIC", Some(selection.nics.nic_class)));
         let others = (all.published == 0).then(|| without_rdma(nodes, driver, intent)).flatten();
         Self { excluded: all.excluded.or(others), ..all }
     }
@@ -150,8 +147,10 @@ impl SelectableDevices {
         (noun, class): (&str, Option<&Class>),
     ) -> Self {
         let settings = view.settings();
-        let selects = |device: &&Device| class.is_none_or(|class| is_in(class, device, settings));
-        let selected = nodes.iter().filter(|devices| devices.iter().any(selects)).count();
+        let selected = nodes.iter().filter(|devices| {
+            devices.iter().any(|it| class.is_none_or(|class| is_in(class, it, settings)))
+        });
+        let selected = selected.count();
         let all: Vec<&Device> = nodes.into_iter().flatten().collect();
         let excluded = match (class, all.first()) {
             (Some(class), Some(first)) if selected == 0 => NotSelected::by(class, first, settings)
@@ -211,7 +210,7 @@ fn profiles<'v>(
 
 /// The pools of the two drivers that the scheduler ignores on these nodes: their devices are not there for it.
 fn ignored(view: &ClusterView, candidates: &[&str], selection: &Selection<'_>) -> String {
-    let drivers = [selection.gpu_driver.driver, selection.nic_driver.driver];
+    let drivers = [selection.gpu_driver.driver, selection.nics.nic_driver.driver];
     let mut broken: BTreeMap<(&str, PoolProblem), Vec<String>> = BTreeMap::new();
     for node in candidates {
         let pools = view.inventory().broken_pools_on(node, view.settings()).unwrap_or_default();

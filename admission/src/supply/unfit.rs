@@ -26,10 +26,10 @@ impl Unfit {
         claim: ResourceClaimSpec,
     ) -> Option<Self> {
         let mut machines = machines.iter();
-        let machine = machines.find(|machine| candidate.promises.on(machine).is_served())?;
+        let machine = machines.find(|machine| candidate.promises.serve(machine))?;
         let node = machine.devices.node.to_owned();
-        let name = || machine.type_name.clone().unwrap_or_else(|| "unknown type".to_owned());
-        let remembered = (machine.live_nodes() == 0).then(name);
+        let remembered = (machine.live_nodes() == 0)
+            .then(|| machine.type_name.clone().unwrap_or_else(|| "unknown type".to_owned()));
         Some(Self { node, remembered, claim })
     }
 }

@@ -10,7 +10,6 @@
 
 use super::Asker;
 use super::numa::{self, of_block};
-use crate::alignment::AlignmentPolicy;
 use crate::claim::ClaimParts;
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -18,6 +17,7 @@ use crate::selector::Selector;
 use crate::wording::count;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity, cpu};
+use cluster_model::pod_containers::main_first;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Class, Quantity};
 use k8s_openapi::api::core::v1::Container;
@@ -37,33 +37,26 @@ impl Cpus {
     /// container whose requests and limits are the same whole number.
     pub(super) fn read(asker: &Asker<'_>) -> Result<Option<Self>, Denial> {
         let Some(value) = asker.annotation(annotation::ALIGNED_CPUS) else { return Ok(None) };
-        let deny = |why: String| Denial::new(annotation::ALIGNED_CPUS, value, why);
         if value != "true" {
-            return Err(deny("invalid value".to_owned()).allowed("\"true\""));
+            return Err(deny(value, "invalid value").allowed("\"true\""));
         }
-        if asker.policy == AlignmentPolicy::Preferred {
-            return Err(deny(format!(
-                "aligned CPUs must be on the NUMA node of the NICs, so they cannot be combined with \
-                 {}: \"preferred\"",
-                annotation::ALIGNMENT_POLICY
-            )));
-        }
+        numa::check_required(asker, "CPUs").map_err(|why| deny(value, why))?;
         let [share] = asker.shares else {
-            return Err(deny(format!(
+            let why = format!(
                 "a claim for CPUs serves one container, and {} containers of the pod get devices",
                 asker.shares.len()
-            )));
+            );
+            return Err(deny(value, why));
         };
-        let spec = asker.pod.spec.as_ref();
-        let main = spec.into_iter().flat_map(|spec| &spec.containers);
-        let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
-        let own = main.chain(init).find(|container| container.name == share.container);
+        let mut containers = asker.pod.spec.iter().flat_map(main_first);
+        let own = containers.find(|container| container.name == share.container);
         own.and_then(whole_cpus).map(|cpus| Some(Self(cpus))).ok_or_else(|| {
-            deny(format!(
-                "container `{}` requests no whole CPUs; set its CPU limit and request to the \
-                 same whole number",
+            let why = format!(
+                "container `{}` requests no whole CPUs; set its CPU limit and request to the same \
+                 whole number",
                 share.container
-            ))
+            );
+            deny(value, why)
         })
     }
 
@@ -81,39 +74,31 @@ impl Cpus {
         machines: &mut Vec<Machine<'_>>,
     ) -> Result<(), Denial> {
         let Self(cpus) = self;
-        let deny = |why: String| Denial::new(annotation::ALIGNED_CPUS, "true", why);
         let Some(of_block) = of_block(cpus, demand) else {
-            return Err(deny(format!(
-                "{cpus} CPUs cannot be divided evenly among {} GPUs, each with NICs of its own",
-                demand.blocks
-            ))
-            .allowed(format!(
-                "a multiple of {} CPUs, or dranet.io/pairing: \"group\"",
-                demand.blocks
-            )));
+            let allowed =
+                format!("a multiple of {} CPUs, or dranet.io/pairing: \"group\"", demand.blocks);
+            return Err(deny("true", numa::uneven(cpus, "CPUs", demand)).allowed(allowed));
         };
         if !view.settings().gates.consumable_capacity {
-            return Err(deny(
-                "CPUs are published as a shared capacity, and the scheduler cannot allocate one \
-                 (feature gate DRAConsumableCapacity is off)"
-                    .to_owned(),
-            ));
+            let why = "CPUs are published as a shared capacity, and the scheduler cannot allocate one \
+                       (feature gate DRAConsumableCapacity is off)";
+            return Err(deny("true", why));
         }
         let kept = numa::keep_near(machines, |machine| &machine.cpus, of_block);
-        kept.map_err(|most| deny(match most {
-            None => format!(
-                "no node that can serve the pod has CPUs of driver {} in class `{}` that are grouped \
-                 by NUMA node and publish {}; install dra-driver-cpu with cpuDeviceMode: grouped",
-                cpu::DRIVER,
-                cpu::CLASS,
-                attribute::NUMA_NODE
-            ),
-            Some(most) => format!(
-                "asks for {of_block} CPUs on the NUMA node of its NICs; no NUMA node in this cluster \
-                 has more than {most}, or NICs do not publish {}",
-                attribute::NUMA_NODE
-            ),
-        }))
+        kept.map_err(|most| {
+            let why = match most {
+                None => format!(
+                    "no node that can serve the pod has CPUs of driver {} in class `{}` that are \
+                     grouped by NUMA node and publish {}; install dra-driver-cpu with cpuDeviceMode: \
+                     grouped",
+                    cpu::DRIVER,
+                    cpu::CLASS,
+                    attribute::NUMA_NODE
+                ),
+                Some(most) => numa::too_few(of_block, "CPUs", most),
+            };
+            deny("true", why)
+        })
     }
 
     /// Adds the CPUs of each block to a claim, tied to the block's NICs.
@@ -125,6 +110,10 @@ impl Cpus {
     pub(super) fn said(self) -> String {
         format!(", with {} of the same NUMA node", count(self.0 as usize, "CPU"))
     }
+}
+
+fn deny(value: &str, why: impl Into<String>) -> Denial {
+    Denial::new(annotation::ALIGNED_CPUS, value, why)
 }
 
 fn request(name: &str, cpus: u32) -> DeviceRequest {

@@ -3,6 +3,7 @@
 
 use super::Asker;
 use crate::denial::Denial;
+use crate::dns::is_label;
 use crate::group::{Fabric, SAME};
 use cluster_model::fabric_level::{BadLevels, LevelRequests};
 use cluster_model::machines::Machine;
@@ -110,8 +111,7 @@ impl FabricWish {
 
 /// Whether a node of a machine has the label.
 fn has_label(machine: &Machine<'_>, key: &str, view: &ClusterView) -> bool {
-    let mut nodes = machine.nodes.iter().filter_map(|name| view.inventory().node(name));
-    nodes.any(|node| node.labels.contains_key(key))
+    machine.nodes.iter().any(|node| view.node_label(node, key).is_some())
 }
 
 /// Reads the levels below the fabric that the group asks for.
@@ -168,14 +168,11 @@ fn read_group(asker: &Asker<'_>) -> Result<Option<Fabric>, Denial> {
             return Err(Denial::new(name, number, why).allowed(allowed));
         }
     }
-    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends =
-        value.bytes().next().is_some_and(letters) && value.bytes().last().is_some_and(letters);
-    let is_name =
-        ends && value.len() <= LABEL_MAX && value.bytes().all(|byte| letters(byte) || byte == b'-');
     match value {
         SAME => Ok(Some(Fabric::Same)),
-        name if is_name => Ok(Some(Fabric::Named(name.to_owned()))),
+        name if is_label(name) && name.len() <= LABEL_MAX => {
+            Ok(Some(Fabric::Named(name.to_owned())))
+        }
         _ => Err(Denial::new(annotation::FABRIC, value, "invalid value: not a name of a group")
             .allowed(format!(
                 "\"{SAME}\" for the pod's own job, or a name of at most {LABEL_MAX} lowercase \

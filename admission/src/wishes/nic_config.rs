@@ -3,6 +3,7 @@
 
 use super::Asker;
 use crate::denial::Denial;
+use crate::dns::is_label;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
 use cluster_model::network_config::{
@@ -142,81 +143,83 @@ impl NicConfig {
             let interface =
                 InterfaceConfig { pool: Some(pool.clone()), ..InterfaceConfig::default() };
             if config == (NetworkConfig { interface, ..NetworkConfig::default() }) {
-                return Denial::new(annotation::NIC_POOL, pool, why);
+                return deny_pool(&pool, why);
             }
         }
-        Denial::new(annotation::NIC_CONFIG, self.0.clone(), why)
+        deny_config(&self.0, why)
     }
+}
+
+fn deny_config(value: &str, why: impl Into<String>) -> Denial {
+    Denial::new(annotation::NIC_CONFIG, value, why)
+}
+
+fn deny_pool(pool: &str, why: impl Into<String>) -> Denial {
+    Denial::new(annotation::NIC_POOL, pool, why)
 }
 
 /// Checks the annotation's value; returns it as compact JSON.
 fn read(value: &str, asker: &Asker<'_>) -> Result<String, Denial> {
-    let deny = |why: String| Denial::new(annotation::NIC_CONFIG, value, why);
     let config = NetworkConfig::from_json(value.as_bytes()).map_err(|error| {
         let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-        deny(format!("{error}{source}"))
+        deny_config(value, format!("{error}{source}"))
     })?;
     if asker.is_on_host_network() {
-        return Err(deny(
-            "the pod shares the host's network, where nothing is configured".to_owned(),
+        return Err(deny_config(
+            value,
+            "the pod shares the host's network, where nothing is configured",
         ));
     }
     let name = config.interface.name.as_ref().and_then(LinkNamePattern::single);
     if asker.nics > 1 && (name.is_some() || !config.interface.addresses.is_empty()) {
         let why = format!("one interface name or address cannot be used for {} NICs", asker.nics);
-        return Err(deny(why).allowed("a pattern such as \"rail%d\", an address range or a pool"));
+        return Err(deny_config(value, why)
+            .allowed("a pattern such as \"rail%d\", an address range or a pool"));
     }
-    let json: Value =
-        serde_json::from_str(value).map_err(|error| deny(format!("it is not JSON: {error}")))?;
+    let json: Value = serde_json::from_str(value)
+        .map_err(|error| deny_config(value, format!("it is not JSON: {error}")))?;
     let json = json.to_string();
     if json.len() > PARAMETERS_MAX {
-        return Err(deny(format!("it has {} bytes; {PARAMETERS_MAX} are allowed", json.len())));
+        let why = format!("it has {} bytes; {PARAMETERS_MAX} are allowed", json.len());
+        return Err(deny_config(value, why));
     }
     Ok(json)
 }
 
 /// Adds the address pool to a configuration.
 fn with_pool(pool: &str, config: Option<&str>, asker: &Asker<'_>) -> Result<String, Denial> {
-    let deny = |why: String| Denial::new(annotation::NIC_POOL, pool, why);
     if !is_pool_name(pool) {
-        return Err(deny("invalid value: not the name of a NicPool".to_owned())
+        return Err(deny_pool(pool, "invalid value: not the name of a NicPool")
             .allowed("a name in lower case of at most 63 characters, for example \"rdma\""));
     }
     if asker.is_on_host_network() {
-        return Err(deny(
-            "the pod shares the host's network, where no interface gets an address".to_owned(),
+        return Err(deny_pool(
+            pool,
+            "the pod shares the host's network, where no interface gets an address",
         ));
     }
     let config = config.unwrap_or("{}");
-    let mut json: Value =
-        serde_json::from_str(config).map_err(|error| deny(format!("it is not JSON: {error}")))?;
+    let mut json: Value = serde_json::from_str(config)
+        .map_err(|error| deny_pool(pool, format!("it is not JSON: {error}")))?;
     let named = json["interface"]["pool"].as_str().filter(|named| *named != pool);
     if let Some(named) = named {
-        return Err(deny(format!("{} names another pool, `{named}`", annotation::NIC_CONFIG)));
+        let why = format!("{} names another pool, `{named}`", annotation::NIC_CONFIG);
+        return Err(deny_pool(pool, why));
     }
     let interface = json.as_object_mut().map(|json| json.entry("interface").or_insert(json!({})));
     let Some(interface) = interface.and_then(Value::as_object_mut) else {
-        return Err(deny(format!(
-            "{} must be a JSON object, and its field interface too",
-            annotation::NIC_CONFIG
-        )));
+        let name = annotation::NIC_CONFIG;
+        let why = format!("{name} must be a JSON object, and its field interface too");
+        return Err(deny_pool(pool, why));
     };
     interface.insert("pool".to_owned(), pool.into());
-    NetworkConfig::parse(&json).map_err(|error| deny(error.to_string()))?;
+    NetworkConfig::parse(&json).map_err(|error| deny_pool(pool, error.to_string()))?;
     Ok(json.to_string())
 }
 
 /// Returns true if the name is valid both as a label value and as an object name.
 fn is_pool_name(name: &str) -> bool {
-    let is_end = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    name.len() <= POOL_NAME_MAX
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && !name.contains("..")
+    name.len() <= POOL_NAME_MAX && name.split('.').all(is_label)
 }
 
 /// Whether the machine has an InfiniBand NIC without an interface.

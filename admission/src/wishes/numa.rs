@@ -4,11 +4,42 @@
 //! Their driver publishes the standard attribute `numaNode`, as NICs do, so a constraint
 //! ties them to the NICs; the plan's join ties GPUs to NICs.
 
+use super::Asker;
+use crate::alignment::AlignmentPolicy;
 use crate::claim::{ClaimParts, match_attribute};
 use crate::demand::{Block, Demand};
 use cluster_model::machines::{Machine, NumaAmount};
-use cluster_model::names::attribute;
+use cluster_model::names::{annotation, attribute};
 use k8s_openapi::api::resource::v1::DeviceRequest;
+
+/// Says why a pod with preferred alignment cannot have such devices.
+pub(super) fn check_required(asker: &Asker<'_>, noun: &str) -> Result<(), String> {
+    match asker.policy {
+        AlignmentPolicy::Required => Ok(()),
+        AlignmentPolicy::Preferred => Err(format!(
+            "aligned {noun} must be on the NUMA node of the NICs, so they cannot be combined with {}: \
+             \"preferred\"",
+            annotation::ALIGNMENT_POLICY
+        )),
+    }
+}
+
+/// Says that blocks cannot have equal amounts.
+pub(super) fn uneven(amount: u32, noun: &str, demand: &Demand) -> String {
+    format!(
+        "{amount} {noun} cannot be divided evenly among {} GPUs, each with NICs of its own",
+        demand.blocks
+    )
+}
+
+/// Says that no NUMA node has enough for a block.
+pub(super) fn too_few(of_block: u32, noun: &str, most: i64) -> String {
+    format!(
+        "asks for {of_block} {noun} on the NUMA node of its NICs; no NUMA node in this cluster has \
+         more than {most}, or NICs do not publish {}",
+        attribute::NUMA_NODE
+    )
+}
 
 /// The amount per block, if it divides evenly.
 pub(super) fn of_block(amount: u32, demand: &Demand) -> Option<u32> {

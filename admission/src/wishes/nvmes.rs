@@ -6,7 +6,7 @@
 
 use super::Asker;
 use super::numa::{self, of_block};
-use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, device_count};
+use crate::alignment::{CLAIM_DEVICES_MAX, device_count};
 use crate::claim::{Ask, ClaimParts, exactly};
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -17,6 +17,9 @@ use cluster_model::names::{annotation, attribute, nvme};
 use cluster_model::view::ClusterView;
 use dra_allocator::Class;
 
+/// What texts call them.
+const NOUN: &str = "NVMe devices";
+
 /// The number of NVMe devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nvmes(u32);
@@ -26,27 +29,22 @@ impl Nvmes {
     pub(super) fn read(asker: &Asker<'_>) -> Result<Option<Self>, Denial> {
         let Some(value) = asker.annotation(annotation::ALIGNED_NVMES) else { return Ok(None) };
         let others = asker.gpus + asker.nics;
-        let deny = |why: String| Denial::new(annotation::ALIGNED_NVMES, value, why);
         let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - others);
-        let nvmes = device_count(annotation::ALIGNED_NVMES, value, "NVMe devices", &allowed)?;
+        let nvmes = device_count(annotation::ALIGNED_NVMES, value, NOUN, &allowed)?;
         if nvmes + others > CLAIM_DEVICES_MAX {
-            return Err(deny(format!(
-                "too many beside {others} GPUs and NICs; a claim holds at most \
-                 {CLAIM_DEVICES_MAX} devices"
-            )));
+            let why = format!(
+                "too many beside {others} GPUs and NICs; a claim holds at most {CLAIM_DEVICES_MAX} \
+                 devices"
+            );
+            return Err(deny(value, why));
         }
-        if asker.policy == AlignmentPolicy::Preferred {
-            return Err(deny(format!(
-                "aligned NVMe devices must be on the NUMA node of the NICs, so they cannot be \
-                 combined with {}: \"preferred\"",
-                annotation::ALIGNMENT_POLICY
-            )));
-        }
+        numa::check_required(asker, NOUN).map_err(|why| deny(value, why))?;
         if asker.shares.len() != 1 {
-            return Err(deny(format!(
+            let why = format!(
                 "NVMe devices go to one container, and {} containers of the pod get devices",
                 asker.shares.len()
-            )));
+            );
+            return Err(deny(value, why));
         }
         Ok(Some(Self(nvmes)))
     }
@@ -64,18 +62,15 @@ impl Nvmes {
         machines: &mut Vec<Machine<'_>>,
     ) -> Result<(), Denial> {
         let Self(nvmes) = self;
-        let deny = |why: String| Denial::new(annotation::ALIGNED_NVMES, nvmes.to_string(), why);
+        let value = nvmes.to_string();
         let Some(of_block) = of_block(nvmes, demand) else {
-            return Err(deny(format!(
-                "{nvmes} NVMe devices cannot be divided evenly among {} GPUs, each with NICs of its \
-                 own",
-                demand.blocks
-            ))
-            .allowed(format!("a multiple of {}, or dranet.io/pairing: \"group\"", demand.blocks)));
+            let allowed =
+                format!("a multiple of {}, or dranet.io/pairing: \"group\"", demand.blocks);
+            return Err(deny(&value, numa::uneven(nvmes, NOUN, demand)).allowed(allowed));
         };
         let kept = numa::keep_near(machines, |machine| &machine.nvmes, of_block);
         kept.map_err(|most| {
-            deny(match most {
+            let why = match most {
                 None => format!(
                     "no node that can serve the pod has NVMe devices of driver {} in class `{}` that \
                      publish {}; install dra-driver-nvme",
@@ -83,12 +78,9 @@ impl Nvmes {
                     nvme::CLASS,
                     attribute::NUMA_NODE
                 ),
-                Some(most) => format!(
-                    "asks for {of_block} NVMe devices on the NUMA node of its NICs; no NUMA node in \
-                     this cluster has more than {most}, or NICs do not publish {}",
-                    attribute::NUMA_NODE
-                ),
-            })
+                Some(most) => numa::too_few(of_block, NOUN, most),
+            };
+            deny(&value, why)
         })
     }
 
@@ -104,4 +96,8 @@ impl Nvmes {
     pub(super) fn said(self) -> String {
         format!(", with {} of the same NUMA node", count(self.0 as usize, "NVMe device"))
     }
+}
+
+fn deny(value: &str, why: impl Into<String>) -> Denial {
+    Denial::new(annotation::ALIGNED_NVMES, value, why)
 }

@@ -12,8 +12,9 @@ use crate::group::{self, Fabric, SAME};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute};
+use cluster_model::node_devices::int;
 use cluster_model::view::ClusterView;
-use dra_allocator::{AttributeValue, Device};
+use dra_allocator::Device;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 use std::cmp::Reverse;
@@ -72,19 +73,10 @@ impl SameRail {
         let width = usize::try_from(demand.all_nics()).unwrap_or(usize::MAX);
         let all: BTreeSet<i64> = machines.iter().flat_map(rails_of).collect();
         let all: Vec<i64> = all.into_iter().collect();
-        let served = |sets: Vec<Vec<i64>>| -> BTreeMap<Vec<i64>, usize> {
-            sets.into_iter()
-                .filter_map(|set| {
-                    let able =
-                        machines.iter().filter(|machine| serves(asked, demand, machine, &set));
-                    let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
-                    (nodes > 0).then_some((set, nodes))
-                })
-                .collect()
-        };
-        let mut nodes = served(blocks(&all, width));
+        let mut nodes = served(machines, demand, asked, blocks(&all, width));
         if nodes.is_empty() {
-            nodes = served(all.windows(width).map(<[i64]>::to_vec).collect());
+            let sets = all.windows(width).map(<[i64]>::to_vec).collect();
+            nodes = served(machines, demand, asked, sets);
         }
         let Some(rails) = choose(&nodes, group) else {
             return Err(Self::deny(format!(
@@ -110,6 +102,22 @@ impl SameRail {
     pub(crate) fn deny(why: impl Into<String>) -> Denial {
         Denial::new(annotation::RAIL, SAME, why)
     }
+}
+
+/// How many nodes can serve the pod with each of these sets of rails; without sets that none can.
+fn served(
+    machines: &[Machine<'_>],
+    demand: &Demand,
+    asked: (AlignmentPolicy, Option<Level>),
+    sets: Vec<Vec<i64>>,
+) -> BTreeMap<Vec<i64>, usize> {
+    sets.into_iter()
+        .filter_map(|set| {
+            let able = machines.iter().filter(|machine| serves(asked, demand, machine, &set));
+            let nodes: usize = able.map(|machine| machine.nodes.len()).sum();
+            (nodes > 0).then_some((set, nodes))
+        })
+        .collect()
 }
 
 /// Divides the rails into sets of this many, in order of their numbers, so that sets of other
@@ -160,10 +168,10 @@ fn serves(
 /// Returns true if the machine has a NIC of the rail, or exactly one of each rail if there are
 /// several: otherwise two pods with as many NICs could have different rails.
 fn has_set(machine: &Machine<'_>, wanted: &[i64]) -> bool {
-    let of = |wanted: &i64| rails_of(machine).filter(|rail| rail == wanted).count();
+    let rails: Vec<i64> = rails_of(machine).collect();
     match wanted {
-        [one] => of(one) > 0,
-        several => several.iter().all(|rail| of(rail) == 1),
+        [one] => rails.contains(one),
+        several => several.iter().all(|one| rails.iter().filter(|rail| *rail == one).count() == 1),
     }
 }
 
@@ -172,10 +180,7 @@ fn rails_of<'m>(machine: &'m Machine<'_>) -> impl Iterator<Item = i64> + 'm {
 }
 
 fn rail(nic: &Device) -> Option<i64> {
-    match nic.attribute(attribute::RAIL)? {
-        AttributeValue::Int(rail) => Some(*rail),
-        _ => None,
-    }
+    int(nic, attribute::RAIL)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::denial::Denial;
 use crate::wording::count;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity};
+use cluster_model::node_devices::capacity_of;
 use dra_allocator::quantity::Format;
 use dra_allocator::{Device, Quantity, Settings};
 use k8s_openapi::api::resource::v1::CapacityRequirements;
@@ -80,8 +81,8 @@ impl NicShare {
                  parts (feature gate DRAConsumableCapacity is off; it is on by default since Kubernetes 1.36)",
             ));
         }
-        let by_number = any(machines, |nic| amount(nic, capacity::SHARES).is_some());
-        let fastest = max(machines, |nic| amount(nic, capacity::BANDWIDTH));
+        let by_number = nics(machines).any(|nic| amount(nic, capacity::SHARES).is_some());
+        let fastest = nics(machines).filter_map(|nic| amount(nic, capacity::BANDWIDTH)).max();
         let mut requests = BTreeMap::new();
         match (&self.bandwidth, self.bits(), fastest) {
             (Some(bandwidth), Some(bits), Some(most)) if bits <= most => {
@@ -171,18 +172,15 @@ impl NicShare {
 
 /// Parses the bandwidth; returns it as the API server writes it.
 fn read_bandwidth(value: &str) -> Result<String, Denial> {
-    let deny = |why: String| {
-        Denial::new(annotation::NIC_BANDWIDTH, value, why)
-            .allowed("bits per second with a unit, for example \"50G\" for 50 Gbit/s")
+    let why = match value.parse::<Quantity>().map(|quantity| (quantity, quantity.as_i64())) {
+        Ok((quantity, Some(bits))) if bits >= BITS_MIN => return Ok(quantity.to_string()),
+        Ok((_, Some(bits @ 1..))) => format!("it means {}", count_bits(bits)),
+        Ok((_, Some(_))) => "it asks for nothing".to_owned(),
+        Ok((_, None)) => "it is not a whole number of bits per second".to_owned(),
+        Err(_) => "invalid value: not an amount of bandwidth".to_owned(),
     };
-    let quantity: Quantity =
-        value.parse().map_err(|_| deny("invalid value: not an amount of bandwidth".to_owned()))?;
-    match quantity.as_i64() {
-        Some(bits) if bits >= BITS_MIN => Ok(quantity.to_string()),
-        Some(bits @ 1..) => Err(deny(format!("it means {}", count_bits(bits)))),
-        Some(_) => Err(deny("it asks for nothing".to_owned())),
-        None => Err(deny("it is not a whole number of bits per second".to_owned())),
-    }
+    Err(Denial::new(annotation::NIC_BANDWIDTH, value, why)
+        .allowed("bits per second with a unit, for example \"50G\" for 50 Gbit/s"))
 }
 
 fn count_bits(bits: i64) -> String {
@@ -195,8 +193,7 @@ fn deny(why: impl Into<String>) -> Denial {
 
 /// The amount of a capacity of a NIC.
 fn amount(nic: &Device, name: &str) -> Option<i64> {
-    let found = nic.capacity().iter().find(|(known, _)| known.as_str() == name);
-    Some(found?.1.value.value())
+    Some(capacity_of(nic, name)?.value.value())
 }
 
 /// Returns true if a NIC has the requested capacity.
@@ -209,12 +206,4 @@ fn has(nic: &Device, requests: &BTreeMap<String, Text>) -> bool {
 
 fn nics<'m>(machines: &'m [Machine<'_>]) -> impl Iterator<Item = &'m Device> {
     machines.iter().flat_map(|machine| machine.devices.nics.values().copied())
-}
-
-fn any(machines: &[Machine<'_>], is: impl Fn(&Device) -> bool) -> bool {
-    nics(machines).any(is)
-}
-
-fn max(machines: &[Machine<'_>], of: impl Fn(&Device) -> Option<i64>) -> Option<i64> {
-    nics(machines).filter_map(of).max()
 }

@@ -3,11 +3,11 @@
 use crate::gpu_drivers::GpuDriver;
 use crate::names::{attribute, label};
 use crate::nic_drivers::NicDriver;
-use crate::node_devices::{NodeDevices, parts, published, text};
+use crate::node_devices::{NodeDevices, int, parts, published, text};
 use crate::published_device::PublishedDevice as _;
 use crate::view::ClusterView;
 use dra_allocator::cel::Selector;
-use dra_allocator::{AttributeValue, Budget, Class, Device, Settings};
+use dra_allocator::{Budget, Class, Device, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
 use topology_graph::{NicRole, PciAddress};
@@ -23,6 +23,17 @@ pub struct Selection<'a> {
     ///
     /// [`parts`]: crate::gpu_drivers::parts
     pub gpu_profile: Option<&'a str>,
+    /// The NICs.
+    pub nics: NicSelection<'a>,
+    /// The class of the CPUs, if the claim requests any.
+    pub cpu_class: Option<&'a Class>,
+    /// The class of the NVMe devices, if the claim requests any.
+    pub nvme_class: Option<&'a Class>,
+}
+
+/// The NICs that a claim may draw from.
+#[derive(Clone, Copy, Debug)]
+pub struct NicSelection<'a> {
     /// The driver of the NICs.
     pub nic_driver: &'static NicDriver,
     /// The class of the NICs.
@@ -35,32 +46,6 @@ pub struct Selection<'a> {
     /// True to exclude NICs that claims cannot share. Machines then also differ by the capacity of
     /// their NICs.
     pub only_shared: bool,
-    /// The class of the CPUs, if the claim requests any.
-    pub cpu_class: Option<&'a Class>,
-    /// The class of the NVMe devices, if the claim requests any.
-    pub nvme_class: Option<&'a Class>,
-}
-
-/// The NICs that a claim may draw from; the fields are those of [`Selection`].
-#[derive(Clone, Copy, Debug)]
-pub struct NicSelection<'a> {
-    /// The driver of the NICs.
-    pub nic_driver: &'static NicDriver,
-    /// The class of the NICs.
-    pub nic_class: &'a Class,
-    /// What the NICs are for.
-    pub nic_role: NicRole,
-    /// True to exclude NICs with a network interface.
-    pub without_interface: bool,
-    /// True to exclude NICs that claims cannot share.
-    pub only_shared: bool,
-}
-
-impl<'a> Selection<'a> {
-    fn nics(&self) -> NicSelection<'a> {
-        let Self { nic_driver, nic_class, nic_role, without_interface, only_shared, .. } = *self;
-        NicSelection { nic_driver, nic_class, nic_role, without_interface, only_shared }
-    }
 }
 
 /// The NICs that the selection's class and driver cannot tell from the selected ones, but that the
@@ -73,8 +58,8 @@ pub(super) fn selected<'a>(
     node: &'a str,
     selection: &Selection<'_>,
 ) -> Option<(NodeDevices<'a>, OtherNics<'a>)> {
-    let Selection { gpu_driver, gpu_class, gpu_profile, nic_driver, .. } = *selection;
-    let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nic_driver))?;
+    let Selection { gpu_driver, gpu_class, gpu_profile, nics, .. } = *selection;
+    let mut devices = NodeDevices::with_nics_of(view, node, std::slice::from_ref(nics.nic_driver))?;
     if let Some(part) = gpu_driver.part {
         devices.gpus = parts(view, node, gpu_driver, |gpu| {
             gpu_profile.is_none_or(|profile| text(gpu, part.profile_attribute) == Some(profile))
@@ -85,7 +70,7 @@ pub(super) fn selected<'a>(
         *gpu.id().driver == *gpu_driver.driver
             && gpu_class.is_some_and(|class| is_in(class, gpu, view.settings()))
     });
-    let others = keep_nics(view, &mut devices, selection.nics());
+    let others = keep_nics(view, &mut devices, nics);
     let has_gpus = gpu_class.is_none() || !devices.gpus.is_empty();
     (has_gpus && !devices.nics.is_empty()).then_some((devices, others))
 }
@@ -110,10 +95,9 @@ pub(crate) fn keep_nics<'a>(
     let mut others = BTreeMap::new();
     if !nic_driver.has_roles {
         let topology = devices.topology;
-        let is_other = |nic: &PciAddress| topology.nic_role(*nic).is_some_and(|it| it != nic_role);
-        others =
-            devices.nics.iter().filter(|(nic, _)| is_other(nic)).map(|(a, b)| (*a, *b)).collect();
-        devices.nics.retain(|nic, _| !is_other(nic));
+        others = devices.nics.clone();
+        devices.nics.retain(|nic, _| topology.nic_role(*nic).is_none_or(|it| it == nic_role));
+        others.retain(|nic, _| !devices.nics.contains_key(nic));
     }
     keep_one_class(devices);
     others
@@ -122,11 +106,11 @@ pub(crate) fn keep_nics<'a>(
 /// The name that people have for the machine type of a node: the label of its cloud, our own label,
 /// or what its NICs say. `None` if there is none; our label can have the shape.
 pub fn type_name(view: &ClusterView, node: &str) -> Option<String> {
-    let labels = view.inventory().node(node).map(|node| &node.labels);
-    let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(ToString::to_string);
     let shape = view.topology(node).map(|graph| graph.shape().to_string());
-    let own = label(label::MACHINE_TYPE).filter(|own| Some(own) != shape.as_ref());
-    label(label::INSTANCE_TYPE).or(own).or_else(|| type_of_devices(view, node))
+    let own = view.node_label(node, label::MACHINE_TYPE);
+    let own = own.filter(|own| Some(*own) != shape.as_deref());
+    let name = view.node_label(node, label::INSTANCE_TYPE).or(own);
+    name.map(str::to_owned).or_else(|| type_of_devices(view, node))
 }
 
 /// The machine type that devices of a node name.
@@ -157,15 +141,14 @@ pub(super) fn type_label(
 /// already, so that this concerns storage NICs. A NIC that says neither is kept, and so is one whose
 /// rate a capacity replaces.
 fn keep_one_class(devices: &mut NodeDevices<'_>) {
-    let class = |nic: &Device| -> Option<(i64, String)> {
-        let Some(AttributeValue::Int(rate)) = nic.attribute(attribute::RATE_GBPS) else {
-            return None;
-        };
-        Some((*rate, text(nic, attribute::LINK_TYPE)?.to_owned()))
-    };
     let others = devices.nics.values().filter(|nic| nic.nic_role() != NicRole::Compute);
-    let Some(best) = others.filter_map(|nic| class(nic)).max() else { return };
-    devices.nics.retain(|_, nic| class(nic).is_none_or(|class| class == best));
+    let Some(best) = others.filter_map(|nic| rate_class(nic)).max() else { return };
+    devices.nics.retain(|_, nic| rate_class(nic).is_none_or(|class| class == best));
+}
+
+/// The rate and the link type of a NIC, if it says both.
+fn rate_class(nic: &Device) -> Option<(i64, &str)> {
+    Some((int(nic, attribute::RATE_GBPS)?, text(nic, attribute::LINK_TYPE)?))
 }
 
 /// Returns true if a class selects a device. A selector that fails on the device does not select

@@ -141,17 +141,20 @@ impl FromStr for Guid {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let fail = || ValueError::new(text, "a GUID (`0e:42:a1:03:00:65:4c:3e`), which is not 0");
-        let mut bytes = [0; 8];
-        let mut parts = text.split(':');
-        for byte in &mut bytes {
-            let digits = parts.next().ok_or_else(fail)?;
-            let is_hex = digits.len() == 2 && digits.bytes().all(|it| it.is_ascii_hexdigit());
-            *byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hex).ok_or_else(fail)?;
-        }
-        let number = u64::from_be_bytes(bytes);
-        Self::new(number).filter(|_| parts.next().is_none()).ok_or_else(fail)
+        let what = "a GUID (`0e:42:a1:03:00:65:4c:3e`), which is not 0";
+        guid(text).ok_or_else(|| ValueError::new(text, what))
     }
+}
+
+fn guid(text: &str) -> Option<Guid> {
+    let mut bytes = [0; 8];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        let digits = parts.next()?;
+        let is_hex = digits.len() == 2 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+        *byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+    }
+    Guid::new(u64::from_be_bytes(bytes)).filter(|_| parts.next().is_none())
 }
 
 impl fmt::Display for Guid {
@@ -165,13 +168,17 @@ impl FromStr for PartitionKey {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let fail = || ValueError::new(text, "a partition key (`0x8001`), which is not 0");
-        let digits = text.strip_prefix("0x").ok_or_else(fail)?;
-        let is_hex =
-            (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let key = u16::from_str_radix(digits, 16).map_err(|_| fail())?;
-        if is_hex && key & !FULL_MEMBER != 0 { Ok(Self(key)) } else { Err(fail()) }
+        let what = "a partition key (`0x8001`), which is not 0";
+        partition_key(text).ok_or_else(|| ValueError::new(text, what))
     }
+}
+
+fn partition_key(text: &str) -> Option<PartitionKey> {
+    let digits = text.strip_prefix("0x")?;
+    let is_hex =
+        (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let key = u16::from_str_radix(digits, 16).ok()?;
+    (is_hex && key & !FULL_MEMBER != 0).then_some(PartitionKey(key))
 }
 
 impl fmt::Display for PartitionKey {
@@ -184,20 +191,20 @@ impl FromStr for IpPrefix {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let fail = || ValueError::new(text, "an address with a prefix length (`192.168.1.7/24`)");
-        let (address, length) = text.split_once('/').ok_or_else(fail)?;
-        let address: IpAddr = address.parse().map_err(|_| fail())?;
-        let max = if address.is_ipv4() { 32 } else { 128 };
-        let is_number = (1..=3).contains(&length.len())
-            && length.bytes().all(|byte| byte.is_ascii_digit())
-            && (length.len() == 1 || !length.starts_with('0'));
-        let prefix_len: u16 = length.parse().map_err(|_| fail())?;
-        let prefix_len = u8::try_from(prefix_len).map_err(|_| fail())?;
-        if !is_number || prefix_len > max {
-            return Err(fail());
-        }
-        Ok(Self { address, prefix_len })
+        let what = "an address with a prefix length (`192.168.1.7/24`)";
+        ip_prefix(text).ok_or_else(|| ValueError::new(text, what))
     }
+}
+
+fn ip_prefix(text: &str) -> Option<IpPrefix> {
+    let (address, length) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    let is_number = (1..=3).contains(&length.len())
+        && length.bytes().all(|byte| byte.is_ascii_digit())
+        && (length.len() == 1 || !length.starts_with('0'));
+    let prefix_len: u8 = length.parse().ok()?;
+    (is_number && prefix_len <= max).then_some(IpPrefix { address, prefix_len })
 }
 
 impl FromStr for LinkName {

@@ -3,8 +3,7 @@
 
 use super::document::Item;
 use super::served::Served;
-use super::text;
-use super::{SnapshotError, SnapshotError::Read};
+use super::{SnapshotError, reading, text};
 use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,9 +55,8 @@ pub struct Head {
 /// Returns true if a file is a snapshot, of any version, and also if it is compressed and its first
 /// line cannot be read; an error if it cannot be opened.
 pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
-    let wrap = |source| Read { path: path.to_owned(), source };
-    let mut file = BufReader::new(File::open(path).map_err(wrap)?);
-    if !text::is_compressed(file.fill_buf().map_err(wrap)?) {
+    let mut file = BufReader::new(File::open(path).map_err(reading(path))?);
+    if !text::is_compressed(file.fill_buf().map_err(reading(path))?) {
         return Ok(false);
     }
     let mut lines = Lines::new(MultiGzDecoder::new(file));
@@ -81,10 +79,9 @@ pub(super) fn each(
     path: &Path,
     take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
 ) -> Result<(), SnapshotError> {
-    let wrap = |source| Read { path: path.to_owned(), source };
-    let file = BufReader::new(File::open(path).map_err(wrap)?);
+    let file = BufReader::new(File::open(path).map_err(reading(path))?);
     let mut lines = Lines::new(MultiGzDecoder::new(file));
-    while let Some(line) = lines.next().map_err(wrap)? {
+    while let Some(line) = lines.next().map_err(reading(path))? {
         take(Item::of_text(path, line)?)?;
     }
     Ok(())
@@ -103,7 +100,6 @@ impl<R: io::Read> Lines<R> {
 
     /// The next line that is not empty.
     pub(super) fn next(&mut self) -> io::Result<Option<&str>> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         loop {
             self.line.clear();
             let read = (&mut self.text).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
@@ -111,14 +107,14 @@ impl<R: io::Read> Lines<R> {
                 return Ok(None);
             }
             if self.line.last() != Some(&b'\n') && read as u64 == LINE_MAX {
-                return Err(invalid(format!("an object has more than {LINE_MAX} bytes")));
+                return Err(text::invalid(format!("an object has more than {LINE_MAX} bytes")));
             }
             if !self.line.trim_ascii().is_empty() {
                 break;
             }
         }
         let line = str::from_utf8(self.line.trim_ascii());
-        line.map(Some).map_err(|error| invalid(error.to_string()))
+        line.map(Some).map_err(|error| text::invalid(error.to_string()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Splits files into Kubernetes objects. JSON is split as text, so that a large list is never held
 //! as values; other formats are parsed as values.
 
-use super::{SnapshotError, SnapshotError::Read, flatten, parse, text, with_type};
+use super::{SnapshotError, flatten, parse, reading, text, with_type};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -53,8 +53,7 @@ pub(super) fn each(
     path: &Path,
     take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
 ) -> Result<(), SnapshotError> {
-    let read = |source| Read { path: path.to_owned(), source };
-    let text = text::read(path).map_err(read)?;
+    let text = text::read(path).map_err(reading(path))?;
     let documents = serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>();
     let Ok(documents) = documents.collect::<serde_json::Result<Vec<_>>>() else {
         return parse(&text, path)?.into_iter().map(Item::Value).try_for_each(take);
@@ -114,16 +113,12 @@ impl<'t> Item<'t> {
 impl Typed {
     /// The type and name of a value.
     pub(super) fn new(value: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
         let metadata = &value["metadata"];
-        Self {
-            api_version: text(&value["apiVersion"]),
-            kind: text(&value["kind"]),
-            metadata: Metadata {
-                namespace: text(&metadata["namespace"]),
-                name: text(&metadata["name"]),
-            },
-        }
+        let texts =
+            [&value["apiVersion"], &value["kind"], &metadata["namespace"], &metadata["name"]];
+        let [api_version, kind, namespace, name] =
+            texts.map(|value| value.as_str().map(str::to_owned));
+        Self { api_version, kind, metadata: Metadata { namespace, name } }
     }
 
     /// The object as a value, with version and kind.

@@ -17,10 +17,14 @@ pub(super) fn is_compressed(begin: &[u8]) -> bool {
     begin.starts_with(&MAGIC)
 }
 
+/// An error because of what a file contains.
+pub(super) fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
 /// The text of a file.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let bytes = fs::read(path)?;
-    let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     if !is_compressed(&bytes) {
         return String::from_utf8(bytes).map_err(|error| invalid(error.to_string()));
     }

@@ -1,6 +1,7 @@
 //! The resources that ResourceQuotas limit in each namespace, and for which pods.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
+use crate::pod_containers::main_first;
 use k8s_openapi::api::core::v1::{
     PodSpec, ResourceQuota, ResourceQuotaSpec, ScopedResourceSelectorRequirement,
 };
@@ -36,10 +37,11 @@ impl Quotas {
         resource: &'a str,
         others: &'a [String],
     ) -> impl Iterator<Item = &'a ObjectKey> {
-        let limiting = self.0.iter().filter(move |(_, quota)| quota.limited.contains(resource));
-        let has_none =
-            move |quota: &Quota| others.iter().all(|other| !quota.limited.contains(other));
-        limiting.filter(move |(_, quota)| has_none(quota)).map(|(key, _)| key)
+        let limiting = self.0.iter().filter(move |(_, quota)| {
+            quota.limited.contains(resource)
+                && others.iter().all(|other| !quota.limited.contains(other))
+        });
+        limiting.map(|(key, _)| key)
     }
 
     /// Returns true if a quota counts the requests of such a pod, by its scopes.
@@ -66,23 +68,20 @@ fn is_in(scope: &ScopedResourceSelectorRequirement, pod: &PodSpec) -> bool {
 
 fn is_selected(scope: &ScopedResourceSelectorRequirement, class: Option<&str>) -> bool {
     let class = class.filter(|class| !class.is_empty());
-    let is_named = || {
-        let mut values = scope.values.iter().flatten();
-        class.is_some_and(|class| values.any(|value| value == class))
-    };
+    let mut values = scope.values.iter().flatten();
+    let is_named = class.is_some_and(|class| values.any(|value| value == class));
     match scope.operator.as_str() {
         "Exists" => class.is_some(),
         "DoesNotExist" => class.is_none(),
-        "In" => is_named(),
-        "NotIn" => !is_named(),
+        "In" => is_named,
+        "NotIn" => !is_named,
         _ => false,
     }
 }
 
 /// Returns true if no container requests or limits CPU or memory.
 fn is_best_effort(pod: &PodSpec) -> bool {
-    let containers = pod.containers.iter().chain(pod.init_containers.iter().flatten());
-    let own = containers.filter_map(|container| container.resources.as_ref());
+    let own = main_first(pod).filter_map(|container| container.resources.as_ref());
     let mut lists =
         own.chain(&pod.resources).flat_map(|it| [it.requests.as_ref(), it.limits.as_ref()]);
     !lists.any(|list| {

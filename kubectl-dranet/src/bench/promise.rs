@@ -2,10 +2,9 @@
 
 use crate::answer::{BenchEnd, BenchNic};
 use cluster_model::names::attribute;
-use cluster_model::node_devices::NodeDevices;
+use cluster_model::node_devices::{NodeDevices, int};
 use cluster_model::room::pod_claims;
 use cluster_model::view::ClusterView;
-use dra_allocator::AttributeValue;
 use k8s_openapi::api::core::v1::Pod;
 use topology_graph::Topology;
 
@@ -36,10 +35,7 @@ impl BenchEnd {
         let nics = nics.map(|(address, nic)| BenchNic {
             name: nic.id().device.to_string(),
             path: gpus().map(|(gpu, _)| devices.topology.path(*gpu, *address)).min(),
-            port_gbps: match nic.attribute(attribute::RATE_GBPS) {
-                Some(AttributeValue::Int(rate)) => Some(gbps(*rate)),
-                _ => None,
-            },
+            port_gbps: int(nic, attribute::RATE_GBPS).map(gbps),
             pcie_gbps: own
                 .as_ref()
                 .and_then(|own| own.nic(*address)?.current_link)

@@ -2,7 +2,6 @@
 
 use crate::answer::CapacityRoom;
 use crate::nodes::{fabric, machine};
-use crate::predicted::nodes;
 use cluster_model::late_node::{LateDemand, LateNode};
 use cluster_model::node_devices::{Role, published};
 use cluster_model::room::{Ask, Room};
@@ -47,19 +46,20 @@ pub(super) fn rooms(
 
 /// The number of pods that fit on each node on which any does.
 fn counts<'v>(room: &Room<'v>, ask: &Ask) -> BTreeMap<&'v str, usize> {
-    let places = room.places(ask, nodes(room.view()), usize::MAX).into_iter();
+    let places = room.places(ask, room.view().present_nodes(), usize::MAX).into_iter();
     places.map(|places| (places.node, places.count)).collect()
 }
 
 /// The most GPUs of device plugins of any node.
 pub(super) fn most_plugin_gpus(view: &ClusterView, resource: &str) -> u32 {
-    let units = nodes(view).filter_map(|node| view.plugin_units(node, resource));
+    let units = view.present_nodes().filter_map(|node| view.plugin_units(node, resource));
     u32::try_from(units.max().unwrap_or_default()).unwrap_or(u32::MAX)
 }
 
 /// The most GPUs of DRA drivers of any node.
 pub(super) fn most_gpus(view: &ClusterView) -> u32 {
-    let most = nodes(view)
+    let most = view
+        .present_nodes()
         .map(|node| published(view, node).filter(|(role, _)| *role == Role::Gpu).count())
         .max()
         .unwrap_or_default();

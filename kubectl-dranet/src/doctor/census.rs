@@ -1,6 +1,5 @@
 //! The nodes by their devices.
 
-use crate::predicted::nodes;
 use cluster_model::view::ClusterView;
 use cluster_model::{gpu_drivers, names, nic_drivers};
 use dra_allocator::{Device, PoolProblem};
@@ -27,7 +26,7 @@ pub(super) struct Census<'a> {
 impl<'a> Census<'a> {
     pub(super) fn new(view: &'a ClusterView) -> Self {
         let mut census = Self::default();
-        for node in nodes(view) {
+        for node in view.present_nodes() {
             census.nodes += 1;
             if view.topology(node).is_some() {
                 census.graphs.insert(node);

@@ -3,7 +3,6 @@
 use super::finding::Findings;
 use super::scene::Scene;
 use crate::nodes::NodeState;
-use crate::predicted::nodes;
 use crate::text::counted;
 use cluster_model::drivers::named_by_file;
 use cluster_model::gpu_drivers;
@@ -116,7 +115,7 @@ pub(super) fn rules(scene: &Scene<'_>, found: &mut Findings) {
 pub(super) fn addresses(scene: &Scene<'_>, found: &mut Findings) {
     let view = scene.view;
     let mut without: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for node in nodes(view) {
+    for node in view.present_nodes() {
         let lost =
             NodeDevice::all(view, node).filter(|it| it.role.is_gpu() && it.address.is_none());
         for driver in lost.filter_map(|gpu| gpu_drivers::by_name(gpu.device.driver())) {

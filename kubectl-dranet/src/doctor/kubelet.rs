@@ -6,7 +6,6 @@ use crate::answer::{DoctorFinding, Severity};
 use crate::kinds::DEVICES;
 use crate::live::Cluster;
 use crate::nodes::machine;
-use crate::predicted::nodes;
 use cluster_model::names::cpu;
 use cluster_model::node_devices::{Role, published};
 use cluster_model::view::ClusterView;
@@ -35,7 +34,7 @@ pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcom
 /// configured alike.
 fn asked(view: &ClusterView) -> Vec<String> {
     let mut first: BTreeMap<String, &str> = BTreeMap::new();
-    for node in nodes(view) {
+    for node in view.present_nodes() {
         let has = |is_it: fn(Role) -> bool| published(view, node).any(|(role, _)| is_it(role));
         if has(Role::is_gpu) && has(Role::is_nic) {
             first.entry(machine(view, node)).or_insert(node);

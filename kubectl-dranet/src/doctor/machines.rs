@@ -4,7 +4,6 @@ use super::finding::Findings;
 use super::scene::Scene;
 use crate::answer::DoctorMachine;
 use crate::nodes::machine;
-use crate::predicted::nodes;
 use crate::shape::PodShape;
 use admission::admit::{AdmitError, Planned, admit};
 use admission::plan::{Plan, Policy, QuotaEscape};
@@ -30,7 +29,7 @@ pub(super) fn denied(scene: &Scene<'_>, found: &mut Findings) {
 /// The machine types with GPUs and NICs of DRA drivers.
 pub(super) fn all(view: &ClusterView, policy: &Policy) -> anyhow::Result<Vec<DoctorMachine>> {
     let mut types: BTreeMap<(String, usize, usize, BTreeSet<String>), Vec<&str>> = BTreeMap::new();
-    for node in nodes(view) {
+    for node in view.present_nodes() {
         let count = |is_it: fn(Role) -> bool| {
             published(view, node).filter(|(role, _)| is_it(*role)).count()
         };

@@ -3,7 +3,6 @@
 use super::finding::Findings;
 use super::scene::Scene;
 use crate::answer::Severity;
-use crate::predicted::nodes;
 use std::collections::BTreeSet;
 
 /// Findings about missing nodes and nodes that are not ready.
@@ -11,7 +10,9 @@ pub(super) fn examine(scene: &Scene<'_>, found: &mut Findings) {
     if scene.census.nodes == 0 {
         return found.error("the cluster", "has no node, or none that you may read");
     }
-    let down: BTreeSet<&str> = nodes(scene.view)
+    let down: BTreeSet<&str> = scene
+        .view
+        .present_nodes()
         .filter(|node| scene.facts.facts(node).is_some_and(|it| it.not_ready.is_some()))
         .collect();
     found.on(&down, "is not ready, so no pod is scheduled there; see `kubectl describe node`");

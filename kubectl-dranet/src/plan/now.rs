@@ -2,7 +2,7 @@
 
 use crate::explain::{not_there, quota};
 use crate::in_use::InUse;
-use crate::predicted::{AlikeNodes, alike_nodes, nodes};
+use crate::predicted::{AlikeNodes, alike_nodes};
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Closed, NodeFacts, PodClaims, pod_claims};
 use cluster_model::view::ClusterView;
@@ -49,7 +49,7 @@ impl<'v> Now<'v> {
             now.refused = quota::refusal(pod, &claims, quotas, view);
             match &now.refused {
                 Some(refused) => Err(refused.clone()),
-                None => Ok((claims, room.attempt(&Ask::new(pod), nodes(view))?)),
+                None => Ok((claims, room.attempt(&Ask::new(pod), view.present_nodes())?)),
             }
         });
         match tried {
@@ -63,7 +63,7 @@ impl<'v> Now<'v> {
             }
             Err(reason) => {
                 let unknown = not_there(pod, view).unwrap_or(reason);
-                nodes(view).for_each(|node| now.keep_off(node, unknown.clone(), in_use));
+                view.present_nodes().for_each(|node| now.keep_off(node, unknown.clone(), in_use));
                 now.unknown = Some(unknown);
             }
         }

@@ -2,7 +2,6 @@
 
 use crate::args::AddedNodes;
 use crate::nodes::machine;
-use crate::predicted::nodes;
 use cluster_model::room::Nodes;
 use cluster_model::view::{ClusterView, Index as _};
 use k8s_openapi::api::core::v1::Node;
@@ -57,7 +56,7 @@ fn model(view: &ClusterView, shape: &str) -> anyhow::Result<String> {
     let all = || {
         let remembered =
             view.inventory().node_names().map(|name| &**name).filter(|it| view.is_remembered(it));
-        nodes(view).chain(remembered)
+        view.present_nodes().chain(remembered)
     };
     let found = all().find(|node| {
         let hash = view.topology(node).map(|graph| graph.shape().to_string());

@@ -7,7 +7,7 @@ use crate::args::AddedNodes;
 use crate::explain::{self, Answer, Scene, quota};
 use crate::in_use::InUse;
 use crate::nodes::{fabric, machine};
-use crate::predicted::{add_planned, nodes};
+use crate::predicted::add_planned;
 use crate::source::ReadCluster;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
@@ -234,7 +234,7 @@ impl Cluster {
     fn fits(&self, ask: &Ask) -> anyhow::Result<Vec<String>> {
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);
-        let attempt = room.attempt(ask, nodes(&self.view)).map_err(anyhow::Error::msg)?;
+        let attempt = room.attempt(ask, self.view.present_nodes()).map_err(anyhow::Error::msg)?;
         Ok(attempt.fits().into_iter().map(str::to_owned).collect())
     }
 
@@ -242,7 +242,7 @@ impl Cluster {
     fn preempt(&mut self, ask: &Ask) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);
-        let found = room.preempt(ask, nodes(&self.view)).map_err(anyhow::Error::msg)?;
+        let found = room.preempt(ask, self.view.present_nodes()).map_err(anyhow::Error::msg)?;
         let Some((node, victims)) = found.map(|it| (it.node.to_owned(), it.victims)) else {
             return Ok((Vec::new(), Vec::new()));
         };

@@ -29,15 +29,13 @@ pub(super) fn certificates(pem: &str) -> Vec<Parsed> {
 impl Parsed {
     fn read(pem: &Pem) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(pem.contents()).ok()?;
-        let time =
-            |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
         let validity = certificate.validity();
         let parsed = Self {
             subject: certificate.subject().as_raw().to_vec(),
             issuer: certificate.issuer().as_raw().to_vec(),
             public_key: certificate.public_key().raw.to_vec(),
-            not_before: time(validity.not_before)?,
-            not_after: time(validity.not_after)?,
+            not_before: Timestamp::from_second(validity.not_before.timestamp()).ok()?,
+            not_after: Timestamp::from_second(validity.not_after.timestamp()).ok()?,
             names: names(&certificate),
             pem: pem.clone(),
         };

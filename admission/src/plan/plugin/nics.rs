@@ -37,7 +37,7 @@ impl<'m> NicPlan<'m> {
     /// Chooses the NICs.
     pub(super) fn new(fleet: Fleet<'_, 'm>) -> Self {
         let (promises, parts) = promises(fleet);
-        let served = fleet.machines.iter().filter(|it| promises.on(it).is_served());
+        let served = fleet.machines.iter().filter(|it| promises.serve(it));
         let shapes: BTreeSet<ShapeHash> = served.flat_map(|it| it.shapes.clone()).collect();
         let mut of_shapes = fleet.machines.iter().filter(|it| !it.shapes.is_disjoint(&shapes));
         let takes_all = of_shapes.all(|machine| {
@@ -88,12 +88,7 @@ fn promises<'m>(fleet: Fleet<'_, 'm>) -> (Promises<'m>, PartsOfShapes) {
             AlignmentPolicy::Required => level.is_some(),
             AlignmentPolicy::Preferred => has_enough && machine.nics_have(attribute::SHAPE),
         };
-        let promise = match level {
-            _ if !can_serve => Promise::Nothing,
-            Some(level) => Promise::Near(level),
-            None => Promise::Any,
-        };
-        promises.set(machine, promise);
+        promises.set(machine, Promise::best(level.filter(|_| can_serve), can_serve));
     }
     (promises, near)
 }
@@ -132,8 +127,8 @@ fn has_parts(machine: &Machine<'_>, demand: &Demand, near: &PartsOfShapes) -> bo
 
 /// Divides the parts of all machine types into single blocks, unless they have equal sizes.
 fn equal_parts(mut near: PartsOfShapes) -> PartsOfShapes {
-    let sizes = |parts: &Vec<Part>| parts.iter().map(|part| part.blocks).collect::<Vec<_>>();
-    if near.values().map(sizes).collect::<BTreeSet<_>>().len() < 2 {
+    let sizes = near.values().map(|parts| parts.iter().map(|part| part.blocks).collect());
+    if sizes.collect::<BTreeSet<Vec<u32>>>().len() < 2 {
         return near;
     }
     for parts in near.values_mut() {

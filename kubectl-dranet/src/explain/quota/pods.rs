@@ -1,5 +1,6 @@
 //! What a quota counts of a pod.
 
+use cluster_model::pod_containers::main_first;
 use cluster_model::room::{Amounts, requests};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceQuota};
@@ -98,6 +99,5 @@ fn is_unset(key: &str, spec: &PodSpec) -> bool {
             lists.into_iter().flatten().any(|list| list.contains_key(name))
         })
     };
-    let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    MUST_BE_SET.contains(&name) && spec.resources.is_none() && !containers.all(has)
+    MUST_BE_SET.contains(&name) && spec.resources.is_none() && !main_first(spec).all(has)
 }

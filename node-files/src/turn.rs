@@ -20,40 +20,47 @@ pub fn take(paths: &Paths) -> Result<File, FileError> {
     open().map_err(|source| FileError::new("lock", &path, source))
 }
 
-/// Waits for the right to attach or undo the claim that has this folder, and takes it. `None` if there is no
-/// folder, so that nothing can attach the claim. Whoever takes both rights takes this one first.
-pub fn take_claim(folder: &Path) -> Result<Option<File>, FileError> {
-    claim(folder, |file| file.lock().map(|()| true)).map(Option::flatten)
+/// The right to attach or undo one claim.
+#[derive(Debug)]
+pub enum ClaimTurn {
+    /// It is taken, until the file is dropped.
+    Taken(File),
+    /// The claim has no folder, so that nothing can attach it.
+    NoFolder,
+    /// Somebody else has it.
+    Busy,
 }
 
-/// The same without waiting: `None` if somebody else has the right.
-pub fn try_claim(folder: &Path) -> Result<Option<Option<File>>, FileError> {
-    match claim(folder, |file| match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    })? {
-        Some(None) => Ok(None),
-        taken => Ok(Some(taken.flatten())),
+/// Waits for the right to attach or undo the claim that has this folder, and takes it; `None` if there is no
+/// folder. Whoever takes both rights takes this one first.
+pub fn take_claim(folder: &Path) -> Result<Option<File>, FileError> {
+    match claim(folder, |file| file.lock().map(|()| true))? {
+        ClaimTurn::Taken(file) => Ok(Some(file)),
+        ClaimTurn::NoFolder | ClaimTurn::Busy => Ok(None),
     }
 }
 
-/// Locks the folder. `None` if there is none, `Some(None)` if it is not locked.
-fn claim(
-    folder: &Path,
-    lock: impl Fn(&File) -> io::Result<bool>,
-) -> Result<Option<Option<File>>, FileError> {
+/// The same without waiting.
+pub fn try_claim(folder: &Path) -> Result<ClaimTurn, FileError> {
+    claim(folder, |file| match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    })
+}
+
+fn claim(folder: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<ClaimTurn, FileError> {
     let open = || loop {
         let file = match File::open(folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ClaimTurn::NoFolder),
             opened => opened?,
         };
         if !lock(&file)? {
-            return Ok(Some(None));
+            return Ok(ClaimTurn::Busy);
         }
         // Whoever had the lock may have removed the folder, and another one may have its name now.
         if fs::metadata(folder).is_ok_and(|now| is_same(&file, &now)) {
-            return Ok(Some(Some(file)));
+            return Ok(ClaimTurn::Taken(file));
         }
     };
     open().map_err(|source| FileError::new("lock", folder, source))
@@ -72,16 +79,19 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("c-1");
         assert!(take_claim(&folder).unwrap().is_none(), "no folder");
-        assert!(matches!(try_claim(&folder), Ok(Some(None))), "no folder");
+        assert!(matches!(try_claim(&folder), Ok(ClaimTurn::NoFolder)), "no folder");
         fs::create_dir(&folder).unwrap();
         let taken = take_claim(&folder).unwrap();
         assert!(taken.is_some());
-        assert!(matches!(try_claim(&folder), Ok(None)), "it is taken");
+        assert!(matches!(try_claim(&folder), Ok(ClaimTurn::Busy)), "it is taken");
         // The one that undoes the claim removes the folder.
         fs::remove_dir(&folder).unwrap();
-        assert!(matches!(try_claim(&folder), Ok(Some(None))));
+        assert!(matches!(try_claim(&folder), Ok(ClaimTurn::NoFolder)));
         fs::create_dir(&folder).unwrap();
-        assert!(matches!(try_claim(&folder), Ok(Some(Some(_)))), "another folder of that name");
+        assert!(
+            matches!(try_claim(&folder), Ok(ClaimTurn::Taken(_))),
+            "another folder of that name"
+        );
         drop(taken);
     }
 }

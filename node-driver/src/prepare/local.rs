@@ -323,7 +323,9 @@ impl LocalPreparer {
         let in_pods = checkpoint.claims.values().flat_map(|record| record.plan.links());
         let in_pods = in_pods.filter(|link| link.child.is_none()).map(|link| &link.host);
         let in_pods: Vec<_> = in_pods.collect();
-        links.values_mut().for_each(|link| multipath::complete(link, &in_pods));
+        for link in links.values_mut() {
+            multipath::complete(link, &in_pods);
+        }
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
         let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;

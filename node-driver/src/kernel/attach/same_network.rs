@@ -89,7 +89,9 @@ fn add_table(config: &mut NetworkConfig, own: IpPrefix, taken: &BTreeSet<u32>) {
     let mut copies: Vec<RouteConfig> =
         own_table::in_main(config, own.address.is_ipv4()).cloned().collect();
     let table = own_table::give(config, own, taken);
-    copies.iter_mut().for_each(|route| route.table = table);
+    for route in &mut copies {
+        route.table = table;
+    }
     config.routes.extend(copies);
 }
 

@@ -8,7 +8,7 @@ use crate::prepare::error::PrepareError;
 use crate::prepare::local::LocalPreparer;
 use crate::prepare::notices::Subject;
 use crate::prepare::reserve;
-use node_files::turn;
+use node_files::turn::{self, ClaimTurn};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
@@ -70,8 +70,11 @@ impl LocalPreparer {
 
     /// Takes the right to undo a claim, which nobody may be attaching. It ends when dropped.
     pub(super) fn try_claim(&self, claim: &ClaimRef) -> Result<Option<File>, PrepareError> {
-        let taken = turn::try_claim(&self.effects.paths.claim(&claim.uid))?;
-        taken.ok_or_else(|| PrepareError::Starting { claim: claim.clone() })
+        match turn::try_claim(&self.effects.paths.claim(&claim.uid))? {
+            ClaimTurn::Taken(file) => Ok(Some(file)),
+            ClaimTurn::NoFolder => Ok(None),
+            ClaimTurn::Busy => Err(PrepareError::Starting { claim: claim.clone() }),
+        }
     }
 
     /// Loads the checkpoint. A damaged one is rebuilt from the plans of the claims, and one that is lost from

@@ -99,7 +99,10 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
             broadcast: None,
             label: None,
             flags: 0,
+            metric: None,
+            protocol: None,
             seconds: None,
+            preferred: None,
         }],
         routes,
         ..HostLink::default()

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 
 /// The largest time in a trace, in seconds: 300 years.
@@ -88,15 +88,11 @@ impl Trace {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, TraceError> {
         let read = |source| TraceError::Read { path: path.to_owned(), source };
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(read)?;
-        BufReader::new(file).read_to_end(&mut bytes).map_err(read)?;
-        if !bytes.starts_with(&GZIP) {
-            return Self::parse(bytes.as_slice());
+        let mut file = BufReader::new(File::open(path).map_err(read)?);
+        if file.fill_buf().map_err(read)?.starts_with(&GZIP) {
+            return Self::parse(MultiGzDecoder::new(file));
         }
-        let mut text = Vec::new();
-        MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text).map_err(read)?;
-        Self::parse(text.as_slice())
+        Self::parse(file)
     }
 
     /// Reads the text of a file.

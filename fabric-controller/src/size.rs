@@ -2,7 +2,7 @@
 //! says.
 
 use super::size_paths::SizePaths;
-use cluster_model::names::{annotation, job_label, label, pod_group};
+use cluster_model::names::{annotation, is_subdomain, job_label, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
@@ -42,7 +42,8 @@ pub struct Size {
 
 impl Owner {
     /// Returns the object that defines the size of the group of a pod with this annotation
-    /// value; `None` for a named group, which may contain several jobs.
+    /// value; `None` for a named group, which may contain several jobs, and if no such object can exist:
+    /// names are from pods, and become parts of a URL.
     pub fn new(pod: &Pod, asked: &str) -> Option<Self> {
         if asked != SAME {
             return None;
@@ -62,8 +63,10 @@ impl Owner {
         let owners = pod.metadata.owner_references.iter().flatten();
         let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
         let own = controller.map(|it| owner(&it.api_version, &it.kind, &it.name));
+        let own = own.filter(Self::can_exist);
         let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
         let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
+        let named = named.filter(|name| is_subdomain(name));
         // The `PodGroup` that was created for the group defines nothing itself.
         if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
             let job = own.filter(|own| own.kind == "Job").map(Box::new);
@@ -76,6 +79,13 @@ impl Owner {
             (Some(name), _) => Some(owner("kubeflow.org/v2beta1", "MPIJob", name)),
             (None, own) => own,
         }
+    }
+
+    /// Whether an object of this API version, kind and name can exist.
+    fn can_exist(&self) -> bool {
+        self.api_version.split('/').all(is_subdomain)
+            && self.kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && is_subdomain(&self.name)
     }
 
     /// Whether its size can be read, so that it is worth a request.
@@ -101,12 +111,13 @@ pub(super) fn is_in_pod_group(pod: &Pod) -> bool {
     named.is_some() && named == group.map(|group| pod_group(group)).as_ref()
 }
 
-/// A label or annotation of a pod.
+/// The name of an object in a label or annotation of a pod.
 fn marked<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
     let of = |map: Option<&'p std::collections::BTreeMap<String, String>>| {
         map.and_then(|map| map.get(key)).map(String::as_str)
     };
-    of(pod.metadata.labels.as_ref()).or_else(|| of(pod.metadata.annotations.as_ref()))
+    let found = of(pod.metadata.labels.as_ref()).or_else(|| of(pod.metadata.annotations.as_ref()));
+    found.filter(|name| is_subdomain(name))
 }
 
 impl Size {
@@ -273,6 +284,28 @@ mod tests {
         with_group.metadata = of_set;
         let owner = Owner::new(&with_group, "same").unwrap();
         assert_eq!(owner.kind, "JobSet", "it has a PodGroup for each of its Jobs");
+    }
+
+    #[test]
+    fn names_that_no_object_can_have_lead_to_none() {
+        for name in
+            ["bad name 1", "a?watch=true", "../pods/p", "a/b", "%2e%2e", "a\nERROR", "A", ""]
+        {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {
+                "annotations": {job_label::JOB_SET: name, job_label::POD_GROUP: name},
+                "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1", "controller": true},
+                ],
+            }}))
+            .unwrap();
+            assert_eq!(Owner::new(&pod, "same"), None, "{name}");
+        }
+        for (version, kind) in
+            [("kubeflow.org/v1?a", "MPIJob"), ("a/../b", "JobSet"), ("batch/v1", "Job/../x")]
+        {
+            let pod = pod(&json!({}), Some((version, kind)));
+            assert_eq!(Owner::new(&pod, "same"), None, "{version} {kind}");
+        }
     }
 
     #[test]

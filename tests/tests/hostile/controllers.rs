@@ -84,8 +84,10 @@ async fn controllers_report_events_in_their_own_name_only(
             } else {
                 refused(EVENTS, &format!("{account} on a node"), &told)?;
             }
-            // As another's event becomes its own, or the text of another's is changed.
-            for patch in [json!({"reportingController": own}), json!({"note": "forged"})] {
+            // What Kubernetes lets one change of an event: that it happens again, and its metadata.
+            let series = json!({"count": 7, "lastObservedTime": "2026-01-01T00:00:01.000000Z"});
+            let annotations = json!({"annotations": {"example.org/a": "b"}});
+            for patch in [json!({"series": series}), json!({"metadata": annotations})] {
                 let answer = api.patch(&theirs, &PatchParams::default(), &Patch::Merge(patch)).await;
                 refused(EVENTS, &format!("{account} patches"), &answer)?;
             }

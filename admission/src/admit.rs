@@ -320,6 +320,23 @@ fn plan_anew(
     Some((plan(&intent, &placement, view, policy).ok()?, placement))
 }
 
+/// The name of the `ComputeDomain` that a rewritten pod joins, by deciding on the original pod once more
+/// up to its plan; `None` if it asks for none.
+pub fn compute_domain_of(
+    pod: &Pod,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Option<String>, AdmitError> {
+    let resources = GpuResources::new(pod, view);
+    let pod = serde_json::to_value(pod).map_err(AdmitError::Malformed)?;
+    match begin(&rewrite::original(&pod, &resources), view, policy)? {
+        Begun::Decided(_) => Ok(None),
+        Begun::NeedsPlan(pending) => {
+            Ok(pending.compute_domain.as_deref().map(cluster_model::compute_domain::name))
+        }
+    }
+}
+
 fn intent_of(
     pod: &Pod,
     resources: &GpuResources,

@@ -3,7 +3,8 @@
 //! then one write that carries the version of those inputs. It runs when an input changes, and when
 //! the time comes that the last decision named.
 
-mod certificates;
+mod attempts;
+pub(crate) mod certificates;
 mod clock;
 mod compute_domains;
 mod domain_events;
@@ -51,6 +52,8 @@ pub(crate) struct Leader {
     pub(crate) names: Option<Vec<String>>,
     /// How long a template without references is kept.
     pub(crate) keep_unused: Duration,
+    /// The most `ComputeDomain`s of a namespace.
+    pub(crate) max_compute_domains: usize,
     /// How long machines are remembered.
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,

@@ -8,6 +8,7 @@
 
 mod advice;
 mod args;
+mod authority;
 pub(crate) mod certificate;
 mod decisions;
 mod handlers;
@@ -50,11 +51,27 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the webhook until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, own, operations, kube, log, lease, policy, drivers, leader } = args;
+    let Args {
+        server,
+        own,
+        operations,
+        kube,
+        log,
+        lease,
+        policy,
+        drivers,
+        leader,
+        write_authority,
+    } = args;
     process::logging::init(&log)?;
     cluster_model::drivers::use_file(drivers.as_deref())?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
+    if write_authority {
+        let namespace = own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        let operations = Bound::plain(operations.operations_listen)?;
+        return authority::run(client, namespace, operations, stop).await;
+    }
     let background = Background::start().context("failed to start background threads")?;
     // The threads that create a client also serve its connections.
     let watching = background.spawn(async move { process::client::connect(&kube).await });
@@ -87,6 +104,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         namespace: namespace.clone(),
         names,
         keep_unused: leader.keep_unused(),
+        max_compute_domains: leader.max_compute_domains as usize,
         retention: leader.retention(),
         metrics: metrics.clone(),
     };

@@ -15,7 +15,8 @@ pub use archive::{FORMAT, Head, head};
 pub use gather::{Gathered, Gathering, Text, gather};
 pub use intake::{Found, Intake};
 pub use served::Served;
-pub use write::write;
+pub use text::{UNPACKED_MIB, unpack_at_most};
+pub use write::{private, write};
 
 use crate::view::{ClusterView, ViewError};
 use serde_json::Value;
@@ -110,11 +111,12 @@ pub fn load(path: &Path) -> Result<(ClusterView, Found), SnapshotError> {
 /// As [`load`], but also keeps the original objects of these kinds.
 pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intake, SnapshotError> {
     let mut intake = Intake::keeping(kinds);
+    let left = text::Left::for_objects();
     for file in files(path)? {
         if archive::is_archive(&file)? {
-            archive::each(&file, &mut |item| intake.take_archived(&file, item))?;
+            archive::each(&file, &left, &mut |item| intake.take_archived(&file, item))?;
         } else {
-            document::each(&file, &mut |item| intake.take(&file, item))?;
+            document::each(&file, &left, &mut |item| intake.take(&file, item))?;
         }
     }
     if intake.found.taken.is_empty() && intake.head.is_none() {

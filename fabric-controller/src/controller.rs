@@ -40,6 +40,8 @@ use watch::{Objects, Watched};
 /// The minimum time between rounds while devices and claims change, and the time until a started or
 /// failed action is checked again.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause of a loop in which something fails.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// The time between rounds while groups wait and nothing changes, since their owners are not
 /// watched.
 const LOOK: Duration = Duration::from_secs(30);
@@ -133,25 +135,30 @@ impl Controller {
         for group in &mut groups {
             group.is_expensive = expensive.contains(&group.key);
         }
-        let all_read = sizes.fill(&self.client, &mut groups).await;
+        let unread = sizes.fill(&self.client, &mut groups).await;
         let waits = groups.iter().any(Group::is_unfinished).then_some(LOOK);
         let now = Timestamp::now();
         let due = decide::next_due(&groups, &self.policy, now);
         let due = due.and_then(|due| Duration::try_from(due.duration_since(now)).ok());
-        let is_done = self.place_all(&groups, objects, reporter, expensive).await;
-        let again = (!is_done || !all_read).then_some(PAUSE);
-        [again, waits, due, reporter.next_due(Instant::now())].into_iter().flatten().min()
+        let is_done = self.place_all(&groups, &unread.groups, objects, reporter, expensive).await;
+        let again = (!is_done).then_some(PAUSE);
+        [again, unread.next, waits, due, reporter.next_due(Instant::now())]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// Places groups. Returns false if another round must follow soon.
+    /// Places groups, and reports those whose owner could not be read. Returns false if another round
+    /// must follow soon.
     async fn place_all(
         &self,
         groups: &[Group],
+        unread: &[(Group, WaitingReason)],
         objects: Objects,
         reporter: &mut Reporter,
         expensive: &mut BTreeSet<GroupKey>,
     ) -> bool {
-        let by_key: BTreeMap<&GroupKey, &Group> =
+        let mut by_key: BTreeMap<&GroupKey, &Group> =
             groups.iter().map(|group| (&group.key, group)).collect();
         let mut outcome = RoundOutcome::new();
         if self.pod_groups {
@@ -182,6 +189,10 @@ impl Controller {
             .await;
         let still = applied.into_iter().filter_map(|(key, why)| Some((key.clone(), why?)));
         outcome.waiting.extend(still);
+        for (group, why) in unread {
+            by_key.insert(&group.key, group);
+            outcome.waiting.push((group.key.clone(), why.clone()));
+        }
         self.metrics.set_waiting(outcome.waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&decisions, &by_key, &outcome.waiting).await;
         // Writes are checked in another round, since they may have failed.
@@ -215,6 +226,11 @@ impl Controller {
         })
         .await
     }
+}
+
+/// The pause of a loop after one of `last`: longer each time while something fails.
+fn next_pause(last: Duration, is_done: bool) -> Duration {
+    if is_done { PAUSE } else { (last * 2).min(PAUSE_MAX) }
 }
 
 /// Returns after a time; never if there is none.

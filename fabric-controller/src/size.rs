@@ -2,7 +2,7 @@
 //! says.
 
 use super::size_paths::{SizePaths, is_of_group, number};
-use cluster_model::names::{job_label, label, pod_group};
+use cluster_model::names::{is_subdomain, job_label, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
@@ -43,26 +43,29 @@ pub struct Size {
 
 impl Owner {
     /// Returns the object that defines the size of the group of a pod with this annotation
-    /// value; `None` for a named group, which may contain several jobs.
+    /// value; `None` for a named group, which may contain several jobs, and if no such object can exist:
+    /// names are from pods, and become parts of a URL.
     pub fn new(pod: &Pod, asked: &str) -> Option<Self> {
         if asked != SAME {
             return None;
         }
         for (key, version, kind) in BY_LABEL {
-            if let Some(name) = label_or_annotation(pod, key) {
+            if let Some(name) = marked(pod, key) {
                 return Some(Self::named(version, kind, name));
             }
         }
         let own = controller(pod).map(|it| Self::named(&it.api_version, &it.kind, &it.name));
+        let own = own.filter(Self::can_exist);
         let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
         let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
+        let named = named.filter(|name| is_subdomain(name));
         // The `PodGroup` that was created for the group defines nothing itself.
         if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
             let job = own.filter(|own| own.kind == "Job").map(Box::new);
             let pod_group = Self::named("scheduling.k8s.io/v1beta1", "PodGroup", name);
             return Some(Self { otherwise: job, ..pod_group });
         }
-        match (label_or_annotation(pod, job_label::TRAINING_JOB), own) {
+        match (marked(pod, job_label::TRAINING_JOB), own) {
             (Some(_), Some(own)) if own.api_version.starts_with("kubeflow.org/") => Some(own),
             // The launcher of an MPIJob is the pod of a Job.
             (Some(name), _) => Some(Self::named("kubeflow.org/v2beta1", "MPIJob", name)),
@@ -77,6 +80,13 @@ impl Owner {
             name: name.to_owned(),
             otherwise: None,
         }
+    }
+
+    /// Whether an object of this API version, kind and name can exist.
+    fn can_exist(&self) -> bool {
+        self.api_version.split('/').all(is_subdomain)
+            && self.kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && is_subdomain(&self.name)
     }
 
     /// Whether its size can be read, so that it is worth a request.
@@ -106,6 +116,11 @@ pub(super) fn is_in_pod_group(pod: &Pod) -> bool {
 pub(super) fn label_or_annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
     let maps = [&pod.metadata.labels, &pod.metadata.annotations];
     maps.into_iter().flatten().find_map(|map| map.get(key)).map(String::as_str)
+}
+
+/// The name of an object in a label or annotation of a pod.
+fn marked<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    label_or_annotation(pod, key).filter(|name| is_subdomain(name))
 }
 
 /// The controller of a pod.
@@ -274,6 +289,28 @@ mod tests {
         with_group.metadata = of_set;
         let owner = Owner::new(&with_group, "same").unwrap();
         assert_eq!(owner.kind, "JobSet", "it has a PodGroup for each of its Jobs");
+    }
+
+    #[test]
+    fn names_that_no_object_can_have_lead_to_none() {
+        for name in
+            ["bad name 1", "a?watch=true", "../pods/p", "a/b", "%2e%2e", "a\nERROR", "A", ""]
+        {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {
+                "annotations": {job_label::JOB_SET: name, job_label::POD_GROUP: name},
+                "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1", "controller": true},
+                ],
+            }}))
+            .unwrap();
+            assert_eq!(Owner::new(&pod, "same"), None, "{name}");
+        }
+        for (version, kind) in
+            [("kubeflow.org/v1?a", "MPIJob"), ("a/../b", "JobSet"), ("batch/v1", "Job/../x")]
+        {
+            let pod = pod(&json!({}), Some((version, kind)));
+            assert_eq!(Owner::new(&pod, "same"), None, "{version} {kind}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub enum WaitingReason {
     },
     /// The other pods of the group are being evicted, so that all move together.
     Moving,
-    /// The claims of the pods cannot be read.
+    /// The claims of the pods cannot be read, or the object that says how many there are.
     Unknown(String),
     /// The CEL expressions of the pods' claims take too long to evaluate.
     Expensive,

@@ -22,6 +22,7 @@ pub use pods::{ExplainArgs, PlanArgs, PolicyArgs, SubjectArgs, VerifyArgs};
 pub use simulate::{AddedNodes, AddedNodesError, SimulateArgs};
 pub use source::{AdmissionArgs, SourceArgs, UserArgs};
 
+use cluster_model::snapshot::UNPACKED_MIB;
 use std::path::PathBuf;
 
 /// Shows how GPUs and RDMA NICs are connected and what an annotated pod would get.
@@ -39,6 +40,9 @@ pub struct Args {
     /// have it
     #[arg(long, value_name = "FILE", global = true)]
     pub drivers: Option<PathBuf>,
+    /// Maximum size of the objects of compressed files after decompression, in MiB
+    #[arg(long, value_name = "MIB", global = true, default_value_t = UNPACKED_MIB)]
+    pub max_unpacked_mib: u32,
     /// What to show.
     #[command(subcommand)]
     pub command: Command,

@@ -7,9 +7,10 @@ use crate::source::{self, ReadCluster, Source};
 use crate::{Output, text as tables};
 use anyhow::Context as _;
 use cluster_model::drivers::accelerators;
+use cluster_model::snapshot::private;
 use cluster_model::view::ClusterView;
 use posted::{PostedMatrix, listing};
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use topology_graph::{
     Fold, Format, HostRoot, Identities, MatrixOptions, NcclXml, Overlay, Theme, Topology, capture,
@@ -227,7 +228,8 @@ fn write_capture(
 ) -> anyhow::Result<String> {
     let host = host(root.unwrap_or_else(|| Path::new("/")))?;
     let named = || format!("failed to write `{}`", out.display());
-    capture(&host, identities, File::create(out).with_context(named)?).with_context(named)?;
+    let file = private().create(true).truncate(true).open(out).with_context(named)?;
+    capture(&host, identities, file).with_context(named)?;
     Ok(format!("Captured to {}\n", out.display()))
 }
 

@@ -59,6 +59,7 @@ use args::{Args, Command};
 /// Runs a command and returns what it prints.
 pub fn run(args: &Args) -> anyhow::Result<Output> {
     cluster_model::drivers::use_file(args.drivers.as_deref())?;
+    cluster_model::snapshot::unpack_at_most(args.max_unpacked_mib);
     let output = decided(&args.command)?;
     // A plan can show objects, in which lines must stay whole.
     let is_prose = args.command.is_for_people() && !matches!(args.command, Command::Plan(_));

@@ -5,11 +5,11 @@
 //! times matter.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 
 /// The largest time in a trace, in seconds: 300 years.
@@ -87,9 +87,12 @@ struct Row {
 impl Trace {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, TraceError> {
-        let text =
-            text(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })?;
-        Self::parse(text.as_slice())
+        let read = |source| TraceError::Read { path: path.to_owned(), source };
+        let mut file = BufReader::new(File::open(path).map_err(read)?);
+        if file.fill_buf().map_err(read)?.starts_with(&GZIP) {
+            return Self::parse(MultiGzDecoder::new(file));
+        }
+        Self::parse(file)
     }
 
     /// Reads the text of a file.
@@ -158,17 +161,6 @@ impl Trace {
     }
 }
 
-/// The text of a file, decompressed.
-fn text(path: &Path) -> io::Result<Vec<u8>> {
-    let bytes = fs::read(path)?;
-    if !bytes.starts_with(&GZIP) {
-        return Ok(bytes);
-    }
-    let mut text = Vec::new();
-    MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text)?;
-    Ok(text)
-}
-
 fn check(row: &Row, line: u64) -> Result<(), TraceError> {
     let Row { job_id, submission_time, duration, num_gpu } = row;
     let (column, value, must) = if !(-TIME_MAX..=TIME_MAX).contains(submission_time) {
@@ -188,6 +180,7 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use std::fs;
     use std::io::Write as _;
 
     const TEXT: &str = "job_id,submission_time,duration,num_gpu\nb,20,5,8\na,10,7.5,1\nc,20,1,0\n";

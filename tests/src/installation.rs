@@ -19,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -53,6 +53,8 @@ pub struct Installation<'a> {
     plane: &'a ControlPlane,
     scope: &'a Scope,
     admission: Vec<Replica>,
+    /// Writes the authority of admission into its webhook configurations.
+    authority: Option<Process>,
     fabric_controllers: Vec<FabricController>,
     /// The URL of the API server for our programs.
     api: String,
@@ -74,11 +76,13 @@ impl<'a> Installation<'a> {
             "manifests/admission-rbac.yaml",
             "manifests/admission-policy.yaml",
             "manifests/admission-state.yaml",
+            "manifests/admission-authority.yaml",
+            "components/kubeadm-scheduler/events-policy.yaml",
             "manifests/fabric-controller-rbac.yaml",
             "manifests/fabric-controller-policy.yaml",
             "components/kubeadm-scheduler/scheduler-ext-rbac.yaml",
         ] {
-            for object in manifest::read(&deploy(name))? {
+            for object in without_deployments(&deploy(name))? {
                 manifest::apply(&plane.client(), object, NAMESPACE).await?;
             }
         }
@@ -94,6 +98,7 @@ impl<'a> Installation<'a> {
             plane,
             scope,
             admission: Vec::new(),
+            authority: None,
             fabric_controllers: Vec::new(),
             api,
             extender: None,
@@ -297,7 +302,19 @@ impl<'a> Installation<'a> {
         operations: u16,
         args: &[String],
     ) -> anyhow::Result<Process> {
-        let kubeconfig = self.kubeconfig(program).await?;
+        self.spawn_as(program, program, name, operations, args).await
+    }
+
+    /// Starts one of our servers as a service account; returns when it is ready.
+    async fn spawn_as(
+        &self,
+        account: &str,
+        program: &str,
+        name: &str,
+        operations: u16,
+        args: &[String],
+    ) -> anyhow::Result<Process> {
+        let kubeconfig = self.kubeconfig(account).await?;
         let process = self
             .plane
             .program(program)?
@@ -400,6 +417,13 @@ pub fn manifests() -> anyhow::Result<Vec<PathBuf>> {
         .map(|name| Some(deploy("manifests").join(name.as_str()?)))
         .collect::<Option<_>>()
         .context("each is a file's name")
+}
+
+/// The objects of a file but for Deployments, whose pods would be bound to simulated nodes.
+fn without_deployments(file: &Path) -> anyhow::Result<Vec<DynamicObject>> {
+    let mut objects = manifest::read(file)?;
+    objects.retain(|object| object.types.as_ref().is_none_or(|types| types.kind != "Deployment"));
+    Ok(objects)
 }
 
 fn deploy(path: &str) -> PathBuf {

@@ -6,10 +6,12 @@
 
 mod hostile {
     pub(crate) mod connections;
+    pub(crate) mod controllers;
     pub(crate) mod copies;
     pub(crate) mod damaged;
     pub(crate) mod expressions;
     pub(crate) mod faults;
+    pub(crate) mod names;
     mod pods;
     pub(crate) mod rights;
     pub(crate) mod tokens;
@@ -19,7 +21,10 @@ mod hostile {
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use hostile::{connections, copies, damaged, expressions, faults, rights, tokens, unread, webhook};
+use hostile::{
+    connections, controllers, copies, damaged, expressions, faults, names, rights, tokens, unread,
+    webhook,
+};
 use tests::{
     Options,
     hostile::{SUITE, attempts, print_seen},
@@ -30,6 +35,8 @@ fn main() -> ExitCode {
     let all = [
         tokens::tests(),
         rights::tests(),
+        controllers::tests(),
+        names::tests(),
         expressions::tests(),
         webhook::tests(),
         copies::tests(),

@@ -2,8 +2,10 @@
 //! garbage collector deletes each with the last of its owners. Where one cannot be created, its pods
 //! and their job have an event that says why.
 
+use super::attempts::Attempts;
 use super::domain_events::Told;
 use super::{Leader, LeaderError, after, writing};
+use crate::admit::compute_domain_of;
 use crate::needed_domain::NeededDomain;
 use cluster_model::compute_domain::ComputeDomain;
 use cluster_model::view::{ComputeDomains, ObjectKey};
@@ -13,60 +15,86 @@ use kube::api::{Patch, PatchParams, PostParams};
 use process::chain::Chain;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to gather pods of a job before a round.
 const GATHER: Duration = Duration::from_millis(100);
-/// The time until a failed write is tried again.
+/// The time until one is created again, the first time; it doubles each time.
 const RETRY: Duration = Duration::from_secs(10);
+/// The longest such time. A pod may name an owner that does not exist, and then Kubernetes deletes
+/// each `ComputeDomain` that is created for it.
+const RETRY_MAX: Duration = Duration::from_mins(5);
+/// The most owners, each a job or a pod: the object must fit into etcd.
+const OWNERS_MAX: usize = 1000;
 
 /// A write that is due.
 #[derive(Clone, Debug, PartialEq)]
 enum DomainWrite {
-    /// Create it.
-    Create(Box<ComputeDomain>),
+    /// Create it, for this pod.
+    Create(Box<ComputeDomain>, String),
     /// Set its owners, if it has this resource version.
     SetOwners(Vec<OwnerReference>, String),
     /// Nothing can be written: an object of others has its name.
     Taken,
+    /// Nothing is written: the namespace has this many already.
+    TooMany(usize),
 }
 
 impl Leader {
     /// Keeps the `ComputeDomain`s of pods without a node.
     pub(super) async fn keep_compute_domains(&self) {
         let view = &self.templates.view;
-        let mut told = Told::new();
+        let (mut told, mut attempts) = (Told::new(), Attempts::new(RETRY, RETRY_MAX));
+        let mut missing = BTreeMap::new();
         loop {
             let seen = view.read().revision();
             let needed = self.waiting.domains();
-            let due = due(&needed, view.read().compute_domains());
-            let mut missing = BTreeMap::new();
+            attempts.keep(needed.iter().map(|domain| &domain.key));
+            let due = due(&needed, view.read().compute_domains(), self.max_compute_domains);
+            let before = std::mem::take(&mut missing);
             for (key, write) in due {
-                if let Err(why) = self.write_compute_domain(&key, write).await {
-                    tracing::warn!(domain = %key, why, "ComputeDomain not written");
+                if let Err(why) = self.try_to_write(&key, write, &mut attempts).await {
+                    if before.get(&key) != Some(&why) {
+                        tracing::warn!(domain = %key, why, "ComputeDomain not written");
+                    }
                     missing.insert(key, why);
                 }
             }
             let is_told = self.report_missing(&needed, &missing, &mut told).await;
-            let is_done = missing.is_empty() && is_told;
+            let next = attempts.next(Instant::now());
+            let next = if is_told { next } else { Some(next.unwrap_or(RETRY).min(RETRY)) };
             tokio::select! {
                 () = view.changed_since(seen, |now| now.templates) => {}
                 () = self.waiting.domains_changed() => {}
-                () = after((!is_done).then_some(RETRY)) => {}
+                () = after(next) => {}
             }
             tokio::time::sleep(GATHER).await;
         }
     }
 
-    /// Carries a write out.
+    /// Carries a write out, unless the last one was too short a time ago.
     ///
     /// # Errors
     /// Says why the `ComputeDomain` is not there, for people.
-    async fn write_compute_domain(
+    async fn try_to_write(
         &self,
         key: &ObjectKey,
         write: DomainWrite,
+        attempts: &mut Attempts,
     ) -> Result<(), String> {
+        if let Some(last) = attempts.too_early(key, Instant::now()) {
+            return last.map_or(Ok(()), |why| Err(why.to_owned()));
+        }
+        let is_request = matches!(write, DomainWrite::Create(..) | DomainWrite::SetOwners(..));
+        let is_creation = matches!(write, DomainWrite::Create(..));
+        let written = self.write_domain(key, write).await;
+        if is_creation || is_request && written.is_err() {
+            attempts.record(key, written.as_ref().err().map(String::as_str), Instant::now());
+        }
+        written
+    }
+
+    async fn write_domain(&self, key: &ObjectKey, write: DomainWrite) -> Result<(), String> {
         let client = self.templates.client.clone();
         let api: Api<ComputeDomain> = Api::namespaced(client, &key.namespace);
         let written = match write {
@@ -76,7 +104,18 @@ impl Leader {
                         .to_owned(),
                 );
             }
-            DomainWrite::Create(domain) => {
+            DomainWrite::TooMany(count) => {
+                return Err(format!(
+                    "namespace {} has {count} ComputeDomains of admission, the most that its flag \
+                     --max-compute-domains allows; each is deleted with its job: delete jobs, or ask \
+                     the operator for more",
+                    key.namespace
+                ));
+            }
+            DomainWrite::Create(domain, pod) => {
+                if !self.still_needs(key, &pod, &domain).await? {
+                    return Ok(());
+                }
                 match api.create(&PostParams::default(), &domain).await {
                     // The watch reports what exists by then.
                     Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
@@ -108,10 +147,42 @@ impl Leader {
             Ok(()) => Ok(()),
         }
     }
+
+    /// Decides on the pod once more, as for templates, by the rules for its namespace. Returns false
+    /// if the pod is gone.
+    ///
+    /// # Errors
+    /// Says why the pod gets no `ComputeDomain` of this name.
+    async fn still_needs(
+        &self,
+        key: &ObjectKey,
+        pod: &str,
+        domain: &ComputeDomain,
+    ) -> Result<bool, String> {
+        let pod = ObjectKey { namespace: key.namespace.clone(), name: pod.to_owned() };
+        let pod = self.pod(&pod).await.map_err(|error| Chain(&error).to_string())?;
+        let Some(pod) = pod else { return Ok(false) };
+        let decided = compute_domain_of(&pod, &self.templates.view.read(), &self.policy);
+        match decided {
+            Ok(decided) if decided == domain.metadata.name => Ok(true),
+            Ok(_) => {
+                Err("the pod's annotations now lead to another one; delete the pod and create \
+                          it again"
+                    .to_owned())
+            }
+            Err(error) => Err(format!("the pod is denied now: {}", Chain(&error))),
+        }
+    }
 }
 
-/// The writes that are due. One that is being deleted is created again when it is gone.
-fn due(needed: &[NeededDomain], known: &ComputeDomains) -> Vec<(ObjectKey, DomainWrite)> {
+/// The writes that are due. One that is being deleted is created again when it is gone. A namespace
+/// gets at most `max`.
+fn due(
+    needed: &[NeededDomain],
+    known: &ComputeDomains,
+    max: usize,
+) -> Vec<(ObjectKey, DomainWrite)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut by_key: BTreeMap<&ObjectKey, Vec<&NeededDomain>> = BTreeMap::new();
     for domain in needed {
         by_key.entry(&domain.key).or_default().push(domain);
@@ -127,14 +198,25 @@ fn due(needed: &[NeededDomain], known: &ComputeDomains) -> Vec<(ObjectKey, Domai
         let mut owners = made.map(|made| made.owners.clone()).unwrap_or_default();
         let before = owners.len();
         for domain in &needed {
-            if owners.iter().all(|owner| owner.uid != domain.owner.uid) {
+            if owners.len() < OWNERS_MAX && owners.iter().all(|owner| owner.uid != domain.owner.uid)
+            {
                 owners.push(domain.owner.clone());
             }
         }
         let write = match made {
             Some(_) if owners.len() == before => return None,
             Some(made) => DomainWrite::SetOwners(owners, made.version.clone()),
-            None => DomainWrite::Create(Box::new(needed.first()?.build(owners))),
+            None => {
+                let namespace = key.namespace.as_str();
+                let count = counts.entry(namespace).or_insert_with(|| known.count_in(namespace));
+                if *count >= max {
+                    DomainWrite::TooMany(*count)
+                } else {
+                    *count += 1;
+                    let first = needed.first()?;
+                    DomainWrite::Create(Box::new(first.build(owners)), first.pod.0.clone())
+                }
+            }
         };
         Some((key.clone(), write))
     });
@@ -162,14 +244,14 @@ mod tests {
     #[test]
     fn a_compute_domain_is_created_once_and_gets_every_job_as_owner() {
         let mut view = ClusterView::default();
-        let first = due(&[needed("1"), needed("1")], view.compute_domains());
-        let [(key, DomainWrite::Create(made))] = &first[..] else { panic!("{first:?}") };
+        let first = due(&[needed("1"), needed("1")], view.compute_domains(), 2);
+        let [(key, DomainWrite::Create(made, _))] = &first[..] else { panic!("{first:?}") };
         assert_eq!(made.metadata.owner_references.as_ref().map(Vec::len), Some(1));
         let mut made = ComputeDomain::clone(made);
         made.metadata.resource_version = Some("7".to_owned());
         view.apply(made.clone()).unwrap();
-        assert_eq!(due(&[needed("1")], view.compute_domains()), []);
-        let more = due(&[needed("2"), needed("1")], view.compute_domains());
+        assert_eq!(due(&[needed("1")], view.compute_domains(), 2), []);
+        let more = due(&[needed("2"), needed("1")], view.compute_domains(), 2);
         let [(_, DomainWrite::SetOwners(owners, version))] = &more[..] else { panic!("{more:?}") };
         assert_eq!((owners.len(), version.as_str()), (2, "7"));
 
@@ -177,18 +259,50 @@ mod tests {
         made.metadata.deletion_timestamp =
             Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap());
         view.apply(made.clone()).unwrap();
-        assert_eq!(due(&[needed("3")], view.compute_domains()), []);
+        assert_eq!(due(&[needed("3")], view.compute_domains(), 2), []);
         Index::<ComputeDomain>::delete(&mut view, key);
-        assert_eq!(due(&[needed("3")], view.compute_domains()).len(), 1);
+        assert_eq!(due(&[needed("3")], view.compute_domains(), 2).len(), 1);
 
         // An object of others has its name.
         made.metadata.labels = None;
         made.metadata.deletion_timestamp = None;
         view.apply(made).unwrap();
-        let taken = due(&[needed("3")], view.compute_domains());
+        let taken = due(&[needed("3")], view.compute_domains(), 2);
         assert_eq!(taken, [(key.clone(), DomainWrite::Taken)]);
         Index::<ComputeDomain>::delete(&mut view, key);
-        let again = due(&[needed("3")], view.compute_domains());
-        assert!(matches!(&again[..], [(_, DomainWrite::Create(_))]), "{again:?}");
+        let again = due(&[needed("3")], view.compute_domains(), 2);
+        assert!(matches!(&again[..], [(_, DomainWrite::Create(..))]), "{again:?}");
+    }
+
+    fn named(name: &str) -> NeededDomain {
+        let mut named = needed(name);
+        named.key.name = name.to_owned();
+        named.group = name.to_owned();
+        named
+    }
+
+    #[test]
+    fn a_namespace_gets_so_many_compute_domains_and_no_more() {
+        let all = ["a", "b", "c"].map(named);
+        let mut view = ClusterView::default();
+        let writes = due(&all, view.compute_domains(), 2);
+        let [(_, DomainWrite::Create(made, pod)), (_, DomainWrite::Create(..)), (_, last)] =
+            &writes[..]
+        else {
+            panic!("{writes:?}")
+        };
+        assert_eq!((pod.as_str(), last), ("p", &DomainWrite::TooMany(2)));
+        view.apply(ComputeDomain::clone(made)).unwrap();
+        let mut elsewhere = named("d");
+        elsewhere.key.namespace = "other".to_owned();
+        let writes = due(&[named("b"), named("c"), elsewhere], view.compute_domains(), 1);
+        let writes: Vec<_> = writes.into_iter().map(|(_, write)| write).collect();
+        assert!(
+            matches!(
+                writes[..],
+                [DomainWrite::TooMany(1), DomainWrite::TooMany(1), DomainWrite::Create(..)]
+            ),
+            "{writes:?}"
+        );
     }
 }

@@ -44,6 +44,11 @@ impl Leader {
         for (uid, note, outcome) in sent {
             match outcome {
                 Ok(()) => _ = told.insert((uid, note)),
+                // A pod may name an owner that can have no event.
+                Err(kube::Error::Api(status)) if is_final(status.code) => {
+                    tracing::debug!(status.message, "An event is refused");
+                    told.insert((uid, note));
+                }
                 Err(error) => {
                     tracing::debug!(%error, "Failed to send an event");
                     is_sent = false;
@@ -52,6 +57,12 @@ impl Leader {
         }
         is_sent
     }
+}
+
+/// Whether the API server gives the same answer to the same request: all codes of the client's errors
+/// but `Too Many Requests`.
+fn is_final(code: u16) -> bool {
+    (400..500).contains(&code) && code != 429
 }
 
 /// The events that have not been sent, each object once. Forgets those whose object no longer waits.

@@ -5,6 +5,7 @@
 //! namespace, and gives the same template or none.
 
 use super::Leader;
+use super::attempts::Attempts;
 use crate::admit::{AdmitError, admit};
 use crate::admitted;
 use crate::plan::Policy;
@@ -18,10 +19,12 @@ use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the replica that has decided on a pod has to create its template.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// The longest time until a template that cannot be created is tried again.
+pub(super) const RETRY_MAX: Duration = Duration::from_mins(1);
 /// The most pods of a round that are told that admission has not admitted them. Tenants can create
 /// many, and other pods wait for the next round.
 const TOLD_AT_ONCE: usize = 16;
@@ -51,16 +54,26 @@ enum NotRecreated {
 
 impl Leader {
     /// Recreates missing templates that waiting pods refer to. `lost` contains those that cannot be
-    /// recreated. Returns the time until the next check.
-    pub(super) async fn recreate_missing(&self, lost: &mut Lost) -> Option<Duration> {
+    /// recreated, and `attempts` those for which it failed. Returns the time until the next check.
+    pub(super) async fn recreate_missing(
+        &self,
+        lost: &mut Lost,
+        attempts: &mut Attempts,
+    ) -> Option<Duration> {
         let soon =
             missing(&self.templates.view.read(), self.waiting.templates_after(Duration::ZERO));
         lost.retain(|(key, pod), _| soon.get(key).is_some_and(|user| user.pod == *pod));
         let missing = missing(&self.templates.view.read(), self.waiting.templates_after(GRACE));
+        attempts.keep(missing.keys());
         for (key, user) in missing.iter().filter(|(_, user)| user.is_admitted) {
+            if attempts.too_early(key, Instant::now()).is_some() {
+                continue;
+            }
             if let Err(error) = self.recreate(key, &user.pod, lost).await {
-                let error = Chain(&*error);
-                tracing::warn!(template = %key, %error, "Failed to recreate a template");
+                let error = Chain(&*error).to_string();
+                if attempts.record(key, Some(&error), Instant::now()) {
+                    tracing::warn!(template = %key, error, "Failed to recreate a template");
+                }
             }
         }
         let others = missing.iter().filter(|(_, user)| !user.is_admitted);

@@ -1,8 +1,9 @@
 //! Collects templates: those without references are marked, and deleted an hour later.
 
+use super::attempts::Attempts;
 use super::lifecycle::{TemplateAction, TemplateUse, due};
 use super::outdated_pods::Looked;
-use super::recreate::Lost;
+use super::recreate::{GRACE, Lost, RETRY_MAX};
 use super::{Leader, LeaderError, after, reading, writing};
 use crate::pod_event;
 use crate::rewrite;
@@ -32,12 +33,13 @@ impl Leader {
     /// Keeps the templates of pods without a node.
     pub(super) async fn keep_templates(&self) {
         let mut lost = Lost::new();
+        let mut attempts = Attempts::new(GRACE, RETRY_MAX);
         let mut looked = Looked::new();
         let view = &self.templates.view;
         loop {
             let seen = view.read().revision();
             let next = [
-                self.recreate_missing(&mut lost).await,
+                self.recreate_missing(&mut lost, &mut attempts).await,
                 self.carry_out_due().await,
                 self.report_outdated(&mut looked).await,
             ];

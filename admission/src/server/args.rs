@@ -40,6 +40,10 @@ pub struct Args {
     /// The leader's work.
     #[command(flatten)]
     pub leader: LeaderArgs,
+    /// Serve no webhook, but write the authority of the certificate that the other replicas manage into
+    /// the webhook configurations, with rights that these do not have
+    #[arg(long)]
+    pub write_authority: bool,
 }
 
 /// The webhook's Service, and the namespace of its own objects.
@@ -69,6 +73,9 @@ pub struct LeaderArgs {
     /// forgotten first
     #[arg(long, value_name = "NUMBER", default_value_t = 200)]
     pub max_machines: u32,
+    /// Maximum number of ComputeDomains to create in a namespace; each is deleted with its job
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    pub max_compute_domains: u32,
 }
 
 impl LeaderArgs {

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 /// The number of concurrent writes.
 const TOGETHER: usize = 16;
 /// The first and the longest pause before a failed write is tried again.
-const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
+const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_mins(1)];
 
 /// Creates the templates of pods as they arrive, without end.
 pub(super) async fn write(templates: Templates, waiting: WaitingPods, metrics: Metrics) {
@@ -39,7 +39,7 @@ impl Write {
     async fn carry_out(self, metrics: Metrics, slots: Arc<Semaphore>) {
         let Self { templates, waiting, key } = self;
         let [mut pause, longest] = RETRY;
-        let mut is_told = false;
+        let (mut is_told, mut logged) = (false, String::new());
         loop {
             let written = {
                 let _slot = slots.acquire().await;
@@ -48,7 +48,11 @@ impl Write {
             match written {
                 Ok(written) => return metrics.count_template(written),
                 Err(error) => {
-                    tracing::warn!(template = %key, error = %Chain(&*error), "Template not created");
+                    let why = Chain(&*error).to_string();
+                    if why != logged {
+                        tracing::warn!(template = %key, error = why, "Template not created");
+                        logged = why;
+                    }
                     let is_final = matches!(*error, TemplateError::Differs { .. });
                     let Some(pod) = waiting.pod_of(&key).filter(|_| !is_final) else { return };
                     if let (TemplateError::Refused { why, .. }, false) = (&*error, is_told) {

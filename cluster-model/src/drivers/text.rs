@@ -1,6 +1,7 @@
 //! Names and identifiers in the operator's file of drivers. Each is checked when it is read, so that
 //! an error has the line.
 
+use crate::names::is_subdomain;
 use serde::Deserialize;
 use topology_graph::{ParsePciClassError, PciClass};
 
@@ -55,7 +56,7 @@ impl TryFrom<String> for DriverName {
     type Error = TextError;
 
     fn try_from(text: String) -> Result<Self, TextError> {
-        if is_domain(&text) { Ok(Self(text)) } else { Err(TextError::Driver(text)) }
+        if is_short_domain(&text) { Ok(Self(text)) } else { Err(TextError::Driver(text)) }
     }
 }
 
@@ -64,7 +65,9 @@ impl TryFrom<String> for Attribute {
 
     fn try_from(text: String) -> Result<Self, TextError> {
         match text.split_once('/') {
-            Some((domain, name)) if is_domain(domain) && is_identifier(name) => Ok(Self(text)),
+            Some((domain, name)) if is_short_domain(domain) && is_identifier(name) => {
+                Ok(Self(text))
+            }
             _ => Err(TextError::Attribute(text)),
         }
     }
@@ -89,17 +92,9 @@ impl TryFrom<String> for Class {
     }
 }
 
-/// A DNS subdomain.
-fn is_domain(text: &str) -> bool {
-    text.len() <= DOMAIN_MAX
-        && text.split('.').all(|label| {
-            !label.is_empty()
-                && label
-                    .bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-        })
+/// A DNS subdomain of the length that names of drivers may have.
+fn is_short_domain(text: &str) -> bool {
+    text.len() <= DOMAIN_MAX && is_subdomain(text)
 }
 
 /// A C identifier.

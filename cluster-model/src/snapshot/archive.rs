@@ -3,11 +3,10 @@
 
 use super::document::Item;
 use super::served::Served;
-use super::{SnapshotError, reading, text};
-use flate2::bufread::MultiGzDecoder;
+use super::text::{self, Left, OBJECT_MAX, invalid};
+use super::{SnapshotError, reading};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
@@ -16,9 +15,6 @@ pub const FORMAT: &str = "snapshot.dranet.io/v1";
 
 /// What the first line of every version contains.
 const MARK: &str = "snapshot.dranet.io/";
-
-/// The maximum size of an object in bytes. The API server accepts 3 MiB (`MaxRequestBodyBytes`).
-const LINE_MAX: u64 = 64 << 20;
 
 /// The first object of a snapshot, which describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,33 +51,33 @@ pub struct Head {
 /// Returns true if a file is a snapshot, of any version, and also if it is compressed and its first
 /// line cannot be read; an error if it cannot be opened.
 pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
-    let mut file = BufReader::new(File::open(path).map_err(reading(path))?);
-    if !text::is_compressed(file.fill_buf().map_err(reading(path))?) {
+    let left = Left::for_objects();
+    let (text, left) = text::open(path, &left).map_err(reading(path))?;
+    if left.is_none() {
         return Ok(false);
     }
-    let mut lines = Lines::new(MultiGzDecoder::new(file));
+    let mut lines = Lines::new(text);
     Ok(lines.next().map_or(true, |line| line.is_some_and(|line| line.contains(MARK))))
 }
 
 /// The head of a snapshot. `None` for other files and folders, and for what cannot be read: reading
 /// the objects says why.
 pub fn head(path: &Path) -> Option<Head> {
-    let mut file = BufReader::new(File::open(path).ok()?);
-    if !text::is_compressed(file.fill_buf().ok()?) {
-        return None;
-    }
-    let mut lines = Lines::new(MultiGzDecoder::new(file));
-    serde_json::from_str(lines.next().ok()??).ok()
+    let left = Left::for_objects();
+    let (text, left) = text::open(path, &left).ok()?;
+    left?;
+    serde_json::from_str(Lines::new(text).next().ok()??).ok()
 }
 
 /// Calls `take` with each object of a file, in order.
 pub(super) fn each(
     path: &Path,
+    left: &Left,
     take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
 ) -> Result<(), SnapshotError> {
-    let file = BufReader::new(File::open(path).map_err(reading(path))?);
-    let mut lines = Lines::new(MultiGzDecoder::new(file));
+    let mut lines = Lines::new(text::open(path, left).map_err(reading(path))?.0);
     while let Some(line) = lines.next().map_err(reading(path))? {
+        left.count_object(line).map_err(reading(path))?;
         take(Item::of_text(path, line)?)?;
     }
     Ok(())
@@ -102,19 +98,19 @@ impl<R: io::Read> Lines<R> {
     pub(super) fn next(&mut self) -> io::Result<Option<&str>> {
         loop {
             self.line.clear();
-            let read = (&mut self.text).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
+            let read = (&mut self.text).take(OBJECT_MAX).read_until(b'\n', &mut self.line)?;
             if read == 0 {
                 return Ok(None);
             }
-            if self.line.last() != Some(&b'\n') && read as u64 == LINE_MAX {
-                return Err(text::invalid(format!("an object has more than {LINE_MAX} bytes")));
+            if self.line.last() != Some(&b'\n') && read as u64 == OBJECT_MAX {
+                return Err(invalid(format!("an object has more than {OBJECT_MAX} bytes")));
             }
             if !self.line.trim_ascii().is_empty() {
                 break;
             }
         }
         let line = str::from_utf8(self.line.trim_ascii());
-        line.map(Some).map_err(|error| text::invalid(error.to_string()))
+        line.map(Some).map_err(|error| invalid(error.to_string()))
     }
 }
 
@@ -126,7 +122,7 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use serde_json::{Value, json};
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::Write as _;
 
     fn gathered(objects: &[&Value]) -> Gathered {

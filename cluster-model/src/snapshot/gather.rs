@@ -4,6 +4,7 @@
 use super::archive::{self, Head, Lines};
 use super::document::{self, Item, Typed};
 use super::intake::read_head;
+use super::text::Left;
 use super::trim::trim;
 use super::{SnapshotError, files};
 use flate2::Compression;
@@ -32,6 +33,7 @@ pub struct Text<'t> {
 pub fn gather(path: &Path, take: &mut dyn FnMut(Text<'_>)) -> Result<Option<Head>, SnapshotError> {
     let mut head: Option<Head> = None;
     let mut is_empty = true;
+    let left = Left::for_objects();
     for file in files(path)? {
         // A snapshot is trimmed already.
         let mut is_trimmed = false;
@@ -60,9 +62,9 @@ pub fn gather(path: &Path, take: &mut dyn FnMut(Text<'_>)) -> Result<Option<Head
             Ok(())
         };
         if archive::is_archive(&file)? {
-            archive::each(&file, &mut each)?;
+            archive::each(&file, &left, &mut each)?;
         } else {
-            document::each(&file, &mut each)?;
+            document::each(&file, &left, &mut each)?;
         }
     }
     if is_empty && head.is_none() {

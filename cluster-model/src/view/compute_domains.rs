@@ -37,6 +37,11 @@ impl ComputeDomains {
         self.made.get(key)
     }
 
+    /// How many of them a namespace has.
+    pub fn count_in(&self, namespace: &str) -> usize {
+        self.made.keys().filter(|key| key.namespace == namespace).count()
+    }
+
     /// Returns true if an object has this name that admission has not created.
     pub fn is_taken(&self, key: &ObjectKey) -> bool {
         self.taken.contains(key)

@@ -11,12 +11,15 @@ use cluster_model::names::label;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::response::reason;
 use process::chain::Chain;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
@@ -169,14 +172,15 @@ async fn strategic(
     }
 }
 
-/// Evicts a pod through the eviction API, which respects disruption budgets.
+/// Evicts a pod through the eviction API, which respects disruption budgets. `Api::evict` of kube 5.0
+/// sends the UID in a field that the API server does not know (`delete_options`).
 async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
     let preconditions = Preconditions { uid: Some(member.uid.clone()), resource_version: None };
-    let params = EvictParams {
-        delete_options: Some(DeleteParams::default().preconditions(preconditions)),
-        ..EvictParams::default()
-    };
-    match api.evict(&member.name, &params).await {
+    let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+    let metadata = ObjectMeta { name: Some(member.name.clone()), ..ObjectMeta::default() };
+    let eviction = Eviction { metadata, delete_options: Some(options) };
+    let params = PostParams::default();
+    match api.create_subresource::<_, Value>("eviction", &member.name, &params, &eviction).await {
         Ok(_) => Ok(()),
         Err(error) if is_outdated(&error) => Ok(()),
         Err(kube::Error::Api(status)) if status.reason == reason::TOO_MANY_REQUESTS => {

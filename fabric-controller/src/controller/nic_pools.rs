@@ -1,9 +1,10 @@
 //! Deletes the addresses that their claims do not hold, and reports in each pool's status how many
 //! addresses are taken.
 
-use super::Controller;
 use super::errors::{ApiError, is_outdated, reading, writing};
+use super::{Controller, PAUSE, next_pause};
 use crate::nic_pools::{DoubtfulAddress, NicPools};
+use cluster_model::names::is_subdomain;
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus};
 use cluster_model::view::ObjectKey;
 use cluster_model::watch::{Sink, follow_into};
@@ -17,12 +18,8 @@ use process::chain::Chain;
 use serde_json::json;
 use serve::readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The minimum time between comparisons of addresses and claims, which read only memory; also the
-/// time until a failed action is retried.
-const PAUSE: Duration = Duration::from_secs(2);
 /// The number of concurrent requests.
 const TOGETHER: usize = 8;
 
@@ -86,11 +83,13 @@ impl Controller {
         );
         let work = async {
             listed.ready().await;
+            let mut pause = PAUSE;
             loop {
                 let seen = self.view.read().revision();
                 let freed = self.free_addresses(&watched).await;
                 let written = self.write_statuses(&watched).await;
-                tokio::time::sleep(PAUSE).await;
+                pause = next_pause(pause, freed && written);
+                tokio::time::sleep(pause).await;
                 if freed && written {
                     tokio::select! {
                         () = self.view.changed_since(seen, |now| now.claims) => {}
@@ -126,9 +125,14 @@ impl Controller {
         doubtful: &DoubtfulAddress,
     ) -> Result<(), ApiError> {
         let (name, claim) = (&doubtful.name, &doubtful.held.spec.claim);
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
-        let found = claims.get_opt(&claim.name).await;
-        let found = found.map_err(reading("ResourceClaim", &claim.name))?;
+        // What a node has written may be no name, and becomes a part of a URL.
+        let found = if is_subdomain(&claim.namespace) && is_subdomain(&claim.name) {
+            let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
+            let found = claims.get_opt(&claim.name).await;
+            found.map_err(reading("ResourceClaim", &claim.name))?
+        } else {
+            None
+        };
         if let Some(found) = found.filter(|found| doubtful.is_held_by(found)) {
             let status = found.status.as_ref();
             let is_allocated = status.is_some_and(|status| status.allocation.is_some());

@@ -1,9 +1,9 @@
 //! Writes the labels of [`crate::node_label`], [`crate::level_labels`] and
 //! [`crate::machine_labels`], at a limited rate.
 
-use super::Controller;
 use super::conflicts::Told;
 use super::errors::{ApiError, writing};
+use super::{Controller, PAUSE, next_pause};
 use crate::level_labels;
 use crate::machine_labels;
 use crate::node_label;
@@ -18,9 +18,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The minimum time between comparisons of labels, which read only memory; also the time until a
-/// failed write is retried.
-const PAUSE: Duration = Duration::from_secs(2);
 /// The minimum time between comparisons of machine labels, which need the devices of all nodes and
 /// rarely change.
 const MACHINES_PAUSE: Duration = Duration::from_secs(30);
@@ -35,6 +32,7 @@ impl Controller {
         // When machine labels are due to be compared, and the epoch of their last comparison.
         let (mut machines_due, mut machines_seen) = (Instant::now(), None);
         let mut told = Told::new();
+        let mut pause = PAUSE;
         loop {
             let seen = self.view.read().revision();
             let with_machines = machines_seen != Some(seen.epoch) && Instant::now() >= machines_due;
@@ -46,7 +44,8 @@ impl Controller {
                 machines_due = Instant::now() + MACHINES_PAUSE;
                 machines_seen = Some(seen.epoch);
             }
-            tokio::time::sleep(PAUSE).await;
+            pause = next_pause(pause, is_labelled);
+            tokio::time::sleep(pause).await;
             if !is_done {
                 continue;
             }

@@ -137,7 +137,7 @@ pub(super) fn webhook(scene: &Scene<'_>, found: &mut Findings) {
     match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
         None => {
             let message = "has no caBundle, so the API server trusts no certificate and no annotated \
-                           pod can be created; check whether admission runs and may patch it";
+                           pod can be created; check whether admission-authority, or cert-manager, runs and may patch it";
             found.error(place, message);
         }
         Some(bundle) => authority(place, bundle, found),

@@ -23,9 +23,10 @@ const SOCKET: &str = "pod-resources/kubelet.sock";
 /// Longest wait for the kubelet's answer; below its own limit for a DRA driver of 45 s.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The largest answer: 16 MiB, as `kubectl` and others accept (`defaultPodResourcesMaxSize` in
-/// `pkg/kubelet/apis/podresources/client.go`).
-const MOST_BYTES: usize = 16 << 20;
+/// The largest answer. A device plugin may list any number of short IDs, and each takes ten times its
+/// size in memory, which the driver's container must have. 250 pods, each with 16 devices whose IDs have
+/// 64 characters, take a third of it.
+const MOST_BYTES: usize = 1 << 20;
 
 /// A device that a device plugin gave a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,18 +123,17 @@ fn split(
     Ok(PodDevices { own: devices(own), others: devices(others) })
 }
 
+/// Without repetitions and empty IDs, which a device plugin may list without number.
 fn devices(pods: Vec<PodResources>) -> Vec<PluginDevice> {
     let containers = pods.into_iter().flat_map(|pod| pod.containers);
-    let devices = containers.flat_map(|container| container.devices);
-    let mut devices: Vec<PluginDevice> = devices
-        .flat_map(|devices| {
-            let resource = devices.resource_name;
-            devices
-                .device_ids
-                .into_iter()
-                .map(move |id| PluginDevice { resource: resource.clone(), id })
-        })
-        .collect();
+    let mut devices = Vec::new();
+    for mut of_resource in containers.flat_map(|container| container.devices) {
+        let resource = of_resource.resource_name;
+        of_resource.device_ids.sort_unstable();
+        of_resource.device_ids.dedup();
+        let ids = of_resource.device_ids.into_iter().filter(|id| !id.is_empty());
+        devices.extend(ids.map(|id| PluginDevice { resource: resource.clone(), id }));
+    }
     devices.sort_unstable();
     devices.dedup();
     devices
@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_pods_devices_are_those_of_its_containers() {
-        let all = [pod("a", "x", &["2", "1"]), pod("b", "x", &["3"]), pod("a", "y", &["4"])];
+        let all =
+            [pod("a", "x", &["2", "", "1", "2", ""]), pod("b", "x", &["3"]), pod("a", "y", &["4"])];
         let found = split(all.to_vec(), "a", "x").unwrap();
         assert_eq!((ids(&found.own), ids(&found.others)), (vec!["1", "2"], vec!["3", "4"]));
         let twice = [pod("a", "x", &["1"]), pod("a", "x", &["2"])];

@@ -67,6 +67,34 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Tenant who may create pods, with a quota of one GPU: a pod without annotations, or with a forged `dranet.io/plan`, that names a template for four GPUs of another namespace",
         "No template is created, and an event on the pod says why; `dranet.io/plan` cannot be added later",
     ),
+    Attempt::here(
+        "a_namespace_gets_few_compute_domains",
+        "Tenant who may create pods: more jobs with `dranet.io/compute-domain` than `--max-compute-domains`, and pods without annotations that name channels",
+        "So many ComputeDomains are created, none for the others, and an event says why",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "what_is_created_again_and_again_is_created_more_and_more_rarely",
+        "Tenant: pods that name an owner that does not exist, so that Kubernetes deletes their ComputeDomain",
+        "It is created again after 10 seconds, and then more and more rarely, up to every 5 minutes",
+    ),
+    Attempt::here(
+        "names_of_jobs_that_cannot_exist_flood_no_log",
+        "Tenant: 100 groups with names of JobSets such as `mine?watch=true`, `../pods/p` or with line breaks",
+        "No request has such a name; each pod has a condition that says why it waits, and the log stays short",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "an_owner_that_cannot_be_read_is_read_more_and_more_rarely",
+        "Groups whose job the API server cannot read",
+        "Each read is logged once and repeated more and more rarely, up to every 2 minutes; the pods say why they wait",
+    ),
+    Attempt::in_suite(
+        "unit",
+        "short_files_that_unpack_to_much_are_refused",
+        "A compressed `--snapshot` of a few MB with millions of objects, an object without end, or YAML without end",
+        "Refused after 2 GiB, each object counted with at least 2 KiB (`--max-unpacked-mib`)",
+    ),
     Attempt::in_suite(
         "unit",
         "a_compute_domain_is_made_for_admitted_pods_only",

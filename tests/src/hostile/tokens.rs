@@ -29,6 +29,31 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Refused by the admission policy",
     ),
     Attempt::here(
+        "controllers_report_events_in_their_own_name_only",
+        "Tokens of admission, fabric-controller and scheduler-ext: events in the name of the kubelet or of each other, or about a Secret or another object that they do not decide on; changes of the kubelet's events",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "an_admission_token_writes_compute_domains_of_its_own_only",
+        "Token of admission: a ComputeDomain in `kube-system`, or without a job; an absent owner on a tenant's ComputeDomain, which Kubernetes would delete",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "an_admission_token_changes_no_webhook",
+        "Token of admission: its webhook configuration for all resources",
+        "Refused: only the service account `admission-authority` may write it, whose pod opens no port but that of health",
+    ),
+    Attempt::here(
+        "a_fabric_controller_token_writes_its_condition_only",
+        "Token of fabric-controller: reason, addresses, container states and other fields of the status of a pod with a fabric",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "a_fabric_controller_token_evicts_pods_with_a_fabric_only",
+        "Token of fabric-controller with `fabric-evict`: an eviction of a pod without `dranet.io/fabric`, or without grace period",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
         "tokens_can_do_what_the_table_says",
         "Tokens of all service accounts: every verb on every resource, in every namespace and by every name",
         "Allowed is exactly what `tests/tests/hostile/rights.txt` lists",

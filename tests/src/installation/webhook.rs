@@ -16,11 +16,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Installation, NAMESPACE, deploy};
+use super::{Installation, NAMESPACE, deploy, without_deployments};
 use crate::{Check, Process, eventually, manifest, metrics, ports};
 
 pub(super) const SOON: Duration = Duration::from_secs(30);
 const SERVICE: &str = "admission";
+const AUTHORITY: &str = "admission-authority";
 const MACHINES: &str = "admission-machines";
 /// The lease duration in seconds; the minimum allowed.
 pub(super) const LEASE_SECONDS: u32 = 3;
@@ -59,18 +60,22 @@ impl Installation<'_> {
     /// kube-apiserver has received a response from one.
     pub async fn start_replicas(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
         self.forget_replicas().await?;
-        for object in manifest::read(&deploy("manifests/admission.yaml"))? {
-            let kind = object.types.as_ref().map(|types| types.kind.as_str());
-            // The Deployment's pods would be bound to simulated nodes.
-            if kind != Some("Deployment") {
-                manifest::apply(&self.plane.client(), object, NAMESPACE).await?;
-            }
+        for object in without_deployments(&deploy("manifests/admission.yaml"))? {
+            manifest::apply(&self.plane.client(), object, NAMESPACE).await?;
         }
         self.scope.apply_file(&deploy("manifests/webhook.yaml")).await?;
         for index in 0..count {
             self.start_replica(index, args).await?;
         }
         self.answers().await
+    }
+
+    /// Starts what writes the authority into the webhook configurations; returns when it has.
+    async fn start_authority(&mut self) -> anyhow::Result<()> {
+        let (operations, flag) = (ports::free()?, ["--write-authority".to_owned()]);
+        let process = self.spawn_as(AUTHORITY, SERVICE, AUTHORITY, operations, &flag).await?;
+        self.authority = Some(process);
+        Ok(())
     }
 
     /// Starts one more replica.
@@ -96,7 +101,10 @@ impl Installation<'_> {
             .await?;
         let url = format!("https://{address}:{port}");
         self.admission.push(Replica { process, operations, endpoints: name, url });
-        Ok(())
+        match self.authority {
+            Some(_) => Ok(()),
+            None => self.start_authority().await,
+        }
     }
 
     /// Kills every replica; the webhooks stay registered.
@@ -185,6 +193,7 @@ impl Installation<'_> {
     /// Removes what the killed replicas of the previous test have left: endpoints and the lease.
     async fn forget_replicas(&mut self) -> anyhow::Result<()> {
         self.admission.clear();
+        self.authority = None;
         self.forget_endpoints().await?;
         let leases: Api<Lease> = Api::namespaced(self.plane.client(), NAMESPACE);
         let free = Patch::Merge(json!({"spec": {"holderIdentity": null}}));

@@ -240,11 +240,7 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
             &[],
             &["--set=fabricController.podGroups=true"],
         ),
-        (
-            "mutatingwebhookconfigurations",
-            &["--set=admission.certificate.source=cert-manager"],
-            &[],
-        ),
+        ("--write-authority", &["--set=admission.certificate.source=cert-manager"], &[]),
         ("name: admission-certificates", &["--set=admission.certificate.source=cert-manager"], &[]),
         ("SYS_ADMIN", &["--values=platforms/topology.yaml"], &[]),
         ("hostPath", &["--values=platforms/topology.yaml"], &[]),

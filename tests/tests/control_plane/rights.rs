@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{binaries, manifest};
 
-const ACCOUNTS: [(&str, &[&str]); 4] = [
+const ACCOUNTS: [(&str, &[&str]); 5] = [
     ("node-driver", &["manifests/node-driver-rbac.yaml"]),
     ("admission", &["manifests/admission-rbac.yaml"]),
+    ("admission-authority", &["manifests/admission-authority.yaml"]),
     (
         "fabric-controller",
         &["manifests/fabric-controller-rbac.yaml", "components/fabric-evict/fabric-evict.yaml"],

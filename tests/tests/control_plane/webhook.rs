@@ -344,11 +344,8 @@ async fn admission_may_touch_its_own_objects_and_no_others(
             ("update", "", "configmaps", OWN, "another", false),
             ("update", "coordination.k8s.io", "leases", OWN, "admission", true),
             ("update", "coordination.k8s.io", "leases", OWN, "another", false),
-            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
-            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "another", false),
-            ("watch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
-            ("watch", HOOKS, "mutatingwebhookconfigurations", "", "", false),
-            ("patch", HOOKS, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", false),
+            ("patch", HOOKS, "validatingwebhookconfigurations", "", "lint.dranet.io", false),
             ("create", HOOKS, "validatingwebhookconfigurations", "", "", false),
             ("delete", "resource.k8s.io", "resourceclaimtemplates", "default", "a", true),
             ("delete", "resource.k8s.io", "resourceclaims", "default", "a", false),
@@ -361,7 +358,20 @@ async fn admission_may_touch_its_own_objects_and_no_others(
             ("patch", "", "nodes", "", "a", false),
             ("update", "", "nodes", "", "a", false),
         ];
-        may(&installation, "admission", &rights).await
+        may(&installation, "admission", &rights).await?;
+        let rights = [
+            ("get", "", "secrets", OWN, "admission-certificates", true),
+            ("update", "", "secrets", OWN, "admission-certificates", false),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "another", false),
+            ("watch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
+            ("watch", HOOKS, "mutatingwebhookconfigurations", "", "", false),
+            ("patch", HOOKS, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
+            ("create", HOOKS, "validatingwebhookconfigurations", "", "", false),
+            ("create", "resource.k8s.io", "resourceclaimtemplates", "default", "", false),
+            ("list", "", "pods", "default", "", false),
+        ];
+        may(&installation, "admission-authority", &rights).await
     })
     .await
 }

@@ -7,18 +7,34 @@ use k8s_openapi::api::{
     resource::v1::ResourceClaimTemplate,
 };
 use kube::{
-    Error,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    Api, Error,
+    api::{
+        ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+    },
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+    Check, ControlPlane, Scope, binaries, eventually, installation::Installation, suite::Test,
+    with_scope,
 };
 
-use super::pods::pod;
+use super::pods::{create, pod};
 
 const SOON: Duration = Duration::from_secs(30);
 const POLICY: &str = "plan.dranet.io";
+/// NVIDIA's definition of a ComputeDomain, and its class of channels.
+const DOMAINS: &str = "fixtures/nvidia-dra/computedomains.yaml";
+const CHANNELS: &str = "
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: compute-domain-default-channel.nvidia.com}
+spec: {selectors: [{cel: {expression: \"device.driver == 'compute-domain.nvidia.com'\"}}]}
+";
+/// The number of jobs, and the most ComputeDomains.
+const JOBS: usize = 8;
+const MOST: usize = 3;
+/// A template that does not exist.
+const TEMPLATE: &str = "dranet-0123456789abcdef";
 /// A quota of one GPU, which counts limits and no claims.
 const QUOTA: &str = "
 apiVersion: v1
@@ -28,7 +44,10 @@ spec: {hard: {requests.nvidia.com/gpu: '1'}}
 ";
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::attempts![a_template_of_another_namespace_is_not_copied];
+    let all = tests::attempts![
+        a_template_of_another_namespace_is_not_copied,
+        a_namespace_gets_few_compute_domains,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -63,6 +82,45 @@ async fn a_template_of_another_namespace_is_not_copied(
             Ok(format!("no template is created, and the event says: {told}"))
         })
         .await
+    })
+    .await
+}
+
+/// Each of the pods is of a job of its own. Some were never admitted.
+async fn a_namespace_gets_few_compute_domains(plane: Arc<ControlPlane>) -> anyhow::Result<String> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        scope.apply_file(&binaries::in_tests(DOMAINS)).await?;
+        scope.apply_yaml(CHANNELS).await?;
+        installation.gb300("one").await?;
+        let most = format!("--max-compute-domains={MOST}");
+        installation.start_replicas(1, &[&most]).await?;
+        for index in 0..JOBS {
+            let mut ghost = ghost(&format!("ghost-{index}"), TEMPLATE, &json!({}));
+            ghost["spec"]["resourceClaims"] = json!([
+                {"name": "dranet", "resourceClaimTemplateName": TEMPLATE},
+                {"name": "dranet-compute-domain",
+                    "resourceClaimTemplateName": format!("dranet-compute-domain-{index:016x}-channel")},
+            ]);
+            ghost["metadata"]["labels"] = json!({"jobset.sigs.k8s.io/jobset-name": "ghost"});
+            create(scope, &ghost).await?;
+            let mut job = pod(&format!("job-{index}"), &json!({"dranet.io/aligned-nics": "1", "dranet.io/compute-domain": "auto"}));
+            job["metadata"]["labels"] = json!({"jobset.sigs.k8s.io/jobset-name": format!("job-{index}")});
+            create(scope, &job).await?;
+        }
+        let told = eventually(SOON, async || {
+            let all = scope.api::<Event>().list(&ListParams::default()).await?.items;
+            let mut told = all.into_iter().filter(|event| event.reason.as_deref() == Some("ComputeDomainNotCreated"));
+            let told = told.find_map(|event| event.message.filter(|it| it.contains("--max-compute-domains")));
+            Ok(told.map_or_else(|| Check::NotYet("no event".to_owned()), Check::Done))
+        })
+        .await?;
+        let kind = GroupVersionKind::gvk("resource.nvidia.com", "v1beta1", "ComputeDomain");
+        let made: Api<DynamicObject> =
+            Api::namespaced_with(scope.client(), scope.namespace(), &ApiResource::from_gvk(&kind));
+        let made = made.list(&ListParams::default()).await?.items.len();
+        anyhow::ensure!(made == MOST, "{made} ComputeDomains");
+        Ok(format!("{made} are created for {JOBS} jobs and {JOBS} others, and an event says: {told}"))
     })
     .await
 }

@@ -22,8 +22,14 @@ use tests::{
 const TABLE: &str = "tests/tests/hostile/rights.txt";
 /// An account without roles. The table leaves out what it may do.
 const ANYONE: &str = "default";
-const ACCOUNTS: [&str; 5] =
-    [ANYONE, "admission", "fabric-controller", "node-driver", "scheduler-ext"];
+const ACCOUNTS: [&str; 6] = [
+    ANYONE,
+    "admission",
+    "admission-authority",
+    "fabric-controller",
+    "node-driver",
+    "scheduler-ext",
+];
 /// The namespaces that are tried if a verb is not allowed in all.
 const NAMESPACES: [&str; 3] = ["dranet-system", "kube-system", "default"];
 const VERBS: [&str; 13] = [
@@ -108,6 +114,7 @@ fn named_in_roles(
     let mut named: BTreeMap<Resource, BTreeSet<String>> = BTreeMap::new();
     for file in [
         "manifests/admission-rbac.yaml",
+        "manifests/admission-authority.yaml",
         "manifests/fabric-controller-rbac.yaml",
         "manifests/node-driver-rbac.yaml",
         "components/kubeadm-scheduler/scheduler-ext-rbac.yaml",

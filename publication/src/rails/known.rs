@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(rails(&mut known, &[0, 2]), [1, 3, 4, 5, 6, 7], "and another one");
         assert_eq!(rails(&mut known, &[0]), [1, 2, 3, 4, 5, 6, 7], "one is back");
         // As when the module of all is loaded again.
-        assert_eq!(rails(&mut known, &[0, 1, 2, 3, 4, 5, 6, 7]), [], "all are gone");
+        assert!(rails(&mut known, &[0, 1, 2, 3, 4, 5, 6, 7]).is_empty(), "all are gone");
         assert_eq!(rails(&mut known, &[0, 1, 2, 4, 5, 6, 7]), [3], "the first is back");
         assert_eq!(rails(&mut known, &[2]), [0, 1, 3, 4, 5, 6, 7], "one does not come back");
         let text = serde_json::to_string(&known).unwrap();

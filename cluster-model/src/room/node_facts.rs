@@ -94,6 +94,11 @@ impl NodeFacts {
         is_cordoned.then_some(Closed::Cordoned)
     }
 
+    /// Removes the taint of a cordoned node.
+    pub(super) fn uncordon(&mut self) {
+        self.taints.retain(|(key, _, _)| **key != *UNSCHEDULABLE);
+    }
+
     /// The total amount of a resource in whole units; 0 if nothing is known about it.
     pub fn units(&self, resource: &str) -> i64 {
         self.allocatable.as_ref().map_or(0, |amounts| amounts.units(resource))

@@ -237,4 +237,24 @@ mod tests {
             assert_eq!(facts.untolerated(&tolerations), expected, "{node} {tolerations:?}");
         }
     }
+
+    #[test]
+    fn taints_with_which_other_nodes_are_preferred_are_counted() {
+        let taints = json!([
+            {"key": "a", "effect": "PreferNoSchedule"}, {"key": "b", "effect": "PreferNoSchedule"},
+            {"key": "c", "effect": "NoSchedule"},
+        ]);
+        let node = json!({"spec": {"taints": taints}});
+        let facts = NodeFacts::new(&serde_json::from_value(node).unwrap());
+        for (tolerations, expected) in [
+            (json!([]), 2),
+            (json!([{"key": "a", "operator": "Exists"}]), 1),
+            (json!([{"operator": "Exists", "effect": "NoSchedule"}]), 2),
+            (json!([{"operator": "Exists"}]), 0),
+        ] {
+            let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
+            let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::new).collect();
+            assert_eq!(facts.soft_taints(&tolerations), expected, "{tolerations:?}");
+        }
+    }
 }

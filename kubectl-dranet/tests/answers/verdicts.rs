@@ -213,3 +213,35 @@ fn a_change_for_a_group_is_tried_on_the_group() {
     let text = joined(&cluster.of_file("explain", &group("9")));
     assert!(!text.contains("Each of these changes"), "{text}");
 }
+
+#[test]
+fn capacity_leaves_out_nodes_whose_taint_nobody_tolerates() {
+    let tainted = |key: &'static str| {
+        node(move |node| {
+            node["spec"]["taints"] = json!([{ "key": key, "effect": "NoSchedule" }]);
+        })
+    };
+    let tolerating = |toleration: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "other", "namespace": "default" },
+            "spec": {
+                "nodeName": NODE, "tolerations": [toleration],
+                "containers": [{ "name": "c", "image": "i" }],
+            },
+        })
+    };
+    let by_name = tolerating(json!({ "key": "reserved", "operator": "Exists" }));
+    let all = tolerating(json!({ "operator": "Exists" }));
+    for (key, pods, is_counted) in [
+        ("reserved", &[][..], false),
+        ("reserved", &[all], false),
+        ("reserved", &[by_name], true),
+        ("nvidia.com/gpu", &[], true),
+    ] {
+        let text = Cluster::of(pods, tainted(key)).run(&["capacity", "-o", "json"]);
+        let answer: Value = serde_json::from_str(text.rsplit_once("exit code").unwrap().0).unwrap();
+        let fit = answer["shapes"][0]["fitNow"].as_u64().unwrap();
+        assert_eq!((fit > 0, answer["leftOut"].is_null()), (is_counted, is_counted), "{text}");
+    }
+}

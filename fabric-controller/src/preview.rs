@@ -65,7 +65,7 @@ impl GroupPreview {
         let job_size = job_size.and_then(|size| usize::try_from(size).ok());
         // A named group may have pods of several jobs.
         let is_job = pod["metadata"]["annotations"][annotation::FABRIC] == SAME;
-        let size = member.said_size.or(job_size.filter(|_| is_job));
+        let size = member.said_size.or_else(|| job_size.filter(|_| is_job));
         let present = Group { key: key.clone(), members: exist, size: None, is_expensive: false };
         let new = match (size, created) {
             // The controller sees the pods one after another.

@@ -114,7 +114,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
                 None => cluster.place((&name, &pod), subject.job_size)?,
             };
             match fate {
-                Fate::Placed(placed) => all.placed.push(placed),
+                Fate::Placed(placed) => all.placed.push(*placed),
                 Fate::Kept(answer) => {
                     kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });
                 }

@@ -107,7 +107,7 @@ impl Spreading<'_> {
                 continue;
             };
             let open = most.saturating_sub(self.pods_in(value));
-            let left = left.entry(value).or_insert(usize::try_from(open).unwrap_or(0));
+            let left = left.entry(value).or_insert_with(|| usize::try_from(open).unwrap_or(0));
             it.count = it.count.min(*left);
             *left -= it.count;
         }

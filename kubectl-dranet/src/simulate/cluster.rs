@@ -53,7 +53,7 @@ pub(super) struct Cluster {
 
 /// The result for a pod.
 pub(super) enum Fate {
-    Placed(Placed),
+    Placed(Box<Placed>),
     Kept(Answer),
 }
 
@@ -155,7 +155,7 @@ impl Cluster {
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let Bound { devices, evicted, binds_after } = self.bind(asked, &node)?;
         let at_start = gets.and_then(|gets| gets.at_start);
-        Ok(Fate::Placed(Placed {
+        Ok(Fate::Placed(Box::new(Placed {
             pod: name.to_owned(),
             machine: machine(&self.view, &node),
             fabric: fabric(&self.view, &node),
@@ -170,7 +170,7 @@ impl Cluster {
             devices,
             has_choice: fits.len() > 1,
             plugin_gpus,
-        }))
+        })))
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {

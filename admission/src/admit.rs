@@ -215,6 +215,7 @@ impl Pending {
         if !plan.lifts_limits(view) {
             warnings.extend(intent::memlock(&typed, &intent));
         }
+        warnings.extend(intent.wishes.fabric.as_ref().and_then(|wish| wish.warning(&typed)));
         warnings.extend(intent::preemption(&typed));
         warnings.extend(pod_check::other_nics(&typed));
         warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));

@@ -6,13 +6,14 @@
 //! time ([`Room::places`]). A hypothesis is a copy: pods are added ([`Room::take`]), claims leave
 //! ([`Room::without`]), or nothing is in use ([`Room::emptied`]).
 //!
-//! Not checked: topology spread and volumes.
+//! Not checked: volumes.
 
 mod amounts;
 mod ask;
 mod attempt;
 mod claims;
 mod domain;
+mod eviction;
 mod extended;
 mod interner;
 mod moves;
@@ -21,6 +22,7 @@ mod nodes;
 mod places;
 mod ports;
 mod preempt;
+mod spread;
 mod terms;
 mod why_not;
 
@@ -28,6 +30,7 @@ pub use amounts::{Amounts, requests};
 pub use ask::Ask;
 pub use attempt::{Alike, Attempt};
 pub use claims::{OpenClaim, PodClaims, are_allocated, made_claims, pod_claims};
+pub use eviction::Eviction;
 pub use extended::Extended;
 pub use interner::Interner;
 pub use node_facts::{Closed, NodeFacts, Tolerated};

@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
+#[path = "room/eviction.rs"]
+mod eviction;
+#[path = "room/spread.rs"]
+mod spread;
+
 use cluster_model::names::label;
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Nodes, Room, WhyNot};
@@ -380,6 +385,11 @@ fn asks() -> impl Strategy<Value = Value> {
         Just(affinity("podAntiAffinity", &term("p0", "zone"))),
         Just(affinity("podAffinity", &term("p0", "kubernetes.io/hostname"))),
         Just(affinity("podAffinity", &term("new", "zone"))),
+        Just(json!({"topologySpreadConstraints": [{
+            "topologyKey": "kubernetes.io/hostname", "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "new"}},
+        }]})),
     ];
     (claims, cpu, port, terms).prop_map(|(claims, cpu, port, terms)| {
         let mut spec = claims;

@@ -1,26 +1,29 @@
-//! Previews where a group of pods like this one would be placed now, before the user
-//! creates it.
+//! Previews where a group of pods would be placed now: one that the user has not created yet, or one
+//! whose pods wait.
 
 use super::capacity::ClusterCapacity;
 use super::decide::{Action, Decision, PlacementPolicy, decide};
-use super::group::{Group, Member};
+use super::group::{Group, GroupKey, Member};
 use super::group_pods::GroupPods;
-use super::size::Size;
+use super::size::{SAME, Size};
 use cluster_model::fabric_level::LevelDomain;
+use cluster_model::names::annotation;
 use cluster_model::predict::budget;
 use cluster_model::room::Nodes;
-use cluster_model::view::{ClusterView, Index};
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The preview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
-    /// The size of the group; one if unknown.
+    /// The size of the group; the number of pods that are asked about if nobody says the size.
     pub size: usize,
+    /// Whether nobody says the size, so that each pod is placed as soon as it exists.
+    pub is_one_by_one: bool,
     /// For each fabric, how many of the pods fit there now, considered alone.
     pub places: Vec<(String, usize)>,
     /// The fabric that the group would get, or why it would wait.
@@ -29,57 +32,159 @@ pub struct Preview {
     pub domains: BTreeMap<LevelDomain, usize>,
 }
 
-/// Previews the group of a pod that admission has rewritten, with its template, which is
-/// added to the view, and the number of pods of its job, if that is known. `None` if the pod
-/// belongs to no group.
-pub fn preview(
-    (pod, template, job_size): (&Value, &ResourceClaimTemplate, Option<u64>),
-    view: &mut ClusterView,
-    (pods, nodes): (&GroupPods, &Nodes),
-    now: Timestamp,
-) -> Option<Preview> {
+/// A group among the others, whose placement is previewed.
+#[derive(Clone, Debug)]
+pub struct GroupPreview {
+    groups: Vec<Group>,
+    key: GroupKey,
+    /// The names of the pods that must get a place.
+    waiting: BTreeSet<String>,
+    /// One of them.
+    member: Member,
+    /// How many pods are asked about.
+    size: usize,
+    /// Whether nobody says the size of the group.
+    is_one_by_one: bool,
+}
+
+impl GroupPreview {
+    /// The group of a pod that admission has rewritten and that does not exist yet. `job_size` is the
+    /// number of pods of its job, if that is known; `created` is how many pods of the group are created:
+    /// `None` supposes the whole group. `None` if the pod belongs to no group.
+    pub fn planned(
+        pod: &Value,
+        (job_size, created): (Option<u64>, Option<usize>),
+        pods: &GroupPods,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let named = as_created(pod, now)?;
+        let (key, member) = Member::new(&named)?;
+        let mut groups = pods.groups();
+        let known = groups.iter().position(|known| known.key == key);
+        let exist = known.map(|index| groups.swap_remove(index).members).unwrap_or_default();
+        let job_size = job_size.and_then(|size| usize::try_from(size).ok());
+        // A named group may have pods of several jobs.
+        let is_job = pod["metadata"]["annotations"][annotation::FABRIC] == SAME;
+        let size = member.said_size.or_else(|| job_size.filter(|_| is_job));
+        let present = Group { key: key.clone(), members: exist, size: None, is_expensive: false };
+        let new = match (size, created) {
+            // The controller sees the pods one after another.
+            (None, _) => 1,
+            (Some(_), Some(created)) => created,
+            (Some(size), None) => size.saturating_sub(present.present()).max(1),
+        };
+        let new: Vec<Member> = (0..new).map(|number| numbered(&member, number)).collect();
+        let waiting = new.iter().map(|member| member.name.clone()).collect();
+        let members = present.members.into_iter().chain(new).collect();
+        groups.push(Group {
+            key: key.clone(),
+            members,
+            size: size.map(|pods| Size { pods, at_once: true }),
+            is_expensive: false,
+        });
+        let is_one_by_one = size.is_none();
+        let size = size.or(job_size).unwrap_or(1);
+        Some(Self { groups, key, waiting, member, size, is_one_by_one })
+    }
+
+    /// The group of a pod that exists and waits; `None` if it waits for no fabric. Its size is what its
+    /// pods say: jobs are not read.
+    pub fn existing(pod: &Pod, pods: &GroupPods) -> Option<Self> {
+        let (key, member) = Member::new(pod)?;
+        let mut groups = pods.groups();
+        let own = groups.iter_mut().find(|group| group.key == key)?;
+        let said = own.members.iter().filter_map(|member| member.said_size).max();
+        own.size = said.map(|pods| Size { pods, at_once: true });
+        let waiting: BTreeSet<String> = own.gated().map(|member| member.name.clone()).collect();
+        let size = waiting.len();
+        waiting.contains(&member.name).then_some(Self {
+            groups,
+            key,
+            waiting,
+            member,
+            size,
+            is_one_by_one: false,
+        })
+    }
+
+    /// The fabric that the waiting pods would get, or why they would wait.
+    ///
+    /// # Errors
+    /// Returns the reason.
+    pub fn answer(
+        &self,
+        view: &ClusterView,
+        nodes: &Nodes,
+        now: Timestamp,
+    ) -> Result<String, String> {
+        self.answer_of(self.decision(view, nodes, now))
+    }
+
+    /// The whole preview.
+    pub fn preview(&self, view: &ClusterView, nodes: &Nodes, now: Timestamp) -> Preview {
+        let budget = budget(view);
+        let mut cluster = ClusterCapacity::new(view, nodes, &budget);
+        let places =
+            cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&self.member.ask)));
+        let places = places.collect();
+        let decision = self.decision(view, nodes, now);
+        Preview {
+            size: self.size,
+            is_one_by_one: self.is_one_by_one,
+            places,
+            domains: decision.as_ref().map(|it| domains(&it.action)).unwrap_or_default(),
+            answer: self.answer_of(decision),
+        }
+    }
+
+    /// The pods of the group by namespace and name that exist already.
+    pub fn has_member(&self, namespace: &str, name: &str) -> bool {
+        let own = self.groups.iter().filter(|group| group.key == self.key);
+        self.key.namespace == namespace
+            && own.flat_map(|group| &group.members).any(|member| member.name == name)
+    }
+
+    fn decision(&self, view: &ClusterView, nodes: &Nodes, now: Timestamp) -> Option<Decision> {
+        let budget = budget(view);
+        let cluster = ClusterCapacity::new(view, nodes, &budget);
+        let decisions = decide(&self.groups, cluster, &PlacementPolicy::default(), now);
+        decisions.into_iter().find(|decision| decision.group == self.key)
+    }
+
+    fn answer_of(&self, decision: Option<Decision>) -> Result<String, String> {
+        match decision.map(|decision| decision.action) {
+            Some(Action::Place { fabric, pods, rest, .. }) => match rest {
+                Some(why) if !self.waiting.iter().all(|name| pods.contains(name)) => {
+                    Err(why.to_string())
+                }
+                _ => Ok(fabric),
+            },
+            Some(Action::Wait(why)) => Err(why.to_string()),
+            Some(Action::Evict { .. }) | None => Err("nothing is decided on it".to_owned()),
+        }
+    }
+}
+
+/// The pod with what the API server would fill in.
+fn as_created(pod: &Value, now: Timestamp) -> Option<Pod> {
     let mut pod = pod.clone();
     let metadata = pod["metadata"].as_object_mut()?;
-    // The API server would fill these in.
-    metadata.entry("name").or_insert_with(|| "planned".into());
     metadata.entry("namespace").or_insert_with(|| "default".into());
     metadata.insert("uid".to_owned(), "planned".into());
     metadata.insert("resourceVersion".to_owned(), "0".into());
     metadata.insert("creationTimestamp".to_owned(), now.to_string().into());
-    let pod: Pod = serde_json::from_value(pod).ok()?;
-    let (key, member) = Member::new(&pod)?;
-    let mut template = template.clone();
-    template.metadata.namespace = Some(key.namespace.clone());
-    view.apply(template).ok()?;
-    let job_size = job_size.and_then(|size| usize::try_from(size).ok());
-    let size = member.said_size.or(job_size).unwrap_or(1);
-    let members = (0..size).map(|number| Member {
+    let typed: Pod = serde_json::from_value(pod).ok()?;
+    let name = typed.metadata.name.clone().or_else(|| Some("planned".to_owned()));
+    Some(Pod { metadata: ObjectMeta { name, ..typed.metadata }, ..typed })
+}
+
+/// A member for the pod with this number.
+fn numbered(member: &Member, number: usize) -> Member {
+    Member {
         name: format!("{}-{number}", member.name),
         slice: member.domain_size.map(|of_slice| ("".into(), number / of_slice)),
         ..member.clone()
-    });
-    let group = Group {
-        key: key.clone(),
-        members: members.collect(),
-        size: Some(Size::all_at_once(size)),
-        is_expensive: false,
-    };
-    let budget = budget(view);
-    let mut cluster = ClusterCapacity::new(view, nodes, &budget);
-    let places = cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&member.ask)));
-    let places = places.collect();
-    let mut groups = pods.groups();
-    groups.retain(|known| known.key != key);
-    groups.push(group);
-    let decisions = decide(
-        &groups,
-        ClusterCapacity::new(view, nodes, &budget),
-        &PlacementPolicy::default(),
-        now,
-    );
-    let own = decisions.into_iter().find(|decision| decision.group == key);
-    let domains = own.as_ref().map(|decision| domains(&decision.action)).unwrap_or_default();
-    Some(Preview { size, places, answer: answer(own), domains })
+    }
 }
 
 /// The domains that pods go to, and how many go to each.
@@ -91,12 +196,4 @@ fn domains(action: &Action) -> BTreeMap<LevelDomain, usize> {
         }
     }
     counts
-}
-
-fn answer(decision: Option<Decision>) -> Result<String, String> {
-    match decision.map(|decision| decision.action) {
-        Some(Action::Place { fabric, .. }) => Ok(fabric),
-        Some(Action::Wait(why)) => Err(why.to_string()),
-        Some(Action::Evict { .. }) | None => Err("nothing is decided on it".to_owned()),
-    }
 }

@@ -3,25 +3,26 @@
 mod count;
 
 use crate::Output;
-use crate::answer::{Capacity, CapacityRoom, CapacityShape, ToMove};
+use crate::answer::{Barred, Capacity, CapacityRoom, CapacityShape, ToMove};
 use crate::args::CapacityArgs;
 use crate::in_use::InUse;
 use crate::kinds::{PODS, USE};
 use crate::moves::fewest;
+use crate::own_pods::TOLERATED;
 use crate::predicted::add_planned;
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
-use crate::source::{self, ReadCluster, Source};
+use crate::source::{self, ReadCluster};
 use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
 use cluster_model::gpu_drivers;
 use cluster_model::late_node::LateDemand;
 use cluster_model::predict::budget;
-use cluster_model::room::{Ask, NodeFacts, Nodes};
+use cluster_model::room::{Ask, Nodes, Tolerated};
 use cluster_model::view::ClusterView;
 use count::{most_plugin_gpus, rooms};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,23 +83,22 @@ impl Gpus {
 }
 
 pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
-    let kinds = &["Deployment", "Node"];
-    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[], &[])?;
+    let kinds = &["Deployment", "Node", "Pod"];
+    let pods = PODS.all("CPU, memory and GPUs of device plugins that pods use are not known");
+    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods], &[])?;
     seen.must_know(&USE)?;
     let policy = settings::policy(&args.policy, &seen.kept);
     let gpus = Gpus::all(&seen.view, &policy);
     if gpus.iter().any(|gpus| gpus.plugin.is_some()) {
-        let pods = PODS.all("GPUs of device plugins that are in use are not known");
-        let pods = Source::open(&args.source)?.read(&[pods], &["Pod"])?;
-        pods.must_know(&[PODS])?;
-        seen.kept.extend(pods.kept);
+        seen.must_know(&[PODS])?;
     }
+    let tolerated = tolerated(&seen.pods(None)?);
     let in_use = seen.in_use()?;
     let ReadCluster { view, namespace, notes, .. } = seen;
     let namespace = namespace.as_deref().unwrap_or("default");
     let shapes = if args.shapes.is_empty() { USUAL.to_vec() } else { args.shapes.clone() };
-    let closed: BTreeSet<&str> =
-        view.present_nodes().filter(|node| is_closed(&in_use.nodes, node)).collect();
+    let left_out = left_out(&view, &in_use.nodes, &tolerated);
+    let closed: BTreeSet<&str> = left_out.values().flatten().copied().collect();
     let asked = Asked { view: &view, in_use: &in_use, policy: &policy, namespace, closed: &closed };
     let (mut answers, mut largest) = (Vec::new(), Vec::new());
     for gpus in gpus {
@@ -107,16 +107,51 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
         }
         largest.push((gpus.driver, asked.largest(&gpus)?));
     }
-    let answer = program(answers, &largest);
+    let barred = left_out.iter().map(|(why, nodes)| Barred {
+        why: why.clone(),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+    });
+    let answer = Capacity { left_out: barred.collect(), ..program(answers, &largest) };
     let text = args.output.write(&answer, || {
         let text = person(&answer.shapes, &largest)?;
-        Ok(text + &left_out(&closed) + &tainted(&view, &in_use.nodes))
+        let left_out = left_out.iter().map(|(why, nodes)| of_nodes(nodes, why));
+        Ok(text + &text::lines(left_out) + &tainted(&view, &in_use.nodes, &closed))
     })?;
     Ok(Output { notes, ..Output::from(text) })
 }
 
-fn is_closed(facts: &Nodes, node: &str) -> bool {
-    facts.facts(node).and_then(NodeFacts::closed).is_some()
+/// The tolerations of taints by name, of pods of the cluster and of GPU operators' usual pods. A
+/// toleration of every taint says nothing about a pod with GPUs.
+fn tolerated(pods: &[Pod]) -> Vec<Tolerated> {
+    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref());
+    let own = specs.flat_map(|spec| spec.tolerations.iter().flatten());
+    let usual: Vec<Toleration> = TOLERATED.map(of_key).into();
+    let named = own.chain(&usual).filter(|it| it.key.as_ref().is_some_and(|key| !key.is_empty()));
+    named.filter_map(Tolerated::new).collect()
+}
+
+fn of_key(key: &str) -> Toleration {
+    let (key, operator) = (Some(key.to_owned()), Some("Exists".to_owned()));
+    Toleration { key, operator, ..Toleration::default() }
+}
+
+/// Nodes on which no pod fits now, whatever its devices, by the reason.
+fn left_out<'v>(
+    view: &'v ClusterView,
+    facts: &Nodes,
+    tolerated: &[Tolerated],
+) -> BTreeMap<String, Vec<&'v str>> {
+    let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for node in view.present_nodes() {
+        let Some(facts) = facts.facts(node) else { continue };
+        let why = match (facts.closed(), facts.untolerated(tolerated)) {
+            (Some(_), _) => "is cordoned or not ready, so no pod fits there now".to_owned(),
+            (None, Some(taint)) => format!("has the taint {taint}, which no pod here tolerates"),
+            (None, None) => continue,
+        };
+        all.entry(why).or_default().push(node);
+    }
+    all
 }
 
 /// The cluster and the namespace of the pods.
@@ -203,20 +238,10 @@ impl Asked<'_> {
     }
 }
 
-/// Says that nodes take no pods.
-fn left_out(closed: &BTreeSet<&str>) -> String {
-    if closed.is_empty() {
-        return String::new();
-    }
-    let names: Vec<&str> = closed.iter().copied().collect();
-    let why = of_nodes(&names, "is cordoned or not ready, so no pod fits there now");
-    format!("{why}\n")
-}
-
 /// Says that nodes take only pods that tolerate their taints, which the counted pods are assumed to do.
-fn tainted(view: &ClusterView, facts: &Nodes) -> String {
+fn tainted(view: &ClusterView, facts: &Nodes, closed: &BTreeSet<&str>) -> String {
     let mut nodes_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in view.present_nodes().filter(|node| !is_closed(facts, node)) {
+    for node in view.present_nodes().filter(|node| !closed.contains(node)) {
         if let Some(taint) = facts.facts(node).and_then(|facts| facts.untolerated(&[])) {
             nodes_of.entry(taint).or_default().push(node);
         }
@@ -288,5 +313,5 @@ fn person(answers: &[CapacityShape], largest: &Largest) -> anyhow::Result<String
 
 fn program(shapes: Vec<CapacityShape>, largest: &Largest) -> Capacity {
     let largest = largest.iter().filter_map(|(_, shape)| *shape).max_by_key(|shape| shape.gpus);
-    Capacity { shapes, largest: largest.map(|shape| shape.to_string()) }
+    Capacity { shapes, largest: largest.map(|shape| shape.to_string()), left_out: Vec::new() }
 }

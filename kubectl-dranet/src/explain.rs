@@ -3,6 +3,7 @@
 mod changes;
 mod devices;
 mod down;
+mod group;
 mod late;
 pub(crate) mod quota;
 mod remarks;
@@ -10,10 +11,12 @@ mod withheld;
 
 use crate::Output;
 use crate::answer::{
-    Barred, Explain, ExplainAtStart, ExplainChange, ExplainFine, ExplainNodes, ExplainRefused,
+    Barred, Evicted, Explain, ExplainAtStart, ExplainChange, ExplainFine, ExplainNodes,
+    ExplainRefused,
 };
 use crate::args::{ExplainArgs, Form};
 use crate::fabric_condition::why_waiting;
+use crate::groups::CreatedPods;
 use crate::in_use::InUse;
 use crate::kinds::USE;
 use crate::predicted::{add_planned, pools_of};
@@ -24,15 +27,16 @@ use crate::text::{self, counted, listed, node_list, of_nodes};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
-use cluster_model::names::GATE_FABRIC;
+use cluster_model::names::{GATE_FABRIC, annotation};
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{
     Ask, Attempt, Extended, OpenClaim, PodClaims, Preemption, Room, WhyNot, pod_claims,
 };
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
+pub(crate) use devices::binding_conditions;
 use fabric_controller::group_pods::GroupPods;
-use fabric_controller::preview::preview;
+use fabric_controller::preview::GroupPreview;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 pub(crate) use remarks::not_looked_at;
@@ -79,6 +83,8 @@ pub(crate) struct OnNodes {
     /// Sentences about NICs that nodes do not publish.
     withheld: Vec<String>,
     outcomes: Outcomes,
+    /// Nodes on which it is bound and then evicted.
+    evicted: Vec<Evicted>,
     changes: Vec<ExplainChange>,
     /// What the pod can expect when it starts on nodes that bind NICs late.
     at_start: Vec<ExplainAtStart>,
@@ -95,10 +101,11 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let ReadCluster { view, notes, .. } = seen;
     let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
     let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };
+    let created = CreatedPods::new(&subjects, &view, policy);
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
     for subject in &subjects {
-        let answer = of_subject(subject, scene, &groups)?;
+        let answer = of_subject(subject, scene, (&groups, &created))?;
         let origin = &subject.origin;
         output.denied |= answer.is_kept();
         match args.output {
@@ -112,33 +119,55 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// Explains a pod of a file with its group, whose pods are placed together.
-fn of_subject(subject: &Subject, scene: Scene<'_>, groups: &GroupPods) -> anyhow::Result<Answer> {
+/// Explains a pod with its group, whose pods are placed together.
+fn of_subject(
+    subject: &Subject,
+    scene: Scene<'_>,
+    (groups, created): (&GroupPods, &CreatedPods),
+) -> anyhow::Result<Answer> {
     let Subject { pod, job_size, refused, .. } = subject;
     if let Some(why) = refused {
         return Ok(Answer::Refused(why.clone()));
     }
-    let is_made = !pod["metadata"]["uid"].is_null();
-    let verdict = admit(pod, scene.view, scene.policy).ok();
-    let verdict = verdict.filter(|_| !is_made && scene.policy.fabric != FabricPlacement::Off);
-    let preview = verdict.as_ref().and_then(|verdict| {
-        let template = &verdict.planned.as_ref()?.template;
-        let group = (&verdict.pod, template, *job_size);
-        let facts = (groups, &scene.in_use.nodes);
-        preview(group, &mut scene.view.clone(), facts, Timestamp::now())
-    });
-    match preview.map(|preview| preview.answer) {
-        None => answer(pod, scene),
-        Some(Ok(fabric)) => answer(pod, Scene { fabric: Some(&fabric), ..scene }),
-        Some(Err(why)) => Ok(match answer(pod, scene)? {
-            Answer::Nodes(mut nodes) => {
-                nodes.waits = vec![gate(GATE_FABRIC, Some(&why))];
-                nodes.changes.clear();
-                Answer::Nodes(nodes)
-            }
-            other => other,
-        }),
+    let now = Timestamp::now();
+    if !pod["metadata"]["uid"].is_null() {
+        let group = GroupPreview::existing(&Pod::deserialize(pod)?, groups);
+        return of_group(pod, group.as_ref(), (scene.view, scene));
     }
+    let verdict = admit(pod, scene.view, scene.policy).ok();
+    let verdict = verdict.filter(|_| scene.policy.fabric != FabricPlacement::Off);
+    let Some((verdict, planned)) = verdict.as_ref().and_then(|it| Some((it, it.planned.as_ref()?)))
+    else {
+        return answer(pod, scene);
+    };
+    let size = (*job_size, created.of(&verdict.pod));
+    let Some(group) = GroupPreview::planned(&verdict.pod, size, groups, now) else {
+        return answer(pod, scene);
+    };
+    let mut view = scene.view.clone();
+    add_planned(&mut view, planned, pod["metadata"]["namespace"].as_str().unwrap_or("default"))?;
+    match group.answer(&view, &scene.in_use.nodes, now) {
+        Ok(fabric) => answer(pod, Scene { fabric: Some(&fabric), ..scene }),
+        Err(_) => of_group(pod, Some(&group), (&view, scene)),
+    }
+}
+
+/// Explains a pod that waits for the fabric of its group, if it does. What lets the pod run need not let
+/// its group run.
+fn of_group(
+    pod: &Value,
+    group: Option<&GroupPreview>,
+    (view, scene): (&ClusterView, Scene<'_>),
+) -> anyhow::Result<Answer> {
+    let mut answer = answer(pod, scene)?;
+    if let (Some(group), Answer::Nodes(nodes)) = (group, &mut answer) {
+        let next = group.answer(view, &scene.in_use.nodes, Timestamp::now());
+        let said = why_waiting(pod).map(str::to_owned);
+        let why = said.or_else(|| next.as_ref().err().cloned());
+        nodes.waits = vec![gate(GATE_FABRIC, why.as_deref())];
+        nodes.changes = if next.is_err() { group::changes(group, view, scene) } else { Vec::new() };
+    }
+    Ok(answer)
 }
 
 impl Answer {
@@ -155,12 +184,16 @@ impl Answer {
 /// Explains a pod in the cluster as it is.
 pub(crate) fn answer(pod: &Value, scene: Scene<'_>) -> anyhow::Result<Answer> {
     let typed: Pod = serde_json::from_value(pod.clone())?;
-    if let Some(node) = typed.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) {
+    let is_made = typed.metadata.uid.is_some();
+    let node = typed.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    if let Some(node) = node.filter(|_| is_made) {
         return Ok(late::bound(&typed, scene.view, node));
     }
-    match admitted(pod, typed.metadata.uid.is_some(), scene)? {
-        Ok(verdict) => of_admitted(pod, &verdict, scene),
-        Err(refusal) => Ok(Answer::Refused(refusal)),
+    match (admitted(pod, is_made, scene)?, node) {
+        (Err(refusal), _) => Ok(Answer::Refused(refusal)),
+        // Nobody schedules it, and the webhook leaves it as it is.
+        (Ok(_), Some(node)) => Ok(late::bound(&typed, scene.view, node)),
+        (Ok(verdict), None) => of_admitted(pod, &verdict, scene),
     }
 }
 
@@ -171,6 +204,13 @@ fn admitted(
     Scene { view, policy, .. }: Scene<'_>,
 ) -> anyhow::Result<Result<Verdict, String>> {
     Ok(match admit(pod, view, policy) {
+        Ok(verdict) if is_made && pod["metadata"]["annotations"][annotation::PLAN].is_string()
+            && verdict.planned.is_some() =>
+        {
+            Err("waits: admission has not created its ResourceClaimTemplate; see the events of the pod, \
+                 and `kubectl dranet doctor`, which says whether admission may create it"
+                .to_owned())
+        }
         Ok(verdict) if is_made && verdict.planned.is_some() => Err(
             "was created without the webhook: it has annotations but no claim; see `kubectl dranet \
              doctor`, and create it again"
@@ -281,6 +321,11 @@ fn on_nodes(
         }
     }
     let mut outcomes = Outcomes::new(room, attempt)?;
+    let evicted = attempt.each().filter_map(|(node, result)| {
+        let Prediction::Fits(fit) = result else { return None };
+        Some(Evicted::new(node, &room.eviction(node, ask, &fit.allocations)?))
+    });
+    let evicted = evicted.collect();
     if outcomes.fits.is_empty()
         && let Ok(Some(Preemption { node, victims })) =
             room.preempt(ask, room.view().present_nodes())
@@ -317,6 +362,7 @@ fn on_nodes(
         down,
         withheld,
         outcomes,
+        evicted,
         changes,
         at_start: Vec::new(),
     })
@@ -401,6 +447,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         let fits: Vec<_> = outcomes.fits.iter().map(String::as_str).collect();
         writeln!(out, "\n{}", of_nodes(&fits, "fits"))?;
     }
+    nodes.evicted.iter().try_for_each(|evicted| writeln!(out, "{}.", evicted.text))?;
     nodes.at_start.iter().try_for_each(|alike| writeln!(out, "\n{}", late::sentence(alike)))?;
     for group in &outcomes.groups {
         let names: Vec<_> = group.nodes.iter().map(String::as_str).collect();
@@ -449,6 +496,7 @@ pub(crate) fn program(origin: &str, answer: Answer) -> Explain {
         barred: if_any(barred.collect()),
         down: if_any(nodes.down),
         at_start: if_any(nodes.at_start),
+        evicted: if_any(nodes.evicted),
         withheld: if_any(nodes.withheld),
         changes: nodes.changes,
     }))

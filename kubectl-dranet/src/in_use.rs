@@ -2,8 +2,10 @@
 
 use cluster_model::predict::budget;
 use cluster_model::room::{Nodes, Room};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Budget, ClaimAllocation};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 
 /// The nodes with their pods, and devices that pods will get.
 #[derive(Debug)]
@@ -22,4 +24,18 @@ impl InUse {
     pub(crate) fn room<'a>(&'a self, view: &'a ClusterView, budget: &'a Budget<'a>) -> Room<'a> {
         Room::new(view, &self.nodes, budget).holding(&self.in_flight)
     }
+}
+
+/// Removes a pod that ends, with the claims that only it uses.
+pub(crate) fn leave(view: &mut ClusterView, nodes: &mut Nodes, pod: &ObjectKey) {
+    nodes.delete_pod(pod);
+    let own = view.claims().filter(|(claim, known)| {
+        let user = known.pod.as_ref().is_some_and(|(user, _)| *user == pod.name);
+        user && claim.namespace == pod.namespace
+    });
+    let own: Vec<ObjectKey> = own.map(|(claim, _)| claim.clone()).collect();
+    for claim in &own {
+        Index::<ResourceClaim>::delete(view, claim);
+    }
+    Index::<Pod>::delete(view, pod);
 }

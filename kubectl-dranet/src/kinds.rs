@@ -16,6 +16,7 @@ const fn kind(version: &'static str, name: &'static str, plural: &'static str) -
 
 pub(crate) const NODES: Kind = kind("v1", "Node", "nodes");
 pub(crate) const PODS: Kind = kind("v1", "Pod", "pods");
+pub(crate) const NAMESPACES: Kind = kind("v1", "Namespace", "namespaces");
 pub(crate) const QUOTAS: Kind = kind("v1", "ResourceQuota", "resourcequotas");
 pub(crate) const LIMIT_RANGES: Kind = kind("v1", "LimitRange", "limitranges");
 pub(crate) const PRIORITY_CLASSES: Kind =

@@ -3,9 +3,10 @@
 use crate::Output;
 use crate::answer::{Lint, LintFinding, Linted, Severity};
 use crate::args::LintArgs;
-use crate::kinds::{DEVICES, PODS};
+use crate::kinds::{DEVICES, NAMESPACES, PODS, Query};
 use crate::settings;
 use crate::source::{self, ReadCluster};
+use crate::subject::admin_access_problem;
 use crate::text::counted;
 use admission::admit::{AdmitError, admit};
 use admission::lint::{self, Finding, lint};
@@ -54,12 +55,22 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Output> {
 fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
     let objects = source::objects(path)?;
-    let seen = source::read_as_admission(&args.source, &args.admission, &[], &[], &[])?;
+    let namespaces = NAMESPACES.all("it is not known which namespaces allow adminAccess");
+    let asks = objects.iter().any(|object| object.to_string().contains("\"adminAccess\":true"));
+    let more: Vec<Query> = asks.then_some(namespaces).into_iter().collect();
+    let kinds = &["Namespace"];
+    let seen = source::read_as_admission(&args.source, &args.admission, kinds, &more, &[])?;
     seen.must_know(&DEVICES)?;
-    let ReadCluster { view, notes, .. } = seen;
+    let ReadCluster { view, notes, kept, namespace, .. } = seen;
     let mut linted = Vec::new();
     for object in &objects {
-        linted.extend(claim(object, &view, args.max_steps, false)?);
+        let own = object["metadata"]["namespace"].as_str().or(namespace.as_deref());
+        let refused = admin_access_problem(object, own.unwrap_or("default"), &kept);
+        let refused = refused.map(admin_access);
+        if let Some(mut found) = claim(object, &view, args.max_steps, false)? {
+            found.findings.splice(0..0, refused);
+            linted.push(found);
+        }
     }
     anyhow::ensure!(
         !linted.is_empty(),
@@ -67,6 +78,16 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
         path.display()
     );
     Ok((linted, notes))
+}
+
+/// The finding on a claim that asks for `adminAccess` where that is not allowed.
+fn admin_access(why: String) -> LintFinding {
+    LintFinding {
+        check: "admin-access".to_owned(),
+        severity: Severity::Error,
+        place: "claim".to_owned(),
+        message: why,
+    }
 }
 
 /// Returns what users wrote: not what admission writes, nor claims created from templates.

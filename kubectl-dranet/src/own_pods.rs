@@ -22,7 +22,7 @@ const GONE: Duration = Duration::from_mins(1);
 const DEADLINE_GRACE: u64 = 60;
 
 /// Taints with which GPU operators keep other pods off their nodes.
-const TOLERATED: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
+pub(crate) const TOLERATED: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
 
 /// A pod with one container that asks for GPUs and aligned NICs. It ends by itself if nobody is left to
 /// delete it.

@@ -18,7 +18,7 @@ use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use fabric_controller::group_pods::GroupPods;
-use fabric_controller::preview::{Preview, preview};
+use fabric_controller::preview::{GroupPreview, Preview};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use now::Now;
@@ -164,7 +164,9 @@ fn place_of_group(
     let mut view = view.clone();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
     add_planned(&mut view, planned, namespace).ok()?;
-    preview((pod, &planned.template, size), &mut view, (groups, &in_use.nodes), Timestamp::now())
+    let now = Timestamp::now();
+    let group = GroupPreview::planned(pod, (size, None), groups, now)?;
+    Some(group.preview(&view, &in_use.nodes, now))
 }
 
 /// The answer first, then the devices on each node, what is wrong, and what was asked for.
@@ -230,14 +232,18 @@ fn answer(now: &Now<'_>, planned: &Planned) -> String {
         (_, 0) => "no node has such devices free now",
         (_, 1..) => "no node that takes it has such devices free now",
     };
-    let (serving, of) = planned.plan.nodes;
+    let (serving, of) = match open + others {
+        0 => planned.plan.nodes,
+        all => (now.serving, all),
+    };
     let of = counted(of, "node");
     format!("Admitted: it waits, since {why}; {serving} of {of} could serve it{closed}")
 }
 
 /// Where a group of such pods would be placed.
 fn fabric_text(preview: Option<&Preview>) -> String {
-    let Some(Preview { size, places, answer, domains }) = preview else { return String::new() };
+    let Some(preview) = preview else { return String::new() };
+    let Preview { size, is_one_by_one, places, answer, domains } = preview;
     let places = places.iter().map(|(fabric, fit)| format!("{fabric}: {fit} such pods fit now\n"));
     let places: String = places.collect();
     let answer = match answer {
@@ -248,5 +254,12 @@ fn fabric_text(preview: Option<&Preview>) -> String {
         .iter()
         .map(|(domain, pods)| format!("{} of them to {domain}.\n", counted(*pods, "pod")));
     let domains: String = domains.collect();
-    format!("\n# Fabric of the group\n\n{places}\nA group of {size} {answer}.\n{domains}")
+    let group = if *is_one_by_one {
+        format!(
+            "Nobody says how many pods the group has, so they are placed one by one: the first {answer}"
+        )
+    } else {
+        format!("A group of {size} {answer}")
+    };
+    format!("\n# Fabric of the group\n\n{places}\n{group}.\n{domains}")
 }

@@ -62,7 +62,8 @@ pub(crate) fn denied(denial: &denial::Denial) -> anyhow::Result<String> {
 }
 
 /// Where the group of the pod would be placed.
-fn of_group(Preview { size, places, answer, domains }: &Preview) -> PlanFabric {
+fn of_group(preview: &Preview) -> PlanFabric {
+    let Preview { size, is_one_by_one, places, answer, domains } = preview;
     let domains = domains.iter().map(|(LevelDomain { level, name }, pods)| PlanDomain {
         level: level.name().to_owned(),
         name: name.clone(),
@@ -70,6 +71,7 @@ fn of_group(Preview { size, places, answer, domains }: &Preview) -> PlanFabric {
     });
     PlanFabric {
         size: *size,
+        is_one_by_one: *is_one_by_one,
         places: places.iter().cloned().collect(),
         chosen: answer.clone().ok(),
         domains: answer.is_ok().then(|| domains.collect()),

@@ -5,7 +5,7 @@ mod claim;
 mod cluster;
 
 use crate::Output;
-use crate::answer::{Pending, Placed, Remark, Simulate};
+use crate::answer::{Pending, Placed, Remark, Simulate, Unknown};
 use crate::args::{Form, SimulateArgs};
 use crate::explain::{self, Answer};
 use crate::kinds::{PODS, USE};
@@ -23,12 +23,21 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] =
-    &["Deployment", "LimitRange", "Node", "Pod", "PriorityClass", "ResourceQuota", "RuntimeClass"];
+const KINDS: &[&str] = &[
+    "Deployment",
+    "LimitRange",
+    "Namespace",
+    "Node",
+    "Pod",
+    "PriorityClass",
+    "ResourceQuota",
+    "RuntimeClass",
+];
 /// The same, if nodes are added that copy existing ones.
 const WITH_MACHINES: &[&str] = &[
     "Deployment",
     "LimitRange",
+    "Namespace",
     "Node",
     "NodeTopology",
     "Pod",
@@ -64,12 +73,14 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
         beside.extend(asked.beside);
     }
     let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
-    let pods = PODS.all("nodes are assumed to run no pods");
+    let mut more = vec![PODS.all("nodes are assumed to run no pods")];
+    more.extend(beside.namespaces(&source::namespaces(&subjects, Some("default"))));
     let mut seen =
-        source::read_as_admission(&args.source, &args.admission, kinds, &[pods], &subjects)?;
+        source::read_as_admission(&args.source, &args.admission, kinds, &more, &subjects)?;
     seen.must_know(&USE)?;
     let namespace = seen.namespace.as_deref().unwrap_or("default");
     subject::put_into(&mut subjects, namespace);
+    beside.refuse(&mut subjects, &seen.kept);
     beside.put_into(&mut seen.view, namespace)?;
     subject::fill(&mut subjects, &seen);
     let policy = settings::policy(&args.policy, &seen.kept);
@@ -89,6 +100,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
 /// Creates all pods in order. Room only shrinks: what does not fit once never fits later.
 fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Scheduled> {
     let mut all = Scheduled::default();
+    cluster.expect(subjects);
     for subject in subjects {
         let mut kept: Option<Kept> = None;
         let before = all.placed.len();
@@ -102,7 +114,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
                 None => cluster.place((&name, &pod), subject.job_size)?,
             };
             match fate {
-                Fate::Placed(placed) => all.placed.push(placed),
+                Fate::Placed(placed) => all.placed.push(*placed),
                 Fate::Kept(answer) => {
                     kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });
                 }
@@ -181,6 +193,18 @@ fn person(Scheduled { placed, kept, remarks }: &Scheduled) -> anyhow::Result<Str
             listed(evicts)
         )?;
     }
+    for Placed { pod, evicted, binds_after, .. } in placed {
+        if let Some(evicted) = evicted {
+            writeln!(out, "Note: {pod}: {}.", evicted.text)?;
+        }
+        if !binds_after.is_empty() {
+            let conditions = listed(binds_after);
+            writeln!(
+                out,
+                "Note: {pod} is bound when condition {conditions} of its devices is true."
+            )?;
+        }
+    }
     for Remark { pod, remark } in remarks {
         writeln!(out, "Note: {pod}: {remark}.")?;
     }
@@ -206,5 +230,7 @@ fn program(Scheduled { placed, kept, remarks }: Scheduled) -> Simulate {
         pods,
         why: explain::program(&origin, answer),
     });
-    Simulate { placed, pending: pending.collect(), remarks }
+    let has_choice = placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
+    let unknown = has_choice.then_some(Unknown::LearnedShapes).into_iter().collect();
+    Simulate { placed, pending: pending.collect(), remarks, unknown }
 }

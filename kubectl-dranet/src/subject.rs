@@ -1,10 +1,12 @@
 //! The pods that a command is about: from a file, including pod templates in workloads,
 //! or one from the cluster.
 
+mod admin_access;
 mod beside;
 mod filled;
 mod workload;
 
+pub(crate) use admin_access::problem as admin_access_problem;
 pub(crate) use beside::Beside;
 pub(crate) use filled::fill;
 pub(crate) use workload::{Subject, disown};
@@ -18,8 +20,16 @@ use std::path::Path;
 use workload::{of_object, remarks};
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] =
-    &["Deployment", "LimitRange", "Node", "Pod", "PriorityClass", "ResourceQuota", "RuntimeClass"];
+const KINDS: &[&str] = &[
+    "Deployment",
+    "LimitRange",
+    "Namespace",
+    "Node",
+    "Pod",
+    "PriorityClass",
+    "ResourceQuota",
+    "RuntimeClass",
+];
 
 /// The pods that the flags name, each with its namespace if known, and the cluster as admission
 /// sees it, with its pods, nodes and quotas.
@@ -43,6 +53,7 @@ pub(crate) fn read(
     let namespaces = source::namespaces(&subjects, namespace.as_deref());
     let mut queries = source::of_admission(admission, &namespaces);
     queries.push(PODS.all("CPU and memory that pods use are not known"));
+    queries.extend(beside.namespaces(&namespaces));
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);
     if let (Source::File(path, _), Some(name)) = (&source, name) {
@@ -59,6 +70,7 @@ pub(crate) fn read(
     if let Some(namespace) = &seen.namespace {
         put_into(&mut subjects, namespace);
     }
+    beside.refuse(&mut subjects, &seen.kept);
     beside.put_into(&mut seen.view, seen.namespace.as_deref().unwrap_or("default"))?;
     fill(&mut subjects, &seen);
     Ok((subjects, seen))

@@ -13,6 +13,8 @@ mod inputs;
 mod now;
 #[path = "answers/scheduler.rs"]
 mod scheduler;
+#[path = "answers/verdicts.rs"]
+mod verdicts;
 
 use clap::Parser as _;
 use kubectl_dranet::args::Args;

@@ -9,6 +9,7 @@ use cluster_model::fabric_level::{BadLevels, LevelRequests};
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, label};
 use cluster_model::view::ClusterView;
+use k8s_openapi::api::core::v1::Pod;
 
 /// Longest label value, which the name of a group can become.
 const LABEL_MAX: usize = 63;
@@ -59,6 +60,22 @@ impl FabricWish {
         let Some(group) = read_group(asker)? else { return Ok(None) };
         let is_sliced = asker.annotation(annotation::DOMAIN_SIZE).is_some();
         Ok(Some(Self { group, levels: read_levels(asker)?, is_sliced }))
+    }
+
+    /// Warns about a named group whose size nobody says: it is not placed as a whole.
+    pub(crate) fn warning(&self, pod: &Pod) -> Option<String> {
+        let Fabric::Named(name) = &self.group else { return None };
+        let annotations = pod.metadata.annotations.as_ref();
+        let is_sized = annotations.is_some_and(|all| all.contains_key(annotation::FABRIC_SIZE));
+        (!is_sized).then(|| {
+            format!(
+                "group {name} has no {}, so its pods are placed one by one and some may run while \
+                 others wait for room; add the number of pods, or use {}: \"{SAME}\" for the pods of \
+                 one job",
+                annotation::FABRIC_SIZE,
+                annotation::FABRIC
+            )
+        })
     }
 
     /// Denies the pod unless fabrics are known: from an attribute of the NICs, or from a

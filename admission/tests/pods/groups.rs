@@ -112,6 +112,22 @@ fn a_pod_gets_the_channel_of_its_compute_domain() {
     assert!(text.contains("so no other pod shares its ComputeDomain"), "{text}");
 }
 
+/// Nobody but the pods says how many pods a named group has.
+#[test]
+fn a_named_group_without_size_is_warned_about() {
+    let view = with_groups(&Value::Null, None);
+    let policy = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
+    let sized = ("fabric-size", "4");
+    for (annotations, expected) in [
+        (&[("aligned-nics", "1"), ("fabric", "true")][..], true),
+        (&[("aligned-nics", "1"), ("fabric", "true"), sized], false),
+    ] {
+        let warnings = admit(&annotated(annotations), &view, &policy).unwrap().warnings;
+        let is_warned = warnings.iter().any(|it| it.contains("are placed one by one"));
+        assert_eq!(is_warned, expected, "{warnings:?}");
+    }
+}
+
 /// A view with the `PodGroup`s `one` and `other` with these constraints, in a `CompositePodGroup` if
 /// there are constraints for it, in turn in another one without any.
 fn with_groups(constraints: &Value, parent: Option<&Value>) -> ClusterView {

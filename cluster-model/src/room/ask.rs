@@ -4,6 +4,7 @@ use super::amounts::{Amounts, requests};
 use super::claims::{self, ClaimSource};
 use super::node_facts::Tolerated;
 use super::ports::HostPort;
+use super::spread::Spread;
 use super::terms::{Labels, Term};
 use crate::names::job_label;
 use crate::placement::{Affinity, Placement};
@@ -27,6 +28,8 @@ pub struct Ask {
     pub placement: Placement,
     /// The taints that it tolerates.
     pub tolerations: Vec<Tolerated>,
+    /// How it must be spread over domains.
+    pub(super) spread: Vec<Spread>,
     /// Pods that it must not share a domain with.
     pub apart: Vec<Term>,
     /// Pods that it must share a domain with.
@@ -54,7 +57,9 @@ impl Ask {
     fn with(pod: &Pod, claims: Vec<ClaimSource>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let (apart, near) = Term::of(spec);
-        let labels = labels(pod, !apart.is_empty() || !near.is_empty());
+        let spread = Spread::of(pod);
+        let has_terms = !apart.is_empty() || !near.is_empty() || !spread.is_empty();
+        let labels = labels(pod, has_terms);
         let tolerations = spec.tolerations.iter().flatten();
         Self {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
@@ -64,6 +69,7 @@ impl Ask {
             requests: requests(pod),
             placement: Placement::new(pod),
             tolerations: tolerations.filter_map(Tolerated::new).collect(),
+            spread,
             apart,
             near,
             labels,
@@ -113,7 +119,7 @@ impl Ask {
     /// only where terms of other pods select by labels.
     #[must_use]
     pub fn without_labels(&self) -> Self {
-        if self.apart.is_empty() && self.near.is_empty() {
+        if self.apart.is_empty() && self.near.is_empty() && self.spread.is_empty() {
             Self { labels: Labels::default(), ..self.clone() }
         } else {
             self.clone()

@@ -6,6 +6,7 @@ use super::domain::{Domain, KeptClear};
 use super::extended::Extended;
 use super::node_facts::NodeFacts;
 use super::nodes::{NodeInfo, Usage};
+use super::spread::Spreading;
 use super::why_not::WhyNot;
 use crate::names::label;
 use crate::predict::{Fit, Prediction, STEPS_MAX, prediction};
@@ -23,6 +24,7 @@ pub(super) struct ResolvedAsk<'k> {
     /// Extended resources that claims can stand for.
     extended: Option<Extended>,
     pub(super) domains: Vec<Domain<'k>>,
+    pub(super) spreading: Vec<Spreading<'k>>,
     /// Where other pods do not let it be.
     kept_clear: KeptClear,
 }
@@ -85,9 +87,10 @@ impl<'r> Room<'r> {
     ) -> Attempt<'r, 'n> {
         let (mut barred, mut candidates) = (Vec::new(), Vec::new());
         for node in nodes {
-            match self.times(node, resolved) {
-                Ok(_) => candidates.push(node),
-                Err(why) => barred.push((node, why)),
+            let why = self.times(node, resolved).err();
+            match why.or_else(|| self.why_not_spread(node, &resolved.spreading)) {
+                None => candidates.push(node),
+                Some(why) => barred.push((node, why)),
             }
         }
         let (mut open, mut surveys) = (Vec::new(), Vec::new());
@@ -120,6 +123,7 @@ impl<'r> Room<'r> {
             elsewhere: elsewhere.collect(),
             extended: Extended::new(&ask.requests, self.view),
             domains: self.domains(ask),
+            spreading: self.spreading(ask),
             kept_clear: self.kept_clear(ask),
         })
     }
@@ -156,6 +160,15 @@ impl<'r> Room<'r> {
             .find_map(|domain| domain.why_not(self.label(node, domain.key())))
             .or_else(|| resolved.kept_clear.why_not(|key| self.label(node, key)));
         closed.map_or(Ok(times), Err)
+    }
+
+    /// Why one of these constraints excludes a node now.
+    pub(super) fn why_not_spread<'s>(
+        &self,
+        node: &str,
+        constraints: impl IntoIterator<Item = &'s Spreading<'s>>,
+    ) -> Option<WhyNot> {
+        constraints.into_iter().find_map(|spread| spread.why_not(self.label(node, spread.key())))
     }
 
     /// Whether the node has devices of all these pools.

@@ -40,6 +40,11 @@ impl Extended {
         (!wanted.is_empty()).then_some(Self { wanted })
     }
 
+    /// Whether a claim is one that the scheduler makes for extended resources: nobody can write it.
+    pub fn is_own(claim: &ClaimName) -> bool {
+        claim.namespace.is_empty()
+    }
+
     /// The resources that no device plugin of the node offers.
     pub fn missing_on(&self, node: &NodeFacts) -> Vec<&str> {
         let names = self.wanted.keys().map(String::as_str);

@@ -1,6 +1,7 @@
 //! What a node says of itself besides its labels, which the view has: its resources and taints.
 
 use super::amounts::Amounts;
+use super::eviction::NO_EXECUTE;
 use super::why_not::WhyNot;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint, Toleration};
 use std::fmt;
@@ -26,6 +27,8 @@ pub struct NodeFacts {
     pub not_ready: Option<Box<str>>,
     /// Taints that keep pods away: key, value, effect.
     taints: Vec<NodeTaint>,
+    /// Taints with which other nodes are preferred.
+    soft_taints: Vec<NodeTaint>,
 }
 
 type NodeTaint = (Box<str>, Box<str>, Box<str>);
@@ -58,16 +61,17 @@ impl NodeFacts {
         let cordoned = spec.and_then(|spec| spec.unschedulable) == Some(true);
         let cordon = cordoned.then(|| (UNSCHEDULABLE.into(), "".into(), NO_SCHEDULE.into()));
         let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+        let soft = taints.iter().filter(|taint| taint.effect == "PreferNoSchedule");
         Self {
             allocatable: Some(Amounts::new(list)),
             pods,
             not_ready,
-            // Other effects only make a node less preferred.
             taints: ready
                 .into_iter()
                 .chain(taints.iter().filter(|taint| keeps_away(taint)).map(node_taint))
                 .chain(cordon)
                 .collect(),
+            soft_taints: soft.map(node_taint).collect(),
         }
     }
 
@@ -90,6 +94,11 @@ impl NodeFacts {
         is_cordoned.then_some(Closed::Cordoned)
     }
 
+    /// Removes the taint of a cordoned node.
+    pub(super) fn uncordon(&mut self) {
+        self.taints.retain(|(key, _, _)| **key != *UNSCHEDULABLE);
+    }
+
     /// The total amount of a resource in whole units; 0 if nothing is known about it.
     pub fn units(&self, resource: &str) -> i64 {
         self.allocatable.as_ref().map_or(0, |amounts| amounts.units(resource))
@@ -100,6 +109,24 @@ impl NodeFacts {
         let taints = self.taints.iter();
         let mut untolerated = taints.filter(|taint| !tolerations.iter().any(|it| it.covers(taint)));
         untolerated.next().map(|(key, _, _)| &**key)
+    }
+
+    /// How many taints make other nodes preferred for pods with these tolerations
+    /// (`plugins/tainttoleration`).
+    pub fn soft_taints(&self, tolerations: &[Tolerated]) -> usize {
+        let taints = self.soft_taints.iter();
+        taints.filter(|taint| !tolerations.iter().any(|it| it.covers(taint))).count()
+    }
+
+    /// The shortest time in seconds for which tolerations cover a taint that ends pods, with its key; `None`
+    /// if they are for ever (`getMinTolerationTime` in `pkg/controller/tainteviction`).
+    pub(super) fn tolerated_for(&self, tolerations: &[Tolerated]) -> Option<(&str, i64)> {
+        let evicting = self.taints.iter().filter(|(_, _, effect)| **effect == *NO_EXECUTE);
+        let times = evicting.filter_map(|taint| {
+            let own = tolerations.iter().find(|it| it.covers(taint))?;
+            Some((&*taint.0, own.seconds?.max(0)))
+        });
+        times.min_by_key(|(_, seconds)| *seconds)
     }
 
     /// Why a pod with these tolerations is kept off by taints.
@@ -117,7 +144,7 @@ impl NodeFacts {
 const NO_SCHEDULE: &str = "NoSchedule";
 
 fn keeps_away(taint: &Taint) -> bool {
-    matches!(&*taint.effect, "NoSchedule" | "NoExecute")
+    matches!(&*taint.effect, NO_SCHEDULE | NO_EXECUTE)
 }
 
 fn node_taint(taint: &Taint) -> NodeTaint {
@@ -151,6 +178,8 @@ pub struct Tolerated {
     /// `None` matches any value.
     value: Option<Box<str>>,
     effect: Box<str>,
+    /// For how long it tolerates a taint that ends pods; `None` is for ever.
+    seconds: Option<i64>,
 }
 
 impl Tolerated {
@@ -162,12 +191,13 @@ impl Tolerated {
             None | Some("" | "Equal") => Some(text(&wire.value)),
             Some(_) => return None,
         };
-        Some(Self { key: text(&wire.key), value, effect: text(&wire.effect) })
+        let seconds = wire.toleration_seconds;
+        Some(Self { key: text(&wire.key), value, effect: text(&wire.effect), seconds })
     }
 
     /// A toleration of every taint.
     pub(super) fn everything() -> Self {
-        Self { key: "".into(), value: None, effect: "".into() }
+        Self { key: "".into(), value: None, effect: "".into(), seconds: None }
     }
 
     /// As `ToleratesTaint` in `k8s.io/component-helpers/scheduling/corev1`.
@@ -205,6 +235,26 @@ mod tests {
             let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
             let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::new).collect();
             assert_eq!(facts.untolerated(&tolerations), expected, "{node} {tolerations:?}");
+        }
+    }
+
+    #[test]
+    fn taints_with_which_other_nodes_are_preferred_are_counted() {
+        let taints = json!([
+            {"key": "a", "effect": "PreferNoSchedule"}, {"key": "b", "effect": "PreferNoSchedule"},
+            {"key": "c", "effect": "NoSchedule"},
+        ]);
+        let node = json!({"spec": {"taints": taints}});
+        let facts = NodeFacts::new(&serde_json::from_value(node).unwrap());
+        for (tolerations, expected) in [
+            (json!([]), 2),
+            (json!([{"key": "a", "operator": "Exists"}]), 1),
+            (json!([{"operator": "Exists", "effect": "NoSchedule"}]), 2),
+            (json!([{"operator": "Exists"}]), 0),
+        ] {
+            let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
+            let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::new).collect();
+            assert_eq!(facts.soft_taints(&tolerations), expected, "{tolerations:?}");
         }
     }
 }

@@ -123,6 +123,12 @@ impl Nodes {
         !is_same
     }
 
+    /// Lets pods on a cordoned node again.
+    pub fn uncordon(&mut self, name: &str) {
+        let facts = self.all.get_mut(name).and_then(|info| Arc::make_mut(info).facts.as_mut());
+        facts.into_iter().for_each(NodeFacts::uncordon);
+    }
+
     /// Removes a node.
     pub fn delete(&mut self, name: &str) {
         let Some(info) = self.all.get_mut(name) else { return };

@@ -42,16 +42,25 @@ impl Room<'_> {
             .into_iter()
             .filter_map(|node| {
                 let most = self.times(node, &resolved).ok()?;
+                // What a pod changes itself is counted below.
+                let fixed = resolved.spreading.iter().filter(|spread| !spread.counts_itself());
+                if self.why_not_spread(node, fixed).is_some() {
+                    return None;
+                }
                 Some(Places { node, count: most, most, devices: Vec::new() })
             })
             .collect();
         // A domain is only chosen after all of them are counted.
-        let enough = if resolved.domains.is_empty() { enough } else { usize::MAX };
+        let is_shared = !resolved.domains.is_empty() || !resolved.spreading.is_empty();
+        let enough = if is_shared { usize::MAX } else { enough };
         if self.with_devices(&resolved, &mut places, enough).is_none() {
             return Vec::new();
         }
         for domain in &resolved.domains {
             self.share(domain, &mut places);
+        }
+        for spread in resolved.spreading.iter().filter(|spread| spread.counts_itself()) {
+            spread.share(&mut places, |it| self.label(it.node, spread.key()));
         }
         places.retain(|places| places.count > 0);
         places

@@ -1,8 +1,9 @@
 //! The terms of required pod affinity and anti-affinity (`plugins/interpodaffinity`). Labels of
 //! namespaces are unknown: a term that selects namespaces by them counts pods of every namespace.
 
-use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
+use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Labels of a pod. Pods share the strings.
@@ -62,6 +63,25 @@ impl Term {
             namespaces: wire.namespaces.clone().unwrap_or_default(),
             everywhere: wire.namespace_selector.is_some(),
             requirements: wire.label_selector.as_ref().map(requirements),
+        }
+    }
+
+    /// The pods of its own namespace that a spread constraint counts, of a pod with these labels: values
+    /// of `matchLabelKeys` must be equal.
+    pub(super) fn of_spread(
+        wire: &TopologySpreadConstraint,
+        own: Option<&BTreeMap<String, String>>,
+    ) -> Self {
+        let selected = wire.label_selector.as_ref().map(requirements);
+        let equal = wire.match_label_keys.iter().flatten().filter_map(|key| {
+            let value = own?.get(key)?.clone();
+            Some(Requirement { key: key.clone(), operator: "In".to_owned(), values: vec![value] })
+        });
+        Self {
+            topology_key: wire.topology_key.clone(),
+            namespaces: Vec::new(),
+            everywhere: false,
+            requirements: selected.map(|selected| selected.into_iter().chain(equal).collect()),
         }
     }
 

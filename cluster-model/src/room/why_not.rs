@@ -57,6 +57,12 @@ pub enum WhyNot {
         /// The node label whose values are the domains.
         domains: Box<str>,
     },
+    /// The domain of the node has too many pods for a spread constraint of the pod, or the node is in
+    /// none.
+    Spread {
+        /// The node label whose values are the domains.
+        domains: Box<str>,
+    },
     /// A claim of the pod has devices of other nodes already.
     ClaimElsewhere {
         /// The claim.
@@ -132,6 +138,11 @@ impl fmt::Display for WhyNot {
             Self::NotNear { domains } => {
                 write!(f, "its {domains} has no pod that the pod must be near (pod affinity)")
             }
+            Self::Spread { domains } => write!(
+                f,
+                "its {domains} has too many such pods compared with others (topology spread \
+                 constraint)"
+            ),
             Self::ClaimElsewhere { claim, pools } => {
                 let nodes = if pools.len() == 1 { "node" } else { "nodes" };
                 let pools = pools.join(", ");

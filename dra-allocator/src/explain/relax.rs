@@ -13,6 +13,8 @@ pub struct Relaxation {
     /// Its size, for sorting: smaller changes come first, in the order in which a person would
     /// consider them.
     pub size: (u8, i64),
+    /// The claim that is changed.
+    pub claim: ClaimName,
     /// The change, in words for people.
     pub text: String,
 }
@@ -27,7 +29,7 @@ pub(super) fn relaxations(inputs: &AttemptInputs<'_>, claims: &[Claim]) -> Vec<R
             if inputs.fits(&without_constraint(claims, &claim.name, index)) {
                 let name = &claim.name;
                 let text = format!("claim {name}: without constraint #{index} on `{attribute}`");
-                found.push(Relaxation { size: (3, 0), text });
+                found.push(Relaxation { size: (3, 0), claim: name.clone(), text });
             }
         }
         for (request_number, request) in claim.requests.iter().enumerate() {
@@ -35,9 +37,11 @@ pub(super) fn relaxations(inputs: &AttemptInputs<'_>, claims: &[Claim]) -> Vec<R
                 let of = format!("claim {}, request {}", claim.name, full_name(request, ask));
                 let at = (number, request_number, ask_number);
                 let of_ask = of_ask(inputs, claims, at, ask).into_iter();
-                found.extend(
-                    of_ask.map(|(size, what)| Relaxation { size, text: format!("{of}: {what}") }),
-                );
+                found.extend(of_ask.map(|(size, what)| Relaxation {
+                    size,
+                    claim: claim.name.clone(),
+                    text: format!("{of}: {what}"),
+                }));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Answers about the cluster: `capacity`, `simulate`, `doctor` and `top`.
 
-use super::{Explain, Severity};
+use super::{Barred, Evicted, Explain, Severity};
 #[cfg(test)]
 use schemars::JsonSchema;
 #[cfg(test)]
@@ -18,6 +18,9 @@ pub(crate) struct Capacity {
     pub(crate) shapes: Vec<CapacityShape>,
     /// The largest pod with as many NICs as GPUs that fits now.
     pub(crate) largest: Option<String>,
+    /// Nodes on which no pod fits now, and why.
+    #[serde(default, rename = "leftOut", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) left_out: Vec<Barred>,
 }
 
 /// How many pods of a shape fit.
@@ -85,6 +88,18 @@ pub(crate) struct Simulate {
     pub(crate) pending: Vec<Pending>,
     /// Ignored rules of workloads whose pods are placed.
     pub(crate) remarks: Vec<Remark>,
+    /// What may make the scheduler choose other nodes, and is not known here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown: Vec<Unknown>,
+}
+
+/// What `simulate` does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unknown {
+    /// What the running scheduler-ext has learned from pods that are gone: its scores may differ.
+    LearnedShapes,
 }
 
 /// Ignored rules of a workload.
@@ -124,8 +139,17 @@ pub(crate) struct Placed {
     /// Pods of lower priority that kube-scheduler evicts for it, by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) evicts: Vec<String>,
+    /// The taint that evicts it after it is bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) evicted: Option<Evicted>,
+    /// Conditions of its devices that must be true before it is bound.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) binds_after: Vec<String>,
     /// What it gets.
     pub(crate) devices: Vec<Device>,
+    /// Whether it fits on other nodes as well.
+    #[serde(skip)]
+    pub(crate) has_choice: bool,
     /// The number of GPUs that the node's device plugin gives it.
     #[serde(skip)]
     pub(crate) plugin_gpus: usize,

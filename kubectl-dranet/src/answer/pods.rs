@@ -128,6 +128,9 @@ pub(crate) struct Pair {
 pub(crate) struct PlanFabric {
     /// Pods of the group.
     pub(crate) size: usize,
+    /// Whether nobody says the size, so that each pod is placed as soon as it exists.
+    #[serde(default, rename = "oneByOne", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_one_by_one: bool,
     /// How many fit on each fabric.
     pub(crate) places: BTreeMap<String, usize>,
     /// The fabric that it would take.
@@ -253,11 +256,33 @@ pub(crate) struct ExplainNodes {
     /// What the pod can expect on nodes that fit and bind NICs late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at_start: Option<Vec<ExplainAtStart>>,
+    /// Nodes on which it is bound and then evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) evicted: Option<Vec<Evicted>>,
     /// NICs that nodes do not publish, and why: a sentence for each node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) withheld: Option<Vec<String>>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
+}
+
+/// A taint that evicts a pod after it is bound.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Evicted {
+    /// The node.
+    pub(crate) node: String,
+    /// The key of the taint.
+    pub(crate) taint: String,
+    /// The device that has the taint; null if the node has it.
+    pub(crate) device: Option<String>,
+    /// For how many seconds it is tolerated: on a device since the taint was added, on a node since the
+    /// pod was bound.
+    pub(crate) after_seconds: i64,
+    /// The same in words.
+    #[serde(skip)]
+    pub(crate) text: String,
 }
 
 /// What a pod can expect on some nodes.
@@ -307,8 +332,11 @@ pub(crate) struct Barred {
 pub(crate) struct ExplainChange {
     /// What to change.
     pub(crate) change: String,
-    /// The number of nodes where it fits then.
+    /// The number of nodes where it fits then; for a group, that of the fabric.
     pub(crate) nodes: usize,
+    /// The fabric to which the group of the pod goes then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fabric: Option<String>,
 }
 
 /// `kubectl dranet verify -o json`.

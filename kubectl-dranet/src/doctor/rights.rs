@@ -13,7 +13,7 @@ type Right = [&'static str; 5];
 /// The rights in `deploy/chart/templates/*-rbac.yaml` without which a part fails completely,
 /// whatever the chart's values.
 const NEEDED: [Right; 9] = [
-    ["admission", "create", DRA, "resourceclaimtemplates", "annotated pods are denied"],
+    ["admission", "create", DRA, "resourceclaimtemplates", "annotated pods are admitted and wait"],
     ["admission", "watch", DRA, "resourceslices", "it never becomes ready"],
     ["admission", "watch", TOPOLOGY, "nodetopologies", "it never becomes ready"],
     ["node-driver", "create", DRA, "resourceslices", "no NIC is published"],

@@ -23,12 +23,15 @@ use std::fmt;
 use topology_graph::Level;
 
 /// The most changes that are shown.
-const SHOWN_MAX: usize = 5;
+pub(super) const SHOWN_MAX: usize = 5;
 
 impl fmt::Display for ExplainChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes = counted(self.nodes, "node");
-        write!(f, "{} (fits on {nodes} then)", self.change)
+        let Self { change, nodes, fabric } = self;
+        match fabric {
+            Some(fabric) => write!(f, "{change} (the group goes to {fabric} then)"),
+            None => write!(f, "{change} (fits on {} then)", counted(*nodes, "node")),
+        }
     }
 }
 
@@ -77,7 +80,7 @@ fn anew(
     let nodes = fits(original, scene, nodes)?;
     let text = "delete the pod and create it again: its claim was planned for the machines that \
                 existed then, and cannot change";
-    Ok((nodes > 0).then(|| ExplainChange { change: text.to_owned(), nodes }))
+    Ok((nodes > 0).then(|| ExplainChange { change: text.to_owned(), nodes, fabric: None }))
 }
 
 /// What would have to be freed, on the node where that is least.
@@ -85,7 +88,7 @@ fn of_use(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Option<ExplainChange> {
     let ToMove { node, claims } = fewest(room, nodes.iter().copied(), ask)?;
     let noun = if claims.len() == 1 { "this claim gives" } else { "these claims give" };
     let text = format!("when {noun} back the devices of node {node}: {}", claims.join(", "));
-    Some(ExplainChange { change: text, nodes: 1 })
+    Some(ExplainChange { change: text, nodes: 1, fabric: None })
 }
 
 /// Weaker requests that the claims could make.
@@ -102,7 +105,11 @@ fn of_claims(outcomes: &Outcomes) -> Vec<ExplainChange> {
     found.sort_by_key(|(relaxation, _)| relaxation.size);
     found
         .into_iter()
-        .map(|(relaxation, nodes)| ExplainChange { change: relaxation.text.clone(), nodes })
+        .map(|(relaxation, nodes)| ExplainChange {
+            change: relaxation.text.clone(),
+            nodes,
+            fabric: None,
+        })
         .collect()
 }
 
@@ -120,7 +127,11 @@ fn of_annotations(
             edited["metadata"]["annotations"][key] = value.as_str().into();
             let fits = fits(&edited, scene, nodes)?;
             if fits > 0 {
-                found.push(ExplainChange { change: format!("{key}: \"{value}\""), nodes: fits });
+                found.push(ExplainChange {
+                    change: format!("{key}: \"{value}\""),
+                    nodes: fits,
+                    fabric: None,
+                });
                 break;
             }
         }

@@ -6,13 +6,12 @@ use crate::predicted::verdict;
 use crate::text::listed;
 use cluster_model::node_devices::published;
 use cluster_model::predict::Prediction;
-use cluster_model::room::{Attempt, Room, WhyNot};
+use cluster_model::room::{Attempt, Extended, Room, WhyNot};
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::ClaimName;
 use dra_allocator::explain::{Explanation, Failure};
 use dra_allocator::reasons::reasons;
+use dra_allocator::{ClaimAllocation, ClaimName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Maximum number of holders of devices in use that are named.
 const HOLDERS: usize = 8;
@@ -49,6 +48,7 @@ impl Outcomes {
                 group.reasons.extend(reasons(&explained.requests));
                 group.in_use = holders(room.view(), first, &explained);
                 group.relaxations = explained.relaxations;
+                group.relaxations.retain(|it| !Extended::is_own(&it.claim));
             }
             let key = (group.verdict.clone(), group.reasons.clone());
             let relaxations = std::mem::take(&mut group.relaxations);
@@ -77,23 +77,28 @@ impl Outcomes {
 /// What a pod waits for on every node on which it fits: its devices have conditions that must be true
 /// before it is bound there (`PreBind` of `plugins/dynamicresources`).
 pub(super) fn binding(attempt: &Attempt<'_, '_>) -> Option<String> {
-    let mut conditions: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut conditions: BTreeSet<String> = BTreeSet::new();
     for alike in attempt.alike() {
         let Prediction::Fits(fit) = alike.result else { continue };
-        let results = fit.allocations.iter().flat_map(|allocation| &allocation.results);
-        let own: Vec<&Arc<str>> = results.flat_map(|result| &result.binding_conditions).collect();
+        let own = binding_conditions(&fit.allocations);
         if own.is_empty() {
             return None;
         }
-        conditions.extend(own.into_iter().cloned());
+        conditions.extend(own);
     }
-    let conditions: Vec<_> = conditions.iter().map(ToString::to_string).collect();
+    let conditions: Vec<_> = conditions.into_iter().collect();
     (!conditions.is_empty()).then(|| {
         format!(
             "it is bound when its devices are ready: condition {} is to be true",
             listed(&conditions)
         )
     })
+}
+
+/// The conditions of devices that must be true before their pod is bound.
+pub(crate) fn binding_conditions(allocations: &[ClaimAllocation]) -> BTreeSet<String> {
+    let results = allocations.iter().flat_map(|allocation| &allocation.results);
+    results.flat_map(|result| &result.binding_conditions).map(ToString::to_string).collect()
 }
 
 /// Pools that the scheduler ignores.

@@ -23,13 +23,11 @@ fn scheduler(name: &str) -> Option<String> {
 
 /// Returns a remark about rules that only kube-scheduler evaluates.
 pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
-    let mut spread = spec.topology_spread_constraints.iter().flatten();
     let mut volumes = spec.volumes.iter().flatten();
     let has_volumes =
         volumes.any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
     let rules = [
         (selects_namespaces(spec), "pod affinity by labels of namespaces"),
-        (spread.any(|it| it.when_unsatisfiable == "DoNotSchedule"), "topology spread constraints"),
         (has_volumes, "volumes, which may be bound to a zone or node"),
     ];
     let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();

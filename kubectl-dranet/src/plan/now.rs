@@ -22,6 +22,9 @@ pub(crate) struct Now<'v> {
     pub(super) kept_off: BTreeMap<String, Vec<&'v str>>,
     /// How many of the other nodes are cordoned or not ready.
     pub(super) closed: BTreeMap<Closed, usize>,
+    /// On how many nodes it would fit with nothing in use and all nodes open; only known if it fits on none
+    /// now.
+    pub(super) serving: usize,
     /// Why a quota refuses the pod or its claims.
     pub(super) refused: Option<String>,
     /// Why nothing is known of the pod on any node.
@@ -40,6 +43,7 @@ impl<'v> Now<'v> {
             open: Vec::new(),
             kept_off: BTreeMap::new(),
             closed: BTreeMap::new(),
+            serving: 0,
             refused: None,
             unknown: None,
         };
@@ -54,6 +58,12 @@ impl<'v> Now<'v> {
         });
         match tried {
             Ok((claims, attempt)) => {
+                if attempt.fits().is_empty() {
+                    let empty = room
+                        .emptied()
+                        .attempt(&Ask::new(pod).tolerating_all(), view.present_nodes());
+                    now.serving = empty.map(|empty| empty.fits().len()).unwrap_or_default();
+                }
                 now.open = alike_nodes(view, &attempt, &claims);
                 now.claims = claims;
                 now.results = attempt.each().collect();

@@ -2,27 +2,29 @@
 //! kube-scheduler by claims, selectors, taints and resources, and ranked by the extender's scores.
 
 use super::{added, claim};
-use crate::answer::{Device, Placed};
+use crate::answer::{Device, Evicted, Placed};
 use crate::args::AddedNodes;
-use crate::explain::{self, Answer, Scene, quota};
-use crate::in_use::InUse;
+use crate::explain::{self, Answer, Scene, binding_conditions, quota};
+use crate::groups::{CreatedPods, group_of};
+use crate::in_use::{InUse, leave};
 use crate::nodes::{fabric, machine};
 use crate::predicted::add_planned;
 use crate::source::ReadCluster;
+use crate::subject::Subject;
 use admission::admit::{Verdict, admit};
 use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::gpu_drivers;
-use cluster_model::names::{GATE_FABRIC, label};
+use cluster_model::names::GATE_FABRIC;
 use cluster_model::predict::{Fit, Prediction, budget};
 use cluster_model::room::{Amounts, Ask, Extended, PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::DeviceId;
 use fabric_controller::group_pods::GroupPods;
-use fabric_controller::preview::preview;
+use fabric_controller::preview::GroupPreview;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use scheduler_ext::answer::Scored;
 use scheduler_ext::expected::Expected;
 use scheduler_ext::prioritize::Ranker;
@@ -45,12 +47,13 @@ pub(super) struct Cluster {
     admitted: Option<(Value, Verdict)>,
     /// The fabric of each group, or why it waits.
     fabrics: BTreeMap<ObjectKey, Result<String, String>>,
+    created: CreatedPods,
     start: (Instant, Timestamp),
 }
 
 /// The result for a pod.
 pub(super) enum Fate {
-    Placed(Placed),
+    Placed(Box<Placed>),
     Kept(Answer),
 }
 
@@ -63,6 +66,13 @@ struct NodeChoice {
     score: Option<i64>,
     /// Nodes with as many points: kube-scheduler chooses between them by its own scores.
     equal_nodes: Vec<String>,
+}
+
+/// What a pod gets on its node, and what happens to it there.
+struct Bound {
+    devices: Vec<Device>,
+    evicted: Option<Evicted>,
+    binds_after: Vec<String>,
 }
 
 /// A pod as admission left it, with its claims.
@@ -108,8 +118,14 @@ impl Cluster {
             ranker: Ranker::new(Expected::default()),
             admitted: None,
             fabrics: BTreeMap::new(),
+            created: CreatedPods::default(),
             start: (Instant::now(), Timestamp::now()),
         })
+    }
+
+    /// Says which pods will be created: a group is placed when all its pods exist.
+    pub(super) fn expect(&mut self, subjects: &[Subject]) {
+        self.created = CreatedPods::new(subjects, &self.view, &self.policy);
     }
 
     /// Creates a pod and schedules it. `size` is the number of pods of its job, if that is known.
@@ -134,12 +150,12 @@ impl Cluster {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
-        let NodeChoice { node, gets, score, equal_nodes } = self.choose(&asked.pod, &fits);
+        let NodeChoice { node, gets, score, equal_nodes } = self.choose(&asked, &fits);
         let plugin_gpus = plugin_gpus(&self.view, &asked.ask.requests, &node);
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
-        let devices = self.bind(asked, &node)?;
+        let Bound { devices, evicted, binds_after } = self.bind(asked, &node)?;
         let at_start = gets.and_then(|gets| gets.at_start);
-        Ok(Fate::Placed(Placed {
+        Ok(Fate::Placed(Box::new(Placed {
             pod: name.to_owned(),
             machine: machine(&self.view, &node),
             fabric: fabric(&self.view, &node),
@@ -149,9 +165,12 @@ impl Cluster {
             score,
             equal_nodes,
             evicts,
+            evicted,
+            binds_after,
             devices,
+            has_choice: fits.len() > 1,
             plugin_gpus,
-        }))
+        })))
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
@@ -176,7 +195,7 @@ impl Cluster {
         let Ok(known) = pod_claims(&typed, &self.view) else {
             return Ok(Err(explained(self)?));
         };
-        let fabric = match self.fabric(&verdict, &typed, size) {
+        let fabric = match self.fabric(&verdict, size) {
             Ok(fabric) => fabric,
             Err(why) => return Ok(Err(Answer::Refused(format!("waits for a fabric: {why}")))),
         };
@@ -205,29 +224,18 @@ impl Cluster {
     }
 
     /// Returns the fabric of the pod's group, if it is in one.
-    fn fabric(
-        &mut self,
-        verdict: &Verdict,
-        pod: &Pod,
-        size: Option<u64>,
-    ) -> Result<Option<String>, String> {
-        let labels = pod.metadata.labels.as_ref();
-        let group = labels.and_then(|labels| labels.get(label::FABRIC_GROUP));
-        let (Some(group), Some(planned)) = (group, &verdict.planned) else { return Ok(None) };
-        if self.policy.fabric == FabricPlacement::Off {
-            return Ok(None);
-        }
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let key = ObjectKey { namespace, name: group.clone() };
+    fn fabric(&mut self, verdict: &Verdict, size: Option<u64>) -> Result<Option<String>, String> {
+        let is_placed = verdict.planned.is_some() && self.policy.fabric != FabricPlacement::Off;
+        let Some(key) = group_of(&verdict.pod).filter(|_| is_placed) else { return Ok(None) };
         if let Some(known) = self.fabrics.get(&key) {
             return known.clone().map(Some);
         }
-        let facts = (&self.groups, &self.in_use.nodes);
-        let group = (&verdict.pod, &planned.template, size);
-        let asked = preview(group, &mut self.view.clone(), facts, self.start.1);
-        let Some(asked) = asked else { return Ok(None) };
-        self.fabrics.insert(key, asked.answer.clone());
-        asked.answer.map(Some)
+        let (size, now) = ((size, self.created.of(&verdict.pod)), self.start.1);
+        let group = GroupPreview::planned(&verdict.pod, size, &self.groups, now);
+        let Some(group) = group else { return Ok(None) };
+        let answer = group.answer(&self.view, &self.in_use.nodes, now);
+        self.fabrics.insert(key, answer.clone());
+        answer.map(Some)
     }
 
     /// The nodes on which the pod fits.
@@ -247,32 +255,31 @@ impl Cluster {
             return Ok((Vec::new(), Vec::new()));
         };
         for key in &victims {
-            self.in_use.nodes.delete_pod(key);
-            let own = self.view.claims().filter(|(claim, known)| {
-                let user = known.pod.as_ref().is_some_and(|(user, _)| *user == key.name);
-                user && claim.namespace == key.namespace
-            });
-            let own: Vec<ObjectKey> = own.map(|(claim, _)| claim.clone()).collect();
-            for claim in &own {
-                Index::<ResourceClaim>::delete(&mut self.view, claim);
-            }
-            Index::<Pod>::delete(&mut self.view, key);
+            leave(&mut self.view, &mut self.in_use.nodes, key);
         }
         Ok((vec![node], victims.iter().map(ToString::to_string).collect()))
     }
 
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
     /// there.
-    fn choose(&self, pod: &Pod, fits: &[String]) -> NodeChoice {
+    fn choose(&self, Asked { pod, ask, .. }: &Asked, fits: &[String]) -> NodeChoice {
+        let soft = |node: &str| {
+            let facts = self.in_use.nodes.facts(node);
+            facts.map_or(0, |facts| facts.soft_taints(&ask.tolerations))
+        };
         self.ranker.learn(&self.view);
         let answer = self.ranker.prioritize(pod, fits, &self.view, self.start.0, &|| false);
         let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
         let score = known().map(|scored| scored.score).max();
         let best = |scored: &&Scored| Some(scored.score) == score;
+        // Of nodes with as many points, kube-scheduler takes one with the fewest such taints.
+        let fewest = known().filter(best).map(|it| soft(&it.node)).min();
+        let best = |scored: &&Scored| best(scored) && Some(soft(&scored.node)) == fewest;
         let equal_nodes = known().filter(best).map(|it| it.node.clone()).collect();
         let first = known().find(best);
         let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
-        let node = first.map(|scored| &scored.node).or_else(|| fits.first());
+        let node =
+            first.map(|scored| &scored.node).or_else(|| fits.iter().min_by_key(|node| soft(node)));
         NodeChoice { node: node.cloned().unwrap_or_default(), gets, score, equal_nodes }
     }
 
@@ -289,8 +296,8 @@ impl Cluster {
         Ok((!missing.is_empty()).then(|| extended.claim(&missing)).transpose()?.map(|it| it.1))
     }
 
-    /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
-    fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<Device>> {
+    /// Allocates the claims and puts the pod on the node.
+    fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Bound> {
         let Asked { mut pod, known, ask } = asked;
         let shared = known.allocated.iter().flat_map(|key| self.view.held_by(key));
         let shared: Vec<Device> = shared.map(device).collect();
@@ -301,6 +308,9 @@ impl Cluster {
         let Some((_, Prediction::Fits(Fit { allocations, .. }))) = attempt.each().next() else {
             anyhow::bail!("the claims fit on node `{node}`, and then did not");
         };
+        let eviction = room.eviction(node, &ask, &allocations);
+        let evicted = eviction.map(|eviction| Evicted::new(node, &eviction));
+        let binds_after = binding_conditions(&allocations).into_iter().collect();
         let spec = pod.spec.get_or_insert_default();
         spec.node_name = Some(node.to_owned());
         let entries = spec.resource_claims.iter().flatten();
@@ -328,6 +338,7 @@ impl Cluster {
         self.view.apply(pod)?;
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
-        Ok(results.map(|result| device(&result.device)).chain(shared).collect())
+        let devices = results.map(|result| device(&result.device)).chain(shared).collect();
+        Ok(Bound { devices, evicted, binds_after })
     }
 }

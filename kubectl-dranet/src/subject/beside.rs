@@ -1,10 +1,13 @@
 //! The claims and claim templates that a file has beside the pods that use them.
 
+use super::{Subject, admin_access};
+use crate::kinds::{NAMESPACES, Query};
 use anyhow::Context;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Claims and claim templates of a file.
 #[derive(Debug, Default)]
@@ -17,6 +20,29 @@ impl Beside {
             matches!(object["kind"].as_str(), Some("ResourceClaim" | "ResourceClaimTemplate"))
         });
         Self(used.collect())
+    }
+
+    /// Whether namespaces are labelled for what the claims ask for, if they ask for `adminAccess`.
+    pub(crate) fn namespaces(&self, names: &BTreeSet<String>) -> Vec<Query> {
+        let without = "it is not known whether namespaces allow adminAccess";
+        let asks = |object: &Value| object.to_string().contains("\"adminAccess\":true");
+        let names = names.iter().filter(|_| self.0.iter().any(asks));
+        names.map(|name| NAMESPACES.one("", name, without)).collect()
+    }
+
+    /// Marks pods whose claims the API server refuses; `objects` has the namespaces that are known.
+    pub(crate) fn refuse(&self, subjects: &mut [Subject], objects: &[Value]) {
+        admin_access::refuse(subjects, self, objects);
+    }
+
+    /// A claim or template of the files.
+    pub(super) fn find(&self, kind: &str, name: &str, namespace: &str) -> Option<&Value> {
+        self.0.iter().find(|object| {
+            let own = object["metadata"]["namespace"].as_str();
+            object["kind"] == kind
+                && object["metadata"]["name"] == name
+                && own.is_none_or(|own| own == namespace)
+        })
     }
 
     /// Adds those of another file.

@@ -73,6 +73,11 @@ impl Subject {
         Self { pod, origin, count: 1, jobs: 1, job_size: None, refused: None }
     }
 
+    /// Whether its pods are to be on one fabric.
+    pub(crate) fn asks_for_fabric(&self) -> bool {
+        self.pod["metadata"]["annotations"][annotation::FABRIC].is_string()
+    }
+
     /// The pod with this number, starting from 0, as its controller would create it.
     pub(crate) fn pod(&self, number: u64) -> Value {
         let mut pod = self.pod.clone();

@@ -200,16 +200,16 @@ fn closed_nodes_have_no_capacity_now() {
     }
 }
 
-/// Pods of a shape are assumed to tolerate taints of nodes; the answer says so.
+/// Pods of a shape are assumed to tolerate taints that pods with GPUs tolerate; the answer says so.
 #[test]
 fn capacity_names_tainted_nodes() {
     let tainted = |object: &mut Value| {
         if object["kind"] == "Node" {
-            object["spec"]["taints"] = json!([{ "key": "sku", "effect": "NoSchedule" }]);
+            object["spec"]["taints"] = json!([{ "key": "amd.com/gpu", "effect": "NoSchedule" }]);
         }
     };
     let text = Cluster::of(&[], tainted).run(&["capacity"]);
-    let line = format!("node {NODE}: has the taint sku; only pods that tolerate it");
+    let line = format!("node {NODE}: has the taint amd.com/gpu; only pods that tolerate it");
     assert!(joined(&text).contains(&line) && text.contains("largest aligned pod"), "{text}");
     let text = Cluster::of(&[], |_| {}).run(&["capacity"]);
     assert!(!text.contains("taint"), "{text}");

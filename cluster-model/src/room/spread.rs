@@ -1,0 +1,156 @@
+//! Topology spread constraints that must hold (`plugins/podtopologyspread`).
+
+use super::ask::Ask;
+use super::places::Places;
+use super::terms::Term;
+use super::why_not::WhyNot;
+use super::{NodeFacts, Room};
+use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use std::collections::BTreeMap;
+
+/// The policy with which nodes count although the pod cannot run there.
+const IGNORE: &str = "Ignore";
+
+/// A constraint with `DoNotSchedule`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Spread {
+    /// The node label whose values are the domains, and the pods that count.
+    term: Term,
+    /// How many more pods a domain may have than the one with the fewest.
+    max_skew: i64,
+    /// With fewer domains than this, the fewest is 0.
+    min_domains: usize,
+    /// Whether only nodes count that the pod's node selector and affinity allow.
+    honors_affinity: bool,
+    /// Whether only nodes count whose taints the pod tolerates.
+    honors_taints: bool,
+}
+
+impl Spread {
+    /// The constraints of a pod that must hold; the others only make a node less preferred.
+    pub(super) fn of(pod: &Pod) -> Vec<Self> {
+        let all =
+            pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
+        let must = all.filter(|it| it.when_unsatisfiable == "DoNotSchedule");
+        must.map(|wire| Self::new(wire, pod)).collect()
+    }
+
+    fn new(wire: &TopologySpreadConstraint, pod: &Pod) -> Self {
+        let is_ignored = |policy: &Option<String>| policy.as_deref() == Some(IGNORE);
+        let min_domains = wire.min_domains.and_then(|number| usize::try_from(number).ok());
+        Self {
+            term: Term::of_spread(wire, pod.metadata.labels.as_ref()),
+            max_skew: wire.max_skew.into(),
+            min_domains: min_domains.unwrap_or(1),
+            honors_affinity: !is_ignored(&wire.node_affinity_policy),
+            // The default is Ignore.
+            honors_taints: wire.node_taints_policy.as_deref() == Some("Honor"),
+        }
+    }
+}
+
+/// The domains of a constraint, and how many pods count in each.
+pub(super) struct Spreading<'k> {
+    spread: &'k Spread,
+    /// Whether the pod itself counts.
+    itself: bool,
+    pods: BTreeMap<Box<str>, i64>,
+}
+
+impl Spreading<'_> {
+    /// The node label whose values are the domains.
+    pub(super) fn key(&self) -> &str {
+        &self.spread.term.topology_key
+    }
+
+    /// Whether a pod changes what is left for the next one like it.
+    pub(super) fn counts_itself(&self) -> bool {
+        self.itself
+    }
+
+    /// Why the constraint excludes a node now, given the node's value of the label.
+    pub(super) fn why_not(&self, value: Option<&str>) -> Option<WhyNot> {
+        let own = value.map(|value| self.pods_in(value) + i64::from(self.itself));
+        let is_open = own.is_some_and(|own| own <= self.most(|_| 0));
+        (!is_open).then(|| WhyNot::Spread { domains: self.key().into() })
+    }
+
+    fn pods_in(&self, value: &str) -> i64 {
+        self.pods.get(value).copied().unwrap_or_default()
+    }
+
+    /// The most pods that a domain may have if each domain gets as many more as it has room for.
+    fn most(&self, room: impl Fn(&str) -> i64) -> i64 {
+        let fewest = self.pods.iter().map(|(value, pods)| pods.saturating_add(room(value))).min();
+        let is_too_few = self.pods.len() < self.spread.min_domains;
+        let fewest = if is_too_few { 0 } else { fewest.unwrap_or(i64::MAX) };
+        fewest.saturating_add(self.spread.max_skew)
+    }
+
+    /// Limits places for pods of the kind that has the constraint. `value` is a node's of the label.
+    pub(super) fn share<'l>(
+        &self,
+        places: &mut [Places<'_>],
+        value: impl Fn(&Places<'_>) -> Option<&'l str>,
+    ) {
+        let mut room: BTreeMap<&str, i64> = BTreeMap::new();
+        for it in places.iter() {
+            let count = i64::try_from(it.count).unwrap_or(i64::MAX);
+            let sum = room.entry(value(it).unwrap_or_default()).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        let most = self.most(|value| room.get(value).copied().unwrap_or_default());
+        let mut left: BTreeMap<&str, usize> = BTreeMap::new();
+        for it in places {
+            let Some(value) = value(it) else {
+                it.count = 0;
+                continue;
+            };
+            let open = most.saturating_sub(self.pods_in(value));
+            let left = left.entry(value).or_insert_with(|| usize::try_from(open).unwrap_or(0));
+            it.count = it.count.min(*left);
+            *left -= it.count;
+        }
+    }
+}
+
+impl Room<'_> {
+    /// The domains of the pod's spread constraints.
+    pub(super) fn spreading<'k>(&self, ask: &'k Ask) -> Vec<Spreading<'k>> {
+        let constraints = ask.spread.iter();
+        constraints.map(|spread| self.spreading_by(spread, ask)).collect()
+    }
+
+    fn spreading_by<'k>(&self, spread: &'k Spread, ask: &'k Ask) -> Spreading<'k> {
+        let counts =
+            |namespace: &str, labels: &_| spread.term.matches(&ask.namespace, namespace, labels);
+        let mut on_nodes: BTreeMap<&str, i64> = BTreeMap::new();
+        let bound = self.nodes.pods().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
+        let bound = bound.filter(|(_, key, pod)| counts(&key.namespace, &pod.labels));
+        let added = self.added.iter().filter(|(_, other)| counts(&other.namespace, &other.labels));
+        for node in bound.map(|(node, _, _)| node).chain(added.map(|(node, _)| &**node)) {
+            *on_nodes.entry(node).or_default() += 1;
+        }
+        let mut pods: BTreeMap<Box<str>, i64> = BTreeMap::new();
+        for node in self.view.inventory().node_names() {
+            if let Some(value) = self.domain_that_counts(node, spread, ask) {
+                let own = on_nodes.get(&**node).copied().unwrap_or_default();
+                *pods.entry(value.into()).or_default() += own;
+            }
+        }
+        let itself = counts(&ask.namespace, &ask.labels);
+        Spreading { spread, itself, pods }
+    }
+
+    /// The domain of a node whose pods count for a constraint: it has the labels of all constraints, and
+    /// the policies include it (`matchNodeInclusionPolicies`).
+    fn domain_that_counts(&self, node: &str, spread: &Spread, ask: &Ask) -> Option<&str> {
+        let facts = self.nodes.facts(node)?;
+        let has_all = ask.spread.iter().all(|it| self.label(node, &it.term.topology_key).is_some());
+        let is_allowed = !spread.honors_affinity || ask.placement.allows(self.view, node);
+        let is_tolerated = |facts: &NodeFacts| facts.untolerated(&ask.tolerations).is_none();
+        let is_open = !spread.honors_taints || is_tolerated(facts);
+        let value = self.label(node, &spread.term.topology_key);
+        value.filter(|_| has_all && is_allowed && is_open)
+    }
+}

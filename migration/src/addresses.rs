@@ -417,7 +417,8 @@ mod tests {
             ("0.0.0.0", "255.255.255.255", vec!["0.0.0.0/0"]),
             ("10.0.0.2", "10.0.0.1", vec![]),
         ] {
-            assert_eq!(between(&json!(first), &json!(last)), expected, "{first} to {last}");
+            let networks = between(first.parse().unwrap(), last.parse().unwrap());
+            assert_eq!(networks, expected, "{first} to {last}");
         }
     }
 

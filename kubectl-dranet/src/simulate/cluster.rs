@@ -269,7 +269,11 @@ impl Cluster {
         let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
         let score = known().map(|scored| scored.score).max();
         let best = |scored: &&Scored| Some(scored.score) == score;
-        let equal_nodes = known().filter(best).map(|it| it.node.clone()).collect();
+        let equal_nodes = match score {
+            Some(_) => known().filter(best).map(|it| it.node.clone()).collect(),
+            // The extender ranks no node: kube-scheduler chooses between all by its own scores.
+            None => fits.to_vec(),
+        };
         let first = known().find(best);
         let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
         let node = first.map(|scored| &scored.node).or_else(|| fits.first());

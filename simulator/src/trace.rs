@@ -199,8 +199,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed) = (folder.path().join("t.csv"), folder.path().join("t.csv.gz"));
         fs::write(&plain, TEXT).unwrap();
-        let mut encoder =
-            GzEncoder::new(File::create(&packed).unwrap(), Compression::default());
+        let mut encoder = GzEncoder::new(File::create(&packed).unwrap(), Compression::default());
         encoder.write_all(TEXT.as_bytes()).unwrap();
         encoder.finish().unwrap();
         assert_eq!(Trace::load(&plain).unwrap(), Trace::load(&packed).unwrap());

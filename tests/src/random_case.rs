@@ -48,12 +48,14 @@ impl Case {
         let mut case = Self::with_devices_in_use(seed, nodes, &mut random);
         if is_group {
             case.group = Some(2 + random.below(3));
-            case.pod["metadata"]["annotations"]["dranet.io/fabric"] = json!("true");
+            case.pod["metadata"]["annotations"]["dranet.io/fabric"] = json!("same");
         }
         let usable: Vec<&Kind> = KINDS.iter().filter(|kind| kind.may_be_drawn(is_group)).collect();
         for _ in 0..1 + random.below(3) {
             let kind = random.pick(&usable);
-            if !case.kinds.contains(&kind.name) {
+            let is_other_claim = kind.has_claim
+                && KINDS.iter().any(|it| it.has_claim && case.kinds.contains(&it.name));
+            if !case.kinds.contains(&kind.name) && !is_other_claim {
                 case.kinds.push(kind.name);
                 (kind.add)(&mut case, nodes, &mut random);
             }

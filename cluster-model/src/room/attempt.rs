@@ -150,11 +150,11 @@ impl<'r> Room<'r> {
             let pools = pools.iter().cloned().collect();
             return Err(WhyNot::ClaimElsewhere { claim: claim.clone(), pools });
         }
+        let times = self.times_by_ports(node, ask)?;
         let times = match info.zip(facts) {
-            Some((info, facts)) => self.times_in_amounts(node, (info, facts), resolved)?,
-            None => usize::MAX,
+            Some((info, facts)) => self.times_in_amounts(node, (info, facts), resolved)?.min(times),
+            None => times,
         };
-        let times = self.times_by_ports(node, ask)?.min(times);
         let mut domains = resolved.domains.iter();
         let closed = domains
             .find_map(|domain| domain.why_not(self.label(node, domain.key())))

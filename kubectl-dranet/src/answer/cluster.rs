@@ -134,7 +134,7 @@ pub(crate) struct Placed {
     pub(crate) near_eighths: Option<u32>,
     /// The score of scheduler-ext for the node.
     pub(crate) score: Option<i64>,
-    /// Nodes with the same score.
+    /// Nodes with the same score; without a score, all on which the pod fits.
     pub(crate) equal_nodes: Vec<String>,
     /// Pods of lower priority that kube-scheduler evicts for it, by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

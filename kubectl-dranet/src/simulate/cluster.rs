@@ -275,7 +275,11 @@ impl Cluster {
         // Of nodes with as many points, kube-scheduler takes one with the fewest such taints.
         let fewest = known().filter(best).map(|it| soft(&it.node)).min();
         let best = |scored: &&Scored| best(scored) && Some(soft(&scored.node)) == fewest;
-        let equal_nodes = known().filter(best).map(|it| it.node.clone()).collect();
+        let equal_nodes = match score {
+            Some(_) => known().filter(best).map(|it| it.node.clone()).collect(),
+            // The extender ranks no node: kube-scheduler chooses between all by its own scores.
+            None => fits.to_vec(),
+        };
         let first = known().find(best);
         let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
         let node =

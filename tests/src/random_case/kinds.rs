@@ -14,6 +14,8 @@ pub struct Kind {
     pub(super) add: fn(&mut Case, &[String], &mut Random),
     /// Whether groups can have it.
     of_groups: bool,
+    /// Whether it replaces the claim of the pod: a case has one such kind at most.
+    pub(super) has_claim: bool,
     /// Why it is not drawn; empty if it is.
     pub off: &'static str,
 }
@@ -25,11 +27,15 @@ impl Kind {
     }
 
     const fn of_all(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
-        Self { name, add, of_groups: true, off: "" }
+        Self { name, add, of_groups: true, has_claim: false, off: "" }
     }
 
     const fn of_pods(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
-        Self { name, add, of_groups: false, off: "" }
+        Self { name, add, of_groups: false, has_claim: false, off: "" }
+    }
+
+    const fn of_claims(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
+        Self { has_claim: true, ..Self::of_pods(name, add) }
     }
 
     const fn off(self, off: &'static str) -> Self {
@@ -55,17 +61,18 @@ pub const KINDS: &[Kind] = &[
     Kind::of_pods("resized pod", resized),
     Kind::of_pods("init and sidecar containers", init_containers),
     Kind::of_pods("quota with a scope", quota),
-    Kind::of_pods("LimitRange", limit_range),
+    Kind::of_pods("LimitRange", limit_range)
+        .off("a request above the default limit is refused by the API server, and not by explain"),
     Kind::of_pods("preemption", preemption),
     Kind::of_pods("scheduling gate", gate),
-    Kind::of_pods("shared claim", devices::shared_claim),
-    Kind::of_pods("extended resource", devices::extended_resource),
-    Kind::of_pods("prioritized list", devices::prioritized_list),
-    Kind::of_pods("counters", devices::counters),
-    Kind::of_pods("consumable capacity", devices::consumable_capacity),
-    Kind::of_pods("adminAccess", devices::admin_access)
+    Kind::of_claims("shared claim", devices::shared_claim),
+    Kind::of_claims("extended resource", devices::extended_resource),
+    Kind::of_claims("prioritized list", devices::prioritized_list),
+    Kind::of_claims("counters", devices::counters),
+    Kind::of_claims("consumable capacity", devices::consumable_capacity),
+    Kind::of_claims("adminAccess", devices::admin_access)
         .off("the room does not look at the label of the namespace"),
-    Kind::of_pods("binding conditions", devices::binding_conditions)
+    Kind::of_claims("binding conditions", devices::binding_conditions)
         .off("an allocated pod without a node is not compared"),
 ];
 

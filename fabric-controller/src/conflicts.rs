@@ -107,7 +107,7 @@ fn divided(
         let Some((source, domain)) = said.next() else { continue };
         let others = domains.entry((domain, source)).or_default();
         for (other, value) in said {
-            others.entry(other).or_default().push((value, node.to_string()));
+            others.entry(other).or_default().push((value, node.to_owned()));
         }
     }
     let mut found = Vec::new();

@@ -83,7 +83,7 @@ pub fn due(view: &ClusterView, sources: &LevelSources) -> Vec<(String, Value)> {
         for (level, sources) in &sources.0 {
             change.extend(of_level(view, node, *level, sources));
         }
-        (!change.is_empty()).then(|| (name.to_string(), change.into()))
+        (!change.is_empty()).then(|| (name.to_owned(), change.into()))
     });
     due.collect()
 }

@@ -24,7 +24,7 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
             .filter(|(key, value)| labels.get(*key).is_none_or(|there| **there != **value))
             .map(|(key, value)| (key.to_owned(), value.into()))
             .collect();
-        (!due.is_empty()).then(|| (name.to_string(), due.into()))
+        (!due.is_empty()).then(|| (name.to_owned(), due.into()))
     });
     due.collect()
 }

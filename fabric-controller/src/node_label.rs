@@ -41,7 +41,7 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
         let label = |key: &str| labels.get(key).map(|value| &**value);
         let wanted = wanted(view.fabric(name), label(NVLINK_CLIQUE));
         let from = label(NODE_FABRIC_FROM);
-        Some((name.to_string(), labels_for(wanted, label(NODE_FABRIC), from)?))
+        Some((name.to_owned(), labels_for(wanted, label(NODE_FABRIC), from)?))
     });
     due.collect()
 }

@@ -119,7 +119,7 @@ fn orders(requests: &[Request]) -> Vec<Vec<Request>> {
             classes.push(class);
         }
     }
-    let turned: Vec<_> = classes.iter().rev().cloned().collect();
+    let turned: Vec<_> = classes.iter().rev().copied().collect();
     let mut orders = Vec::new();
     for classes in [classes, turned] {
         let groups: Vec<_> = classes

@@ -104,7 +104,7 @@ pub(super) fn most_near(machine: &Machine<'_>, common: CommonAttribute) -> u32 {
 fn nothing(intent: &Intent, selection: &NicSelection<'_>, among: &Among<'_>) -> Denial {
     let (view, placement) = (among.view, among.placement());
     let late = placement.nodes(view).filter(|node| places(view, node).next().is_some());
-    let late: Vec<String> = late.map(ToString::to_string).collect();
+    let late: Vec<String> = late.map(str::to_owned).collect();
     if intent.nic_role == NicRole::Compute && !late.is_empty() {
         return intent.deny(format!(
             "the NICs of {} are bound late: the driver chooses those near the GPUs that a device \

@@ -20,30 +20,29 @@ fn shown(topology: &Topology) -> String {
 /// The tree as a terminal, a mail or a word processor changes it.
 fn changed(tree: &str, bytes: &[u8]) -> String {
     let at = |index: usize| usize::from(bytes.get(index).copied().unwrap_or_default());
-    let lines = || tree.lines().enumerate();
-    let chosen = at(1) % tree.lines().count().max(1);
-    let is_chosen = |number: usize| number % (at(2) % 3 + 1) == chosen % (at(2) % 3 + 1);
+    let every = at(2) % 3 + 1;
+    let is_chosen = |number: usize| number % every == at(1) % every;
     match at(0) % 9 {
-        0 => lines().map(|(_, line)| format!("{:1$}{line}\n", "", at(1) % 9)).collect(),
+        0 => each(tree, |_, line| format!("{:1$}{line}", "", at(1) % 9)),
         1 => tree.replace("--", "\u{2013}"),
         2 => tree.replace('\n', "\r"),
-        3 => lines().map(|(_, line)| format!("> {line}\n")).collect(),
-        4 => lines()
-            .map(|(number, line)| match is_chosen(number) {
-                true => format!("{}\n", line.split_whitespace().collect::<Vec<_>>().join(" ")),
-                false => format!("{line}\n"),
-            })
-            .collect(),
+        3 => each(tree, |_, line| format!("> {line}")),
+        4 => each(tree, |number, line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if is_chosen(number) { words.join(" ") } else { line.to_owned() }
+        }),
         5 => wrapped(tree, 40 + at(1) % 60),
-        6 => lines().map(|(_, line)| format!("{}\n", line.trim_start())).collect(),
-        7 => lines()
-            .map(|(number, line)| match is_chosen(number) {
-                true => format!("{}\n", line.replacen("  ", " ", 1)),
-                false => format!("{line}\n"),
-            })
-            .collect(),
-        _ => lines().map(|(_, line)| format!("[1,0]<stdout>:{line}\n")).collect(),
+        6 => each(tree, |_, line| line.trim_start().to_owned()),
+        7 => each(tree, |number, line| {
+            if is_chosen(number) { line.replacen("  ", " ", 1) } else { line.to_owned() }
+        }),
+        _ => each(tree, |_, line| format!("[1,0]<stdout>:{line}")),
     }
+}
+
+fn each(text: &str, change: impl Fn(usize, &str) -> String) -> String {
+    let lines = text.lines().enumerate().map(|(number, line)| change(number, line));
+    lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
 fn wrapped(text: &str, width: usize) -> String {

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use flate2::read::GzDecoder;
 use reader::{Kind, Machine, Program};
 use tempfile::TempDir;
 use topology_graph::fixture::{MACHINES, plant, vm_size};
@@ -95,7 +96,7 @@ fn unpacked(archive: &Path) -> Case {
     let name = archive.file_name().unwrap().to_str().unwrap().trim_end_matches(".tar.gz");
     let root = tempfile::tempdir().unwrap();
     let file = fs::File::open(archive).unwrap();
-    tar::Archive::new(flate2::read::GzDecoder::new(file)).unpack(root.path()).unwrap();
+    tar::Archive::new(GzDecoder::new(file)).unpack(root.path()).unwrap();
     Case::new(name, root)
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn build(overlay: &Overlay) -> Built {
         let place = Place::Function(address);
         let OverlaySwitch { link: max_link, id, .. } = *switch;
         let evidence = overlay.evidence.clone();
-        let vertex = Vertex { max_link, id, evidence, ..Vertex::new(place, Role::Switch) };
+        let vertex = Vertex { id, max_link, evidence, ..Vertex::new(place, Role::Switch) };
         let parent = switch.parent.map(Place::Function);
         branches.insert(place, Branch { vertex, parent, data_path: None });
     }

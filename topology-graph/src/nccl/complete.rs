@@ -46,7 +46,9 @@ fn add(system: &mut Element, topology: &Topology, device: &Vertex, numa: NumaNod
     };
     match top {
         Some(switch) => {
-            find_mut(system, switch).into_iter().for_each(|parent| hang(parent, topology, rest));
+            if let Some(parent) = find_mut(system, switch) {
+                hang(parent, topology, rest);
+            }
         }
         None => hang(cpu(system, topology, numa), topology, rest),
     }

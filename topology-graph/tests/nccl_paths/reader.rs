@@ -15,7 +15,7 @@ pub(crate) enum Program {
     Rccl,
 }
 
-/// The type of a path, in the order of `PATH_*`, and its bandwidth in megabytes per second.
+/// The type of a path, in the order of `PATH_*`, and its bandwidth over PCIe in megabytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) kind: Kind,
@@ -32,8 +32,6 @@ pub(crate) enum Kind {
 
 /// The fallback of `kvDictPciGen`, in units of 100 Mb/s per lane.
 const DEFAULT_SPEED: u64 = 60;
-/// Bandwidths between CPUs do not depend on the file.
-const BETWEEN_CPUS: u64 = u64::MAX;
 
 /// `kvDictPciGen`.
 const SPEEDS: [(&str, u64); 11] = [
@@ -243,7 +241,7 @@ impl<'t> Machine<'t> {
             Some((Parent::Pci(_), _)) if up_length + down_length > 0 => Kind::Pxb,
             Some((Parent::Pci(_), _)) => Kind::Pix,
         };
-        Path { kind, bandwidth: up_link.min(down_link).min(BETWEEN_CPUS) }
+        Path { kind, bandwidth: up_link.min(down_link) }
     }
 
     /// What is above a device, nearest first, with the link to it.

@@ -2,7 +2,7 @@
 
 use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, ForecastQuestion};
-use crate::lock;
+use crate::lock::lock;
 use crate::machine::{Cells, NodeMachine};
 use crate::score::Costs;
 use cluster_model::late_node::LateNode;

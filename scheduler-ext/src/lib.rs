@@ -25,6 +25,7 @@ pub mod forecast;
 mod gauges;
 pub mod in_flight;
 pub mod learn;
+mod lock;
 pub mod machine;
 #[cfg(feature = "server")]
 mod metrics;
@@ -39,10 +40,3 @@ pub mod wire;
 
 #[cfg(feature = "server")]
 pub use server::run;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// A poisoned lock is harmless: the value is always complete.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

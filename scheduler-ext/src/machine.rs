@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use topology_graph::{Level, NicRole, PciAddress, Topology};
 
-use crate::lock;
+use crate::lock::lock;
 use crate::score::{Free, FreeCells, Reach};
 
 /// The cells of a topology, which all nodes of a shape share. Without a topology there

@@ -9,7 +9,7 @@ use crate::expected::Expected;
 use crate::forecast::{Forecast, ForecastQuestion, held_devices};
 use crate::in_flight::{Asked, InFlight, Settled};
 use crate::learn::{BoundPod, Learning};
-use crate::lock;
+use crate::lock::lock;
 use crate::score::Outcome;
 use cluster_model::room::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};

@@ -49,29 +49,22 @@ use std::sync::Arc;
 use templates::Templates;
 use tokio_util::sync::CancellationToken;
 
-/// Runs the webhook until SIGTERM or SIGINT.
+/// Runs the webhook, or what writes its authority, until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args {
-        server,
-        own,
-        operations,
-        kube,
-        log,
-        lease,
-        policy,
-        drivers,
-        leader,
-        write_authority,
-    } = args;
-    process::logging::init(&log)?;
-    cluster_model::drivers::use_file(drivers.as_deref())?;
+    process::logging::init(&args.log)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
-    let client = process::client::connect(&kube).await?;
-    if write_authority {
-        let namespace = own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-        let operations = Bound::plain(operations.operations_listen)?;
+    let client = process::client::connect(&args.kube).await?;
+    if args.write_authority {
+        let namespace = args.own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        let operations = Bound::plain(args.operations.operations_listen)?;
         return authority::run(client, namespace, operations, stop).await;
     }
+    Box::pin(run_webhook(args, client, stop)).await
+}
+
+async fn run_webhook(args: Args, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
+    let Args { server, own, operations, kube, lease, policy, drivers, leader, .. } = args;
+    cluster_model::drivers::use_file(drivers.as_deref())?;
     let background = Background::start().context("failed to start background threads")?;
     // The threads that create a client also serve its connections.
     let watching = background.spawn(async move { process::client::connect(&kube).await });

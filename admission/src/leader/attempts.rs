@@ -32,10 +32,10 @@ impl Attempts {
         self.last.retain(|key, _| objects.contains(key));
     }
 
-    /// Why the last attempt failed, if it did; `None` if it is time for the next.
-    pub(super) fn too_early(&self, key: &ObjectKey, now: Instant) -> Option<Option<&str>> {
+    /// The outcome of the last attempt; `None` if it is time for the next.
+    pub(super) fn too_early(&self, key: &ObjectKey, now: Instant) -> Option<Result<(), &str>> {
         let last = self.last.get(key).filter(|attempt| attempt.next > now)?;
-        Some(last.failed.as_deref())
+        Some(last.failed.as_deref().map_or(Ok(()), Err))
     }
 
     /// Records an attempt. Returns true if it failed, and for another reason than the last one.
@@ -69,14 +69,14 @@ mod tests {
             assert_eq!(attempts.too_early(&key, now), None);
             assert!(!attempts.record(&key, None, now));
             count += 1;
-            assert_eq!(attempts.too_early(&key, now), Some(None));
+            assert_eq!(attempts.too_early(&key, now), Some(Ok(())));
             now += attempts.next(now).unwrap();
         }
         assert_eq!(count, 16, "10, 20, 40, 80, 160 and then 300 seconds apart");
         assert!(attempts.record(&key, Some("a quota"), now), "it is said once");
         assert!(!attempts.record(&key, Some("a quota"), now));
         assert!(attempts.record(&key, Some("a policy"), now));
-        assert_eq!(attempts.too_early(&key, now), Some(Some("a policy")));
+        assert_eq!(attempts.too_early(&key, now), Some(Err("a policy")));
         attempts.keep([].into_iter());
         assert_eq!((attempts.too_early(&key, now), attempts.next(now)), (None, None));
     }

@@ -83,7 +83,7 @@ impl Leader {
         attempts: &mut Attempts,
     ) -> Result<(), String> {
         if let Some(last) = attempts.too_early(key, Instant::now()) {
-            return last.map_or(Ok(()), |why| Err(why.to_owned()));
+            return last.map_err(str::to_owned);
         }
         let is_request = matches!(write, DomainWrite::Create(..) | DomainWrite::SetOwners(..));
         let is_creation = matches!(write, DomainWrite::Create(..));

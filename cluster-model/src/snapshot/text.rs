@@ -163,9 +163,9 @@ mod tests {
         let head = r#"{"apiVersion":"snapshot.dranet.io/v1","kind":"Snapshot"}"#;
         let list = r#"{"kind":"List","items":["#;
         let (line, item) = (node("a") + "\n", node("a") + ",");
-        let last = node("b") + "]}";
+        let end_of_list = node("b") + "]}";
         // Objects of less text than the limit.
-        for (begin, text, end) in [(head, &line, ""), (list, &item, last.as_str())] {
+        for (begin, text, end) in [(head, &line, ""), (list, &item, end_of_list.as_str())] {
             let path = bomb(&format!("{begin}\n"), text, 200_000, end);
             assert!(path.metadata().unwrap().len() < 4 << 20);
             let error = load_keeping(&path, &[]).unwrap_err();

@@ -44,7 +44,7 @@ pub fn private() -> OpenOptions {
 /// Creates such a file. What has its name is removed first, so it may not lead to another file.
 fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => private().create_new(true).open(path),
     }
 }

@@ -39,8 +39,9 @@ pub(super) struct Sizes {
 /// What is known of the owner of a group.
 #[derive(Debug, Default)]
 struct Known {
-    /// Its size when it was last read; `None` if it never was.
-    size: Option<Option<Size>>,
+    is_read: bool,
+    /// Its size when it was last read; `None` if it defines none.
+    size: Option<Size>,
     tried: Option<Instant>,
     /// Why it could not be read, and the time until it is read again.
     failed: Option<(String, Duration)>,
@@ -109,8 +110,8 @@ impl Sizes {
             return;
         };
         unread.next = [unread.next, known.retry_in(now)].into_iter().flatten().min();
-        if let Some(size) = known.size {
-            group.size = size.or(said);
+        if known.is_read {
+            group.size = known.size.or(said);
         } else if let Some((why, _)) = &known.failed {
             let whole = group.clone();
             group.members.retain(|member| member.stage != PodStage::Gated);
@@ -135,7 +136,7 @@ impl Known {
         self.tried = Some(now);
         match read {
             Ok(size) => {
-                self.size = Some(size);
+                (self.is_read, self.size) = (true, size);
                 self.failed = None;
             }
             Err(why) => {
@@ -199,12 +200,12 @@ mod tests {
             now += known.retry_in(now).unwrap();
         }
         assert_eq!(reads, 35, "2, 4, 8, 16, 32, 64 and then 120 seconds apart");
-        assert_eq!(known.size, None, "its pods wait");
+        assert!(!known.is_read, "its pods wait");
         let size = Size { pods: 2, at_once: true };
         known.update(Ok(Some(size)), now);
-        assert_eq!((known.retry_in(now), known.size), (None, Some(Some(size))));
+        assert_eq!((known.retry_in(now), known.size), (None, Some(size)));
         known.update(Err("refused".to_owned()), now);
         assert_eq!(known.retry_in(now), Some(FRESH));
-        assert_eq!(known.size, Some(Some(size)), "the last size stays");
+        assert_eq!((known.is_read, known.size), (true, Some(size)), "the last size stays");
     }
 }

@@ -9,10 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Error, ResourceExt,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, Patch,
-        PatchParams, PostParams, Preconditions,
-    },
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tests::{

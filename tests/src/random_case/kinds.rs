@@ -58,8 +58,7 @@ pub const KINDS: &[Kind] = &[
     Kind::of_all("CPUs in use", cpus),
     Kind::of_all("RuntimeClass", runtime_class),
     Kind::of_pods("pod-level resources", pod_level),
-    Kind::of_pods("resized pod", resized)
-        .off("snapshots of these clusters have no containerStatuses; the cause is unknown"),
+    Kind::of_pods("resized pod", resized),
     Kind::of_pods("init and sidecar containers", init_containers),
     Kind::of_pods("quota with a scope", quota),
     Kind::of_pods("LimitRange", limit_range)

@@ -51,7 +51,7 @@ impl Case {
             case.pod["metadata"]["annotations"]["dranet.io/fabric"] = json!("same");
         }
         let usable: Vec<&Kind> = KINDS.iter().filter(|kind| kind.may_be_drawn(is_group)).collect();
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             let kind = random.pick(&usable);
             let is_other_claim = kind.has_claim
                 && KINDS.iter().any(|it| it.has_claim && case.kinds.contains(&it.name));
@@ -106,7 +106,7 @@ impl Case {
     }
 
     /// Adds a pod that runs on a node.
-    fn run(&mut self, node: &str, spec: Value) -> &mut Value {
+    fn run(&mut self, node: &str, spec: &Value) -> &mut Value {
         let name = format!("running-{}", self.earlier.len());
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -131,6 +131,12 @@ impl<'r> Room<'r> {
     /// How many times the pod fits on a node but for its devices; at least once.
     pub(super) fn times(&self, node: &str, resolved: &ResolvedAsk<'_>) -> Result<usize, WhyNot> {
         let ask = resolved.ask;
+        // In the order of kube-scheduler's filters, since the first reason counts.
+        let info = self.nodes.get(node);
+        let facts = info.and_then(NodeInfo::facts);
+        if let Some(why) = facts.and_then(|facts| facts.kept_off(&ask.tolerations)) {
+            return Err(why);
+        }
         if !ask.placement.allows(self.view, node) {
             return Err(WhyNot::NotSelected);
         }
@@ -138,11 +144,6 @@ impl<'r> Room<'r> {
             && self.label(node, label::NODE_FABRIC) != Some(chosen)
         {
             return Err(WhyNot::OtherFabric { chosen: chosen.into() });
-        }
-        let info = self.nodes.get(node);
-        let facts = info.and_then(NodeInfo::facts);
-        if let Some(why) = facts.and_then(|facts| facts.kept_off(&ask.tolerations)) {
-            return Err(why);
         }
         let elsewhere =
             resolved.elsewhere.iter().find(|(_, pools)| !self.has_devices_of(node, pools));

@@ -62,7 +62,8 @@ impl Room<'_> {
     pub(super) fn domains<'k>(&self, ask: &'k Ask) -> Vec<Domain<'k>> {
         let apart = ask.apart.iter().map(|term| self.domain(term, false, ask));
         let near = ask.near.iter().map(|term| self.domain(term, true, ask));
-        apart.chain(near).collect()
+        // In the order of `Filter` in `plugins/interpodaffinity`, since the first reason counts.
+        near.chain(apart).collect()
     }
 
     fn domain<'k>(&self, term: &'k Term, near: bool, ask: &Ask) -> Domain<'k> {

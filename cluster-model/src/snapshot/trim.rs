@@ -16,6 +16,9 @@ const OF_CONTAINERS: [&str; 10] = [
     "volumeMounts",
 ];
 
+/// Fields of the status of a container that are kept.
+const OF_STATUSES: [&str; 3] = ["name", "resources", "allocatedResources"];
+
 /// The label of control plane pods, whose flags show their configuration
 /// (`cmd/kubeadm/app/util/staticpod`).
 const CONTROL_PLANE: (&str, &str) = ("tier", "control-plane");
@@ -35,7 +38,8 @@ pub(super) fn trim(object: &mut Value) {
         "Pod" => {
             let (label, value) = CONTROL_PLANE;
             let is_control_plane = object["metadata"]["labels"][label] == value;
-            remove(object.get_mut("status"), &["containerStatuses", "initContainerStatuses"]);
+            let status = object.get_mut("status").and_then(Value::as_object_mut);
+            status.into_iter().for_each(trim_pod_status);
             trim_pod(object.get_mut("spec"), is_control_plane);
         }
         "Deployment" | "DaemonSet" => {
@@ -44,6 +48,16 @@ pub(super) fn trim(object: &mut Value) {
             trim_pod(template.and_then(|template| template.get_mut("spec")), true);
         }
         _ => {}
+    }
+}
+
+/// Keeps of each container what it has while it is resized in place: that takes room.
+fn trim_pod_status(status: &mut Map<String, Value>) {
+    for field in ["containerStatuses", "initContainerStatuses"] {
+        let containers = status.get_mut(field).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.retain(|field, _| OF_STATUSES.contains(&field.as_str()));
+        }
     }
 }
 
@@ -90,6 +104,9 @@ mod tests {
                 "kind": "Pod",
                 "metadata": { "name": "p", "labels": labels, "managedFields": [{}] },
                 "spec": { "containers": [container], "volumes": [{}], "nodeName": "n" },
+                "status": { "containerStatuses": [
+                    { "name": "c", "imageID": "i", "allocatedResources": { "cpu": "2" } },
+                ] },
             })
         };
         let mut trimmed = pod(json!({}));
@@ -101,6 +118,9 @@ mod tests {
                 "metadata": { "name": "p", "labels": {} },
                 "spec": { "nodeName": "n", "containers": [
                     { "name": "c", "image": "i", "resources": { "limits": { "cpu": "1" } } },
+                ] },
+                "status": { "containerStatuses": [
+                    { "name": "c", "allocatedResources": { "cpu": "2" } },
                 ] },
             })
         );

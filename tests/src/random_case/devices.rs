@@ -95,7 +95,9 @@ pub(super) fn shared_claim(case: &mut Case, nodes: &[String], random: &mut Rando
 pub(super) fn extended_resource(case: &mut Case, nodes: &[String], random: &mut Random) {
     publish(case, nodes, || plain(random));
     let class = case.objects.iter_mut().find(|it| it["kind"] == "DeviceClass");
-    class.into_iter().for_each(|class| class["spec"]["extendedResourceName"] = json!(EXTENDED));
+    if let Some(class) = class {
+        class["spec"]["extendedResourceName"] = json!(EXTENDED);
+    }
     let count = 1 + random.below(3);
     case.pod["spec"]["containers"][0]["resources"]["limits"] = json!({EXTENDED: count.to_string()});
 }

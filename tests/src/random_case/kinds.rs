@@ -152,10 +152,10 @@ fn term(app: &str, random: &mut Random) -> Value {
 fn kept_clear(case: &mut Case, nodes: &[String], random: &mut Random) {
     zones(case, nodes);
     case.pod["metadata"]["labels"]["app"] = json!(NAME);
-    for _ in 0..1 + random.below(2) {
+    for _ in 0..=random.below(2) {
         let mut spec = with_cpus(1);
         spec["affinity"]["podAntiAffinity"] = term(NAME, random);
-        case.run(random.pick(nodes).as_str(), spec);
+        case.run(random.pick(nodes).as_str(), &spec);
     }
 }
 
@@ -163,7 +163,7 @@ fn apart(case: &mut Case, nodes: &[String], random: &mut Random) {
     zones(case, nodes);
     case.pod["spec"]["affinity"]["podAntiAffinity"] = term("running", random);
     for _ in 0..random.below(3) {
-        case.run(random.pick(nodes).as_str(), with_cpus(1));
+        case.run(random.pick(nodes).as_str(), &with_cpus(1));
     }
 }
 
@@ -173,7 +173,7 @@ fn near(case: &mut Case, nodes: &[String], random: &mut Random) {
     case.pod["metadata"]["labels"]["app"] = json!(NAME);
     case.pod["spec"]["affinity"]["podAffinity"] = term(app, random);
     for _ in 0..random.below(3) {
-        case.run(random.pick(nodes).as_str(), with_cpus(1));
+        case.run(random.pick(nodes).as_str(), &with_cpus(1));
     }
 }
 
@@ -185,7 +185,7 @@ fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
     }]);
     case.pod["metadata"]["labels"]["app"] = json!("running");
     for _ in 0..random.below(4) {
-        case.run(random.pick(nodes).as_str(), with_cpus(1));
+        case.run(random.pick(nodes).as_str(), &with_cpus(1));
     }
 }
 
@@ -220,7 +220,7 @@ fn host_port(case: &mut Case, nodes: &[String], random: &mut Random) {
             ports[0]["hostIP"] = json!(random.pick(&["", "127.0.0.1"]));
             let mut spec = with_cpus(1);
             spec["containers"][0]["ports"] = ports.clone();
-            case.run(node, spec);
+            case.run(node, &spec);
         }
     }
 }
@@ -229,7 +229,7 @@ fn host_port(case: &mut Case, nodes: &[String], random: &mut Random) {
 fn fill(case: &mut Case, nodes: &[String], random: &mut Random) {
     for node in nodes {
         if random.below(3) > 0 {
-            case.run(node, with_cpus(CPUS - 8));
+            case.run(node, &with_cpus(CPUS - 8));
         }
     }
 }
@@ -280,7 +280,7 @@ fn resized(case: &mut Case, nodes: &[String], random: &mut Random) {
         let spec = json!({"containers": [
             {"name": "main", "image": "none", "resources": {"requests": requests}},
         ]});
-        let pod = case.run(node, spec);
+        let pod = case.run(node, &spec);
         pod["status"] = json!({"containerStatuses": [{
             "name": "main", "image": "none", "imageID": "none", "ready": true, "restartCount": 0,
             "allocatedResources": {"cpu": allocated},
@@ -293,7 +293,7 @@ fn resized(case: &mut Case, nodes: &[String], random: &mut Random) {
 fn init_containers(case: &mut Case, nodes: &[String], random: &mut Random) {
     fill(case, nodes, random);
     let mut init = json!([]);
-    for number in 0..1 + random.below(3) {
+    for number in 0..=random.below(3) {
         let requests = json!({"cpu": random.pick(&["3", "5", "8", "9"])});
         let mut container = json!({"name": format!("i{number}"), "image": "none", "resources": {"requests": requests}});
         if random.below(2) == 0 {
@@ -339,7 +339,7 @@ fn preemption(case: &mut Case, nodes: &[String], random: &mut Random) {
         if number != kept {
             spec["priorityClassName"] = json!("tests-low");
         }
-        case.run(node, spec);
+        case.run(node, &spec);
     }
     if random.below(3) > 0 {
         case.pod["spec"]["priorityClassName"] = json!("tests-high");

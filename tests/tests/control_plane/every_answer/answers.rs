@@ -120,9 +120,6 @@ impl Answers {
         let simulated = &self.simulate["placed"][number];
         // Pods of a group are placed in any order.
         if simulated.is_object() && !self.is_a_group() {
-            if !names(&simulated["equalNodes"]).contains(node.as_str()) {
-                all.push(format!("simulate: {}; bound to {node}", simulated["equalNodes"]));
-            }
             let own = self::devices(&simulated["devices"]);
             if simulated["node"] == node.as_str() && own != *devices {
                 all.push(format!("simulate: {own:?}; has {devices:?}"));
@@ -132,6 +129,13 @@ impl Answers {
             all.push("capacity: none fits".to_owned());
         }
         all
+    }
+
+    /// Whether `simulate` names other best nodes for a pod than the one that it got.
+    pub(super) fn is_ranked_otherwise(&self, outcome: &Outcome) -> bool {
+        let best = &self.simulate["placed"][0]["equalNodes"];
+        let [Bound { node, .. }] = &outcome.bound[..] else { return false };
+        best.is_array() && !self.is_a_group() && !names(best).contains(node.as_str())
     }
 
     /// How the reasons for waiting differ from what the scheduler says.

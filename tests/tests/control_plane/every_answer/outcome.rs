@@ -62,6 +62,9 @@ impl Outcome {
         })
         .await;
         drop(waited);
+        if last.is_empty() {
+            return Ok(Self::denied("no pod of the Job is created"));
+        }
         let mut outcome = Self::default();
         let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
         for pod in &last {

@@ -87,10 +87,8 @@ impl Learning {
                 for (key, claim) in claims {
                     looked_at += 1;
                     end = Some(key.clone());
-                    if claim.is_allocated {
-                        if demand(view.held_by(key)).worth() > 0 {
-                            count(&mut self.claims, key, claim);
-                        }
+                    if claim.is_allocated && demand(view.held_by(key)).worth() > 0 {
+                        count(&mut self.claims, key, claim);
                     }
                 }
                 self.at = if looked_at == CLAIMS_PER_STEP {

@@ -111,13 +111,12 @@ fn gpus_by_annotation_go_to_the_workload() {
             annotations[default] = name.into();
         }
         let pod = pod(&annotations, &json!(bare));
-        match expected {
-            Some(expected) => assert_eq!(shares(&pod), [(expected.to_owned(), 0..2)], "{names:?}"),
-            None => {
-                let denied = read(&pod).unwrap_err().to_string();
-                let listed = format!("containers {} could get the devices", names.join(", "));
-                assert!(denied.contains(&listed), "{denied}");
-            }
+        if let Some(expected) = expected {
+            assert_eq!(shares(&pod), [(expected.to_owned(), 0..2)], "{names:?}");
+        } else {
+            let denied = read(&pod).unwrap_err().to_string();
+            let listed = format!("containers {} could get the devices", names.join(", "));
+            assert!(denied.contains(&listed), "{denied}");
         }
     }
 }

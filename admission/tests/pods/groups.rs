@@ -89,7 +89,8 @@ fn a_pod_gets_the_channel_of_its_compute_domain() {
     assert_eq!(claims[1]["resourceClaimTemplateName"], *template);
     let of_container = &pod["spec"]["containers"][0]["resources"]["claims"];
     assert_eq!(of_container[1], json!({ "name": "dranet-compute-domain" }));
-    assert_eq!(verdict.warnings, [""; 0]);
+    let [warning] = verdict.warnings.as_slice() else { unreachable!("{:?}", verdict.warnings) };
+    assert!(warning.contains("has no dranet.io/fabric-size"), "{warning}");
     let channel = verdict.planned.unwrap().channel.unwrap();
     assert_eq!(channel.metadata.name, Some(template));
     assert_eq!(admit(pod, &view, &policy).unwrap().pod, *pod, "decided anew it is the same");

@@ -38,7 +38,7 @@ fn admin_access_needs_the_label_of_the_namespace() {
     let labelled = namespace(json!({ "resource.kubernetes.io/admin-access": "true" }));
     let asked = with_template(&gpu(&json!({ "adminAccess": true })));
     for (known, is_refused) in
-        [(&[][..], true), (&[namespace(json!({}))], true), (&[labelled.clone()], false)]
+        [(&[][..], true), (&[namespace(json!({}))], true), (std::slice::from_ref(&labelled), false)]
     {
         let cluster = Cluster::of(known, node(|_| {}));
         for command in ["explain", "simulate", "lint"] {
@@ -58,7 +58,9 @@ fn a_pod_that_is_evicted_after_it_is_bound_is_named() {
     let tainted = move |object: &mut Value| {
         if object["kind"] == "ResourceSlice" {
             let devices = object["spec"]["devices"].as_array_mut().unwrap();
-            devices.iter_mut().for_each(|device| device["taints"] = taint.clone());
+            for device in devices {
+                device["taints"] = taint.clone();
+            }
         }
     };
     let cluster = Cluster::of(&[], tainted);
@@ -100,7 +102,9 @@ fn changes_that_nobody_can_make_are_not_proposed() {
         }
         if object["kind"] == "ResourceSlice" {
             let devices = object["spec"]["devices"].as_array_mut().unwrap();
-            devices.iter_mut().for_each(|device| device["taints"] = taint.clone());
+            for device in devices {
+                device["taints"] = taint.clone();
+            }
         }
     };
     let cluster = Cluster::of(&[], tainted);

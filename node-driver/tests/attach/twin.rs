@@ -121,7 +121,7 @@ fn a_host_is_the_same_after_any_pod() {
         stage.new_pod();
         let mut attached = stage.attach(stage.plan(json!({"interface": {"name": "net1"}})));
         dice.shuffle(&mut all);
-        let changes = &all[..1 + dice.below(7)];
+        let changes = &all[..=dice.below(7)];
         let text = changes.join("\n") + "\ntrue\n";
         shell(&script, &text, |line| stage.in_pod(line));
         if dice.below(4) == 0 {
@@ -145,6 +145,7 @@ fn shell(script: &Path, text: &str, run: impl Fn(&str) -> String) -> String {
     run(&format!("sh {}", script.display()))
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test has no arguments")]
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }

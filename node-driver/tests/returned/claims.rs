@@ -86,7 +86,7 @@ pub(crate) fn a_claim_is_not_undone_while_a_hook_attaches_it() {
     node.effects.apply(&plan).unwrap();
     let hook = turn::take_claim(&paths.claim(uid)).unwrap();
     thread::scope(|scope| {
-        let undone = scope.spawn(|| in_namespace(&stage, || node.unprepare(uid)));
+        let undone = scope.spawn(|| in_namespace(&stage, || node.unprepare(uid).map_err(Box::new)));
         attach_as_a_hook(&node, &stage, &plan);
         assert!(!undone.is_finished());
         drop(hook);
@@ -100,7 +100,9 @@ pub(crate) fn a_claim_is_not_undone_while_a_hook_attaches_it() {
     let refused = thread::scope(|scope| {
         let told = scope.spawn(|| namespaces::hand_over(&socket, uid, &stage.pod));
         let (stream, _) = listener.accept().unwrap();
-        assert!(in_namespace(&stage, || node.answer_hook(&stream)).unwrap().is_none());
+        assert!(
+            in_namespace(&stage, || node.answer_hook(&stream).map_err(Box::new)).unwrap().is_none()
+        );
         told.join().unwrap().unwrap_err()
     });
     assert_eq!(refused.kind(), ErrorKind::NotFound);

@@ -23,6 +23,7 @@ mod places;
 mod ports;
 mod preempt;
 mod spread;
+mod spread_constraint;
 mod terms;
 mod why_not;
 

@@ -4,7 +4,7 @@ use super::amounts::{Amounts, requests};
 use super::claims::{self, ClaimSource};
 use super::node_facts::Tolerated;
 use super::ports::HostPort;
-use super::spread::Spread;
+use super::spread_constraint::Spread;
 use super::terms::{Labels, Term};
 use crate::names::job_label;
 use crate::placement::{Affinity, Placement};

@@ -1,13 +1,11 @@
 //! Pods that are bound and evicted later: taints with the effect `NoExecute` that are tolerated for a
 //! time only.
 
+use super::node_facts::NO_EXECUTE;
 use super::nodes::NodeInfo;
 use super::{Ask, NodeFacts, Room};
 use dra_allocator::{ClaimAllocation, Device, DeviceId, DeviceResult};
 use std::fmt;
-
-/// Taints with this effect end pods that have their devices or node already.
-pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 /// The end of a pod after it is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]

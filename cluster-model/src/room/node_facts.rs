@@ -1,7 +1,6 @@
 //! What a node says of itself besides its labels, which the view has: its resources and taints.
 
 use super::amounts::Amounts;
-use super::eviction::NO_EXECUTE;
 use super::why_not::WhyNot;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint, Toleration};
 use std::fmt;
@@ -140,6 +139,9 @@ impl NodeFacts {
         })
     }
 }
+
+/// Taints with this effect end pods that have their devices or node already.
+pub(super) const NO_EXECUTE: &str = "NoExecute";
 
 const NO_SCHEDULE: &str = "NoSchedule";
 

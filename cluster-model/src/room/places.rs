@@ -60,7 +60,9 @@ impl Room<'_> {
             self.share(domain, &mut places);
         }
         for spread in resolved.spreading.iter().filter(|spread| spread.counts_itself()) {
-            spread.share(&mut places, |it| self.label(it.node, spread.key()));
+            let counts = places.iter_mut();
+            let counts = counts.map(|it| (self.label(it.node, spread.key()), &mut it.count));
+            spread.share(&mut counts.collect::<Vec<_>>());
         }
         places.retain(|places| places.count > 0);
         places

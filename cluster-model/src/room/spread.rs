@@ -1,53 +1,10 @@
-//! Topology spread constraints that must hold (`plugins/podtopologyspread`).
+//! What topology spread constraints allow now (`plugins/podtopologyspread`).
 
 use super::ask::Ask;
-use super::places::Places;
-use super::terms::Term;
+use super::spread_constraint::Spread;
 use super::why_not::WhyNot;
 use super::{NodeFacts, Room};
-use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use std::collections::BTreeMap;
-
-/// The policy with which nodes count although the pod cannot run there.
-const IGNORE: &str = "Ignore";
-
-/// A constraint with `DoNotSchedule`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Spread {
-    /// The node label whose values are the domains, and the pods that count.
-    term: Term,
-    /// How many more pods a domain may have than the one with the fewest.
-    max_skew: i64,
-    /// With fewer domains than this, the fewest is 0.
-    min_domains: usize,
-    /// Whether only nodes count that the pod's node selector and affinity allow.
-    honors_affinity: bool,
-    /// Whether only nodes count whose taints the pod tolerates.
-    honors_taints: bool,
-}
-
-impl Spread {
-    /// The constraints of a pod that must hold; the others only make a node less preferred.
-    pub(super) fn of(pod: &Pod) -> Vec<Self> {
-        let all =
-            pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
-        let must = all.filter(|it| it.when_unsatisfiable == "DoNotSchedule");
-        must.map(|wire| Self::new(wire, pod)).collect()
-    }
-
-    fn new(wire: &TopologySpreadConstraint, pod: &Pod) -> Self {
-        let is_ignored = |policy: &Option<String>| policy.as_deref() == Some(IGNORE);
-        let min_domains = wire.min_domains.and_then(|number| usize::try_from(number).ok());
-        Self {
-            term: Term::of_spread(wire, pod.metadata.labels.as_ref()),
-            max_skew: wire.max_skew.into(),
-            min_domains: min_domains.unwrap_or(1),
-            honors_affinity: !is_ignored(&wire.node_affinity_policy),
-            // The default is Ignore.
-            honors_taints: wire.node_taints_policy.as_deref() == Some("Honor"),
-        }
-    }
-}
 
 /// The domains of a constraint, and how many pods count in each.
 pub(super) struct Spreading<'k> {
@@ -87,29 +44,26 @@ impl Spreading<'_> {
         fewest.saturating_add(self.spread.max_skew)
     }
 
-    /// Limits places for pods of the kind that has the constraint. `value` is a node's of the label.
-    pub(super) fn share<'l>(
-        &self,
-        places: &mut [Places<'_>],
-        value: impl Fn(&Places<'_>) -> Option<&'l str>,
-    ) {
+    /// Limits the numbers of pods of the kind that has the constraint, each with the node's value of the
+    /// label.
+    pub(super) fn share(&self, places: &mut [(Option<&str>, &mut usize)]) {
         let mut room: BTreeMap<&str, i64> = BTreeMap::new();
-        for it in places.iter() {
-            let count = i64::try_from(it.count).unwrap_or(i64::MAX);
-            let sum = room.entry(value(it).unwrap_or_default()).or_default();
+        for (value, count) in places.iter() {
+            let count = i64::try_from(**count).unwrap_or(i64::MAX);
+            let sum = room.entry(value.unwrap_or_default()).or_default();
             *sum = sum.saturating_add(count);
         }
         let most = self.most(|value| room.get(value).copied().unwrap_or_default());
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
-        for it in places {
-            let Some(value) = value(it) else {
-                it.count = 0;
+        for (value, count) in places {
+            let Some(value) = *value else {
+                **count = 0;
                 continue;
             };
             let open = most.saturating_sub(self.pods_in(value));
             let left = left.entry(value).or_insert_with(|| usize::try_from(open).unwrap_or(0));
-            it.count = it.count.min(*left);
-            *left -= it.count;
+            **count = (**count).min(*left);
+            *left -= **count;
         }
     }
 }

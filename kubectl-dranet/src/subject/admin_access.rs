@@ -1,14 +1,19 @@
 //! Claims with `adminAccess`, which the API server accepts only in namespaces that are labelled for it
 //! (`pkg/registry/resource/resourceclaim`).
 
-use super::{Beside, Subject};
+use super::Subject;
 use serde_json::Value;
 
 /// The label of namespaces whose claims may ask for `adminAccess` (`resource.k8s.io/v1`).
 const LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// Marks pods whose claims of the same file the API server refuses.
-pub(super) fn refuse(subjects: &mut [Subject], beside: &Beside, objects: &[Value]) {
+/// Marks pods whose claims the API server refuses. `find` finds a claim or template of the same file by
+/// kind, name and namespace.
+pub(super) fn refuse<'o>(
+    subjects: &mut [Subject],
+    objects: &[Value],
+    find: impl Fn(&str, &str, &str) -> Option<&'o Value>,
+) {
     for Subject { pod, refused, .. } in subjects {
         if refused.is_some() {
             continue;
@@ -20,7 +25,7 @@ pub(super) fn refuse(subjects: &mut [Subject], beside: &Beside, objects: &[Value
                 Some(name) => ("ResourceClaimTemplate", name),
                 None => ("ResourceClaim", entry["resourceClaimName"].as_str()?),
             };
-            let object = beside.find(kind, name, namespace)?;
+            let object = find(kind, name, namespace)?;
             let why = problem(object, namespace, objects)?;
             Some(format!("cannot be scheduled: its {kind} `{name}` {why}"))
         });

@@ -32,7 +32,7 @@ impl Beside {
 
     /// Marks pods whose claims the API server refuses; `objects` has the namespaces that are known.
     pub(crate) fn refuse(&self, subjects: &mut [Subject], objects: &[Value]) {
-        admin_access::refuse(subjects, self, objects);
+        admin_access::refuse(subjects, objects, |kind, name, of| self.find(kind, name, of));
     }
 
     /// A claim or template of the files.

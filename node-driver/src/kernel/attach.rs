@@ -34,6 +34,7 @@ mod own_table;
 mod pod_settings;
 pub mod rdma;
 pub mod record;
+mod route_message;
 mod routes;
 mod rules;
 mod same_network;

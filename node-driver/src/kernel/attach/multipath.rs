@@ -2,7 +2,7 @@
 //! whole (`fib_sync_down_dev` in `net/ipv4/fib_semantics.c`), and other traffic loses its way.
 
 use crate::kernel::attach::AttachError;
-use crate::kernel::attach::routes::{is_attribute_of_request, parsed};
+use crate::kernel::attach::route_message::{is_attribute_of_request, parsed};
 use crate::kernel::dump::dump_each;
 use crate::model::host_link::{HostLink, HostRoute};
 use netlink_packet_route::RouteNetlinkMessage;

@@ -2,10 +2,11 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::multipath::{self, Current};
+use crate::kernel::attach::route_message::parsed;
 use crate::kernel::attach::setting::{Found, Home, Restored, Setting};
 use crate::model::host_link::{HostLink, HostRoute, TABLE_MAIN};
 use cluster_model::network_config::IpPrefix;
-use netlink_packet_core::{DecodeError, Emitable, Parseable};
+use netlink_packet_core::{DecodeError, Emitable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
@@ -17,8 +18,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::slice;
 
-/// Bytes of `struct rtmsg`.
-const ROUTE_HEADER: usize = 12;
 /// `ESRCH`.
 const NO_ROUTE: i32 = 3;
 /// `RTPROT_DHCP`.
@@ -282,23 +281,6 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
         message.attributes.push(RouteAttribute::Oif(index));
     }
     Ok(message)
-}
-
-/// Whether the kernel takes it with a request; the others are state from when the route was read.
-pub(super) fn is_attribute_of_request(attribute: &RouteAttribute) -> bool {
-    !matches!(attribute, RouteAttribute::CacheInfo(_))
-}
-
-/// Reads a recorded message.
-pub(super) fn parsed(text: &str) -> Result<RouteMessage, DecodeError> {
-    let digits: Vec<u8> = text.bytes().collect();
-    let bytes: Option<Vec<u8>> = digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok())
-        .collect();
-    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
-    let bytes = bytes.ok_or_else(|| DecodeError::from("not a route message"))?;
-    RouteMessage::parse(bytes.as_slice())
 }
 
 fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {

@@ -1,0 +1,45 @@
+//! Topology spread constraints of pods that must hold (`plugins/podtopologyspread`).
+
+use super::terms::Term;
+use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+
+/// The policy with which nodes count although the pod cannot run there.
+const IGNORE: &str = "Ignore";
+
+/// A constraint with `DoNotSchedule`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Spread {
+    /// The node label whose values are the domains, and the pods that count.
+    pub(super) term: Term,
+    /// How many more pods a domain may have than the one with the fewest.
+    pub(super) max_skew: i64,
+    /// With fewer domains than this, the fewest is 0.
+    pub(super) min_domains: usize,
+    /// Whether only nodes count that the pod's node selector and affinity allow.
+    pub(super) honors_affinity: bool,
+    /// Whether only nodes count whose taints the pod tolerates.
+    pub(super) honors_taints: bool,
+}
+
+impl Spread {
+    /// The constraints of a pod that must hold; the others only make a node less preferred.
+    pub(super) fn of(pod: &Pod) -> Vec<Self> {
+        let all =
+            pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
+        let must = all.filter(|it| it.when_unsatisfiable == "DoNotSchedule");
+        must.map(|wire| Self::new(wire, pod)).collect()
+    }
+
+    fn new(wire: &TopologySpreadConstraint, pod: &Pod) -> Self {
+        let is_ignored = |policy: &Option<String>| policy.as_deref() == Some(IGNORE);
+        let min_domains = wire.min_domains.and_then(|number| usize::try_from(number).ok());
+        Self {
+            term: Term::of_spread(wire, pod.metadata.labels.as_ref()),
+            max_skew: wire.max_skew.into(),
+            min_domains: min_domains.unwrap_or(1),
+            honors_affinity: !is_ignored(&wire.node_affinity_policy),
+            // The default is Ignore.
+            honors_taints: wire.node_taints_policy.as_deref() == Some("Honor"),
+        }
+    }
+}

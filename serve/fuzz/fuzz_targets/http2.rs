@@ -18,7 +18,7 @@ const OTHERS: usize = 64;
 // Any frames on a connection are answered or end the connection, and keep nobody out.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     SERVER.send(&frames::of(bytes));
-    if RUNS.fetch_add(1, Ordering::Relaxed) % OTHERS == 0 {
+    if RUNS.fetch_add(1, Ordering::Relaxed).is_multiple_of(OTHERS) {
         SERVER.answers_others();
     }
 });

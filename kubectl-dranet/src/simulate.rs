@@ -22,18 +22,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] = &[
-    "Deployment",
-    "LimitRange",
-    "Namespace",
-    "Node",
-    "Pod",
-    "PriorityClass",
-    "ResourceQuota",
-    "RuntimeClass",
-];
-/// The same, if nodes are added that copy existing ones.
+/// The kinds of a subject, if nodes are added that copy existing ones.
 const WITH_MACHINES: &[&str] = &[
     "Deployment",
     "LimitRange",
@@ -72,7 +61,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
         notes.extend(asked.remarks);
         beside.extend(asked.beside);
     }
-    let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
+    let kinds = if args.added.is_empty() { subject::KINDS } else { WITH_MACHINES };
     let mut more = vec![PODS.all("nodes are assumed to run no pods")];
     more.extend(beside.namespaces(&source::namespaces(&subjects, Some("default"))));
     let mut seen =

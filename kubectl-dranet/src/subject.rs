@@ -20,7 +20,7 @@ use std::path::Path;
 use workload::{of_object, remarks};
 
 /// Kinds of objects that are kept in addition to the view.
-const KINDS: &[&str] = &[
+pub(crate) const KINDS: &[&str] = &[
     "Deployment",
     "LimitRange",
     "Namespace",

@@ -1,9 +1,9 @@
 //! What topology spread constraints allow now (`plugins/podtopologyspread`).
 
+use super::Room;
 use super::ask::Ask;
 use super::spread_constraint::Spread;
 use super::why_not::WhyNot;
-use super::{NodeFacts, Room};
 use std::collections::BTreeMap;
 
 /// The domains of a constraint, and how many pods count in each.
@@ -102,8 +102,7 @@ impl Room<'_> {
         let facts = self.nodes.facts(node)?;
         let has_all = ask.spread.iter().all(|it| self.label(node, &it.term.topology_key).is_some());
         let is_allowed = !spread.honors_affinity || ask.placement.allows(self.view, node);
-        let is_tolerated = |facts: &NodeFacts| facts.untolerated(&ask.tolerations).is_none();
-        let is_open = !spread.honors_taints || is_tolerated(facts);
+        let is_open = !spread.honors_taints || facts.untolerated(&ask.tolerations).is_none();
         let value = self.label(node, &spread.term.topology_key);
         value.filter(|_| has_all && is_allowed && is_open)
     }

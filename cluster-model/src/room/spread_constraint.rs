@@ -31,13 +31,12 @@ impl Spread {
     }
 
     fn new(wire: &TopologySpreadConstraint, pod: &Pod) -> Self {
-        let is_ignored = |policy: &Option<String>| policy.as_deref() == Some(IGNORE);
         let min_domains = wire.min_domains.and_then(|number| usize::try_from(number).ok());
         Self {
             term: Term::of_spread(wire, pod.metadata.labels.as_ref()),
             max_skew: wire.max_skew.into(),
             min_domains: min_domains.unwrap_or(1),
-            honors_affinity: !is_ignored(&wire.node_affinity_policy),
+            honors_affinity: wire.node_affinity_policy.as_deref() != Some(IGNORE),
             // The default is Ignore.
             honors_taints: wire.node_taints_policy.as_deref() == Some("Honor"),
         }

@@ -35,13 +35,9 @@ pub(super) fn refuse<'o>(
 /// Why the API server refuses a claim or template in this namespace, if it asks for `adminAccess`.
 /// `objects` has the namespaces that are known.
 pub(crate) fn problem(object: &Value, namespace: &str, objects: &[Value]) -> Option<String> {
-    let spec = match object["kind"].as_str() {
-        Some("ResourceClaimTemplate") => &object["spec"]["spec"],
-        _ => &object["spec"],
-    };
-    let requests = spec["devices"]["requests"].as_array().into_iter().flatten();
-    let mut requests = requests.filter(|request| request["exactly"]["adminAccess"] == true);
-    requests.next()?;
+    if !asks(object) {
+        return None;
+    }
     let known = objects
         .iter()
         .find(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace);
@@ -55,4 +51,14 @@ pub(crate) fn problem(object: &Value, namespace: &str, objects: &[Value]) -> Opt
          \"true\", and namespace `{namespace}` {state}; an administrator can set it: `kubectl label \
          namespace {namespace} {LABEL}=true`"
     ))
+}
+
+/// Whether a claim or template asks for `adminAccess`.
+pub(super) fn asks(object: &Value) -> bool {
+    let spec = match object["kind"].as_str() {
+        Some("ResourceClaimTemplate") => &object["spec"]["spec"],
+        _ => &object["spec"],
+    };
+    let mut requests = spec["devices"]["requests"].as_array().into_iter().flatten();
+    requests.any(|request| request["exactly"]["adminAccess"] == true)
 }

@@ -25,8 +25,7 @@ impl Beside {
     /// Whether namespaces are labelled for what the claims ask for, if they ask for `adminAccess`.
     pub(crate) fn namespaces(&self, names: &BTreeSet<String>) -> Vec<Query> {
         let without = "it is not known whether namespaces allow adminAccess";
-        let asks = |object: &Value| object.to_string().contains("\"adminAccess\":true");
-        let names = names.iter().filter(|_| self.0.iter().any(asks));
+        let names = names.iter().filter(|_| self.0.iter().any(admin_access::asks));
         names.map(|name| NAMESPACES.one("", name, without)).collect()
     }
 

@@ -66,6 +66,7 @@ impl<'a> Installation<'a> {
     /// scope. The other objects stay, since a namespace or a resource definition that is being
     /// deleted would block the next test.
     pub async fn install(plane: &'a ControlPlane, scope: &'a Scope) -> anyhow::Result<Self> {
+        let installation = Self::installed(plane, scope);
         for name in [
             "manifests/namespace.yaml",
             "manifests/crd-nicaddresses.yaml",
@@ -82,13 +83,19 @@ impl<'a> Installation<'a> {
             "manifests/fabric-controller-policy.yaml",
             "components/kubeadm-scheduler/scheduler-ext-rbac.yaml",
         ] {
-            for object in without_deployments(&deploy(name))? {
-                manifest::apply(&plane.client(), object, NAMESPACE).await?;
-            }
+            installation.apply(name).await?;
         }
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         scope.apply_file(&deploy("manifests/device-class.yaml")).await?;
-        Ok(Self::installed(plane, scope))
+        Ok(installation)
+    }
+
+    /// Applies the objects of a file of `deploy`, except Deployments. They stay, as roles do.
+    pub async fn apply(&self, name: &str) -> anyhow::Result<()> {
+        for object in without_deployments(&deploy(name))? {
+            manifest::apply(&self.plane.client(), object, NAMESPACE).await?;
+        }
+        Ok(())
     }
 
     /// An installation whose objects of `deploy` exist already.

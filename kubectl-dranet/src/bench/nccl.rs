@@ -8,6 +8,7 @@
 //! logs.
 
 use super::measured::{Measured, OutputError};
+use cluster_model::names::annotation;
 use serde_json::{Value, json};
 
 /// Size of the data by default, in bytes: large enough that bandwidth counts and not latency.
@@ -110,8 +111,10 @@ fn variable(name: &str, value: &str) -> Value {
 }
 
 /// Completes a pod. Processes of a pod exchange data in memory, of which containers have 64 MiB
-/// otherwise. The first pod gets its relay.
+/// otherwise. The first pod gets its relay, which needs no devices.
 pub(super) fn complete(pod: &mut Value, is_first: bool) {
+    let workload = pod["spec"]["containers"][0]["name"].clone();
+    pod["metadata"]["annotations"][annotation::CONTAINERS] = workload;
     let spec = &mut pod["spec"];
     spec["volumes"] = json!([{ "name": MEMORY, "emptyDir": { "medium": "Memory" } }]);
     let mounts = json!([{ "name": MEMORY, "mountPath": "/dev/shm" }]);

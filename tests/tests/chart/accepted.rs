@@ -65,7 +65,7 @@ async fn the_policies_are_valid(plane: Arc<ControlPlane>) -> anyhow::Result<()> 
                 scope.apply(object).await?;
             }
         }
-        assert_eq!(names.len(), 6, "{names:?}");
+        assert_eq!(names.len(), 7, "{names:?}");
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(plane.client());
         for name in names {
             eventually(SOON, async || {

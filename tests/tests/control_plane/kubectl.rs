@@ -224,7 +224,7 @@ async fn doctor_names_missing_permissions_of_a_component(
             answer(&[&args[..], &["--kubeconfig", &kubeconfig]].concat())
         };
         let lacks = "error: service account {namespace}/admission of admission may not create \
-                     resourceclaimtemplates.resource.k8s.io, so annotated pods are denied";
+                     resourceclaimtemplates.resource.k8s.io, so annotated pods are admitted and wait";
         let lacks = lacks.replace("{namespace}", namespace);
         scope.apply_yaml(ADMISSION).await?;
         let (text, code) = doctor()?;

@@ -22,11 +22,14 @@ pub(crate) fn tests() -> Vec<Test> {
 /// The GPUs of the machine. The file for NCCL has all of them if the claim has none.
 const GPUS: usize = 4;
 
+/// Sysfs of the machine shows all that the file has, so containers get it only where this is set.
+const TOPOLOGY_FILE: [&str; 2] = ["--container-nccl-topo-file", "true"];
+
 /// Two pods from one template: the scheduler gives each a NIC that our driver
 /// published, and the runtime gives each the devices of that NIC.
 async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_machine(&plane, "rdma", &[], async |machine, scope| {
-        machine.start_driver(&[]).await?;
+        machine.start_driver(&TOPOLOGY_FILE).await?;
         let seen = two_pods(scope, machine).await?;
         let all: BTreeSet<_> = seen.iter().flat_map(Told::devices).collect();
         // uverbs and umad of two virtual functions, and the one rdma_cm.
@@ -67,7 +70,8 @@ async fn a_container_with_two_claims_has_the_data_of_both(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_machine(&plane, "two", &[], async |machine, scope| {
-        machine.start_driver(&["--management-devices", "true"]).await?;
+        let flags = [&TOPOLOGY_FILE[..], &["--management-devices", "true"]].concat();
+        machine.start_driver(&flags).await?;
         template(scope).await?;
         let claim = json!({"resourceClaimTemplateName": "one-nic"});
         let mut pod = serde_json::to_value(pods::pod("user", &machine.name, claim)?)?;

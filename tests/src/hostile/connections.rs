@@ -53,6 +53,12 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "503 for the oldest, 413 for what is too large",
     ),
     Attempt::in_suite(
+        "node",
+        "routes_of_a_dhcp_server_take_no_traffic_of_the_pod",
+        "A DHCP server of the NIC's network: routes to 0.0.0.0/1, 128.0.0.0/1 and the cluster's services",
+        "They are in a table that only the lease's address selects; the pod's own traffic stays on its own network",
+    ),
+    Attempt::in_suite(
         "chart",
         "metrics_are_closed_by_default",
         "Reading metrics and health from the pod network or the host's network",

@@ -35,6 +35,7 @@ pub(crate) fn tests() -> Vec<Test> {
         features_that_an_interface_cannot_have_are_named,
         the_hosts_programs_stay_behind,
         an_address_from_dhcp_is_renewed_and_released,
+        routes_of_a_dhcp_server_take_no_traffic_of_the_pod,
         without_a_dhcp_server_the_container_does_not_start,
         the_claims_status_follows_the_lease,
         with_nri_the_hook_does_dhcp_and_kernel_settings,
@@ -190,18 +191,29 @@ pub(crate) struct Server {
 
 impl Server {
     fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
-        Self::offering(plane, ["10.66.0.50", "10.66.0.60"], LEASE)
+        Self::offering(plane, RANGE, LEASE)
     }
 
     /// Starts one that gives addresses of this range, for this number of seconds.
     pub(crate) fn offering(
         plane: &ControlPlane,
+        range: [&str; 2],
+        lease: u32,
+    ) -> anyhow::Result<Self> {
+        Self::routing(plane, range, lease, &["172.30.0.0/16"])
+    }
+
+    /// Starts one that gives these routes too.
+    fn routing(
+        plane: &ControlPlane,
         [first, last]: [&str; 2],
         lease: u32,
+        routes: &[&str],
     ) -> anyhow::Result<Self> {
         shell("ip addr replace 10.66.0.1/24 dev rail0-peer")?;
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
+        let routes: Vec<_> = routes.iter().map(|route| format!("{route} 10.66.0.1")).collect();
         fs::write(path("leases"), "")?;
         fs::write(
             path("conf"),
@@ -209,9 +221,10 @@ impl Server {
                 "start {first}\nend {last}\ninterface rail0-peer\n\
                  lease_file {}\npidfile {}\nmin_lease 1\noption lease {lease}\n\
                  option subnet 255.255.255.0\noption router 10.66.0.1\noption mtu 1400\n\
-                 option staticroutes 172.30.0.0/16 10.66.0.1\n",
+                 option staticroutes {}\n",
                 path("leases"),
                 path("pid"),
+                routes.join(", "),
             ),
         )?;
         let process = Program::new(Path::new("/bin/busybox"), plane.logs())
@@ -246,6 +259,9 @@ impl Server {
         Ok(lines.map(str::to_owned).collect())
     }
 }
+
+/// The addresses that it gives.
+const RANGE: [&str; 2] = ["10.66.0.50", "10.66.0.60"];
 
 /// The duration of a lease in seconds; it is renewed after half of it.
 const LEASE: u32 = 8;
@@ -290,6 +306,31 @@ async fn an_address_from_dhcp_is_renewed_and_released(
         server.has(1).await?;
         plugin::unprepare(machine, &claim).await.done()?;
         server.has(0).await?;
+        sandbox.close()?;
+        shell("ip addr del 10.66.0.1/24 dev rail0-peer").map(drop)
+    })
+    .await
+}
+
+/// Two halves are as good as a default route, and the cluster's services are in `10.96.0.0/16`.
+async fn routes_of_a_dhcp_server_take_no_traffic_of_the_pod(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_played_machine(&plane, "greedy", &[NIC], async |machine, scope| {
+        let routes = ["0.0.0.0/1", "128.0.0.0/1", "10.96.0.0/24"];
+        let _server = Server::routing(&plane, RANGE, LEASE, &routes)?;
+        machine.start_driver(&[]).await?;
+        let parameters = json!({"interface": {"name": "net1", "dhcp": true}});
+        let claim = prepared(scope, machine, "greedy", parameters).await?;
+        let sandbox = Sandbox::open("greedy")?;
+        plugin::starts(machine, &claim, &sandbox).await?;
+        let main = sandbox.ip("-4 route show dev net1")?;
+        assert!(main.lines().all(|route| route.starts_with("10.66.0.0/24")), "{main}");
+        let own = sandbox.ip("-4 route show table all dev net1 proto dhcp")?;
+        for route in routes {
+            assert!(own.contains(&format!("{route} via 10.66.0.1 table ")), "{route}: {own}");
+        }
+        plugin::unprepare(machine, &claim).await.done()?;
         sandbox.close()?;
         shell("ip addr del 10.66.0.1/24 dev rail0-peer").map(drop)
     })

@@ -230,8 +230,7 @@ impl Pending {
         if plan.plugin.is_none() {
             warnings.extend(quota::demanded_limit(&plan, &namespace, view));
         }
-        let spec = typed.spec.clone().unwrap_or_default();
-        if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &spec), view) {
+        if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &typed), view) {
             match policy.quota_escape {
                 QuotaEscape::Deny => return Err(intent.deny(escape).into()),
                 QuotaEscape::Warn => warnings.push(escape),

@@ -1,20 +1,37 @@
-//! Detects claims that escape a quota, and `LimitRange`s that refuse pods with claims.
+//! Detects claims that escape a quota of the namespace or of Kueue, and `LimitRange`s that refuse pods with claims.
 //!
 //! A quota on an extended resource of GPUs counts container limits, but not the claim that
 //! replaces them, unless the claim's class stands for that resource: then the API server counts
 //! the claim too. A `LimitRange` that bounds the resource refuses pods without such limits.
+
+mod kueue;
 
 use crate::claim::class_names;
 use crate::intent::{Intent, of_driver};
 use crate::plan::Plan;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::MinorVersion;
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use std::collections::BTreeSet;
+
+/// Why the claim escapes the quotas that count a pod's limits: those of its namespace, or Kueue's.
+pub(crate) fn escape(
+    intent: &Intent,
+    plan: &Plan,
+    (namespace, pod): (&str, &Pod),
+    view: &ClusterView,
+) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    of_namespace(intent, plan, (namespace, spec), view).or_else(|| {
+        // Beside GPUs of a device plugin the limits stay.
+        let has_gpus = intent.gpus > 0 && plan.plugin.is_none();
+        has_gpus.then(|| kueue::escape(pod, intent.resource.is_some())).flatten()
+    })
+}
 
 /// Why the claim escapes the quotas of its namespace: some limit the replaced resource,
 /// and none counts the claim.
-pub(crate) fn escape(
+fn of_namespace(
     intent: &Intent,
     plan: &Plan,
     place: (&str, &PodSpec),

@@ -121,8 +121,8 @@ pub struct PolicyArgs {
     /// What happens to a pod while no machine is known: none has been seen yet and none is remembered
     #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
     pub unknown_shape: UnknownShape,
-    /// What happens to a pod whose namespace has a quota on GPU limits; the claim that replaces the
-    /// limits would not count against it
+    /// What happens to a pod whose namespace has a quota on GPU limits, or that is in a queue of Kueue;
+    /// the claim that replaces the limits would not count against it
     #[arg(long, value_enum, default_value_t = QuotaEscape::Deny)]
     pub quota_escape: QuotaEscape,
     /// Scheduler for pods that get a claim, if they name none or default-scheduler

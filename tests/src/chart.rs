@@ -81,11 +81,23 @@ pub const WITHOUT_PODS: [&str; 4] = [
     "--set=scheduler.nodeSelector.none=none",
 ];
 
-/// A folder with the chart's next version, which adds a field to the definition of NodeTopology.
+/// A folder with the chart's next version, which has one more value, and adds a field to the definition
+/// of NodeTopology.
 pub fn next() -> anyhow::Result<TempDir> {
     let next = tempfile::tempdir()?;
     copy(&folder(), next.path())?;
     edit(&next.path().join("Chart.yaml"), "\nversion: 0.1.0", "\nversion: 0.2.0")?;
+    edit(&next.path().join("values.yaml"), "\nlog:\n", "\nnext:\n  is: new\nlog:\n")?;
+    edit(
+        &next.path().join("README.md"),
+        "| `log.level` |",
+        "| `next.is` | `new` | New |\n| `log.level` |",
+    )?;
+    edit(
+        &next.path().join("values.schema.json"),
+        "\n    \"log\": {",
+        "\n    \"next\": {\"type\": \"object\"},\n    \"log\": {",
+    )?;
     edit(
         &next.path().join("files/crd-nodetopologies.yaml"),
         "              fabric:\n",

@@ -77,25 +77,19 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         let given = allocations(scope).await?;
         assert_eq!(given.len(), 4);
 
+        let next = next.path().display().to_string();
+        let upgrade = ["upgrade", "dranet", &next, IN_NAMESPACE, "--set=log.level=debug"];
+        // The values of a release have none for what is new in the chart.
+        let reused = [&upgrade[..], &["--reuse-values"]].concat();
+        let refused = helm.run(reused).await.unwrap_err().to_string();
+        let told = "the value next.is is not set; to keep the values of a release, upgrade with \
+                    --reset-then-reuse-values";
+        assert!(refused.contains(told), "{refused}");
         for (round, command) in [
-            (
-                0,
-                vec![
-                    "upgrade",
-                    "dranet",
-                    &next.path().display().to_string(),
-                    "--set=log.level=debug",
-                ],
-            ),
-            (1, vec!["rollback", "dranet", "1"]),
-        ]
-        .map(|(round, args)| (round, args.into_iter().map(str::to_owned).collect::<Vec<_>>()))
-        {
-            let words = command.iter().map(String::as_str).collect::<Vec<_>>();
-            let done = helm.run(match round {
-                0 => with_values(&words),
-                _ => [&words[..], &[IN_NAMESPACE]].concat(),
-            });
+            (0, [&upgrade[..], &["--reset-then-reuse-values"]].concat()),
+            (1, vec!["rollback", "dranet", "1", IN_NAMESPACE]),
+        ] {
+            let done = helm.run(command.clone());
             let pods = meanwhile(scope, round, done).await?;
             assert!(pods > 0, "no pod was created during `{}`", command[0]);
             installation.answers().await?;

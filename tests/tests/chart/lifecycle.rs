@@ -61,13 +61,6 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         let before = objects(&plane.client()).await?;
 
         helm.run(with_values(&["install", "dranet", ".", "--create-namespace"])).await?;
-        // As the fabric controller copies them from labels that these nodes lack.
-        for level in ["block", "nvlink-domain"] {
-            for key in [level.to_owned(), format!("{level}-from")] {
-                label(&plane.client(), &nodes[0], &format!("topology.dranet.io/{key}"), "x")
-                    .await?;
-            }
-        }
         let mut installation = Installation::installed(&plane, scope);
         installation.publish_gb300(&nodes[0]).await?;
         installation.start_replica(0, &["--fabric-controller"]).await?;
@@ -109,6 +102,13 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
 
         installation.kill_admission();
         installation.kill_fabric_controller(0);
+        // As the fabric controller copies them; it removes those without a source while it runs.
+        for level in ["block", "nvlink-domain"] {
+            for key in [level.to_owned(), format!("{level}-from")] {
+                label(&plane.client(), &nodes[0], &format!("topology.dranet.io/{key}"), "x")
+                    .await?;
+            }
+        }
         for name in ["b", "c", "d", "waits"] {
             scope.delete_pod(name).await?;
         }

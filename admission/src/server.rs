@@ -17,6 +17,7 @@ mod plans;
 mod recent;
 mod review;
 pub(crate) mod templates;
+mod told;
 mod writer;
 
 pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};

@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +34,7 @@ pub fn router_with_health(
     registry: Registry,
     health: MethodRouter,
 ) -> Router {
-    let registry = Arc::new(registry);
+    let registry = Arc::new([registry, build()]);
     Router::new()
         .route("/healthz", health)
         .route("/readyz", get(ready).with_state(readiness))
@@ -55,9 +56,21 @@ async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", waiting.join(", ")))
 }
 
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+/// `dranet_build_info`, with the version.
+fn build() -> Registry {
+    let mut registry = Registry::with_prefix("dranet");
+    let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "What runs", version);
+    registry
+}
+
+async fn metrics(State(registries): State<Arc<[Registry; 2]>>) -> Response {
     let mut text = String::new();
-    match encode(&mut text, &registry) {
+    let [own, build] = &*registries;
+    let encoded = encode_registry(&mut text, own)
+        .and_then(|()| encode_registry(&mut text, build))
+        .and_then(|()| encode_eof(&mut text));
+    match encoded {
         Ok(()) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()

@@ -7,6 +7,7 @@ use super::plans::Plans;
 use super::recent::RecentPins;
 use super::review::{self, Answer, Review};
 use super::templates::Templates;
+use super::told;
 use crate::plan::Policy;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -118,7 +119,7 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>, caller: Caller) -> Admi
     // A separate task, so that a panic ends this request but not its connection.
     let decided = tokio::spawn(decide(Arc::clone(app), Arc::clone(request), caller)).await;
     let decided = decided.unwrap_or(Err(DecisionError::Failed));
-    let Answer { response, template: needed } = match decided {
+    let Answer { response, template: needed, denied_for } = match decided {
         Ok(answer) => answer,
         Err(error) => {
             tracing::error!(%error, "Decision failed");
@@ -127,6 +128,10 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>, caller: Caller) -> Admi
             return failed(AdmissionResponse::from(&**request), &error, is_passing);
         }
     };
+    if let Some(reason) = denied_for {
+        app.metrics.count_denial(reason);
+        told::denied(request, reason, &response.result.message);
+    }
     let Some(needed) = needed.filter(|_| response.allowed) else {
         app.metrics.count(Outcome::new(&response));
         return response;
@@ -138,6 +143,7 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>, caller: Caller) -> Admi
     app.metrics.count(Outcome::new(&response));
     if !request.dry_run {
         app.templates.expect(&needed.key, needed.template.as_ref());
+        told::patched(request, &needed.key.name);
         if let Some(join) = needed.join {
             app.metrics.count_plan(join);
         }

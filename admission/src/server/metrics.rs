@@ -60,6 +60,11 @@ struct OutcomeLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct JoinLabel {
     join: &'static str,
 }
@@ -78,6 +83,7 @@ struct TemplateLabel {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     requests: Family<OutcomeLabel, Counter>,
+    denials: Family<ReasonLabel, Counter>,
     plans: Family<JoinLabel, Counter>,
     pub(super) cache: PlanCache,
     templates: Counter,
@@ -102,6 +108,7 @@ impl Metrics {
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
         let metrics = Self {
             requests: Family::default(),
+            denials: Family::default(),
             plans: Family::default(),
             cache: PlanCache::default(),
             templates: Counter::default(),
@@ -109,6 +116,8 @@ impl Metrics {
             seconds,
         };
         registry.register("requests", "Objects reviewed", metrics.requests.clone());
+        let help = "Pods denied, by the annotation that cannot be served";
+        registry.register("denials", help, metrics.denials.clone());
         registry.register("plans", "Pods planned, by the join", metrics.plans.clone());
         let help = "Plan lookups, by whether the plan was cached";
         registry.register("plan_cache", help, metrics.cache.0.clone());
@@ -122,6 +131,10 @@ impl Metrics {
 
     pub(super) fn count(&self, outcome: Outcome) {
         self.requests.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    pub(super) fn count_denial(&self, reason: &'static str) {
+        self.denials.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     pub(super) fn count_plan(&self, join: &'static str) {

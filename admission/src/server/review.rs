@@ -23,7 +23,15 @@ pub(super) struct Answer {
     pub(super) response: AdmissionResponse,
     /// The template of the patched pod.
     pub(super) template: Option<NeededTemplate>,
+    /// What the pod is denied for: an annotation, its size or its format. `None` if it is admitted.
+    pub(super) denied_for: Option<&'static str>,
 }
+
+/// What a pod is denied for that is larger than Kubernetes or a plan allows.
+const TOO_LARGE: &str = "size";
+
+/// What a request is denied for that cannot be read.
+const MALFORMED: &str = "format";
 
 /// A pod's template and the join of its plan.
 #[derive(Debug)]
@@ -70,12 +78,12 @@ pub(super) fn begin(
 ) -> Review {
     let response = AdmissionResponse::from(request);
     let Some(object) = &request.object else {
-        return refuse(response, "the request holds no pod".to_owned()).into();
+        return refuse(response, MALFORMED, "the request holds no pod".to_owned()).into();
     };
     let pod = match serde_json::to_value(object) {
         Ok(pod) => in_namespace(pod, request.namespace.as_deref()),
         Err(error) => {
-            return refuse(response, format!("failed to read the pod: {error}")).into();
+            return refuse(response, MALFORMED, format!("failed to read the pod: {error}")).into();
         }
     };
     if let Some(stored) = request.old_object.as_ref() {
@@ -104,7 +112,9 @@ fn update(
     });
     let (stored, typed): (Value, Pod) = match read {
         Ok(read) => read,
-        Err(error) => return refuse(response, format!("failed to read the stored pod: {error}")),
+        Err(error) => {
+            return refuse(response, MALFORMED, format!("failed to read the stored pod: {error}"));
+        }
     };
     let patched = put_back(pod, &stored, &GpuResources::new(&typed, view));
     let warnings = reapplied::warning(&patched).into_iter().collect();
@@ -149,28 +159,28 @@ fn allow(response: AdmissionResponse, pod: &Value, verdict: Verdict) -> Answer {
     response.warnings = (!verdict.warnings.is_empty()).then_some(verdict.warnings);
     let response = match response.clone().with_patch(rewrite::patch(pod, &verdict.pod)) {
         Ok(patched) => patched,
-        Err(error) => return refuse(response, Chain(&error).to_string()),
+        Err(error) => return refuse(response, MALFORMED, Chain(&error).to_string()),
     };
     let join = verdict.planned.as_ref().map(|planned| planned.plan.join);
     let template = verdict.planned.map(|planned| planned.template);
     Answer {
         response,
         template: verdict.template.map(|key| NeededTemplate { key, template, join }),
+        denied_for: None,
     }
 }
 
 fn deny(response: AdmissionResponse, error: &AdmitError) -> Answer {
-    refuse(
-        response,
-        match error {
-            AdmitError::Denied(denial) => denial.to_string(),
-            AdmitError::TooLarge(_) | AdmitError::Malformed(_) => Chain(error).to_string(),
-        },
-    )
+    let (reason, why) = match error {
+        AdmitError::Denied(denial) => (denial.annotation(), denial.to_string()),
+        AdmitError::TooLarge(_) => (TOO_LARGE, Chain(error).to_string()),
+        AdmitError::Malformed(_) => (MALFORMED, Chain(error).to_string()),
+    };
+    refuse(response, reason, why)
 }
 
-fn refuse(response: AdmissionResponse, why: String) -> Answer {
-    Answer { response: response.deny(why), template: None }
+fn refuse(response: AdmissionResponse, reason: &'static str, why: String) -> Answer {
+    Answer { response: response.deny(why), template: None, denied_for: Some(reason) }
 }
 
 /// Adds the namespace, which the request always has, to the pod.

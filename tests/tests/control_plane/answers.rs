@@ -152,6 +152,17 @@ async fn metrics_count_the_responses(plane: Arc<ControlPlane>) -> anyhow::Result
         let denied = replica.metrics().await?;
         assert!((grown(&after, &denied, &outcome("Denied")) - 1.0).abs() < 0.5, "{denied:?}");
         assert!(grown(&after, &denied, &outcome("Patched")).abs() < 0.5, "{denied:?}");
+        let denials = "dranet_admission_denials_total{reason=\"dranet.io/aligned-nics\"}";
+        assert!((grown(&after, &denied, denials) - 1.0).abs() < 0.5, "{denied:?}");
+        let version = format!("dranet_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+        assert!((grown(&before, &denied, &version)).abs() < 0.5 && denied.contains_key(&version));
+        let log = replica.process().tail(usize::MAX);
+        let lines = |event: &str, pod: &str| {
+            let of_pod = log.lines().filter(|it| it.contains(event) && it.contains(pod));
+            of_pod.filter(|it| it.contains(scope.namespace())).count()
+        };
+        assert_eq!(lines("Denied", "\"Pod/three\""), 1, "{log}");
+        assert_eq!(lines("Patched", "\"Pod/p0\""), 1, "{log}");
         Ok(())
     })
     .await

@@ -161,6 +161,19 @@ fn every_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
+fn every_alert_leads_to_a_page_and_a_heading() {
+    let rules = read("deploy/chart/files/rules.yaml");
+    let links = rules.split("runbook_url: RUNBOOKS/").skip(1);
+    let links: Vec<&str> = links.filter_map(|rest| rest.lines().next()).collect();
+    assert_eq!(links.len(), rules.matches("- alert: ").count());
+    for link in links {
+        let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let page = read(format!("docs/{file}"));
+        assert!(anchor.is_empty() || anchors(&page).contains(anchor), "no heading for `{link}`");
+    }
+}
+
+#[test]
 fn every_page_of_the_book_is_in_its_summary() {
     let docs = repository().join("docs");
     let summary = links(&read("docs/SUMMARY.md"));

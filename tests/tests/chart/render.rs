@@ -247,6 +247,15 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
         ("hostPath", &["--values=platforms/topology.yaml"], &[]),
         ("resourceclaims/status", &["--values=platforms/topology.yaml"], &[]),
         ("/var/run/nri", &[], &["--set=nodeDriver.attach=nri"]),
+        (
+            "runbook_url: https://docs.example.com/dranet/operate/nic-down.html",
+            &["--set=monitoring.monitor=PodMonitor", "--set=monitoring.rules=true"],
+            &[
+                "--set=monitoring.monitor=PodMonitor",
+                "--set=monitoring.rules=true",
+                "--set=monitoring.runbooks=https://docs.example.com/dranet",
+            ],
+        ),
         ("kind: DeviceClass", &["--values=platforms/topology.yaml"], &[]),
         ("--scheduler-name", &[], &["--set=scheduler.extender=dedicated"]),
         ("scheduler-ext", &[], &["--set=scheduler.extender=kubeadm"]),

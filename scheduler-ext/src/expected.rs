@@ -69,19 +69,31 @@ impl FabricRoom {
         for node in nodes {
             all.whole_nodes += u32::from(node.is_whole);
             for (demand, share) in mix.shares() {
-                if demand.nodes != 1 || *share < COMMON {
-                    continue;
+                match demand.nodes {
+                    1 if *share >= COMMON => all.add(*demand, node.room.fits(*demand).collect()),
+                    1 => {}
+                    _ => all.add(*demand, vec![u32::from(node.serves_a_member(*demand))]),
                 }
-                let fits: Vec<u32> = node.room.fits(*demand).collect();
-                let pods = all.pods.entry(*demand).or_default();
-                pods.resize(fits.len(), 0);
-                pods.iter_mut().zip(fits).for_each(|(pods, fits)| *pods += fits);
             }
         }
-        for (demand, _) in mix.shares().iter().filter(|(demand, _)| demand.nodes > 1) {
-            all.pods.insert(*demand, vec![all.whole_nodes / demand.nodes]);
+        for (demand, gangs) in all.pods.iter_mut().filter(|(demand, _)| demand.nodes > 1) {
+            gangs.iter_mut().for_each(|nodes| *nodes /= demand.nodes);
         }
         all
+    }
+
+    fn add(&mut self, demand: Demand, fits: Vec<u32>) {
+        let pods = self.pods.entry(demand).or_default();
+        pods.resize(fits.len(), 0);
+        pods.iter_mut().zip(fits).for_each(|(pods, fits)| *pods += fits);
+    }
+}
+
+impl NodeRoom {
+    /// Whether nothing is in use, and a pod of the gang finds its devices. A node that has lost a
+    /// NIC can be whole and too small.
+    fn serves_a_member(&self, gang: Demand) -> bool {
+        self.is_whole && self.room.fits(Demand { nodes: 1, ..gang }).last() > Some(0)
     }
 }
 
@@ -138,5 +150,34 @@ impl Expected {
     /// What is free on each fabric. Nodes without a fabric are under the empty name.
     pub fn fabrics(&self) -> &BTreeMap<String, FabricRoom> {
         &self.fabrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::score::Free;
+
+    /// One of three empty nodes has lost a NIC: neither single pods nor gangs of whole nodes count it.
+    #[test]
+    fn gangs_count_the_nodes_that_serve_their_pods() {
+        let node = |nics: u32, is_whole: bool| NodeRoom {
+            room: FreeCells::new(vec![vec![Free::new(8, nics)]]),
+            pods: Arc::default(),
+            is_whole,
+        };
+        let mix: Mix = "8x8=1,2*8x8=1,2*8x7=1".parse().unwrap();
+        for (nodes, single, gangs_of_8, gangs_of_7) in [
+            (vec![node(8, true), node(8, true), node(7, true)], 2, 1, 1),
+            (vec![node(8, true), node(7, true)], 1, 0, 1),
+            (vec![node(7, true), node(7, true)], 0, 0, 1),
+            (vec![node(8, true), node(8, false)], 2, 0, 0),
+        ] {
+            let room = FabricRoom::new(nodes.iter(), &mix);
+            let of = |gpus, nics, nodes| room.pods[&Demand { gpus, nics, nodes }].clone();
+            assert_eq!(of(8, 8, 1), [single], "{room:?}");
+            assert_eq!(of(8, 8, 2), [gangs_of_8], "{room:?}");
+            assert_eq!(of(8, 7, 2), [gangs_of_7], "{room:?}");
+        }
     }
 }

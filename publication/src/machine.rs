@@ -97,11 +97,11 @@ impl Machine {
         let own = nics.partition_point(|nic| !can_be_given(nic));
         let known = known.with(&nics[own..], &gone);
         number(&mut nics, &known.numbers());
-        let rails = Rails::new(&nics[own..], &known, (file.as_ref(), &rules.nic_rail));
+        let rails = Rails::new(&nics[own..], &gone, &known, (file.as_ref(), &rules.nic_rail));
         number(&mut nics, rails.numbers());
         let topology = with_bonds(rails.shown_in(topology.to_spec()), &nics);
         let host = rails.condition().into_iter().collect();
-        nics.extend(renumbered(gone, &nics, rails.numbers()));
+        nics.extend(gone);
         Self { nics, topology, anomalies, host, rails: known }
     }
 
@@ -197,21 +197,6 @@ fn number(nics: &mut [NicState], numbers: &BTreeMap<PciAddress, u32>) {
         let address = physical.or_else(|| nic.address());
         nic.rail = address.and_then(|address| numbers.get(&address)).copied();
     }
-}
-
-/// NICs that the machine no longer has, with the rails that they had, unless another NIC has one of these now.
-fn renumbered(
-    mut gone: Vec<NicState>,
-    nics: &[NicState],
-    numbers: &BTreeMap<PciAddress, u32>,
-) -> Vec<NicState> {
-    for nic in &mut gone {
-        let mut others = nics.iter().filter(|other| other.link_type == nic.link_type);
-        if nic.rail.is_some() && others.any(|other| other.rail == nic.rail) {
-            nic.rail = nic.address().and_then(|address| numbers.get(&address).copied());
-        }
-    }
-    gone
 }
 
 /// Gives out each port once. A physical function with virtual functions that pods or virtual machines can

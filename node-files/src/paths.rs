@@ -67,6 +67,11 @@ impl Paths {
         self.claim(uid).join("plan.json")
     }
 
+    /// A copy of the plan in memory, which a fault of the disk does not reach.
+    pub fn plan_copy(&self, uid: &str) -> PathBuf {
+        self.run.join("plans").join(format!("{uid}.json"))
+    }
+
     /// The file that a container sees as `/etc/dranet/devices.json`.
     pub fn devices(&self, uid: &str) -> PathBuf {
         self.claim(uid).join("devices.json")

@@ -62,7 +62,6 @@ fn records(sandboxes: &[(&str, Option<&str>)]) -> BTreeMap<String, AttachRecord>
                 sandbox,
                 leases,
                 links: BTreeMap::new(),
-                plan: None,
                 is_attached: true,
                 is_left: false,
             },

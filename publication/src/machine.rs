@@ -8,7 +8,7 @@ use crate::fabric::fabric;
 use crate::health::PortErrors;
 use crate::held::Held;
 use crate::judge::{Rules, Verdict, WithheldReason, judge};
-use crate::network::NetworkFacts;
+use crate::network::{NetworkFacts, Withheld};
 use crate::nic::{self, MachineFacts, NicState, OtherFunction, device_name};
 use crate::order;
 use crate::rails::file::RailsFile;
@@ -94,10 +94,9 @@ impl Machine {
         topology = topology.on_fabric(fabric);
         locate(&mut nics, &topology, cloud);
         order::by_cells(&mut nics, &topology, can_be_given);
-        let own = nics.partition_point(|nic| !can_be_given(nic));
-        let known = known.with(&nics[own..], &gone);
+        let known = known.with(&ports(&nics), &gone);
         number(&mut nics, &known.numbers());
-        let rails = Rails::new(&nics[own..], &gone, &known, (file.as_ref(), &rules.nic_rail));
+        let rails = Rails::new(&ports(&nics), &gone, &known, (file.as_ref(), &rules.nic_rail));
         number(&mut nics, rails.numbers());
         let topology = with_bonds(rails.shown_in(topology.to_spec()), &nics);
         let host = rails.condition().into_iter().collect();
@@ -132,6 +131,16 @@ impl Machine {
 /// Whether the host can give a NIC.
 fn can_be_given(nic: &NicState) -> bool {
     matches!(judge(nic, &Rules::default()), Verdict::Given(_))
+}
+
+/// The NICs that have rails, if they are compute NICs: those that the host can give, and ports of NICs' own
+/// switches, whose functions it gives.
+fn ports(nics: &[NicState]) -> Vec<&NicState> {
+    let is_port = |nic: &&NicState| {
+        let kept = nic.kept.as_ref().map(|kept| &kept.reason);
+        can_be_given(nic) || kept == Some(&Withheld::SwitchPort)
+    };
+    nics.iter().filter(is_port).collect()
 }
 
 impl Usage {

@@ -13,7 +13,7 @@ use crate::attribute::Text;
 use crate::health::{PortErrors, Problem, Vitals};
 use crate::held::Holding;
 use crate::lag::{Lag, lags};
-use crate::network::{Interface, NetworkFacts, Withheld};
+use crate::network::{Interface, NetworkFacts, VETH, Withheld};
 use cluster_model::names::LATE_PLACE;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +32,6 @@ const HOLDERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"
 
 /// Kinds of virtual interfaces that a pod can be given.
 const VIRTUAL_KINDS: [&str; 5] = ["dummy", "ipvlan", "macvlan", VETH, "vlan"];
-
-/// The kind of the pairs by which network plugins connect pods.
-const VETH: &str = "veth";
 
 /// Name prefixes of interfaces that network plugins create.
 const PLUGIN_PREFIXES: [&str; 12] = [
@@ -76,8 +73,11 @@ pub struct NicState {
     pub name: String,
     /// Its kind of link.
     pub link_type: LinkType,
-    /// Its PCI function; `None` for a virtual interface.
+    /// Its PCI function, or that of which it is a part; `None` for a virtual interface.
     pub function: Option<PciFunction>,
+    /// The scalable function that it is, `mlx5_core.sf.4`: a part of a PCI function with an RDMA device of its
+    /// own (`Documentation/networking/devlink/devlink-port.rst`).
+    pub part: Option<String>,
     /// Its RDMA device.
     pub rdma: Option<RdmaDevice>,
     /// Its own network interface as sysfs has it, also if the kernel was not asked for interfaces.
@@ -225,6 +225,12 @@ impl NicState {
         is_usable(function) && is_first && (self.rdma.is_some() || self.netdev.is_some())
     }
 
+    /// Whether it has a port of its own: a virtual or scalable function has that of its physical function.
+    pub fn is_port(&self) -> bool {
+        self.function.as_ref().is_some_and(|it| it.physical_function.is_none())
+            && self.part.is_none()
+    }
+
     /// Whether it is one end of a pair by which a network plugin connects a pod.
     pub fn is_veth(&self) -> bool {
         self.interface.as_ref().is_some_and(|it| it.kind.as_deref() == Some(VETH))
@@ -290,8 +296,9 @@ pub fn nics(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<NicState> {
     let host =
         Host { snapshot, network, withheld: network.withheld(), lags: lags(snapshot, network) };
     let functions = snapshot.pci.iter().filter_map(|function| host.function(function));
+    let parts = snapshot.rdma.iter().filter_map(|rdma| host.scalable_function(rdma));
     let interfaces = network.interfaces.iter().filter_map(|interface| host.interface(interface));
-    functions.chain(interfaces).collect()
+    functions.chain(parts).chain(interfaces).collect()
 }
 
 /// What the host does with interfaces.
@@ -307,7 +314,7 @@ impl Host<'_> {
     /// A network controller, or a function with an RDMA device.
     fn function(&self, function: &PciFunction) -> Option<NicState> {
         let address = function.address;
-        let rdma = self.snapshot.rdma_device(address);
+        let rdma = self.snapshot.rdma_of(address).find(|rdma| rdma.part.is_none());
         if function.class >> 16 != CLASS_NETWORK && rdma.is_none() {
             return None;
         }
@@ -317,6 +324,7 @@ impl Host<'_> {
         let netdev = self
             .snapshot
             .netdevs_of(address)
+            .filter(|netdev| !netdev.is_of_scalable_function())
             .find(|netdev| interface.is_none_or(|interface| interface.name == netdev.name));
         Some(NicState {
             name: device_name(address),
@@ -333,6 +341,29 @@ impl Host<'_> {
         })
     }
 
+    /// The scalable function that has this RDMA device.
+    fn scalable_function(&self, rdma: &RdmaDevice) -> Option<NicState> {
+        let (address, part) = (rdma.pci?, rdma.part.as_ref()?);
+        let function = self.snapshot.function(address)?;
+        let mut netdevs = self.snapshot.netdevs_of(address);
+        let netdev = netdevs.find(|netdev| netdev.part.as_ref() == Some(part));
+        let interface = netdev.and_then(|netdev| self.network.interface(&netdev.name));
+        let number = part.rsplit('.').next().unwrap_or_default();
+        Some(NicState {
+            name: format!("{}-sf-{number}", device_name(address)),
+            link_type: link_type(function, Some(rdma)),
+            function: Some(function.clone()),
+            part: Some(part.clone()),
+            rdma: Some(rdma.clone()),
+            netdev: netdev.cloned(),
+            interface: interface.cloned(),
+            lower: self.lower(interface),
+            link_degraded: self.snapshot.is_link_degraded(function),
+            kept: interface.and_then(|interface| self.keeps_interface(interface)),
+            ..NicState::default()
+        })
+    }
+
     /// A virtual interface that a pod can be given.
     fn interface(&self, interface: &Interface) -> Option<NicState> {
         let kind = interface.kind.as_deref()?;
@@ -340,21 +371,23 @@ impl Host<'_> {
         if !VIRTUAL_KINDS.contains(&kind) || is_plugin {
             return None;
         }
-        let reason = self.withheld.get(&interface.index);
+        let kept = self.keeps_interface(interface);
         // The host's end of a pod's own interface comes and goes with the pod, and nobody misses it.
-        if kind == VETH && matches!(reason, Some(Withheld::Member(_))) {
+        if kind == VETH && matches!(kept, Some(Kept { reason: Withheld::Member(_), .. })) {
             return None;
         }
         Some(NicState {
             name: interface_device_name(&interface.name),
             interface: Some(interface.clone()),
             lower: self.lower(Some(interface)),
-            kept: reason.map(|reason| Kept {
-                reason: reason.clone(),
-                interface: Some(interface.name.clone()),
-            }),
+            kept,
             ..NicState::default()
         })
+    }
+
+    fn keeps_interface(&self, interface: &Interface) -> Option<Kept> {
+        let reason = self.withheld.get(&interface.index)?.clone();
+        Some(Kept { reason, interface: Some(interface.name.clone()) })
     }
 
     fn lower(&self, interface: Option<&Interface>) -> Option<String> {
@@ -365,9 +398,10 @@ impl Host<'_> {
     /// shows another namespace than netlink, a pod's veth `eth0` must not count as the
     /// function's interface.
     fn interfaces_of(&self, address: PciAddress) -> Vec<&Interface> {
-        let names = self.snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
-        names
-            .filter_map(|name| self.network.interface(name))
+        let netdevs = self.snapshot.netdevs_of(address);
+        netdevs
+            .filter(|netdev| !netdev.is_of_scalable_function())
+            .filter_map(|netdev| self.network.interface(&netdev.name))
             .filter(|interface| matches!(interface.kind.as_deref(), None | Some("ipoib")))
             .collect()
     }
@@ -377,11 +411,10 @@ impl Host<'_> {
     fn keeps(&self, function: &PciFunction, own: &[&Interface], lag: Option<&Lag>) -> Option<Kept> {
         let bond = lag.map(|lag| &lag.bond);
         let used = own.iter().copied().chain(bond).find_map(|interface| {
-            let reason = self.withheld.get(&interface.index)?;
+            let kept = self.keeps_interface(interface)?;
             let is_port = bond.is_some_and(|bond| interface.master == Some(bond.index))
-                && matches!(reason, Withheld::Member(_));
-            let interface = Some(interface.name.clone());
-            (!is_port).then(|| Kept { reason: reason.clone(), interface })
+                && matches!(kept.reason, Withheld::Member(_));
+            (!is_port).then_some(kept)
         });
         let joined = lag.into_iter().flat_map(|lag| &lag.functions).chain([&function.address]);
         let is_named = || joined.into_iter().any(|it| self.network.is_for_host(&it.to_string()));

@@ -44,7 +44,7 @@ impl Rails {
     /// The rails of these NICs. They have the numbers by PCI address, which the expression sees. None gets the
     /// rail of one that a pod has and that is gone.
     pub(crate) fn new(
-        nics: &[NicState],
+        nics: &[&NicState],
         gone: &[NicState],
         known: &KnownRails,
         (file, expression): (Option<&RailsFile>, &Filter),

@@ -9,6 +9,7 @@ use crate::prepare::inventory::char_device;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use topology_graph::scalable_function;
 
 /// Directory of a class's devices below `sys`.
 const CLASSES: &str = "class";
@@ -138,20 +139,19 @@ fn renew(device: &mut PlannedDevice, all: &[(PathBuf, Now)]) -> Renewed {
     Renewed::Changed(change)
 }
 
-/// The device below this PCI function: of several, the one with the planned name. A soft device is
-/// below none, and has the name that an administrator gave it (`drivers/infiniband/sw`).
+/// The device below this PCI function or below its planned part: of several, the one with the planned name. A
+/// soft device is below none, and has the name that an administrator gave it
+/// (`drivers/infiniband/sw`).
 fn find<'n>(address: &str, planned: &PlannedRdma, all: &'n [(PathBuf, Now)]) -> Option<&'n Now> {
-    let mut soft = below("virtual", all);
-    let is_planned = |now: &&Now| now.name == planned.name;
-    below(address, all)
-        .find(is_planned)
-        .or_else(|| below(address, all).next())
-        .or_else(|| soft.find(is_planned))
-}
-
-/// Those with this part in their paths.
-fn below<'n>(part: &str, all: &'n [(PathBuf, Now)]) -> impl Iterator<Item = &'n Now> {
-    all.iter().filter(move |(path, _)| path.iter().any(|it| it == part)).map(|(_, now)| now)
+    let below = |place: &str| {
+        all.iter().filter(move |(path, _)| {
+            let part = path.to_str().and_then(scalable_function);
+            path.iter().any(|it| it == place) && part == planned.part.as_deref()
+        })
+    };
+    let is_planned = |(_, now): &&(PathBuf, Now)| now.name == planned.name;
+    let found = below(address).find(is_planned).or_else(|| below(address).next());
+    found.or_else(|| below("virtual").find(is_planned)).map(|(_, now)| now)
 }
 
 fn text(rdma: &PlannedRdma) -> String {

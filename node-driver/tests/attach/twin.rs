@@ -53,18 +53,24 @@ const SET: [&str; 9] = [
     "ipv6/conf/rail0/stable_secret=2001:db8::7",
 ];
 
-/// All of the state. Temporary and private values of the kernel are left out.
+/// All of the state. Temporary and private values of the kernel are left out. Of devlink and RDMA, what this
+/// kernel has.
 const LOOK: &str =
     "ip -o link; ip -d link show rail0; ip -o addr | sed s/.tentative//; ip token show dev rail0
 ip rule; ip -6 rule; ip route show table all | grep -v fe80: | sort
-ip neigh show nud permanent; tc qdisc show dev rail0; ethtool -k rail0 2>&1; ethtool -c rail0 2>&1
-ethtool -l rail0 2>&1; ethtool -g rail0 2>&1
-for i in rail0 rail1; do for f in ipv4 ipv6; do for d in conf neigh; do
-  for s in /proc/sys/net/$f/$d/$i/*; do echo $s $(cat $s 2>/dev/null); done
-done; done; done";
+ip neigh show nud permanent
+for d in rail0 rail1; do for k in qdisc class 'filter show ingress' 'filter show egress'; do
+  tc ${k%% *} show dev $d ${k##*show} 2>&1
+done; done
+for o in '' -k -c -l -g -a -A -x -n -P --show-priv-flags --show-fec --show-eee --show-phys -T -m; do
+  ethtool $o rail0 2>&1
+done
+devlink dev param show 2>&1; devlink port show 2>&1; rdma dev 2>&1; rdma link 2>&1; rdma system 2>&1
+grep -s '' /proc/sys/net/ipv[46]/conf/rail[01]/* /proc/sys/net/ipv[46]/neigh/rail[01]/*
+true";
 
 /// What root in a pod does. Some of it fails.
-const CHANGES: [&str; 34] = [
+const CHANGES: [&str; 46] = [
     "ip link set net1 down",
     "ip link set net1 name other0; ip link set other0 up",
     "ip link set net1 mtu 1300",
@@ -92,8 +98,20 @@ const CHANGES: [&str; 34] = [
     "ip neigh add 10.9.0.78 lladdr 02:00:00:00:cc:02 dev net1 nud permanent",
     "tc qdisc add dev net1 root netem delay 1ms",
     "tc qdisc add dev net1 clsact",
+    "tc qdisc add dev net1 root handle 1: tbf rate 1mbit burst 10k latency 50ms",
+    "tc qdisc add dev net1 ingress; tc filter add dev net1 ingress matchall action drop",
     "ethtool -K net1 gro off tso off tx off",
+    "ethtool -K net1 rx-gro-list on tx-nocache-copy on",
     "ethtool -L net1 combined 1",
+    "ethtool -L net1 rx 2 tx 2",
+    "ethtool -G net1 rx 256",
+    "ethtool -C net1 rx-usecs 99",
+    "ethtool -A net1 rx off tx off",
+    "ethtool -X net1 equal 1",
+    "ethtool -s net1 speed 1000 duplex full autoneg off",
+    "ip link set net1 vf 0 mac 02:00:00:00:dd:01 vlan 7",
+    "ip token set ::9 dev net1; echo 1 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down",
+    "devlink port param set net1 name x value 1 cmode runtime; rdma dev set net1 netns 1",
     "echo 1 > /proc/sys/net/ipv4/conf/net1/forwarding",
     "echo 1 > /proc/sys/net/ipv6/conf/net1/disable_ipv6",
     "echo 2001:db8::9 > /proc/sys/net/ipv6/conf/net1/stable_secret",

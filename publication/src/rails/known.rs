@@ -42,9 +42,9 @@ impl From<Written> for Numbered {
 impl KnownRails {
     /// With the NICs that are present now, and those of pods that the machine no longer has.
     #[must_use]
-    pub fn with(&self, nics: &[NicState], gone: &[NicState]) -> Self {
+    pub fn with(&self, nics: &[&NicState], gone: &[NicState]) -> Self {
         let mut now: BTreeMap<LinkType, BTreeSet<PciAddress>> = BTreeMap::new();
-        for nic in nics.iter().chain(gone) {
+        for nic in nics.iter().copied().chain(gone) {
             now.entry(nic.link_type).or_default().extend(address_with_rail(nic));
         }
         let held: BTreeSet<_> = gone.iter().filter_map(address_with_rail).collect();
@@ -97,7 +97,7 @@ impl Numbered {
 
 /// The address of a physical compute NIC with verbs; others have no rail of their own.
 pub(super) fn address_with_rail(nic: &NicState) -> Option<PciAddress> {
-    nic.address().filter(|_| nic.is_compute() && nic.physical_function().is_none())
+    nic.address().filter(|_| nic.is_compute() && nic.is_port())
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
 
     /// The rails of these NICs, after another look.
     fn numbers(known: &mut KnownRails, nics: &[NicState], gone: &[NicState]) -> Vec<u32> {
-        *known = known.with(nics, gone);
+        *known = known.with(&nics.iter().collect::<Vec<_>>(), gone);
         let numbers = known.numbers();
         let addresses = nics.iter().chain(gone).filter_map(address_with_rail);
         addresses.map(|address| numbers[&address]).collect()

@@ -8,6 +8,7 @@ use cluster_model::network_config::RdmaConfig;
 fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
     let rdma = PlannedRdma {
         name: "mlx5_0".into(),
+        part: None,
         ports: vec![1],
         chars: vec![],
         moves,

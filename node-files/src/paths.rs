@@ -67,9 +67,14 @@ impl Paths {
         self.claim(uid).join("plan.json")
     }
 
-    /// A copy of the plan in memory, which a fault of the disk does not reach.
+    /// Copies of all plans in memory, which a fault of the disk does not reach.
+    pub fn plan_copies(&self) -> PathBuf {
+        self.run.join("plans")
+    }
+
+    /// The copy of one plan.
     pub fn plan_copy(&self, uid: &str) -> PathBuf {
-        self.run.join("plans").join(format!("{uid}.json"))
+        self.plan_copies().join(format!("{uid}.json"))
     }
 
     /// The file that a container sees as `/etc/dranet/devices.json`.

@@ -143,15 +143,25 @@ fn renew(device: &mut PlannedDevice, all: &[(PathBuf, Now)]) -> Renewed {
 /// soft device is below none, and has the name that an administrator gave it
 /// (`drivers/infiniband/sw`).
 fn find<'n>(address: &str, planned: &PlannedRdma, all: &'n [(PathBuf, Now)]) -> Option<&'n Now> {
-    let below = |place: &str| {
-        all.iter().filter(move |(path, _)| {
-            let part = path.to_str().and_then(scalable_function);
-            path.iter().any(|it| it == place) && part == planned.part.as_deref()
-        })
-    };
-    let is_planned = |(_, now): &&(PathBuf, Now)| now.name == planned.name;
-    let found = below(address).find(is_planned).or_else(|| below(address).next());
-    found.or_else(|| below("virtual").find(is_planned)).map(|(_, now)| now)
+    let part = planned.part.as_deref();
+    let is_planned = |now: &&Now| now.name == planned.name;
+    below(address, part, all)
+        .find(is_planned)
+        .or_else(|| below(address, part, all).next())
+        .or_else(|| below("virtual", part, all).find(is_planned))
+}
+
+/// Those with this directory in their paths, of this scalable function or of none.
+fn below<'n>(
+    place: &str,
+    part: Option<&str>,
+    all: &'n [(PathBuf, Now)],
+) -> impl Iterator<Item = &'n Now> {
+    let found = all.iter().filter(move |(path, _)| {
+        let is_there = path.iter().any(|it| it == place);
+        is_there && path.to_str().and_then(scalable_function) == part
+    });
+    found.map(|(_, now)| now)
 }
 
 fn text(rdma: &PlannedRdma) -> String {

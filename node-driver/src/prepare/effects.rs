@@ -163,9 +163,9 @@ impl Effects {
         let uid = &plan.claim.uid;
         self.faults.reached("prepare:files:before");
         durable::create_dir(&self.paths.claim(uid))?;
-        let (copy, text) = (self.paths.plan_copy(uid), text_of(plan));
-        copy.parent().map_or(Ok(()), durable::create_dir)?;
-        durable::write_unsynced(&copy, &text)?;
+        let text = text_of(plan);
+        durable::create_dir(&self.paths.plan_copies())?;
+        durable::write_unsynced(&self.paths.plan_copy(uid), &text)?;
         durable::write_unsynced(&self.paths.plan(uid), &text)?;
         self.faults.reached("prepare:files:between");
         for (path, content) in self.files(plan) {

@@ -53,17 +53,18 @@ const SET: [&str; 9] = [
     "ipv6/conf/rail0/stable_secret=2001:db8::7",
 ];
 
-/// All of the state. Temporary and private values of the kernel are left out. Of devlink and RDMA, what this
-/// kernel has.
+/// All of the state. Temporary and private values of the kernel are left out, and what follows later, as whether
+/// there is a carrier. Of devlink and RDMA, what this kernel has.
 const LOOK: &str =
-    "ip -o link; ip -d link show rail0; ip -o addr | sed s/.tentative//; ip token show dev rail0
+    "(ip -o link; ip -d link show rail0) | sed 's/NO-CARRIER,//; s/ state [A-Z]* / /'
+ip -o addr | sed s/.tentative//; ip token show dev rail0
 ip rule; ip -6 rule; ip route show table all | grep -v fe80: | sort
 ip neigh show nud permanent
 for d in rail0 rail1; do for k in qdisc class 'filter show ingress' 'filter show egress'; do
   tc ${k%% *} show dev $d ${k##*show} 2>&1
 done; done
-for o in '' -k -c -l -g -a -A -x -n -P --show-priv-flags --show-fec --show-eee --show-phys -T -m; do
-  ethtool $o rail0 2>&1
+for o in '' -k -c -l -g -a -x -n -P --show-priv-flags --show-fec --show-eee -T -m; do
+  ethtool $o rail0 2>&1 | grep -v 'Link detected'
 done
 devlink dev param show 2>&1; devlink port show 2>&1; rdma dev 2>&1; rdma link 2>&1; rdma system 2>&1
 grep -s '' /proc/sys/net/ipv[46]/conf/rail[01]/* /proc/sys/net/ipv[46]/neigh/rail[01]/*

@@ -8,10 +8,10 @@ use crate::held::Held;
 use crate::history::History;
 use crate::judge::{Given, Rules};
 use crate::machine::{Facts, Usage};
-use crate::network::DefaultRoute;
+use crate::network::{DefaultRoute, NetworkFacts};
 use std::fmt::Write;
 use std::time::Instant;
-use topology_graph::{HostRoot, fixture};
+use topology_graph::{HostRoot, Snapshot, fixture};
 
 /// Plants `ADDRESS CLASS DRIVER [rdma LINK_LAYER] [net NAME]` lines.
 fn snapshot(lines: &str) -> Snapshot {
@@ -293,6 +293,13 @@ fn a_scalable_function_with_rdma_is_a_nic_of_its_own() {
     let scalable = given(snapshot, network).remove(0);
     assert_eq!(scalable.rdma.as_ref().map(|rdma| rdma.name.as_str()), Some("mlx5_2"));
     assert!(scalable.can_be_prepared());
+
+    // Without its own interface, a function has none: that of another is not taken for it.
+    let mut snapshot = snapshot.clone();
+    snapshot.netdevs.retain(|netdev| netdev.name != "own");
+    let function = nics(&snapshot, network).remove(0);
+    assert_eq!((&function.interface, &function.netdev), (&None, &None));
+    assert_eq!(withheld_of(&snapshot, network).len(), 1);
 
     // A pod has it, also its RDMA device.
     let (rules, now) = (Rules::default(), Instant::now());

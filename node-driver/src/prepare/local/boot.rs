@@ -115,6 +115,7 @@ impl LocalPreparer {
     fn sweep(&self) -> Result<(), FileError> {
         let paths = &self.effects.paths;
         durable::sweep(&paths.plugin(), &durable::temporaries_of(&paths.checkpoint()))?;
+        durable::sweep(&paths.plan_copies(), ".")?;
         durable::sweep(&paths.cdi, &format!(".{}", paths.cdi_prefix()))?;
         let hook = paths.hook();
         let name = hook.file_name().unwrap_or_default().to_string_lossy();

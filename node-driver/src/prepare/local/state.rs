@@ -153,8 +153,7 @@ impl LocalPreparer {
 
     /// UIDs of claims of which the memory has a plan.
     fn planned(&self) -> BTreeSet<String> {
-        let folder = self.effects.paths.plan_copy("any");
-        let names = folder.parent().map(names_in).unwrap_or_default().into_iter();
+        let names = names_in(&self.effects.paths.plan_copies()).into_iter();
         let uids = names.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned()));
         uids.filter(|uid| is_safe_uid(uid)).collect()
     }

@@ -114,11 +114,12 @@ impl Machine {
     }
 
     /// Withholds NICs whose driver is being loaded, and has pods evicted from those that it waits for, by
-    /// name.
+    /// the names of their functions.
     pub fn replace_driver(&mut self, withheld: &BTreeSet<String>, evicted: &BTreeSet<String>) {
         for nic in &mut self.nics {
-            nic.now.driver_is_loading = withheld.contains(&nic.name);
-            nic.now.driver_is_awaited = evicted.contains(&nic.name);
+            let function = nic.address().map_or_else(|| nic.name.clone(), device_name);
+            nic.now.driver_is_loading = withheld.contains(&function);
+            nic.now.driver_is_awaited = evicted.contains(&function);
         }
     }
 

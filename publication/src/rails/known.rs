@@ -84,11 +84,12 @@ impl Numbered {
         }
         let next = self.0.values().max().map_or(0, |last| last + 1);
         let places = missing.into_iter().map(|(former, number)| (Some(*former), *number));
+        let places = places.chain((next..).map(|number| (None, number)));
         let mut nics = self.0.clone();
-        for (nic, (former, number)) in
-            added.into_iter().zip(places.chain((next..).map(|it| (None, it))))
-        {
-            former.map(|former| nics.remove(&former));
+        for (nic, (former, number)) in added.into_iter().zip(places) {
+            if let Some(former) = former {
+                nics.remove(&former);
+            }
             nics.insert(nic, number);
         }
         Self(nics)

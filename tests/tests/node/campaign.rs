@@ -22,7 +22,7 @@ use tests::{
         pods, with_played_machine,
     },
     setting,
-    suite::Test,
+    suite::{Test, report},
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -151,6 +151,7 @@ async fn lives(
         whole.await.context(context)?;
         round += 1;
     }
+    report(&driver.table(round));
     Ok(())
 }
 

@@ -67,6 +67,16 @@ impl Paths {
         self.claim(uid).join("plan.json")
     }
 
+    /// Copies of all plans in memory, which a fault of the disk does not reach.
+    pub fn plan_copies(&self) -> PathBuf {
+        self.run.join("plans")
+    }
+
+    /// The copy of one plan.
+    pub fn plan_copy(&self, uid: &str) -> PathBuf {
+        self.plan_copies().join(format!("{uid}.json"))
+    }
+
     /// The file that a container sees as `/etc/dranet/devices.json`.
     pub fn devices(&self, uid: &str) -> PathBuf {
         self.claim(uid).join("devices.json")

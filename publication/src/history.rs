@@ -150,7 +150,10 @@ impl Seen {
 fn complete(nic: &NicState, snapshot: &mut Snapshot, network: &mut NetworkFacts, holding: Holding) {
     if let Some(rdma) = &nic.rdma
         && holding.rdma
-        && !snapshot.rdma.iter().any(|there| there.pci == rdma.pci || there.name == rdma.name)
+        && !snapshot
+            .rdma
+            .iter()
+            .any(|it| (it.pci, &it.part) == (rdma.pci, &rdma.part) || it.name == rdma.name)
     {
         snapshot.rdma.push(rdma.clone());
         snapshot.rdma.sort_by(|a, b| a.name.cmp(&b.name));
@@ -169,7 +172,10 @@ fn complete_interface(
     network: &mut NetworkFacts,
 ) {
     let function = nic.address();
-    let is_own = |netdev: &Netdev| function.is_some() && netdev.pci == function;
+    let is_own = |netdev: &Netdev| {
+        let is_part = nic.part.is_none() || netdev.part == nic.part;
+        function.is_some() && netdev.pci == function && is_part
+    };
     let own: Vec<String> = match function {
         Some(_) => {
             let own = snapshot.netdevs.iter().filter(|it| is_own(it));

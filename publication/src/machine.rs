@@ -8,7 +8,7 @@ use crate::fabric::fabric;
 use crate::health::PortErrors;
 use crate::held::Held;
 use crate::judge::{Rules, Verdict, WithheldReason, judge};
-use crate::network::NetworkFacts;
+use crate::network::{NetworkFacts, Withheld};
 use crate::nic::{self, MachineFacts, NicState, OtherFunction, device_name};
 use crate::order;
 use crate::rails::file::RailsFile;
@@ -94,14 +94,13 @@ impl Machine {
         topology = topology.on_fabric(fabric);
         locate(&mut nics, &topology, cloud);
         order::by_cells(&mut nics, &topology, can_be_given);
-        let own = nics.partition_point(|nic| !can_be_given(nic));
-        let known = known.with(&nics[own..], &gone);
+        let known = known.with(&ports(&nics), &gone);
         number(&mut nics, &known.numbers());
-        let rails = Rails::new(&nics[own..], &known, (file.as_ref(), &rules.nic_rail));
+        let rails = Rails::new(&ports(&nics), &gone, &known, (file.as_ref(), &rules.nic_rail));
         number(&mut nics, rails.numbers());
         let topology = with_bonds(rails.shown_in(topology.to_spec()), &nics);
         let host = rails.condition().into_iter().collect();
-        nics.extend(renumbered(gone, &nics, rails.numbers()));
+        nics.extend(gone);
         Self { nics, topology, anomalies, host, rails: known }
     }
 
@@ -115,11 +114,12 @@ impl Machine {
     }
 
     /// Withholds NICs whose driver is being loaded, and has pods evicted from those that it waits for, by
-    /// name.
+    /// the names of their functions.
     pub fn replace_driver(&mut self, withheld: &BTreeSet<String>, evicted: &BTreeSet<String>) {
         for nic in &mut self.nics {
-            nic.now.driver_is_loading = withheld.contains(&nic.name);
-            nic.now.driver_is_awaited = evicted.contains(&nic.name);
+            let function = nic.address().map_or_else(|| nic.name.clone(), device_name);
+            nic.now.driver_is_loading = withheld.contains(&function);
+            nic.now.driver_is_awaited = evicted.contains(&function);
         }
     }
 
@@ -132,6 +132,16 @@ impl Machine {
 /// Whether the host can give a NIC.
 fn can_be_given(nic: &NicState) -> bool {
     matches!(judge(nic, &Rules::default()), Verdict::Given(_))
+}
+
+/// The NICs that have rails, if they are compute NICs: those that the host can give, and ports of NICs' own
+/// switches, whose functions it gives.
+fn ports(nics: &[NicState]) -> Vec<&NicState> {
+    let is_port = |nic: &&NicState| {
+        let kept = nic.kept.as_ref().map(|kept| &kept.reason);
+        can_be_given(nic) || kept == Some(&Withheld::SwitchPort)
+    };
+    nics.iter().filter(is_port).collect()
 }
 
 impl Usage {
@@ -197,21 +207,6 @@ fn number(nics: &mut [NicState], numbers: &BTreeMap<PciAddress, u32>) {
         let address = physical.or_else(|| nic.address());
         nic.rail = address.and_then(|address| numbers.get(&address)).copied();
     }
-}
-
-/// NICs that the machine no longer has, with the rails that they had, unless another NIC has one of these now.
-fn renumbered(
-    mut gone: Vec<NicState>,
-    nics: &[NicState],
-    numbers: &BTreeMap<PciAddress, u32>,
-) -> Vec<NicState> {
-    for nic in &mut gone {
-        let mut others = nics.iter().filter(|other| other.link_type == nic.link_type);
-        if nic.rail.is_some() && others.any(|other| other.rail == nic.rail) {
-            nic.rail = nic.address().and_then(|address| numbers.get(&address).copied());
-        }
-    }
-    gone
 }
 
 /// Gives out each port once. A physical function with virtual functions that pods or virtual machines can

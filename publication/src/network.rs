@@ -77,14 +77,17 @@ pub struct Interface {
 /// The most interfaces on top of each other (`MAX_NEST_DEV` in `include/linux/netdevice.h`).
 const MOST_LAYERS: usize = 8;
 
-/// Kinds of interfaces that reach nothing without the one below them. Below those of InfiniBand is an
-/// interface that stays on the host.
-const UPPER: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
+/// Kinds of interfaces whose link is not below them, but the other end of a pair; and that of IP over InfiniBand,
+/// below which is an interface that stays on the host.
+const NOT_UPPER: [&str; 4] = ["ipoib", "netkit", VETH, "vxcan"];
 
-/// Whether an interface of this kind reaches nothing without the one below it.
+/// Whether an interface of this kind reaches nothing without its link, which is below it: a VLAN, a tunnel.
 pub fn is_upper(kind: &str) -> bool {
-    UPPER.contains(&kind)
+    !NOT_UPPER.contains(&kind)
 }
+
+/// The kind of the pairs by which network plugins connect pods.
+pub(crate) const VETH: &str = "veth";
 
 /// Bus of Hyper-V's paravirtual devices.
 const VMBUS: &str = "vmbus";

@@ -9,48 +9,23 @@
 //! is no NIC; a `Device` is the form of the API; a [`LateNic`](crate::late::LateNic) hands a verdict to
 //! preparation. In node-driver a `HostLink` is what the host gets back, and a `PlannedDevice` what a claim has.
 
+mod found;
+
 use crate::attribute::Text;
 use crate::health::{PortErrors, Problem, Vitals};
 use crate::held::Holding;
-use crate::lag::{Lag, lags};
-use crate::network::{Interface, NetworkFacts, Withheld};
+use crate::lag::Lag;
+use crate::network::{Interface, VETH, Withheld};
 use cluster_model::names::LATE_PLACE;
+pub use found::nics;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{
-    LinkLayer, Netdev, NicRole, NumaNode, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort,
-    Snapshot,
+    Netdev, NicRole, NumaNode, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort,
 };
-
-/// PCI base class of network controllers.
-const CLASS_NETWORK: u32 = 0x02;
-/// PCI class of InfiniBand controllers.
-const CLASS_INFINIBAND: u32 = 0x0207;
 
 /// Drivers that reserve a function for a virtual machine or a program, as in upstream.
 const HOLDERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"];
-
-/// Kinds of virtual interfaces that a pod can be given.
-const VIRTUAL_KINDS: [&str; 5] = ["dummy", "ipvlan", "macvlan", VETH, "vlan"];
-
-/// The kind of the pairs by which network plugins connect pods.
-const VETH: &str = "veth";
-
-/// Name prefixes of interfaces that network plugins create.
-const PLUGIN_PREFIXES: [&str; 12] = [
-    "azv",
-    "cali",
-    "cilium",
-    "cni",
-    "docker",
-    "eni",
-    "flannel",
-    "kube",
-    "lxc",
-    "nodelocaldns",
-    "ovn",
-    "weave",
-];
 
 /// The kind of link that a NIC has.
 #[derive(
@@ -76,8 +51,11 @@ pub struct NicState {
     pub name: String,
     /// Its kind of link.
     pub link_type: LinkType,
-    /// Its PCI function; `None` for a virtual interface.
+    /// Its PCI function, or that of which it is a part; `None` for a virtual interface.
     pub function: Option<PciFunction>,
+    /// The scalable function that it is, `mlx5_core.sf.4`: a part of a PCI function with an RDMA device of its
+    /// own (`Documentation/networking/devlink/devlink-port.rst`).
+    pub part: Option<String>,
     /// Its RDMA device.
     pub rdma: Option<RdmaDevice>,
     /// Its own network interface as sysfs has it, also if the kernel was not asked for interfaces.
@@ -225,6 +203,12 @@ impl NicState {
         is_usable(function) && is_first && (self.rdma.is_some() || self.netdev.is_some())
     }
 
+    /// Whether it has a port of its own: a virtual or scalable function has that of its physical function.
+    pub fn is_port(&self) -> bool {
+        self.function.as_ref().is_some_and(|it| it.physical_function.is_none())
+            && self.part.is_none()
+    }
+
     /// Whether it is one end of a pair by which a network plugin connects a pod.
     pub fn is_veth(&self) -> bool {
         self.interface.as_ref().is_some_and(|it| it.kind.as_deref() == Some(VETH))
@@ -282,130 +266,6 @@ pub(crate) fn holder(function: &PciFunction) -> Option<&String> {
 /// Whether a driver is bound to the function that does not only reserve it.
 pub fn is_usable(function: &PciFunction) -> bool {
     function.driver.is_some() && holder(function).is_none()
-}
-
-/// What could be NICs of pods, as far as the kernel tells: functions by address, then virtual
-/// interfaces by name.
-pub fn nics(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<NicState> {
-    let host =
-        Host { snapshot, network, withheld: network.withheld(), lags: lags(snapshot, network) };
-    let functions = snapshot.pci.iter().filter_map(|function| host.function(function));
-    let interfaces = network.interfaces.iter().filter_map(|interface| host.interface(interface));
-    functions.chain(interfaces).collect()
-}
-
-/// What the host does with interfaces.
-struct Host<'a> {
-    snapshot: &'a Snapshot,
-    network: &'a NetworkFacts,
-    /// Why interfaces stay with it, by index.
-    withheld: BTreeMap<u32, Withheld>,
-    lags: Vec<Lag>,
-}
-
-impl Host<'_> {
-    /// A network controller, or a function with an RDMA device.
-    fn function(&self, function: &PciFunction) -> Option<NicState> {
-        let address = function.address;
-        let rdma = self.snapshot.rdma_device(address);
-        if function.class >> 16 != CLASS_NETWORK && rdma.is_none() {
-            return None;
-        }
-        let lag = self.lags.iter().find(|lag| lag.functions.contains(&address));
-        let own = self.interfaces_of(address);
-        let interface = own.first().copied();
-        let netdev = self
-            .snapshot
-            .netdevs_of(address)
-            .find(|netdev| interface.is_none_or(|interface| interface.name == netdev.name));
-        Some(NicState {
-            name: device_name(address),
-            link_type: link_type(function, rdma),
-            function: Some(function.clone()),
-            rdma: rdma.cloned(),
-            netdev: netdev.cloned(),
-            interface: interface.cloned(),
-            lower: self.lower(interface),
-            link_degraded: self.snapshot.is_link_degraded(function),
-            kept: self.keeps(function, &own, lag),
-            lag: lag.cloned(),
-            ..NicState::default()
-        })
-    }
-
-    /// A virtual interface that a pod can be given.
-    fn interface(&self, interface: &Interface) -> Option<NicState> {
-        let kind = interface.kind.as_deref()?;
-        let is_plugin = PLUGIN_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix));
-        if !VIRTUAL_KINDS.contains(&kind) || is_plugin {
-            return None;
-        }
-        let reason = self.withheld.get(&interface.index);
-        // The host's end of a pod's own interface comes and goes with the pod, and nobody misses it.
-        if kind == VETH && matches!(reason, Some(Withheld::Member(_))) {
-            return None;
-        }
-        Some(NicState {
-            name: interface_device_name(&interface.name),
-            interface: Some(interface.clone()),
-            lower: self.lower(Some(interface)),
-            kept: reason.map(|reason| Kept {
-                reason: reason.clone(),
-                interface: Some(interface.name.clone()),
-            }),
-            ..NicState::default()
-        })
-    }
-
-    fn lower(&self, interface: Option<&Interface>) -> Option<String> {
-        Some(self.network.lower_of(interface?)?.name.clone())
-    }
-
-    /// The interfaces of a function. Sysfs links them to functions, but only by name. If sysfs
-    /// shows another namespace than netlink, a pod's veth `eth0` must not count as the
-    /// function's interface.
-    fn interfaces_of(&self, address: PciAddress) -> Vec<&Interface> {
-        let names = self.snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
-        names
-            .filter_map(|name| self.network.interface(name))
-            .filter(|interface| matches!(interface.kind.as_deref(), None | Some("ipoib")))
-            .collect()
-    }
-
-    /// Why a function with these interfaces stays with the host. A port of a bond that is a NIC is given
-    /// as part of that. The operator may also name a function whose port is joined with its own.
-    fn keeps(&self, function: &PciFunction, own: &[&Interface], lag: Option<&Lag>) -> Option<Kept> {
-        let bond = lag.map(|lag| &lag.bond);
-        let used = own.iter().copied().chain(bond).find_map(|interface| {
-            let reason = self.withheld.get(&interface.index)?;
-            let is_port = bond.is_some_and(|bond| interface.master == Some(bond.index))
-                && matches!(reason, Withheld::Member(_));
-            let interface = Some(interface.name.clone());
-            (!is_port).then(|| Kept { reason: reason.clone(), interface })
-        });
-        let joined = lag.into_iter().flat_map(|lag| &lag.functions).chain([&function.address]);
-        let is_named = || joined.into_iter().any(|it| self.network.is_for_host(&it.to_string()));
-        used.or_else(|| {
-            let interface = own.first().copied().or(bond).map(|it| it.name.clone());
-            is_named().then_some(Kept { reason: Withheld::Operator, interface })
-        })
-    }
-}
-
-/// The link type, from the ports; without an RDMA device, from the PCI class.
-fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
-    let Some(rdma) = rdma else {
-        let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
-        return if is_infiniband { LinkType::InfiniBand } else { LinkType::Ethernet };
-    };
-    let has = |layer| rdma.ports.iter().any(|port| port.link_layer == Some(layer));
-    if has(LinkLayer::Ethernet) {
-        LinkType::Ethernet
-    } else if has(LinkLayer::InfiniBand) {
-        LinkType::InfiniBand
-    } else {
-        LinkType::Verbs
-    }
 }
 
 /// The device name of a virtual interface in a slice: its own name if that is a DNS label,

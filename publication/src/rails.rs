@@ -41,9 +41,11 @@ struct Said {
 }
 
 impl Rails {
-    /// The rails of these NICs. They have the numbers by PCI address, which the expression sees.
+    /// The rails of these NICs. They have the numbers by PCI address, which the expression sees. None gets the
+    /// rail of one that a pod has and that is gone.
     pub(crate) fn new(
-        nics: &[NicState],
+        nics: &[&NicState],
+        gone: &[NicState],
         known: &KnownRails,
         (file, expression): (Option<&RailsFile>, &Filter),
     ) -> Self {
@@ -63,8 +65,24 @@ impl Rails {
             let by_expression = (!expression.is_empty())
                 .then(|| Said { source: EXPRESSION, numbers: Ok(by(expression, nics)) });
             rails.choose(nics, of_file.into_iter().chain(by_expression));
+            rails.leave(nics, gone);
         }
         rails
+    }
+
+    /// Leaves the rails of NICs that are gone to the pods that have them.
+    fn leave(&mut self, nics: &BTreeMap<PciAddress, &NicState>, gone: &[NicState]) {
+        let gone = || gone.iter().filter(|nic| address_with_rail(nic).is_some());
+        for (address, nic) in nics {
+            let Some(number) = self.numbers.get(address).copied() else { continue };
+            let mut holders = gone().filter(|gone| gone.link_type == nic.link_type);
+            let Some(holder) = holders.find(|gone| gone.rail == Some(number)) else { continue };
+            self.numbers.remove(address);
+            let holder = name(holder);
+            let why = format!("its rail {number} is that of {holder}, which is gone and in a pod");
+            self.problems.push(("Held", format!("{}: {why}", name(nic))));
+            self.reasons.insert(*address, why);
+        }
     }
 
     /// Takes the numbers of the first source that can be used.

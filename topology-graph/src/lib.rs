@@ -91,7 +91,7 @@ pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
     AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvmeController,
     ParseLinkLayerError, ParsePortStateError, PciFunction, PortState, RdmaDevice, RdmaPort,
-    SNAPSHOT_VERSION, Snapshot, SocketFacts, XgmiLink,
+    SNAPSHOT_VERSION, Snapshot, SocketFacts, XgmiLink, scalable_function,
 };
 pub use subnet::{ParseSubnetPrefixError, SubnetPrefix};
 #[cfg(feature = "archive")]

@@ -283,6 +283,19 @@ pub struct Netdev {
     pub part: Option<String>,
 }
 
+impl Netdev {
+    /// Whether it is that of a scalable function, which is a NIC of its own.
+    pub fn is_of_scalable_function(&self) -> bool {
+        self.part.as_deref().and_then(scalable_function).is_some()
+    }
+}
+
+/// The scalable function in a device's path, `mlx5_core.sf.4`: an auxiliary device of the PCI function
+/// (`Documentation/networking/devlink/mlx5.rst`).
+pub fn scalable_function(place: &str) -> Option<&str> {
+    place.split('/').rfind(|name| name.contains(".sf."))
+}
+
 /// An NVMe controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

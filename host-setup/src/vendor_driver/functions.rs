@@ -6,6 +6,7 @@ use publication::network::NetworkFacts;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use topology_graph::{PciAddress, scalable_function};
 
 /// PCI class of Ethernet controllers.
 const ETHERNET: &str = "0x0200";
@@ -23,7 +24,10 @@ pub(super) fn uses(sys: &Path, modules: &[String], network: &NetworkFacts) -> Ve
                 "the interface of function {address} is in another network namespace"
             ));
         }
-        uses.extend(interfaces.iter().filter_map(|name| network.use_of(network.interface(name)?)));
+        let scalable = names(&directory).into_iter().filter(|it| scalable_function(it).is_some());
+        let of_scalable = scalable.flat_map(|part| names(&directory.join(part).join("net")));
+        let all: Vec<_> = interfaces.into_iter().chain(of_scalable).collect();
+        uses.extend(all.iter().filter_map(|name| network.use_of(network.interface(name)?)));
     }
     uses
 }
@@ -33,7 +37,7 @@ fn functions(sys: &Path, modules: &[String]) -> BTreeSet<String> {
     modules
         .iter()
         .flat_map(|module| names(&sys.join("bus/pci/drivers").join(module)))
-        .filter(|name| name.parse::<topology_graph::PciAddress>().is_ok())
+        .filter(|name| name.parse::<PciAddress>().is_ok())
         .collect()
 }
 

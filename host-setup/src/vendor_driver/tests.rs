@@ -234,6 +234,7 @@ fn virtual_machines_other_plugins_and_the_nodes_own_traffic_are_users() {
     };
     let physical = function("0000:3b:00.0", "0x020000\n", "mlx5_ib");
     machine.write(&format!("{physical}/net/rail0/type"), "1\n");
+    machine.write(&format!("{physical}/mlx5_core.sf.2/net/scalable0/type"), "1\n");
     let of_machine = function("0000:3b:00.2", "0x020000\n", "vfio-pci");
     symlink(machine.path(&of_machine), machine.path(&physical).join("virtfn0")).unwrap();
     function("0000:3b:00.1", "0x020000\n", "mlx5_ib");
@@ -246,13 +247,17 @@ fn virtual_machines_other_plugins_and_the_nodes_own_traffic_are_users() {
         ..Interface::default()
     };
     let mut loader = machine.loader("1", "exit 1");
-    loader.network.interfaces =
-        vec![interface(2, "rail0", None, None), interface(3, "net1", Some("macvlan"), Some(2))];
+    loader.network.interfaces = vec![
+        interface(2, "rail0", None, None),
+        interface(3, "net1", Some("macvlan"), Some(2)),
+        Interface { master: Some(5), ..interface(4, "scalable0", None, None) },
+        interface(5, "bond0", Some("bond"), None),
+    ];
     let Step::Wait(why) = loader.step().unwrap() else { panic!("it loads") };
     assert_eq!(
         why,
         "driver vfio-pci has virtual function 0000:3b:00.2; interface net1 uses rail0; \
-         the interface of function 0000:3b:00.1 is in another network namespace"
+         interface bond0 has scalable0 as a member; the interface of function 0000:3b:00.1 is in another network namespace"
     );
     loader.network.to_server.insert(2);
     let Step::Wait(why) = loader.step().unwrap() else { panic!("it loads") };

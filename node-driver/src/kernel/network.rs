@@ -14,7 +14,8 @@ use publication::network::{Cidr, DefaultRoute, Encapsulation, Interface, Network
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
+    InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+    State,
 };
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use rtnetlink::packet_route::rule::RuleMessage;
@@ -232,7 +233,7 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
         is_up: Some(message.header.flags.contains(LinkFlags::Up)),
         ..Interface::default()
     };
-    let mut foreign_lower = false;
+    let (mut foreign_lower, mut underlay) = (false, None);
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name.clone_from(name),
@@ -252,10 +253,14 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
             LinkAttribute::ParentDevName(name) => interface.parent = Some(name.clone()),
             LinkAttribute::PhysSwitchId(_) => interface.is_switch_port = true,
             LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
-            LinkAttribute::LinkInfo(infos) => interface.kind = kind(infos),
+            LinkAttribute::LinkInfo(infos) => {
+                interface.kind = kind(infos);
+                underlay = vxlan_link(infos);
+            }
             _ => {}
         }
     }
+    interface.lower = underlay.or(interface.lower);
     if foreign_lower || interface.lower == Some(interface.index) {
         interface.lower = None;
     }
@@ -269,6 +274,15 @@ pub(crate) fn kind(infos: &[LinkInfo]) -> Option<String> {
         LinkInfo::Kind(kind) => Some(kind.to_string()),
         _ => None,
     })
+}
+
+/// The interface below a VXLAN, which the kernel does not tell as that of others.
+fn vxlan_link(infos: &[LinkInfo]) -> Option<u32> {
+    let data = infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vxlan(data)) => Some(data),
+        _ => None,
+    });
+    data?.iter().find_map(|it| if let InfoVxlan::Link(index) = it { Some(*index) } else { None })
 }
 
 /// Operational states as `ip link` spells them; upstream publishes these.

@@ -95,6 +95,9 @@ pub struct PlannedFunction {
 pub struct PlannedRdma {
     /// Kernel name, `mlx5_0`.
     pub name: String,
+    /// The scalable function that it belongs to, `mlx5_core.sf.4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
     /// Numbers of its ports.
     pub ports: Vec<u32>,
     /// Its character devices.

@@ -9,6 +9,7 @@ use crate::prepare::inventory::char_device;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use topology_graph::scalable_function;
 
 /// Directory of a class's devices below `sys`.
 const CLASSES: &str = "class";
@@ -138,20 +139,29 @@ fn renew(device: &mut PlannedDevice, all: &[(PathBuf, Now)]) -> Renewed {
     Renewed::Changed(change)
 }
 
-/// The device below this PCI function: of several, the one with the planned name. A soft device is
-/// below none, and has the name that an administrator gave it (`drivers/infiniband/sw`).
+/// The device below this PCI function or below its planned part: of several, the one with the planned name. A
+/// soft device is below none, and has the name that an administrator gave it
+/// (`drivers/infiniband/sw`).
 fn find<'n>(address: &str, planned: &PlannedRdma, all: &'n [(PathBuf, Now)]) -> Option<&'n Now> {
-    let mut soft = below("virtual", all);
+    let part = planned.part.as_deref();
     let is_planned = |now: &&Now| now.name == planned.name;
-    below(address, all)
+    below(address, part, all)
         .find(is_planned)
-        .or_else(|| below(address, all).next())
-        .or_else(|| soft.find(is_planned))
+        .or_else(|| below(address, part, all).next())
+        .or_else(|| below("virtual", part, all).find(is_planned))
 }
 
-/// Those with this part in their paths.
-fn below<'n>(part: &str, all: &'n [(PathBuf, Now)]) -> impl Iterator<Item = &'n Now> {
-    all.iter().filter(move |(path, _)| path.iter().any(|it| it == part)).map(|(_, now)| now)
+/// Those with this directory in their paths, of this scalable function or of none.
+fn below<'n>(
+    place: &str,
+    part: Option<&str>,
+    all: &'n [(PathBuf, Now)],
+) -> impl Iterator<Item = &'n Now> {
+    let found = all.iter().filter(move |(path, _)| {
+        let is_there = path.iter().any(|it| it == place);
+        is_there && path.to_str().and_then(scalable_function) == part
+    });
+    found.map(|(_, now)| now)
 }
 
 fn text(rdma: &PlannedRdma) -> String {

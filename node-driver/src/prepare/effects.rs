@@ -163,7 +163,10 @@ impl Effects {
         let uid = &plan.claim.uid;
         self.faults.reached("prepare:files:before");
         durable::create_dir(&self.paths.claim(uid))?;
-        durable::write_unsynced(&self.paths.plan(uid), &text_of(plan))?;
+        let text = text_of(plan);
+        durable::create_dir(&self.paths.plan_copies())?;
+        durable::write_unsynced(&self.paths.plan_copy(uid), &text)?;
+        durable::write_unsynced(&self.paths.plan(uid), &text)?;
         self.faults.reached("prepare:files:between");
         for (path, content) in self.files(plan) {
             durable::write_unsynced(&path, &content)?;
@@ -225,7 +228,9 @@ impl Effects {
     pub fn is_applied(&self, plan: &Plan) -> bool {
         let uid = &plan.claim.uid;
         let mut files = self.files(plan);
-        files.push((self.paths.plan(uid), text_of(plan)));
+        files.extend(
+            [self.paths.plan(uid), self.paths.plan_copy(uid)].map(|it| (it, text_of(plan))),
+        );
         files.push((self.paths.cdi_spec(uid), self.spec_text(plan)));
         files.iter().all(|(path, text)| fs::read(path).is_ok_and(|there| there == *text))
     }
@@ -270,7 +275,7 @@ impl Effects {
             durable::sweep(folder, &durable::temporaries_of(&attached))?;
         }
         self.namespaces.release(uid);
-        durable::remove_dir(&self.paths.claim(uid))?;
+        self.remove_files(uid)?;
         self.faults.reached("unprepare:files:after");
         Ok(())
     }
@@ -283,9 +288,15 @@ impl Effects {
         durable::remove(&self.paths.ready(uid))?;
         durable::remove(&self.paths.attached(uid))?;
         self.faults.reached("forget:files:between");
-        durable::remove_dir(&self.paths.claim(uid))?;
+        self.remove_files(uid)?;
         self.faults.reached("forget:files:after");
         Ok(())
+    }
+
+    /// Removes the claim's files but the CDI spec, the plan's copy last: the others can be made from it.
+    pub(super) fn remove_files(&self, uid: &str) -> Result<(), FileError> {
+        durable::remove_dir(&self.paths.claim(uid))?;
+        durable::remove(&self.paths.plan_copy(uid))
     }
 
     /// Moves the interfaces of a claim back to the host, if they were attached. Returns false if one

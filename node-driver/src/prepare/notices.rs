@@ -24,6 +24,8 @@ pub enum Subject {
     NotReturned,
     /// An interface had a setting that the kernel drops when the interface moves.
     NotKept,
+    /// The checkpoint was damaged or lost, and is rebuilt.
+    Rebuilt,
     /// A claim is forgotten, because all that was written about it is damaged.
     Lost,
     /// A claim was undone because neither its object nor its sandbox exists.
@@ -40,6 +42,7 @@ impl Subject {
             Self::LeftPod => "InterfaceLeftPod",
             Self::NotReturned => "InterfaceNotReturned",
             Self::NotKept => "InterfaceSettingLost",
+            Self::Rebuilt => "CheckpointRebuilt",
             Self::Lost => "ClaimStateLost",
             Self::Abandoned => "AbandonedClaimUndone",
         }

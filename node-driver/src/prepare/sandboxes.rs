@@ -239,7 +239,7 @@ impl LocalPreparer {
             return Ok(None);
         }
         faults.reached("sandbox:record:before");
-        record.store_with(plan, &path)?;
+        record.store(&path)?;
         faults.reached("sandbox:record:after");
         let given = attach_recorded(plan, &mut record, [&path, &paths.sysctl], [&host, &pod])?;
         record.attached(given, &path)?;

@@ -84,7 +84,7 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     check_numbers(&plan, &args.root)?;
     let path = args.run_dir.join(format!("attached/{uid}.json"));
     let mut record = AttachRecord::begin(&path, namespace, None);
-    record.store_with(&plan, &path)?;
+    record.store(&path)?;
     let given = attach_recorded(&plan, &mut record, [&path, Path::new(SYSCTL)], [&host, &pod])?;
     record.attached(given, &path)?;
     // The driver may wait for it to undo the claim, and answers only afterwards.

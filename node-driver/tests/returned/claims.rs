@@ -108,9 +108,9 @@ pub(crate) fn a_claim_is_not_undone_while_a_hook_attaches_it() {
     assert_eq!(refused.kind(), ErrorKind::NotFound);
 }
 
-/// The record of what was attached is in memory, which a crash of the disk does not reach.
+/// A copy of the plan is in memory, which a fault of the disk does not reach.
 pub(crate) fn a_claim_whose_files_are_torn_comes_home() {
-    for is_absent in [false, true] {
+    for (is_absent, is_attached) in [(false, true), (true, true), (false, false), (true, false)] {
         let stage = Stage::with(&["link set rail0 up"]);
         let folder = tempfile::tempdir().unwrap();
         let node = node(folder.path(), AttachMode::Hook);
@@ -118,7 +118,9 @@ pub(crate) fn a_claim_whose_files_are_torn_comes_home() {
         let (paths, uid) = (&node.effects.paths, &plan.claim.uid);
         attached(&node, &stage, &plan);
         node.effects.apply(&plan).unwrap();
-        attach_as_a_hook(&node, &stage, &plan);
+        if is_attached {
+            attach_as_a_hook(&node, &stage, &plan);
+        }
         fs::write(paths.plan(uid), "").unwrap();
         if is_absent {
             fs::remove_file(paths.checkpoint()).unwrap();
@@ -126,9 +128,15 @@ pub(crate) fn a_claim_whose_files_are_torn_comes_home() {
             fs::write(paths.checkpoint(), "").unwrap();
         }
         in_namespace(&stage, || node.reconcile().unwrap());
-        assert!(Checkpoint::peek(&paths.checkpoint()).unwrap_or_default().claims.contains_key(uid));
+        // So no other claim gets the NIC, and a container of the pod can start.
+        let known = Checkpoint::peek(&paths.checkpoint()).unwrap_or_default();
+        assert_eq!(known.claims[uid].plan, plan);
+        assert!(node.effects.is_applied(&plan));
+        let told = node.effects.notices.next().now_or_never().unwrap();
+        assert!(told[&Subject::Rebuilt][0].contains("of 1 claims"), "{told:?}");
         in_namespace(&stage, || node.unprepare(uid).unwrap());
         assert_eq!(mtu(&stage, RAIL), 9000);
+        assert!(!paths.plan_copy(uid).exists());
     }
 }
 
@@ -139,7 +147,7 @@ fn attach_as_a_hook(node: &LocalPreparer, stage: &Stage, plan: &Plan) {
     let pod = stage.pod.run(async |_| NetNs::current()).unwrap();
     let mut record = AttachRecord::begin(&path, pod.id().unwrap(), None);
     node.namespaces().hold(uid, Arc::new(pod));
-    record.store_with(plan, &path).unwrap();
+    record.store(&path).unwrap();
     let sysctl = Path::new(SYSCTL);
     attach_recorded(plan, &mut record, [&path, sysctl], [&stage.host, &stage.pod]).unwrap();
 }
@@ -154,6 +162,7 @@ pub(crate) fn a_claim_without_any_plan_is_told() {
     let (paths, uid) = (&node.effects.paths, &plan.claim.uid);
     node.effects.apply(&plan).unwrap();
     fs::write(paths.plan(uid), "").unwrap();
+    fs::write(paths.plan_copy(uid), "").unwrap();
     fs::write(paths.checkpoint(), "").unwrap();
     in_namespace(&stage, || node.reconcile().unwrap());
     let told = node.effects.notices.next().now_or_never().unwrap();

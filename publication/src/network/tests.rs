@@ -126,10 +126,15 @@ fn a_nic_below_an_interface_that_the_host_uses_stays() {
         "2 rail0\n3 rail1\n4 rail2\n5 rail3\n6 rail4\n\
          10 rail0.100 lower 2\n11 rail1.100 lower 3\n12 rail2.100 lower 4 master 20\n\
          13 rail3.100 lower 5\n14 veth0 lower 6\n15 bond0\n16 bond0.7 lower 15\n7 rail5\n\
-         17 rail5.100 lower 7\n18 rail5.100.200 lower 17\n20 br0",
+         17 rail5.100 lower 7\n18 rail5.100.200 lower 17\n20 br0\n21 rail6\n22 tunnel lower 21",
     );
     for interface in host.interfaces.iter_mut().filter(|it| it.lower.is_some()) {
-        interface.kind = Some(if interface.name == "veth0" { "veth" } else { "vlan" }.to_owned());
+        let kind = match interface.name.as_str() {
+            "veth0" => "veth",
+            "tunnel" => "gretap",
+            _ => "vlan",
+        };
+        interface.kind = Some(kind.to_owned());
         interface.is_up = Some(interface.name != "rail3.100");
         let address = if interface.name == "rail1.100" { "fe80::1" } else { "10.1.0.4" };
         let is_bare = interface.master.is_some() || interface.name == "rail5.100";
@@ -144,6 +149,7 @@ fn a_nic_below_an_interface_that_the_host_uses_stays() {
         (2, below("rail0.100")),
         (4, below("rail2.100")),
         (7, below("rail5.100.200")),
+        (21, below("tunnel")),
         (17, below("rail5.100.200")),
         (12, Withheld::Member("br0".to_owned())),
     ];

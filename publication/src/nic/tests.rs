@@ -1,12 +1,17 @@
 //! Which parts of a machine are NICs; one line per function or interface.
 
 use super::*;
+use crate::attributes::encode;
 use crate::cloud::CloudMetadata;
 use crate::decision::{Decision, decide};
-use crate::machine::Facts;
-use crate::network::DefaultRoute;
+use crate::held::Held;
+use crate::history::History;
+use crate::judge::{Given, Rules};
+use crate::machine::{Facts, Usage};
+use crate::network::{DefaultRoute, NetworkFacts};
 use std::fmt::Write;
-use topology_graph::{HostRoot, fixture};
+use std::time::Instant;
+use topology_graph::{HostRoot, Snapshot, fixture};
 
 /// Plants `ADDRESS CLASS DRIVER [rdma LINK_LAYER] [net NAME]` lines.
 fn snapshot(lines: &str) -> Snapshot {
@@ -237,8 +242,7 @@ fn a_link_is_degraded_if_both_ends_support_more() {
 
 /// A ConnectX in switchdev mode with a scalable function: the directory also holds interfaces
 /// and RDMA devices of other functions. Device numbers have one or two digits.
-#[test]
-fn a_functions_own_interface_and_rdma_device_are_used() {
+fn with_a_scalable_function() -> Facts {
     let snapshot = planted(
         "[sys/devices/pci0000:00/0000:3b:00.0]
          class = 0x020000
@@ -260,6 +264,12 @@ fn a_functions_own_interface_and_rdma_device_are_used() {
     let names = ["a_representor", "a_scalable", "own"];
     let interfaces = (2..).zip(names).map(|(index, name)| interface(index, name, None));
     let network = NetworkFacts { interfaces: interfaces.collect(), ..NetworkFacts::default() };
+    Facts { snapshot, network, cloud: CloudMetadata::default(), rails: None }
+}
+
+#[test]
+fn a_functions_own_interface_and_rdma_device_are_used() {
+    let Facts { snapshot, network, .. } = with_a_scalable_function();
     let nic = nics(&snapshot, &network).remove(0);
     assert_eq!(nic.own_interface().map(|interface| interface.name.as_str()), Some("own"));
     assert_eq!(nic.rdma.map(|rdma| rdma.name).as_deref(), Some("mlx5_10"));
@@ -267,6 +277,45 @@ fn a_functions_own_interface_and_rdma_device_are_used() {
     let two = snapshot_of_two_rdma_devices();
     let names: Vec<_> = two.rdma_of(two.pci[0].address).map(|rdma| &rdma.name).collect();
     assert_eq!(names, ["mlx5_2", "mlx5_10"]);
+}
+
+/// The function and what represents others are ports of its switch.
+#[test]
+fn a_scalable_function_with_rdma_is_a_nic_of_its_own() {
+    let mut facts = with_a_scalable_function();
+    for interface in facts.network.interfaces.iter_mut().filter(|it| it.name != "a_scalable") {
+        interface.is_switch_port = true;
+    }
+    let (snapshot, network) = (&facts.snapshot, &facts.network);
+    let nic = "pci-0000-3b-00-0-sf-4";
+    assert_eq!(render(snapshot, network), [format!("{nic}: Ethernet a_scalable")]);
+    assert_eq!(withheld_of(snapshot, network), ["pci-0000-3b-00-0 switch-port Some(\"own\")"]);
+    let scalable = given(snapshot, network).remove(0);
+    assert_eq!(scalable.rdma.as_ref().map(|rdma| rdma.name.as_str()), Some("mlx5_2"));
+    assert!(scalable.can_be_prepared());
+
+    // Without its own interface, a function has none: that of another is not taken for it.
+    let mut snapshot = snapshot.clone();
+    snapshot.netdevs.retain(|netdev| netdev.name != "own");
+    let function = nics(&snapshot, network).remove(0);
+    assert_eq!((&function.interface, &function.netdev), (&None, &None));
+    assert_eq!(withheld_of(&snapshot, network).len(), 1);
+
+    // A pod has it, also its RDMA device.
+    let (rules, now) = (Rules::default(), Instant::now());
+    let look = |history: &History, facts: &Facts, held: Held| {
+        let usage = Usage { held, ..Usage::default() };
+        let (machine, after) = history.look(&mut facts.clone(), &usage, &rules, now);
+        let given = machine.given(&rules).map(|nic| encode(nic, &Given::default()));
+        (given.collect::<Vec<_>>(), after)
+    };
+    let (before, history) = look(&History::default(), &facts, Held::new());
+    facts.snapshot.rdma.retain(|rdma| rdma.name != "mlx5_2");
+    facts.snapshot.netdevs.retain(|netdev| netdev.name != "a_scalable");
+    facts.network.interfaces.retain(|interface| interface.name != "a_scalable");
+    let holding = Holding { interface: true, rdma: true };
+    let (after, _) = look(&history, &facts, [(nic.to_owned(), holding)].into());
+    assert_eq!((before.len(), &after), (1, &before));
 }
 
 fn snapshot_of_two_rdma_devices() -> Snapshot {

@@ -2,7 +2,7 @@ use super::*;
 use crate::decision::{Decision, decide_with};
 use crate::judge::Rules;
 use crate::live;
-use crate::machine::Facts;
+use crate::machine::{Facts, Machine};
 use crate::nic::device_name;
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
@@ -152,4 +152,33 @@ fn a_source_without_any_nic_is_reported() {
     assert_eq!(published(&decision), counted());
     let text = "no source has a rail for a compute NIC".to_owned();
     assert_eq!(condition(&decision), Some((false, "Unused", text)));
+}
+
+/// A pod has the first NIC, which was unplugged, and the file gives its rail to another one.
+#[test]
+fn a_rail_is_not_given_twice_while_a_pod_has_it() {
+    let (names, mut facts) = (names(), live::facts("aks-mi300x"));
+    let decision = with(&facts, "");
+    let address = names[0].1.parse().unwrap();
+    let gone = decision.nics.iter().find(|nic| nic.address() == Some(address)).unwrap().clone();
+    assert_eq!(gone.rail, Some(0));
+    facts.snapshot.pci.retain(|function| function.address != address);
+    facts.snapshot.rdma.retain(|rdma| rdma.pci != Some(address));
+    let lines = names[1..].iter().map(|(rdma, _)| rdma.clone()).zip(0..);
+    facts.rails = Some(RailsFile { rails: Ok(lines.collect()) });
+    let look = |gone| Machine::with_gone(&facts, &Rules::default(), &KnownRails::default(), gone);
+    let rails = |machine: &Machine| {
+        let nics = machine.nics.iter().filter(|nic| nic.is_compute());
+        let mut rails: Vec<_> = nics.map(|nic| (nic.address(), nic.rail)).collect();
+        rails.sort();
+        rails.into_iter().map(|(_, rail)| rail).collect::<Vec<_>>()
+    };
+    let machine = look(vec![gone]);
+    let six = (1..7).map(Some);
+    let expected: Vec<_> = [Some(0), None].into_iter().chain(six).collect();
+    assert_eq!(rails(&machine), expected);
+    let (second, gone) = (&names[1].0, &names[0].0);
+    let why = format!("{second}: its rail 0 is that of {gone}, which is gone and in a pod");
+    assert_eq!(machine.host[0].entries, [why]);
+    assert_eq!(rails(&look(Vec::new())), (0..7).map(Some).collect::<Vec<_>>(), "the pod has ended");
 }

@@ -18,11 +18,11 @@ use tests::{
     node::{
         Machine, Nic,
         nri::Runtime,
-        plugin::{self, Hook, Sandbox},
+        plugin::{self, Call, Hook, Sandbox},
         pods, with_played_machine,
     },
     setting,
-    suite::Test,
+    suite::{Test, report},
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -88,10 +88,17 @@ async fn the_driver_recovers_from_being_killed_anywhere(
         let points = [&ON_THE_WAY_IN[..], &ON_THE_WAY_OUT];
         let mut driver = Mortal::new(machine, SeededRng::from_environment()?, &[], &points);
         lives(&mut driver, &users, async |driver, user, sandbox| {
-            driver
-                .insist(&ON_THE_WAY_IN, async |it| plugin::prepare(it, &user.claim).await)
-                .await?;
-            start_by_hook(driver, &user.claim, sandbox).await
+            let claim = &user.claim;
+            driver.insist(&ON_THE_WAY_IN, async |it| plugin::prepare(it, claim).await).await?;
+            let is_started = driver.rng.one_in(2);
+            if is_started {
+                start_by_hook(driver, claim, sandbox).await?;
+            }
+            if is_started && driver.rng.one_in(2) {
+                return Ok(());
+            }
+            let end = async |it: &Machine| unprepare_meanwhile(it, claim, sandbox).await;
+            driver.insist(&ON_THE_WAY_OUT, end).await
         })
         .await
     })
@@ -144,6 +151,7 @@ async fn lives(
         whole.await.context(context)?;
         round += 1;
     }
+    report(&driver.table(round));
     Ok(())
 }
 
@@ -162,6 +170,14 @@ async fn start_by_hook(
         Hook::Killed => plugin::starts(driver.machine, claim, sandbox).await?,
     }
     has_its_interface(sandbox)
+}
+
+/// Unprepares a claim while the hook of one of its containers runs, if it still has one. Whoever is first, nothing
+/// may be left.
+async fn unprepare_meanwhile(machine: &Machine, claim: &Claim, sandbox: &Sandbox) -> Call<()> {
+    let hook = plugin::start_container(machine, claim, sandbox, None);
+    let (_, undone) = tokio::join!(hook, plugin::unprepare(machine, claim));
+    undone
 }
 
 /// Runs a claim from preparation to the sandbox's end, of which the driver is not always notified.

@@ -2,7 +2,7 @@
 //! states come from rtnetlink, outside this crate.
 
 use super::tree::{Tree, pci_parent};
-use crate::snapshot::Netdev;
+use crate::snapshot::{Netdev, scalable_function};
 
 const INTERFACES: &str = "class/net";
 
@@ -14,17 +14,11 @@ pub(super) fn netdevs(sys: &mut Tree) -> Vec<Netdev> {
 /// `None` for `bonding_masters`, a file in the same directory.
 fn netdev(sys: &mut Tree, name: String) -> Option<Netdev> {
     let place = sys.link(&format!("{INTERFACES}/{name}"))?;
-    let part = subfunction(&place).or_else(|| {
+    let part = scalable_function(&place).map(str::to_owned).or_else(|| {
         let port = sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
         port.filter(|port| !is_own_port(port))
     });
     Some(Netdev { pci: pci_parent(&place), part, name })
-}
-
-/// The scalable function in a device's path: an auxiliary device of the PCI function
-/// (`Documentation/networking/devlink/mlx5.rst`).
-pub(super) fn subfunction(place: &str) -> Option<String> {
-    place.split('/').rfind(|name| name.contains(".sf.")).map(str::to_owned)
 }
 
 /// Returns true if the port name is the function's own physical port, `p0`, or a split part of it,
@@ -53,7 +47,7 @@ mod tests {
             assert_eq!(is_own_port(port), expected, "{port}");
         }
         let place = "devices/pci0000:00/0000:3b:00.0/mlx5_core.sf.4/net/enp59s0s88";
-        assert_eq!(subfunction(place).as_deref(), Some("mlx5_core.sf.4"));
-        assert_eq!(subfunction("devices/pci0000:00/0000:3b:00.0/net/enp59s0"), None);
+        assert_eq!(scalable_function(place), Some("mlx5_core.sf.4"));
+        assert_eq!(scalable_function("devices/pci0000:00/0000:3b:00.0/net/enp59s0"), None);
     }
 }

@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::net::subfunction;
 use super::tree::{Tree, pci_parent};
 use crate::SubnetPrefix;
 use crate::address::PciAddress;
-use crate::snapshot::{LinkLayer, PortState, RdmaDevice, RdmaPort};
+use crate::snapshot::{LinkLayer, PortState, RdmaDevice, RdmaPort, scalable_function};
 
 const DEVICES: &str = "class/infiniband";
 const VERBS: &str = "class/infiniband_verbs";
@@ -43,7 +42,7 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
     };
     RdmaDevice {
         pci: place.as_deref().and_then(pci_parent).or_else(|| soft_parent(sys, &path)),
-        part: place.as_deref().and_then(subfunction),
+        part: place.as_deref().and_then(scalable_function).map(str::to_owned),
         node_guid: sys.text(&format!("{path}/node_guid")).filter(|guid| !guid.is_empty()),
         sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
         ports: Vec::new(),

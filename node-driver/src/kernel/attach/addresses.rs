@@ -17,8 +17,8 @@ use std::net::{IpAddr, Ipv4Addr};
 const SETTABLE_ADDRESS_FLAGS: u32 = 0x02 | 0x10 | 0x100 | 0x200 | 0x400;
 /// `IFA_F_DEPRECATED`.
 const DEPRECATED: u32 = 0x20;
-/// `IFA_F_TEMPORARY`: a privacy address, which the kernel replaces over time.
-const TEMPORARY: u32 = 0x01;
+/// `IFA_F_SECONDARY`; of IPv6 `IFA_F_TEMPORARY`: a privacy address, which the kernel replaces over time.
+const SECONDARY: u32 = 0x01;
 /// `IFA_F_PERMANENT`.
 const PERMANENT: u32 = 0x80;
 /// `INFINITY_LIFE_TIME`.
@@ -38,8 +38,10 @@ impl Setting for Addresses {
 
     fn read(&self, found: &Found<'_>, host: &mut HostLink) {
         let addresses = found.dump.addresses.iter();
-        let addresses = addresses.filter_map(|it| host_address(it, found.index()));
-        host.addresses = in_order(addresses.collect());
+        let listed: Vec<_> = addresses.filter_map(|it| listed(it, found.index())).collect();
+        let sysfs = found.sources.sysfs().filter(|_| listed.len() > 1);
+        let gids = sysfs.map(|sysfs| sysfs.gids(found.name())).unwrap_or_default();
+        host.addresses = in_order(listed, &gids);
     }
 
     fn restore<'a>(&'a self, home: &'a Home<'a>) -> Restored<'a> {
@@ -54,21 +56,50 @@ impl Setting for Addresses {
     }
 }
 
-/// The addresses in the order in which they were added, which is that of the port's GID table. The kernel
-/// lists the last one of IPv6 first (`ipv6_link_dev_addr`), and those of IPv4 by primary and secondary.
-fn in_order(mut dated: Vec<(u32, HostAddress)>) -> Vec<HostAddress> {
-    let (mut ipv6, ipv4): (Vec<_>, Vec<_>) =
-        dated.drain(..).partition(|(_, address)| address.prefix.address.is_ipv6());
-    ipv6.reverse();
-    dated.extend(ipv6);
-    dated.extend(ipv4);
-    dated.sort_by_key(|(time, _)| *time);
-    dated.into_iter().map(|(_, address)| address).collect()
+/// An address as the kernel lists it.
+struct Listed {
+    address: HostAddress,
+    /// When it was added, in hundredths of a second.
+    time: u32,
+    /// Whether it is one of IPv4 in a network of which the interface had one before.
+    is_secondary: bool,
 }
 
-/// An address of this interface that was configured, permanently or with a lifetime, and the time at which it
-/// was added, in hundredths of a second.
-fn host_address(message: &AddressMessage, index: u32) -> Option<(u32, HostAddress)> {
+/// The addresses in the order in which they must be added, so that they get the same places in the port's GID
+/// table. That is the order of `gids`; without RDMA, that in which they were added. The kernel lists the
+/// last one of IPv6 first (`ipv6_link_dev_addr`), and those of IPv4 by primary and secondary.
+fn in_order(listed: Vec<Listed>, gids: &[IpAddr]) -> Vec<HostAddress> {
+    let (mut listed, ipv4): (Vec<_>, Vec<_>) =
+        listed.into_iter().partition(|it| it.address.prefix.address.is_ipv6());
+    listed.reverse();
+    listed.extend(ipv4);
+    let due: Vec<_> = listed.iter().map(|it| it.due(&listed, gids)).collect();
+    let mut all: Vec<_> = due.into_iter().zip(listed).collect();
+    all.sort_by_key(|(due, _)| *due);
+    all.into_iter().map(|(_, it)| it.address).collect()
+}
+
+impl Listed {
+    /// A sort key. A secondary address comes after its primary one, in whose place it would be otherwise.
+    fn due(&self, all: &[Self], gids: &[IpAddr]) -> (usize, u32) {
+        let own = self.address.prefix;
+        let primary = all.iter().find(|it| {
+            let prefix = it.address.prefix;
+            let is_same = prefix.prefix_len == own.prefix_len && prefix.contains(own.address);
+            self.is_secondary && !it.is_secondary && is_same
+        });
+        self.place(gids).max(primary.map_or((0, 0), |primary| primary.place(gids)))
+    }
+
+    /// Its place in the GID table, and its time.
+    fn place(&self, gids: &[IpAddr]) -> (usize, u32) {
+        let place = gids.iter().position(|gid| *gid == self.address.prefix.address);
+        (place.unwrap_or(gids.len()), self.time)
+    }
+}
+
+/// An address of this interface that was configured, permanently or with a lifetime.
+fn listed(message: &AddressMessage, index: u32) -> Option<Listed> {
     if message.header.index != index {
         return None;
     }
@@ -99,7 +130,7 @@ fn host_address(message: &AddressMessage, index: u32) -> Option<(u32, HostAddres
     host.prefix.address = local.or(address)?;
     let own = host.prefix.address;
     let link_local_v6 = own.is_ipv6() && host.scope == SCOPE_LINK;
-    if by_kernel || link_local_v6 || flags & TEMPORARY != 0 && own.is_ipv6() {
+    if by_kernel || link_local_v6 || flags & SECONDARY != 0 && own.is_ipv6() {
         return None;
     }
     host.peer = address.filter(|address| *address != own);
@@ -108,7 +139,7 @@ fn host_address(message: &AddressMessage, index: u32) -> Option<(u32, HostAddres
     // Of a permanent address of IPv4, the kernel tells only that its time is over.
     let preferred = if flags & DEPRECATED != 0 { 0 } else { cache.ifa_preferred };
     host.preferred = Some(preferred).filter(|it| *it != FOREVER && host.seconds.is_none());
-    Some((cache.cstamp, host))
+    Some(Listed { address: host, time: cache.cstamp, is_secondary: flags & SECONDARY != 0 })
 }
 
 /// Adds an address, unless it is already there.
@@ -180,4 +211,54 @@ pub(super) async fn has_lease(
         })
         .await
         .map_err(|source| AttachError::netlink(name, "read its addresses", source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses as the kernel lists them, with the times at which they were added and whether they are
+    /// secondary; in the order in which they are added again.
+    fn ordered(listed: &[(&str, u32, bool)], gids: &[&str]) -> Vec<String> {
+        let listed = listed.iter().map(|(prefix, time, is_secondary)| Listed {
+            address: HostAddress::new(prefix.parse().unwrap()),
+            time: *time,
+            is_secondary: *is_secondary,
+        });
+        let gids: Vec<IpAddr> = gids.iter().map(|gid| gid.parse().unwrap()).collect();
+        let ordered = in_order(listed.collect(), &gids);
+        ordered.into_iter().map(|it| it.prefix.address.to_string()).collect()
+    }
+
+    #[test]
+    fn addresses_are_added_in_the_order_of_the_gid_table() {
+        let host = [
+            ("10.9.0.10/16", 7, false),
+            ("10.8.0.10/16", 7, false),
+            ("10.9.0.11/16", 7, true),
+            ("fd09::23/64", 7, false),
+            ("fd09::22/64", 7, false),
+            ("fd09::21/64", 7, false),
+        ];
+        let six = ["fd09::21", "fd09::22", "fd09::23"];
+        let mixed = ["10.9.0.10", "10.9.0.11", "fd09::21", "10.8.0.10", "fd09::22", "fd09::23"];
+        assert_eq!(ordered(&host, &mixed), mixed);
+        // The kernel has filled it from its lists, when the driver was loaded.
+        let lists = ["10.9.0.10", "10.8.0.10", "10.9.0.11", "fd09::23", "fd09::22", "fd09::21"];
+        assert_eq!(ordered(&host, &lists), lists);
+        // Without RDMA the order of the families has no effect.
+        assert_eq!(ordered(&host, &[])[..3], six);
+        assert_eq!(ordered(&host, &[])[3..], ["10.9.0.10", "10.8.0.10", "10.9.0.11"]);
+        // One that the table does not have, as for an alias of the host's service, is last.
+        assert_eq!(ordered(&host, &mixed[1..])[..2], ["fd09::21", "10.8.0.10"]);
+    }
+
+    #[test]
+    fn a_secondary_address_is_added_after_its_primary_one() {
+        // The primary one has the place of one that was removed.
+        let host = [("10.9.0.11/16", 1, false), ("10.9.0.10/16", 9, true)];
+        for gids in [&["10.9.0.10", "10.9.0.11"][..], &[]] {
+            assert_eq!(ordered(&host, gids), ["10.9.0.11", "10.9.0.10"]);
+        }
+    }
 }

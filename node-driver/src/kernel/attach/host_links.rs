@@ -97,12 +97,13 @@ impl HostNetwork {
 fn lasting_identity(link: &LinkMessage, sources: &Sources) -> LinkIdentity {
     let mut identity = identity(link);
     let files = sources.sysfs().map(|sysfs| sysfs.read(name_of(link), &[ASSIGNED, OF_PHYSICAL]));
-    let files = files.unwrap_or_default();
-    let is_virtual = files.contains_key(OF_PHYSICAL);
-    if is_virtual || files.get(ASSIGNED).is_some_and(|how| *how != 0) {
-        identity.permanent = None;
-    }
+    identity.permanent =
+        identity.permanent.filter(|_| has_lasting_address(&files.unwrap_or_default()));
     identity
+}
+
+fn has_lasting_address(files: &BTreeMap<String, u64>) -> bool {
+    !files.contains_key(OF_PHYSICAL) && files.get(ASSIGNED).is_none_or(|how| *how == 0)
 }
 
 /// Whether a rule selects a table in which the interface has routes, or one of its addresses.
@@ -171,4 +172,22 @@ fn configured(message: &TcMessage, index: u32) -> Option<String> {
         TcAttribute::Kind(kind) => Some(kind.clone()),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_virtual_functions_and_those_of_chance_do_not_last() {
+        for (what, files, expected) in [
+            ("a physical function", &[(ASSIGNED, 0)][..], true),
+            ("an older kernel", &[], true),
+            ("a virtual function", &[(ASSIGNED, 0), (OF_PHYSICAL, 8)], false),
+            ("one in a virtual machine, with a random address", &[(ASSIGNED, 1)], false),
+        ] {
+            let files = files.iter().map(|(file, value)| ((*file).to_owned(), *value)).collect();
+            assert_eq!(has_lasting_address(&files), expected, "{what}");
+        }
+    }
 }

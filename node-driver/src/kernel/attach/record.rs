@@ -30,10 +30,6 @@ pub struct AttachRecord {
     /// before they move.
     #[serde(default, skip_serializing_if = "Indices::is_empty")]
     pub links: Indices,
-    /// What was attached. With it the driver can undo everything if its own files are damaged: the record is
-    /// in memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<Box<Plan>>,
     /// Whether all of them have been attached and configured.
     #[serde(default)]
     pub is_attached: bool,
@@ -55,16 +51,10 @@ impl AttachRecord {
         let known = Self::load(path).filter(|record| record.namespace.is(&namespace));
         let Some(known) = known else {
             let (leases, links) = (Leases::new(), Indices::new());
-            let (plan, is_attached, is_left) = (None, false, false);
-            return Self { namespace, sandbox, leases, links, plan, is_attached, is_left };
+            let (is_attached, is_left) = (false, false);
+            return Self { namespace, sandbox, leases, links, is_attached, is_left };
         };
         Self { namespace, sandbox, is_left: false, ..known }
-    }
-
-    /// Stores what is about to be attached.
-    pub fn store_with(&mut self, plan: &Plan, path: &Path) -> Result<(), FileError> {
-        self.plan = Some(Box::new(plan.clone()));
-        self.store(path)
     }
 
     /// Stores the indices that the claim's interfaces will have.

@@ -12,6 +12,7 @@ use serde_json::Value;
 fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
     let rdma = PlannedRdma {
         name: format!("mlx5_{number}"),
+        part: None,
         ports: vec![1],
         chars: vec![],
         moves: false,

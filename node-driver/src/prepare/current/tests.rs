@@ -92,6 +92,32 @@ fn a_device_is_found_by_its_address() {
     assert_eq!(devices(&root).compare(&planned), Currency::Lost(vec!["nic".to_owned()]));
 }
 
+/// It is below the same function, and has a device of its own.
+#[test]
+fn a_function_and_its_scalable_function_are_told_apart() {
+    let root = tempfile::tempdir().unwrap();
+    let place = root.path().join("sys/devices/pci0000:00").join(NICS[0]);
+    let folder = place.join("mlx5_core.sf.4/infiniband_verbs/uverbs1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("ibdev"), "mlx5_2\n").unwrap();
+    plant(&root, 0, "mlx5_0", 0);
+    symlink(&folder, root.path().join("sys/class/infiniband_verbs/uverbs1")).unwrap();
+    symlink("/dev/zero", root.path().join("dev/infiniband/uverbs1")).unwrap();
+    let scalable = |name: &str, number: usize| {
+        let mut plan = plan(0, name, number);
+        plan.devices[0].rdma.as_mut().unwrap().part = Some("mlx5_core.sf.4".to_owned());
+        plan
+    };
+    assert_eq!(devices(&root).compare(&scalable("mlx5_2", 1)), Currency::Current);
+    let renamed = devices(&root).compare(&scalable("mlx5_0", 0));
+    assert!(matches!(renamed, Currency::Changed(now, _) if *now == scalable("mlx5_2", 1)));
+    assert_eq!(devices(&root).compare(&plan(0, "mlx5_0", 0)), Currency::Current);
+    // The function itself is reset.
+    fs::remove_dir_all(place.join(VERBS)).unwrap();
+    let lost = devices(&root).compare(&plan(0, "mlx5_0", 0));
+    assert_eq!(lost, Currency::Lost(vec!["nic".to_owned()]));
+}
+
 /// As of the kernel's `rdma_rxe`, which has no parent.
 #[test]
 fn a_soft_device_is_found_by_its_name() {

@@ -21,6 +21,10 @@ impl LocalPreparer {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
         reserve::keep(&self.effects.paths.reserve());
+        if !self.effects.paths.checkpoint().exists() {
+            // From now on, one that is absent is lost.
+            self.tell("the checkpoint", self.store(&checkpoint));
+        }
         self.tell("temporary files", self.sweep().map_err(PrepareError::from));
         let stale = self.stale(&mut checkpoint);
         let stale = self.tell("plans of an earlier boot", stale).unwrap_or_default();
@@ -111,6 +115,7 @@ impl LocalPreparer {
     fn sweep(&self) -> Result<(), FileError> {
         let paths = &self.effects.paths;
         durable::sweep(&paths.plugin(), &durable::temporaries_of(&paths.checkpoint()))?;
+        durable::sweep(&paths.plan_copies(), ".")?;
         durable::sweep(&paths.cdi, &format!(".{}", paths.cdi_prefix()))?;
         let hook = paths.hook();
         let name = hook.file_name().unwrap_or_default().to_string_lossy();
@@ -140,7 +145,7 @@ impl LocalPreparer {
             }
             Step::Remove(uid) => {
                 durable::remove(&self.effects.paths.cdi_spec(uid))?;
-                Ok(durable::remove_dir(&self.effects.paths.claim(uid))?)
+                Ok(self.effects.remove_files(uid)?)
             }
         }
     }

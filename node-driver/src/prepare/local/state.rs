@@ -1,6 +1,5 @@
 //! State of the driver's claims on disk: the checkpoint, and the turn to change it.
 
-use crate::kernel::attach::record::AttachRecord;
 use crate::model::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
 use crate::model::claim::{ClaimRef, is_safe_uid};
 use crate::model::plan::Plan;
@@ -77,15 +76,14 @@ impl LocalPreparer {
         }
     }
 
-    /// Loads the checkpoint. A damaged one is rebuilt from the plans of the claims, and one that is lost from
-    /// what hooks and this driver have recorded in this boot.
+    /// Loads the checkpoint. One that is damaged or lost is rebuilt from the plans of the claims.
     pub(in crate::prepare) fn load(&self) -> Result<Checkpoint, PrepareError> {
         let path = self.effects.paths.checkpoint();
         match Checkpoint::load(&path)? {
             Loaded::Absent => {
-                let rebuilt = self.rebuild(self.recorded());
+                let rebuilt = self.rebuild(&self.planned());
                 if !rebuilt.claims.is_empty() {
-                    tracing::error!(claims = rebuilt.claims.len(), "Checkpoint lost, rebuilt");
+                    self.tell_rebuilt("is lost", &rebuilt);
                     rebuilt.store(&path)?;
                 }
                 Ok(rebuilt)
@@ -95,14 +93,13 @@ impl LocalPreparer {
                 Ok(checkpoint)
             }
             Loaded::Damaged { set_aside, problem } => {
-                let set_aside = set_aside.display();
                 let files = self.claims_with_files();
-                let rebuilt = self.rebuild(files.union(&self.recorded()).cloned().collect());
+                let rebuilt = self.rebuild(&files);
                 for uid in files.iter().filter(|uid| !rebuilt.claims.contains_key(*uid)) {
                     self.tell_lost(uid);
                 }
-                let claims = rebuilt.claims.len();
-                tracing::error!(%set_aside, problem, claims, "Checkpoint damaged, rebuilt");
+                let how = format!("is damaged ({problem}), and kept as `{}`", set_aside.display());
+                self.tell_rebuilt(&how, &rebuilt);
                 rebuilt.store(&path)?;
                 Ok(rebuilt)
             }
@@ -111,25 +108,36 @@ impl LocalPreparer {
 
     /// Rebuilds the checkpoint from the plans of claims. A claim whose CDI spec exists was prepared; others
     /// were being prepared or unprepared.
-    fn rebuild(&self, uids: BTreeSet<String>) -> Checkpoint {
-        let claims = uids.into_iter().filter_map(|uid| {
-            let phase = if self.effects.paths.cdi_spec(&uid).is_file() {
+    fn rebuild(&self, uids: &BTreeSet<String>) -> Checkpoint {
+        let claims = uids.iter().filter_map(|uid| {
+            let phase = if self.effects.paths.cdi_spec(uid).is_file() {
                 Phase::Prepared
             } else {
                 Phase::Unpreparing
             };
-            let plan = self.plan_of(&uid)?;
-            Some((uid, Record { phase, plan }))
+            let plan = self.plan_of(uid)?;
+            Some((uid.clone(), Record { phase, plan }))
         });
         Checkpoint { claims: claims.collect(), ..Checkpoint::default() }
     }
 
-    /// The plan of a claim by its file or, if that is damaged, by what was attached.
+    /// The plan of a claim by its file or, if that is damaged, by its copy.
     fn plan_of(&self, uid: &str) -> Option<Plan> {
         let paths = &self.effects.paths;
-        let text = fs::read(paths.plan(uid)).ok();
-        let written = text.and_then(|text| serde_json::from_slice(&text).ok());
-        written.or_else(|| Some(*AttachRecord::load(&paths.attached(uid))?.plan?))
+        [paths.plan(uid), paths.plan_copy(uid)]
+            .iter()
+            .find_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
+    }
+
+    /// Says that the checkpoint was rebuilt.
+    fn tell_rebuilt(&self, how: &str, rebuilt: &Checkpoint) {
+        let claims = rebuilt.claims.len();
+        let text = format!(
+            "the checkpoint of claims {how}; the driver has rebuilt it from the plans of {claims} claims: \
+             check the node's disk"
+        );
+        tracing::error!(claims, how, "Checkpoint rebuilt");
+        self.effects.notices.add(Subject::Rebuilt, text);
     }
 
     /// Says that a claim is forgotten, because nothing tells any more what was prepared for it.
@@ -143,10 +151,9 @@ impl LocalPreparer {
         self.effects.notices.add_new(Subject::Lost, &format!("loss of {uid}"), text);
     }
 
-    /// UIDs of claims that have a record of what was attached.
-    fn recorded(&self) -> BTreeSet<String> {
-        let folder = self.effects.paths.attached("any");
-        let names = folder.parent().map(names_in).unwrap_or_default().into_iter();
+    /// UIDs of claims of which the memory has a plan.
+    fn planned(&self) -> BTreeSet<String> {
+        let names = names_in(&self.effects.paths.plan_copies()).into_iter();
         let uids = names.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned()));
         uids.filter(|uid| is_safe_uid(uid)).collect()
     }
@@ -159,7 +166,7 @@ impl LocalPreparer {
             Some(uid.to_owned())
         });
         let folders = names_in(&paths.claims());
-        specs.chain(folders).filter(|uid| is_safe_uid(uid)).collect()
+        specs.chain(folders).filter(|uid| is_safe_uid(uid)).chain(self.planned()).collect()
     }
 }
 

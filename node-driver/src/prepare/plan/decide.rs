@@ -127,7 +127,8 @@ fn rdma(
         .collect();
     let (name, ports) = (rdma.name.clone(), rdma.ports.iter().map(|port| port.number).collect());
     let parameters = config.rdma.unwrap_or_default();
-    Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
+    let part = nic.part.clone();
+    Ok(Some(PlannedRdma { name, part, ports, chars, moves, parameters }))
 }
 
 /// A physical function's management devices can manage the whole subnet. Management datagrams of a

@@ -8,6 +8,7 @@ use cluster_model::network_config::RdmaConfig;
 fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
     let rdma = PlannedRdma {
         name: "mlx5_0".into(),
+        part: None,
         ports: vec![1],
         chars: vec![],
         moves,
@@ -62,7 +63,6 @@ fn records(sandboxes: &[(&str, Option<&str>)]) -> BTreeMap<String, AttachRecord>
                 sandbox,
                 leases,
                 links: BTreeMap::new(),
-                plan: None,
                 is_attached: true,
                 is_left: false,
             },

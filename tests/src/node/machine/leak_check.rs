@@ -64,12 +64,13 @@ impl Machine {
         Ok(if tasks.is_empty() { String::new() } else { format!("sandboxes run: {tasks:?}") })
     }
 
-    /// All files of the driver on this machine: CDI specs, claims, attach records, incomplete
+    /// All files of the driver on this machine: CDI specs, claims, copies of plans, attach records, incomplete
     /// writes, and the claims in its checkpoint.
     pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
         let mut left = names_in(&self.folder.path().join("cdi"));
         left.extend(names_in(&self.plugin_dir().join("claims")));
         left.extend(names_in(&self.folder.path().join("run/attached")));
+        left.extend(names_in(&self.folder.path().join("run/plans")));
         left.extend(names_in(&self.folder.path().join("run/ready")));
         let plugin = names_in(&self.plugin_dir()).into_iter();
         left.extend(

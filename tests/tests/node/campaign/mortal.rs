@@ -1,6 +1,9 @@
 //! A driver that dies repeatedly: at its fault points, and at any moment of a step.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::Context;
 use tests::{
@@ -27,6 +30,8 @@ pub(crate) struct Mortal<'a> {
     pub(crate) rng: SeededRng,
     /// The number of its crashes.
     pub(crate) crashes: u32,
+    /// How often it has died at each point.
+    pub(crate) deaths: BTreeMap<&'static str, u32>,
     /// Points at which it has not died yet.
     pub(crate) left: BTreeSet<&'static str>,
     /// The additional flags of each driver.
@@ -44,7 +49,19 @@ impl<'a> Mortal<'a> {
         points: &[&[&'static str]],
     ) -> Self {
         let left = points.iter().copied().flatten().copied().collect();
-        Self { machine, rng, crashes: 0, left, flags, point: None }
+        Self { machine, rng, crashes: 0, deaths: BTreeMap::new(), left, flags, point: None }
+    }
+
+    /// How often it has died, and where.
+    pub(crate) fn table(&self, rounds: u32) -> String {
+        let (crashes, at_points) = (self.crashes, self.deaths.values().sum::<u32>());
+        let lines = self.deaths.iter().map(|(point, deaths)| format!("\n  {point}: {deaths}"));
+        let lines: String = lines.collect();
+        let anywhere = crashes - at_points;
+        format!(
+            "{}: {crashes} crashes in the lives of {rounds} claims, {anywhere} at any moment:{lines}",
+            self.rng
+        )
     }
 
     /// Retries a step of a claim's life until it succeeds. Meanwhile the driver may die at these
@@ -105,6 +122,7 @@ impl<'a> Mortal<'a> {
         anyhow::ensure!(signal == Some(KILL), "the driver ended by {signal:?}:\n{tail}");
         let point = self.point.take().context("it had no point to die at")?;
         self.left.remove(point);
+        *self.deaths.entry(point).or_default() += 1;
         self.crashes += 1;
         self.machine.kill_driver();
         Ok(())

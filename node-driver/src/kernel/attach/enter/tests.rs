@@ -23,6 +23,7 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
 fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
     let rdma = rdma.map(|name| PlannedRdma {
         name: name.into(),
+        part: None,
         ports: vec![1],
         chars: vec![],
         moves: true,

@@ -87,6 +87,19 @@ fn on_the_host_links_are_found_by_hardware_or_kind_and_name() {
     assert_eq!(found(at_home(&two, &host(&function))), Some(7), "one port of two");
 }
 
+/// It was unbound and bound under a pod, and its driver has given it another address.
+#[test]
+fn a_virtual_function_is_found_by_its_place() {
+    let function = link(7, "rail0", Some("0101:00:00.1"));
+    let mut planned = host(&function);
+    planned.identity.permanent = None;
+    let mut again = link(12, "eth1", Some("0101:00:00.1"));
+    again.attributes[1] = LinkAttribute::PermAddress(vec![2, 9, 9, 9, 9, 9]);
+    assert_eq!(found(at_home(std::slice::from_ref(&again), &planned)), Some(12));
+    assert_eq!(claims(std::slice::from_ref(&again), planned, Some(7)), Some(12));
+    assert_eq!(found(at_home(&[again], &host(&function))), None, "a physical one is another");
+}
+
 /// An IPoIB child on the interface with this index.
 fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
     let mut link = LinkMessage::default();

@@ -92,6 +92,19 @@ fn any_layout_of_a_listing_is_the_same_graph_or_an_error() {
     }
 }
 
+/// As when a mail quotes what a terminal broke. The fuzz targets try more of them.
+#[test]
+fn two_changes_of_layout_give_the_same_graph_or_an_error() {
+    let machine = graph(layouts::TREE).unwrap();
+    for (first, second) in (0..18).flat_map(|first| (0..18).map(move |second| (first, second))) {
+        let bytes = [first, first * 13 + second, 1, second, second * 13 + first, 0];
+        for text in [layouts::TREE, layouts::DETAILS, layouts::PATHS, layouts::HWLOC] {
+            layouts::listing_holds(text, &bytes);
+        }
+        layouts::matrix_holds(&machine, &bytes);
+    }
+}
+
 #[test]
 fn any_layout_of_a_matrix_has_the_same_cells_or_names_what_is_not_read() {
     let machine = graph(layouts::TREE).unwrap();

@@ -89,8 +89,10 @@ const NOT_GPUS: [&str; 7] = ["Audio", "USB", "NVSwitch", "Bridge", "Switch", "UC
 pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, PostedError> {
     let mut all = BTreeMap::new();
     let mut current: Option<PciAddress> = None;
+    let mut is_after_blank = false;
     for (line, text) in unwrapped(lines, is_own) {
         let error = || PostedError::Details { line, text: text.trim().to_owned() };
+        let is_indented = text.starts_with([' ', '\t']);
         if let Some((path, rest)) = heading(&text) {
             let Some((address, bridges)) = path.split_last() else {
                 return Err(PostedError::NoBuses { line, text });
@@ -99,19 +101,23 @@ pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, Post
             current = Some(*address);
             let path = bridges.to_vec();
             all.entry(*address).or_insert_with(|| Details { path, ..details });
-        } else if text.trim().is_empty() || is_other(&text) {
+        } else if is_other(&text) || is_after_blank && !is_indented && !is_own(&text) {
             current = None;
         } else if let Some(details) = current.and_then(|address| all.get_mut(&address)) {
-            if !text.starts_with([' ', '\t']) || details.add(text.trim()).is_none() {
+            // A tracker can put a blank line after each.
+            let is_whole = text.is_empty() || is_indented && details.add(text.trim()).is_some();
+            if !is_whole {
                 return Err(error());
             }
         }
+        is_after_blank = text.is_empty();
     }
     Ok(all)
 }
 
 /// What a line about a function begins with, as far as it is read.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
+    "Flags",
     "NUMA node",
     "IOMMU group",
     "Kernel driver in use",
@@ -122,6 +128,11 @@ const KEYS: [&str; 9] = [
     "ACSCtl",
     "ATSCtl",
 ];
+
+/// Returns true if another line begins in a text.
+fn has_key(text: &str) -> bool {
+    KEYS.iter().any(|key| text.contains(&format!(" {key}: ")))
+}
 
 /// Returns true if a line begins as one of a description. The rest of a line can begin with one space.
 fn is_own(line: &str) -> bool {
@@ -173,8 +184,14 @@ const EXPRESS: [&str; 9] = [
 ];
 
 impl Details {
-    /// `3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)`; `None` if it is cut.
+    /// `3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)`; `None` if it is cut, or several
+    /// lines are in one.
     fn new(text: &str) -> Option<Self> {
+        let has_address =
+            text.split_whitespace().any(|word| heading(&format!("{word} ")).is_some());
+        if has_address || has_key(text) {
+            return None;
+        }
         let (class, name) = text.split_once(": ")?;
         let is_whole = |open, close| text.matches(open).count() == text.matches(close).count();
         if !is_whole('[', ']') || !is_whole('(', ')') {
@@ -187,12 +204,27 @@ impl Details {
         Some(Self { class, ids: ids(name), name: name.to_owned(), ..Self::default() })
     }
 
-    /// Adds a line; `None` if it is cut.
+    /// Adds a line; `None` if it is cut, or several lines are in one.
     fn add(&mut self, line: &str) -> Option<()> {
         let Some((key, value)) = line.split_once(':') else { return Some(()) };
+        if has_key(value) {
+            return None;
+        }
         let value = value.trim();
         match key {
             "NUMA node" => self.numa = Some(NumaNode(value.parse().ok()?)),
+            // `lspci -v` has both here.
+            "Flags" => {
+                for flag in value.split(',').map(str::trim) {
+                    match flag.rsplit_once(' ') {
+                        Some(("NUMA node", node)) => self.numa = Some(NumaNode(node.parse().ok()?)),
+                        Some(("IOMMU group", group)) => {
+                            self.iommu_group = Some(group.parse().ok()?)
+                        }
+                        _ => {}
+                    }
+                }
+            }
             "IOMMU group" => self.iommu_group = Some(value.parse().ok()?),
             "Kernel driver in use" => self.driver = Some(value.to_owned()),
             "Capabilities" if let Some((_, kind)) = value.split_once("] Express ") => {

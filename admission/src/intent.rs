@@ -259,9 +259,10 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
     }
     let asked = match gpus {
         0 => format!("{nics} NICs"),
-        gpus => format!("{nics} NICs and {gpus} GPUs are {devices} devices"),
+        gpus => format!("{nics} NICs and {gpus} GPUs"),
     };
-    Err(deny(trigger, format!("{asked}; a claim holds at most {CLAIM_DEVICES_MAX}")))
+    let why = format!("{asked} are {devices} devices; a claim holds at most {CLAIM_DEVICES_MAX}");
+    Err(deny(trigger, why))
 }
 
 /// Names of the extended resources of device plugins that our claims replace.

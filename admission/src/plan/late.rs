@@ -132,7 +132,7 @@ pub(super) fn propose_by_number<'m>(fleet: Fleet<'_, 'm>, within: Level) -> Opti
     let form = Form::by_block(ways.collect());
     let blocks = nics / size;
     let demand = Demand::new(blocks, 1, size, vec![0..gpus; blocks as usize]);
-    Some(Candidate { form, demand, ..counted })
+    Some(Candidate { demand, form, ..counted })
 }
 
 /// Whether the machine has as many NICs as the pod asks for.

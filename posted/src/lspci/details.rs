@@ -213,18 +213,7 @@ impl Details {
         let value = value.trim();
         match key {
             "NUMA node" => self.numa = Some(NumaNode(value.parse().ok()?)),
-            // `lspci -v` has both here.
-            "Flags" => {
-                for flag in value.split(',').map(str::trim) {
-                    match flag.rsplit_once(' ') {
-                        Some(("NUMA node", node)) => self.numa = Some(NumaNode(node.parse().ok()?)),
-                        Some(("IOMMU group", group)) => {
-                            self.iommu_group = Some(group.parse().ok()?)
-                        }
-                        _ => {}
-                    }
-                }
-            }
+            "Flags" => self.add_flags(value)?,
             "IOMMU group" => self.iommu_group = Some(value.parse().ok()?),
             "Kernel driver in use" => self.driver = Some(value.to_owned()),
             "Capabilities" if let Some((_, kind)) = value.split_once("] Express ") => {
@@ -232,12 +221,24 @@ impl Details {
                 let known = EXPRESS.iter().find(|known| kind.starts_with(*known))?;
                 self.is_of_root_complex = ["Root Port", "Root Complex"].contains(known);
             }
-            "LnkCap" => self.max_link = link(value)?,
-            "LnkSta" => self.current_link = link(value)?,
+            "LnkCap" => self.max_link = link(speed_and_width(value)?),
+            "LnkSta" => self.current_link = link(speed_and_width(value)?),
             "Bus" => self.secondary = Some(secondary(value)?).filter(|bus| *bus > 0),
             "ACSCtl" => self.acs = Some(acs(value)?),
             "ATSCtl" => self.ats = Some(value.starts_with("Enable+")),
             _ => {}
+        }
+        Some(())
+    }
+
+    /// `bus master, fast devsel, latency 0, NUMA node 0, IOMMU group 3`, as `lspci -v` has it.
+    fn add_flags(&mut self, flags: &str) -> Option<()> {
+        for flag in flags.split(',').map(str::trim) {
+            match flag.rsplit_once(' ') {
+                Some(("NUMA node", node)) => self.numa = Some(NumaNode(node.parse().ok()?)),
+                Some(("IOMMU group", group)) => self.iommu_group = Some(group.parse().ok()?),
+                _ => {}
+            }
         }
         Some(())
     }
@@ -303,15 +304,19 @@ fn ids(name: &str) -> Option<(u16, u16)> {
     })
 }
 
-/// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`. The inner `None` is
-/// an unknown link, the outer one a line that is cut.
-fn link(text: &str) -> Option<Option<PcieLink>> {
+/// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`; `None` if the line is
+/// cut.
+fn speed_and_width(text: &str) -> Option<(&str, &str)> {
     let after = |word: &str| {
         let (_, rest) = text.split_once(word)?;
         rest.split([',', ' ', '(']).next()
     };
-    let (speed, width) = (after("Speed ")?, after("Width x")?);
-    Some(speed.strip_suffix("GT/s").and_then(|it| PcieLink::parse(&format!("{it} GT/s"), width)))
+    Some((after("Speed ")?, after("Width x")?))
+}
+
+/// `None` if the link is unknown.
+fn link((speed, width): (&str, &str)) -> Option<PcieLink> {
+    PcieLink::parse(&format!("{} GT/s", speed.strip_suffix("GT/s")?), width)
 }
 
 /// `primary=16, secondary=17, subordinate=1a, …`.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each fuzz target checks the law of one reader")]
 
+use std::iter::repeat_n;
+
 use posted::{PostedMatrix, listing};
 use topology_graph::{PciAddress, Topology};
 
@@ -45,14 +47,13 @@ fn matrix_of(topology: &Topology) -> String {
     let nics = topology.nics().iter().map(|nic| nic.address).enumerate();
     let nics = nics.map(|(index, address)| (format!("NIC{index}"), address));
     let devices: Vec<(String, PciAddress)> = gpus.chain(nics.clone()).collect();
-    let mut text = String::new();
-    for (name, _) in &devices {
-        text += &format!("\t{name}");
-    }
+    let mut text: String = devices.iter().map(|(name, _)| format!("\t{name}")).collect();
     text += "\tCPU Affinity\tNUMA Affinity\n";
     for (name, from) in &devices {
+        text += name;
         let cells = devices.iter().map(|(_, to)| format!("\t{}", topology.path(*from, *to)));
-        text += &format!("{name}{}\t0-31\t0\n", cells.collect::<String>());
+        text.extend(cells);
+        text += "\t0-31\t0\n";
     }
     text += "\nNIC Legend:\n\n";
     nics.fold(text, |text, (name, address)| text + &format!("  {name}: {address}\n"))
@@ -148,7 +149,7 @@ fn wrapped_at_words(text: &str, width: usize) -> String {
 fn expanded(line: &str) -> String {
     line.chars().fold(String::new(), |mut text, sign| {
         match sign {
-            '\t' => text.extend(std::iter::repeat_n(' ', 8 - text.len() % 8)),
+            '\t' => text.extend(repeat_n(' ', 8 - text.len() % 8)),
             sign => text.push(sign),
         }
         text

@@ -45,7 +45,7 @@ impl Share {
     }
 }
 
-/// Parses a count. The claim needs room for at least one device of the other kind.
+/// Parses a count, of which a claim has room for all.
 pub(crate) fn device_count(
     name: &'static str,
     value: &str,
@@ -54,7 +54,7 @@ pub(crate) fn device_count(
 ) -> Result<u32, Denial> {
     let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let why = match value.parse() {
-        Ok(count @ 1..CLAIM_DEVICES_MAX) if digits => return Ok(count),
+        Ok(count @ 1..=CLAIM_DEVICES_MAX) if digits => return Ok(count),
         _ if digits && value.bytes().all(|byte| byte == b'0') => {
             "invalid value: zero asks for nothing".to_owned()
         }

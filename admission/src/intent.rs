@@ -86,6 +86,11 @@ impl Intent {
         self.resource.as_ref()?.profile.as_deref()
     }
 
+    /// Denies a pod with more GPUs and NICs than a claim holds.
+    pub(crate) fn check_claim_size(&self) -> Result<(), Denial> {
+        check_size(&self.trigger, self.gpus, self.nics)
+    }
+
     /// Creates a denial that names the trigger annotation with its value.
     pub(crate) fn deny(&self, why: impl Into<String>) -> Denial {
         deny(&self.trigger, why)
@@ -139,7 +144,8 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
             .allowed("the number of NICs, for example \"2\""));
     }
     let nics = asked_nics.unwrap_or(gpus);
-    check_size(trigger, gpus, nics)?;
+    // Whether the claim is also for the GPUs depends on the nodes.
+    check_size(trigger, 0, nics)?;
     let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
     let asker = Asker { pod, gpus, nics, shares: &shares, policy };
     let wishes = Wishes::read(&asker)?;
@@ -245,14 +251,17 @@ fn check_containers(shares: &[Share], trigger: &str) -> Result<(), Denial> {
     Err(deny(trigger, why))
 }
 
+/// Denies a claim with more devices than Kubernetes allows. Without GPUs it is for NICs alone.
 fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
     let devices = gpus.saturating_add(nics);
     if devices <= CLAIM_DEVICES_MAX {
         return Ok(());
     }
-    let why = format!(
-        "{nics} NICs and {gpus} GPUs are {devices} devices; a claim holds at most {CLAIM_DEVICES_MAX}"
-    );
+    let asked = match gpus {
+        0 => format!("{nics} NICs"),
+        gpus => format!("{nics} NICs and {gpus} GPUs"),
+    };
+    let why = format!("{asked} are {devices} devices; a claim holds at most {CLAIM_DEVICES_MAX}");
     Err(deny(trigger, why))
 }
 

@@ -91,7 +91,7 @@ impl<'m> Candidate<'m> {
             || self.form.ways().any(|way| match way {
                 form::Way::Attribute { only, .. } => only.is_some(),
                 form::Way::Cell(_) => true,
-                form::Way::Pinned(_) | form::Way::Late | form::Way::Any => false,
+                form::Way::Pinned(_) | form::Way::Late(_) | form::Way::Any => false,
             })
     }
 

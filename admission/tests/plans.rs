@@ -32,6 +32,8 @@ mod plugin;
 mod remembered;
 #[path = "plans/roles.rs"]
 mod roles;
+#[path = "plans/several_nics.rs"]
+mod several_nics;
 #[path = "plans/shared_gpus.rs"]
 mod shared_gpus;
 #[path = "plans/sharing.rs"]

@@ -205,6 +205,8 @@ pub mod attribute {
     pub const FABRIC: &str = "dranet.io/fabric";
     /// Whether the device stands for any free NIC of its node, which is chosen when the pod starts.
     pub const LATE_BINDING: &str = "dranet.io/lateBinding";
+    /// The number of such a device on a node with many of them.
+    pub const PLACE: &str = "dranet.io/place";
     /// Whether a PCIe link runs below the capability of the function.
     pub const DEGRADED: &str = "dranet.io/degraded";
     /// Azure placement group of the virtual machine.

@@ -126,8 +126,13 @@ fn differences(one: &Topology, other: &Topology) -> String {
 fn compared(topology: &Topology, file: &Path) -> anyhow::Result<String> {
     let named = || format!("failed to read `{}`", file.display());
     let text = text(&bytes(file)?).with_context(named).context("it is an archive, no matrix")?;
-    let matrix = PostedMatrix::parse(&text).with_context(named)?;
-    Ok(matrix.compare(topology).to_string())
+    match PostedMatrix::parse(&text) {
+        Ok(matrix) => Ok(matrix.compare(topology).to_string()),
+        Err(_) if listing(&text).is_ok() => {
+            anyhow::bail!("`{}` is a listing of a machine; give it to --root", file.display())
+        }
+        Err(error) => Err(error).with_context(named),
+    }
 }
 
 fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
@@ -172,7 +177,13 @@ fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
                 "`{}` is a topology file of NCCL; give it to --nccl-xml",
                 path.display()
             );
-            let snapshot = listing(&text).with_context(named)?;
+            let read = listing(&text);
+            anyhow::ensure!(
+                read.is_ok() || PostedMatrix::parse(&text).is_err(),
+                "`{}` is a matrix; give it to --compare, beside a machine",
+                path.display()
+            );
+            let snapshot = read.with_context(named)?;
             return Ok(Topology::build_with(&snapshot, overlay, accelerators()).0);
         }
     }
@@ -217,8 +228,14 @@ fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 fn nccl_overlay(path: &Path) -> anyhow::Result<Overlay> {
     let named = || format!("failed to read `{}`", path.display());
-    let text = fs::read_to_string(path).with_context(named)?;
-    Ok(Overlay::from_nccl_xml(&NcclXml::parse(&text).with_context(named)?))
+    let text = text(&bytes(path)?).with_context(named).context("it is an archive, no XML")?;
+    let xml = NcclXml::parse(&text);
+    anyhow::ensure!(
+        xml.is_ok() || listing(&text).is_err(),
+        "`{}` is a listing of a machine; give it to --root",
+        path.display()
+    );
+    Ok(Overlay::from_nccl_xml(&xml.with_context(named)?))
 }
 
 fn write_capture(

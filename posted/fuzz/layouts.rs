@@ -1,15 +1,62 @@
 //! The law of readers: the same machine in any layout gives the same graph or an error, never another one.
 
-use posted::listing;
-use topology_graph::Topology;
+#![allow(dead_code, reason = "each fuzz target checks the law of one reader")]
 
-/// Checks the law for a tree of `lspci -tv`, of which these bytes change the layout.
-pub(crate) fn holds(tree: &str, bytes: &[u8]) {
-    let Ok(whole) = listing(tree) else { return };
-    let changed = changed(tree, bytes);
-    let Ok(other) = listing(&changed) else { return };
+use std::iter::repeat_n;
+
+use posted::{PostedMatrix, listing};
+use topology_graph::{PciAddress, Topology};
+
+/// One machine in every form that is read: the tree of `lspci -tv`, the descriptions of `-vvv`, the paths of
+/// `-PP`, and hwloc's XML.
+pub(crate) const TREE: &str = include_str!("../tests/posted/tree.txt");
+pub(crate) const DETAILS: &str = include_str!("../tests/posted/vvv.txt");
+pub(crate) const PATHS: &str = include_str!("../tests/posted/pp.txt");
+pub(crate) const HWLOC: &str = include_str!("../tests/posted/power8-nvlink.hwloc.xml");
+
+/// Checks the law for a listing, of which these bytes change the layout. Returns true if it was read.
+pub(crate) fn listing_holds(text: &str, bytes: &[u8]) -> bool {
+    let whole = listing(text).expect("the listing is whole");
+    let changed = changed(text, bytes);
+    let Ok(other) = listing(&changed) else { return false };
     let (whole, other) = (Topology::build(&whole, None).0, Topology::build(&other, None).0);
     assert_eq!(shown(&other), shown(&whole), "another graph:\n{changed}");
+    true
+}
+
+/// Checks the law for the matrix of a machine: each cell is as it was, and what is not read is named. Returns
+/// true if all was read.
+pub(crate) fn matrix_holds(topology: &Topology, bytes: &[u8]) -> bool {
+    let text = matrix_of(topology);
+    let compared = |text: &str| Some(PostedMatrix::parse(text).ok()?.compare(topology));
+    let whole = compared(&text).expect("the matrix is whole");
+    assert_eq!((whole.differences.len(), whole.unread.len()), (0, 0), "{text}");
+    let changed = changed(&text, bytes);
+    let Some(other) = compared(&changed) else { return false };
+    assert_eq!(other.differences, [], "{changed}");
+    let is_named = !other.unread.is_empty() || !other.unknown.is_empty();
+    let is_whole = other.compared == whole.compared;
+    assert!(is_named || is_whole, "cells were dropped:\n{changed}");
+    is_whole
+}
+
+/// The matrix of a machine in the form of `nvidia-smi topo -m`.
+fn matrix_of(topology: &Topology) -> String {
+    let gpus = topology.gpus().iter().map(|gpu| gpu.address).enumerate();
+    let gpus = gpus.map(|(index, address)| (format!("GPU{index}"), address));
+    let nics = topology.nics().iter().map(|nic| nic.address).enumerate();
+    let nics = nics.map(|(index, address)| (format!("NIC{index}"), address));
+    let devices: Vec<(String, PciAddress)> = gpus.chain(nics.clone()).collect();
+    let mut text: String = devices.iter().map(|(name, _)| format!("\t{name}")).collect();
+    text += "\tCPU Affinity\tNUMA Affinity\n";
+    for (name, from) in &devices {
+        text += name;
+        let cells = devices.iter().map(|(_, to)| format!("\t{}", topology.path(*from, *to)));
+        text.extend(cells);
+        text += "\t0-31\t0\n";
+    }
+    text += "\nNIC Legend:\n\n";
+    nics.fold(text, |text, (name, address)| text + &format!("  {name}: {address}\n"))
 }
 
 /// The devices and the paths between them.
@@ -17,26 +64,46 @@ fn shown(topology: &Topology) -> String {
     topology_graph::matrix(topology)
 }
 
-/// The tree as a terminal, a mail or a word processor changes it.
-fn changed(tree: &str, bytes: &[u8]) -> String {
+/// The most changes, one after the other.
+const CHANGES_MAX: usize = 2;
+
+/// The text as a terminal, a mail, a tracker or a word processor changes it: one change for three bytes.
+fn changed(text: &str, bytes: &[u8]) -> String {
+    let changes = bytes.chunks(3).take(CHANGES_MAX);
+    changes.fold(text.to_owned(), |text, bytes| changed_once(&text, bytes))
+}
+
+fn changed_once(text: &str, bytes: &[u8]) -> String {
     let at = |index: usize| usize::from(bytes.get(index).copied().unwrap_or_default());
     let every = at(2) % 3 + 1;
     let is_chosen = |number: usize| number % every == at(1) % every;
-    match at(0) % 9 {
-        0 => each(tree, |_, line| format!("{:1$}{line}", "", at(1) % 9)),
-        1 => tree.replace("--", "\u{2013}"),
-        2 => tree.replace('\n', "\r"),
-        3 => each(tree, |_, line| format!("> {line}")),
-        4 => each(tree, |number, line| {
+    match at(0) % 18 {
+        0 => each(text, |_, line| format!("{:1$}{line}", "", at(1) % 9)),
+        1 => text.replace("--", "\u{2013}"),
+        2 => text.replace('\n', "\r"),
+        3 => each(text, |_, line| format!("> {line}")),
+        4 => each(text, |number, line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             if is_chosen(number) { words.join(" ") } else { line.to_owned() }
         }),
-        5 => wrapped(tree, 40 + at(1) % 60),
-        6 => each(tree, |_, line| line.trim_start().to_owned()),
-        7 => each(tree, |number, line| {
+        5 => wrapped(text, 40 + at(1) % 160),
+        6 => each(text, |_, line| line.trim_start().to_owned()),
+        7 => each(text, |number, line| {
             if is_chosen(number) { line.replacen("  ", " ", 1) } else { line.to_owned() }
         }),
-        _ => each(tree, |_, line| format!("[1,0]<stdout>:{line}")),
+        8 => each(text, |_, line| format!("[1,0]<stdout>:{line}")),
+        9 => format!("\u{feff}{}", text.replace('\n', "\r\n")),
+        10 => each(text, |number, line| format!("{line}{:1$}", "", number % (at(1) + 1))),
+        11 => wrapped_at_words(text, 40 + at(1) % 160),
+        12 => text.replace(' ', "\u{a0}"),
+        13 => each(text, |_, line| expanded(line)),
+        14 => each(text, |number, line| {
+            let reply = if is_chosen(number) { "What is this?\n" } else { "" };
+            format!("> {line}\n{reply}")
+        }),
+        15 => format!("Hello,\n\n```\n{text}```\n\nThanks\n"),
+        16 => each(text, |_, line| format!("\u{1b}[4m{line}\u{1b}[0m")),
+        _ => wrapped(&each(text, |_, line| expanded(line)), 40 + at(1) % 160),
     }
 }
 
@@ -53,6 +120,38 @@ fn wrapped(text: &str, width: usize) -> String {
             wrapped.extend(part);
             wrapped.push('\n');
         }
+        if signs.is_empty() {
+            wrapped.push('\n');
+        }
     }
     wrapped
+}
+
+/// As a mail breaks lines: the space goes.
+fn wrapped_at_words(text: &str, width: usize) -> String {
+    each(text, |_, line| {
+        let mut broken = String::new();
+        let mut column = 0;
+        for word in line.split_inclusive(' ') {
+            if column + word.trim_end().len() > width && column > 0 {
+                broken.truncate(broken.trim_end_matches(' ').len());
+                broken.push('\n');
+                column = 0;
+            }
+            broken.push_str(word);
+            column += word.len();
+        }
+        broken
+    })
+}
+
+/// A terminal shows tabs as spaces.
+fn expanded(line: &str) -> String {
+    line.chars().fold(String::new(), |mut text, sign| {
+        match sign {
+            '\t' => text.extend(repeat_n(' ', 8 - text.len() % 8)),
+            sign => text.push(sign),
+        }
+        text
+    })
 }

@@ -18,6 +18,8 @@ pub struct Comparison {
     pub unknown: Vec<String>,
     /// The number of cells with NVLinks that no source of the graph has.
     pub unknown_nvlinks: usize,
+    /// The number of cells whose path the graph does not have.
+    pub unknown_paths: usize,
     /// The rows that were not read, with the reason.
     pub unread: Vec<String>,
 }
@@ -36,7 +38,7 @@ pub struct Difference {
 impl PostedMatrix {
     /// Compares every cell with a machine. GPUs are numbered by address; a NIC is the one that the
     /// legend names. Without a legend, NICs are numbered by the names of their RDMA devices, as
-    /// `nvidia-smi` does.
+    /// `nvidia-smi` does; on a machine without such names, by address.
     pub fn compare(&self, topology: &Topology) -> Comparison {
         let rdma_devices = rdma_devices(topology);
         let ends: Vec<Option<PciAddress>> =
@@ -56,6 +58,10 @@ impl PostedMatrix {
                 continue;
             }
             let found = topology.path(a, b);
+            if found == PathKind::Unknown {
+                comparison.unknown_paths += 1;
+                continue;
+            }
             comparison.compared += 1;
             if !posted.agrees(found) {
                 comparison.differences.push(Difference {
@@ -74,13 +80,15 @@ impl PostedMatrix {
         topology: &Topology,
         rdma_devices: &[(&str, PciAddress)],
     ) -> Option<PciAddress> {
-        if let Some(kernel) = self.names.get(name) {
-            return topology.device(kernel).or_else(|_| topology.device(name)).ok();
-        }
         let number: Option<usize> = name.strip_prefix("NIC").and_then(|it| it.parse().ok());
-        match number.filter(|_| self.names.is_empty() && !rdma_devices.is_empty()) {
-            Some(number) => rdma_devices.get(number).map(|(_, address)| *address),
-            None => topology.device(name).ok(),
+        let known = self.names.get(name).and_then(|kernel| topology.device(kernel).ok());
+        match number {
+            _ if known.is_some() => known,
+            Some(_) if !self.names.is_empty() && !rdma_devices.is_empty() => None,
+            Some(number) if !rdma_devices.is_empty() => {
+                rdma_devices.get(number).map(|(_, address)| *address)
+            }
+            _ => topology.device(name).ok(),
         }
     }
 }
@@ -125,13 +133,16 @@ impl fmt::Display for Comparison {
         for Difference { devices: (row, column), posted, found } in &self.differences {
             writeln!(f, "{row} {column}: posted {posted}, found {found}")?;
         }
-        let Self { compared, differences, unknown, unknown_nvlinks, unread } = self;
+        let Self { compared, differences, unknown, unknown_nvlinks, unknown_paths, unread } = self;
         writeln!(f, "{compared} cells compared, {} differ", differences.len())?;
         if *unknown_nvlinks > 0 {
             writeln!(
                 f,
                 "{unknown_nvlinks} cells not compared: the graph does not know these NVLinks"
             )?;
+        }
+        if *unknown_paths > 0 {
+            writeln!(f, "{unknown_paths} cells not compared: the graph does not know these paths")?;
         }
         for row in unread {
             writeln!(f, "row not read: {row}")?;

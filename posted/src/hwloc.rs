@@ -3,6 +3,10 @@
 //! hwloc puts host bridges below the object whose memory is near, so the NUMA node of a device is
 //! that of the nearest object with exactly one.
 
+mod matrices;
+
+use std::collections::BTreeMap;
+
 use roxmltree::{Document, Node, ParsingOptions};
 use topology_graph::class::is_network;
 use topology_graph::{
@@ -17,18 +21,30 @@ const MOST_NODES: u32 = 4_000_000;
 /// Objects are nested a few dozen deep; bridges are nested at most 256 deep, as there are 256 buses.
 const DEEPEST: usize = 512;
 
+/// The XML in a text, without what people wrote before and after it.
+pub(super) fn part(text: &str) -> Option<&str> {
+    let start = ["<?xml", "<topology"].iter().filter_map(|start| text.find(start)).min();
+    let start = start.or_else(|| text.trim_start().starts_with('<').then_some(0))?;
+    let end = text.rfind('>').filter(|end| *end > start).map_or(text.len(), |end| end + 1);
+    text.get(start..end)
+}
+
 pub(super) fn read(text: &str) -> Result<Snapshot, PostedError> {
     let options =
         ParsingOptions { allow_dtd: true, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
-    let document = Document::parse_with_options(text, options).map_err(PostedError::Xml)?;
+    let text = unwrapped(text);
+    let document = Document::parse_with_options(&text, options).map_err(PostedError::Xml)?;
     let top = document.root_element();
     let is_new = top.attribute("version").is_some_and(|version| !version.starts_with('2'));
-    let mut walk = Walk { snapshot: nothing(), functions: Functions::new(), is_new };
-    walk.object(top, &Above::default(), DEEPEST);
-    walk.snapshot.numa_nodes.sort_by_key(|node| node.node);
-    walk.snapshot.numa_nodes.dedup_by_key(|node| node.node);
-    walk.distances(top);
-    let Walk { mut snapshot, functions, .. } = walk;
+    let mut walk =
+        Walk { snapshot: nothing(), functions: Functions::new(), numbers: BTreeMap::new(), is_new };
+    walk.object(top, &Above::default(), DEEPEST)?;
+    let Walk { mut snapshot, functions, numbers, .. } = walk;
+    snapshot.numa_nodes.sort_by_key(|node| node.node);
+    snapshot.numa_nodes.dedup_by_key(|node| node.node);
+    matrices::numa_distances(top, &mut snapshot.numa_nodes)?;
+    snapshot.nvlinks = matrices::nvlinks(top, &numbers, &functions)?;
+    snapshot.xgmi = matrices::xgmi(top, &numbers)?;
     snapshot.pci = functions.into_values().collect();
     snapshot.sockets.sort_by_key(|socket| socket.socket);
     snapshot.sockets.dedup_by_key(|socket| socket.socket);
@@ -41,6 +57,8 @@ pub(super) fn read(text: &str) -> Result<Snapshot, PostedError> {
 struct Walk {
     snapshot: Snapshot,
     functions: Functions,
+    /// The functions of PCI and operating system devices, by the numbers that matrices have for them.
+    numbers: BTreeMap<u64, PciAddress>,
     /// True for hwloc 3, which numbers the types of devices anew.
     is_new: bool,
 }
@@ -54,54 +72,113 @@ struct Above {
     function: Option<PciAddress>,
 }
 
+/// The lines as hwloc wrote them. It begins each with a tag, so what does not is the rest of a line that a
+/// terminal or a mail broke.
+fn unwrapped(text: &str) -> String {
+    text.trim_start().lines().fold(String::new(), |mut whole, line| {
+        if whole.is_empty() {
+            return line.to_owned();
+        }
+        if line.trim_start().starts_with('<') {
+            whole.push('\n');
+        } else if whole.ends_with('"') {
+            // A mail breaks lines between attributes, and takes the space away.
+            whole.push(' ');
+        }
+        whole + line
+    })
+}
+
+/// The value of an attribute, if an object has it.
+fn parsed<T>(
+    node: Node<'_, '_>,
+    attribute: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, PostedError> {
+    let Some(value) = node.attribute(attribute) else { return Ok(None) };
+    parse(value).map(Some).ok_or_else(|| wrong(node, attribute, value))
+}
+
+/// The error about a value that hwloc does not write.
+fn wrong(node: Node<'_, '_>, attribute: &str, value: &str) -> PostedError {
+    let line = node.document().text_pos_at(node.range().start).row;
+    PostedError::Attribute { line, attribute: attribute.to_owned(), value: value.to_owned() }
+}
+
 impl Walk {
-    fn object(&mut self, node: Node<'_, '_>, above: &Above, deeper: usize) {
-        let Some(deeper) = deeper.checked_sub(1) else { return };
+    fn object(
+        &mut self,
+        node: Node<'_, '_>,
+        above: &Above,
+        deeper: usize,
+    ) -> Result<(), PostedError> {
+        let Some(deeper) = deeper.checked_sub(1) else { return Ok(()) };
         let mut inside = above.clone();
-        if let Some(numa) = node.attribute("nodeset").map(only_node) {
-            inside.numa = numa;
+        if let Some(nodes) = parsed(node, "nodeset", bits)? {
+            inside.numa = only_node(&nodes);
         }
         match node.attribute("type") {
-            Some("Package") => self.snapshot.sockets.extend(socket(node)),
-            Some("NUMANode") => self.snapshot.numa_nodes.extend(numa_node(node)),
-            Some("Bridge") => self.bridge(node, &mut inside),
-            Some("PCIDev") => inside.function = self.function(node, above),
-            Some("OSDev") => self.device(node, above),
+            Some("Package") => self.snapshot.sockets.extend(socket(node)?),
+            Some("NUMANode") => self.snapshot.numa_nodes.extend(numa_node(node)?),
+            Some("Bridge") => self.bridge(node, &mut inside)?,
+            Some("PCIDev") => {
+                inside.function = self.function(node, above)?;
+                self.number(node, inside.function)?;
+            }
+            Some("OSDev") => {
+                self.device(node, above);
+                self.number(node, above.function)?;
+            }
             _ => {}
         }
         for child in node.children().filter(|child| child.has_tag_name("object")) {
-            self.object(child, &inside, deeper);
+            self.object(child, &inside, deeper)?;
         }
+        Ok(())
     }
 
-    fn bridge(&mut self, node: Node<'_, '_>, inside: &mut Above) {
+    fn number(
+        &mut self,
+        node: Node<'_, '_>,
+        function: Option<PciAddress>,
+    ) -> Result<(), PostedError> {
+        let number = parsed(node, "gp_index", |number| number.parse().ok())?;
+        self.numbers.extend(number.zip(function));
+        Ok(())
+    }
+
+    fn bridge(&mut self, node: Node<'_, '_>, inside: &mut Above) -> Result<(), PostedError> {
         if node.attribute("bridge_type") == Some("0-1") {
-            inside.root = node.attribute("bridge_pci").and_then(root_bus);
+            inside.root = parsed(node, "bridge_pci", root_bus)?;
             inside.bridges.clear();
-            return;
+            return Ok(());
         }
         let above = inside.clone();
-        inside.bridges.extend(self.function(node, &above));
+        inside.bridges.extend(self.function(node, &above)?);
+        Ok(())
     }
 
-    fn function(&mut self, node: Node<'_, '_>, above: &Above) -> Option<PciAddress> {
-        let address: PciAddress = node.attribute("pci_busid")?.parse().ok()?;
+    fn function(
+        &mut self,
+        node: Node<'_, '_>,
+        above: &Above,
+    ) -> Result<Option<PciAddress>, PostedError> {
+        let address = parsed(node, "pci_busid", |address| address.parse::<PciAddress>().ok())?;
+        let Some(address) = address else { return Ok(None) };
         let mut known = function(address, above.root, &above.bridges);
         known.numa_node = above.numa;
-        // `0302 [10de:2330] [10de:16c1] a1`
-        let mut words = node.attribute("pci_type").unwrap_or_default().split_whitespace();
-        known.class = words.next().and_then(hex).unwrap_or_default() << 8;
-        if let Some((vendor, device)) = words.next().and_then(ids) {
-            (known.vendor, known.device) = (vendor, device);
+        if let Some(Kind { class, device, subsystem }) = parsed(node, "pci_type", kind)? {
+            known.class = class << 8;
+            (known.vendor, known.device) = device;
+            (known.subsystem_vendor, known.subsystem_device) = subsystem.unzip();
         }
-        (known.subsystem_vendor, known.subsystem_device) = words.next().and_then(ids).unzip();
-        known.current_link = node.attribute("pci_link_speed").and_then(link);
+        known.current_link = parsed(node, "pci_link_speed", capacity)?.and_then(link);
         // A GPU slows its link down while it is idle; a NIC does not.
         known.max_link = known.current_link.filter(|_| is_network(known.class));
         // A function is never its own bridge, and the first listing of a function counts.
         known.bridges.retain(|bridge| *bridge != address);
         self.functions.entry(address).or_insert(known);
-        Some(address)
+        Ok(Some(address))
     }
 
     fn device(&mut self, node: Node<'_, '_>, above: &Above) {
@@ -121,48 +198,25 @@ impl Walk {
             _ => {}
         }
     }
-
-    /// The distances between NUMA nodes, in the units of the SLIT.
-    fn distances(&mut self, top: Node<'_, '_>) {
-        let matrices = top.children().filter(|child| child.has_tag_name("distances2"));
-        let of_nodes = matrices.filter(|matrix| matrix.attribute("type") == Some("NUMANode"));
-        let Some(matrix) = of_nodes
-            .into_iter()
-            .find(|matrix| matrix.attribute("name").is_none_or(|name| name == "NUMALatency"))
-        else {
-            return;
-        };
-        let numbers = |tag: &str| -> Vec<u32> {
-            let texts = matrix.children().filter(|child| child.has_tag_name(tag));
-            let words = texts.filter_map(|child| child.text()).flat_map(str::split_whitespace);
-            words.filter_map(|word| word.parse().ok()).collect()
-        };
-        let (nodes, values) = (numbers("indexes"), numbers("u64values"));
-        let order: Vec<u32> = self.snapshot.numa_nodes.iter().map(|node| node.node.0).collect();
-        if nodes.len() * nodes.len() != values.len() || nodes.is_empty() {
-            return;
-        }
-        let at = |node: u32| nodes.iter().position(|known| *known == node);
-        for facts in &mut self.snapshot.numa_nodes {
-            let Some(row) = at(facts.node.0) else { continue };
-            let distances = order.iter().map_while(|to| Some(values[row * nodes.len() + at(*to)?]));
-            facts.distances = distances.collect();
-        }
-    }
 }
 
-fn socket(node: Node<'_, '_>) -> Option<SocketFacts> {
-    let socket = node.attribute("os_index")?.parse().ok()?;
-    Some(SocketFacts { socket, cpus: cpus(node) })
+fn socket(node: Node<'_, '_>) -> Result<Option<SocketFacts>, PostedError> {
+    let Some(socket) = parsed(node, "os_index", |number| number.parse().ok())? else {
+        return Ok(None);
+    };
+    Ok(Some(SocketFacts { socket, cpus: cpus(node)? }))
 }
 
-fn numa_node(node: Node<'_, '_>) -> Option<NumaNodeFacts> {
-    Some(NumaNodeFacts {
-        node: NumaNode(node.attribute("os_index")?.parse().ok()?),
-        cpus: cpus(node),
+fn numa_node(node: Node<'_, '_>) -> Result<Option<NumaNodeFacts>, PostedError> {
+    let Some(number) = parsed(node, "os_index", |number| number.parse().ok())? else {
+        return Ok(None);
+    };
+    Ok(Some(NumaNodeFacts {
+        node: NumaNode(number),
+        cpus: cpus(node)?,
         distances: Vec::new(),
-        memory_bytes: node.attribute("local_memory").and_then(|bytes| bytes.parse().ok()),
-    })
+        memory_bytes: parsed(node, "local_memory", |bytes| bytes.parse().ok())?,
+    }))
 }
 
 fn rdma(name: String, pci: Option<PciAddress>) -> RdmaDevice {
@@ -179,8 +233,8 @@ fn rdma(name: String, pci: Option<PciAddress>) -> RdmaDevice {
     }
 }
 
-fn cpus(node: Node<'_, '_>) -> CpuSet {
-    node.attribute("cpuset").and_then(bits).unwrap_or_default()
+fn cpus(node: Node<'_, '_>) -> Result<CpuSet, PostedError> {
+    Ok(parsed(node, "cpuset", bits)?.unwrap_or_default())
 }
 
 /// `0x000000ff,0xffffffff`; a word of only zeros may be empty.
@@ -198,8 +252,7 @@ fn bits(text: &str) -> Option<CpuSet> {
 }
 
 /// The node of a set of one.
-fn only_node(text: &str) -> Option<NumaNode> {
-    let nodes = bits(text)?;
+fn only_node(nodes: &CpuSet) -> Option<NumaNode> {
     let mut nodes = nodes.iter();
     nodes.next().filter(|_| nodes.next().is_none()).map(NumaNode)
 }
@@ -214,9 +267,29 @@ fn root_bus(text: &str) -> Option<PcieRoot> {
 /// The speeds of PCIe in mega-transfers per second and lane.
 const SPEEDS: [u32; 6] = [2_500, 5_000, 8_000, 16_000, 32_000, 64_000];
 
-/// `31.507692`, in gigabytes per second: the widest link with this capacity.
-fn link(text: &str) -> Option<PcieLink> {
-    let capacity: f32 = text.parse().ok().filter(|capacity: &f32| *capacity > 0.0)?;
+/// What a function is: `0302 [10de:2330] [10de:16c1] a1`.
+struct Kind {
+    class: u32,
+    device: (u16, u16),
+    subsystem: Option<(u16, u16)>,
+}
+
+fn kind(text: &str) -> Option<Kind> {
+    let mut words = text.split_whitespace();
+    let (class, device) = (hex(words.next()?)?, ids(words.next()?)?);
+    Some(Kind { class, device, subsystem: words.next().and_then(ids) })
+}
+
+/// `31.507692`, in gigabytes per second.
+fn capacity(text: &str) -> Option<f32> {
+    text.parse().ok().filter(|capacity: &f32| capacity.is_finite())
+}
+
+/// The widest link with this capacity.
+fn link(capacity: f32) -> Option<PcieLink> {
+    if capacity <= 0.0 {
+        return None;
+    }
     let links = [16, 8, 4, 2, 1].into_iter().flat_map(|width| {
         SPEEDS.into_iter().map(move |megatransfers| PcieLink { megatransfers, width })
     });

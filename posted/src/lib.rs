@@ -19,8 +19,10 @@ pub use matrix::{PostedMatrix, PostedMatrixError};
 /// Parses a listing: XML of hwloc, or the output of `lspci -tv`, `lspci -vvv`, or both.
 pub fn listing(text: &str) -> Result<Snapshot, PostedError> {
     let text = plain::typed(text);
-    let snapshot =
-        if text.trim_start().starts_with('<') { hwloc::read(&text)? } else { lspci::read(&text)? };
+    let snapshot = match hwloc::part(&text) {
+        Some(xml) => hwloc::read(xml)?,
+        None => lspci::read(&text)?,
+    };
     if snapshot.pci.is_empty() {
         if text.lines().any(|line| line.trim_start().starts_with("HostBridge")) {
             return Err(PostedError::Lstopo);

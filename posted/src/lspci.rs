@@ -29,7 +29,7 @@ pub(super) fn read(text: &str) -> Result<Snapshot, PostedError> {
             return Err(PostedError::Twice(address));
         }
     }
-    let details = details::read(&lines);
+    let details = details::read(&lines)?;
     if !functions.is_empty() && !are_named && details.is_empty() {
         return Err(PostedError::NoNames);
     }

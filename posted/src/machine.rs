@@ -21,6 +21,40 @@ pub enum PostedError {
         /// The line.
         text: String,
     },
+    /// A line of a description is not as `lspci` writes it.
+    #[error(
+        "line {line}: `{text}` is no line of `lspci -vvv`, or a part of one; post its output as it is, with \
+         all lines whole and a blank line before other text"
+    )]
+    Details {
+        /// The line number, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// The paths of a listing have no buses.
+    #[error(
+        "line {line}: the path in `{text}` has no buses below the first; post `lspci -PP` instead of \
+         `lspci -P`"
+    )]
+    NoBuses {
+        /// The line number, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// An object of hwloc has a value that hwloc does not write.
+    #[error(
+        "line {line}: found {attribute}=`{value}`; post the XML as `lstopo --of xml` writes it"
+    )]
+    Attribute {
+        /// The line number, from 1.
+        line: u32,
+        /// The name of the attribute, or of the matrix.
+        attribute: String,
+        /// Its value.
+        value: String,
+    },
     /// A tree ends before all of its branches do.
     #[error(
         "line {line}: the tree ends with `{text}`, but has open branches; post all of `lspci -tv`"
@@ -100,6 +134,7 @@ pub(crate) fn nothing() -> Snapshot {
         sockets: Vec::new(),
         gpus: Vec::new(),
         xgmi: Vec::new(),
+        nvlinks: Vec::new(),
         nvidia_peer_memory: None,
         rdma: Vec::new(),
         netdevs: Vec::new(),

@@ -70,11 +70,23 @@ impl PostedMatrix {
             }
             if let Some(names) = header(&words) {
                 columns = names.iter().map(|name| matrix.place(name, &mut places)).collect();
+                if let Some(twice) = twice(&names) {
+                    let line = number + 1;
+                    matrix.unread.push(format!("line {line}: two columns are called `{twice}`"));
+                    columns.clear();
+                }
             } else if let Some((name, kernel)) = legend(line) {
                 matrix.names.insert(name.to_owned(), kernel.to_owned());
-            } else if let [row, cells @ ..] = words.as_slice()
-                && let Some(row) = places.get(*row).filter(|row| columns.contains(row))
-            {
+            } else if let [name, cells @ ..] = words.as_slice() {
+                let Some(row) = places.get(*name).filter(|row| columns.contains(row)) else {
+                    if is_device(name) && cells.iter().any(|cell| path(cell).is_some()) {
+                        let line = number + 1;
+                        matrix
+                            .unread
+                            .push(format!("line {line}, `{name}`: no column has this name"));
+                    }
+                    continue;
+                };
                 if rows.contains(row) {
                     continue;
                 }
@@ -160,6 +172,12 @@ fn path(cell: &str) -> Option<PostedPath> {
         "?" => None,
         cell => cell.parse().ok().map(PostedPath::Word),
     }
+}
+
+/// A name that is there twice: the rest of a longer one is on the next line.
+fn twice<'t>(names: &[&'t str]) -> Option<&'t str> {
+    let mut seen = BTreeSet::new();
+    names.iter().find(|name| !seen.insert(**name)).copied()
 }
 
 /// Returns true for the header of `xpu-smi topology -m`: `GPU 0/0  GPU 0/1`.

@@ -5,8 +5,9 @@ const QUOTATIONS_MAX: usize = 8;
 /// What word processors make of hyphens, with as many as each stands for.
 const DASHES: [(char, &str); 3] = [('\u{2013}', "--"), ('\u{2014}', "---"), ('\u{2011}', "-")];
 
-/// The text as its program wrote it: without colours, quotation marks and the prefixes of `mpirun`, with
-/// hyphens, plain spaces and line feeds. A reply between quoted lines is left out.
+/// The text as its program wrote it: without colours, quotation marks, the prefixes of `mpirun` and an
+/// indentation of all lines, with hyphens, plain spaces and line feeds. A reply between quoted lines is left
+/// out.
 pub(super) fn typed(text: &str) -> String {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = text.replace("\r\n", "\n").replace('\r', "\n").replace('\u{a0}', " ");
@@ -19,10 +20,37 @@ pub(super) fn typed(text: &str) -> String {
         if !is_quoted(&text) {
             break;
         }
-        let quoted = text.lines().filter(|line| is_quotation(line) || line.trim().is_empty());
+        let quoted = text.lines().filter(|line| is_quotation(line));
         text = quoted.fold(String::new(), |text, line| text + unquoted(line) + "\n");
     }
-    text
+    without_indentation(&text)
+}
+
+/// The text without the spaces with which every line begins.
+fn without_indentation(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let common = lines.map(|line| line.len() - line.trim_start_matches(' ').len()).min();
+    let common = common.unwrap_or_default();
+    text.lines().fold(String::new(), |text, line| text + line.get(common..).unwrap_or("") + "\n")
+}
+
+/// The lines with their numbers, from 1. A terminal breaks all lines of one length: what follows such a line
+/// of a listing, and is no line of the listing by itself, belongs to it.
+pub(super) fn unwrapped(lines: &[&str], is_own: fn(&str) -> bool) -> Vec<(usize, String)> {
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default();
+    let is_wrapped = lines.iter().filter(|line| line.chars().count() == longest).count() > 1;
+    let mut whole: Vec<(usize, String)> = Vec::new();
+    let mut is_full = false;
+    for (index, line) in lines.iter().enumerate() {
+        let is_rest = is_full && is_wrapped && !line.trim().is_empty() && !is_own(line);
+        match whole.last_mut().filter(|_| is_rest) {
+            Some((_, before)) => before.push_str(line),
+            None => whole.push((index + 1, (*line).to_owned())),
+        }
+        let is_of_listing = whole.last().is_some_and(|(_, line)| is_own(line));
+        is_full = line.chars().count() == longest && is_of_listing;
+    }
+    whole
 }
 
 /// Whether most lines begin with the mark of a quotation.
@@ -71,13 +99,14 @@ mod tests {
         for (text, expected) in [
             ("> a\n>  b\n", "a\n b\n"),
             ("> > a\n> >\n", "a\n\n"),
-            ("> a\n> b\nI see\n> c\n", "a\nb\nc\n"),
+            ("> a\n> b\n\nI see\n\n>\n> c\n", "a\nb\n\nc\n"),
             ("a\n> b\n", "a\n> b\n"),
             ("  >a", "a\n"),
             ("", ""),
             ("\n\n", "\n\n"),
             ("a\rb\r\nc", "a\nb\nc\n"),
             ("\u{feff}a\u{a0}\u{2013}+", "a --+\n"),
+            ("  a\n\n   b\n", "a\n\n b\n"),
             ("[1,0]<stdout>: a\n[1,0]<stderr>:b\n[x]", " a\nb\n[x]\n"),
         ] {
             assert_eq!(typed(text), expected, "{text:?}");

@@ -65,6 +65,17 @@ fn descriptions_add_what_a_tree_does_not_show() {
     assert_eq!(port.acs, Some(AcsControl(0b1_1101)));
 }
 
+#[test]
+fn flags_of_lspci_v_have_the_numa_node() {
+    let text = "17:00.0 3D controller: NVIDIA Corporation GA100 (rev a1)\n\
+        \tFlags: bus master, fast devsel, latency 0, IRQ 16, NUMA node 1, IOMMU group 40\n\
+        \tKernel driver in use: nvidia\n";
+    let tree = "-[0000:16]---02.0-[17]----00.0  NVIDIA Corporation GA100\n\n";
+    let snapshot = listing(&format!("{tree}{text}")).unwrap();
+    let gpu = snapshot.function(at("0000:17:00.0")).unwrap();
+    assert_eq!((gpu.numa_node, gpu.iommu_group), (Some(NumaNode(1)), Some(40)));
+}
+
 /// As a mail or a tracker quotes it.
 fn quoted(text: &str) -> String {
     text.lines().fold(String::new(), |text, line| text + "> " + line + "\n")

@@ -4,11 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::disallowed_methods, reason = "a test reads the listings beside it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use posted::{Comparison, PostedMatrix, listing};
-use topology_graph::{HostRoot, PathKind, Topology, read};
+use topology_graph::{HostRoot, NicRole, PathKind, Topology, read};
 
 #[path = "../fuzz/layouts.rs"]
 mod layouts;
@@ -54,11 +55,96 @@ fn one_tree_in_several_layouts() {
     }
 }
 
+/// All changes of layout, each with several widths and lines.
+fn changes() -> impl Iterator<Item = [u8; 3]> {
+    (0..18).flat_map(|kind| {
+        (0..=u8::MAX).step_by(19).flat_map(move |at| (0..3).map(move |every| [kind, at, every]))
+    })
+}
+
+/// The changes that take nothing away, after which all is read: an indentation, quotations, prefixes of `mpirun`,
+/// colours, fences, other ends of lines and spaces.
+const HARMLESS: [u8; 9] = [0, 2, 3, 8, 9, 10, 12, 15, 16];
+/// Half of its cases have as many replies as quoted lines.
+const REPLIES: u8 = 14;
+
+/// Runs a check with every change. It returns true if all was read.
+fn check_all(name: &str, check: impl Fn(&[u8]) -> bool) {
+    let mut read: BTreeMap<u8, Vec<bool>> = BTreeMap::new();
+    for bytes in changes() {
+        read.entry(bytes[0]).or_default().push(check(&bytes));
+    }
+    for kind in HARMLESS {
+        assert!(read[&kind].iter().all(|is_read| *is_read), "{name}, change {kind}");
+    }
+    assert!(read[&REPLIES].contains(&true), "{name}");
+}
+
 #[test]
-fn any_layout_of_a_tree_is_the_same_graph_or_an_error() {
-    let tree = text("tree.txt");
-    for seed in 0_u16..4_000 {
-        layouts::holds(&tree, &seed.to_le_bytes().repeat(4));
+fn any_layout_of_a_listing_is_the_same_graph_or_an_error() {
+    for (name, text) in [
+        ("tree", layouts::TREE),
+        ("descriptions", layouts::DETAILS),
+        ("paths", layouts::PATHS),
+        ("hwloc", layouts::HWLOC),
+    ] {
+        check_all(name, |bytes| layouts::listing_holds(text, bytes));
+    }
+}
+
+/// As when a mail quotes what a terminal broke. The fuzz targets try more of them.
+#[test]
+fn two_changes_of_layout_give_the_same_graph_or_an_error() {
+    let machine = graph(layouts::TREE).unwrap();
+    for (first, second) in (0..18).flat_map(|first| (0..18).map(move |second| (first, second))) {
+        let bytes = [first, first * 13 + second, 1, second, second * 13 + first, 0];
+        for text in [layouts::TREE, layouts::DETAILS, layouts::PATHS, layouts::HWLOC] {
+            layouts::listing_holds(text, &bytes);
+        }
+        layouts::matrix_holds(&machine, &bytes);
+    }
+}
+
+#[test]
+fn any_layout_of_a_matrix_has_the_same_cells_or_names_what_is_not_read() {
+    let machine = graph(layouts::TREE).unwrap();
+    check_all("matrix", |bytes| layouts::matrix_holds(&machine, bytes));
+}
+
+/// What is cut, or is not what `lspci` writes, is named with its line.
+#[test]
+fn descriptions_that_are_cut_are_named() {
+    for (from, to, expected) in [
+        ("Bus: primary=98, secondary=99", "Bus: primary=98,\nsecondary=99", ": `Bus: primary=98,`"),
+        ("Bus: primary=98, secondary", "Bus: primary=98, second", ": `Bus: primary=98, second=99"),
+        ("3D controller [0302]: NVIDIA", "3D controller [0302]", ": `0000:9b:00.0 3D controller"),
+        ("\tNUMA node: 0\n\tBus", "NUMA node: 0\n\tBus", ": `NUMA node: 0`"),
+        (
+            "0000:9b:00.0 ",
+            "0000:97:02.0/00.0/01.0/00.0 ",
+            "the path in `0000:97:02.0/00.0/01.0/00.0",
+        ),
+    ] {
+        let text = layouts::DETAILS.replacen(from, to, 1);
+        assert_ne!(text, layouts::DETAILS, "{from}");
+        let error = graph(&text).map(|_| from).unwrap_err();
+        assert!(error.starts_with("line ") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn objects_of_hwloc_that_are_cut_are_named() {
+    for (from, to, expected) in [
+        ("pci_busid=\"0002:01:00.0\"", "pci_busid=\"0002:01:\"", "found pci_busid=`0002:01:`"),
+        ("nodeset=\"0x00000001\"", "nodeset=\"0x0000g\"", "found nodeset=`0x0000g`"),
+        (
+            "1000000 40000 0 0",
+            "100000040000 0 0",
+            "found NVLinkBandwidth=`a matrix that is not square`",
+        ),
+    ] {
+        let error = graph(&layouts::HWLOC.replacen(from, to, 1)).map(|_| ()).unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
 }
 
@@ -83,6 +169,58 @@ fn paths_of_pp_are_bridges() {
     let topology = graph(listed).unwrap();
     let (gpu, nic) = (topology.gpus()[0].address, topology.nics()[0].address);
     assert_eq!(topology.path(gpu, nic), PathKind::Pix);
+}
+
+/// hwloc shows no rate of a port and no InfiniBand, but the speeds of PCIe links.
+#[test]
+fn a_listing_of_hwloc_has_the_roles_of_its_machine() {
+    let (posted, there) = (graph(&text("p6-b200.hwloc.xml")).unwrap(), machine("aws-p6-b200"));
+    let compute = |topology: &Topology| -> Vec<_> {
+        let nics = topology.nics().iter().filter(|nic| nic.role == NicRole::Compute);
+        nics.map(|nic| nic.address).collect()
+    };
+    assert_eq!(compute(&posted), compute(&there));
+    assert_eq!(compute(&posted).len(), 8);
+    let gpus = || posted.gpus().iter().map(|gpu| gpu.address);
+    for (gpu, nic) in gpus().flat_map(|gpu| there.nics().iter().map(move |nic| (gpu, nic.address)))
+    {
+        assert_eq!(posted.path(gpu, nic), there.path(gpu, nic), "{gpu} {nic}");
+    }
+}
+
+/// Two NVLinks of version 1 between the P100 of one socket, by their bandwidth.
+#[test]
+fn a_listing_of_hwloc_has_nvlinks() {
+    let topology = graph(&text("power8-nvlink.hwloc.xml")).unwrap();
+    let gpus = topology.gpus();
+    let path = |a: usize, b: usize| topology.path(gpus[a].address, gpus[b].address).to_string();
+    let found = [path(0, 1), path(0, 2), path(2, 3)];
+    assert_eq!(found, ["NV2", "SYS", "NV2"]);
+    assert!(topology.gpus_with_unknown_nvlinks().is_empty());
+}
+
+#[test]
+fn a_listing_of_hwloc_has_xgmi() {
+    let gpu = |number: u32| {
+        format!(
+            r#"<object type="PCIDev" gp_index="{number}" pci_busid="0000:0{number}:00.0"
+                pci_type="1200 [1002:74a1] [1002:74a1] 00" pci_link_speed="63.015385">
+                <object type="OSDev" gp_index="1{number}" name="rsmi{number}" osdev_type="5"/></object>"#
+        )
+    };
+    let gpus: String = (1..4).map(gpu).collect();
+    let xml = format!(
+        r#"<topology version="2.0"><object type="Machine" nodeset="0x1">
+        <object type="Bridge" bridge_type="0-1" bridge_pci="0000:[00-0f]">{gpus}</object></object>
+        <distances2 type="OSDev" nbobjs="3" kind="9" name="XGMIBandwidth" indexing="gp">
+        <indexes length="9">11 12 13 </indexes>
+        <u64values length="9">1000000 100000 0 100000 1000000 0 0 0 1000000 </u64values>
+        </distances2></topology>"#
+    );
+    let topology = graph(&xml).unwrap();
+    let at = |index: usize| topology.gpus()[index].address;
+    assert_eq!(topology.path(at(0), at(1)), PathKind::Xgmi);
+    assert_eq!(topology.path(at(0), at(2)), PathKind::Phb);
 }
 
 #[test]

@@ -54,10 +54,18 @@ pub fn encode(nic: &NicState, given: &Given) -> Device {
     }
 }
 
-/// A place that stands for any of several NICs, with what all of them have in [`common`].
-pub(crate) fn place(name: String, common: &Attributes, taints: Vec<DeviceTaint>) -> Device {
+/// A place that stands for any of several NICs, with what all of them have in [`common`], and its number if
+/// claims need it.
+pub(crate) fn place(
+    name: String,
+    common: &Attributes,
+    number: Option<u16>,
+    taints: Vec<DeviceTaint>,
+) -> Device {
     let taints = Some(taints).filter(|taints| !taints.is_empty());
-    Device { taints, ..device(name, common.clone()) }
+    let mut attributes = common.clone();
+    attributes.extend(number.map(|it| (attribute::PLACE.to_owned(), Value::Int(it.into()))));
+    Device { taints, ..device(name, attributes) }
 }
 
 /// The attributes of every place: those on which these NICs agree, and that the device is a place.

@@ -14,6 +14,10 @@ use k8s_openapi::api::resource::v1::Device;
 use std::collections::BTreeMap;
 use topology_graph::{PciAddress, PortState};
 
+/// A node with more NICs than this says which place is which. A search for `n` places in one request can
+/// take the scheduler 2^n steps, so a claim for all of them asks for each by its number.
+const COUNTED_MAX: usize = 8;
+
 /// A NIC behind the places, as it is handed to preparation, which chooses one of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LateNic {
@@ -53,12 +57,15 @@ pub(crate) fn places(nics: &[(NicState, Given)], held: &BTreeMap<String, String>
         nics.iter().filter(|(nic, given)| nic.now.holding.is_none() && is_usable(nic, given));
     let free = (0..).map(|number| format!("{LATE_PLACE}{number}"));
     let free = free.filter(|name| !held.contains_key(name)).take(open.count());
-    let mut places: Vec<Device> =
-        free.map(|name| attributes::place(name, &common, Vec::new())).collect();
+    let place = |name: String, taints| {
+        let number = number(&name).filter(|_| nics.len() > COUNTED_MAX);
+        attributes::place(name, &common, number, taints)
+    };
+    let mut places: Vec<Device> = free.map(|name| place(name, Vec::new())).collect();
     places.extend(held.iter().map(|(name, nic)| {
         let of_nic = nics.iter().find(|(it, _)| it.name == *nic);
         let taints = of_nic.map(|(_, given)| given.taints.clone()).unwrap_or_default();
-        attributes::place(name.clone(), &common, taints)
+        place(name.clone(), taints)
     }));
     places.sort_by_key(|place| number(&place.name));
     places

@@ -170,7 +170,7 @@ impl<'a> Installation<'a> {
         let node = node.metadata.name.context("a node has a name")?;
         let folder = machine.plant()?;
         self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
-        self.publish_machine(&node, machine, folder.path()).await?;
+        self.publish_machine(&node, machine, folder.path(), &[]).await?;
         Ok(node)
     }
 
@@ -199,7 +199,7 @@ impl<'a> Installation<'a> {
     ) -> anyhow::Result<String> {
         let folder = machine.plant()?;
         let node = self.plugin_node(name, machine, gpus).await?;
-        self.publish_machine(&node, machine, folder.path()).await?;
+        self.publish_machine(&node, machine, folder.path(), &[]).await?;
         Ok(node)
     }
 
@@ -212,9 +212,7 @@ impl<'a> Installation<'a> {
     ) -> anyhow::Result<String> {
         let folder = machine.plant()?;
         let node = self.plugin_node(name, machine, gpus).await?;
-        let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
-        let flags = ["--cloud=azure", "--imds-url", &imds.url(), "--bind-nics=late"];
-        self.publish_by(&node, folder.path(), &flags).await?;
+        self.publish_machine(&node, machine, folder.path(), &["--bind-nics=late"]).await?;
         Ok(node)
     }
 
@@ -233,12 +231,15 @@ impl<'a> Installation<'a> {
         node: &str,
         machine: Machine,
         root: &Path,
+        flags: &[&str],
     ) -> anyhow::Result<()> {
         if machine.size.is_empty() {
-            self.publish_by(node, root, &["--cloud=none"]).await?;
+            self.publish_by(node, root, &[&["--cloud=none"], flags].concat()).await?;
         } else {
             let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
-            self.publish(node, root, &imds).await?;
+            let url = imds.url();
+            let cloud = ["--cloud=azure", "--imds-url", &url];
+            self.publish_by(node, root, &[&cloud, flags].concat()).await?;
         }
         Ok(())
     }

@@ -1,13 +1,17 @@
 //! Machines other than the GB300: a fixture of topology-graph whose NICs our driver publishes, with
 //! GPUs in the form of their own driver.
 
+use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
+use flate2::read::GzDecoder;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use topology_graph::{HostRoot, Topology, fixture, read};
+
+use crate::binaries;
 
 /// The class of AMD GPUs.
 pub const AMD_CLASS: &str = "
@@ -23,7 +27,8 @@ spec:
 /// A kind of machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// The name of the fixture. With `+roce` its InfiniBand ports are Ethernet.
+    /// The name of the fixture. With `+roce` its InfiniBand ports are Ethernet. With `trees/` before it, an
+    /// archive of `topology-graph/tests`.
     pub fixture: &'static str,
     /// Azure's name of its size; empty for machines of others.
     pub size: &'static str,
@@ -59,6 +64,15 @@ pub const A100: Machine = Machine {
     resource: "nvidia.com/gpu",
 };
 
+/// Eight NVIDIA GPUs with four EFA adapters each, and ENA adapters.
+pub const P5: Machine = Machine { fixture: "trees/aws-p5", size: "", ..H100 };
+
+/// Eight NVIDIA GPUs with two EFA adapters each, and ENA adapters.
+pub const P5EN: Machine = Machine { fixture: "trees/aws-p5en", size: "", ..H100 };
+
+/// Eight MI355X with a Pollara 400 each, behind the NIC's own switch.
+pub const POLLARA: Machine = Machine { fixture: "trees/mi355x-pollara", size: "", ..MI300X };
+
 impl Machine {
     /// The machine as a folder.
     pub fn plant(self) -> anyhow::Result<TempDir> {
@@ -68,6 +82,10 @@ impl Machine {
     /// The same with other names of the RDMA devices at these addresses.
     pub fn plant_named(self, names: &[(&str, &str)]) -> anyhow::Result<TempDir> {
         let folder = tempfile::tempdir()?;
+        if self.fixture.starts_with("trees/") {
+            unpack(self.fixture, folder.path())?;
+            return Ok(folder);
+        }
         let (name, roce) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
         let layer = if roce.is_empty() { "InfiniBand" } else { "Ethernet" };
         let text = fixture::machine(name).context("the fixture is there")?;
@@ -112,6 +130,13 @@ impl Machine {
         });
         Ok(serde_json::from_value(slice)?)
     }
+}
+
+/// Unpacks a machine that topology-graph keeps as an archive.
+fn unpack(name: &str, folder: &Path) -> anyhow::Result<()> {
+    let archive = binaries::in_tests(&format!("../topology-graph/tests/{name}.tar.gz"));
+    let file = File::open(&archive).with_context(|| format!("`{}`", archive.display()))?;
+    Ok(tar::Archive::new(GzDecoder::new(file)).unpack(folder)?)
 }
 
 /// A fixture in which the RDMA device at an address has another name.

@@ -37,6 +37,7 @@ mod control_plane {
     pub(crate) mod prediction;
     pub(crate) mod rights;
     pub(crate) mod scheduling;
+    pub(crate) mod several_nics;
     pub(crate) mod thin_line;
     pub(crate) mod trial;
     pub(crate) mod upstream_examples;
@@ -50,8 +51,8 @@ use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, every_answer,
     example, extender, fabric, fabric_policy, faulty_extender, fleet, forecasts, gpu_sharing,
     kubectl, lifecycle, nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler, pinned,
-    plugin_gpus, pods, prediction, rights::Audit, scheduling, thin_line, trial, upstream_examples,
-    webhook, worth,
+    plugin_gpus, pods, prediction, rights::Audit, scheduling, several_nics, thin_line, trial,
+    upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         nic_pools::tests(),
         nic_roles::tests(),
         nic_sharing::tests(),
+        several_nics::tests(),
         worth::tests(),
     ];
     let audit = Audit::prepare().unwrap();

@@ -89,9 +89,9 @@ pub use path::{ParsePathKindError, PathKind};
 pub use route::{Bottleneck, Connection, Hop, Route};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
-    AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvmeController,
-    ParseLinkLayerError, ParsePortStateError, PciFunction, PortState, RdmaDevice, RdmaPort,
-    SNAPSHOT_VERSION, Snapshot, SocketFacts, XgmiLink, scalable_function,
+    AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvLinkFacts,
+    NvmeController, ParseLinkLayerError, ParsePortStateError, PciFunction, PortState, RdmaDevice,
+    RdmaPort, SNAPSHOT_VERSION, Snapshot, SocketFacts, XgmiLink, scalable_function,
 };
 pub use subnet::{ParseSubnetPrefixError, SubnetPrefix};
 #[cfg(feature = "archive")]

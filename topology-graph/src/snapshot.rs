@@ -30,6 +30,9 @@ pub struct Snapshot {
     /// XGMI links between AMD's GPUs, each once, by address.
     #[serde(default)]
     pub xgmi: Vec<XgmiLink>,
+    /// NVLinks between two GPUs, each pair once, by address. Only listings have them: the kernel shows none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvlinks: Vec<NvLinkFacts>,
     /// Whether the NVIDIA driver gives NICs access to GPU memory; `None` without the driver.
     #[serde(default)]
     pub nvidia_peer_memory: Option<bool>,
@@ -172,6 +175,18 @@ pub struct GpuFacts {
     /// Its DRM device, `card1`.
     #[serde(default)]
     pub drm_card: Option<String>,
+}
+
+/// The NVLinks between two GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NvLinkFacts {
+    /// The GPU with the lower address.
+    pub a: PciAddress,
+    /// The other GPU.
+    pub b: PciAddress,
+    /// The number of links.
+    pub links: u32,
 }
 
 /// A connection of two GPUs by AMD's XGMI.

@@ -191,6 +191,7 @@ fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadEr
         sockets: socket::sockets(&mut sys, &numa_nodes),
         gpus: gpus(&mut sys, &mut proc, kfd.gpus, &pci),
         xgmi: kfd.xgmi,
+        nvlinks: Vec::new(),
         nvidia_peer_memory: gpu::nvidia_peer_memory(&mut sys, &mut proc),
         rdma: rdma::devices(&mut sys, &host.unread_ports),
         netdevs: net::netdevs(&mut sys),

@@ -21,8 +21,7 @@ pub(super) fn nics(value: &str) -> Result<Option<u32>, Denial> {
         return Ok(None);
     }
     let allowed = format!(
-        "a whole number from 1 to {}, for example \"2\", or \"{PER_GPU}\"",
-        CLAIM_DEVICES_MAX - 1
+        "a whole number from 1 to {CLAIM_DEVICES_MAX}, for example \"2\", or \"{PER_GPU}\""
     );
     device_count(annotation::ALIGNED_NICS, value, "NICs", &allowed).map(Some)
 }

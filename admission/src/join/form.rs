@@ -20,6 +20,7 @@ use crate::selector::Selector;
 use cluster_model::names::{alternative, attribute};
 use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use topology_graph::{PciAddress, ShapeHash};
 
 /// The maximum number of alternatives of a request (`FirstAvailableDeviceRequestMaxSize`).
@@ -44,8 +45,9 @@ pub(crate) enum Way {
     Cell(CellWay),
     /// They are in this cell, which the claim is pinned to.
     Pinned(PinnedCell),
-    /// The driver chooses NICs that are near when the pod starts.
-    Late,
+    /// The driver chooses NICs that are near when the pod starts. The places are any, or those of these
+    /// numbers.
+    Late(Option<Range<u32>>),
     /// They need not be near each other.
     Any,
 }
@@ -187,7 +189,7 @@ impl Form {
     pub(crate) fn place(&self) -> Option<String> {
         let pinned = self.ways().filter_map(|way| match way {
             Way::Pinned(cell) => Some(cell),
-            Way::Attribute { .. } | Way::Cell(_) | Way::Late | Way::Any => None,
+            Way::Attribute { .. } | Way::Cell(_) | Way::Late(_) | Way::Any => None,
         });
         let mut keys: Vec<_> = pinned.clone().map(|cell| cell.key.as_str()).collect();
         keys.dedup();
@@ -201,7 +203,7 @@ impl Form {
             Way::Pinned(PinnedCell { machine: MachineType::NodeLabel(name, value), .. }) => {
                 Some((*name, value.clone()))
             }
-            Way::Pinned(_) | Way::Attribute { .. } | Way::Cell(_) | Way::Late | Way::Any => None,
+            Way::Pinned(_) | Way::Attribute { .. } | Way::Cell(_) | Way::Late(_) | Way::Any => None,
         })
     }
 }
@@ -307,7 +309,7 @@ impl Writer<'_> {
         let only = match way {
             Way::Attribute { only: Some(only), .. } => Some(only),
             Way::Attribute { only: None, .. } | Way::Any => self.form.only.as_ref(),
-            Way::Cell(_) | Way::Pinned(_) | Way::Late => None,
+            Way::Cell(_) | Way::Pinned(_) | Way::Late(_) => None,
         };
         if let Some(only) = only {
             let shapes: Vec<_> = only.iter().map(ToString::to_string).collect();
@@ -327,7 +329,16 @@ impl Writer<'_> {
                     None => selector,
                 }
             }
-            Way::Late => selector.and_true(attribute::LATE_BINDING),
+            Way::Late(numbers) => {
+                let selector = selector.and_true(attribute::LATE_BINDING);
+                match numbers.clone() {
+                    None => selector,
+                    Some(numbers) => {
+                        let numbers: Vec<i64> = numbers.map(i64::from).collect();
+                        selector.and_one_int_of(attribute::PLACE, &numbers)
+                    }
+                }
+            }
             Way::Attribute { .. } | Way::Any => selector,
         }
     }
@@ -349,7 +360,7 @@ impl Writer<'_> {
                 let listed = names.map(|name| Selector::anything().and_addresses(name, gpus));
                 selector.and_either(listed.collect())
             }
-            Way::Attribute { .. } | Way::Late | Way::Any => selector,
+            Way::Attribute { .. } | Way::Late(_) | Way::Any => selector,
         }
     }
 
@@ -360,7 +371,7 @@ impl Writer<'_> {
             let requests = [self.block.nics.0.clone()].into_iter().chain(gpus).collect();
             return match only {
                 Way::Attribute { name, .. } => vec![match_attribute(requests, name)],
-                Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => Vec::new(),
+                Way::Cell(_) | Way::Pinned(_) | Way::Late(_) | Way::Any => Vec::new(),
             };
         }
         let near = ways.iter().enumerate().filter(|(_, way)| **way != Way::Any);
@@ -398,7 +409,7 @@ impl Writer<'_> {
         match way {
             Way::Attribute { join, .. } => (*join).to_owned(),
             Way::Cell(_) if self.fleet.terms.gpu_source.is_plugin() => NEAR.to_owned(),
-            Way::Cell(_) | Way::Pinned(_) | Way::Late => format!("c{index}"),
+            Way::Cell(_) | Way::Pinned(_) | Way::Late(_) => format!("c{index}"),
             Way::Any if self.fleet.intent.are_pairs_grouped() => alternative::ANY_PAIRS.to_owned(),
             Way::Any => alternative::ANY.to_owned(),
         }
@@ -419,7 +430,7 @@ impl Writer<'_> {
             Way::Attribute { name, .. } if kind.is_some() || self.block.gpus.is_empty() => {
                 Some(match_attribute([&nics, &*self.gpus_by(i)].concat(), name))
             }
-            Way::Attribute { .. } | Way::Cell(_) | Way::Pinned(_) | Way::Late | Way::Any => None,
+            Way::Attribute { .. } | Way::Cell(_) | Way::Pinned(_) | Way::Late(_) | Way::Any => None,
         };
         apart.into_iter().chain(together).collect()
     }

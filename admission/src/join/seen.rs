@@ -42,7 +42,7 @@ impl Form {
                     nics.filter(|nic| machine.devices.nics.contains_key(nic)).collect();
                 (!gpus.is_empty() && !nics.is_empty()).then_some(Seen::Cell(gpus, nics))
             }
-            Way::Pinned(_) | Way::Late | Way::Any => {
+            Way::Pinned(_) | Way::Late(_) | Way::Any => {
                 is_listed(self.only.as_ref(), machine).then_some(Seen::Any)
             }
         }

@@ -119,10 +119,18 @@ impl<'m> Chooser<'_, 'm> {
                 (self.best(vec![nics_only::propose(self.fleet, common)], &mut refusals), Vec::new())
             }
             GpuSource::Plugin => {
-                (self.best(vec![plugin::propose(self.fleet)], &mut refusals), Vec::new())
+                let by_count = self.best(vec![plugin::propose(self.fleet, false)], &mut refusals);
+                let best = by_count
+                    .or_else(|| self.best(vec![plugin::propose(self.fleet, true)], &mut refusals));
+                (best, Vec::new())
             }
             GpuSource::PluginLate(within) => {
-                (self.best(vec![late::propose(self.fleet, within)], &mut refusals), Vec::new())
+                let by_count = self.best(vec![late::propose(self.fleet, within)], &mut refusals);
+                let best = by_count.or_else(|| {
+                    let by_number = late::propose_by_number(self.fleet, within);
+                    self.best(by_number.into_iter().collect(), &mut refusals)
+                });
+                (best, Vec::new())
             }
         };
         match best {

@@ -32,6 +32,7 @@ pub(super) fn find<'m>(
     among: &Among<'m>,
     policy: &Policy,
 ) -> Result<Found<'m>, Denial> {
+    intent.check_claim_size()?;
     let selected = selection::select(intent, among, policy)?;
     nic_checks::check_driver(intent, selected.nic_driver)?;
     let view = among.view;

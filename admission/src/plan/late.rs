@@ -28,6 +28,9 @@ use topology_graph::{Level, NicRole};
 /// The name of the join.
 pub(super) const JOIN: &str = "late";
 
+/// The most places of a request by numbers.
+const PLACES_MAX: u32 = 8;
+
 /// Why the claim names no NIC.
 const WHY: &str = "a device plugin offers the GPUs, and the nodes bind NICs late: the driver chooses them \
                    when the pod starts, near the GPUs that the kubelet gave it";
@@ -108,9 +111,28 @@ pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>, within: Level) -> Candidate<'m> 
     });
     let Intent { gpus, nics, .. } = *fleet.intent;
     let all = 0..gpus;
-    let form = Form::new(vec![Way::Late], Apart::Block);
+    let form = Form::new(vec![Way::Late(None)], Apart::Block);
     let candidate = Candidate::new(fleet, (JOIN, WHY.to_owned()), form, promises);
     Candidate { nearness, demand: Demand::new(1, gpus, nics, vec![all]), ..candidate }
+}
+
+/// The same with places by their numbers, for a pod that takes all NICs of its node: one request for all of
+/// them is a search of 2^n steps while one is in use. `None` if the pod leaves NICs, or if containers have
+/// GPUs of their own, which cannot be told from the places.
+pub(super) fn propose_by_number<'m>(fleet: Fleet<'_, 'm>, within: Level) -> Option<Candidate<'m>> {
+    fleet.demand().as_counts(&fleet.intent.shares)?;
+    let counted = propose(fleet, within);
+    let Intent { gpus, nics, .. } = *fleet.intent;
+    let takes_all =
+        fleet.machines.iter().all(|machine| machine.devices.nics.len() == nics as usize);
+    let size = (2..=PLACES_MAX).rev().find(|size| nics.is_multiple_of(*size));
+    let size = size.filter(|size| takes_all && nics > *size)?;
+    let ways =
+        (0..nics / size).map(|block| vec![Way::Late(Some(block * size..(block + 1) * size))]);
+    let form = Form::by_block(ways.collect());
+    let blocks = nics / size;
+    let demand = Demand::new(blocks, 1, size, vec![0..gpus; blocks as usize]);
+    Some(Candidate { demand, form, ..counted })
 }
 
 /// Whether the machine has as many NICs as the pod asks for.

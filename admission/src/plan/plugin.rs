@@ -110,9 +110,10 @@ pub(super) fn find<'m>(
     Ok(Found { intent, selected, gpu_source, machines, remembered })
 }
 
-/// The claim: the NICs near the GPUs of each cell.
-pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>) -> Candidate<'m> {
-    let NicPlan { promises, form, demand } = NicPlan::new(fleet);
+/// The claim: the NICs near the GPUs of each cell. If the pod takes every NIC, a number of them is enough
+/// unless it `is_listed`.
+pub(super) fn propose<'m>(fleet: Fleet<'_, 'm>, is_listed: bool) -> Candidate<'m> {
+    let NicPlan { promises, form, demand } = NicPlan::new(fleet, is_listed);
     let is_whole = fleet.machines.iter().any(|machine| nics::is_whole(machine, fleet));
     let (why, far_because) =
         if is_whole { (WHOLE, FAR) } else { (PART, "the kubelet chooses the GPUs later") };

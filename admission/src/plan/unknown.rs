@@ -45,6 +45,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         }
         _ => GpuSource::Claim,
     };
+    intent.check_claim_size()?;
     let selected = unseen::select(intent, view, policy)?;
     nic_checks::check_driver(intent, selected.nic_driver)?;
     let capacity = intent.wishes.share.as_ref().map(NicShare::unseen);

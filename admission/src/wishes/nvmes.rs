@@ -28,10 +28,11 @@ impl Nvmes {
     /// Reads the number of NVMe devices. The claim also contains the GPUs and NICs.
     pub(super) fn read(asker: &Asker<'_>) -> Result<Option<Self>, Denial> {
         let Some(value) = asker.annotation(annotation::ALIGNED_NVMES) else { return Ok(None) };
-        let others = asker.gpus + asker.nics;
-        let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - others);
+        let others = asker.gpus.saturating_add(asker.nics);
+        let most = CLAIM_DEVICES_MAX.saturating_sub(others);
+        let allowed = format!("a whole number from 1 to {most}");
         let nvmes = device_count(annotation::ALIGNED_NVMES, value, NOUN, &allowed)?;
-        if nvmes + others > CLAIM_DEVICES_MAX {
+        if nvmes > most {
             let why = format!(
                 "too many beside {others} GPUs and NICs; a claim holds at most {CLAIM_DEVICES_MAX} \
                  devices"

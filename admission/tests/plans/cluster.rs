@@ -17,6 +17,8 @@ use publication::network::NetworkFacts;
 use publication::sharing::SharingArgs;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::sync::Mutex;
 use topology_graph::fixture::{machine, plant, with_virtual_functions};
 use topology_graph::{
@@ -27,7 +29,7 @@ use topology_graph::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     /// Name of the fixture. With `+roce` its InfiniBand ports are Ethernet; with `+vfs` each of its
-    /// RDMA NICs has two virtual functions.
+    /// RDMA NICs has two virtual functions. With `trees/` before it, an archive of `topology-graph/tests`.
     pub(crate) fixture: &'static str,
     /// The cloud's name of its size, which selects the overlay of the graph.
     pub(crate) size: Option<&'static str>,
@@ -96,6 +98,15 @@ pub(crate) const LENOVO: Machine =
     Machine { fixture: "lenovo-sr680a-v3", size: None, gpus: Gpus::NvidiaWithNuma };
 pub(crate) const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
+/// Four EFA adapters at each GPU, and ENA adapters without RDMA.
+pub(crate) const P5: Machine =
+    Machine { fixture: "trees/aws-p5", size: None, gpus: Gpus::NvidiaWithNuma };
+/// Two EFA adapters at each GPU.
+pub(crate) const P5EN: Machine =
+    Machine { fixture: "trees/aws-p5en", size: None, gpus: Gpus::NvidiaWithNuma };
+/// MI355X, each with a Pollara 400 whose own switch is between it and the board's.
+pub(crate) const POLLARA: Machine =
+    Machine { fixture: "trees/mi355x-pollara", size: None, gpus: Gpus::Amd };
 /// A virtual machine whose only NIC has no RDMA.
 pub(crate) const H200_VM: Machine =
     Machine { fixture: "h200-vm-1gpu", size: None, gpus: Gpus::NvidiaWithNuma };
@@ -119,6 +130,9 @@ impl Machine {
     }
 
     fn planted(self) -> Snapshot {
+        if self.fixture.starts_with("trees/") {
+            return in_archive(self.fixture);
+        }
         let root = tempfile::tempdir().unwrap();
         let (name, variant) = self.fixture.split_once('+').unwrap_or((self.fixture, ""));
         let layer = if variant == "roce" { "Ethernet" } else { "InfiniBand" };
@@ -133,6 +147,13 @@ impl Machine {
         let snapshot = read(&HostRoot::at(root.path())).unwrap();
         if variant == "vfs" { with_virtual_functions(snapshot, 2) } else { snapshot }
     }
+}
+
+/// A machine that topology-graph keeps as an archive.
+fn in_archive(name: &str) -> Snapshot {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topology-graph/tests");
+    let archive = tests.join(format!("{name}.tar.gz"));
+    read(&HostRoot::in_archive(&archive, &fs::read(&archive).unwrap()).unwrap()).unwrap()
 }
 
 /// The machine with other accelerators in the places of NVIDIA's GPUs. Class and IDs are those that

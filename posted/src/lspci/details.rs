@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use topology_graph::class::{DISPLAY_3D, DISPLAY_OTHER, ETHERNET, NVSWITCH, PCI_BRIDGE};
 use topology_graph::{AcsControl, NumaNode, PciAddress, PciFunction, PcieLink};
 
+use super::tree::{is_drawn, is_slot};
+use crate::machine::PostedError;
+use crate::plain::unwrapped;
+
 /// What is said about a function; `None` if nothing is.
 #[derive(Default)]
 pub(super) struct Details {
@@ -82,33 +86,78 @@ const NICS: [&str; 10] = [
 const NOT_NICS: [&str; 4] = ["Bridge", "Upstream", "Downstream", "DMA"];
 const NOT_GPUS: [&str; 7] = ["Audio", "USB", "NVSwitch", "Bridge", "Switch", "UCSI", "Grace"];
 
-pub(super) fn read(lines: &[&str]) -> BTreeMap<PciAddress, Details> {
+pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, PostedError> {
     let mut all = BTreeMap::new();
     let mut current: Option<PciAddress> = None;
-    for line in lines {
-        if let Some((path, address, rest)) = heading(line) {
-            current = Some(address);
-            all.entry(address).or_insert_with(|| Details { path, ..Details::new(rest) });
-        } else if line.starts_with([' ', '\t']) {
-            let details = current.and_then(|address| all.get_mut(&address));
-            if let Some(details) = details {
-                details.add(line.trim());
-            }
-        } else {
+    let mut is_after_blank = false;
+    for (line, text) in unwrapped(lines, is_own) {
+        let error = || PostedError::Details { line, text: text.trim().to_owned() };
+        let is_indented = text.starts_with([' ', '\t']);
+        if let Some((path, rest)) = heading(&text) {
+            let Some((address, bridges)) = path.split_last() else {
+                return Err(PostedError::NoBuses { line, text });
+            };
+            let details = Details::new(rest).ok_or_else(error)?;
+            current = Some(*address);
+            let path = bridges.to_vec();
+            all.entry(*address).or_insert_with(|| Details { path, ..details });
+        } else if is_other(&text) || is_after_blank && !is_indented && !is_own(&text) {
             current = None;
+        } else if let Some(details) = current.and_then(|address| all.get_mut(&address)) {
+            // A tracker can put a blank line after each.
+            let is_whole = text.is_empty() || is_indented && details.add(text.trim()).is_some();
+            if !is_whole {
+                return Err(error());
+            }
         }
+        is_after_blank = text.is_empty();
     }
-    all
+    Ok(all)
+}
+
+/// What a line about a function begins with, as far as it is read.
+const KEYS: [&str; 10] = [
+    "Flags",
+    "NUMA node",
+    "IOMMU group",
+    "Kernel driver in use",
+    "Capabilities",
+    "LnkCap",
+    "LnkSta",
+    "Bus",
+    "ACSCtl",
+    "ATSCtl",
+];
+
+/// Returns true if another line begins in a text.
+fn has_key(text: &str) -> bool {
+    KEYS.iter().any(|key| text.contains(&format!(" {key}: ")))
+}
+
+/// Returns true if a line begins as one of a description. The rest of a line can begin with one space.
+fn is_own(line: &str) -> bool {
+    let key = line.trim_start().split(':').next().unwrap_or_default();
+    let is_indented = line.starts_with('\t') || line.starts_with("  ");
+    is_indented || KEYS.contains(&key) || heading(line).is_some()
+}
+
+/// Returns true for the lines that people have between listings: a fence, a prompt, a command, or a tree.
+fn is_other(line: &str) -> bool {
+    let is_indented = line.starts_with([' ', '\t']);
+    let begins = ["```", "~~~"].iter().any(|fence| line.starts_with(fence));
+    let has_prompt = ["$ ", "# "].iter().any(|prompt| line.contains(prompt));
+    begins || is_drawn(line) || !is_indented && has_prompt
 }
 
 /// `0000:17:00.0 3D controller: …`, with or without the domain, or after the bridges above it (`-PP`):
-/// `15:01.0/16:00.0/17:00.0 3D controller: …`.
-fn heading(line: &str) -> Option<(Vec<PciAddress>, PciAddress, &str)> {
+/// `15:01.0/16:00.0/17:00.0 3D controller: …`. Without the buses of the path (`-P`), it is empty.
+fn heading(line: &str) -> Option<(Vec<PciAddress>, &str)> {
     let (place, rest) = line.split_once(' ')?;
     let mut domain = "0000";
-    let mut path = Vec::new();
+    let mut path: Vec<PciAddress> = Vec::new();
     for address in place.split('/') {
         let at = match address.matches(':').count() {
+            0 if !path.is_empty() && is_slot(address) => return Some((Vec::new(), rest)),
             1 => format!("{domain}:{address}"),
             2 if path.is_empty() => {
                 (domain, _) = address.split_once(':')?;
@@ -118,39 +167,80 @@ fn heading(line: &str) -> Option<(Vec<PciAddress>, PciAddress, &str)> {
         };
         path.push(at.parse().ok()?);
     }
-    let address = path.pop()?;
-    Some((path, address, rest))
+    Some((path, rest))
 }
 
+/// The types of functions that `lspci` writes after `Express (v2)`.
+const EXPRESS: [&str; 9] = [
+    "Endpoint",
+    "Legacy Endpoint",
+    "Root Port",
+    "Upstream Port",
+    "Downstream Port",
+    "PCI-Express to PCI/PCI-X Bridge",
+    "PCI/PCI-X to PCI-Express Bridge",
+    "Root Complex",
+    "Unknown type",
+];
+
 impl Details {
-    /// `3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)`.
-    fn new(text: &str) -> Self {
-        let (class, name) = text.split_once(": ").unwrap_or(("", text));
+    /// `3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)`; `None` if it is cut, or several
+    /// lines are in one.
+    fn new(text: &str) -> Option<Self> {
+        let has_address =
+            text.split_whitespace().any(|word| heading(&format!("{word} ")).is_some());
+        if has_address || has_key(text) {
+            return None;
+        }
+        let (class, name) = text.split_once(": ")?;
+        let is_whole = |open, close| text.matches(open).count() == text.matches(close).count();
+        if !is_whole('[', ']') || !is_whole('(', ')') {
+            return None;
+        }
         let number = class.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         let number = number.and_then(|(digits, _)| u32::from_str_radix(digits, 16).ok());
         let named = CLASSES.iter().find(|(known, _)| class.trim() == *known);
         let class = number.map(|number| number << 8).or_else(|| named.map(|(_, number)| *number));
-        Self { class, ids: ids(name), name: name.to_owned(), ..Self::default() }
+        Some(Self { class, ids: ids(name), name: name.to_owned(), ..Self::default() })
     }
 
-    fn add(&mut self, line: &str) {
-        let Some((key, value)) = line.split_once(':') else { return };
+    /// Adds a line; `None` if it is cut, or several lines are in one.
+    fn add(&mut self, line: &str) -> Option<()> {
+        let Some((key, value)) = line.split_once(':') else { return Some(()) };
+        if has_key(value) {
+            return None;
+        }
         let value = value.trim();
         match key {
-            "NUMA node" => self.numa = value.parse().ok().map(NumaNode),
-            "IOMMU group" => self.iommu_group = value.parse().ok(),
+            "NUMA node" => self.numa = Some(NumaNode(value.parse().ok()?)),
+            "Flags" => self.add_flags(value)?,
+            "IOMMU group" => self.iommu_group = Some(value.parse().ok()?),
             "Kernel driver in use" => self.driver = Some(value.to_owned()),
-            "Capabilities" if value.contains("] Express") => {
-                self.is_of_root_complex =
-                    ["Root Port", "Root Complex"].iter().any(|word| value.contains(word));
+            "Capabilities" if let Some((_, kind)) = value.split_once("] Express ") => {
+                let kind = kind.split_once(") ").map_or(kind, |(_, kind)| kind);
+                let known = EXPRESS.iter().find(|known| kind.starts_with(*known))?;
+                self.is_of_root_complex = ["Root Port", "Root Complex"].contains(known);
             }
-            "LnkCap" => self.max_link = link(value),
-            "LnkSta" => self.current_link = link(value),
-            "Bus" => self.secondary = secondary(value),
-            "ACSCtl" => self.acs = Some(acs(value)),
+            "LnkCap" => self.max_link = link(speed_and_width(value)?),
+            "LnkSta" => self.current_link = link(speed_and_width(value)?),
+            "Bus" => self.secondary = Some(secondary(value)?).filter(|bus| *bus > 0),
+            "ACSCtl" => self.acs = Some(acs(value)?),
             "ATSCtl" => self.ats = Some(value.starts_with("Enable+")),
             _ => {}
         }
+        Some(())
+    }
+
+    /// `bus master, fast devsel, latency 0, NUMA node 0, IOMMU group 3`, as `lspci -v` has it.
+    fn add_flags(&mut self, flags: &str) -> Option<()> {
+        for flag in flags.split(',').map(str::trim) {
+            match flag.rsplit_once(' ') {
+                Some(("NUMA node", node)) => self.numa = Some(NumaNode(node.parse().ok()?)),
+                Some(("IOMMU group", group)) => self.iommu_group = Some(group.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(())
     }
 
     /// Returns true for what is only on a root bus.
@@ -214,25 +304,32 @@ fn ids(name: &str) -> Option<(u16, u16)> {
     })
 }
 
-/// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`.
-fn link(text: &str) -> Option<PcieLink> {
+/// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`; `None` if the line is
+/// cut.
+fn speed_and_width(text: &str) -> Option<(&str, &str)> {
     let after = |word: &str| {
         let (_, rest) = text.split_once(word)?;
         rest.split([',', ' ', '(']).next()
     };
-    let speed = after("Speed ")?.strip_suffix("GT/s")?;
-    PcieLink::parse(&format!("{speed} GT/s"), after("Width x")?)
+    Some((after("Speed ")?, after("Width x")?))
+}
+
+/// `None` if the link is unknown.
+fn link((speed, width): (&str, &str)) -> Option<PcieLink> {
+    PcieLink::parse(&format!("{} GT/s", speed.strip_suffix("GT/s")?), width)
 }
 
 /// `primary=16, secondary=17, subordinate=1a, …`.
 fn secondary(text: &str) -> Option<u8> {
     let (_, rest) = text.split_once("secondary=")?;
-    u8::from_str_radix(rest.split(',').next()?, 16).ok().filter(|bus| *bus > 0)
+    u8::from_str_radix(rest.split(',').next()?, 16).ok()
 }
 
 /// `SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-`, in the order of
 /// the register's bits.
-fn acs(text: &str) -> AcsControl {
-    let bits = text.split_whitespace().take(7).zip(0..);
-    AcsControl(bits.fold(0, |all, (word, bit)| all | u16::from(word.ends_with('+')) << bit))
+fn acs(text: &str) -> Option<AcsControl> {
+    let words: Vec<&str> = text.split_whitespace().take(7).collect();
+    let bits = words.iter().zip(0..);
+    let bits = bits.fold(0, |all, (word, bit)| all | u16::from(word.ends_with('+')) << bit);
+    (words.len() == 7 && words[6].starts_with("DirectTrans")).then_some(AcsControl(bits))
 }

@@ -13,6 +13,7 @@
 use topology_graph::{PciAddress, PcieRoot};
 
 use crate::machine::PostedError;
+use crate::plain::unwrapped;
 
 /// A function with what is above it and its name.
 pub(super) struct Listed {
@@ -45,7 +46,7 @@ struct Walk {
 
 /// The functions of all trees in a text.
 pub(super) fn functions(lines: &[&str]) -> Result<Vec<Listed>, PostedError> {
-    let lines = unwrapped(lines);
+    let lines = unwrapped(lines, is_drawn);
     let mut walk = Walk::default();
     for (number, line) in &lines {
         if walk.open.is_empty() && !is_start(line) {
@@ -64,27 +65,8 @@ pub(super) fn functions(lines: &[&str]) -> Result<Vec<Listed>, PostedError> {
     }
 }
 
-/// The lines with their numbers. A terminal breaks all lines of one length: what follows such a line of a
-/// tree, and is no line of the tree, belongs to it.
-fn unwrapped(lines: &[&str]) -> Vec<(usize, String)> {
-    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default();
-    let is_wrapped = lines.iter().filter(|line| line.chars().count() == longest).count() > 1;
-    let mut whole: Vec<(usize, String)> = Vec::new();
-    let mut is_full = false;
-    for (index, line) in lines.iter().enumerate() {
-        let is_rest = is_full && is_wrapped && !line.trim().is_empty() && !is_drawn(line);
-        match whole.last_mut().filter(|_| is_rest) {
-            Some((_, before)) => before.push_str(line),
-            None => whole.push((index + 1, (*line).to_owned())),
-        }
-        let is_of_tree = whole.last().is_some_and(|(_, line)| is_drawn(line));
-        is_full = line.chars().count() == longest && is_of_tree;
-    }
-    whole
-}
-
 /// Returns true if a line begins as one of a tree.
-fn is_drawn(line: &str) -> bool {
+pub(super) fn is_drawn(line: &str) -> bool {
     let drawn = line.trim_start_matches([' ', '|', '+', '\\', '-']);
     line[..line.len() - drawn.len()].ends_with('-') && (drawn.starts_with('[') || is_slot(drawn))
 }
@@ -97,7 +79,7 @@ fn is_start(line: &str) -> bool {
 }
 
 /// `1f.7`.
-fn is_slot(text: &str) -> bool {
+pub(super) fn is_slot(text: &str) -> bool {
     matches!(text.as_bytes(), [a, b, b'.', c, ..]
         if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() && (b'0'..=b'7').contains(c))
 }

@@ -40,6 +40,23 @@ fn bound(broken: Option<&str>, taken: &[&str], places: &[(&str, &str)]) -> Decis
     machine.decide(&rules(), &held(places))
 }
 
+/// With eight NICs or fewer, a claim for all of them is a short search.
+#[test]
+fn many_places_say_their_numbers() {
+    for (count, is_numbered) in [(8, false), (9, true), (32, true)] {
+        let decision = bound(None, &[], &[]);
+        let first = decision.late[0].clone();
+        let nic = decision.nics.into_iter().find(|nic| nic.address() == Some(first.address));
+        let nics = vec![(nic.unwrap(), Given { late: true, ..Given::default() }); count];
+        let numbers = places(&nics, &BTreeMap::new()).into_iter().map(|place| {
+            let attributes = place.attributes.unwrap();
+            attributes.get(attribute::PLACE).map(|number| number.int.unwrap())
+        });
+        let expected = (0..).take(count).map(|number| Some(number).filter(|_| is_numbered));
+        assert!(numbers.eq(expected), "{count}");
+    }
+}
+
 #[test]
 fn places_stand_for_the_compute_nics() {
     let before = decide(&facts("aks-gb300"));

@@ -132,7 +132,7 @@ impl Case {
             create(scope, &self.pod(&name, each)?).await?;
             let bound = scope.bound(&name, SOON).await?;
             let plan = bound.annotations().get("dranet.io/plan").cloned();
-            let (gpus, nics) = self.devices(scope, &bound, &topology).await?;
+            let (gpus, nics) = devices(scope, &bound, self.driver, &topology).await?;
             let each = each as usize;
             assert_eq!((gpus.len(), nics.len()), (each, each), "{name}: {plan:?}");
             for gpu in gpus {
@@ -162,42 +162,44 @@ impl Case {
             }]},
         }))?)
     }
+}
 
-    /// The addresses of the GPUs and NICs that a pod got; those of AWS's NICs by their names.
-    async fn devices(
-        &self,
-        scope: &Scope,
-        pod: &Pod,
-        topology: &Topology,
-    ) -> anyhow::Result<(Vec<PciAddress>, Vec<PciAddress>)> {
-        let statuses = pod.status.as_ref().and_then(|it| it.resource_claim_statuses.as_ref());
-        let name = statuses.into_iter().flatten().find_map(|it| it.resource_claim_name.as_ref());
-        let claim = scope.api::<ResourceClaim>().get(name.context("it has a claim")?).await?;
-        let allocation = claim.status.and_then(|status| status.allocation).context("allocated")?;
-        let results = allocation.devices.and_then(|devices| devices.results).unwrap_or_default();
-        let slices: Api<ResourceSlice> = Api::all(scope.client());
-        let slices = serde_json::to_value(slices.list(&ListParams::default()).await?.items)?;
-        let (mut gpus, mut nics) = (Vec::new(), Vec::new());
-        for result in results {
-            let is_nic = result.driver == self.driver;
-            anyhow::ensure!(is_nic || result.driver == "gpu.nvidia.com", "{}", result.driver);
-            let of_pool = slices.as_array().into_iter().flatten().filter(|slice| {
-                let spec = &slice["spec"];
-                spec["driver"] == result.driver && spec["pool"]["name"] == result.pool
-            });
-            let mut there = of_pool.filter_map(|it| it["spec"]["devices"].as_array()).flatten();
-            let device = there.find(|device| device["name"] == result.device).context("device")?;
-            let names = ["resource.kubernetes.io/pciBusID", "dra.net/pciAddress"];
-            let text = |name: &&str| device["attributes"][*name]["string"].as_str();
-            let by_name = || {
-                let device = Some(&result.device);
-                let nic = topology.nics().iter().find(|nic| nic.rdma_device.as_ref() == device);
-                nic.map(|nic| nic.address)
-            };
-            let known = names.iter().find_map(text).and_then(|it| it.parse().ok());
-            let address = known.or_else(by_name).context("it has an address")?;
-            if is_nic { nics.push(address) } else { gpus.push(address) }
-        }
-        Ok((gpus, nics))
+/// The addresses of the GPUs, and of the NICs of this driver, that a pod got by claim; those of AWS's NICs
+/// by their names.
+pub(crate) async fn devices(
+    scope: &Scope,
+    pod: &Pod,
+    nic_driver: &str,
+    topology: &Topology,
+) -> anyhow::Result<(Vec<PciAddress>, Vec<PciAddress>)> {
+    let statuses = pod.status.as_ref().and_then(|it| it.resource_claim_statuses.as_ref());
+    let name = statuses.into_iter().flatten().find_map(|it| it.resource_claim_name.as_ref());
+    let claim = scope.api::<ResourceClaim>().get(name.context("it has a claim")?).await?;
+    let allocation = claim.status.and_then(|status| status.allocation).context("allocated")?;
+    let results = allocation.devices.and_then(|devices| devices.results).unwrap_or_default();
+    let slices: Api<ResourceSlice> = Api::all(scope.client());
+    let slices = serde_json::to_value(slices.list(&ListParams::default()).await?.items)?;
+    let (mut gpus, mut nics) = (Vec::new(), Vec::new());
+    for result in results {
+        let is_nic = result.driver == nic_driver;
+        let is_gpu = ["gpu.nvidia.com", "gpu.amd.com"].contains(&&*result.driver);
+        anyhow::ensure!(is_nic || is_gpu, "{}", result.driver);
+        let of_pool = slices.as_array().into_iter().flatten().filter(|slice| {
+            let spec = &slice["spec"];
+            spec["driver"] == result.driver && spec["pool"]["name"] == result.pool
+        });
+        let mut there = of_pool.filter_map(|it| it["spec"]["devices"].as_array()).flatten();
+        let device = there.find(|device| device["name"] == result.device).context("device")?;
+        let names = ["resource.kubernetes.io/pciBusID", "dra.net/pciAddress"];
+        let text = |name: &&str| device["attributes"][*name]["string"].as_str();
+        let by_name = || {
+            let device = Some(&result.device);
+            let nic = topology.nics().iter().find(|nic| nic.rdma_device.as_ref() == device);
+            nic.map(|nic| nic.address)
+        };
+        let known = names.iter().find_map(text).and_then(|it| it.parse().ok());
+        let address = known.or_else(by_name).context("it has an address")?;
+        if is_nic { nics.push(address) } else { gpus.push(address) }
     }
+    Ok((gpus, nics))
 }

@@ -139,7 +139,7 @@ async fn unsatisfiable_requests_are_denied_with_a_reason(
             assert!(three.contains(part), "`{part}` is missing in: {three}");
         }
         let two = denial(scope, pod("two", Some("two"))).await?;
-        for part in ["dranet.io/aligned-nics: \"two\"", "whole number from 1 to 31"] {
+        for part in ["dranet.io/aligned-nics: \"two\"", "whole number from 1 to 32"] {
             assert!(two.contains(part), "`{part}` is missing in: {two}");
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Links between GPUs other than PCIe: XGMI from AMD's driver; NVLinks from overlays, or otherwise
-//! from the GPU model.
+//! Links between GPUs other than PCIe: XGMI from AMD's driver; NVLinks from listings and overlays, or
+//! otherwise from the GPU model.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use crate::class::NVSWITCH;
 use crate::graph::{Fabric, GpuLink, Place, Role};
 use crate::nvlink::NvLinks;
 use crate::vendor::NVIDIA;
-use crate::{Anomaly, AnomalyKind, Evidence, Overlay, PciAddress, Snapshot, XgmiLink};
+use crate::{Anomaly, AnomalyKind, Evidence, NvLinkFacts, Overlay, PciAddress, Snapshot, XgmiLink};
 
 /// Links by their GPUs, the lower address first.
 type Links = BTreeMap<(PciAddress, PciAddress), GpuLink>;
@@ -25,9 +25,14 @@ pub(super) fn between_gpus(
         fabric: Fabric::Xgmi { hops, bandwidth },
         evidence: Evidence::Sysfs,
     });
+    let nvlinks = snapshot.nvlinks.iter().map(|&NvLinkFacts { a, b, links }| GpuLink {
+        gpus: (a, b),
+        fabric: Fabric::NvLink { links },
+        evidence: Evidence::Sysfs,
+    });
     let told = overlays.iter().flat_map(|overlay| of_overlay(overlay));
     let mut links = Links::new();
-    for link in xgmi.chain(told).filter(|link| are_gpus(link.gpus, branches)) {
+    for link in xgmi.chain(nvlinks).chain(told).filter(|link| are_gpus(link.gpus, branches)) {
         anomalies.extend(add(link, &mut links));
     }
     let has_switches =

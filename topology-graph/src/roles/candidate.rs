@@ -44,8 +44,8 @@ pub(super) struct Candidate<'t> {
     vertex: &'t Vertex,
     pub(super) facts: NicFacts,
     pub(super) model: Model,
-    /// The rate of its class, in megabits per second; 0 if nothing is known.
-    rate: u32,
+    /// The rate of its class, in megabits per second, if it is known.
+    rate: Option<u32>,
     /// The GPUs that it reaches without passing a host bridge.
     pub(super) near: BTreeSet<PciAddress>,
 }
@@ -66,8 +66,8 @@ pub(super) struct Model {
 pub(super) struct Class {
     pub(super) link_layer: Option<LinkLayer>,
     pub(super) rdma: bool,
-    /// In megabits per second; 0 if unknown.
-    pub(super) rate: u32,
+    /// In megabits per second, if it is known.
+    pub(super) rate: Option<u32>,
     /// True for the ports of a DPU.
     pub(super) is_dpu: bool,
 }
@@ -109,7 +109,7 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
             vertex,
             facts: facts.clone(),
             model: *model,
-            rate: rate(facts, *model).unwrap_or_default(),
+            rate: rate(facts, *model),
             near: gpus()
                 .filter(|gpu| topology.path(*gpu, *address).satisfies(PathKind::Pxb))
                 .collect(),
@@ -153,7 +153,7 @@ impl Candidate<'_> {
     /// quarter of the port's rate; both in gigabits per second.
     pub(super) fn narrow_link(&self) -> Option<(u32, u32)> {
         let link = self.vertex.max_link?.megabytes_per_second() / 125;
-        let port = self.rate.max(self.model.chip_rate().unwrap_or_default()) / 1_000;
+        let port = self.rate.max(self.model.chip_rate())? / 1_000;
         (link < port / 4).then_some((link, port))
     }
 }
@@ -182,9 +182,9 @@ impl fmt::Display for Class {
             (None, false) => "no RDMA",
         };
         match self.rate {
-            0 => write!(f, "{dpu}{layer}"),
-            rate if rate % 1_000 == 0 => write!(f, "{dpu}{layer} at {} Gb/s", rate / 1_000),
-            rate => write!(f, "{dpu}{layer} at {}.{} Gb/s", rate / 1_000, rate % 1_000 / 100),
+            None => write!(f, "{dpu}{layer}"),
+            Some(rate) if rate % 1_000 == 0 => write!(f, "{dpu}{layer} at {} Gb/s", rate / 1_000),
+            Some(rate) => write!(f, "{dpu}{layer} at {}.{} Gb/s", rate / 1_000, rate % 1_000 / 100),
         }
     }
 }

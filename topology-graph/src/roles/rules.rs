@@ -24,10 +24,11 @@ const SLOWER_BY: u32 = 4;
 ///
 /// - It is near all of several GPUs: the machine was built for it, and port states do not matter.
 /// - It is InfiniBand and in use. On machines with InfiniBand, Ethernet is for storage.
-/// - Its rate, since NCCL prefers bandwidth to distance (`ncclTopoGetLocal`).
+/// - Its rate, since NCCL prefers bandwidth to distance (`ncclTopoGetLocal`). An unknown rate is neither more
+///   nor less than another, so it counts only if those of all classes are known.
 /// - It is no DPU.
 /// - The number of GPUs that it is near to, links that are up, and the number of NICs.
-type Standing = (bool, bool, u32, bool, usize, bool, bool, usize, Reverse<Class>);
+type Standing = (bool, bool, Option<u32>, bool, usize, bool, bool, usize, Reverse<Class>);
 
 /// The role of every candidate.
 pub(super) fn verdicts(topology: &Topology) -> Verdicts {
@@ -46,6 +47,21 @@ pub(super) fn verdicts(topology: &Topology) -> Verdicts {
 struct Open<'t> {
     left: Vec<Candidate<'t>>,
     decided: Verdicts,
+}
+
+/// The rates of all classes.
+#[derive(Clone, Copy)]
+struct Rates {
+    /// The fastest known one.
+    fastest: Option<u32>,
+    are_known: bool,
+}
+
+impl Rates {
+    fn new(classes: &[Members<'_, '_>]) -> Self {
+        let rates = || classes.iter().map(|members| members.class.rate);
+        Self { fastest: rates().max().flatten(), are_known: rates().all(|rate| rate.is_some()) }
+    }
 }
 
 /// The NICs of a class.
@@ -76,11 +92,11 @@ impl Open<'_> {
     /// Decides everything that is left.
     fn choose_class(&mut self, gpus: &BTreeSet<PciAddress>) {
         let classes = classes(&self.left);
-        let fastest = classes.iter().map(|members| members.class.rate).max().unwrap_or_default();
-        let best = classes.iter().max_by_key(|members| members.standing(gpus, fastest));
+        let rates = Rates::new(&classes);
+        let best = classes.iter().max_by_key(|members| members.standing(gpus, rates));
         let Some(best) = best else { return };
         let is_only = classes.len() == 1;
-        let why = best.reason(gpus, fastest, is_only);
+        let why = best.reason(gpus, rates, is_only);
         let far = best.outliers(gpus);
         let verdict = |nic: &Candidate<'_>| {
             if far.contains(&nic.address) {
@@ -123,12 +139,12 @@ fn classes<'c, 't>(nics: &'c [Candidate<'t>]) -> Vec<Members<'c, 't>> {
 }
 
 impl Members<'_, '_> {
-    fn standing(&self, gpus: &BTreeSet<PciAddress>, fastest: u32) -> Standing {
-        let is_fast = self.is_fast(fastest);
+    fn standing(&self, gpus: &BTreeSet<PciAddress>, rates: Rates) -> Standing {
+        let is_fast = self.is_fast(rates);
         (
             self.is_near_all(gpus) && is_fast,
             self.is_infiniband() && self.has_link() && is_fast,
-            self.class.rate,
+            self.class.rate.filter(|_| rates.are_known),
             !self.class.is_dpu,
             served(&self.nics).len(),
             self.has_link(),
@@ -138,23 +154,26 @@ impl Members<'_, '_> {
         )
     }
 
-    fn reason(&self, gpus: &BTreeSet<PciAddress>, fastest: u32, is_only: bool) -> String {
+    fn reason(&self, gpus: &BTreeSet<PciAddress>, rates: Rates, is_only: bool) -> String {
         let class = self.class;
         if is_only {
             return format!("{class}, the only class of NICs");
         }
-        if self.is_near_all(gpus) && self.is_fast(fastest) {
+        if self.is_near_all(gpus) && self.is_fast(rates) {
             return format!("{class}, near every GPU");
         }
-        if class.rate < fastest {
+        if !rates.are_known {
+            return format!("{class}, although not all rates are known");
+        }
+        if class.rate < rates.fastest {
             return format!("{class}, before faster Ethernet");
         }
         format!("{class}, the fastest class")
     }
 
     /// Returns true unless the rate is known to be that of a front end.
-    fn is_fast(&self, fastest: u32) -> bool {
-        self.class.rate == 0 || self.class.rate.saturating_mul(SLOWER_BY) >= fastest
+    fn is_fast(&self, rates: Rates) -> bool {
+        self.class.rate.is_none_or(|rate| Some(rate.saturating_mul(SLOWER_BY)) >= rates.fastest)
     }
 
     fn is_infiniband(&self) -> bool {

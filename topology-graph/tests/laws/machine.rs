@@ -38,6 +38,7 @@ fn snapshot(devices: &[Device]) -> Snapshot {
         numa_nodes: vec![node(0, "0-3"), node(1, "4-7")],
         sockets: [0, 1].map(socket).into(),
         xgmi: xgmi(devices, &pci),
+        nvlinks: Vec::new(),
         nvme: Vec::new(),
         nccl_file: None,
         gpus: gpus(devices, &pci),

@@ -1,7 +1,7 @@
 //! The NICs of whole machines, as requests of a claim that names no GPU.
 //!
-//! If the pod takes every NIC too, a number of them is enough. Otherwise there is one request for each
-//! cell of GPUs, with the bus IDs of the NICs in this cell. Machine types whose cells have different
+//! If the pod takes every NIC too, a number of them is enough, unless the search for so many would be too
+//! long. Otherwise there is one request for each cell of GPUs, with the bus IDs of the NICs in this cell. Machine types whose cells have different
 //! sizes get one request for each GPU, or for each group of GPUs that shares a NIC.
 
 use crate::demand::Demand;
@@ -34,8 +34,8 @@ pub(super) struct NicPlan<'m> {
 }
 
 impl<'m> NicPlan<'m> {
-    /// Chooses the NICs.
-    pub(super) fn new(fleet: Fleet<'_, 'm>) -> Self {
+    /// Chooses the NICs, with a list of them even if the pod takes all.
+    pub(super) fn new(fleet: Fleet<'_, 'm>, is_listed: bool) -> Self {
         let (promises, parts) = promises(fleet);
         let served = fleet.machines.iter().filter(|it| promises.serve(it));
         let shapes: BTreeSet<ShapeHash> = served.flat_map(|it| it.shapes.clone()).collect();
@@ -44,7 +44,7 @@ impl<'m> NicPlan<'m> {
             promises.on(machine).nearness().is_some()
                 && machine.devices.nics.len() == fleet.demand().all_nics() as usize
         });
-        let is_listed = promises.are_near() && !takes_all;
+        let is_listed = promises.are_near() && (is_listed || !takes_all);
         let parts = if is_listed { equal_parts(parts) } else { PartsOfShapes::new() };
         let demand = match parts.values().next() {
             Some(parts) => {

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
-    let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
+    let quotas = seen.quotas();
     let ReadCluster { view, notes, .. } = seen;
     let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
     let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };

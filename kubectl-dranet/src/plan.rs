@@ -33,7 +33,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
-    let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
+    let quotas = seen.quotas();
     let ReadCluster { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for subject in &subjects {

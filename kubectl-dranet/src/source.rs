@@ -514,6 +514,11 @@ impl ReadCluster {
         Ok(pods)
     }
 
+    /// The quotas and `LimitRange`s that were kept.
+    pub(crate) fn quotas(&self) -> Vec<Value> {
+        self.of_kind("ResourceQuota").chain(self.of_kind("LimitRange")).cloned().collect()
+    }
+
     /// The objects of a kind that were kept.
     pub(crate) fn of_kind<'s>(&'s self, kind: &'s str) -> impl Iterator<Item = &'s Value> {
         self.kept.iter().filter(move |object| object["kind"] == kind)

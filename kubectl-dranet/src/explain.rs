@@ -303,7 +303,7 @@ fn on_nodes(
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
     let is_gated = scene.fabric.is_none() && gates.clone().any(|gate| gate.name == GATE_FABRIC);
     let mut waits: Vec<String> = gates.map(|it| gate(&it.name, why_waiting(pod))).collect();
-    let mut remarks = remarks::about(admitted);
+    let mut remarks = remarks::about(admitted, room.view());
     for key in &known.allocated {
         let pools = pools_of(room.view(), key);
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();

@@ -178,7 +178,13 @@ fn person(
 ) -> anyhow::Result<String> {
     let mut out = String::new();
     writeln!(out, "{}", answer(now, planned))?;
-    writeln!(out, "{}", planned.plan.summary())?;
+    let is_kept_off = !now.kept_off.is_empty() && now.serving < planned.plan.nodes.0;
+    let summary = if is_kept_off && now.open.iter().all(|alike| !alike.is_fit) {
+        planned.plan.summary_of_devices()
+    } else {
+        planned.plan.summary()
+    };
+    writeln!(out, "{summary}")?;
     writeln!(out, "Join {}: {}.\n", planned.plan.join, planned.plan.why)?;
     for AlikeNodes { text, nodes, .. } in &now.open {
         writeln!(out, "{}", of_nodes(nodes, text))?;

@@ -36,7 +36,7 @@ use std::time::Instant;
 
 /// The cluster with the pods placed so far.
 pub(super) struct Cluster {
-    view: ClusterView,
+    pub(super) view: ClusterView,
     in_use: InUse,
     groups: GroupPods,
     quotas: Vec<Value>,

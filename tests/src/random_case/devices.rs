@@ -8,6 +8,8 @@ use crate::random::Random;
 const DRIVER: &str = "tests.dranet.io";
 /// The class of its devices.
 const CLASS: &str = "tests-device";
+/// The end of the name of a pool, after that of its node.
+const POOL_OF_NODE: &str = "-tests";
 const EXTENDED: &str = "tests.dranet.io/device";
 
 /// Adds the class and a slice of devices on each node.
@@ -22,6 +24,11 @@ fn publish(case: &mut Case, nodes: &[String], mut devices: impl FnMut() -> Vec<V
     }
 }
 
+/// The node of a pool of these devices.
+pub fn node_of_pool(pool: &str) -> Option<&str> {
+    pool.strip_suffix(POOL_OF_NODE)
+}
+
 /// One of the slices of a node's pool.
 fn slice(node: &str, part: &str, parts: usize, content: &Value) -> Value {
     let mut slice = json!({
@@ -29,7 +36,7 @@ fn slice(node: &str, part: &str, parts: usize, content: &Value) -> Value {
         "metadata": {"name": format!("{node}-tests-{part}")},
         "spec": {
             "driver": DRIVER, "nodeName": node,
-            "pool": {"name": format!("{node}-tests"), "generation": 1, "resourceSliceCount": parts},
+            "pool": {"name": format!("{node}{POOL_OF_NODE}"), "generation": 1, "resourceSliceCount": parts},
         },
     });
     for (field, value) in content.as_object().into_iter().flatten() {

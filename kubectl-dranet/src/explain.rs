@@ -341,6 +341,9 @@ fn on_nodes(
         barred.retain(|_, nodes| !nodes.is_empty());
         outcomes.fits.push(node.to_owned());
     }
+    if scene.fabric.is_some() && !outcomes.fits.is_empty() {
+        remarks.extend(preempted_for_group(room, ask, attempt));
+    }
     let (mut down, mut withheld, mut changes) = Default::default();
     if outcomes.fits.is_empty() {
         let candidates: Vec<&str> =
@@ -365,6 +368,20 @@ fn on_nodes(
         evicted,
         changes,
         at_start: Vec::new(),
+    })
+}
+
+/// The nodes on which pods of lower priority give way to other pods of the group, which have the same
+/// priority.
+fn preempted_for_group(room: &Room<'_>, ask: &Ask, attempt: &Attempt<'_, '_>) -> Option<String> {
+    let full = attempt.barred().iter().filter(|(_, why)| why.may_give_way());
+    let more = room.attempt(&ask.preempting()?, full.map(|(node, _)| *node)).ok()?;
+    let nodes: Vec<&str> = more.fits();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "for other pods of its group, kube-scheduler can evict pods of lower priority on {}",
+            node_list(&nodes)
+        )
     })
 }
 

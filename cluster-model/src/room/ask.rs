@@ -141,6 +141,12 @@ impl Ask {
         Self { claims: Vec::new(), ..self.clone() }
     }
 
+    /// The same without volumes, which are not considered when a fabric is chosen.
+    #[must_use]
+    pub fn without_volumes(self) -> Self {
+        Self { volumes: Vec::new(), ..self }
+    }
+
     /// The claims that have no devices yet, in the allocator's form.
     ///
     /// # Errors

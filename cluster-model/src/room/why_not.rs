@@ -124,6 +124,11 @@ impl WhyNot {
         matches!(self, Self::Volume { problem, .. } if none.contains(problem))
     }
 
+    /// Whether the pod may fit if pods of lower priority end.
+    pub fn may_give_way(&self) -> bool {
+        matches!(self, Self::TooLittle { also_when_empty: false, .. } | Self::Full)
+    }
+
     /// Whether the devices of the node decide, and not something else of the node.
     pub fn is_of_devices(&self) -> bool {
         matches!(self, Self::NoFit(_) | Self::Failed(_) | Self::FailsElsewhere { .. })

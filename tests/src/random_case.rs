@@ -110,7 +110,11 @@ impl Case {
 
     /// Adds a pod that runs on a node.
     fn run(&mut self, node: &str, spec: &Value) -> &mut Value {
-        let name = format!("running-{}", self.earlier.len());
+        // Other kinds may have removed some.
+        let mut names = (self.earlier.len()..).map(|number| format!("running-{number}"));
+        let is_free =
+            |name: &String| self.earlier.iter().all(|it| it["metadata"]["name"] != **name);
+        let name = names.find(is_free);
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "labels": {"app": "running"}},

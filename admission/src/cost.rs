@@ -8,7 +8,7 @@
 
 use crate::demand::Demand;
 use crate::fleet::Fleet;
-use crate::join::Candidate;
+use crate::join::{self, Candidate};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
@@ -45,6 +45,9 @@ pub(crate) struct Trial<'m> {
     /// What it gets on each machine while nothing is in use and no device has a problem, by the machine's
     /// first node.
     empty: BTreeMap<&'m str, Empty>,
+    /// How many of its paths are within a NUMA node on each machine that it fits on now while nothing is
+    /// in use, by the machine's first node.
+    pub(crate) near_paths: BTreeMap<&'m str, u32>,
 }
 
 impl Trial<'_> {
@@ -84,6 +87,8 @@ pub(crate) fn trial<'m>(
             let search = trier.attempt(view.inventory(), machine, &state)?;
             trial.steps = trial.steps.max(search.steps);
             if state.is_empty() {
+                let near = search.by_numa.map(|by_numa| fleet.demand().near_paths(&by_numa));
+                trial.near_paths.extend(near.map(|near| (machine.devices.node, near)));
                 empty = trier.in_order(machine, search.gets)?;
             }
         }
@@ -131,6 +136,8 @@ struct Trier<'a> {
 /// The result of a search.
 struct Tried {
     gets: Empty,
+    /// The numbers of GPUs and NICs of each NUMA node, if it fits.
+    by_numa: Option<Vec<(u32, u32)>>,
     steps: u64,
 }
 
@@ -144,13 +151,13 @@ impl Trier<'_> {
         let node = machine.devices.node;
         let (settings, limits) = (self.view.settings(), Limits::steps(self.budget));
         let attempt = allocate(inventory, node, &self.claims, state, settings, limits);
-        let gets = match attempt.outcome {
-            Outcome::Allocated(claims) => gets(&claims, machine),
-            Outcome::NoFit(_) => Empty::Nothing,
+        let (gets, by_numa) = match attempt.outcome {
+            Outcome::Allocated(claims) => (gets(&claims, machine), Some(by_numa(&claims, machine))),
+            Outcome::NoFit(_) => (Empty::Nothing, None),
             Outcome::OverBudget => return Err(CostError::OverBudget(self.budget)),
             Outcome::Failed(error) => return Err(CostError::Refused(error.in_full())),
         };
-        Ok(Tried { gets, steps: attempt.steps })
+        Ok(Tried { gets, by_numa, steps: attempt.steps })
     }
 
     /// What the claim gets on the empty node if its devices that are down, degraded or tainted recover:
@@ -174,6 +181,12 @@ fn gets(claims: &[ClaimAllocation], machine: &Machine<'_>) -> Empty {
         .peekable();
     let has_nics = nics.peek().is_some();
     if has_nics && nics.all(is_last_resort) { Empty::LastResort } else { Empty::All }
+}
+
+/// The numbers of GPUs and NICs that are allocated of each NUMA node.
+fn by_numa(claims: &[ClaimAllocation], machine: &Machine<'_>) -> Vec<(u32, u32)> {
+    let results = claims.iter().flat_map(|claim| &claim.results);
+    join::by_numa(machine, |device| results.clone().any(|result| result.device == *device.id()))
 }
 
 /// Whether the device is for the last alternative of a request.

@@ -180,6 +180,21 @@ impl Demand {
         gpus.chain(nics).collect()
     }
 
+    /// The number of paths between GPUs and NICs that belong together.
+    pub(crate) fn paths(&self) -> u32 {
+        self.blocks * self.gpus * self.nics
+    }
+
+    /// How many of these paths are within a NUMA node at most, with these numbers of GPUs and NICs of
+    /// each NUMA node.
+    pub(crate) fn near_paths(&self, by_numa: &[(u32, u32)]) -> u32 {
+        let within = by_numa.iter().map(|(gpus, nics)| match self.blocks {
+            1 => gpus * nics,
+            _ => (gpus * self.nics).min(nics * self.gpus),
+        });
+        within.sum()
+    }
+
     /// Whether the machine has enough devices, wherever they are.
     pub(crate) fn has_enough(&self, machine: &Machine<'_>) -> bool {
         machine.devices.gpus.len() >= self.all_gpus() as usize

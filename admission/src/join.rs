@@ -4,6 +4,7 @@
 //! A join lists the *ways* in which the devices of a block may be near each other ([`form::Way`]);
 //! `form` writes them as requests and constraints.
 
+mod across;
 mod attributes;
 mod cells;
 pub(crate) mod form;
@@ -69,6 +70,18 @@ impl<'m> Candidate<'m> {
         }
     }
 
+    /// The same with these ways to divide devices among NUMA nodes, before any devices. `None` if the
+    /// claim is not for any devices at last.
+    pub(crate) fn across(&self, across: Vec<form::Across>) -> Option<Self> {
+        let form = self.form.with_across(&across)?;
+        let rungs = self.rungs.as_ref().map(|rungs| rungs.with_across(across));
+        let why = format!(
+            "{}; where no NUMA node has enough, those with the fewest paths between NUMA nodes",
+            self.why
+        );
+        Some(Self { form, why, rungs, ..self.clone() })
+    }
+
     /// The same, if it serves any machine.
     fn if_any_served(self) -> Option<Self> {
         self.promises.serve_any().then_some(self)
@@ -90,7 +103,7 @@ impl<'m> Candidate<'m> {
         self.form.only.is_some()
             || self.form.ways().any(|way| match way {
                 form::Way::Attribute { only, .. } => only.is_some(),
-                form::Way::Cell(_) => true,
+                form::Way::Cell(_) | form::Way::Across(_) => true,
                 form::Way::Pinned(_) | form::Way::Late(_) | form::Way::Any => false,
             })
     }
@@ -123,6 +136,7 @@ pub(crate) fn required<'m>(
     candidates
 }
 
+pub(crate) use across::{by_numa, of_all, of_blocks};
 /// Claims for named cells, if no other join works at this nearness.
 pub(crate) use pinned::{machine_types, propose as pinned};
 use preferred::Rungs;

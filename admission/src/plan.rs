@@ -8,6 +8,7 @@ mod extended;
 mod found;
 mod gpus;
 mod late;
+mod least_far;
 mod nic_checks;
 mod nics_only;
 pub(crate) mod note;

@@ -22,6 +22,8 @@ mod fleets;
 mod in_part;
 #[path = "plans/laws.rs"]
 mod laws;
+#[path = "plans/least_far.rs"]
+mod least_far;
 #[path = "plans/lists.rs"]
 mod lists;
 #[path = "plans/matrix.rs"]

@@ -140,10 +140,18 @@ pub mod alternative {
     /// The same in a group that stands for pairs of a GPU and its NICs, for which a claim has no
     /// room. Each pair may be near nevertheless; only the path shows that.
     pub const ANY_PAIRS: &str = "any-pairs";
+    /// How the names of alternatives begin that divide the devices of a pod among NUMA nodes, so that
+    /// few paths lead between these.
+    pub const ACROSS: &str = "across-";
 
     /// Whether an alternative is one of these.
     pub fn is_last_resort(name: &str) -> bool {
-        name == ANY || name == ANY_PAIRS
+        name == ANY_PAIRS || is_far(name)
+    }
+
+    /// Whether some devices of an alternative are certainly not near each other, or need not be.
+    pub fn is_far(name: &str) -> bool {
+        name == ANY || name.starts_with(ACROSS)
     }
 }
 

@@ -55,7 +55,8 @@ impl Placement {
     }
 }
 
-fn selector(wire: &core::NodeSelector) -> NodeSelector {
+/// A node selector in the allocator's form.
+pub(crate) fn selector(wire: &core::NodeSelector) -> NodeSelector {
     let terms = wire.node_selector_terms.iter().map(|term| NodeSelectorTerm {
         match_fields: term.match_fields.iter().flatten().map(requirement).collect(),
         match_expressions: term.match_expressions.iter().flatten().map(requirement).collect(),

@@ -6,7 +6,7 @@
 //! time ([`Room::places`]). A hypothesis is a copy: pods are added ([`Room::take`]), claims leave
 //! ([`Room::without`]), or nothing is in use ([`Room::emptied`]).
 //!
-//! Not checked: volumes.
+//! Of volumes, only where they can be is checked.
 
 mod amounts;
 mod ask;
@@ -25,6 +25,7 @@ mod preempt;
 mod spread;
 mod spread_constraint;
 mod terms;
+mod volumes;
 mod why_not;
 
 pub use amounts::{Amounts, requests};
@@ -39,13 +40,13 @@ pub use nodes::{Nodes, PodKey};
 pub use places::Places;
 pub use preempt::Preemption;
 pub use terms::{Labels, Term};
-pub use why_not::WhyNot;
+pub use why_not::{VolumeProblem, WhyNot};
 
 use crate::predict::{STEPS_MAX, hold, work_max};
 use crate::view::{ClusterView, ObjectKey};
 use dra_allocator::{
-    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError, Limits,
-    Outcome, allocate, explain,
+    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, DeviceId, Explanation, GatherError,
+    Limits, Outcome, allocate, explain,
 };
 use nodes::{Usage, WaitingPod};
 use std::collections::{BTreeSet, HashMap};
@@ -111,15 +112,26 @@ impl<'a> Room<'a> {
                 let known = self.view.claim(&claim).filter(|known| known.is_allocated)?;
                 let (user, _) = known.pod.as_ref()?;
                 let device = self.view.held_by(&claim).next();
-                let node = device.filter(|_| **user == *key.name)?.pool.clone();
-                self.view.inventory().node(&node).map(|_| node)
+                let device = device.filter(|_| **user == *key.name)?;
+                self.node_of(device)
             });
             if let Some(node) = node {
-                let node: Arc<str> = Arc::from(&*node);
                 self.used.entry(Arc::clone(&node)).or_default().add(&pod.ask.requests, 1);
                 self.added.push((node, Arc::clone(&pod.ask)));
             }
         }
+    }
+
+    /// The node of a device: mostly its pool is named like it.
+    fn node_of(&self, device: &DeviceId) -> Option<Arc<str>> {
+        let inventory = self.view.inventory();
+        if inventory.node(&device.pool).is_some() {
+            return Some(Arc::clone(&device.pool));
+        }
+        let mut slices = inventory.slices();
+        let slice =
+            slices.find(|it| it.pool.driver == device.driver && it.pool.pool == device.pool);
+        slice?.node_name().cloned()
     }
 
     /// The same without a pod that is being bound: it does not take room from itself.

@@ -13,12 +13,14 @@ mod grouped;
 mod known_machines;
 mod late_claims;
 mod limit_ranges;
+mod namespaces;
 mod nic_pools;
 mod plugin_pods;
 mod pod_groups;
 mod quotas;
 mod recovered;
 mod versions;
+mod volumes;
 
 pub use claims::KnownClaim;
 pub use compute_domains::{ComputeDomains, MadeDomain};
@@ -30,6 +32,7 @@ pub use plugin_pods::has_plugin_gpus;
 pub use pod_groups::{GroupTree, PodGroups, UnknownGroup};
 pub use quotas::Quotas;
 pub use versions::NodeVersion;
+pub use volumes::Volumes;
 
 use crate::published_device::NicName;
 use crate::remembered::{self, Remembered, RememberedError};
@@ -178,6 +181,9 @@ pub struct ClusterView {
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
     limit_ranges: LimitRanges,
+    /// Labels of namespaces.
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    volumes: Volumes,
     nic_pools: NicPools,
     pod_groups: PodGroups,
     compute_domains: ComputeDomains,
@@ -211,6 +217,11 @@ impl ClusterView {
             self.versions.everything_changed();
         }
         self.settings = settings;
+    }
+
+    /// The volumes that are known.
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
     }
 
     /// Version numbers of the view's parts.

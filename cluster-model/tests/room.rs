@@ -6,6 +6,8 @@
 mod eviction;
 #[path = "room/spread.rs"]
 mod spread;
+#[path = "room/volumes.rs"]
+mod volumes;
 
 use cluster_model::names::label;
 use cluster_model::predict::{Prediction, budget};

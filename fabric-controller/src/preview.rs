@@ -32,6 +32,21 @@ pub struct Preview {
     pub domains: BTreeMap<LevelDomain, usize>,
 }
 
+/// A group of the cluster for which something is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingPreview {
+    /// The group.
+    pub key: GroupKey,
+    /// Its job, for people.
+    pub job: String,
+    /// The number of its pods that wait.
+    pub pods: usize,
+    /// For each fabric, how many of its pods fit there now, considered alone.
+    pub places: Vec<(String, usize)>,
+    /// The fabric that it gets next, or why it waits.
+    pub answer: Result<String, String>,
+}
+
 /// A group among the others, whose placement is previewed.
 #[derive(Clone, Debug)]
 pub struct GroupPreview {
@@ -59,7 +74,7 @@ impl GroupPreview {
     ) -> Option<Self> {
         let named = as_created(pod, now)?;
         let (key, member) = Member::new(&named)?;
-        let mut groups = pods.groups();
+        let mut groups = known(pods);
         let known = groups.iter().position(|known| known.key == key);
         let exist = known.map(|index| groups.swap_remove(index).members).unwrap_or_default();
         let job_size = job_size.and_then(|size| usize::try_from(size).ok());
@@ -91,10 +106,8 @@ impl GroupPreview {
     /// pods say: jobs are not read.
     pub fn existing(pod: &Pod, pods: &GroupPods) -> Option<Self> {
         let (key, member) = Member::new(pod)?;
-        let mut groups = pods.groups();
-        let own = groups.iter_mut().find(|group| group.key == key)?;
-        let said = own.members.iter().filter_map(|member| member.said_size).max();
-        own.size = said.map(|pods| Size { pods, at_once: true });
+        let groups = known(pods);
+        let own = groups.iter().find(|group| group.key == key)?;
         let waiting: BTreeSet<String> = own.gated().map(|member| member.name.clone()).collect();
         let size = waiting.len();
         waiting.contains(&member.name).then_some(Self {
@@ -122,11 +135,7 @@ impl GroupPreview {
 
     /// The whole preview.
     pub fn preview(&self, view: &ClusterView, nodes: &Nodes, now: Timestamp) -> Preview {
-        let budget = budget(view);
-        let mut cluster = ClusterCapacity::new(view, nodes, &budget);
-        let places =
-            cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&self.member.ask)));
-        let places = places.collect();
+        let places = places(Some(&self.member), view, nodes);
         let decision = self.decision(view, nodes, now);
         Preview {
             size: self.size,
@@ -135,6 +144,30 @@ impl GroupPreview {
             domains: decision.as_ref().map(|it| domains(&it.action)).unwrap_or_default(),
             answer: self.answer_of(decision),
         }
+    }
+
+    /// All groups of the cluster that wait, and those that are moved.
+    pub fn waiting(
+        pods: &GroupPods,
+        view: &ClusterView,
+        nodes: &Nodes,
+        now: Timestamp,
+    ) -> Vec<WaitingPreview> {
+        let groups = known(pods);
+        let budget = budget(view);
+        let cluster = ClusterCapacity::new(view, nodes, &budget);
+        let decisions = decide(&groups, cluster, &PlacementPolicy::default(), now);
+        let decision = |group: &Group| decisions.iter().find(|it| it.group == group.key);
+        // The scheduler is placing the others, or nothing that this program knows keeps them.
+        let groups = groups.iter().filter(|it| it.has_gated() || decision(it).is_some());
+        let waiting = groups.map(|group| WaitingPreview {
+            key: group.key.clone(),
+            job: group.title(),
+            pods: group.waiting().count(),
+            places: places(group.waiting().next(), view, nodes),
+            answer: answer(decision(group).map(|decision| &decision.action)),
+        });
+        waiting.collect()
     }
 
     /// The pods of the group by namespace and name that exist already.
@@ -153,16 +186,42 @@ impl GroupPreview {
 
     fn answer_of(&self, decision: Option<Decision>) -> Result<String, String> {
         match decision.map(|decision| decision.action) {
-            Some(Action::Place { fabric, pods, rest, .. }) => match rest {
-                Some(why) if !self.waiting.iter().all(|name| pods.contains(name)) => {
-                    Err(why.to_string())
-                }
-                _ => Ok(fabric),
-            },
-            Some(Action::Wait(why)) => Err(why.to_string()),
-            Some(Action::Evict { .. }) | None => Err("nothing is decided on it".to_owned()),
+            Some(Action::Place { pods, rest: Some(why), .. })
+                if !self.waiting.iter().all(|name| pods.contains(name)) =>
+            {
+                Err(why.to_string())
+            }
+            action => answer(action.as_ref()),
         }
     }
+}
+
+/// The groups of the cluster, with the sizes that their pods say: jobs are not read.
+fn known(pods: &GroupPods) -> Vec<Group> {
+    let mut groups = pods.groups();
+    for group in &mut groups {
+        group.size = group.said_size();
+    }
+    groups
+}
+
+/// The fabric that a group gets, or why it waits.
+fn answer(action: Option<&Action>) -> Result<String, String> {
+    match action {
+        Some(Action::Place { fabric, .. }) => Ok(fabric.clone()),
+        Some(Action::Wait(why)) => Err(why.to_string()),
+        Some(Action::Evict { .. }) => Err("its pods are evicted, to move together".to_owned()),
+        None => Err("nothing is decided on it".to_owned()),
+    }
+}
+
+/// How many pods like this one fit on each fabric.
+fn places(member: Option<&Member>, view: &ClusterView, nodes: &Nodes) -> Vec<(String, usize)> {
+    let Some(member) = member else { return Vec::new() };
+    let budget = budget(view);
+    let mut cluster = ClusterCapacity::new(view, nodes, &budget);
+    let places = cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&member.ask)));
+    places.collect()
 }
 
 /// The pod with what the API server would fill in.

@@ -71,9 +71,9 @@ Examples:
     /// smallest change that would let it run
     #[command(after_help = "Exit code: 3 if a pod neither runs nor fits, otherwise 0.
 
-It checks devices, quotas on them, node selectors and node affinity, whether nodes are ready, their \
-taints, CPU, memory and other requests. A note names rules that only kube-scheduler checks: pod \
-affinity, topology spread, host ports, volumes.
+It checks devices, quotas, LimitRanges, node selectors and node affinity, whether nodes are ready, \
+their taints, CPU, memory and other requests, host ports, volumes, pod affinity and topology spread. A \
+note names what cannot be checked.
 
 Examples:
   kubectl dranet explain pod/train-0 -n training

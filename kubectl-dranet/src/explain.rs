@@ -97,7 +97,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
-    let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
+    let quotas = seen.quotas();
     let ReadCluster { view, notes, .. } = seen;
     let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
     let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };
@@ -303,7 +303,7 @@ fn on_nodes(
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
     let is_gated = scene.fabric.is_none() && gates.clone().any(|gate| gate.name == GATE_FABRIC);
     let mut waits: Vec<String> = gates.map(|it| gate(&it.name, why_waiting(pod))).collect();
-    let mut remarks = remarks::about(admitted);
+    let mut remarks = remarks::about(admitted, room.view());
     for key in &known.allocated {
         let pools = pools_of(room.view(), key);
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
@@ -341,6 +341,9 @@ fn on_nodes(
         barred.retain(|_, nodes| !nodes.is_empty());
         outcomes.fits.push(node.to_owned());
     }
+    if scene.fabric.is_some() && !outcomes.fits.is_empty() {
+        remarks.extend(preempted_for_group(room, ask, attempt));
+    }
     let (mut down, mut withheld, mut changes) = Default::default();
     if outcomes.fits.is_empty() {
         let candidates: Vec<&str> =
@@ -365,6 +368,20 @@ fn on_nodes(
         evicted,
         changes,
         at_start: Vec::new(),
+    })
+}
+
+/// The nodes on which pods of lower priority give way to other pods of the group, which have the same
+/// priority.
+fn preempted_for_group(room: &Room<'_>, ask: &Ask, attempt: &Attempt<'_, '_>) -> Option<String> {
+    let full = attempt.barred().iter().filter(|(_, why)| why.may_give_way());
+    let more = room.attempt(&ask.preempting()?, full.map(|(node, _)| *node)).ok()?;
+    let nodes: Vec<&str> = more.fits();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "for other pods of its group, kube-scheduler can evict pods of lower priority on {}",
+            node_list(&nodes)
+        )
     })
 }
 

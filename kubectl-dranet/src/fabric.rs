@@ -13,11 +13,10 @@ use crate::settings::{FABRIC_CONTROLLER, level_sources};
 use crate::source::{self, Source};
 use crate::text::{counted, table};
 use cluster_model::names::{annotation, label};
-use cluster_model::predict::budget;
 use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
 use fabric_controller::conflicts::{Conflict, conflicts};
-use fabric_controller::{Action, ClusterCapacity, PlacementPolicy, decide};
+use fabric_controller::preview::GroupPreview;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -38,42 +37,20 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     seen.must_know(&USE)?;
     seen.must_know(&[PODS])?;
     let facts = seen.nodes()?;
-    let mut groups = seen.group_pods()?.groups();
-    for group in &mut groups {
-        // The jobs are not read here.
-        group.size = group.said_size();
-    }
-    let budget = budget(&seen.view);
-    let capacity = || ClusterCapacity::new(&seen.view, &facts, &budget);
-    let decisions = decide(&groups, capacity(), &PlacementPolicy::default(), Timestamp::now());
     let messages: BTreeMap<_, _> = seen.of_kind("Pod").filter_map(message).collect();
-    let mut waiting = Vec::new();
-    for group in &groups {
-        let decided = decisions.iter().find(|decision| decision.group == group.key);
-        // The scheduler is placing the others, or nothing that this program knows keeps them.
-        if group.gated().next().is_none() && decided.is_none() {
-            continue;
-        }
-        let would = match decided.map(|decision| &decision.action) {
-            Some(Action::Place { fabric, .. }) => format!("{fabric} is chosen for it next"),
-            Some(Action::Wait(why)) => why.to_string(),
-            Some(Action::Evict { .. }) => "its pods are evicted, to move together".to_owned(),
-            None => "no decision yet".to_owned(),
-        };
-        let mut cluster = capacity();
-        let member = group.waiting().next();
-        let places = cluster
-            .fabrics_mut()
-            .filter_map(|(name, fabric)| Some((name.clone(), fabric.count(&member?.ask))));
-        let name = group.key.to_string();
-        waiting.push(WaitingGroup {
-            job: group.title(),
-            pods: group.waiting().count(),
-            why: messages.get(&name).cloned().unwrap_or(would),
-            places: places.collect(),
+    let previews = GroupPreview::waiting(&seen.group_pods()?, &seen.view, &facts, Timestamp::now());
+    let waiting = previews.into_iter().map(|preview| {
+        let name = preview.key.to_string();
+        let next = preview.answer.map(|fabric| format!("{fabric} is chosen for it next"));
+        WaitingGroup {
+            job: preview.job,
+            pods: preview.pods,
+            why: messages.get(&name).cloned().unwrap_or_else(|| next.unwrap_or_else(|why| why)),
+            places: preview.places.into_iter().collect(),
             name,
-        });
-    }
+        }
+    });
+    let waiting = waiting.collect();
     let compute_domains = domains::missing(&source, &mut seen)?;
     let conflicts = conflicts(&seen.view, &level_sources(&seen.kept));
     let answer = Fabrics {

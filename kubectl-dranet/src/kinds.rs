@@ -21,6 +21,11 @@ pub(crate) const QUOTAS: Kind = kind("v1", "ResourceQuota", "resourcequotas");
 pub(crate) const LIMIT_RANGES: Kind = kind("v1", "LimitRange", "limitranges");
 pub(crate) const PRIORITY_CLASSES: Kind =
     kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
+pub(crate) const VOLUMES: Kind = kind("v1", "PersistentVolume", "persistentvolumes");
+pub(crate) const VOLUME_CLAIMS: Kind =
+    kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+pub(crate) const STORAGE_CLASSES: Kind =
+    kind("storage.k8s.io/v1", "StorageClass", "storageclasses");
 pub(crate) const RUNTIME_CLASSES: Kind = kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses");
 pub(crate) const CONFIG_MAPS: Kind = kind("v1", "ConfigMap", "configmaps");
 pub(crate) const SLICES: Kind = kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices");

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
-    let quotas: Vec<Value> = seen.of_kind("ResourceQuota").cloned().collect();
+    let quotas = seen.quotas();
     let ReadCluster { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for subject in &subjects {
@@ -178,7 +178,13 @@ fn person(
 ) -> anyhow::Result<String> {
     let mut out = String::new();
     writeln!(out, "{}", answer(now, planned))?;
-    writeln!(out, "{}", planned.plan.summary())?;
+    let is_kept_off = !now.kept_off.is_empty() && now.serving < planned.plan.nodes.0;
+    let summary = if is_kept_off && now.open.iter().all(|alike| !alike.is_fit) {
+        planned.plan.summary_of_devices()
+    } else {
+        planned.plan.summary()
+    };
+    writeln!(out, "{summary}")?;
     writeln!(out, "Join {}: {}.\n", planned.plan.join, planned.plan.why)?;
     for AlikeNodes { text, nodes, .. } in &now.open {
         writeln!(out, "{}", of_nodes(nodes, text))?;

@@ -111,7 +111,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
         }
         all.kept.extend(kept);
         let spec = Option::<PodSpec>::deserialize(&subject.pod["spec"])?;
-        let remark = spec.as_ref().and_then(explain::not_looked_at);
+        let remark = spec.as_ref().and_then(|spec| explain::not_looked_at(spec, &cluster.view));
         if let (Some(remark), true) = (remark, all.placed.len() > before) {
             all.remarks.push(Remark { pod: subject.origin.clone(), remark });
         }

@@ -24,7 +24,7 @@ fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
         QUOTAS.all("quotas are not checked"),
         LIMIT_RANGES.all("LimitRanges are not checked"),
     ]);
-    queries.extend(source::classes_of_pods());
+    queries.extend(source::named_by_pods());
     queries.extend(source::pod_groups());
     queries.push(source::compute_domains());
     if !is_masked {

@@ -5,8 +5,8 @@ use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
     COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
-    INSTALLATION, Kind, LIMIT_RANGES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, Query,
-    RUNTIME_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW,
+    INSTALLATION, Kind, LIMIT_RANGES, NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS,
+    Query, RUNTIME_CLASSES, STORAGE_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW, VOLUME_CLAIMS, VOLUMES,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
@@ -354,7 +354,7 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespaces: &BTreeSet<String>) 
     );
     let domains = compute_domains();
     let own = [machines, settings, domains].into_iter().chain(limits_of(namespaces));
-    of_view().into_iter().chain(own).chain(groups).chain(classes_of_pods()).collect()
+    of_view().into_iter().chain(own).chain(groups).chain(named_by_pods()).collect()
 }
 
 /// What limits pods of these namespaces, or of all if none is named.
@@ -371,9 +371,14 @@ fn limits_of(namespaces: &BTreeSet<String>) -> Vec<Query> {
     namespaces.iter().flat_map(|namespace| of(Some(namespace))).collect()
 }
 
-/// What pods name, and the API server fills in.
-pub(crate) fn classes_of_pods() -> [Query; 2] {
+/// What pods name: classes that the API server fills in, volumes, and namespaces by their labels.
+pub(crate) fn named_by_pods() -> [Query; 6] {
+    let volumes = "where volumes of pods can be is not checked";
     [
+        NAMESPACES.all("labels of namespaces are unknown"),
+        VOLUMES.all(volumes),
+        VOLUME_CLAIMS.all(volumes),
+        STORAGE_CLASSES.all(volumes),
         PRIORITY_CLASSES.all("priorities of pods in files are unknown"),
         RUNTIME_CLASSES.all("overhead and node selectors of RuntimeClasses are unknown"),
     ]
@@ -512,6 +517,11 @@ impl ReadCluster {
             namespace.is_none_or(|asked| pod.metadata.namespace.as_deref() == Some(asked))
         });
         Ok(pods)
+    }
+
+    /// The quotas and `LimitRange`s that were kept.
+    pub(crate) fn quotas(&self) -> Vec<Value> {
+        self.of_kind("ResourceQuota").chain(self.of_kind("LimitRange")).cloned().collect()
     }
 
     /// The objects of a kind that were kept.

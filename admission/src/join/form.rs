@@ -5,7 +5,8 @@
 //! an attribute that is equal within a kind of device and differs between kinds. The allocator can
 //! therefore never choose these two together, so NICs and GPUs use the same way. The way
 //! [`Way::Any`] has no constraint: NICs may use it if no nearer way is left, and then any GPU is
-//! accepted. Counts keep the search short.
+//! accepted. Counts keep the search short. A way that divides devices among NUMA nodes makes several
+//! requests of one, and for all of them there is one constraint for each way, [`Way::Any`] included.
 //!
 //! For a GPU driver without such an attribute, the form is *anchored*: one NIC is the anchor, and
 //! each GPU is a separate request. The bus ID, which is unique, keeps the anchor from GPUs of
@@ -19,6 +20,7 @@ use crate::fleet::{Fleet, GpuSource};
 use crate::selector::Selector;
 use cluster_model::names::{alternative, attribute};
 use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use topology_graph::{PciAddress, ShapeHash};
@@ -48,6 +50,8 @@ pub(crate) enum Way {
     /// The driver chooses NICs that are near when the pod starts. The places are any, or those of these
     /// numbers.
     Late(Option<Range<u32>>),
+    /// They are divided among NUMA nodes.
+    Across(Across),
     /// They need not be near each other.
     Any,
 }
@@ -67,6 +71,14 @@ pub(crate) struct CellWay {
 pub(crate) struct Place {
     pub(crate) shapes: BTreeSet<ShapeHash>,
     pub(crate) nics: Vec<PciAddress>,
+}
+
+/// Devices of several NUMA nodes, each with its NUMA node, as a cell, and their number. All ways of a
+/// form that divide devices have the same number of parts, and each part is a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Across {
+    pub(crate) gpus: Vec<(CellWay, u32)>,
+    pub(crate) nics: Vec<(CellWay, u32)>,
 }
 
 /// How the blocks of a claim are tied.
@@ -105,6 +117,13 @@ pub(crate) enum Order {
     NicsThenGpus,
 }
 
+/// The devices of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Gpus,
+    Nics,
+}
+
 impl Order {
     /// The orders that differ for this demand. With several ways, NICs come first: the side that is
     /// tried first decides the way.
@@ -128,6 +147,25 @@ impl Way {
     pub(crate) fn by(join: &'static str, name: &'static str) -> Self {
         Self::Attribute { join, name, only: None }
     }
+
+    /// The parts of the devices, if the way divides them.
+    fn parts(&self, side: Side) -> Option<&[(CellWay, u32)]> {
+        match (self, side) {
+            (Self::Across(across), Side::Gpus) => Some(&across.gpus),
+            (Self::Across(across), Side::Nics) => Some(&across.nics),
+            _ => None,
+        }
+    }
+
+    /// How the devices of a part are chosen, and their number, where another way divides so many
+    /// devices among this many parts.
+    fn part(&self, side: Side, (part, of): (usize, usize), count: u32) -> (Cow<'_, Self>, u32) {
+        match self.parts(side).and_then(|parts| parts.get(part)) {
+            Some((cell, count)) => (Cow::Owned(Self::Cell(cell.clone())), *count),
+            None if part == 0 => (Cow::Borrowed(self), count + 1 - u32::try_from(of).unwrap_or(1)),
+            None => (Cow::Borrowed(self), 1),
+        }
+    }
 }
 
 impl Form {
@@ -139,6 +177,15 @@ impl Form {
     /// Ways of its own for each block.
     pub(crate) fn by_block(ways: Vec<Vec<Way>>) -> Self {
         Self { ways, only: None, apart: Apart::Block }
+    }
+
+    /// The same with these ways before any devices, if it has any devices at last.
+    pub(crate) fn with_across(&self, across: &[Across]) -> Option<Self> {
+        let [ways] = self.ways.as_slice() else { return None };
+        let (last, near) = ways.split_last()?;
+        let across = across.iter().cloned().map(Way::Across);
+        let ways = near.iter().cloned().chain(across).chain([last.clone()]).collect();
+        (*last == Way::Any).then(|| Self { ways: vec![ways], ..self.clone() })
     }
 
     /// The same, limited to nodes of these shapes.
@@ -189,7 +236,7 @@ impl Form {
     pub(crate) fn place(&self) -> Option<String> {
         let pinned = self.ways().filter_map(|way| match way {
             Way::Pinned(cell) => Some(cell),
-            Way::Attribute { .. } | Way::Cell(_) | Way::Late(_) | Way::Any => None,
+            Way::Attribute { .. } | Way::Cell(_) | Way::Late(_) | Way::Across(_) | Way::Any => None,
         });
         let mut keys: Vec<_> = pinned.clone().map(|cell| cell.key.as_str()).collect();
         keys.dedup();
@@ -203,7 +250,12 @@ impl Form {
             Way::Pinned(PinnedCell { machine: MachineType::NodeLabel(name, value), .. }) => {
                 Some((*name, value.clone()))
             }
-            Way::Pinned(_) | Way::Attribute { .. } | Way::Cell(_) | Way::Late(_) | Way::Any => None,
+            Way::Pinned(_)
+            | Way::Attribute { .. }
+            | Way::Cell(_)
+            | Way::Late(_)
+            | Way::Across(_)
+            | Way::Any => None,
         })
     }
 }
@@ -235,7 +287,7 @@ impl Writer<'_> {
     fn nics(&self) -> Vec<DeviceRequest> {
         let (name, count) = &self.block.nics;
         match self.rest() {
-            None => vec![self.request(name, |way| self.nic_ask(way, *count))],
+            None => self.divided(Side::Nics, (name, *count), |way, count| self.nic_ask(way, count)),
             Some((rest, others)) => {
                 let anchor = self.request(name, |way| self.nic_ask(way, 1));
                 vec![anchor, exactly(&rest, self.nic_ask(&Way::Any, others))]
@@ -251,17 +303,47 @@ impl Writer<'_> {
 
     fn gpus(&self) -> Vec<DeviceRequest> {
         let class = &self.fleet.terms.classes.gpu;
+        let capacity = self.fleet.gpu_capacity();
         self.gpu_requests()
             .iter()
-            .map(|(name, count)| {
-                self.request(name, |way| Ask {
+            .flat_map(|(name, count)| {
+                self.divided(Side::Gpus, (name, *count), |way, count| Ask {
                     class,
-                    count: *count,
+                    count,
                     selector: self.gpu(way),
-                    capacity: self.fleet.gpu_capacity(),
+                    capacity,
                 })
             })
             .collect()
+    }
+
+    /// A request for so many devices, or several if a way divides them.
+    fn divided<'a>(
+        &'a self,
+        side: Side,
+        (name, count): (&str, u32),
+        ask: impl Fn(&Way, u32) -> Ask<'a>,
+    ) -> Vec<DeviceRequest> {
+        let names = self.names_of_parts(side, name);
+        let parts = names.iter().enumerate();
+        parts
+            .map(|(part, own)| {
+                self.request(own, |way| {
+                    let (way, count) = way.part(side, (part, names.len()), count);
+                    ask(&way, count)
+                })
+            })
+            .collect()
+    }
+
+    /// The names of the requests for the parts of devices that some way divides.
+    fn names_of_parts(&self, side: Side, name: &str) -> Vec<String> {
+        match self.ways.iter().find_map(|way| way.parts(side)) {
+            Some(parts) if parts.len() > 1 => {
+                (0..parts.len()).map(|part| format!("{name}-{part}")).collect()
+            }
+            _ => vec![name.to_owned()],
+        }
     }
 
     /// Names and counts of the requests for GPUs; with an anchor, one request per GPU.
@@ -281,7 +363,7 @@ impl Writer<'_> {
 
     fn nic_names(&self) -> Vec<String> {
         let rest = self.rest().map(|(name, _)| name);
-        [self.block.nics.0.clone()].into_iter().chain(rest).collect()
+        self.names_of_parts(Side::Nics, &self.block.nics.0).into_iter().chain(rest).collect()
     }
 
     fn is_anchored(&self) -> bool {
@@ -309,7 +391,7 @@ impl Writer<'_> {
         let only = match way {
             Way::Attribute { only: Some(only), .. } => Some(only),
             Way::Attribute { only: None, .. } | Way::Any => self.form.only.as_ref(),
-            Way::Cell(_) | Way::Pinned(_) | Way::Late(_) => None,
+            Way::Cell(_) | Way::Pinned(_) | Way::Late(_) | Way::Across(_) => None,
         };
         if let Some(only) = only {
             let shapes: Vec<_> = only.iter().map(ToString::to_string).collect();
@@ -339,7 +421,7 @@ impl Writer<'_> {
                     }
                 }
             }
-            Way::Attribute { .. } | Way::Any => selector,
+            Way::Attribute { .. } | Way::Across(_) | Way::Any => selector,
         }
     }
 
@@ -360,7 +442,7 @@ impl Writer<'_> {
                 let listed = names.map(|name| Selector::anything().and_addresses(name, gpus));
                 selector.and_either(listed.collect())
             }
-            Way::Attribute { .. } | Way::Late(_) | Way::Any => selector,
+            Way::Attribute { .. } | Way::Late(_) | Way::Across(_) | Way::Any => selector,
         }
     }
 
@@ -371,10 +453,14 @@ impl Writer<'_> {
             let requests = [self.block.nics.0.clone()].into_iter().chain(gpus).collect();
             return match only {
                 Way::Attribute { name, .. } => vec![match_attribute(requests, name)],
-                Way::Cell(_) | Way::Pinned(_) | Way::Late(_) | Way::Any => Vec::new(),
+                Way::Cell(_) | Way::Pinned(_) | Way::Late(_) | Way::Across(_) | Way::Any => {
+                    Vec::new()
+                }
             };
         }
-        let near = ways.iter().enumerate().filter(|(_, way)| **way != Way::Any);
+        // Parts of the devices by another way than the rest would be worse than any devices.
+        let divides = ways.iter().any(|way| matches!(way, Way::Across(_)));
+        let near = ways.iter().enumerate().filter(|(_, way)| divides || **way != Way::Any);
         match self.form.apart {
             Apart::Kind => near.flat_map(|(i, way)| self.way_constraints(i, way)).collect(),
             Apart::Anchor { nics_by } => {
@@ -410,6 +496,7 @@ impl Writer<'_> {
             Way::Attribute { join, .. } => (*join).to_owned(),
             Way::Cell(_) if self.fleet.terms.gpu_source.is_plugin() => NEAR.to_owned(),
             Way::Cell(_) | Way::Pinned(_) | Way::Late(_) => format!("c{index}"),
+            Way::Across(_) => format!("{}{index}", alternative::ACROSS),
             Way::Any if self.fleet.intent.are_pairs_grouped() => alternative::ANY_PAIRS.to_owned(),
             Way::Any => alternative::ANY.to_owned(),
         }
@@ -418,7 +505,8 @@ impl Writer<'_> {
     /// Constraints that GPUs use the same way as NICs, and the same attribute value if the way is
     /// an attribute.
     fn way_constraints(&self, i: usize, way: &Way) -> Vec<DeviceConstraint> {
-        let nics = [self.subrequest(&self.block.nics.0, i)];
+        let nics = self.names_of_parts(Side::Nics, &self.block.nics.0).into_iter();
+        let nics: Vec<String> = nics.map(|name| self.subrequest(&name, i)).collect();
         let kind = self.fleet.driver().kind_attribute;
         let kind = kind.filter(|_| !self.block.gpus.is_empty());
         let apart = kind.map(|kind| {
@@ -430,13 +518,20 @@ impl Writer<'_> {
             Way::Attribute { name, .. } if kind.is_some() || self.block.gpus.is_empty() => {
                 Some(match_attribute([&nics, &*self.gpus_by(i)].concat(), name))
             }
-            Way::Attribute { .. } | Way::Cell(_) | Way::Pinned(_) | Way::Late(_) | Way::Any => None,
+            Way::Attribute { .. }
+            | Way::Cell(_)
+            | Way::Pinned(_)
+            | Way::Late(_)
+            | Way::Across(_)
+            | Way::Any => None,
         };
         apart.into_iter().chain(together).collect()
     }
 
     /// The subrequests for GPUs by a way.
     fn gpus_by(&self, way: usize) -> Vec<String> {
-        self.block.gpus.iter().map(|(name, _)| self.subrequest(name, way)).collect()
+        let requests = self.block.gpus.iter();
+        let names = requests.flat_map(|(name, _)| self.names_of_parts(Side::Gpus, name));
+        names.map(|name| self.subrequest(&name, way)).collect()
     }
 }

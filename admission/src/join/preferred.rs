@@ -10,7 +10,7 @@
 
 use super::attributes::{attributes, nics_are, way};
 use super::cells::serving;
-use super::form::{Apart, Form, WAYS_MAX, Way};
+use super::form::{Across, Apart, Form, WAYS_MAX, Way};
 use super::ways::{CellWays, MachineCells};
 use super::{Candidate, UNALIGNED, full_cells, whole as wholes};
 use crate::fleet::Fleet;
@@ -102,6 +102,8 @@ pub(crate) struct Rungs<'m> {
     cells: BTreeMap<Nearness, CellWays>,
     /// The levels of each machine.
     of_machines: BTreeMap<&'m str, BTreeSet<Nearness>>,
+    /// How devices are divided among NUMA nodes where none has enough.
+    across: Vec<Across>,
 }
 
 impl<'q, 'm> Ladder<'q, 'm> {
@@ -262,6 +264,7 @@ impl<'m> Rungs<'m> {
             attributes: BTreeMap::new(),
             cells: BTreeMap::new(),
             of_machines: of_machines.collect(),
+            across: Vec::new(),
         }
     }
 
@@ -270,8 +273,15 @@ impl<'m> Rungs<'m> {
         self.of_machines.get(machine.devices.node)?.first().copied()
     }
 
+    /// The same with these ways to divide devices.
+    pub(super) fn with_across(&self, across: Vec<Across>) -> Self {
+        Self { across, ..self.clone() }
+    }
+
+    /// The number of ways besides any devices.
     fn len(&self) -> usize {
-        self.attributes.len() + self.cells.values().map(CellWays::len).sum::<usize>()
+        let cells = self.cells.values().map(CellWays::len).sum::<usize>();
+        self.attributes.len() + cells + self.across.len()
     }
 
     /// The same without the rungs of a level.
@@ -300,6 +310,7 @@ impl<'m> Rungs<'m> {
             let cells = self.cells.get(&nearness).cloned().unwrap_or_default();
             ways.extend(cells.into_ways().map(Way::Cell));
         }
+        ways.extend(self.across.iter().cloned().map(Way::Across));
         ways.push(Way::Any);
         ways
     }

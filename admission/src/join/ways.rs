@@ -113,7 +113,11 @@ impl CellWays {
     pub(super) fn into_ways(self) -> impl Iterator<Item = CellWay> {
         self.0.into_iter().map(|Draft { gpus, places }| CellWay {
             gpus: gpus.into_iter().collect(),
-            places: places.into_iter().map(PlaceDraft::into_place).collect(),
+            places: places
+                .into_iter()
+                .filter(|place| !place.nics.is_empty())
+                .map(PlaceDraft::into_place)
+                .collect(),
         })
     }
 }

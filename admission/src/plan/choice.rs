@@ -41,6 +41,9 @@ pub(super) struct Chosen<'m> {
     pub(super) claim: ResourceClaimSpec,
     pub(super) nic_requests: Vec<String>,
     pub(super) steps: u64,
+    /// How many of its paths are within a NUMA node on each machine that it fits on now while nothing is
+    /// in use, by the machine's first node.
+    pub(super) near_paths: BTreeMap<&'m str, u32>,
     /// Why the pod can get several functions of one port, if it can.
     pub(super) shares_ports: Option<&'static str>,
     pub(super) order: Order,
@@ -219,6 +222,7 @@ impl<'m> Chooser<'_, 'm> {
             candidate: fitting,
             claim,
             steps: trial.steps,
+            near_paths: trial.near_paths,
             shares_ports: beside.ports.why_not(driver, &written, settings),
             nic_requests: nic_requests.clone(),
             order,

@@ -15,7 +15,7 @@ use crate::template;
 use cluster_model::machines::Machine;
 use dra_allocator::Settings;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 /// The plan with the choice.
@@ -66,7 +66,17 @@ pub(super) fn untried<'m>(chooser: Chooser<'_, 'm>, candidate: Candidate<'m>) ->
     let claim = written.claim();
     let ClaimParts { nic_requests, .. } = written;
     let shares_ports = None;
-    let best = Chosen { candidate, claim, nic_requests, steps: 0, shares_ports, order, beside };
+    let near_paths = BTreeMap::new();
+    let best = Chosen {
+        candidate,
+        claim,
+        nic_requests,
+        steps: 0,
+        near_paths,
+        shares_ports,
+        order,
+        beside,
+    };
     let choice = Choice { best, pins: Vec::new(), unfit: BTreeSet::new() };
     plan(chooser.fleet, choice, chooser.view.settings())
 }

@@ -71,7 +71,11 @@ impl<'q, 'm> Chooser<'q, 'm> {
         refusals: &mut Refusals<'m>,
     ) -> (Option<Chosen<'m>>, Vec<Chosen<'m>>) {
         let is_preferred = self.fleet.intent.policy == AlignmentPolicy::Preferred;
-        let best = if is_preferred { self.preferred(refusals) } else { self.required(refusals) };
+        let best = if is_preferred {
+            self.preferred(refusals).map(|best| self.least_far(best))
+        } else {
+            self.required(refusals)
+        };
         if best.is_some() {
             return (best, Vec::new());
         }
@@ -80,7 +84,7 @@ impl<'q, 'm> Chooser<'q, 'm> {
         let is_needed = !is_preferred || self.required(&mut Refusals::default()).is_none();
         let pins = if is_needed { self.pinned(refusals) } else { Vec::new() };
         let best = match pins.first() {
-            None if is_preferred => self.unaligned(refusals),
+            None if is_preferred => self.unaligned(refusals).map(|best| self.least_far(best)),
             first => first.cloned(),
         };
         (best, pins)

@@ -27,9 +27,18 @@ impl Plan {
 
     /// Describes the devices, join, nodes and cost of the plan.
     pub fn summary(&self) -> String {
+        self.described("can serve it")
+    }
+
+    /// The same of a pod that something else than devices keeps off some of these nodes.
+    pub fn summary_of_devices(&self) -> String {
+        self.described("can give it such devices")
+    }
+
+    fn described(&self, what: &str) -> String {
         let (can, of) = self.nodes;
         format!(
-            "{} (join {}); {can} of {} can serve it{}; at most {} a node",
+            "{} (join {}); {can} of {} {what}{}; at most {} a node",
             [self.promise(), self.beside()].concat(),
             self.join,
             count(of, "node"),

@@ -6,6 +6,7 @@ use super::node_facts::Tolerated;
 use super::ports::HostPort;
 use super::spread_constraint::Spread;
 use super::terms::{Labels, Term};
+use super::volumes::VolumeAsk;
 use crate::names::job_label;
 use crate::placement::{Affinity, Placement};
 use crate::view::{ClusterView, ObjectKey};
@@ -20,6 +21,8 @@ pub struct Ask {
     claims: Vec<ClaimSource>,
     /// Ports of the node.
     pub(super) ports: Vec<HostPort>,
+    /// Its volumes that are bound to claims.
+    pub(super) volumes: Vec<VolumeAsk>,
     /// The fabric that is chosen for its group, if the pod does not require it yet.
     fabric: Option<Box<str>>,
     /// CPU, memory and other resources.
@@ -65,6 +68,7 @@ impl Ask {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
             claims,
             ports: HostPort::of(spec),
+            volumes: VolumeAsk::of(pod),
             fabric: None,
             requests: requests(pod),
             placement: Placement::new(pod),
@@ -135,6 +139,12 @@ impl Ask {
     #[must_use]
     pub fn without_claims(&self) -> Self {
         Self { claims: Vec::new(), ..self.clone() }
+    }
+
+    /// The same without volumes, which are not considered when a fabric is chosen.
+    #[must_use]
+    pub fn without_volumes(self) -> Self {
+        Self { volumes: Vec::new(), ..self }
     }
 
     /// The claims that have no devices yet, in the allocator's form.

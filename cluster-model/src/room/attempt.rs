@@ -131,6 +131,13 @@ impl<'r> Room<'r> {
     /// How many times the pod fits on a node but for its devices; at least once.
     pub(super) fn times(&self, node: &str, resolved: &ResolvedAsk<'_>) -> Result<usize, WhyNot> {
         let ask = resolved.ask;
+        let volumes = self.why_no_volumes(node, ask);
+        // Some problems exclude all nodes before anything else of a node counts.
+        if let Some(why) = &volumes
+            && why.is_of_claimed_volume()
+        {
+            return Err(why.clone());
+        }
         // In the order of kube-scheduler's filters, since the first reason counts.
         let info = self.nodes.get(node);
         let facts = info.and_then(NodeInfo::facts);
@@ -156,6 +163,9 @@ impl<'r> Room<'r> {
             Some((info, facts)) => self.times_in_amounts(node, (info, facts), resolved)?.min(times),
             None => times,
         };
+        if let Some(why) = volumes {
+            return Err(why);
+        }
         let mut domains = resolved.domains.iter();
         let closed = domains
             .find_map(|domain| domain.why_not(self.label(node, domain.key())))

@@ -213,12 +213,12 @@ impl OpenClaim {
     /// `firstAvailable`, as the scheduler ranks it.
     ///
     /// Alternatives written by admission are equivalent ways to be near, in arbitrary order. They
-    /// all rank as best, except for [`alternative::ANY`]. [`alternative::ANY_PAIRS`] ranks as best
-    /// too: only the path says how near its pairs are.
+    /// all rank as best, except for those that are [far](alternative::is_far).
+    /// [`alternative::ANY_PAIRS`] ranks as best too: only the path says how near its pairs are.
     pub fn alternative(&self, request: &str) -> u32 {
         let Some((request, chosen)) = request.split_once('/') else { return 0 };
         if self.is_ours {
-            return u32::from(chosen == alternative::ANY);
+            return u32::from(alternative::is_far(chosen));
         }
         let requests = self.spec.devices.iter().flat_map(|devices| &devices.requests);
         let found = requests.flatten().find(|known| known.name == request);

@@ -67,8 +67,9 @@ impl Room<'_> {
     }
 
     fn domain<'k>(&self, term: &'k Term, near: bool, ask: &Ask) -> Domain<'k> {
-        let is_meant =
-            |namespace: &str, labels: &_| term.matches(&ask.namespace, namespace, labels);
+        let is_meant = |namespace: &str, labels: &_| {
+            term.matches(&ask.namespace, (namespace, labels), self.view)
+        };
         let bound = self.nodes.pods().filter(|(_, key, _)| !self.has_left(key));
         let bound = bound.filter(|(_, key, pod)| is_meant(&key.namespace, &pod.labels));
         let added = self.added.iter();
@@ -91,7 +92,9 @@ impl Room<'_> {
         let added = added.map(|(node, other)| (&**node, &*other.namespace, &*other.apart));
         let mut domains = KeptClear::default();
         for (node, namespace, terms) in bound.chain(added) {
-            for term in terms.iter().filter(|it| it.matches(namespace, &ask.namespace, &ask.labels))
+            for term in terms
+                .iter()
+                .filter(|it| it.matches(namespace, (&ask.namespace, &ask.labels), self.view))
             {
                 if let Some(value) = self.label(node, &term.topology_key) {
                     let values = domains.0.entry(term.topology_key.as_str().into()).or_default();

@@ -76,8 +76,9 @@ impl Room<'_> {
     }
 
     fn spreading_by<'k>(&self, spread: &'k Spread, ask: &'k Ask) -> Spreading<'k> {
-        let counts =
-            |namespace: &str, labels: &_| spread.term.matches(&ask.namespace, namespace, labels);
+        let counts = |namespace: &str, labels: &_| {
+            spread.term.matches(&ask.namespace, (namespace, labels), self.view)
+        };
         let mut on_nodes: BTreeMap<&str, i64> = BTreeMap::new();
         let bound = self.nodes.pods().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
         let bound = bound.filter(|(_, key, pod)| counts(&key.namespace, &pod.labels));

@@ -1,6 +1,7 @@
-//! The terms of required pod affinity and anti-affinity (`plugins/interpodaffinity`). Labels of
-//! namespaces are unknown: a term that selects namespaces by them counts pods of every namespace.
+//! The terms of required pod affinity and anti-affinity (`plugins/interpodaffinity`). Where labels of
+//! namespaces are unknown, a term that selects namespaces by them counts pods of every namespace.
 
+use crate::view::ClusterView;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
@@ -28,10 +29,10 @@ impl FromIterator<(Arc<str>, Arc<str>)> for Labels {
 pub struct Term {
     /// The node label whose values are the domains.
     pub topology_key: String,
-    /// Empty means the pod's own namespace.
+    /// Empty means the pod's own namespace, if none is selected.
     namespaces: Vec<String>,
-    /// Whether pods in every namespace count.
-    everywhere: bool,
+    /// Selects other namespaces by their labels; `None` selects none.
+    namespaces_by_label: Option<Vec<Requirement>>,
     /// `None` selects no pod.
     requirements: Option<Vec<Requirement>>,
 }
@@ -61,7 +62,7 @@ impl Term {
         Self {
             topology_key: wire.topology_key.clone(),
             namespaces: wire.namespaces.clone().unwrap_or_default(),
-            everywhere: wire.namespace_selector.is_some(),
+            namespaces_by_label: wire.namespace_selector.as_ref().map(requirements),
             requirements: wire.label_selector.as_ref().map(requirements),
         }
     }
@@ -80,20 +81,32 @@ impl Term {
         Self {
             topology_key: wire.topology_key.clone(),
             namespaces: Vec::new(),
-            everywhere: false,
+            namespaces_by_label: None,
             requirements: selected.map(|selected| selected.into_iter().chain(equal).collect()),
         }
     }
 
     /// Whether the term of a pod in namespace `own` selects another pod.
-    pub fn matches(&self, own: &str, namespace: &str, labels: &Labels) -> bool {
-        let here = if self.namespaces.is_empty() {
-            own == namespace
-        } else {
-            self.namespaces.iter().any(|name| name == namespace)
+    pub fn matches(
+        &self,
+        own: &str,
+        (namespace, labels): (&str, &Labels),
+        view: &ClusterView,
+    ) -> bool {
+        let is_own = self.namespaces.is_empty() && self.namespaces_by_label.is_none();
+        let is_named =
+            (is_own && own == namespace) || self.namespaces.iter().any(|name| name == namespace);
+        let is_selected = || {
+            let Some(selector) = &self.namespaces_by_label else { return false };
+            let known = view.namespace_labels(namespace);
+            known.is_none_or(|known| {
+                selector.iter().all(|it| it.matches(known.get(&it.key).map(String::as_str)))
+            })
         };
-        (here || self.everywhere)
-            && self.requirements.as_ref().is_some_and(|all| all.iter().all(|it| it.matches(labels)))
+        let mut requirements = self.requirements.iter().flatten();
+        self.requirements.is_some()
+            && (is_named || is_selected())
+            && requirements.all(|it| it.matches(labels.get(&it.key)))
     }
 }
 
@@ -117,8 +130,7 @@ fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
 
 impl Requirement {
     /// As `Requirement.Matches` in `k8s.io/apimachinery/pkg/labels`.
-    fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
+    fn matches(&self, value: Option<&str>) -> bool {
         let is_in = value.is_some_and(|value| self.values.iter().any(|own| own == value));
         match self.operator.as_str() {
             "In" => is_in,

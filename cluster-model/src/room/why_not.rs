@@ -42,6 +42,13 @@ pub enum WhyNot {
         /// The port.
         number: i32,
     },
+    /// The node cannot have a volume of the pod.
+    Volume {
+        /// The claim of the volume.
+        claim: Box<str>,
+        /// Why.
+        problem: VolumeProblem,
+    },
     /// Pods that the pod's anti-affinity selects are in the same domain.
     Apart {
         /// The node label whose values are the domains.
@@ -88,10 +95,38 @@ pub enum WhyNot {
     },
 }
 
+/// Why a node cannot have a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeProblem {
+    /// The claim does not exist.
+    NoClaim,
+    /// The volume of the claim does not exist.
+    NoVolume,
+    /// The claim has no volume yet, and its class does not wait for a pod.
+    Unbound,
+    /// The volume is in another zone or on another node.
+    Elsewhere,
+    /// No volume of the class is free that the node can have, and the class makes none.
+    NoneFree,
+    /// The class makes no volumes for the node.
+    NotMadeHere,
+}
+
 impl WhyNot {
     /// Whether the answer is unknown, rather than no.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Expensive | Self::TooManySteps { .. })
+    }
+
+    /// Whether a claim of a volume excludes every node (`PreFilter` in `plugins/volumebinding`).
+    pub(super) fn is_of_claimed_volume(&self) -> bool {
+        let none = [VolumeProblem::NoClaim, VolumeProblem::Unbound];
+        matches!(self, Self::Volume { problem, .. } if none.contains(problem))
+    }
+
+    /// Whether the pod may fit if pods of lower priority end.
+    pub fn may_give_way(&self) -> bool {
+        matches!(self, Self::TooLittle { also_when_empty: false, .. } | Self::Full)
     }
 
     /// Whether the devices of the node decide, and not something else of the node.
@@ -127,6 +162,9 @@ impl fmt::Display for WhyNot {
             Self::PortInUse { number } => {
                 write!(f, "another pod there has host port {number}, which the pod needs")
             }
+            Self::Volume { claim, problem } => {
+                write!(f, "its PersistentVolumeClaim {claim} {problem}")
+            }
             Self::Apart { domains } => write!(
                 f,
                 "its {domains} has pods that the pod must not be near (pod anti-affinity)"
@@ -159,5 +197,18 @@ impl fmt::Display for WhyNot {
             }
             Self::TooManySteps { most } => write!(f, "over {most} search steps"),
         }
+    }
+}
+
+impl fmt::Display for VolumeProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoClaim => "does not exist",
+            Self::NoVolume => "is bound to a volume that does not exist",
+            Self::Unbound => "has no volume yet",
+            Self::Elsewhere => "has a volume in another zone or on another node",
+            Self::NoneFree => "finds no free volume that the node can have",
+            Self::NotMadeHere => "has a StorageClass that makes no volumes here",
+        })
     }
 }

@@ -13,12 +13,15 @@ use crate::nic_pool::NicPool;
 use crate::view::{ClusterView, Index};
 use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::Resource;
-use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Node, ResourceQuota};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, ResourceQuota,
+};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
@@ -157,6 +160,10 @@ impl Intake {
             ("topology.volcano.sh/v1alpha1", "HyperNode") => one.put::<HyperNode>(),
             ("v1", "ResourceQuota") => one.put::<ResourceQuota>(),
             ("v1", "LimitRange") => one.put::<LimitRange>(),
+            ("v1", "Namespace") => one.put::<Namespace>(),
+            ("v1", "PersistentVolume") => one.put::<PersistentVolume>(),
+            ("v1", "PersistentVolumeClaim") => one.put::<PersistentVolumeClaim>(),
+            ("storage.k8s.io/v1", "StorageClass") => one.put::<StorageClass>(),
             (DRA, "ResourceSlice") => one.put::<ResourceSlice>(),
             (DRA, "DeviceClass") => one.put::<DeviceClass>(),
             (DRA, "DeviceTaintRule") => one.put::<DeviceTaintRule>(),

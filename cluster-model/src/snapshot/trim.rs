@@ -19,11 +19,15 @@ const OF_CONTAINERS: [&str; 10] = [
 /// Fields of the status of a container that are kept.
 const OF_STATUSES: [&str; 3] = ["name", "resources", "allocatedResources"];
 
+/// Fields of the spec of a volume that are kept: others say where the data is.
+const OF_VOLUMES: [&str; 5] =
+    ["accessModes", "capacity", "claimRef", "nodeAffinity", "storageClassName"];
+
 /// The label of control plane pods, whose flags show their configuration
 /// (`cmd/kubeadm/app/util/staticpod`).
 const CONTROL_PLANE: (&str, &str) = ("tier", "control-plane");
 
-/// Removes what no command reads: managed fields, images of nodes, and for pods volumes,
+/// Removes what no command reads: managed fields, images of nodes, and for pods volumes without claims,
 /// environments and command lines, which may hold secrets.
 pub(super) fn trim(object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
@@ -35,6 +39,14 @@ pub(super) fn trim(object: &mut Value) {
     }
     match kind.as_str() {
         "Node" => remove(object.get_mut("status"), &["images", "volumesInUse", "volumesAttached"]),
+        "PersistentVolume" => {
+            let spec = object.get_mut("spec").and_then(Value::as_object_mut);
+            if let Some(spec) = spec {
+                spec.retain(|field, _| OF_VOLUMES.contains(&field.as_str()));
+            }
+            remove(object.get_mut("metadata"), &["annotations"]);
+        }
+        "StorageClass" => remove(Some(object), &["mountOptions", "parameters"]),
         "Pod" => {
             let (label, value) = CONTROL_PLANE;
             let is_control_plane = object["metadata"]["labels"][label] == value;
@@ -63,8 +75,17 @@ fn trim_pod_status(status: &mut Map<String, Value>) {
 
 fn trim_pod(spec: Option<&mut Value>, keeps_flags: bool) {
     let Some(spec) = spec.and_then(Value::as_object_mut) else { return };
-    for field in ["volumes", "imagePullSecrets", "hostAliases", "dnsConfig"] {
+    for field in ["imagePullSecrets", "hostAliases", "dnsConfig"] {
         spec.remove(field);
+    }
+    let has_claim = |volume: &Value| {
+        ["persistentVolumeClaim", "ephemeral"].iter().any(|field| !volume[field].is_null())
+    };
+    if let Some(Value::Array(volumes)) = spec.get_mut("volumes") {
+        volumes.retain(has_claim);
+        if volumes.is_empty() {
+            spec.remove("volumes");
+        }
     }
     for field in ["containers", "initContainers", "ephemeralContainers"] {
         let containers = spec.get_mut(field).and_then(Value::as_array_mut);

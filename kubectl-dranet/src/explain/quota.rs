@@ -1,13 +1,14 @@
-//! Claims and pods that a quota refuses. The API server refuses a pod itself
+//! Claims and pods that a quota or a `LimitRange` refuses. The API server refuses a pod itself
 //! (`pkg/quota/v1/evaluator/core/pods.go`); with a claim that is refused, the pod exists, its claim is
 //! never created, and nothing is scheduled (`resource_claims.go` there).
 
+mod limit_range;
 mod pods;
 
 use cluster_model::room::PodClaims;
 use cluster_model::view::ClusterView;
 use dra_allocator::Quantity as Parsed;
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize as _;
@@ -17,16 +18,22 @@ use std::collections::BTreeMap;
 /// The key for the number of claims.
 const CLAIMS: &str = "count/resourceclaims.resource.k8s.io";
 
-/// Why the claims that are to be created for this pod are refused, if they are.
+/// Why this pod, or the claims that are to be created for it, are refused, if they are. `quotas` has
+/// the quotas and `LimitRange`s of the cluster.
 pub(crate) fn refusal(
     pod: &Pod,
     claims: &PodClaims,
     quotas: &[Value],
     view: &ClusterView,
 ) -> Option<String> {
+    let is_new = pod.metadata.uid.is_none();
+    let ranges = quotas.iter().filter(|_| is_new);
+    let mut ranges = ranges.filter_map(|range| LimitRange::deserialize(range).ok());
+    if let Some(why) = ranges.find_map(|range| limit_range::refusal(&range, pod)) {
+        return Some(why);
+    }
     let quotas = quotas.iter().filter_map(|quota| ResourceQuota::deserialize(quota).ok());
     let quotas: Vec<_> = quotas.collect();
-    let is_new = pod.metadata.uid.is_none();
     let of_pod = quotas.iter().filter(|_| is_new).find_map(|it| pods::refusal(it, pod, view));
     if of_pod.is_some() {
         return of_pod;

@@ -1,13 +1,14 @@
 //! What may keep a pod from running, but is not looked at here.
 
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// The remarks about an admitted pod, each a sentence without its full stop.
-pub(super) fn about(pod: &Pod) -> Vec<String> {
+pub(super) fn about(pod: &Pod, view: &ClusterView) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
-    let all = [scheduler, not_looked_at(spec), preempts(spec), last_word(pod)];
+    let all = [scheduler, not_looked_at(spec, view), preempts(spec), last_word(pod)];
     all.into_iter().flatten().collect()
 }
 
@@ -21,14 +22,18 @@ fn scheduler(name: &str) -> Option<String> {
     })
 }
 
-/// Returns a remark about rules that only kube-scheduler evaluates.
-pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
+/// Returns a remark about rules that cannot be checked, since what they are about is not known.
+pub(crate) fn not_looked_at(spec: &PodSpec, view: &ClusterView) -> Option<String> {
     let mut volumes = spec.volumes.iter().flatten();
     let has_volumes =
         volumes.any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some());
+    let knows_namespaces = view.namespace_labels("default").is_some();
     let rules = [
-        (selects_namespaces(spec), "pod affinity by labels of namespaces"),
-        (has_volumes, "volumes, which may be bound to a zone or node"),
+        (selects_namespaces(spec) && !knows_namespaces, "pod affinity by labels of namespaces"),
+        (
+            has_volumes && !view.volumes().are_known(),
+            "volumes, which may be bound to a zone or node",
+        ),
     ];
     let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
     (!rules.is_empty()).then(|| {

@@ -36,7 +36,7 @@ use std::time::Instant;
 
 /// The cluster with the pods placed so far.
 pub(super) struct Cluster {
-    view: ClusterView,
+    pub(super) view: ClusterView,
     in_use: InUse,
     groups: GroupPods,
     quotas: Vec<Value>,
@@ -103,7 +103,7 @@ impl Cluster {
     ) -> anyhow::Result<Self> {
         let mut in_use = seen.in_use()?;
         let groups = seen.group_pods()?;
-        let quotas = seen.of_kind("ResourceQuota").cloned().collect();
+        let quotas = seen.quotas();
         let ReadCluster { mut view, kept, .. } = seen;
         let mut count = 0;
         for asked in added {

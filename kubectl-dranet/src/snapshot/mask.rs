@@ -188,6 +188,11 @@ impl Names {
             "ResourceClaim" if !is_system => self.add("claim", &metadata["name"]),
             "ResourceClaimTemplate" if !is_system => self.add("template", &metadata["name"]),
             "ResourceQuota" if !is_system => self.add("quota", &metadata["name"]),
+            "Namespace" if !KNOWN_NAMESPACES.iter().any(|it| metadata["name"] == *it) => {
+                self.add("namespace", &metadata["name"]);
+            }
+            "PersistentVolume" => self.add("volume", &metadata["name"]),
+            "PersistentVolumeClaim" if !is_system => self.add("volume-claim", &metadata["name"]),
             "LimitRange" if !is_system => self.add("limit-range", &metadata["name"]),
             _ => {}
         }

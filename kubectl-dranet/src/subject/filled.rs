@@ -4,6 +4,7 @@
 
 use super::Subject;
 use crate::source::ReadCluster;
+use dra_allocator::Quantity;
 use serde_json::{Map, Value, json};
 
 /// Fills in pods from files; pods of a cluster are filled in already.
@@ -24,6 +25,7 @@ pub(crate) fn fill(subjects: &mut [Subject], seen: &ReadCluster) {
                 fill_limits(&mut pod["spec"], range);
             }
         }
+        *refused = refused.take().or_else(|| above_limit(&pod["spec"]));
     }
 }
 
@@ -102,6 +104,38 @@ fn fill_limits(spec: &mut Value, range: &Value) {
             }
         }
     }
+}
+
+/// Why the API server refuses a container that requests more than its limit, which may be that of a
+/// `LimitRange` (`ValidateContainerResourceRequirements` in `pkg/apis/core/validation`).
+fn above_limit(spec: &Value) -> Option<String> {
+    let fields = ["containers", "initContainers"].into_iter();
+    let mut containers = fields.flat_map(|field| spec[field].as_array().into_iter().flatten());
+    containers.find_map(|container| {
+        let resources = &container["resources"];
+        let limits = amounts(&resources["limits"]);
+        amounts(&resources["requests"]).into_iter().find_map(|(name, request)| {
+            let limit = limits.get(&name)?;
+            (parsed(&request)? > parsed(limit)?).then(|| {
+                format!(
+                    "is refused by the API server: its container {} requests {} of {name}, more than \
+                     its limit of {}",
+                    word(&container["name"]),
+                    word(&request),
+                    word(limit)
+                )
+            })
+        })
+    })
+}
+
+/// A text, or a number as it is written.
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn parsed(amount: &Value) -> Option<Quantity> {
+    word(amount).parse().ok()
 }
 
 fn amounts(list: &Value) -> Map<String, Value> {

@@ -58,7 +58,49 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "3" } })), fits),
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), no_cpu),
         (&cpu("1"), limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), fits),
-        (&none, limits(json!({ "type": "Pod", "max": { "cpu": "5" } })), fits),
+        (
+            &none,
+            limits(json!({ "type": "Pod", "max": { "cpu": "5" } })),
+            "maximum cpu usage per Pod is 5. No limit is specified",
+        ),
+        (
+            &none,
+            limits(json!({ "type": "Pod", "min": { "nvidia.com/gpu": "1" } })),
+            "minimum nvidia.com/gpu usage per Pod is 1. No request is specified",
+        ),
+        (
+            &cpu("9"),
+            limits(json!({ "type": "Container", "default": { "cpu": "8" } })),
+            "its container main requests 9 of cpu, more than its limit of 8",
+        ),
+        (
+            &cpu("3"),
+            limits(
+                json!({ "type": "Container", "max": { "cpu": "2" }, "default": { "cpu": "4" } }),
+            ),
+            "maximum cpu usage per Container is 2, but limit is 4",
+        ),
+        (
+            &cpu("1500m"),
+            limits(json!({ "type": "Container", "min": { "cpu": "2" } })),
+            "minimum cpu usage per Container is 2, but request is 1500m",
+        ),
+        (
+            &cpu("1"),
+            limits(json!({
+                "type": "Container", "default": { "cpu": "3" },
+                "maxLimitRequestRatio": { "cpu": "2" },
+            })),
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 3",
+        ),
+        (
+            &cpu("2"),
+            limits(json!({
+                "type": "Container", "default": { "cpu": "3" }, "min": { "cpu": "1" },
+                "max": { "cpu": "3" }, "maxLimitRequestRatio": { "cpu": "2" },
+            })),
+            fits,
+        ),
         (&json!({ "resources": { "limits": { "cpu": "9" } } }), Value::Null, no_cpu),
         (
             &json!({ "resources": { "limits": { "cpu": "9" } }, "containers": cpu("1")["containers"] }),

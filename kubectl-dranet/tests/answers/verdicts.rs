@@ -122,6 +122,8 @@ fn a_plan_says_how_many_nodes_could_serve_the_whole_pod() {
         asked["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": cpu } });
         let text = joined(&cluster.of_file("plan", &asked));
         assert!(text.contains(expected), "{cpu}: {text}");
+        let of_devices = if cpu == "900" { "can give it such devices" } else { "can serve it" };
+        assert!(text.contains(&format!("1 of 1 node {of_devices}")), "{cpu}: {text}");
     }
 }
 

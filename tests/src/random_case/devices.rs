@@ -8,6 +8,9 @@ use crate::random::Random;
 const DRIVER: &str = "tests.dranet.io";
 /// The class of its devices.
 const CLASS: &str = "tests-device";
+/// Between the node and the seed in the name of a pool. The scheduler may still know the pool of the case
+/// before, and hold its devices for a pod that is gone.
+const OF_CASE: &str = "-tests-";
 const EXTENDED: &str = "tests.dranet.io/device";
 
 /// Adds the class and a slice of devices on each node.
@@ -18,18 +21,25 @@ fn publish(case: &mut Case, nodes: &[String], mut devices: impl FnMut() -> Vec<V
         "spec": {"selectors": [{"cel": {"expression": expression}}]},
     }));
     for node in nodes {
-        case.objects.push(slice(node, "devices", 1, &json!({"devices": devices()})));
+        let slice = slice(case, node, ("devices", 1), &json!({"devices": devices()}));
+        case.objects.push(slice);
     }
 }
 
+/// The node of a pool of these devices.
+pub fn node_of_pool(pool: &str) -> Option<&str> {
+    pool.split_once(OF_CASE).map(|(node, _)| node)
+}
+
 /// One of the slices of a node's pool.
-fn slice(node: &str, part: &str, parts: usize, content: &Value) -> Value {
+fn slice(case: &Case, node: &str, (part, parts): (&str, usize), content: &Value) -> Value {
+    let pool = format!("{node}{OF_CASE}{}", case.seed);
     let mut slice = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
-        "metadata": {"name": format!("{node}-tests-{part}")},
+        "metadata": {"name": format!("{pool}-{part}")},
         "spec": {
             "driver": DRIVER, "nodeName": node,
-            "pool": {"name": format!("{node}-tests"), "generation": 1, "resourceSliceCount": parts},
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": parts},
         },
     });
     for (field, value) in content.as_object().into_iter().flatten() {
@@ -124,8 +134,9 @@ pub(super) fn counters(case: &mut Case, nodes: &[String], random: &mut Random) {
         let devices: Vec<Value> = devices.collect();
         let counters = json!({"parts": {"value": "4"}});
         let sets = json!({"sharedCounters": [{"name": "chip", "counters": counters}]});
-        case.objects.push(slice(node, "counters", 2, &sets));
-        case.objects.push(slice(node, "devices", 2, &json!({"devices": devices})));
+        let counters = slice(case, node, ("counters", 2), &sets);
+        let devices = slice(case, node, ("devices", 2), &json!({"devices": devices}));
+        case.objects.extend([counters, devices]);
     }
     ask(case, nodes, &request(1 + random.below(2)), random);
 }

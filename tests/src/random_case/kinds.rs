@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CPUS, Case, NAME, TIER, ZONE, devices, push, with_cpus};
+use super::{CPUS, Case, NAME, NAMESPACE_LABEL, TIER, ZONE, devices, push, with_cpus};
 use crate::random::Random;
 
 /// A kind of thing that decides where a pod can run.
@@ -16,30 +16,24 @@ pub struct Kind {
     of_groups: bool,
     /// Whether it replaces the claim of the pod: a case has one such kind at most.
     pub(super) has_claim: bool,
-    /// Why it is not drawn; empty if it is.
-    pub off: &'static str,
 }
 
 impl Kind {
     /// Whether cases may have it.
     pub(super) fn may_be_drawn(&self, is_group: bool) -> bool {
-        self.off.is_empty() && (self.of_groups || !is_group)
+        self.of_groups || !is_group
     }
 
     const fn of_all(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
-        Self { name, add, of_groups: true, has_claim: false, off: "" }
+        Self { name, add, of_groups: true, has_claim: false }
     }
 
     const fn of_pods(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
-        Self { name, add, of_groups: false, has_claim: false, off: "" }
+        Self { name, add, of_groups: false, has_claim: false }
     }
 
     const fn of_claims(name: &'static str, add: fn(&mut Case, &[String], &mut Random)) -> Self {
         Self { has_claim: true, ..Self::of_pods(name, add) }
-    }
-
-    const fn off(self, off: &'static str) -> Self {
-        Self { off, ..self }
     }
 }
 
@@ -52,8 +46,9 @@ pub const KINDS: &[Kind] = &[
     Kind::of_all("anti-affinity of running pods", kept_clear),
     Kind::of_pods("own anti-affinity", apart),
     Kind::of_pods("own affinity", near),
-    Kind::of_pods("spread", spread).off("the room does not check topology spread"),
-    Kind::of_pods("zonal volume", volume).off("the room does not check volumes"),
+    Kind::of_pods("affinity by labels of namespaces", in_namespaces),
+    Kind::of_pods("spread", spread),
+    Kind::of_pods("zonal volume", volume),
     Kind::of_pods("host port", host_port),
     Kind::of_all("CPUs in use", cpus),
     Kind::of_all("RuntimeClass", runtime_class),
@@ -61,8 +56,7 @@ pub const KINDS: &[Kind] = &[
     Kind::of_pods("resized pod", resized),
     Kind::of_pods("init and sidecar containers", init_containers),
     Kind::of_pods("quota with a scope", quota),
-    Kind::of_pods("LimitRange", limit_range)
-        .off("a request above the default limit is refused by the API server, and not by explain"),
+    Kind::of_pods("LimitRange", limit_range),
     Kind::of_pods("preemption", preemption),
     Kind::of_pods("scheduling gate", gate),
     Kind::of_claims("shared claim", devices::shared_claim),
@@ -70,10 +64,8 @@ pub const KINDS: &[Kind] = &[
     Kind::of_claims("prioritized list", devices::prioritized_list),
     Kind::of_claims("counters", devices::counters),
     Kind::of_claims("consumable capacity", devices::consumable_capacity),
-    Kind::of_claims("adminAccess", devices::admin_access)
-        .off("the room does not look at the label of the namespace"),
-    Kind::of_claims("binding conditions", devices::binding_conditions)
-        .off("an allocated pod without a node is not compared"),
+    Kind::of_claims("adminAccess", devices::admin_access),
+    Kind::of_claims("binding conditions", devices::binding_conditions),
 ];
 
 fn taint(case: &mut Case, nodes: &[String], random: &mut Random) {
@@ -177,6 +169,19 @@ fn near(case: &mut Case, nodes: &[String], random: &mut Random) {
     }
 }
 
+fn in_namespaces(case: &mut Case, nodes: &[String], random: &mut Random) {
+    zones(case, nodes);
+    let field = *random.pick(&["podAffinity", "podAntiAffinity"]);
+    let mut affinity = term("running", random);
+    let label = *random.pick(&[NAMESPACE_LABEL, TIER]);
+    let selector = json!({"matchExpressions": [{"key": label, "operator": "Exists"}]});
+    affinity["requiredDuringSchedulingIgnoredDuringExecution"][0]["namespaceSelector"] = selector;
+    case.pod["spec"]["affinity"][field] = affinity;
+    for _ in 0..random.below(3) {
+        case.run(random.pick(nodes).as_str(), &with_cpus(1));
+    }
+}
+
 fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
     zones(case, nodes);
     case.pod["spec"]["topologySpreadConstraints"] = json!([{
@@ -191,24 +196,30 @@ fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
 
 fn volume(case: &mut Case, nodes: &[String], random: &mut Random) {
     zones(case, nodes);
+    // Its controllers delete a volume later than the next case begins.
+    let name = format!("tests-zonal-{}", case.seed);
     let zone = json!({"key": ZONE, "operator": "In", "values": [random.pick(&["a", "b"])]});
     case.objects.push(json!({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "tests-zonal"},
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
             "storageClassName": "tests-zonal", "local": {"path": "/none"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
         },
     }));
-    case.objects.push(json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "zonal"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "tests-zonal",
-            "volumeName": "tests-zonal", "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }));
+    let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    if random.below(4) > 0 {
+        case.objects.push(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "annotations": bound},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "tests-zonal",
+                "volumeName": name, "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }));
+    }
     case.pod["spec"]["volumes"] =
-        json!([{"name": "zonal", "persistentVolumeClaim": {"claimName": "zonal"}}]);
+        json!([{"name": "zonal", "persistentVolumeClaim": {"claimName": name}}]);
 }
 
 fn host_port(case: &mut Case, nodes: &[String], random: &mut Random) {
@@ -322,6 +333,14 @@ fn limit_range(case: &mut Case, nodes: &[String], random: &mut Random) {
         "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"},
         "spec": {"limits": [{"type": "Container", "default": {"cpu": default}}]},
     }));
+    if random.below(3) == 0 {
+        let bound = *random.pick(&["min", "max"]);
+        let limits = json!({"type": random.pick(&["Pod", "Container"]), bound: {"cpu": "9"}});
+        case.objects.push(json!({
+            "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"},
+            "spec": {"limits": [limits]},
+        }));
+    }
     // The defaults are not those of the pods that run.
     case.earlier.retain(|pod| !pod["spec"]["nodeName"].is_null());
 }

@@ -21,7 +21,7 @@ use std::{
 use anyhow::Context;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Node, Pod, ResourceQuota},
+    core::v1::{Namespace, Node, Pod, ResourceQuota},
     resource::v1::ResourceClaim,
 };
 use kube::{
@@ -31,7 +31,7 @@ use kube::{
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Extender, SchedulerConfig, Scope, binaries, eventually, manifest,
-    random_case::{Case, NODE_LABELS},
+    random_case::{Case, NAMESPACE_LABEL, NODE_LABELS},
     setting,
     suite::{Test, report},
 };
@@ -66,6 +66,10 @@ async fn every_answer_is_what_happens(plane: Arc<ControlPlane>) -> anyhow::Resul
             folder: plane.directory().to_owned(),
             nodes: nodes.items.iter().map(ResourceExt::name_any).collect(),
         };
+        let labels = json!({"metadata": {"labels": {NAMESPACE_LABEL: "true"}}});
+        let namespaces: Api<Namespace> = Api::all(scope.client());
+        let labels = Patch::Merge(&labels);
+        namespaces.patch(scope.namespace(), &PatchParams::default(), &labels).await?;
         let singles = campaign.run(first, pods, false).await?;
         let jobs = campaign.run(first, groups, true).await?;
         anyhow::ensure!(singles + jobs == 0, "{singles} pods and {jobs} Jobs differ; see above");
@@ -219,19 +223,22 @@ impl Campaign<'_> {
     /// is promised: they go, with their claims.
     async fn settle(&self) -> anyhow::Result<()> {
         let pods: Api<Pod> = self.scope.api();
-        let tried = eventually(SOON, async || {
+        let (tried, claims) = eventually(SOON, async || {
             let pods = pods.list(&ListParams::default()).await?.items;
-            let untried = pods
-                .iter()
-                .find(|pod| outcome::node(pod).is_none() && outcome::scheduler_said(pod).is_none());
+            let claims: Api<ResourceClaim> = self.scope.api();
+            let claims = claims.list(&ListParams::default()).await?.items;
+            let untried = pods.iter().find(|pod| {
+                outcome::node_or_held(pod, &claims).is_none()
+                    && outcome::scheduler_said(pod).is_none()
+            });
             Ok(match untried {
                 Some(pod) => Check::NotYet(format!("{} was not tried", pod.name_any())),
-                None => Check::Done(pods),
+                None => Check::Done((pods, claims)),
             })
         })
         .await?;
         let (running, pending): (Vec<_>, Vec<_>) =
-            tried.iter().partition(|pod| outcome::node(pod).is_some());
+            tried.iter().partition(|pod| outcome::node_or_held(pod, &claims).is_some());
         for pod in pending {
             self.scope.delete_pod(&pod.name_any()).await?;
         }

@@ -59,7 +59,7 @@ fn counts(quota: &ResourceQuota, pod: &Pod, view: &ClusterView) -> bool {
 /// What a pod needs of each resource of a quota, in thousandths.
 fn needed(pod: &Pod) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::from(["pods", "count/pods"].map(|key| (key.to_owned(), 1000)));
-    let (requested, limited) = (requests(pod), requests(&with_limits(pod)));
+    let (requested, limited) = (requests(pod), limits(pod));
     for name in requested.names() {
         all.insert(name.to_owned(), requested.get(name));
         all.insert(format!("requests.{name}"), requested.get(name));
@@ -70,18 +70,24 @@ fn needed(pod: &Pod) -> BTreeMap<String, i64> {
     all
 }
 
-/// The pod as if it requested its limits.
-fn with_limits(pod: &Pod) -> Pod {
+/// The limits of a pod (`PodLimits` in `k8s.io/component-helpers/resource/helpers.go`): what it would
+/// request if its containers requested their limits.
+pub(super) fn limits(pod: &Pod) -> Amounts {
     let mut pod = pod.clone();
-    let Some(spec) = &mut pod.spec else { return pod };
-    spec.overhead = None;
-    spec.resources = None;
+    let Some(spec) = &mut pod.spec else { return Amounts::default() };
+    let overhead = Amounts::new(spec.overhead.take().as_ref());
+    if let Some(resources) = &mut spec.resources {
+        resources.requests = resources.limits.clone();
+    }
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
         if let Some(resources) = &mut container.resources {
             resources.requests = resources.limits.clone();
         }
     }
-    pod
+    let mut limits = requests(&pod);
+    let unlimited: Vec<_> = overhead.names().filter(|name| limits.get(name) == 0).collect();
+    limits.add(&overhead.without(&unlimited));
+    limits
 }
 
 /// Whether a container lacks a request or limit that the key of a quota demands.

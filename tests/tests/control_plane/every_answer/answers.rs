@@ -72,7 +72,11 @@ impl Answers {
             all.push("plan: denied; it was created".to_owned());
         }
         let evicts = self.simulate["placed"][0]["evicts"].is_array();
-        if self.explains_a_fit() == outcome.bound.is_empty() && !evicts {
+        let is_held = outcome.bound.iter().any(|bound| bound.is_held);
+        if is_held && !self.explains_binding() {
+            all.push("explain: does not say that it waits for binding conditions".to_owned());
+        }
+        if self.explains_a_fit() == outcome.bound.is_empty() && !evicts && !is_held {
             all.push(format!("explain: fits is {}", !outcome.bound.is_empty()));
         }
         for (number, bound) in outcome.bound.iter().enumerate() {
@@ -91,10 +95,18 @@ impl Answers {
             || (!is_empty(&explain["fits"]) && is_empty(&explain["waits"]))
     }
 
+    /// Whether `explain` names a node, and what the devices there wait for.
+    fn explains_binding(&self) -> bool {
+        let [fits, waits] = ["fits", "waits"].map(|field| self.explain[field].as_array());
+        let mut waits = waits.into_iter().flatten().filter_map(Value::as_str);
+        fits.is_some_and(|fits| !fits.is_empty())
+            && waits.any(|why| why.contains("when its devices are ready"))
+    }
+
     /// How a pod that is bound differs from what was said of the pod with this number.
     fn misplaced(&self, number: usize, bound: &Bound, evicts: bool) -> Vec<String> {
         let mut all = Vec::new();
-        let Bound { node, devices } = bound;
+        let Bound { node, devices, .. } = bound;
         let fits = &self.explain["fits"];
         if fits.is_array() && !names(fits).contains(node.as_str()) && !evicts {
             all.push(format!("explain: fits on {fits}; bound to {node}"));

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use kube::{ResourceExt, api::ListParams};
 use tests::{
     Check, Scope, eventually,
-    random_case::{Case, NAME},
+    random_case::{Case, NAME, node_of_pool},
 };
 
 /// The longest wait for what was predicted.
@@ -31,6 +31,8 @@ pub(super) struct Bound {
     pub(super) node: String,
     /// `driver/pool/device` of all its claims.
     pub(super) devices: BTreeSet<String>,
+    /// Whether it has its devices and waits for their binding conditions.
+    pub(super) is_held: bool,
 }
 
 impl Outcome {
@@ -51,11 +53,12 @@ impl Outcome {
     /// Waits until as many pods are bound as predicted, and the others were tried. What is not so in time
     /// differs.
     pub(super) async fn wait(scope: &Scope, case: &Case, predicted: usize) -> anyhow::Result<Self> {
-        let mut last = Vec::new();
+        let (mut last, mut claims) = (Vec::new(), Vec::new());
         let waited = eventually(PATIENCE, async || {
             let pods = scope.api::<Pod>().list(&ListParams::default()).await?;
+            claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
             last = pods.items.into_iter().filter(is_asked).collect();
-            let bound = last.iter().filter(|pod| node(pod).is_some()).count();
+            let bound = last.iter().filter(|pod| node_or_held(pod, &claims).is_some()).count();
             let tried = last.iter().filter(|pod| said(pod).is_some()).count();
             let is_over = bound == predicted && last.len() == case.group.unwrap_or(1);
             Ok(Check::that(is_over && bound + tried >= last.len(), String::new))
@@ -66,12 +69,13 @@ impl Outcome {
             return Ok(Self::denied("no pod of the Job is created"));
         }
         let mut outcome = Self::default();
-        let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
         for pod in &last {
-            match node(pod) {
-                Some(node) => outcome
-                    .bound
-                    .push(Bound { node: node.to_owned(), devices: devices(pod, &claims) }),
+            match node_or_held(pod, &claims) {
+                Some(found) => outcome.bound.push(Bound {
+                    node: found.to_owned(),
+                    devices: devices(pod, &claims),
+                    is_held: node(pod).is_none(),
+                }),
                 None => outcome.waiting.push(said(pod).unwrap_or_default()),
             }
         }
@@ -111,13 +115,27 @@ fn condition(pod: &Pod, name: &str) -> Option<String> {
     found.message.clone().or_else(|| found.reason.clone())
 }
 
+/// The node of a pod, or the one for which it waits while its devices have binding conditions.
+pub(super) fn node_or_held<'a>(pod: &'a Pod, claims: &'a [ResourceClaim]) -> Option<&'a str> {
+    let mut held = results(pod, claims)
+        .filter(|result| result.binding_conditions.as_ref().is_some_and(|all| !all.is_empty()));
+    node(pod).or_else(|| node_of_pool(&held.next()?.pool))
+}
+
 /// The devices of the claims that are reserved for a pod.
 fn devices(pod: &Pod, claims: &[ResourceClaim]) -> BTreeSet<String> {
+    results(pod, claims).map(device).collect()
+}
+
+fn results<'a>(
+    pod: &'a Pod,
+    claims: &'a [ResourceClaim],
+) -> impl Iterator<Item = &'a DeviceRequestAllocationResult> {
     let own = claims.iter().filter_map(|claim| claim.status.as_ref()).filter(|status| {
         status.reserved_for.iter().flatten().any(|user| user.name == pod.name_any())
     });
     let results = own.filter_map(|status| status.allocation.as_ref()?.devices.as_ref());
-    results.flat_map(|devices| devices.results.iter().flatten()).map(device).collect()
+    results.flat_map(|devices| devices.results.iter().flatten())
 }
 
 fn device(result: &DeviceRequestAllocationResult) -> String {

@@ -11,6 +11,8 @@ const REASONS: &[(&str, &str)] = &[
     ("must not be near (pod anti-affinity)", "didn't match pod anti-affinity rules"),
     ("(their pod anti-affinity)", "didn't satisfy existing pods anti-affinity rules"),
     ("(pod affinity)", "didn't match pod affinity rules"),
+    ("(topology spread constraint)", "didn't match pod topology spread constraints"),
+    ("has a volume in another zone", "didn't match PersistentVolume's node affinity"),
 ];
 const NOT_SELECTED: &str = "didn't match Pod's node affinity/selector";
 

@@ -47,7 +47,8 @@ fn matrix_of(topology: &Topology) -> String {
     let nics = topology.nics().iter().map(|nic| nic.address).enumerate();
     let nics = nics.map(|(index, address)| (format!("NIC{index}"), address));
     let devices: Vec<(String, PciAddress)> = gpus.chain(nics.clone()).collect();
-    let mut text: String = devices.iter().map(|(name, _)| format!("\t{name}")).collect();
+    let names = devices.iter().map(|(name, _)| name);
+    let mut text = names.fold(String::new(), |text, name| text + "\t" + name);
     text += "\tCPU Affinity\tNUMA Affinity\n";
     for (name, from) in &devices {
         text += name;

@@ -178,7 +178,7 @@ fn person(
 ) -> anyhow::Result<String> {
     let mut out = String::new();
     writeln!(out, "{}", answer(now, planned))?;
-    let is_kept_off = !now.kept_off.is_empty() && now.serving < planned.plan.nodes.0;
+    let is_kept_off = now.unknown.is_none() && now.serving < planned.plan.nodes.0;
     let summary = if is_kept_off && now.open.iter().all(|alike| !alike.is_fit) {
         planned.plan.summary_of_devices()
     } else {

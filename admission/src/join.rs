@@ -79,7 +79,7 @@ impl<'m> Candidate<'m> {
             "{}; where no NUMA node has enough, those with the fewest paths between NUMA nodes",
             self.why
         );
-        Some(Self { form, why, rungs, ..self.clone() })
+        Some(Self { why, form, rungs, ..self.clone() })
     }
 
     /// The same, if it serves any machine.

@@ -71,7 +71,7 @@ fn decide(
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
     if let Some(why) = refused {
-        return Ok(Output { text: format!("The pod {why}\n"), denied: true, notes: Vec::new() });
+        return of_refused(why, output);
     }
     let mut verdict = match admit(pod, view, policy) {
         Ok(verdict) => verdict,
@@ -115,6 +115,16 @@ fn decide(
     let warnings = verdict.warnings.iter().filter(|_| is_yaml);
     let notes = warnings.map(|warning| sentence(warning)).collect();
     Ok(Output { text, denied: false, notes })
+}
+
+/// The API server refuses the pod.
+fn of_refused(why: &str, output: PlanFormat) -> anyhow::Result<Output> {
+    let (text, notes) = match output {
+        PlanFormat::Json => (plan_json::refused(&format!("the pod {why}"))?, Vec::new()),
+        PlanFormat::Text => (format!("The pod {why}\n"), Vec::new()),
+        PlanFormat::Yaml => (String::new(), vec![format!("the pod {why}")]),
+    };
+    Ok(Output { text, denied: true, notes })
 }
 
 /// A denial is not an object to apply, so with YAML standard output is empty.
@@ -178,7 +188,7 @@ fn person(
 ) -> anyhow::Result<String> {
     let mut out = String::new();
     writeln!(out, "{}", answer(now, planned))?;
-    let is_kept_off = !now.kept_off.is_empty() && now.serving < planned.plan.nodes.0;
+    let is_kept_off = now.unknown.is_none() && now.serving < planned.plan.nodes.0;
     let summary = if is_kept_off && now.open.iter().all(|alike| !alike.is_fit) {
         planned.plan.summary_of_devices()
     } else {

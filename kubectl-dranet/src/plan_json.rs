@@ -61,6 +61,13 @@ pub(crate) fn denied(denial: &denial::Denial) -> anyhow::Result<String> {
     text::answer(&PlanAnswer::Denied(Denied { denied }), false)
 }
 
+/// A pod that the API server refuses, whatever its annotations are.
+pub(crate) fn refused(message: &str) -> anyhow::Result<String> {
+    let (annotation, value) = Default::default();
+    let denied = Denial { annotation, value, allowed: None, message: message.to_owned() };
+    text::answer(&PlanAnswer::Denied(Denied { denied }), false)
+}
+
 /// Where the group of the pod would be placed.
 fn of_group(preview: &Preview) -> PlanFabric {
     let Preview { size, is_one_by_one, places, answer, domains } = preview;

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, TopologySelectorTerm,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Set by the volume controller when a claim has its volume.
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
@@ -156,9 +157,7 @@ fn serves(
     let is_own = spec.claim_ref.as_ref().is_none_or(|of| {
         of.name == claim.metadata.name && of.namespace == claim.metadata.namespace
     });
-    let amount = |list: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity>| {
-        list.and_then(|it| it.0.parse::<Parsed>().ok())
-    };
+    let amount = |list: Option<&Quantity>| list.and_then(|it| it.0.parse::<Parsed>().ok());
     let requests = asked.resources.as_ref().and_then(|it| it.requests.as_ref());
     let size = amount(spec.capacity.as_ref().and_then(|all| all.get("storage")));
     let modes = spec.access_modes.iter().flatten().collect::<Vec<_>>();

@@ -11,14 +11,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     claims: BTreeMap<ObjectKey, Arc<PersistentVolumeClaim>>,
-    volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    made: BTreeMap<String, Arc<PersistentVolume>>,
     classes: BTreeMap<String, Arc<StorageClass>>,
 }
 
 impl Volumes {
     /// Whether anything is known of volumes.
     pub fn are_known(&self) -> bool {
-        !(self.claims.is_empty() && self.volumes.is_empty() && self.classes.is_empty())
+        !(self.claims.is_empty() && self.made.is_empty() && self.classes.is_empty())
     }
 
     /// The claim with this key.
@@ -28,12 +28,12 @@ impl Volumes {
 
     /// The volume with this name.
     pub fn volume(&self, name: &str) -> Option<&PersistentVolume> {
-        self.volumes.get(name).map(|volume| &**volume)
+        self.made.get(name).map(|volume| &**volume)
     }
 
     /// All volumes.
     pub fn all(&self) -> impl Iterator<Item = &PersistentVolume> {
-        self.volumes.values().map(|volume| &**volume)
+        self.made.values().map(|volume| &**volume)
     }
 
     /// The class with this name.
@@ -56,12 +56,12 @@ impl Index<PersistentVolumeClaim> for ClusterView {
 impl Index<PersistentVolume> for ClusterView {
     fn apply(&mut self, volume: PersistentVolume) -> Result<(), ViewError> {
         let name = volume.metadata.name.clone().unwrap_or_default();
-        self.volumes.volumes.insert(name, Arc::new(volume));
+        self.volumes.made.insert(name, Arc::new(volume));
         Ok(())
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.volumes.volumes.remove(&key.name);
+        self.volumes.made.remove(&key.name);
     }
 }
 

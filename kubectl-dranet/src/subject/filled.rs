@@ -25,7 +25,8 @@ pub(crate) fn fill(subjects: &mut [Subject], seen: &ReadCluster) {
                 fill_limits(&mut pod["spec"], range);
             }
         }
-        *refused = refused.take().or_else(|| above_limit(&pod["spec"]));
+        let spec = &pod["spec"];
+        *refused = refused.take().or_else(|| above_limit(spec)).or_else(|| above_pod(spec));
     }
 }
 
@@ -125,6 +126,23 @@ fn above_limit(spec: &Value) -> Option<String> {
                     word(limit)
                 )
             })
+        })
+    })
+}
+
+/// Why the API server refuses a pod whose containers together request more than the pod itself does.
+fn above_pod(spec: &Value) -> Option<String> {
+    amounts(&spec["resources"]["requests"]).into_iter().find_map(|(name, of_pod)| {
+        let containers = spec["containers"].as_array().into_iter().flatten();
+        let requests = containers
+            .filter_map(|container| parsed(&container["resources"]["requests"][name.as_str()]));
+        let sum: i64 = requests.map(|request| request.milli_value()).sum();
+        (parsed(&of_pod)?.milli_value() < sum).then(|| {
+            format!(
+                "is refused by the API server: it requests {} of {name}, less than its containers \
+                 together",
+                word(&of_pod)
+            )
         })
     })
 }

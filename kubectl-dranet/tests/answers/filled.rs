@@ -3,6 +3,8 @@
 use super::{Cluster, joined, pair};
 use serde_json::{Value, json};
 
+const FITS: &str = "fits on 1 of 1 node now";
+
 /// A node with 4 CPUs, and these objects.
 fn cluster(more: &[Value]) -> Cluster {
     Cluster::of(more, |object| {
@@ -31,7 +33,7 @@ fn extend(object: &mut Value, fields: &Value) {
 /// Fields of a pod's spec, an object of the cluster, and the text that `explain` and `simulate` have.
 #[test]
 fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
-    let fits = "fits on 1 of 1 node now";
+    let fits = FITS;
     let no_cpu = "has too little `cpu`";
     let runtime = |fields: Value| object("node.k8s.io/v1", "RuntimeClass", &fields);
     let limits = |item: Value| object("v1", "LimitRange", &json!({ "spec": { "limits": [item] } }));
@@ -40,7 +42,6 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
     };
     let named = json!({ "runtimeClassName": "one" });
     let none = json!({});
-    let cpu = |cpu: &str| json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] });
     for (spec, object, expected) in [
         (&named, runtime(json!({ "overhead": { "podFixed": { "cpu": "3" } } })), fits),
         (&named, runtime(json!({ "overhead": { "podFixed": { "cpu": "5" } } })), no_cpu),
@@ -58,6 +59,46 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "3" } })), fits),
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), no_cpu),
         (&cpu("1"), limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), fits),
+        (&json!({ "resources": { "limits": { "cpu": "9" } } }), Value::Null, no_cpu),
+        (
+            &json!({ "resources": { "limits": { "cpu": "9" } }, "containers": cpu("1")["containers"] }),
+            Value::Null,
+            fits,
+        ),
+        (
+            &json!({
+                "resources": { "requests": { "cpu": "2" } }, "containers": cpu("3")["containers"],
+            }),
+            Value::Null,
+            "it requests 2 of cpu, less than its containers together",
+        ),
+        (&none, quota(json!({ "hard": { "pods": "1" } })), fits),
+        (&none, quota(json!({ "hard": { "pods": "0" } })), "pods is limited to 0"),
+        (
+            &none,
+            quota(json!({ "hard": { "pods": "0" }, "scopes": ["BestEffort"] })),
+            "pods is limited to 0",
+        ),
+        (&cpu("1"), quota(json!({ "hard": { "pods": "0" }, "scopes": ["BestEffort"] })), fits),
+        (&none, quota(json!({ "hard": { "requests.cpu": "9" } })), "does not set it"),
+        (&cpu("1"), quota(json!({ "hard": { "requests.cpu": "9" } })), fits),
+        (
+            &cpu("2"),
+            quota(json!({ "hard": { "requests.cpu": "1" } })),
+            "requests.cpu is limited to 1",
+        ),
+    ] {
+        check(spec, &object, expected);
+    }
+}
+
+/// Bounds of a `LimitRange`.
+#[test]
+fn a_limit_range_refuses_what_the_api_server_refuses() {
+    let fits = FITS;
+    let limits = |item: Value| object("v1", "LimitRange", &json!({ "spec": { "limits": [item] } }));
+    let none = json!({});
+    for (spec, object, expected) in [
         (
             &none,
             limits(json!({ "type": "Pod", "max": { "cpu": "5" } })),
@@ -101,41 +142,28 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
             })),
             fits,
         ),
-        (&json!({ "resources": { "limits": { "cpu": "9" } } }), Value::Null, no_cpu),
-        (
-            &json!({ "resources": { "limits": { "cpu": "9" } }, "containers": cpu("1")["containers"] }),
-            Value::Null,
-            fits,
-        ),
-        (&none, quota(json!({ "hard": { "pods": "1" } })), fits),
-        (&none, quota(json!({ "hard": { "pods": "0" } })), "pods is limited to 0"),
-        (
-            &none,
-            quota(json!({ "hard": { "pods": "0" }, "scopes": ["BestEffort"] })),
-            "pods is limited to 0",
-        ),
-        (&cpu("1"), quota(json!({ "hard": { "pods": "0" }, "scopes": ["BestEffort"] })), fits),
-        (&none, quota(json!({ "hard": { "requests.cpu": "9" } })), "does not set it"),
-        (&cpu("1"), quota(json!({ "hard": { "requests.cpu": "9" } })), fits),
-        (
-            &cpu("2"),
-            quota(json!({ "hard": { "requests.cpu": "1" } })),
-            "requests.cpu is limited to 1",
-        ),
     ] {
-        let more: Vec<Value> =
-            Some(object.clone()).filter(|it| !it.is_null()).into_iter().collect();
-        let cluster = cluster(&more);
-        let mut pod = pair();
-        extend(&mut pod["spec"], spec);
-        let explained = joined(&cluster.of_file("explain", &pod));
-        assert!(explained.contains(expected), "{spec} {object}: {explained}");
-        let simulated = joined(&cluster.of_file("simulate", &pod));
-        let is_placed = simulated.contains("1 pod placed, 0 not");
-        assert_eq!(is_placed, expected == fits, "{spec} {object}: {simulated}");
-        let planned = joined(&cluster.of_file("plan", &pod));
-        assert_eq!(planned.contains("on 1 of 1 node now"), expected == fits, "{spec}: {planned}");
+        check(spec, &object, expected);
     }
+}
+
+fn cpu(cpu: &str) -> Value {
+    json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] })
+}
+
+/// What all commands say of a pod with these fields beside an object.
+fn check(spec: &Value, object: &Value, expected: &str) {
+    let more: Vec<Value> = Some(object.clone()).filter(|it| !it.is_null()).into_iter().collect();
+    let cluster = cluster(&more);
+    let mut pod = pair();
+    extend(&mut pod["spec"], spec);
+    let explained = joined(&cluster.of_file("explain", &pod));
+    assert!(explained.contains(expected), "{spec} {object}: {explained}");
+    let simulated = joined(&cluster.of_file("simulate", &pod));
+    let is_placed = simulated.contains("1 pod placed, 0 not");
+    assert_eq!(is_placed, expected == FITS, "{spec} {object}: {simulated}");
+    let planned = joined(&cluster.of_file("plan", &pod));
+    assert_eq!(planned.contains("on 1 of 1 node now"), expected == FITS, "{spec}: {planned}");
 }
 
 /// A pod with two limits of its quota, one after the other.

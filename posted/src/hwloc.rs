@@ -81,12 +81,18 @@ fn unwrapped(text: &str) -> String {
         }
         if line.trim_start().starts_with('<') {
             whole.push('\n');
-        } else if whole.ends_with('"') {
+        } else if whole.ends_with('"') && is_closed(&whole) {
             // A mail breaks lines between attributes, and takes the space away.
             whole.push(' ');
         }
         whole + line
     })
+}
+
+/// Returns true if the quotation marks of the last tag are in pairs.
+fn is_closed(text: &str) -> bool {
+    let tag = text.rsplit('<').next().unwrap_or_default();
+    tag.matches('"').count().is_multiple_of(2)
 }
 
 /// The value of an attribute, if an object has it.

@@ -105,6 +105,20 @@ fn two_changes_of_layout_give_the_same_graph_or_an_error() {
     }
 }
 
+/// What the fuzz targets have found.
+#[test]
+fn layouts_that_gave_other_graphs() {
+    for bytes in [
+        &[0xfe, 0xff, 0x00, 0x05, 0xff][..],
+        &[0x00, 0x03, 0x31, 0x28, 0x38, 0x65],
+        &[0x11, 0xff, 0x01],
+    ] {
+        for text in [layouts::TREE, layouts::DETAILS, layouts::PATHS, layouts::HWLOC] {
+            layouts::listing_holds(text, bytes);
+        }
+    }
+}
+
 #[test]
 fn any_layout_of_a_matrix_has_the_same_cells_or_names_what_is_not_read() {
     let machine = graph(layouts::TREE).unwrap();

@@ -93,6 +93,10 @@ pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, Post
     for (line, text) in unwrapped(lines, is_own) {
         let error = || PostedError::Details { line, text: text.trim().to_owned() };
         let is_indented = text.starts_with([' ', '\t']);
+        // Where only some headings are indented, the others would get what is said about these.
+        if is_indented && heading(text.trim_start()).is_some() {
+            return Err(error());
+        }
         if let Some((path, rest)) = heading(&text) {
             let Some((address, bridges)) = path.split_last() else {
                 return Err(PostedError::NoBuses { line, text });

@@ -20,10 +20,27 @@ pub(super) fn typed(text: &str) -> String {
         if !is_quoted(&text) {
             break;
         }
-        let quoted = text.lines().filter(|line| is_quotation(line));
-        text = quoted.fold(String::new(), |text, line| text + unquoted(line) + "\n");
+        text = quoted_lines(&text);
     }
     without_indentation(&text)
+}
+
+/// The quoted lines without their marks. A terminal breaks lines of a quotation too: what follows a line
+/// that is as long as the longest belongs to it, and is no reply.
+fn quoted_lines(text: &str) -> String {
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    let mut quoted = String::with_capacity(text.len());
+    let mut is_full = false;
+    for line in text.lines() {
+        let is_rest = is_full && !line.trim().is_empty();
+        if is_quotation(line) {
+            quoted = quoted + "\n" + unquoted(line);
+        } else if is_rest {
+            quoted.push_str(line);
+        }
+        is_full = Some(line.chars().count()) == longest && (is_quotation(line) || is_rest);
+    }
+    quoted.strip_prefix('\n').unwrap_or(&quoted).to_owned() + "\n"
 }
 
 /// The text without the spaces with which every line begins.

@@ -8,6 +8,9 @@ use super::choice::{Chooser, Chosen, Refusals};
 use crate::join::{self, Candidate, Preferred};
 use cluster_model::machines::Machine;
 
+/// Why pods get devices that are not near from a claim that is not certain of near ones, but looks for them.
+const LEAST_FAR: &str = "near ones cannot be promised; as many as possible are near";
+
 impl<'m> Chooser<'_, 'm> {
     /// The claim that leaves the fewest paths between NUMA nodes that need not be, on empty nodes.
     pub(super) fn least_far(&self, best: Chosen<'m>) -> Chosen<'m> {
@@ -30,7 +33,8 @@ impl<'m> Chooser<'_, 'm> {
             let Some(found) = self.cheapest(&candidate, &mut refusals) else { continue };
             let left = sum(&self.needless(&found));
             if left < least.0 && self.keeps(&best, &found) {
-                least = (left, found);
+                let candidate = Candidate { far_because: LEAST_FAR, ..found.candidate };
+                least = (left, Chosen { candidate, ..found });
             }
             if least.0 == 0 {
                 break;

@@ -61,6 +61,7 @@ impl PostedMatrix {
         let mut matrix = Self::default();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut rows: BTreeSet<usize> = BTreeSet::new();
+        let mut unread: BTreeSet<usize> = BTreeSet::new();
         let mut columns: Vec<usize> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let cells = line.trim().starts_with('|').then(|| line.replace('|', " "));
@@ -100,10 +101,18 @@ impl PostedMatrix {
                     Err(Unread::OtherTable) => {}
                     Err(Unread::Cell(cell)) => {
                         let line = number + 1;
+                        unread.insert(*row);
                         matrix.unread.push(format!("line {line}, `{}`: {cell}", words[0]));
                     }
                 }
             }
+        }
+        // Its name was broken, or whoever posted it left it out.
+        let is_without = |at: &usize| !rows.contains(at) && !unread.contains(at);
+        let without = places.iter().filter(|(_, at)| is_without(at));
+        let without: Vec<_> = without.map(|(name, _)| format!("`{name}`")).collect();
+        if !without.is_empty() {
+            matrix.unread.push(format!("no row for {}", without.join(", ")));
         }
         let Self { cells, unread, .. } = &matrix;
         match (cells.is_empty(), unread.first()) {

@@ -99,7 +99,7 @@ fn changed_once(text: &str, bytes: &[u8]) -> String {
         12 => text.replace(' ', "\u{a0}"),
         13 => each(text, |_, line| expanded(line)),
         14 => each(text, |number, line| {
-            let reply = if is_chosen(number) { "What is this?\n" } else { "" };
+            let reply = if is_chosen(number) { "\nWhat is this?\n" } else { "" };
             format!("> {line}\n{reply}")
         }),
         15 => format!("Hello,\n\n```\n{text}```\n\nThanks\n"),

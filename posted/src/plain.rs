@@ -25,20 +25,24 @@ pub(super) fn typed(text: &str) -> String {
     without_indentation(&text)
 }
 
-/// The quoted lines without their marks. A terminal breaks lines of a quotation too: what follows a line
-/// that is as long as the longest belongs to it, and is no reply.
+/// The quoted lines without their marks. A reply begins after a blank line. Without one a line is the rest of
+/// a quoted line, which a terminal broke where it was as long as the longest, or a mail at a space.
 fn quoted_lines(text: &str) -> String {
     let longest = text.lines().map(|line| line.chars().count()).max();
     let mut quoted = String::with_capacity(text.len());
-    let mut is_full = false;
+    let mut before = "";
+    let mut is_of_quotation = false;
     for line in text.lines() {
-        let is_rest = is_full && !line.trim().is_empty();
         if is_quotation(line) {
             quoted = quoted + "\n" + unquoted(line);
-        } else if is_rest {
-            quoted.push_str(line);
+            is_of_quotation = true;
+        } else if line.trim().is_empty() {
+            is_of_quotation = false;
+        } else if is_of_quotation {
+            let is_full = Some(before.chars().count()) == longest;
+            quoted = quoted + if is_full { "" } else { "\n" } + line;
         }
-        is_full = Some(line.chars().count()) == longest && (is_quotation(line) || is_rest);
+        before = line;
     }
     quoted.strip_prefix('\n').unwrap_or(&quoted).to_owned() + "\n"
 }

@@ -131,7 +131,7 @@ impl<'r> Room<'r> {
     /// How many times the pod fits on a node but for its devices; at least once.
     pub(super) fn times(&self, node: &str, resolved: &ResolvedAsk<'_>) -> Result<usize, WhyNot> {
         let ask = resolved.ask;
-        let volumes = self.why_no_volumes(node, ask);
+        let volumes = self.why_no_volumes(node, &ask.namespace, &ask.volumes);
         // Some problems exclude all nodes before anything else of a node counts.
         if let Some(why) = &volumes
             && why.is_of_claimed_volume()

@@ -4,7 +4,6 @@
 //! volumes that one pod may use at a time.
 
 use super::Room;
-use super::ask::Ask;
 use super::why_not::{VolumeProblem, WhyNot};
 use crate::placement;
 use crate::view::{ObjectKey, Volumes};
@@ -61,15 +60,20 @@ impl VolumeAsk {
 }
 
 impl Room<'_> {
-    /// Why a node cannot have the volumes of a pod, as far as volumes are known.
-    pub(super) fn why_no_volumes(&self, node: &str, ask: &Ask) -> Option<WhyNot> {
+    /// Why a node cannot have these volumes of a pod in a namespace, as far as volumes are known.
+    pub(super) fn why_no_volumes(
+        &self,
+        node: &str,
+        namespace: &str,
+        asked: &[VolumeAsk],
+    ) -> Option<WhyNot> {
         let volumes = self.view.volumes();
-        if ask.volumes.is_empty() || !volumes.are_known() {
+        if asked.is_empty() || !volumes.are_known() {
             return None;
         }
         let node = self.view.inventory().node(node)?;
-        ask.volumes.iter().find_map(|asked| {
-            let key = ObjectKey { namespace: ask.namespace.to_string(), name: asked.claim.clone() };
+        asked.iter().find_map(|asked| {
+            let key = ObjectKey { namespace: namespace.to_owned(), name: asked.claim.clone() };
             let problem = match volumes.claim(&key) {
                 Some(claim) => problem(claim, volumes, node),
                 None if asked.is_made => {

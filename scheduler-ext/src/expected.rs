@@ -77,7 +77,9 @@ impl FabricRoom {
             }
         }
         for (demand, gangs) in all.pods.iter_mut().filter(|(demand, _)| demand.nodes > 1) {
-            gangs.iter_mut().for_each(|nodes| *nodes /= demand.nodes);
+            for nodes in gangs {
+                *nodes /= demand.nodes;
+            }
         }
         all
     }

@@ -51,11 +51,11 @@ mod tests {
             (json!({"generateName": "web-"}), "Pod/web-"),
             (json!({"name": "a"}), "Pod/a"),
         ] {
-            assert_eq!(pod(&request(metadata)), told);
+            assert_eq!(pod(&request(&metadata)), told);
         }
     }
 
-    fn request(metadata: Value) -> Request {
+    fn request(metadata: &Value) -> Request {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",

@@ -80,8 +80,8 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         let next = next.path().display().to_string();
         let upgrade = ["upgrade", "dranet", &next, IN_NAMESPACE, "--set=log.level=debug"];
         // The values of a release have none for what is new in the chart.
-        let reused = [&upgrade[..], &["--reuse-values"]].concat();
-        let refused = helm.run(reused).await.unwrap_err().to_string();
+        let kept = helm.run([&upgrade[..], &["--reuse-values"]].concat());
+        let refused = kept.await.unwrap_err().to_string();
         let told = "the value next.is is not set; to keep the values of a release, upgrade with \
                     --reset-then-reuse-values";
         assert!(refused.contains(told), "{refused}");

@@ -6,7 +6,6 @@
 //! Claims with constraints it does not count: `device constraints (MatchAttribute) are not supported`.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 
 /// The label with the queue of a pod, and of a template whose pods are the workload.
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -20,14 +19,15 @@ const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
 
 /// Why Kueue does not count the GPUs of a pod whose claim replaces its limits, or that has none.
 pub(super) fn escape(pod: &Pod, has_limits: bool) -> Option<String> {
-    let queue = pod.labels().get(QUEUE);
-    let parent = pod.annotations().get(PARENT).filter(|parent| *parent != "deployment");
-    if parent.is_some() || pod.labels().contains_key(POD_SET) {
+    let label = |name: &str| pod.metadata.labels.as_ref()?.get(name);
+    let parent = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(PARENT));
+    let is_by_template = parent.is_some_and(|parent| parent != "deployment");
+    if is_by_template || label(POD_SET).is_some() {
         let why = "Kueue counts limits, and does not count the claim that gives this pod its GPUs; set \
                    limits on GPUs in its job in place of dranet.io/gpus";
         return (!has_limits).then(|| why.to_owned());
     }
-    queue.map(|queue| {
+    label(QUEUE).map(|queue| {
         format!(
             "Kueue counts the limits of pods in the queue `{queue}`, and does not count the claim \
              that gives this pod its GPUs; run it by a Job or a StatefulSet with limits on GPUs, which \

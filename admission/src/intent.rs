@@ -258,10 +258,10 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
         return Ok(());
     }
     let asked = match gpus {
-        0 => format!("{nics} NICs"),
-        gpus => format!("{nics} NICs and {gpus} GPUs"),
+        0 => format!("asks for {nics} NICs"),
+        gpus => format!("{nics} NICs and {gpus} GPUs are {devices} devices"),
     };
-    let why = format!("{asked} are {devices} devices; a claim holds at most {CLAIM_DEVICES_MAX}");
+    let why = format!("{asked}; a claim holds at most {CLAIM_DEVICES_MAX}");
     Err(deny(trigger, why))
 }
 

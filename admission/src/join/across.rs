@@ -73,7 +73,8 @@ pub(crate) fn of_blocks(
     let Demand { gpus, nics, .. } = *fleet.demand();
     let block = Demand::new(1, gpus, nics, Vec::new());
     let numa_nodes = numa_nodes(fleet, machines);
-    let mut divisions = divisions((gpus, nics), numa_nodes.len());
+    let mut divisions =
+        divisions((gpus, &vec![gpus; numa_nodes.len()]), (nics, &vec![nics; numa_nodes.len()]));
     divisions.retain(|division| (1..block.paths()).contains(&block.near_paths(division)));
     written(&block, divisions, &numa_nodes, form)
 }
@@ -107,39 +108,36 @@ fn there(machine: &Machine<'_>, numa_nodes: &[CellWay]) -> Division {
 
 /// The division with most near paths that is possible on a machine.
 fn best(demand: &Demand, there: &[(u32, u32)]) -> Option<Division> {
-    let all = divisions((demand.all_gpus(), demand.all_nics()), there.len());
-    let possible = all.into_iter().filter(|division| is_possible(division, there));
-    possible.min_by_key(|division| Reverse(demand.near_paths(division)))
+    let (gpus, nics): (Vec<u32>, Vec<u32>) = there.iter().copied().unzip();
+    let possible = divisions((demand.all_gpus(), &gpus), (demand.all_nics(), &nics));
+    possible.into_iter().min_by_key(|division| Reverse(demand.near_paths(division)))
 }
 
-/// Every division among so many NUMA nodes; none among too many.
-fn divisions((gpus, nics): (u32, u32), numa_nodes: usize) -> Vec<Division> {
-    if numa_nodes > NUMA_NODES_MAX {
+/// Every division of a number of GPUs and of NICs among NUMA nodes with so many of them; none among too
+/// many NUMA nodes.
+fn divisions((gpus, of_gpus): (u32, &[u32]), (nics, of_nics): (u32, &[u32])) -> Vec<Division> {
+    if of_gpus.len() > NUMA_NODES_MAX {
         return Vec::new();
     }
-    let nics = spreads(nics, numa_nodes);
-    let of_gpus = spreads(gpus, numa_nodes).into_iter();
-    of_gpus
-        .flat_map(|gpus| {
-            let both = |nics: &Vec<u32>| gpus.iter().copied().zip(nics.iter().copied()).collect();
-            nics.iter().map(both).collect::<Vec<Division>>()
-        })
-        .collect()
+    let nics = spreads(nics, of_nics);
+    let gpus = spreads(gpus, of_gpus);
+    let all = gpus.iter().flat_map(|gpus| nics.iter().map(move |nics| (gpus, nics)));
+    all.map(|(gpus, nics)| gpus.iter().copied().zip(nics.iter().copied()).collect()).collect()
 }
 
 fn is_possible(division: &[(u32, u32)], there: &[(u32, u32)]) -> bool {
     division.iter().zip(there).all(|(own, there)| own.0 <= there.0 && own.1 <= there.1)
 }
 
-/// Every way to spread a number of devices over so many NUMA nodes.
-fn spreads(devices: u32, numa_nodes: usize) -> Vec<Vec<u32>> {
-    match numa_nodes {
-        0 => Vec::new(),
-        1 => vec![vec![devices]],
-        _ => (0..=devices)
+/// Every way to spread a number of devices over NUMA nodes with so many.
+fn spreads(devices: u32, of_numa_nodes: &[u32]) -> Vec<Vec<u32>> {
+    match of_numa_nodes {
+        [only] if devices <= *only => vec![vec![devices]],
+        [] | [_] => Vec::new(),
+        [most, others @ ..] => (0..=devices.min(*most))
             .rev()
             .flat_map(|first| {
-                let others = spreads(devices - first, numa_nodes - 1).into_iter();
+                let others = spreads(devices - first, others).into_iter();
                 others.map(move |others| [vec![first], others].concat())
             })
             .collect(),

@@ -1,9 +1,10 @@
 //! Detects GPUs that Kueue's quotas do not count.
 //!
-//! Kueue counts the limits of a workload. Of a Job, a StatefulSet or a `LeaderWorkerSet` it reads the
-//! template, which keeps its limits. For a single pod, a group of pods and a Deployment it reads the
-//! pods, in which a claim has replaced them (`pkg/controller/jobs` of kubernetes-sigs/kueue 0.17).
-//! Claims with constraints it does not count: `device constraints (MatchAttribute) are not supported`.
+//! Kueue counts the limits of a workload. Of a Job or a StatefulSet it reads the template, which keeps its
+//! limits; other kinds that hold their pods back are taken for the same. For a single pod, a group of
+//! pods and a Deployment it reads the pods, in which a claim has replaced them (`pkg/controller/jobs` of
+//! kubernetes-sigs/kueue 0.17). Claims with constraints it does not count: `device constraints
+//! (MatchAttribute) are not supported`.
 
 use k8s_openapi::api::core::v1::Pod;
 

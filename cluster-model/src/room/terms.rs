@@ -38,8 +38,8 @@ pub struct Term {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Requirement {
-    key: String,
+pub(super) struct Requirement {
+    pub(super) key: String,
     operator: String,
     values: Vec<String>,
 }
@@ -114,7 +114,8 @@ fn read(terms: Option<&Vec<PodAffinityTerm>>) -> Vec<Term> {
     terms.into_iter().flatten().map(Term::new).collect()
 }
 
-fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
+/// What a selector asks of labels.
+pub(super) fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
         key: key.clone(),
         operator: "In".to_owned(),
@@ -130,7 +131,7 @@ fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
 
 impl Requirement {
     /// As `Requirement.Matches` in `k8s.io/apimachinery/pkg/labels`.
-    fn matches(&self, value: Option<&str>) -> bool {
+    pub(super) fn matches(&self, value: Option<&str>) -> bool {
         let is_in = value.is_some_and(|value| self.values.iter().any(|own| own == value));
         match self.operator.as_str() {
             "In" => is_in,

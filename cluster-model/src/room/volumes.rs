@@ -4,6 +4,7 @@
 //! volumes that one pod may use at a time.
 
 use super::Room;
+use super::terms::requirements;
 use super::why_not::{VolumeProblem, WhyNot};
 use crate::placement;
 use crate::view::{ObjectKey, Volumes};
@@ -28,6 +29,8 @@ const ZONES: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 ];
+/// How a volume is used that does not say it.
+const FILESYSTEM: &str = "Filesystem";
 /// Between the zones of a volume.
 const BETWEEN_ZONES: &str = "__";
 
@@ -165,7 +168,14 @@ fn serves(
     let requests = asked.resources.as_ref().and_then(|it| it.requests.as_ref());
     let size = amount(spec.capacity.as_ref().and_then(|all| all.get("storage")));
     let modes = spec.access_modes.iter().flatten().collect::<Vec<_>>();
+    let labels = volume.metadata.labels.as_ref();
+    let mut selected = asked.selector.iter().flat_map(requirements);
     is_own
+        && volume.metadata.deletion_timestamp.is_none()
+        && spec.volume_mode.as_deref().unwrap_or(FILESYSTEM)
+            == asked.volume_mode.as_deref().unwrap_or(FILESYSTEM)
+        && selected
+            .all(|it| it.matches(labels.and_then(|all| all.get(&it.key)).map(String::as_str)))
         && spec.storage_class_name.as_deref().unwrap_or_default()
             == asked.storage_class_name.as_deref().unwrap_or_default()
         && size >= amount(requests.and_then(|all| all.get("storage")))

@@ -20,8 +20,8 @@ const OF_CONTAINERS: [&str; 10] = [
 const OF_STATUSES: [&str; 3] = ["name", "resources", "allocatedResources"];
 
 /// Fields of the spec of a volume that are kept: others say where the data is.
-const OF_VOLUMES: [&str; 5] =
-    ["accessModes", "capacity", "claimRef", "nodeAffinity", "storageClassName"];
+const OF_VOLUMES: [&str; 6] =
+    ["accessModes", "capacity", "claimRef", "nodeAffinity", "storageClassName", "volumeMode"];
 
 /// The label of control plane pods, whose flags show their configuration
 /// (`cmd/kubeadm/app/util/staticpod`).

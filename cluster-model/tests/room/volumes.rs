@@ -79,6 +79,9 @@ fn a_volume_decides_on_which_nodes_its_pod_can_be() {
     let immediate = json!({"volumeBindingMode": "Immediate"});
     let small = json!({"spec": {"capacity": {"storage": "1Mi"}}});
     let taken = json!({"spec": {"claimRef": {"name": "other", "namespace": "n"}}});
+    let fast = json!({"spec": {"selector": {"matchLabels": {"disk": "fast"}}}});
+    let labelled = json!({"metadata": {"labels": {"disk": "fast"}}});
+    let block = json!({"spec": {"volumeMode": "Block"}});
     for (of_claim, of_volume, of_class, expected, why) in [
         (Some(&bound), Some(&none), &none, "b", "has a volume in another zone or on another node"),
         (Some(&bound), Some(&zonal), &none, "a", "has a volume in another zone"),
@@ -89,6 +92,10 @@ fn a_volume_decides_on_which_nodes_its_pod_can_be() {
         (Some(&none), Some(&none), &static_class, "b", "finds no free volume"),
         (Some(&none), Some(&small), &static_class, "", "finds no free volume"),
         (Some(&none), Some(&taken), &static_class, "", "finds no free volume"),
+        (Some(&fast), Some(&none), &static_class, "", "finds no free volume"),
+        (Some(&fast), Some(&labelled), &static_class, "b", "finds no free volume"),
+        (Some(&block), Some(&none), &static_class, "", "finds no free volume"),
+        (Some(&block), Some(&block), &static_class, "b", "finds no free volume"),
         (Some(&none), None, &immediate, "", "has no volume yet"),
         (None, None, &none, "", "PersistentVolumeClaim data does not exist"),
     ] {

@@ -4,15 +4,11 @@
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use k8s_openapi::api::{
-    core::v1::{Pod, PodTemplateSpec},
-    resource::v1::{ResourceClaim, ResourceSlice},
-};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams, PostParams},
+    ResourceExt,
+    api::{DynamicObject, PostParams},
 };
-use serde_json::Value;
 use tests::{
     ControlPlane, Scope, binaries,
     installation::Installation,
@@ -23,8 +19,9 @@ use tests::{
 };
 use topology_graph::{HostRoot, PciAddress, Topology, read};
 
+use super::other_nics::devices;
+
 const SOON: Duration = Duration::from_mins(1);
-const BUS_ID: &str = "resource.kubernetes.io/pciBusID";
 /// A machine without cloud metadata here, with NVIDIA's driver v0.5.0.
 const fn nvidia(fixture: &'static str) -> Machine {
     Machine { fixture, size: "", driver: "gpu.nvidia.com", resource: "nvidia.com/gpu" }
@@ -103,8 +100,8 @@ impl Example {
         manifest::check(&plane.client(), &self.by_hand, scope.namespace()).await?;
         scope.api::<Pod>().create(&PostParams::default(), &self.pod()?).await?;
         let pod = scope.bound("example", SOON).await?;
-        let (gpus, nics) = devices(scope, &pod).await?;
         let (topology, _) = Topology::build(&read(&HostRoot::at(root.path()))?, None);
+        let (gpus, nics) = devices(scope, &pod, "dra.net", &topology).await?;
         let nearest = |nic: &PciAddress| {
             let paths = gpus.iter().map(|gpu| topology.path(*gpu, *nic));
             Some(paths.min()?.to_string())
@@ -135,29 +132,4 @@ impl Example {
         }
         Ok(Pod { metadata, spec: template.spec, status: None })
     }
-}
-
-/// The addresses of the GPUs and of the NICs that a pod got.
-async fn devices(scope: &Scope, pod: &Pod) -> anyhow::Result<(Vec<PciAddress>, Vec<PciAddress>)> {
-    let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
-    let name = statuses.into_iter().flatten().find_map(|it| it.resource_claim_name.as_ref());
-    let claim = scope.api::<ResourceClaim>().get(name.context("it has a claim")?).await?;
-    let allocation = claim.status.and_then(|status| status.allocation).context("allocated")?;
-    let results = allocation.devices.and_then(|devices| devices.results).unwrap_or_default();
-    let slices: Api<ResourceSlice> = Api::all(scope.client());
-    let slices = serde_json::to_value(slices.list(&ListParams::default()).await?.items)?;
-    let (mut gpus, mut nics) = (Vec::new(), Vec::new());
-    for result in results {
-        let all = slices.as_array().into_iter().flatten();
-        let of_pool = all.filter(|slice| {
-            let spec = &slice["spec"];
-            spec["driver"] == result.driver && spec["pool"]["name"] == result.pool
-        });
-        let mut there = of_pool.filter_map(|slice| slice["spec"]["devices"].as_array()).flatten();
-        let device = there.find(|device| device["name"] == result.device).context("a device")?;
-        let address = device["attributes"][BUS_ID]["string"].as_str().map(Value::from);
-        let address = serde_json::from_value(address.context("it has an address")?)?;
-        if result.driver == "dra.net" { nics.push(address) } else { gpus.push(address) }
-    }
-    Ok((gpus, nics))
 }
